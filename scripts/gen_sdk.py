@@ -73,6 +73,9 @@ METHODS = {
     "list_tokens": Method("tokens"),
     "create_token": Method("create_token", ("label", "role")),
     "revoke_token": Method("revoke_token"),
+    "list_builds": Method("builds", ("project",)),
+    "get_build": Method("get_build"),
+    "cancel_build": Method("cancel_build"),
     "adopt_bundle": Method("adopt", ("bundle",), repeatable=True),
     "list_bundles": Method("bundles", ("project",)),
     "get_bundle": Method("bundle", names={"bundle": "reference"}),
@@ -95,6 +98,7 @@ METHODS = {
     "revoke_permission": Method("revoke_permission"),
     "list_checkpoints": Method("checkpoints"),
     "get_checkpoint": Method("checkpoint", names={"checkpoint": "name"}),
+    "try_checkpoint": Method("try_payment", ("features",), repeatable=True),
     "list_tables": Method("tables"),
     "list_versions": Method("versions"),
     "get_timeline": Method("timeline"),
@@ -189,6 +193,8 @@ def text_of(kind: Any) -> str:  # noqa: PLR0911 - one return a kind of type
         return "str"
     if origin is list:
         return f"Sequence[{text_of(arguments[0])}]"
+    if origin is Mapping:
+        return f"Mapping[{text_of(arguments[0])}, {text_of(arguments[1])}]"
     if kind is QuotaChange:
         return "Mapping[str, int]"
     if isinstance(kind, type) and issubclass(kind, Enum):

@@ -69,10 +69,21 @@ case(
     "401 404 403 201 201 201 201",
     {"bundle": "fraud-checkout@live"},
 )
+case("start_build", "POST", "/projects/fraud/builds", "401 404 403 202 202 202 202", b"build")
+case("list_builds", "GET", "/builds", "401 200 200 200 200 200 200")
+case("get_build", "GET", "/builds/{build}", "401 404 200 200 200 200 200")
+case("cancel_build", "POST", "/builds/{build}/cancel", "401 404 403 200 200 200 200")
 case("list_bundles", "GET", "/bundles", "401 200 200 200 200 200 200")
 case("get_bundle", "GET", "/bundles/{bundle}", "401 404 200 200 200 200 200")
 case("list_checkpoints", "GET", "/checkpoints", "401 200 200 200 200 200 200")
 case("get_checkpoint", "GET", "/checkpoints/fraud.checkout", "401 200 200 200 200 200 200")
+case(
+    "try_checkpoint",
+    "POST",
+    "/checkpoints/fraud.checkout/try",
+    "401 200 200 200 200 200 200",
+    {"features": {"amount": 5}},
+)
 case("list_tables", "GET", "/checkpoints/fraud.checkout/tables", "401 200 200 200 200 200 200")
 case("list_versions", "GET", "/checkpoints/fraud.checkout/versions", "401 200 200 200 200 200 200")
 case("get_timeline", "GET", "/checkpoints/fraud.checkout/timeline", "401 200 200 200 200 200 200")
@@ -204,6 +215,8 @@ def objects(world: World, who: str, operation: str) -> dict[str, str]:
         made["permission"] = service.permissions.grant(admin, "fraud", NewPermission(**PERMISSION)).id
     if "{channel}" in CASES[operation][1]:
         made["channel"] = str(service.notifications.add_channel(admin, "fraud", CHANNEL["url"]).id)
+    if "{build}" in CASES[operation][1]:
+        made["build"] = world.build().id
     if operation == "remove_user":
         service.access.add_user(admin, "third")
     return made
@@ -224,6 +237,9 @@ def test_who_may_do_what(world: World, url: str, schema: Any, operation: str) ->
         sent: dict[str, Any] = {"headers": world.headers(None if who == "nobody" else who)}
         if body == b"archive":
             sent["content"] = world.archive("score-3")
+        elif body == b"build":
+            sent["data"] = {"name": "fraud-checkout", "version": "1", "bands": "0 approve"}
+            sent["files"] = {"model": ("m.json", b"{}"), "table": ("t.csv", b"a\n1\n")}
         elif body is not None:
             sent["json"] = filled(body, values)
         response = client.request(method, filled(path, values), **sent)
@@ -238,6 +254,7 @@ def test_who_may_do_what(world: World, url: str, schema: Any, operation: str) ->
         if expected == 401:
             assert response.headers["www-authenticate"].startswith("Bearer")
     client.close()
+    world.cancel_builds()
     for change in world.service.changes.list(world.actor("admin"), limit=50):
         if not change.state.is_final:
             world.service.changes.withdraw(world.actor("admin"), change.id, reason="next")

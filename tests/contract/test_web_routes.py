@@ -79,6 +79,8 @@ rule("GET /", EVERYBODY)
 rule("POST /logout", EVERYBODY)
 rule("GET /checkpoints", EVERYBODY)
 rule("GET /checkpoints/{name}", EVERYBODY, "/checkpoints/fraud.checkout")
+rule("GET /checkpoints/{name}/try", EVERYBODY, "/checkpoints/fraud.checkout/try")
+rule("POST /checkpoints/{name}/try", EVERYBODY, "/checkpoints/fraud.checkout/try", v0="5")
 rule("POST /checkpoints/{name}/sampling", RUNS, "/checkpoints/fraud.checkout/sampling", percent="10")
 rule("GET /checkpoints/{name}/versions", EVERYBODY, "/checkpoints/fraud.checkout/versions")
 rule("GET /checkpoints/{name}/timeline", EVERYBODY, "/checkpoints/fraud.checkout/timeline")
@@ -107,6 +109,11 @@ rule(
 )
 rule("GET /models", EVERYBODY)
 rule("POST /models", MODELS, project="fraud")
+rule("GET /builds", EVERYBODY)
+rule("GET /builds/new", EVERYBODY)
+rule("POST /builds", MODELS, project="fraud", name="fraud-checkout", version="1", bands="0 approve")
+rule("GET /builds/{build}", SEES, "/builds/{build}")
+rule("POST /builds/{build}/cancel", MODELS, "/builds/{build}/cancel")
 rule("GET /models/{digest}", SEES, "/models/{bundle}")
 rule("GET /decisions", EVERYBODY)
 rule("GET /decisions/{decision_id:path}", "L n n n n n n n", "/decisions/unknown")
@@ -252,6 +259,8 @@ def _objects(world: World, route: str, who: str) -> dict[str, str]:
         values["freeze"] = str(world.service.calendar.add_freeze(world.actor("admin"), freeze).id)
     if "{change}" in route or "move" in route:
         values["change"] = world.draft().id
+    if "{build}" in route:
+        values["build"] = world.build().id
     if "{permission}" in route:
         asked = NewPermission(**{**PERMISSION, "days": 30})
         values["permission"] = world.service.permissions.grant(world.actor("owner"), "fraud", asked).id

@@ -123,6 +123,16 @@ def tiny_action_bundle(
     return built.digest
 
 
+def fraud_model(variant: int) -> Any:
+    """The booster of `tiny_score_bundle`."""
+    return _fraud_model(variant, 8, 3)
+
+
+def oracle_model(variant: int) -> Any:
+    """The booster of `tiny_action_bundle`."""
+    return _oracle(variant, 8, 3)
+
+
 def _action_features(index: int) -> list[float]:
     return [float(index // 3), float(index % 3)]
 

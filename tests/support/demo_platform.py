@@ -21,6 +21,7 @@ from readouts import synthetic_readout
 from scorer.release.access import Access
 from scorer.release.answers import BundleDetail, BundleInfo, Channel, CheckpointView, Delivery, MemberView
 from scorer.release.audit import Audit
+from scorer.release.builds import Builds
 from scorer.release.calendar import Calendar, CalendarPage
 from scorer.release.changes import ChangeDetail, Draft, Step
 from scorer.release.errors import ConflictError, InvalidError, NotFoundError
@@ -42,6 +43,7 @@ from scorer.release.requests import NewFreeze
 from scorer.release.service import Service
 from scorer.release.settings import PlatformFile
 from scorer.release.store import Store, utcnow
+from scorer.release.trying import Trying
 
 LIVE, NEXT, OTHER = (f"sha256:{letter * 4}{'0123456789ab' * 4}" for letter in ("3f9c", "a71e", "c04d"))
 SETTINGS = """
@@ -96,10 +98,12 @@ def demo_platform(
     weekend = NewFreeze(name="Weekend", kind="deny", cron="0 18 * * 5", timezone="Europe/Amsterdam", **freeze)
     calendar.add_freeze(ada, weekend)
     changes.bookings = {one.change: one for one in calendar.bookings}
+    bundles: Any = DemoBundles()
     service = Service(
         access=access,
         audit=audit,
-        bundles=DemoBundles(),
+        builds=Builds(settings, store, access, audit, bundles),
+        bundles=bundles,
         checkpoints=DemoCheckpoints(),
         calendar=calendar,
         changes=changes,
@@ -109,6 +113,7 @@ def demo_platform(
         readouts=DemoReadouts(),
         versions=DemoVersions(),
         comparisons=None,
+        trying=Trying(store, settings, calendar, bundles),
     )
     return DemoPlatform(settings, store, service), tokens
 

@@ -178,6 +178,22 @@ class World:
         }
         return self.service.changes.draft(self.actor(user), Draft(**values))
 
+    def build(self, user: str = "modeler") -> Any:
+        """A build that waits, of files that are no model. Earlier ones are cancelled."""
+        from scorer.release.builds.receiving import Sent
+        from scorer.release.requests import NewBuild
+
+        self.cancel_builds()
+        wanted = NewBuild(name="fraud-checkout", version="1", bands="0 approve")
+        files = {"model": Sent("m.json", io.BytesIO(b"{}")), "table": Sent("t.csv", io.BytesIO(b"a\n1\n"))}
+        return self.service.builds.start(self.actor(user), "fraud", wanted, files)
+
+    def cancel_builds(self) -> None:
+        admin = self.actor("admin")
+        for build in self.service.builds.list(admin, limit=100):
+            if not build.state.is_final:
+                self.service.builds.cancel(admin, build.id)
+
     def tick(self, times: int = 1) -> None:
         for _ in range(times):
             self.platform.tick()

@@ -53,18 +53,25 @@ def open_source(model: Any, margins: Margins | None = None) -> Source:
     """Recognises a model.
 
     Args:
-        model: An XGBoost, LightGBM or scikit-learn model, or the path of an XGBoost (.ubj, .json) or
-            LightGBM (.txt) file. Any other model, converted by `scorer.Forest`, needs `margins`.
+        model: An XGBoost, LightGBM, scikit-learn or Treelite model, or the path of an XGBoost (.ubj, .json)
+            or LightGBM (.txt) file or of a Treelite checkpoint (.tl). Any other model, converted by
+            `scorer.Forest`, needs `margins`.
         margins: What golden cases are compared with, instead of the library's own prediction.
     """
     if isinstance(model, (str, PathLike)):
         model = _read(Path(fspath(model)))
     library = type(model).__module__.partition(".")[0]
-    opener = {"xgboost": _xgboost, "lightgbm": _lightgbm, "sklearn": _sklearn, "scorer": _forest}.get(library)
+    opener = {
+        "xgboost": _xgboost,
+        "lightgbm": _lightgbm,
+        "sklearn": _sklearn,
+        "treelite": _treelite,
+        "scorer": _forest,
+    }.get(library)
     if opener is None:
         raise BundleError(
-            f"model of type {type(model).__name__} ({library}) is not known; pass an XGBoost, LightGBM or "
-            "scikit-learn model, or a scorer.Forest with `margins`"
+            f"model of type {type(model).__name__} ({library}) is not known; pass an XGBoost, LightGBM, "
+            "scikit-learn or Treelite model, or a scorer.Forest with `margins`"
         )
     source = opener(model)
     if margins is not None:
@@ -79,7 +86,7 @@ def open_source(model: Any, margins: Margins | None = None) -> Source:
 
 def _read(path: Path) -> Any:
     if not path.is_file():
-        raise BundleError(f'model "{path}" is missing; give the path of a .ubj, .json or .txt model')
+        raise BundleError(f'model "{path}" is missing; give the path of a .ubj, .json, .txt or .tl model')
     if path.suffix in (".ubj", ".json"):
         import xgboost
 
@@ -100,9 +107,18 @@ def _read(path: Path) -> Any:
             raise BundleError(
                 f'model "{path}" is not a LightGBM model; save it with Booster.save_model'
             ) from None
+    if path.suffix == ".tl":
+        import treelite
+
+        try:
+            return treelite.Model.deserialize(path)
+        except treelite.TreeliteError:
+            raise BundleError(
+                f'model "{path}" is not a Treelite checkpoint; save it with Model.serialize'
+            ) from None
     raise BundleError(
-        f'model "{path}" has the ending "{path.suffix}"; .ubj and .json (XGBoost) and .txt (LightGBM) are '
-        "read, others only from Python"
+        f'model "{path}" has the ending "{path.suffix}"; .ubj and .json (XGBoost), .txt (LightGBM) and .tl '
+        "(Treelite) are read, others only from Python"
     )
 
 
@@ -170,6 +186,30 @@ def _lightgbm(model: Any) -> Source:
     if names == tuple(f"Column_{i}" for i in range(len(names))):
         names = ()
     return Source("lightgbm", Forest.from_lightgbm(booster), margins, names, splits)
+
+
+def _treelite(model: Any) -> Source:
+    import treelite
+
+    from scorer.forest import Forest
+
+    def margins(rows: Rows) -> npt.ArrayLike:
+        result: npt.ArrayLike = treelite.gtil.predict(
+            model, rows.astype(model.input_type), nthread=1, pred_margin=True
+        )
+        return result
+
+    def splits() -> Iterator[tuple[int, float]]:
+        for number in range(model.num_tree):
+            tree = model.get_tree_accessor(number)
+            # A checkpoint knows a leaf, a numerical test and a categorical test: 0, 1 and 2.
+            numerical = np.asarray(tree.get_field("node_type")) == 1
+            columns = np.asarray(tree.get_field("split_index"))[numerical]
+            yield from zip(
+                columns.tolist(), np.asarray(tree.get_field("threshold"))[numerical].tolist(), strict=True
+            )
+
+    return Source("treelite", Forest.from_treelite(model), margins, (), splits)
 
 
 def _sklearn(model: Any) -> Source:

@@ -16,6 +16,7 @@ from scorer.release.fields import Flag, Line, Minutes, Name, Number, Reference, 
 from scorer.release.model import (
     Actor,
     Booking,
+    BuildState,
     ChangeEvent,
     ChangeKind,
     ChangeRequest,
@@ -114,6 +115,34 @@ class BundleDetail:
     """Lanes that it is in now, as `checkpoint/lane`."""
 
 
+@dataclass(frozen=True, slots=True)
+class BuildInfo:
+    """A build of a bundle from a model file."""
+
+    id: str
+    project: str
+    name: str
+    """Name of the bundle."""
+    version: str
+    """Version of the model, as the user gave it."""
+    checkpoint: str
+    """Checkpoint whose live bundle it copies from; empty: none."""
+    state: BuildState
+    step: str
+    """What is being done, in a few words."""
+    files: Sequence[Mapping[str, Any]]
+    """The files that were sent: `field`, `name`, `bytes`, `sha256`."""
+    digest: str | None
+    """Digest of the bundle; null: there is none yet."""
+    error: str
+    """Why it failed, in one sentence."""
+    notes: Sequence[str]
+    """What a reviewer should know, one sentence each."""
+    created_by: str
+    created_at: datetime
+    ended_at: datetime | None
+
+
 # --- checkpoints ---
 
 
@@ -148,6 +177,34 @@ class CheckpointView:
     pool: bool
     recorded: RecordedTable | None
     members: tuple[MemberView, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TriedAction:
+    """What a policy says about one action."""
+
+    action: str
+    probability: float
+    expected_reward: float
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """What a bundle says about one payment that was tried."""
+
+    checkpoint: str
+    bundle: str
+    """Digest of the bundle."""
+    kind: str
+    """`score` or `action`."""
+    score: float | None = None
+    """Of a score bundle: the score."""
+    margin: float | None = None
+    """Of a score bundle: the model's raw output."""
+    decision: str = ""
+    """Of a score bundle: the label of the band that the score is in."""
+    actions: tuple[TriedAction, ...] = ()
+    """Of an action bundle: every action, the most probable one first."""
 
 
 # --- calendar ---

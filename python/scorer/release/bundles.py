@@ -120,11 +120,33 @@ class Bundles:
             full = self._is_full(connection, project)
         with self._room, _translated(), files.staged(self._uploads) as directory:
             names = unpack(archive, directory, limit=self.upload_bytes)
-            digest = self._verify(directory, names)
-            if full and not self._has(project, digest):
+            return self._keep(actor, project, directory, names, "bundle.upload", full=full)
+
+    def keep(self, actor: Actor, project: str, directory: Path, *, build: str) -> BundleInfo:
+        """Verify a directory that a build has written, and push the bundle to the registry.
+
+        Args:
+            actor: The user who asked for the build.
+            project: Name of the project.
+            directory: The bundle's directory.
+            build: Id of the build, for the audit log.
+
+        Raises:
+            InvalidError: The bundle is not valid and could not be served.
+            QuotaError: The project has reached its limit on bundles.
+        """
+        self._access.require(actor, Role.MODELER, project)
+        names = sorted(path.name for path in directory.iterdir())
+        with self._store.read() as connection:
+            full = self._is_full(connection, project)
+        with self._room, _translated():
+            return self._keep(actor, project, directory, names, "bundle.build", full=full, build=build)
+
+    def room(self, project: str) -> None:
+        """Raise QuotaError if the project has reached its limit on bundles."""
+        with self._store.read() as connection:
+            if self._is_full(connection, project):
                 raise self._quota(project)
-            record = self._registry.show(self._registry.push(directory, by=actor.user)).record
-        return self._enter(actor, project, record, "bundle.upload")
 
     def adopt(self, actor: Actor, project: str, reference: str) -> BundleInfo:
         """Add a bundle of the registry to a project.
@@ -315,6 +337,23 @@ class Bundles:
 
     # --- helpers ---
 
+    def _keep(
+        self,
+        actor: Actor,
+        project: str,
+        directory: Path,
+        names: Sequence[str],
+        action: str,
+        *,
+        full: bool,
+        **details: str,
+    ) -> BundleInfo:
+        digest = self._verify(directory, names)
+        if full and not self._has(project, digest):
+            raise self._quota(project)
+        record = self._registry.show(self._registry.push(directory, by=actor.user)).record
+        return self._enter(actor, project, record, action, **details)
+
     def _verify(self, directory: Path, names: Sequence[str]) -> str:
         from scorer.bundle import verify
         from scorer.registry import files
@@ -333,7 +372,9 @@ class Bundles:
                 str(error).replace(f"{directory}/", "").replace(str(directory), "it")
             ) from None
 
-    def _enter(self, actor: Actor, project: str, record: BundleRecord, action: str) -> BundleInfo:
+    def _enter(
+        self, actor: Actor, project: str, record: BundleRecord, action: str, **details: str
+    ) -> BundleInfo:
         with self._store.write() as connection:
             row = self._row(connection, project, record.digest)
             if row is None:
@@ -356,7 +397,7 @@ class Bundles:
                     action,
                     record.digest,
                     project=project,
-                    details={"name": record.name, "kind": record.kind, "bytes": record.bytes},
+                    details={"name": record.name, "kind": record.kind, "bytes": record.bytes, **details},
                 )
                 row = self._row(connection, project, record.digest)
             return self._infos(connection, [row])[0]

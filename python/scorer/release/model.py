@@ -99,6 +99,21 @@ class Place(StrEnum):
     """It answered before and is in no lane now."""
 
 
+class BuildState(StrEnum):
+    """State of a build of a bundle from a model file."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the build has ended."""
+        return self not in (BuildState.WAITING, BuildState.RUNNING)
+
+
 @dataclass(frozen=True, slots=True)
 class Actor:
     """The user or component on whose behalf an operation runs."""

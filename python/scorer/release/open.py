@@ -17,6 +17,7 @@ from scorer.events import EventLog
 from scorer.release.access import Access
 from scorer.release.audit import Audit
 from scorer.release.backtest.running import Backtests
+from scorer.release.builds import Builds
 from scorer.release.bundles import Bundles
 from scorer.release.calendar import Calendar
 from scorer.release.changes.operations import Changes
@@ -36,6 +37,7 @@ from scorer.release.readout import Readouts
 from scorer.release.service import Service
 from scorer.release.store import Store, utcnow
 from scorer.release.store.leader import Leader
+from scorer.release.trying import Trying
 from scorer.release.versions import Comparisons, Versions
 
 if TYPE_CHECKING:
@@ -104,8 +106,13 @@ class PlatformServices:
         self._round((("collect", self.service.readouts.collect), ("run", self.runner.tick)))
 
     def start(self) -> None:
-        """Start the threads of the ticker and of the messages, which run independently of each other."""
-        for name, work in (("pipeline", self.tick), ("messages", self.deliver)):
+        """Start the threads of the ticker, the messages and the builds, which run independently."""
+        for name, work in (
+            ("pipeline", self.tick),
+            ("messages", self.deliver),
+            # Every process builds what it has received, whether it leads or not.
+            ("builds", self.service.builds.tick),
+        ):
             thread = threading.Thread(
                 target=self._loop, args=(name, work), name=f"platform-{name}", daemon=True
             )
@@ -129,6 +136,7 @@ class PlatformServices:
         self.stop()
         if self._backtests is not None:
             self._backtests.close()
+        self.service.builds.close()
         self.service.notifications.close()
         if self.leads:
             try:
@@ -292,6 +300,7 @@ def open_service(
     service = Service(
         access=access,
         audit=audit,
+        builds=Builds(settings, store, access, audit, bundles, now=now, events=events),
         bundles=bundles,
         checkpoints=Checkpoints(parts, changes),
         calendar=calendar,
@@ -302,6 +311,7 @@ def open_service(
         readouts=readouts,
         versions=Versions(parts),
         comparisons=Comparisons(parts, changes),
+        trying=Trying(store, settings, calendar, bundles),
     )
     # Whether this process is the leader is determined once per round.
     runner = Runner(parts, Pipeline(parts, changes))

@@ -144,6 +144,21 @@ class Sampling(Request):
     """Whether the shadow pool evaluates; null: unchanged."""
 
 
+class Try(Request):
+    """One payment to score in the platform's own process."""
+
+    features: Annotated[
+        Mapping[
+            Annotated[str, Field(max_length=200)],
+            float | bool | Annotated[str, Field(max_length=1000)] | None,
+        ],
+        Field(max_length=5000),
+    ]
+    """Values by feature: numbers, booleans, texts; null or absent: missing."""
+    bundle: Reference | None = None
+    """A digest, at least four digits of one, or name@alias; null: the bundle that answers now."""
+
+
 class NewFreeze(Request):
     """Recurring windows in which changes are forbidden (`deny`) or exclusively allowed (`allow`)."""
 
@@ -184,6 +199,27 @@ class NewPermission(WithReason):
 
 
 # --- bundles, notifications ---
+
+
+class NewBuild(Request):
+    """A bundle to build from a model file. The files themselves are sent beside these fields."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{1,128}$")] = Field(examples=["fraud-checkout"])
+    """Name of the bundle; a checkpoint takes the name that its alias begins with."""
+    version: Line = Field(min_length=1, examples=["2026-11-23"])
+    """Version of the model, kept in the bundle's lineage."""
+    checkpoint: Name | None = None
+    """Checkpoint whose live bundle thresholds, labels, policy and actions are copied from; null: none."""
+    schema_from: Literal["table", "example", "lines", "live"] = "table"
+    """Where the schema comes from: the table, an example request, lines of text, or the live bundle."""
+    features: Annotated[Text, Field(max_length=200_000)] = ""
+    """Lines such as `amount number 0..5000` and `country category DE, FR`, for `lines`."""
+    bands: Annotated[Text, Field(max_length=10_000)] = ""
+    """Lines such as `0 approve` and `0.8 review`; empty: those of the live bundle."""
+    calibration: Literal["none", "isotonic", "sigmoid"] = "none"
+    """Map from the model's output to a probability, fitted on the table's label."""
+    label: Line = ""
+    """Column of the table with what came true, 0 or 1; it is no feature."""
 
 
 class Adopt(Request):

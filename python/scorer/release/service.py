@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from scorer.release.access import Access
     from scorer.release.audit import Audit
+    from scorer.release.builds import Builds
     from scorer.release.bundles import Bundles
     from scorer.release.calendar import Calendar
     from scorer.release.changes import Changes
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from scorer.release.notify import Notifications
     from scorer.release.permissions import Permissions
     from scorer.release.readout import Readouts
+    from scorer.release.trying import Trying
     from scorer.release.versions import Comparisons, Versions
 
 
@@ -30,6 +32,7 @@ class Service:
 
     access: Access
     audit: Audit
+    builds: Builds
     bundles: Bundles
     checkpoints: Checkpoints
     calendar: Calendar
@@ -40,3 +43,4 @@ class Service:
     readouts: Readouts
     versions: Versions
     comparisons: Comparisons
+    trying: Trying

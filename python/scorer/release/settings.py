@@ -37,6 +37,7 @@ from scorer.config.identity import ClientTlsSettings
 from scorer.config.source import SettingsSource
 from scorer.log.proof import UNPROVEN_DESCRIPTION
 from scorer.release.backtest_settings import BacktestSettings
+from scorer.release.build_settings import BuildSettings
 from scorer.release.gates.grammar import Gates
 from scorer.release.model import Stage
 from scorer.release.oidc_settings import OidcSettings
@@ -417,6 +418,7 @@ class PlatformFile(Section):
 
     platform: PlatformSettings = Field(default_factory=PlatformSettings)
     web: WebSettings = Field(default_factory=WebSettings)
+    builds: BuildSettings = Field(default_factory=BuildSettings)
     oidc: OidcSettings = Field(default_factory=OidcSettings)
     fleet_tls: ClientTlsSettings = Field(default_factory=ClientTlsSettings)
     fleet: Members = Field(default=(), description="The servers that the platform manages.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import tempfile
@@ -11,7 +12,7 @@ from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, TypeVar, cast
 from urllib.parse import quote
 
 import httpx
@@ -27,6 +28,7 @@ from scorer.release.model import (
 from scorer.sdk import credentials
 from scorer.sdk.operations import Operations
 from scorer.sdk.results import (
+    BuildInfo,
     BundleInfo,
     ResultPage,
     RolledBack,
@@ -121,6 +123,56 @@ class PlatformClient(Operations):
                 content=lambda: _chunks(file, size, progress),
                 headers={"Content-Type": "application/gzip", "Content-Length": str(size)},
                 repeatable=True,
+                timeout=_UPLOAD_SECONDS,
+            )
+
+    def build(
+        self,
+        model: str | os.PathLike[str],
+        table: str | os.PathLike[str],
+        project: str,
+        *,
+        name: str,
+        version: str,
+        validation: str | os.PathLike[str] | None = None,
+        example: str | os.PathLike[str] | None = None,
+        **fields: str,
+    ) -> BuildInfo:
+        """Have the platform build a bundle from a model file, in the background.
+
+        Args:
+            model: XGBoost (.json, .ubj), LightGBM (.txt) or Treelite checkpoint (.tl).
+            table: Rows that the model was trained on: .parquet or .csv.
+            project: Name of the project.
+            name: Name of the bundle.
+            version: Version of the model, kept in the bundle's lineage.
+            validation: Rows that the model has not seen; None: the same table.
+            example: An example request as JSON, which the schema is taken from.
+            fields: `checkpoint`, `schema_from`, `features`, `bands`, `calibration` and `label`, as REST has
+                them.
+
+        Raises:
+            InvalidError: A field or a file is not valid.
+            QuotaError: Too many builds wait, or the project has no room for another bundle.
+        """
+        paths = {"model": model, "table": table, "validation": validation, "example": example}
+        with contextlib.ExitStack() as opened:
+            files: dict[str, tuple[str, BinaryIO]] = {}
+            for field, path in paths.items():
+                if path is None:
+                    continue
+                try:
+                    files[field] = (Path(path).name, opened.enter_context(Path(path).open("rb")))
+                except OSError as error:
+                    raise InvalidError(f'{field} "{path}" cannot be read: {error.strerror}') from None
+            asked = {"name": name, "version": version, **fields}
+            form = httpx.Request("POST", self.url, data=asked, files=files)
+            return self._call(
+                BuildInfo,
+                "POST",
+                f"/projects/{quote(project, safe='')}/builds",
+                content=lambda: iter(cast("httpx.SyncByteStream", form.stream)),
+                headers={key: form.headers[key] for key in ("Content-Type", "Content-Length")},
                 timeout=_UPLOAD_SECONDS,
             )
 

@@ -27,6 +27,7 @@ from scorer.release.model import (
     StandingPermission,
 )
 from scorer.sdk.results import (
+    BuildInfo,
     BundleDetail,
     BundleInfo,
     CalendarPage,
@@ -44,6 +45,7 @@ from scorer.sdk.results import (
     Readout,
     Timeline,
     Token,
+    Tried,
     User,
     VersionList,
 )
@@ -280,6 +282,39 @@ class Operations:
             NotFoundError: The object does not exist, or the user may not see it.
         """
         self._send("DELETE", f"/tokens/{_segment(token)}")
+
+    def builds(self, project: str | None = None, *, limit: int = 50) -> list[BuildInfo]:
+        """Return the newest builds.
+
+        Args:
+            project: Name of the project; None: all of the user's.
+            limit: Largest number of items, up to 1000.
+        """
+        return self._call(list[BuildInfo], "GET", "/builds", query={"project": project, "limit": limit})
+
+    def get_build(self, build: str) -> BuildInfo:
+        """Return a build with its state and its bundle.
+
+        Args:
+            build: Id of the build.
+
+        Raises:
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(BuildInfo, "GET", f"/builds/{_segment(build)}")
+
+    def cancel_build(self, build: str) -> BuildInfo:
+        """Cancel a build that waits or runs. For modelers.
+
+        Args:
+            build: Id of the build.
+
+        Raises:
+            ConflictError: The object's state does not allow this, or it has changed since.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(BuildInfo, "POST", f"/builds/{_segment(build)}/cancel")
 
     def adopt(self, project: str, bundle: str) -> BundleInfo:
         """Add a bundle of the registry to a project. For modelers.
@@ -677,6 +712,29 @@ class Operations:
             NotFoundError: The object does not exist, or the user may not see it.
         """
         return self._call(CheckpointView, "GET", f"/checkpoints/{_segment(name)}")
+
+    def try_payment(
+        self, checkpoint: str, features: Mapping[str, float | bool | str | None], *, bundle: str | None = None
+    ) -> Tried:
+        """Score one payment with the live or a stored bundle, beside the traffic and without a log entry.
+
+        Args:
+            checkpoint: Name of the checkpoint.
+            features: Values by feature: numbers, booleans, texts; None or absent: missing.
+            bundle: A digest, at least four digits of one, or name@alias; None: the bundle that answers now.
+
+        Raises:
+            InvalidError: A field is out of range.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(
+            Tried,
+            "POST",
+            f"/checkpoints/{_segment(checkpoint)}/try",
+            json={"features": features, "bundle": bundle},
+            repeatable=True,
+        )
 
     def tables(self, checkpoint: str, *, limit: int = 100) -> list[RecordedTable]:
         """List the recorded lane tables of a checkpoint, newest first.

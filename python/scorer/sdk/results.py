@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Generic, TypeVar
 
 from scorer.release.answers import (
+    BuildInfo,
     BundleDetail,
     BundleInfo,
     CalendarPage,
@@ -22,6 +23,7 @@ from scorer.release.answers import (
     Slot,
     Step,
     Token,
+    Tried,
     User,
     Verified,
 )
@@ -40,6 +42,7 @@ from scorer.release.version_answers import (
 )
 
 __all__ = [
+    "BuildInfo",
     "BundleDetail",
     "BundleInfo",
     "CalendarPage",
@@ -67,6 +70,7 @@ __all__ = [
     "Timeline",
     "TimelineEntry",
     "Token",
+    "Tried",
     "User",
     "Verified",
     "Version",

@@ -94,7 +94,8 @@ class BodyLimit:
         if path in ("/login", "/logout"):
             return SIGN_IN_BYTES, False
         is_upload = scope["method"] == "POST" and (
-            path == "/models" or (path.startswith("/api/") and path.endswith("/bundles"))
+            path in ("/models", "/builds")
+            or (path.startswith("/api/") and path.endswith(("/bundles", "/builds")))
         )
         return (self._upload, True) if is_upload else (self._most, False)
 

@@ -131,6 +131,19 @@ WHO = {
     "finish": "The submitter or an owner of the project ends the observation.",
     "rebook": "The submitter moves the booking before the change is deployed.",
 }
+BUILD_STATES = {
+    "waiting": "Waiting",
+    "running": "Running",
+    "done": "Done",
+    "failed": "Failed",
+    "cancelled": "Cancelled",
+}
+BUILD_FILES = {
+    "model": "model",
+    "table": "reference data",
+    "validation": "validation data",
+    "example": "example request",
+}
 SAID = {
     "drafted": "The draft is saved. Submit it to book its shadow slot.",
     "edited": "The draft is saved.",
@@ -145,6 +158,7 @@ SAID = {
     "rollback": "Rolled back: the previous lanes are active again.",
     "sampling": "The sampling is changed, for running observe lanes too.",
     "uploaded": "The bundle is verified and in the registry.",
+    "build-cancelled": "The build is cancelled, and its files are removed.",
     "adopted": "The bundle now belongs to the project.",
     "channel": "The channel is added.",
     "channel-removed": "The channel is removed.",

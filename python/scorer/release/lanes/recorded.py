@@ -90,6 +90,12 @@ def newest(connection: Connection, checkpoint: str) -> RecordedTable | None:
     return next(iter(history(connection, checkpoint, limit=1)), None)
 
 
+def live_reference(connection: Connection, settings: PlatformFile, checkpoint: str) -> str:
+    """Return the digest of the bundle that answers at a checkpoint; its alias where no table is recorded."""
+    table = newest(connection, checkpoint)
+    return main_lane(table.answer).bundle if table else settings.checkpoints[checkpoint].alias
+
+
 def count(connection: Connection, cause: str) -> dict[str, int]:
     """Return the number of tables with a cause, by checkpoint."""
     r = t.recorded_tables.c

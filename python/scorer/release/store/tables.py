@@ -23,6 +23,7 @@ from sqlalchemy import (
 )
 
 from scorer.release.model import (
+    BuildState,
     ChangeKind,
     ChangeState,
     GateSpec,
@@ -129,6 +130,28 @@ bundles = Table(
     Column("bytes", BigInteger, nullable=False),
     Column("uploaded_by", Words, nullable=False),
     Column("uploaded_at", Instant, nullable=False),
+)
+
+builds = Table(  # builds of bundles from model files
+    "builds",
+    metadata,
+    Column("id", Words, primary_key=True),
+    Column("project", ForeignKey("projects.name"), nullable=False),
+    Column("name", Words, nullable=False),  # of the bundle
+    Column("version", Words, nullable=False),
+    Column("checkpoint", Words, nullable=False),  # whose live bundle is copied from; empty: none
+    Column("state", EnumMember(BuildState), nullable=False, index=True),
+    Column("step", Words, nullable=False),
+    Column("files", Json, nullable=False),  # name, bytes and digest of each file
+    Column("digest", Words),
+    Column("error", Words, nullable=False),
+    Column("notes", Json, nullable=False),
+    Column("starts", Integer, nullable=False),  # how often its process was started
+    Column("created_by", Words, nullable=False),
+    Column("created_at", Instant, nullable=False),
+    Column("seen_at", Instant, nullable=False),  # when a process that has its files last looked
+    Column("ended_at", Instant),
+    Index(None, "project", "created_at"),
 )
 
 changes = Table(

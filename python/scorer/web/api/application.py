@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from scorer.release import answers, model, version_answers
 from scorer.web.api import (
     audit,
+    builds,
     bundles,
     calendar,
     changes,
@@ -40,6 +41,7 @@ ROUTERS = tuple(
     for module in (
         health,
         projects,
+        builds,
         bundles,
         checkpoints,
         calendar,

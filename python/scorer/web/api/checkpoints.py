@@ -9,11 +9,11 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel
 
-from scorer.release.answers import CheckpointView
+from scorer.release.answers import CheckpointView, Tried
 from scorer.release.calendar import Free
 from scorer.release.fields import Moment
 from scorer.release.model import FreezeWindow, RecordedTable
-from scorer.release.requests import Sampling, WithReason
+from scorer.release.requests import Sampling, Try, WithReason
 from scorer.web.api.problems import refusals
 from scorer.web.api.security import By
 from scorer.web.api.values import AtCheckpoint, CheckpointPath, Limit
@@ -52,6 +52,12 @@ def list_checkpoints(by: By) -> list[CheckpointView]:
 def get_checkpoint(by: By, checkpoint: CheckpointPath) -> CheckpointView:
     """Return a checkpoint with its recorded lanes and those of every server."""
     return by.service.checkpoints.view(by.actor, checkpoint)
+
+
+@router.post("/checkpoints/{checkpoint}/try")
+def try_checkpoint(by: By, checkpoint: CheckpointPath, body: Try) -> Tried:
+    """Score one payment with the live or a stored bundle, beside the traffic and without a log entry."""
+    return by.service.trying.score(by.actor, checkpoint, body.features, reference=body.bundle)
 
 
 @router.get("/checkpoints/{checkpoint}/tables")

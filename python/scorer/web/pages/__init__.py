@@ -9,6 +9,7 @@ def routers() -> list[APIRouter]:
     """Return the routers of all pages."""
     from scorer.web.pages import (
         audit,
+        builds,
         calendar,
         change,
         changes,
@@ -23,6 +24,7 @@ def routers() -> list[APIRouter]:
         readout,
         signing,
         tokens,
+        trying,
         versions,
     )
 
@@ -31,10 +33,12 @@ def routers() -> list[APIRouter]:
         home,
         checkpoints,
         versions,
+        trying,
         calendar,
         changes,
         change,
         readout,
+        builds,
         models,
         compare,
         decisions,

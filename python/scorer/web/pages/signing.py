@@ -16,8 +16,9 @@ from scorer.release.errors import (
     UnreachableError,
 )
 from scorer.web.identity import check_form, inside
+from scorer.web.multipart import read_form_data
 from scorer.web.oidc import PENDING_SECONDS
-from scorer.web.pages.visit import Form, Posted, read_form_data
+from scorer.web.pages.visit import Form, Posted
 from scorer.web.rendering import query
 from scorer.web.sources import source_of
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.datastructures import FormData, UploadFile
-from starlette.exceptions import HTTPException
 
 from scorer.release.errors import InvalidError, NotFoundError, PlatformError
 from scorer.release.model import Actor, Project, Role
@@ -24,6 +23,7 @@ from scorer.release.problems import kind_of
 from scorer.release.requests import read_form
 from scorer.web import words
 from scorer.web.identity import FIELD, check_form
+from scorer.web.multipart import read_form_data, uploaded
 from scorer.web.rendering import query
 
 if TYPE_CHECKING:
@@ -243,10 +243,14 @@ class Form:
 
     def file(self, name: str, *, what: str) -> UploadFile:
         """Return a field's uploaded file."""
-        value = self._data.get(name)
-        if not isinstance(value, UploadFile) or not value.filename:
+        found = self.files().get(name)
+        if found is None:
             raise InvalidError(f"{what} is missing; choose a file")
-        return value
+        return found
+
+    def files(self) -> Mapping[str, UploadFile]:
+        """Return the uploaded files by field."""
+        return uploaded(self._data)
 
     def values(self) -> Mapping[str, str]:
         """As sent, to show again beside what was wrong."""
@@ -279,33 +283,26 @@ def visit(request: Request) -> Visit:
 Here = Annotated[Visit, Depends(visit)]
 
 
-async def read_form_data(
-    request: Request, *, max_files: int, max_fields: int, max_part_size: int
-) -> FormData:
-    """Parse a form within limits of files, fields and bytes of a field. Raises InvalidError."""
-    try:
-        return await request.form(max_files=max_files, max_fields=max_fields, max_part_size=max_part_size)
-    except ValueError as error:
-        raise InvalidError(f"the form cannot be read ({error}); open the page again") from None
-    except HTTPException as error:
-        if error.status_code != 400:
-            raise
-        raise InvalidError(f"the form cannot be read ({error.detail}); open the page again") from None
+def posted(files: int = 1) -> Callable[[Request, Visit], AsyncIterator[Form]]:
+    """Return a dependency that reads a form with at most this many files."""
+
+    async def read(request: Request, here: Here) -> AsyncIterator[Form]:
+        """Read the form after its CSRF check. Uploaded files exist as long as the request."""
+        data = await read_form_data(request, max_files=files, max_fields=200, max_part_size=1 << 20)
+        try:
+            sent = data.get(FIELD, "")
+            text = sent if isinstance(sent, str) else ""
+            check_form(request, is_known=here.web.identity.accepts(here.actor, here.csrf, text))
+            yield Form(data)
+        finally:
+            await data.close()
+
+    return read
 
 
-async def posted(request: Request, here: Here) -> AsyncIterator[Form]:
-    """Read the form after its CSRF check. Uploaded files exist as long as the request."""
-    data = await read_form_data(request, max_files=1, max_fields=200, max_part_size=1 << 20)
-    try:
-        sent = data.get(FIELD, "")
-        text = sent if isinstance(sent, str) else ""
-        check_form(request, is_known=here.web.identity.accepts(here.actor, here.csrf, text))
-        yield Form(data)
-    finally:
-        await data.close()
-
-
-Posted = Annotated[Form, Depends(posted)]
+Posted = Annotated[Form, Depends(posted())]
+PostedFiles = Annotated[Form, Depends(posted(files=4))]
+"""A form with several files."""
 
 
 def one_of(what: str, name: str, known: Mapping[str, Any]) -> Any:

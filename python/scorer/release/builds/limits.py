@@ -1,0 +1,44 @@
+"""Limits of a process that reads the files of users, set by the process itself before it opens one."""
+
+from __future__ import annotations
+
+import os
+import resource
+
+_FILES = 256
+_NICE = 10
+ENVIRONMENT = {
+    # One thread: the process shares its cores with the platform, and each thread takes address space.
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "ARROW_DEFAULT_MEMORY_POOL": "system",
+    "PYTHONDONTWRITEBYTECODE": "1",
+}
+_PASSED_ON = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR", "VIRTUAL_ENV")
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of such a process: without passwords, tokens and addresses of the platform."""
+    return {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | ENVIRONMENT
+
+
+def confine(*, memory_bytes: int, seconds: float, file_bytes: int) -> None:
+    """Limit this process for good.
+
+    Args:
+        memory_bytes: Address space.
+        seconds: Processor time. The process is ended by SIGXCPU.
+        file_bytes: Size of each file that it writes.
+    """
+    whole = max(1, round(seconds))
+    for limit, value in (
+        (resource.RLIMIT_AS, memory_bytes),
+        (resource.RLIMIT_CPU, whole),
+        (resource.RLIMIT_FSIZE, file_bytes),
+        (resource.RLIMIT_NOFILE, _FILES),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        _, hard = resource.getrlimit(limit)
+        allowed = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(limit, (allowed, allowed))
+    os.nice(_NICE)

@@ -1,0 +1,126 @@
+"""From a model file to a finished report in the browser, without a terminal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from browser import PHONE, Visitor, chromium, serving
+from bundles import FEATURES
+from model_files import write_model, write_table
+from servers import RunningServer
+from waiting import wait_until
+
+from scorer.release.open import PlatformServices
+from scorer.web.app import create_app
+
+
+@pytest.mark.timeout(300)
+def test_from_a_model_file_to_a_finished_report(
+    server: RunningServer, platform: PlatformServices, tokens: dict[str, str], traffic: None, tmp_path: Path
+) -> None:
+    model, table = write_model(tmp_path / "model.json"), write_table(tmp_path / "table.csv")
+    with serving(create_app(platform, platform.settings)) as address, chromium() as browser:
+        mia = Visitor(browser, address)
+        mia.sign_in(tokens["mia"])
+        page = mia.page
+        mia.open("/models")
+        page.get_by_role("link", name="Build a bundle from a model file").click()
+        assert page.locator("#f-name").input_value() == "fraud-checkout"
+        assert mia.basics() == []
+        assert mia.violations() == []
+        _refused(mia, model, tmp_path)
+        page.locator("#f-model").set_input_files(model)
+        page.locator("#f-table").set_input_files(table)
+        mia.press("Build the bundle")
+        page.wait_for_url("**/builds/bd-*")
+        page.get_by_role("link", name="Start a TEST").wait_for(timeout=90_000)
+        assert "Done" in page.locator("#live-build").inner_text()
+        assert mia.basics() == []
+        assert mia.violations() == []
+        _phone(mia)
+        page.get_by_role("link", name="Start a TEST").click()
+        assert page.locator("#f-title").input_value() == "fraud-checkout 2026-11-23"
+        mia.press("Submit")
+        page.wait_for_url("**/changes/cr-*")
+        change = page.url.rsplit("/", 1)[1].partition("?")[0]
+        _until(mia, "#live-head", "Done")
+        mia.open(f"/changes/{change}/readout")
+        assert "Passed: eligible for release" in page.locator(".verdict").inner_text()
+        _tried(mia)
+        mia.check()
+        mia.close()
+
+
+def _tried(mia: Visitor) -> None:
+    """One payment with the live bundle: a wrong value, then a score; and programs to copy."""
+    page = mia.page
+    mia.open("/checkpoints/fraud.checkout")
+    page.get_by_role("link", name="Try it").click()
+    assert mia.violations() == []
+    page.get_by_label(FEATURES[0], exact=True).fill("a lot")
+    mia.press("Score this payment")
+    assert f'{FEATURES[0]}: "a lot" is not a number' in page.get_by_role("alert").inner_text()
+    assert page.get_by_label(FEATURES[0], exact=True).input_value() == "a lot"
+    mia.problems.clear()  # the browser says in its console that the answer was 422
+    page.get_by_label(FEATURES[0], exact=True).fill("250")
+    mia.press("Score this payment")
+    assert page.locator("#tried .badge").inner_text() in ("approve", "review", "decline")
+    assert page.get_by_role("button", name="Copy").count() == 3
+    text = page.locator("pre").nth(1).inner_text()
+    for name in FEATURES:
+        assert f'"name": "{name}"' in text
+    assert mia.basics() == []
+    page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+    assert mia.basics() == []
+
+
+def _refused(mia: Visitor, model: Path, directory: Path) -> None:
+    """A file that is never read: a sentence, and what was typed is still there."""
+    page = mia.page
+    pickled = directory / "model.pkl"
+    pickled.write_bytes(b"\x80\x04.")
+    page.get_by_label("Version").fill("2026-11-23")
+    page.locator("#f-label").fill("fraud")
+    page.locator("#f-features").fill("amount number")
+    page.locator("#f-model").set_input_files(pickled)
+    page.locator("#f-table").set_input_files(write_table(directory / "first.csv"))
+    mia.press("Build the bundle")
+    alert = page.get_by_role("alert")
+    assert "can run code" in alert.inner_text()
+    assert page.locator("#f-version").input_value() == "2026-11-23"
+    assert page.locator("#f-label").input_value() == "fraud"
+    assert page.locator("#f-features").input_value() == "amount number"
+    mia.problems.clear()  # the browser says in its console that the answer was 422
+    # A build that fails in the background says why on its page, and offers the form again.
+    short = directory / "short.csv"
+    short.write_text("unrelated\n1\n")
+    page.locator("#f-model").set_input_files(model)
+    page.locator("#f-table").set_input_files(short)
+    mia.press("Build the bundle")
+    page.wait_for_url("**/builds/bd-*")
+    page.get_by_role("link", name="Send other files").wait_for(timeout=90_000)
+    assert f'feature "{FEATURES[0]}"' in page.locator("#live-build .warning").inner_text()
+    page.get_by_role("link", name="Send other files").click()
+    assert page.locator("#f-version").input_value() == "2026-11-23"
+    page.locator("#f-label").fill("fraud")
+
+
+def _phone(mia: Visitor) -> None:
+    wide, here = mia.page.viewport_size, mia.page.url.removeprefix(mia.address)
+    mia.page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+    for path in ("/builds", "/builds/new", here):
+        assert mia.open(path) == 200, path
+        assert mia.basics() == [], path
+    mia.page.set_viewport_size(wide)
+
+
+def _until(visitor: Visitor, place: str, words: str) -> None:
+    """Waits for words on a page that keeps itself true."""
+
+    def told() -> bool:
+        text = visitor.page.locator(place).inner_text()
+        assert words in text, visitor.page.locator("main").inner_text()
+        return True
+
+    wait_until(told, words, seconds=90)
