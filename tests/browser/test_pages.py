@@ -28,6 +28,7 @@ PAGES = [
     "/changes/cr-000017",
     "/changes/cr-000017/edit",
     "/changes/cr-000018",
+    "/changes/cr-000019",
     "/changes/cr-000020",
     "/changes/cr-000021",
     "/changes/cr-000012/readout",
@@ -114,6 +115,48 @@ def test_a_page_tells_when_the_platform_is_away_and_back(site: Any) -> None:
     away.get_by_text("has not answered since").wait_for()
     visitor.page.unroute("**/changes/cr-000018")
     away.get_by_text("answers again").wait_for()
+    visitor.close()
+
+
+def test_a_release_is_paused_and_resumed(site: Any) -> None:
+    browser, address, tokens = site
+    visitor = Visitor(browser, address)
+    visitor.sign_in(tokens["ada"])
+    visitor.open("/changes/cr-000019")
+    rollout = visitor.page.locator("#live-rollout")
+    rollout.get_by_text("2 of 3, 25\N{NARROW NO-BREAK SPACE}% of the answers").wait_for()
+    rollout.get_by_text("1,204 of 2,000 rows").wait_for()
+    rollout.locator("#do-pause summary").click()
+    rollout.locator("#do-pause").get_by_label("Reason").fill("the bank calls")
+    rollout.locator("#do-pause button").click()
+    visitor.page.get_by_text("Paused: the release holds its present shares.").wait_for()
+    rollout.get_by_text("Paused by ada").wait_for()
+    assert rollout.locator("#do-pause").count() == 0
+    rollout.locator("#do-resume summary").click()
+    rollout.locator("#do-resume").get_by_label("Reason").fill("all is well")
+    rollout.locator("#do-resume button").click()
+    visitor.page.get_by_text("Resumed: the stage ends").wait_for()
+    visitor.check()
+    visitor.close()
+
+
+def test_an_approver_sees_what_to_look_at_and_comments(site: Any) -> None:
+    browser, address, tokens = site
+    visitor = Visitor(browser, address)
+    visitor.sign_in(tokens["ada"])
+    visitor.open("/changes/cr-000020")
+    summary = visitor.page.locator("#live-review")
+    summary.get_by_text("worth a look").wait_for()
+    link = summary.locator("ul a").first
+    assert visitor.page.locator(str(link.get_attribute("href"))).count() == 1
+    chart = visitor.page.locator("table.gates a").first
+    assert str(chart.get_attribute("href")).startswith("/changes/cr-000020/readout#figure-")
+    talk = visitor.page.locator("#live-conversation")
+    talk.get_by_label("Comment").fill("<script>alert(1)</script>\nplain")
+    talk.get_by_role("button", name="Comment").click()
+    visitor.page.get_by_text("sent to the project's channels", exact=False).first.wait_for()
+    assert "<script>alert(1)</script>" in talk.locator("li").last.inner_text()
+    visitor.check()
     visitor.close()
 
 

@@ -19,11 +19,20 @@ import numpy as np
 from readouts import synthetic_readout
 
 from scorer.release.access import Access
-from scorer.release.answers import BundleDetail, BundleInfo, Channel, CheckpointView, Delivery, MemberView
+from scorer.release.answers import (
+    BundleDetail,
+    BundleInfo,
+    Channel,
+    CheckpointView,
+    Delivery,
+    MemberView,
+    Outlook,
+)
 from scorer.release.audit import Audit
 from scorer.release.builds import Builds
 from scorer.release.calendar import Calendar, CalendarPage
 from scorer.release.changes import ChangeDetail, Draft, Step
+from scorer.release.changes.review import review
 from scorer.release.errors import ConflictError, InvalidError, NotFoundError
 from scorer.release.model import (
     Actor,
@@ -37,6 +46,7 @@ from scorer.release.model import (
     RecordedTable,
     Role,
     Severity,
+    Stage,
 )
 from scorer.release.permissions import Permissions
 from scorer.release.requests import NewFreeze
@@ -114,6 +124,8 @@ def demo_platform(
         versions=DemoVersions(),
         comparisons=None,
         trying=Trying(store, settings, calendar, bundles),
+        control=changes,
+        discussion=changes,
     )
     return DemoPlatform(settings, store, service), tokens
 
@@ -190,6 +202,12 @@ class DemoChanges:
     def __init__(self, access: Access) -> None:
         self._access = access
         self.bookings: dict[str, Any] = {}
+        self.comments: dict[str, list[tuple[str, str]]] = {
+            "cr-000020": [
+                ("otto", "Why is the review threshold lower?\nIt was 0.42."),
+                ("mia", "More recall."),
+            ]
+        }
         passed, done = Outcome.PASS, ChangeState.DONE
         made = [
             _change(
@@ -200,6 +218,17 @@ class DemoChanges:
                 verdict=passed,
                 test="cr-000012",
                 note="Its gates passed. It waits for an approver who did not submit it.",
+            ),
+            _change(
+                19,
+                kind=ChangeKind.RELEASE,
+                state=ChangeState.RELEASED,
+                step="canary 2",
+                verdict=passed,
+                test="cr-000012",
+                approved_by="otto",
+                note="Canary 1 has passed: 25 % of the answers now.",
+                stages=(Stage(0.05, 15), Stage(0.25, 15), Stage(0.5, 30)),
             ),
             _change(18),
             _change(17, state=ChangeState.DRAFT, step="", title="LightGBM instead of XGBoost", note=""),
@@ -236,13 +265,18 @@ class DemoChanges:
         checkpoint: str | None = None,
         state: ChangeState | None = None,
         user: str | None = None,
+        text: str | None = None,
+        before: str | None = None,
         limit: int = 100,
+        **_: Any,
     ) -> Sequence[ChangeRequest]:
         wanted = {"project": project, "checkpoint": checkpoint, "state": state, "created_by": user}
         return [
             one
             for one in sorted(self.all.values(), key=lambda one: one.id, reverse=True)
             if self._may(actor, one.project)
+            and (not text or text.lower() in f"{one.title} {one.id} {one.bundle}".lower())
+            and (not before or one.id < before)
             and all(value is None or getattr(one, name) == value for name, value in wanted.items())
         ][:limit]
 
@@ -284,6 +318,13 @@ class DemoChanges:
             ChangeEvent(moved, change, begun, actor.user, one.state, "", Severity.INFO, "moved on")
             for moved in range(8, one.version + 1)
         )
+        events += tuple(
+            ChangeEvent(
+                100 + place, change, begun, user, one.state, "", Severity.INFO, f"{user} commented: {text}",
+                {"comment": text},
+            )
+            for place, (user, text) in enumerate(self.comments.get(change, ()))
+        )  # fmt: skip
         own = actor.user == one.created_by
         allowed = {
             ChangeState.DRAFT: ("edit", "submit", "withdraw") if own else (),
@@ -304,7 +345,30 @@ class DemoChanges:
             "metrics": {"auc": {"before": 0.9361, "after": 0.9412}},
             "lineage": {"run_id": {"before": "a91c20", "after": "b6f2e1"}},
         }
-        return ChangeDetail(one, steps, events, gates, self.bookings.get(change), diff, allowed)
+        outlook = None
+        if one.state is ChangeState.RELEASED and one.stages:
+            now, held = datetime.now(UTC), one.paused_at is not None
+            outlook = Outlook(
+                stage=2,
+                stages=3,
+                share=0.25,
+                stage_ends=None if held else now + timedelta(minutes=9),
+                ends=None if held else now + timedelta(minutes=39),
+                waits=(f"paused by {one.paused_by}" if held else "score drift: 1,204 of 2,000 rows",),
+                to_come=(3,),
+            )
+            allowed = ("resume" if held else "pause", "promote", "skip", "rollback")
+        return ChangeDetail(
+            one,
+            steps,
+            events,
+            gates,
+            self.bookings.get(change),
+            diff,
+            (*allowed, "comment", *(() if one.state.is_final else ("request_review",))),
+            outlook=outlook,
+            review=review(gates, diff) if gates else None,
+        )
 
     def events(
         self, actor: Actor, change: str, *, after: int = 0, limit: int = 500
@@ -364,6 +428,22 @@ class DemoChanges:
 
     def rollback(self, actor: Actor, change: str, *, reason: str) -> ChangeRequest:
         return self._to(actor, change, ChangeState.ROLLED_BACK)
+
+    def pause(self, actor: Actor, change: str, *, reason: str, version: int | None = None) -> ChangeRequest:
+        self.all[change] = replace(self.all[change], paused_by=actor.user, paused_at=datetime.now(UTC))
+        return self._to(actor, change, ChangeState.RELEASED)
+
+    def resume(self, actor: Actor, change: str, *, reason: str, version: int | None = None) -> ChangeRequest:
+        self.all[change] = replace(self.all[change], paused_by=None, paused_at=None)
+        return self._to(actor, change, ChangeState.RELEASED)
+
+    def comment(self, actor: Actor, change: str, *, text: str) -> ChangeRequest:
+        self.comments.setdefault(change, []).append((actor.user, text))
+        return self.all[change]
+
+    def request_review(self, actor: Actor, change: str, *, reviewers: Sequence[str]) -> ChangeRequest:
+        self.all[change] = replace(self.all[change], reviewers=tuple(reviewers))
+        return self.all[change]
 
     def withdraw(self, actor: Actor, change: str, *, reason: str) -> ChangeRequest:
         return self._to(actor, change, ChangeState.REJECTED)

@@ -269,7 +269,7 @@ def test_the_second_of_two_approvers_hears_who_was_first(world: World) -> None:
 def test_two_approvers_in_the_very_same_moment(world: World) -> None:
     """Both have read the change before either writes."""
     name = waiting(world)
-    see = world.changes._see
+    see = world.changes._guard.see
     raced = []
 
     def slow(actor: Actor, change: str) -> object:
@@ -279,7 +279,7 @@ def test_two_approvers_in_the_very_same_moment(world: World) -> None:
             world.changes.approve(world.bob, name)
         return found
 
-    world.changes._see = slow  # type: ignore[method-assign, assignment]
+    world.changes._guard.see = slow  # type: ignore[method-assign, assignment]
     with pytest.raises(ConflictError, match="bob"):
         world.changes.approve(world.eve, name)
     assert world.get(name).approved_by == "bob"

@@ -24,6 +24,7 @@ from scorer.commands.platform_options import (
     plain,
     print_backtest,
     print_gates,
+    print_outlook,
 )
 
 if TYPE_CHECKING:
@@ -52,6 +53,11 @@ Minutes = Annotated[
 Start = Annotated[
     str | None,
     typer.Option("--start", metavar="TIME", help="Start of the shadow slot; default: the next free slot."),
+]
+
+Version = Annotated[
+    int | None,
+    typer.Option("--version", help="Version of the change request that you read; another one is rejected."),
 ]
 
 
@@ -105,8 +111,9 @@ def release(
         list[str] | None,
         typer.Option(
             "--stage",
-            metavar="SHARE:MINUTES",
-            help="Share of the answers and minutes of a canary stage; repeatable. Default: the checkpoint's.",
+            metavar="SHARE:MINUTES[:pause]",
+            help="Share of the answers and minutes of a canary stage, with `:pause` if an approver ends it; "
+            "repeatable. Default: the checkpoint's.",
         ),
     ] = None,
     holdout: Annotated[
@@ -159,6 +166,13 @@ def list_changes(
         str | None, typer.Option("--state", help="State, for example booked, observing or done.")
     ] = None,
     user: Annotated[str | None, typer.Option("--user", "-u", help="User who drafted them.")] = None,
+    reviewer: Annotated[
+        str | None, typer.Option("--reviewer", help="User who was asked for a review.")
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option("--text", help="Part of title, description, id, bundle name or digest.")
+    ] = None,
+    archived: Annotated[bool, typer.Option("--archived", help="List archived ones instead.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Largest number of rows.")] = 50,
     url: Url = None,
     json: Json = False,
@@ -167,9 +181,16 @@ def list_changes(
     from itertools import islice
 
     with connected(url) as platform:
-        found = list(
-            islice(platform.changes(project=project, checkpoint=checkpoint, state=state, user=user), limit)
+        every = platform.changes(
+            project=project,
+            checkpoint=checkpoint,
+            state=state,
+            user=user,
+            reviewer=reviewer,
+            text=text,
+            archived=archived,
         )
+        found = list(islice(every, limit))
     if json:
         print_json(plain(found))
     else:
@@ -202,6 +223,8 @@ def show(change: Change, url: Url = None, json: Json = False) -> None:
     )
     if detail.backtest:
         print_backtest(detail.backtest)
+    if detail.outlook:
+        print_outlook(detail.outlook)
     if detail.gates:
         print_gates(detail.gates)
     typer.echo(f"operations allowed to you: {', '.join(detail.allowed) or 'none'}")
@@ -273,12 +296,7 @@ def finish(change: Change, url: Url = None, json: Json = False) -> None:
 def approve(
     change: Change,
     comment: Annotated[str, typer.Option("--comment", "-m", help="Comment recorded with the approval.")] = "",
-    version: Annotated[
-        int | None,
-        typer.Option(
-            "--version", help="Version of the change request that you reviewed; another one is rejected."
-        ),
-    ] = None,
+    version: Version = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
@@ -318,6 +336,78 @@ def rollback(change: Change, reason: Reason, url: Url = None, json: Json = False
     _do(url, json, lambda platform: platform.rollback(change, reason=reason))
 
 
+@app.command()
+def pause(
+    change: Change, reason: Reason, version: Version = None, url: Url = None, json: Json = False
+) -> None:
+    """Hold the present stage of a release. Its gates go on, and one that fails still rolls it back."""
+    _do(url, json, lambda platform: platform.pause(change, reason=reason, version=version))
+
+
+@app.command()
+def resume(
+    change: Change, reason: Reason, version: Version = None, url: Url = None, json: Json = False
+) -> None:
+    """End a pause. The stage ends by its time and its gates, as planned."""
+    _do(url, json, lambda platform: platform.resume(change, reason=reason, version=version))
+
+
+@app.command()
+def promote(
+    change: Change, reason: Reason, version: Version = None, url: Url = None, json: Json = False
+) -> None:
+    """End the present stage of a release now. For approvers other than the submitter."""
+    _do(url, json, lambda platform: platform.promote(change, reason=reason, version=version))
+
+
+@app.command()
+def skip(
+    change: Change,
+    stage: Annotated[int, typer.Argument(metavar="STAGE", min=1, help="Number of a stage to come.")],
+    reason: Reason,
+    version: Version = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Leave out a stage of a release that is to come. For approvers other than the submitter."""
+    _do(url, json, lambda platform: platform.skip(change, stage, reason=reason, version=version))
+
+
+@app.command()
+def comment(
+    change: Change,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="Plain text, up to 2000 characters.")],
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Append a comment. The project's channels are notified; comments are not edited or removed."""
+    _do(url, json, lambda platform: platform.comment(change, text))
+
+
+@app.command("request-review")
+def request_review(
+    change: Change,
+    reviewers: Annotated[
+        list[str] | None, typer.Argument(metavar="USER...", help="Approvers; none: nobody is asked any more.")
+    ] = None,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Ask approvers for a review and notify the project's channels."""
+    _do(url, json, lambda platform: platform.request_review(change, reviewers or []))
+
+
+@app.command()
+def archive(
+    change: Change,
+    undo: Annotated[bool, typer.Option("--undo", help="Show it in lists again.")] = False,
+    url: Url = None,
+    json: Json = False,
+) -> None:
+    """Hide an ended change request from lists. Nothing is deleted."""
+    _do(url, json, lambda platform: platform.unarchive(change) if undo else platform.archive(change))
+
+
 def _do(url: str | None, json: bool, action: Callable[[PlatformClient], ChangeRequest]) -> None:
     with connected(url) as platform:
         change = action(platform)
@@ -343,11 +433,14 @@ def _end(
 def _stage(text: str) -> Stage:
     from scorer.release.model import Stage
 
-    share, separator, minutes = text.partition(":")
+    share, _, rest = text.partition(":")
+    minutes, _, last = rest.partition(":")
     try:
-        stage = Stage(float(share), float(minutes))
+        stage = Stage(float(share), float(minutes), last == "pause")
     except ValueError:
-        separator = ""
-    if not separator or not 0 < stage.share < 1 or not stage.minutes > 0:
-        raise typer.BadParameter(f'"{text}" is not a stage; write SHARE:MINUTES, for example 0.05:15')
+        stage = Stage(0, 0)
+    if last not in ("", "pause") or not 0 < stage.share < 1 or not stage.minutes > 0:
+        raise typer.BadParameter(
+            f'"{text}" is not a stage; write SHARE:MINUTES, for example 0.05:15, or SHARE:MINUTES:pause'
+        )
     return stage

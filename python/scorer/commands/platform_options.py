@@ -12,6 +12,7 @@ import typer
 from scorer.commands.output import print_table
 
 if TYPE_CHECKING:
+    from scorer.release.answers import Outlook
     from scorer.release.model import ChangeRequest, GateResult
     from scorer.sdk import PlatformClient
 
@@ -112,6 +113,21 @@ def print_backtest(found: Mapping[str, Any]) -> None:
 
 def _figure(value: float | None) -> str:
     return "-" if value is None else f"{value:,.4g}"
+
+
+def print_outlook(outlook: Outlook) -> None:
+    """Print the stage of a release, its expected end and what it waits for."""
+    if outlook.stage > outlook.stages:
+        typer.echo("all stages have passed")
+    else:
+        ends = at(outlook.stage_ends) if outlook.stage_ends else "not known"
+        whole = at(outlook.ends) if outlook.ends else "not known"
+        typer.echo(
+            f"stage {outlook.stage} of {outlook.stages}, {outlook.share:.0%} of the answers; "
+            f"expected end: {ends}, of the last stage: {whole}"
+        )
+    for one in outlook.waits:
+        typer.echo(f"  waits: {one}")
 
 
 def print_gates(gates: Sequence[GateResult], *, empty: str = "no gates were evaluated yet") -> None:

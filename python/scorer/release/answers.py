@@ -279,9 +279,47 @@ class Step:
     words: str
     """Description of the step, or its result."""
     status: str
-    """`done`, `running`, `waiting`, `failed` or `to come`."""
+    """`done`, `running`, `waiting`, `failed`, `to come` or `skipped`."""
     began: datetime | None
     ended: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Outlook:
+    """The stage of a release that is under way, and when it and the release are expected to end."""
+
+    stage: int
+    """Number of the present stage, from 1; one more than `stages` after the last."""
+    stages: int
+    """Number of stages."""
+    share: float
+    """Share of the answers that the bundle gives now."""
+    stage_ends: datetime | None
+    """Expected end of the stage; None: not known, `waits` says why."""
+    ends: datetime | None
+    """Expected end of the last stage; None: not known."""
+    waits: tuple[str, ...]
+    """What the stage waits for, each in a short sentence."""
+    to_come: tuple[int, ...] = ()
+    """Numbers of the stages after the present one, without those left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """A gate that an approver should look at."""
+
+    metric: str
+    reason: str
+    """`close to its limit`, `inconclusive`, `waived by ...`, ..."""
+
+
+@dataclass(frozen=True, slots=True)
+class Review:
+    """Summary of a change request for its approver."""
+
+    remarks: tuple[Remark, ...]
+    differences: tuple[str, ...]
+    """The largest differences to the live bundle, each in a short sentence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,6 +339,10 @@ class ChangeDetail:
     backtest: dict[str, Any] | None = None
     """Result of its backtest: `outcome`, `words`, `rows`, `positives`, `begin`, `end` (microseconds),
     `gates`, `metrics`, `segments`, `missed` (examples with decision ids), `notes`; None: not done (yet)."""
+    outlook: Outlook | None = None
+    """Of a release under way: its stage and expected end."""
+    review: Review | None = None
+    """Summary for an approver; None: no gate has been evaluated."""
 
 
 # --- reports ---

@@ -64,7 +64,8 @@ def _plain(value: str) -> str:
     return value
 
 
-def _split(value: Any, info: ValidationInfo) -> Any:
+def split_names(value: Any, info: ValidationInfo) -> Any:
+    """Split the text of a form at commas and spaces; leave JSON as it is."""
     if isinstance(value, str) and info.context == FORM:
         return value.replace(",", " ").split()
     return value
@@ -113,10 +114,10 @@ Share = Annotated[Number, Field(gt=0, le=1)]
 SlotNumber = Annotated[Whole, Field(ge=1, le=64)]
 Count = Annotated[Whole, Field(ge=0, le=1_000_000_000)]
 Version = Annotated[Whole, Field(ge=0, le=2**53)]
-Names = Annotated[list[Name], BeforeValidator(_split), Field(max_length=100)]
+Names = Annotated[list[Name], BeforeValidator(split_names), Field(max_length=100)]
 Patterns = Annotated[
     list[Annotated[str, Field(pattern=r"^[a-z0-9.*?_\[\]!-]{1,64}$")]],
-    BeforeValidator(_split),
+    BeforeValidator(split_names),
     Field(min_length=1, max_length=100),
 ]
 """Shell-style patterns of checkpoint names."""

@@ -296,6 +296,8 @@ class Stage:
     """Share of the answers, above 0 and below 1."""
     minutes: Minutes
     """Minimum duration in minutes. The stage also lasts until its gates pass."""
+    pause: Flag = False
+    """Whether the release holds the shares at the end of the stage until an approver promotes it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,6 +348,19 @@ class ChangeRequest:
     """Evidence that a learning loop submitted, for example its gate's verdict; None: a person drafted it."""
     permission: str | None = None
     """Id of the standing permission that it was submitted under."""
+    paused_by: str | None = None
+    """User who paused the present stage; `platform`: the stage's own pause; None: not paused."""
+    paused_at: datetime | None = None
+    """Start of the pause."""
+    resumed_at: datetime | None = None
+    """End of the latest pause of the present stage."""
+    skipped: tuple[str, ...] = ()
+    """Steps (`canary 2`) that the release leaves out."""
+    reviewers: tuple[str, ...] = ()
+    """Approvers who were asked for a review."""
+    archived_by: str | None = None
+    archived_at: datetime | None = None
+    """Time since when it is hidden from lists; None: it is listed."""
 
 
 @dataclass(frozen=True, slots=True)

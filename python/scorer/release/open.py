@@ -20,6 +20,8 @@ from scorer.release.backtest.running import Backtests
 from scorer.release.builds import Builds
 from scorer.release.bundles import Bundles
 from scorer.release.calendar import Calendar
+from scorer.release.changes.control import Control
+from scorer.release.changes.discussion import Discussion
 from scorer.release.changes.operations import Changes
 from scorer.release.changes.parts import Parts
 from scorer.release.changes.pipeline import Pipeline
@@ -312,6 +314,8 @@ def open_service(
         versions=Versions(parts),
         comparisons=Comparisons(parts, changes),
         trying=Trying(store, settings, calendar, bundles),
+        control=Control(parts, changes),
+        discussion=Discussion(parts),
     )
     # Whether this process is the leader is determined once per round.
     runner = Runner(parts, Pipeline(parts, changes))

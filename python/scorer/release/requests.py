@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+)
 
 from scorer.release.answers import Draft
 from scorer.release.errors import InvalidError
@@ -29,6 +37,7 @@ from scorer.release.fields import (
     UserName,
     Version,
     Whole,
+    split_names,
     violations,
 )
 from scorer.release.model import ChangeKind, Quotas, Role, Severity
@@ -110,6 +119,43 @@ class WithReason(Request):
     reason: Reason
 
 
+class OfVersion(WithReason):
+    """An operation on the present stage of a release, recorded with its reason."""
+
+    version: Version | None = None
+    """Version of the change request that was read; REST takes it as If-Match as well."""
+
+
+class Skip(OfVersion):
+    """A stage that a release leaves out."""
+
+    stage: Annotated[Whole, Field(ge=1, le=20)]
+    """Number of a stage to come, from 1."""
+
+
+class Comment(Request):
+    """A comment on a change request. It cannot be edited or removed."""
+
+    text: Annotated[Text, Field(min_length=1, max_length=2000)]
+    """Plain text."""
+
+
+class RequestReview(Request):
+    """Approvers who are asked for a review."""
+
+    reviewers: Annotated[list[UserName], BeforeValidator(split_names), Field(max_length=10)] = Field(
+        default=[], examples=[["bo"]]
+    )
+    """Users in place of those who were asked before; empty: nobody."""
+
+
+class Archive(Request):
+    """Whether an ended change request is hidden from lists."""
+
+    version: Version | None = None
+    """Version of the change request that was read; REST takes it as If-Match as well."""
+
+
 class Waive(WithReason):
     """The waiver of a gate for one change request."""
 
@@ -126,8 +172,16 @@ OPERATIONS: Mapping[str, type[Request]] = {
     "waive": Waive,
     "withdraw": WithReason,
     "rollback": WithReason,
+    "pause": OfVersion,
+    "resume": OfVersion,
+    "promote": OfVersion,
+    "skip": Skip,
+    "comment": Comment,
+    "request_review": RequestReview,
+    "archive": Archive,
+    "unarchive": Archive,
 }
-"""Operations on a change request: each is a method of the service layer that takes these fields."""
+"""Operations on a change request: `Service.operation` returns their methods, which take these fields."""
 
 
 # --- checkpoints and calendar ---

@@ -7,8 +7,11 @@ returns plain values.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from scorer.release.states import CONTROLS, DISCUSSION
 
 if TYPE_CHECKING:
     from scorer.release.access import Access
@@ -17,8 +20,11 @@ if TYPE_CHECKING:
     from scorer.release.bundles import Bundles
     from scorer.release.calendar import Calendar
     from scorer.release.changes import Changes
+    from scorer.release.changes.control import Control
+    from scorer.release.changes.discussion import Discussion
     from scorer.release.checkpoints import Checkpoints
     from scorer.release.decisions import Decisions
+    from scorer.release.model import ChangeRequest
     from scorer.release.notify import Notifications
     from scorer.release.permissions import Permissions
     from scorer.release.readout import Readouts
@@ -44,3 +50,15 @@ class Service:
     versions: Versions
     comparisons: Comparisons
     trying: Trying
+    control: Control
+    discussion: Discussion
+
+    def operation(self, name: str) -> Callable[..., ChangeRequest]:
+        """Return the method of an operation on a change request (`requests.OPERATIONS`)."""
+        group: object = self.changes
+        if name in CONTROLS:
+            group = self.control
+        elif name in DISCUSSION:
+            group = self.discussion
+        method: Callable[..., ChangeRequest] = getattr(group, name)
+        return method

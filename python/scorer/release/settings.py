@@ -148,13 +148,18 @@ class StageSettings(Section):
         le=100_000,
         description="Minimum length of the stage in minutes. It also lasts until its gates pass.",
     )
+    pause: bool = Field(
+        default=False,
+        description="Whether the release holds the shares at the end of the stage until an approver "
+        "promotes it.",
+    )
 
 
 def _stages(value: Sequence[StageSettings]) -> tuple[Stage, ...]:
     shares = [stage.share for stage in value]
     if shares != sorted(set(shares)):
         raise ValueError(f"shares {shares} must increase from stage to stage")
-    return tuple(Stage(stage.share, stage.minutes) for stage in value)
+    return tuple(Stage(stage.share, stage.minutes, stage.pause) for stage in value)
 
 
 if TYPE_CHECKING:

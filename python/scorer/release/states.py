@@ -21,6 +21,8 @@ class Who(StrEnum):
     """The user who drafted it, or an owner of the project."""
     APPROVER = "approver"
     """An approver who has not drafted, edited or submitted it."""
+    MEMBER = "member"
+    """Any modeler, approver or owner of the project."""
     PLATFORM = "platform"
     """The pipeline."""
 
@@ -111,8 +113,22 @@ WITHIN: dict[str, tuple[Who, frozenset[ChangeState]]] = {
     "rebook": (Who.AUTHOR, frozenset({_S.CHECKS, _S.BOOKED})),
     "finish": (Who.AUTHOR, frozenset({_S.OBSERVING})),
     "waive": (Who.APPROVER, frozenset({_S.CHECKS, _S.BOOKED, _S.DEPLOYING, _S.OBSERVING, _S.REPORT})),
+    "pause": (Who.AUTHOR, frozenset({_S.RELEASED})),
+    "resume": (Who.AUTHOR, frozenset({_S.RELEASED})),
+    "promote": (Who.APPROVER, frozenset({_S.RELEASED})),
+    "skip": (Who.APPROVER, frozenset({_S.RELEASED})),
+    "request_review": (Who.AUTHOR, frozenset(state for state in _S if not state.is_final)),
+    "comment": (Who.MEMBER, frozenset(_S)),
+    "archive": (Who.AUTHOR, frozenset(state for state in _S if state.is_final)),
+    "unarchive": (Who.AUTHOR, frozenset(state for state in _S if state.is_final)),
 }
 """Operations that do not change the state, with their actors and the states that allow them."""
+
+CONTROLS = frozenset({"pause", "resume", "promote", "skip"})
+"""Operations on the stages of a release, which `scorer.release.changes.control` performs."""
+
+DISCUSSION = frozenset({"comment", "request_review", "archive", "unarchive"})
+"""Operations of `scorer.release.changes.discussion`, which change nothing about a release."""
 
 OBSERVED = frozenset({_S.DEPLOYING, _S.OBSERVING})
 """States in which a change request has an observe lane."""
@@ -130,8 +146,17 @@ _REMEDY = {
 }
 
 
+def who(name: str) -> Who:
+    """Return the actors of an operation."""
+    if name in WITHIN:
+        return WITHIN[name][0]
+    return next(move.who for move in MOVES if move.name == name)
+
+
 def allows(change: ChangeRequest, name: str) -> bool:
     """Whether the present state of a change request allows an operation, regardless of the actor."""
+    if name in CONTROLS and change.kind is not ChangeKind.RELEASE:
+        return False
     if name in WITHIN:
         return change.state in WITHIN[name][1]
     return _find(change, name) is not None
@@ -153,7 +178,7 @@ def refusal(change: ChangeRequest, name: str) -> ConflictError:
     """Return the error for an operation that the present state does not allow."""
     sources = [move.source for move in MOVES if move.name == name and move.kind in (None, change.kind)]
     wanted = sorted(WITHIN[name][1] if name in WITHIN else sources, key=list(_S).index)
-    if not wanted:
+    if not wanted or (name in CONTROLS and change.kind is not ChangeKind.RELEASE):
         return ConflictError(f"{change.id} is a {change.kind}, which has no {name}; draft a RELEASE")
     remedy = _REMEDY.get(change.state, "its page lists the permitted operations")
     return ConflictError(

@@ -533,6 +533,173 @@ class Operations:
             ChangeRequest, "POST", f"/changes/{_segment(change)}/rollback", json={"reason": reason}
         )
 
+    def pause(self, change: str, *, reason: str, version: int | None = None) -> ChangeRequest:
+        """Hold the present stage of a release. Its gates go on, and one that fails still rolls it back.
+
+        Args:
+            change: Id of the change request, for example cr-000017.
+            reason: Reason, recorded in the audit log.
+            version: Version of the change request that was read; REST takes it as If-Match as well.
+
+        Raises:
+            ConflictError: The object's state does not allow this, or it has changed since.
+            FrozenError: A freeze covers the start.
+            InvalidError: A field is out of range.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+            QuotaError: The project's quota is used up.
+        """
+        return self._call(
+            ChangeRequest,
+            "POST",
+            f"/changes/{_segment(change)}/pause",
+            json={"reason": reason, "version": version},
+        )
+
+    def resume(self, change: str, *, reason: str, version: int | None = None) -> ChangeRequest:
+        """End a pause. The stage ends by its time and its gates, as planned.
+
+        Args:
+            change: Id of the change request, for example cr-000017.
+            reason: Reason, recorded in the audit log.
+            version: Version of the change request that was read; REST takes it as If-Match as well.
+
+        Raises:
+            ConflictError: The object's state does not allow this, or it has changed since.
+            FrozenError: A freeze covers the start.
+            InvalidError: A field is out of range.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+            QuotaError: The project's quota is used up.
+        """
+        return self._call(
+            ChangeRequest,
+            "POST",
+            f"/changes/{_segment(change)}/resume",
+            json={"reason": reason, "version": version},
+        )
+
+    def promote(self, change: str, *, reason: str, version: int | None = None) -> ChangeRequest:
+        """End the present stage of a release now. For approvers other than the submitter.
+
+        Args:
+            change: Id of the change request, for example cr-000017.
+            reason: Reason, recorded in the audit log.
+            version: Version of the change request that was read; REST takes it as If-Match as well.
+
+        Raises:
+            ConflictError: The object's state does not allow this, or it has changed since.
+            FrozenError: A freeze covers the start.
+            InvalidError: A field is out of range.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+            QuotaError: The project's quota is used up.
+        """
+        return self._call(
+            ChangeRequest,
+            "POST",
+            f"/changes/{_segment(change)}/promote",
+            json={"reason": reason, "version": version},
+        )
+
+    def skip(self, change: str, stage: int, *, reason: str, version: int | None = None) -> ChangeRequest:
+        """Leave out a stage of a release that is to come. For approvers other than the submitter.
+
+        Args:
+            change: Id of the change request, for example cr-000017.
+            stage: Number of a stage to come, from 1.
+            reason: Reason, recorded in the audit log.
+            version: Version of the change request that was read; REST takes it as If-Match as well.
+
+        Raises:
+            ConflictError: The object's state does not allow this, or it has changed since.
+            FrozenError: A freeze covers the start.
+            InvalidError: A field is out of range.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+            QuotaError: The project's quota is used up.
+        """
+        return self._call(
+            ChangeRequest,
+            "POST",
+            f"/changes/{_segment(change)}/skip",
+            json={"stage": stage, "reason": reason, "version": version},
+        )
+
+    def comment(self, change: str, text: str) -> ChangeRequest:
+        """Append a comment, which is an event of the change request. For modelers.
+
+        Args:
+            change: Id of the change request, for example cr-000017.
+            text: Plain text.
+
+        Raises:
+            ConflictError: The object's state does not allow this, or it has changed since.
+            FrozenError: A freeze covers the start.
+            InvalidError: A field is out of range.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+            QuotaError: The project's quota is used up.
+        """
+        return self._call(ChangeRequest, "POST", f"/changes/{_segment(change)}/comments", json={"text": text})
+
+    def request_review(self, change: str, reviewers: Sequence[str] = ()) -> ChangeRequest:
+        """Ask approvers for a review and notify the project's channels.
+
+        Args:
+            change: Id of the change request, for example cr-000017.
+            reviewers: Users in place of those who were asked before; empty: nobody.
+
+        Raises:
+            ConflictError: The object's state does not allow this, or it has changed since.
+            FrozenError: A freeze covers the start.
+            InvalidError: A field is out of range.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+            QuotaError: The project's quota is used up.
+        """
+        return self._call(
+            ChangeRequest, "PUT", f"/changes/{_segment(change)}/reviewers", json={"reviewers": reviewers}
+        )
+
+    def archive(self, change: str, *, version: int | None = None) -> ChangeRequest:
+        """Hide an ended change request from lists. Nothing is deleted.
+
+        Args:
+            change: Id of the change request, for example cr-000017.
+            version: Version of the change request that was read; REST takes it as If-Match as well.
+
+        Raises:
+            ConflictError: The object's state does not allow this, or it has changed since.
+            FrozenError: A freeze covers the start.
+            InvalidError: A field is out of range.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+            QuotaError: The project's quota is used up.
+        """
+        return self._call(
+            ChangeRequest, "POST", f"/changes/{_segment(change)}/archive", json={"version": version}
+        )
+
+    def unarchive(self, change: str, *, version: int | None = None) -> ChangeRequest:
+        """Show an archived change request in lists again.
+
+        Args:
+            change: Id of the change request, for example cr-000017.
+            version: Version of the change request that was read; REST takes it as If-Match as well.
+
+        Raises:
+            ConflictError: The object's state does not allow this, or it has changed since.
+            FrozenError: A freeze covers the start.
+            InvalidError: A field is out of range.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+            QuotaError: The project's quota is used up.
+        """
+        return self._call(
+            ChangeRequest, "POST", f"/changes/{_segment(change)}/unarchive", json={"version": version}
+        )
+
     def change(self, change: str) -> ChangeDetail:
         """Return a change request with its steps, events, gates, booking and allowed operations.
 
@@ -550,7 +717,11 @@ class Operations:
         project: str | None = None,
         checkpoint: str | None = None,
         state: ChangeState | str | None = None,
+        kind: ChangeKind | str | None = None,
         user: str | None = None,
+        reviewer: str | None = None,
+        text: str | None = None,
+        archived: bool = False,
     ) -> Iterator[ChangeRequest]:
         """Iterate over change requests, newest first.
 
@@ -558,12 +729,25 @@ class Operations:
             project: Name of the project; None: all of the user's.
             checkpoint: Name of the checkpoint; None: all.
             state: State; None: all.
+            kind: Kind; None: all.
             user: Name of the user; None: all.
+            reviewer: User who was asked for a review; None: all.
+            text: Part of title, description, id, bundle name or digest; None: all.
+            archived: Whether archived change requests are listed instead of the others.
         """
         return self._pages(
             ChangeRequest,
             "/changes",
-            {"project": project, "checkpoint": checkpoint, "state": state, "user": user},
+            {
+                "project": project,
+                "checkpoint": checkpoint,
+                "state": state,
+                "kind": kind,
+                "user": user,
+                "reviewer": reviewer,
+                "text": text,
+                "archived": archived,
+            },
         )
 
     def events(self, change: str, *, after: int = 0, wait: float = 0.0) -> Events:

@@ -24,7 +24,7 @@ STATES = {
     ChangeState.ROLLED_BACK: "Rolled back",
 }
 KINDS = {ChangeKind.TEST: "TEST", ChangeKind.RELEASE: "RELEASE", ChangeKind.OVERLAY: "OVERLAY"}
-STEPS = {"to come": "pending"}
+STEPS = {"to come": "pending", "skipped": "left out"}
 """Status of a step, where its label differs."""
 STEP_NAMES = {
     "package": "Store the bundle",
@@ -128,6 +128,12 @@ WHO = {
     "waive": "An approver of the project waives, never the submitter. The audit log records the waiver.",
     "withdraw": "The submitter or an owner of the project withdraws.",
     "rollback": "The submitter of the release, owners and admins roll back, also during a freeze.",
+    "request_review": "The submitter or an owner of the project asks.",
+    "pause": "The submitter, the approver of the change and owners pause. Gates go on meanwhile.",
+    "resume": "The submitter, the approver of the change and owners resume.",
+    "promote": "An approver of the project promotes, never the submitter. The rest of the stage's time and "
+    "gates without a result are left aside.",
+    "skip": "An approver of the project leaves a stage out, never the submitter.",
     "finish": "The submitter or an owner of the project ends the observation.",
     "rebook": "The submitter moves the booking before the change is deployed.",
 }
@@ -155,6 +161,14 @@ SAID = {
     "reject": "The change request is rejected.",
     "waive": "The gate is waived. The audit log records the user and the reason.",
     "withdraw": "The change request is withdrawn.",
+    "pause": "Paused: the release holds its present shares.",
+    "resume": "Resumed: the stage ends by its time and its gates.",
+    "promote": "Promoted: the servers receive the next lanes.",
+    "skip": "The stage is left out.",
+    "comment": "The comment is saved and sent to the project's channels.",
+    "request_review": "The reviewers are saved; the project's channels are notified.",
+    "archive": "Archived: lists leave the change request out.",
+    "unarchive": "The change request is listed again.",
     "rollback": "Rolled back: the previous lanes are active again.",
     "sampling": "The sampling is changed, for running observe lanes too.",
     "uploaded": "The bundle is verified and in the registry.",
@@ -171,6 +185,32 @@ SAID = {
     "revoked": "The token is revoked; its sessions have ended.",
     "out": "You are signed out.",
 }
+
+
+_CHARTS = {
+    "exec_": "latency",
+    "data_load_": "data-load",
+    "score_": "scores",
+    "parity_": "score-score",
+    "flip_": "flips",
+    "approve_": "flips",
+    "flagged_": "flips",
+    "declined_": "flips",
+    "tail_": "score-score",
+    "drop_": "drops",
+    "error_": "drops",
+    "covered_": "coverage",
+    "policy_": "actions",
+    "min_propensity": "actions",
+}
+"""By the beginning of a metric's name: the figure of the report that shows it."""
+OF_DECISIONS = frozenset({"flip_rate", "approve_rate_delta", "flagged_share_change", "declined_kept"})
+"""Metrics of the decisions that differ from live."""
+
+
+def chart(metric: str) -> str:
+    """Return the name of the figure that shows a metric; empty: none does."""
+    return next((name for start, name in _CHARTS.items() if metric.startswith(start)), "")
 
 
 def state(change: ChangeRequest) -> str:

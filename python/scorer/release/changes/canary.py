@@ -17,15 +17,16 @@ from scorer.release.changes import rows
 from scorer.release.changes.judging import Judging
 from scorer.release.changes.operations import Changes
 from scorer.release.changes.plan import stages_of
+from scorer.release.changes.stages import all_of, go_on, number_of, shares, stage_lanes, step_of
 from scorer.release.changes.writer import ChangeWriter, writing
 from scorer.release.lanes import recorded
 from scorer.release.lanes.recorded import LaneDecision
 from scorer.release.model import (
+    PLATFORM,
     ChangeKind,
     ChangeRequest,
     ChangeState,
     FreezeWindow,
-    LaneSpec,
     Outcome,
     RecordedTable,
     Severity,
@@ -35,23 +36,6 @@ from scorer.release.store import tables as t
 
 if TYPE_CHECKING:
     from scorer.release.changes.parts import Parts
-
-_TINY = 1e-9
-
-
-def stage_lanes(before: str, bundle: str, stage: Stage, holdout: float) -> tuple[LaneSpec, ...]:
-    """The answer lanes of a stage.
-
-    Requests are dealt out by one number each, along the lanes: the canary's lie first and the holdout's last,
-    so that from stage to stage nobody leaves the canary and nobody enters or leaves the holdout.
-    """
-    rest = 1 - stage.share - holdout
-    lanes = [LaneSpec(recorded.CANARY, bundle, share=stage.share)]
-    if rest > _TINY:
-        lanes.append(LaneSpec(recorded.LIVE, before, share=rest))
-    if holdout > 0:
-        lanes.append(LaneSpec(recorded.HOLDOUT, before, share=holdout))
-    return tuple(lanes)
 
 
 class Canary:
@@ -71,7 +55,7 @@ class Canary:
             decided = recorded.deciding(connection, change.checkpoint)
         if decided is None or decided.change != change.id:
             self._overtaken(change, decided)
-        elif change.step.startswith("canary "):
+        elif number_of(change.step) is not None:
             self._stage(change, mark, decided)
         elif change.step == "full":
             self._full(change, decided)
@@ -99,17 +83,17 @@ class Canary:
             stages = stages_of(change, self._parts.settings)
             if stages:
                 answer = stage_lanes(before, change.bundle, stages[0], change.holdout)
-                step, decision = "canary 1", LaneDecision(recorded.STAGE, answer)
+                step, decision = step_of(1), LaneDecision(recorded.STAGE, answer)
                 message = f"its release has begun: {stages[0].share:.0%} of the answers"
             else:
-                step, decision = "full", _all_of(change)
+                step, decision = "full", all_of(change)
                 message = "its release has begun: all of the answers"
             work.step("its turn", status="done")
             work.move(
                 "release",
                 message,
                 step=step,
-                details={"before": before, "answer": _shares(decision)},
+                details={"before": before, "answer": shares(decision)},
                 decision=decision,
                 before=before,
             )
@@ -118,44 +102,82 @@ class Canary:
 
     def _stage(self, change: ChangeRequest, mark: datetime | None, decided: RecordedTable) -> None:
         stages = stages_of(change, self._parts.settings)
-        number = int(change.step.removeprefix("canary "))
-        stage = stages[number - 1]
+        stage = stages[(number_of(change.step) or 1) - 1]
         patience = timedelta(minutes=self._parts.settings.checkpoints[change.checkpoint].patience_minutes)
         if mark is None or self._parts.now() < mark:
             self._settle(change, decided, patience)
             return
         length = timedelta(minutes=stage.minutes)
         over = self._parts.now() - mark >= length
-        results, failed = self._judging.stage(change, mark, length, final=over)
+        held = change.paused_at is not None
+        results, failed = self._judging.stage(
+            change, mark, length, final=over and not held, paused=paused(change)
+        )
         if failed:
             self._roll_back(change, f"rolled back by its gates at {stage.share:.0%}: {failed}")
-            return
-        if not over or results is None:
-            return
-        verdict = rows.verdict(results)
-        if verdict is not Outcome.PASS:
-            said = rows.in_words(results, verdict)
-            if self._parts.now() - mark >= length + patience:
-                self._roll_back(
-                    change,
-                    f"rolled back: still {verdict} {patience / timedelta(minutes=1):g} minutes after its "
-                    f"stage at {stage.share:.0%}{said}",
+        elif change.paused_at is not None:
+            self._remind(change, change.paused_at)
+        elif over and results is not None:
+            verdict = rows.verdict(results)
+            if verdict is Outcome.PASS:
+                self._passed(change, stages, stage)
+            else:
+                # A pause stops the clock of the stage's patience.
+                waited = self._parts.now() - max(mark + length, change.resumed_at or mark)
+                said = rows.in_words(results, verdict)
+                self._unclear(
+                    change, f"{stage.share:.0%}", verdict, said, patience, is_over=waited >= patience
                 )
-                return
-            with writing(self._parts, change) as work:
-                work.event(
-                    f"{change.step} is {verdict} at its end; it waits up to "
-                    f"{patience / timedelta(minutes=1):g} minutes more{said}",
-                    key=f"patience:{change.step}",
-                    severity=Severity.WARNING,
-                )
-            return
+
+    def _passed(self, change: ChangeRequest, stages: Sequence[Stage], stage: Stage) -> None:
         frozen = self._parts.calendar.frozen(change.checkpoint)
         with writing(self._parts, change) as work:
-            if frozen:
+            if stage.pause:
+                message = f"{change.step} has passed and waits by its plan: an approver promotes it"
+                work.save(paused_by=PLATFORM.user, paused_at=self._parts.now(), note=message)
+                work.step("its gates have passed; an approver promotes it", status="waiting")
+                work.audit("pause", {"step": change.step})
+                work.event(message, key=f"hold:{change.step}")
+            elif frozen:
                 _wait_for_thaw(work, frozen)
-                return
-            self._next(work, stages, number)
+            else:
+                work.step("its gates have passed", status="done")
+                go_on(work, stages, f"{change.step} has passed")
+
+    def _unclear(
+        self,
+        change: ChangeRequest,
+        share: str,
+        verdict: Outcome,
+        said: str,
+        patience: timedelta,
+        *,
+        is_over: bool,
+    ) -> None:
+        """The time of a stage is over, and gates have no result: wait for them, or take it back."""
+        minutes = f"{patience / timedelta(minutes=1):g} minutes"
+        if is_over:
+            self._roll_back(
+                change, f"rolled back: still {verdict} {minutes} after its stage at {share}{said}"
+            )
+            return
+        with writing(self._parts, change) as work:
+            work.event(
+                f"{change.step} is {verdict} at its end; it waits up to {minutes} more{said}",
+                key=f"patience:{change.step}",
+                severity=Severity.WARNING,
+            )
+
+    def _remind(self, change: ChangeRequest, since: datetime) -> None:
+        """Say once a day that a release is paused: it holds other releases of the checkpoint."""
+        days = (self._parts.now() - since) // timedelta(days=1)
+        if days > 0:
+            with writing(self._parts, change) as work:
+                work.event(
+                    f"{change.step} has been paused since {moment(since)}; resume, promote or roll it back",
+                    key=f"paused:{change.step}:{days}",
+                    severity=Severity.WARNING,
+                )
 
     def _settle(self, change: ChangeRequest, decided: RecordedTable, patience: timedelta) -> None:
         """A stage's time runs from when every server has its lanes; anew where the clock was set back."""
@@ -168,24 +190,6 @@ class Canary:
             why = _waits_for(work, behind)
         if self._parts.now() - decided.at >= patience:
             self._roll_back(change, f"rolled back: servers did not follow ({why})")
-
-    def _next(self, work: ChangeWriter, stages: Sequence[Stage], number: int) -> None:
-        change = work.change
-        work.step("its gates have passed", status="done")
-        if number < len(stages):
-            stage = stages[number]
-            before = _beside(work.connection, change)
-            answer = stage_lanes(before, change.bundle, stage, change.holdout)
-            step, decision = f"canary {number + 1}", LaneDecision(recorded.STAGE, answer)
-            message = f"{change.step} has passed: {stage.share:.0%} of the answers now"
-        else:
-            step, decision = "full", _all_of(change)
-            message = f"{change.step} has passed: all of the answers now"
-        work.save(step=step, mark=None, note=message)
-        work.record(decision)
-        details = {"step": step, "answer": _shares(decision)}
-        work.audit("stage", details)
-        work.event(message, key=f"stage:{step}", details=details)
 
     # --- the end ---
 
@@ -237,11 +241,13 @@ class Canary:
         return self._parts.reconciler.behind(change.checkpoint, last.revision if last else 0)
 
 
-def _beside(connection: Connection, change: ChangeRequest) -> str:
-    """The bundle that answers beside the canary, whose overlay may have been revised during the release."""
-    newest = recorded.newest(connection, change.checkpoint)
-    beside = [lane for lane in newest.answer if lane.name != recorded.CANARY] if newest else []
-    return recorded.main_lane(beside).bundle if beside else change.before or ""
+def paused(change: ChangeRequest) -> str:
+    """Return who paused the present stage, in words; empty: nobody."""
+    if change.paused_at is None:
+        return ""
+    if change.paused_by == PLATFORM.user:
+        return "an approver promotes it"
+    return f"paused by {change.paused_by}"
 
 
 def _waits_for(work: ChangeWriter, behind: dict[str, str]) -> str:
@@ -266,12 +272,3 @@ def _under_way(connection: Connection, change: ChangeRequest) -> str | None:
         checkpoint=change.checkpoint, state=ChangeState.RELEASED, kind=ChangeKind.RELEASE
     )
     return connection.scalar(query.order_by(c.number).limit(1))
-
-
-def _all_of(change: ChangeRequest) -> LaneDecision:
-    lanes = (LaneSpec(recorded.LIVE, change.bundle, share=1.0),)
-    return LaneDecision(recorded.RELEASE, lanes, alias=change.bundle)
-
-
-def _shares(decision: LaneDecision) -> dict[str, float]:
-    return {lane.name: lane.share for lane in decision.answer or ()}

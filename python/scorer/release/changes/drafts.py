@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import asdict
+from enum import Enum
+from typing import TYPE_CHECKING, Any
 
 from scorer.release.answers import Draft
 from scorer.release.errors import InvalidError
@@ -11,7 +14,7 @@ from scorer.release.gates.grammar import read_all
 from scorer.release.store import dumps
 
 if TYPE_CHECKING:
-    from scorer.release.model import Project
+    from scorer.release.model import ChangeRequest, Project
     from scorer.release.settings import ManagedCheckpoint, PlatformFile
 
 _EVIDENCE = 65_536
@@ -48,6 +51,42 @@ def check(draft: Draft, project: Project, checkpoint: ManagedCheckpoint, setting
         raise InvalidError(f"evidence is longer than {_EVIDENCE} characters of JSON; send a summary")
     _check_stages(draft, checkpoint)
     read_all(draft.gates)
+
+
+EDITS = "changes"
+"""Key of an edit's details: by field, its values before and after."""
+_SHOWN = 500
+_LISTED = frozenset({"stages", "gates"})
+
+
+def edits(before: ChangeRequest, values: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the fields that an edit changes, each with its values before and after.
+
+    Long texts are shortened: the history names what changed, the change request has the present text.
+
+    Args:
+        before: The change request before the edit.
+        values: Columns by name, as the edit writes them.
+    """
+    found = {}
+    for name, value in values.items():
+        old = getattr(before, name)
+        if name in _LISTED:
+            old = [asdict(one) for one in old]
+        elif isinstance(old, Enum):
+            old = old.value
+        elif isinstance(old, Mapping):
+            old = dict(old)
+        if old != value:
+            found[name] = [_short(old), _short(value)]
+    return found
+
+
+def _short(value: Any) -> Any:
+    text = value if isinstance(value, str) else dumps(value)
+    if len(text) <= _SHOWN:
+        return value
+    return f"{text[:_SHOWN]}… ({len(text):,} characters)"
 
 
 def _check_stages(draft: Draft, checkpoint: ManagedCheckpoint) -> None:

@@ -54,9 +54,12 @@ class Judging:
         return _failed([result for result in results if result.metric in by_interval])
 
     def stage(
-        self, change: ChangeRequest, since: datetime, length: timedelta, *, final: bool
+        self, change: ChangeRequest, since: datetime, length: timedelta, *, final: bool, paused: str = ""
     ) -> tuple[tuple[GateResult, ...] | None, str]:
-        """Judges a stage where it is time to: the results (None: not now), and what has failed."""
+        """Judges a stage where it is time to: the results (None: not now), and what has failed.
+
+        `paused` says who holds the stage; empty: nobody.
+        """
         data, due = self._due(change, length / _TIMES)
         if not (final or due):
             return None, ""
@@ -68,8 +71,12 @@ class Judging:
             results = rows.waived(work.connection, change.id, results)
             rows.keep_gates(work.connection, change.id, change.step, results, self._parts.now())
             verdict = rows.verdict(results)
-            words = f"{verdict} so far" + rows.in_words(results, verdict)
-            work.step(words, status="running", data=data)
+            judged = [each for each in results if not each.dry_run]
+            passed = sum(not each.blocks for each in judged)
+            words = f"{verdict} so far: {passed} of {len(judged)} gates have passed"
+            if paused:
+                words = f"{paused}; {words}"
+            work.step(words, status="waiting" if paused else "running", data=data)
         return results, _failed(results)
 
     # --- inside ---

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import builtins
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, delete, func, insert, select, update
+from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
 from scorer.release import states
-from scorer.release.answers import ChangeDetail, Draft
+from scorer.release.answers import ChangeDetail, Draft, Outlook, Step
 from scorer.release.calendar import moment
-from scorer.release.changes import backtesting, drafts, fit, rows
+from scorer.release.changes import backtesting, control, drafts, fit, rows
+from scorer.release.changes.guard import ChangeGuard, unknown
+from scorer.release.changes.outlook import outlook
 from scorer.release.changes.overlays import VERDICT, revised_lanes
-from scorer.release.changes.plan import steps_of
-from scorer.release.changes.writer import ChangeWriter, outrun
+from scorer.release.changes.plan import stages_of, steps_of
+from scorer.release.changes.review import review
+from scorer.release.changes.writer import ChangeWriter
 from scorer.release.errors import (
     ConflictError,
     FrozenError,
     InvalidError,
-    NotAllowedError,
-    NotFoundError,
     PlatformError,
     QuotaError,
 )
@@ -40,16 +40,16 @@ from scorer.release.model import (
     ChangeKind,
     ChangeRequest,
     ChangeState,
+    GateResult,
     GateSpec,
     LaneSpec,
     Outcome,
     Role,
     Severity,
 )
-from scorer.release.states import Who
 from scorer.release.store import dumps
 from scorer.release.store import tables as t
-from scorer.release.store.rows import read, row_of
+from scorer.release.store.rows import contains, read, row_of
 
 if TYPE_CHECKING:
     from scorer.release.changes.parts import Parts
@@ -62,6 +62,7 @@ class Changes:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._guard = ChangeGuard(parts)
 
     # --- before it is on its way ---
 
@@ -111,14 +112,16 @@ class Changes:
 
     def edit(self, actor: Actor, change: str, draft: Draft, *, version: int) -> ChangeRequest:
         """Replace a draft; for its authors, and owners of the project."""
-        before = self._allowed(actor, change, "edit")
+        before = self._guard.allowed(actor, change, "edit")
         if draft.project != before.project:
             raise InvalidError(f"{change} is of project {before.project} and stays there; draft another one")
         values = self._values(actor, draft)
-        with self._open(actor, before, "edit", version) as work:
+        with self._guard.open(actor, before, "edit", version) as work:
+            changed = drafts.edits(work.change, values)
             saved = work.save(**values, authors=_with(work))
-            about = {"version": saved.version, "bundle": saved.bundle}
-            return work.done("edit", f"edited by {actor.user}", details=about)
+            about = {"version": saved.version, "bundle": saved.bundle, drafts.EDITS: changed}
+            what = f": {', '.join(changed)}" if changed else ""
+            return work.done("edit", f"edited by {actor.user}{what}", details=about)
 
     def delete(self, actor: Actor, change: str) -> None:
         """Remove a draft for good; the audit log keeps that there was one.
@@ -127,7 +130,7 @@ class Changes:
             ConflictError: It is no draft any more; withdraw it instead.
             NotAllowedError: The actor is none of its authors, and no owner.
         """
-        with self._open(actor, self._allowed(actor, change, "delete"), "delete") as work:
+        with self._guard.open(actor, self._guard.allowed(actor, change, "delete"), "delete") as work:
             for table in (t.change_events, t.change_steps, t.gate_results, t.waivers, t.bookings):
                 work.connection.execute(delete(table).where(table.c.change == change))
             work.connection.execute(delete(t.changes).where(t.changes.c.id == change))
@@ -139,13 +142,13 @@ class Changes:
         self, actor: Actor, change: str, *, start: datetime | None = None, slot: int | None = None
     ) -> ChangeRequest:
         """Books the shadow (None: the next free slot) and begins the checks."""
-        before = self._allowed(actor, change, "submit")
+        before = self._guard.allowed(actor, change, "submit")
         states.move(before, "submit")
         self._check_fit(before)
         away = self._pool_away(before)
         if before.kind is ChangeKind.OVERLAY:
             return self._submit_overlay(actor, before)
-        with self._open(actor, before, "submit") as work:
+        with self._guard.open(actor, before, "submit") as work:
             now, connection = work.change, work.connection
             permission = None
             if now.evidence is not None and actor.user == now.created_by:
@@ -192,7 +195,7 @@ class Changes:
     def _submit_overlay(self, actor: Actor, before: ChangeRequest) -> ChangeRequest:
         """Begin the checks of an overlay's revision: no slot, no shadow, and no waiting for a freeze."""
         self._check_thawed(before.checkpoint)
-        with self._open(actor, before, "submit") as work:
+        with self._guard.open(actor, before, "submit") as work:
             return work.move(
                 "submit",
                 f"submitted by {actor.user} under {work.change.permission}; checks begin",
@@ -232,7 +235,7 @@ class Changes:
         slot: int | None = None,
     ) -> ChangeRequest:
         """Moves its booking, before it is deployed."""
-        with self._open(actor, self._allowed(actor, change, "rebook"), "rebook") as work:
+        with self._guard.open(actor, self._guard.allowed(actor, change, "rebook"), "rebook") as work:
             booking = self._parts.calendar.of(work.connection, change)
             if booking is None or not booking.active:
                 raise ConflictError(f"{change} has no booking to move; draft a new change request")
@@ -244,7 +247,7 @@ class Changes:
 
     def finish(self, actor: Actor, change: str) -> ChangeRequest:
         """End the observation now instead of at the end of its booking; the gates judge what there is."""
-        with self._open(actor, self._allowed(actor, change, "finish"), "finish") as work:
+        with self._guard.open(actor, self._guard.allowed(actor, change, "finish"), "finish") as work:
             if rows.row_of(work.connection, change).finish:
                 return work.change
             work.save(finish=True)
@@ -257,7 +260,9 @@ class Changes:
     ) -> ChangeRequest:
         """Approve a RELEASE whose gates passed; for approvers who did not draft, edit or submit it."""
         said = comment.strip()[:_COMMENT]
-        with self._open(actor, self._allowed(actor, change, "approve"), "approve", version) as work:
+        with self._guard.open(
+            actor, self._guard.allowed(actor, change, "approve"), "approve", version
+        ) as work:
             self._check_approvable(work.connection, work.change)
             return work.move(
                 "approve",
@@ -280,7 +285,7 @@ class Changes:
     def waive(self, actor: Actor, change: str, *, metric: str, reason: str) -> ChangeRequest:
         """Waive a gate; for approvers who neither drafted, edited nor submitted the change."""
         reason = reason_of(reason)
-        with self._open(actor, self._allowed(actor, change, "waive"), "waive") as work:
+        with self._guard.open(actor, self._guard.allowed(actor, change, "waive"), "waive") as work:
             now, connection = work.change, work.connection
             judged = rows.gates(connection, change)
             known = {result.metric for result in judged} or {spec.metric for spec in self._specs(now)}
@@ -311,7 +316,7 @@ class Changes:
         It is recorded and sent to every server at once; a server that does not answer follows when it does.
         """
         reason = reason_of(reason)
-        with self._open(actor, self._allowed(actor, change, "rollback"), "rollback") as work:
+        with self._guard.open(actor, self._guard.allowed(actor, change, "rollback"), "rollback") as work:
             moved = self.roll_back_in(work, "rollback", f"rolled back by {actor.user}: {reason}")
         self.follow(moved.checkpoint)
         return moved
@@ -321,7 +326,7 @@ class Changes:
         change, connection = work.change, work.connection
         states.move(change, move)
         newest = recorded.newest(connection, change.checkpoint)
-        if not self._answers(connection, change) or newest is None:
+        if not answers(connection, change) or newest is None:
             raise ConflictError(
                 f'{change.id} is not what answers at checkpoint "{change.checkpoint}" any more; roll '
                 "back the checkpoint, or what changed it since"
@@ -347,14 +352,6 @@ class Changes:
             decision=LaneDecision(cause, answer, restored, present, restores),
         )
 
-    def _answers(self, connection: Connection, change: ChangeRequest) -> bool:
-        """Whether what a change released still answers, at whatever revision of its overlay."""
-        if change.kind is ChangeKind.OVERLAY:
-            newest = recorded.newest(connection, change.checkpoint)
-            return bool(newest and any(lane.bundle == change.bundle for lane in newest.answer))
-        decided = recorded.deciding(connection, change.checkpoint)
-        return bool(decided and decided.change == change.id and decided.cause != recorded.ROLLBACK)
-
     def follow(self, checkpoint: str) -> None:
         """Tells servers now what has just been recorded; what fails is done by the runner."""
         try:
@@ -366,7 +363,7 @@ class Changes:
 
     def get(self, actor: Actor, change: str) -> ChangeDetail:
         """Return a change request with everything that is shown of it."""
-        found = self._see(actor, change)
+        found = self._guard.see(actor, change)
         with self._parts.store.read() as connection:
             found = rows.load(connection, change)
             events = rows.events(connection, change)
@@ -376,14 +373,41 @@ class Changes:
             last = recorded.newest(connection, found.checkpoint)
             allowed = tuple(name for name in _OPERATIONS if self._may(connection, actor, found, name))
             backtest = rows.backtest(connection, change)
+            mark = rows.row_of(connection, change).mark
         steps = steps_of(found, self._parts.settings, done)
         against = found.before or (recorded.main_lane(last.answer).bundle if last and last.answer else None)
         diff = self._diff(actor, found, against)
-        return ChangeDetail(found, steps, events, gates, booking, diff, allowed, backtest)
+        noted = review(gates, diff) if gates else None
+        ahead = self._outlook(found, done, gates, mark)
+        return ChangeDetail(found, steps, events, gates, booking, diff, allowed, backtest, ahead, noted)
+
+    def _outlook(
+        self,
+        change: ChangeRequest,
+        steps: Sequence[Step],
+        gates: Sequence[GateResult],
+        mark: datetime | None,
+    ) -> Outlook | None:
+        if change.state is not ChangeState.RELEASED or change.kind is not ChangeKind.RELEASE:
+            return None
+        settings = self._parts.settings.checkpoints[change.checkpoint]
+        settling = [step.words for step in steps if step.name == change.step and step.status == "waiting"]
+        return outlook(
+            change,
+            stages_of(change, self._parts.settings),
+            # Before its first evaluation, a stage has no results; those of the phase before are not its own.
+            gates if mark is not None else (),
+            mark=mark,
+            least={spec.metric: spec.min_rows for spec in self._specs(change)},
+            settling="".join(settling[:1]),
+            patience=timedelta(minutes=settings.patience_minutes),
+            frozen=self._parts.calendar.frozen(change.checkpoint),
+            now=self._parts.now(),
+        )
 
     def summary(self, actor: Actor, change: str) -> ChangeRequest:
         """A change request without its steps, events, gates and differences: one query."""
-        return self._see(actor, change)
+        return self._guard.see(actor, change)
 
     def several(self, actor: Actor, changes: Sequence[str]) -> Sequence[ChangeRequest]:
         """Those of the named change requests that the actor may see, as they are named: one query."""
@@ -414,7 +438,7 @@ class Changes:
                 select(t.change_events).where(e.change == change, e.id > after).order_by(e.id).limit(limit)
             ).all()
         if not (actor.admin or found.project in actor.roles):
-            raise _unknown(change)
+            raise unknown(change)
         return found.state, [read(ChangeEvent, row) for row in events]
 
     def newest_events(self, changes: Sequence[str]) -> Mapping[str, int]:
@@ -431,11 +455,30 @@ class Changes:
         project: str | None = None,
         checkpoint: str | None = None,
         state: ChangeState | None = None,
+        kind: ChangeKind | None = None,
         user: str | None = None,
+        reviewer: str | None = None,
+        text: str | None = None,
+        archived: bool | None = False,
         before: str | None = None,
         limit: int = 100,
     ) -> Sequence[ChangeRequest]:
-        """Newest first; `before`: those older than this one."""
+        """Newest first.
+
+        Args:
+            actor: Who asks.
+            project: Name of a project; None: all that the actor sees.
+            checkpoint: Name of a checkpoint; None: all.
+            state: State; None: all.
+            kind: Kind; None: all.
+            user: User who drafted it; None: all.
+            reviewer: User who was asked for a review; None: all.
+            text: Part of the title, the description, the id, or the name or digest of the bundle, regardless
+                of case; None: all.
+            archived: Whether archived ones are listed instead of the others; None: both.
+            before: Id of a change request; only older ones are listed.
+            limit: Most change requests.
+        """
         c = t.changes.c
         if project is not None:
             self._parts.access.require(actor, Role.VIEWER, project)
@@ -449,6 +492,18 @@ class Changes:
             query = query.where(c.state == state.value)
         if user is not None:
             query = query.where(c.created_by == user)
+        if kind is not None:
+            query = query.where(c.kind == kind.value)
+        if reviewer is not None:
+            # Names are a JSON list; a quoted name is part of no other one.
+            query = query.where(contains(c.reviewers, dumps(reviewer)))
+        if text:
+            found = [
+                contains(column, text) for column in (c.title, c.description, c.id, c.bundle_name, c.bundle)
+            ]
+            query = query.where(or_(*found))
+        if archived is not None:
+            query = query.where(c.archived_at.isnot(None) if archived else c.archived_at.is_(None))
         with self._parts.store.read() as connection:
             if before is not None:
                 query = query.where(c.number < rows.row_of(connection, before).number)
@@ -456,79 +511,19 @@ class Changes:
 
     # --- who may ---
 
-    def _see(self, actor: Actor, change: str) -> ChangeRequest:
-        with self._parts.store.read() as connection:
-            found = rows.load(connection, change)
-        try:
-            self._parts.access.require(actor, Role.VIEWER, found.project)
-        except PlatformError:
-            # Another project's change is not even said to exist.
-            raise _unknown(change) from None
-        return found
-
-    def _allowed(self, actor: Actor, change: str, name: str) -> ChangeRequest:
-        """The change as it is now, where the actor may see it and do this to it."""
-        found = self._see(actor, change)
-        self._authorise(actor, found, name)
-        return found
-
-    @contextmanager
-    def _open(
-        self, actor: Actor, before: ChangeRequest, name: str, version: int | None = None
-    ) -> Iterator[ChangeWriter]:
-        """Open the transaction of an operation; what was checked before is checked in it again."""
-        with self._parts.store.write() as connection:
-            now = self._current(connection, before, name, version)
-            self._authorise(actor, now, name, connection)
-            yield ChangeWriter(self._parts, connection, now, actor)
-
-    def _authorise(
-        self, actor: Actor, change: ChangeRequest, name: str, connection: Connection | None = None
-    ) -> None:
-        """Raise NotAllowedError unless the actor may do this to this change, whatever its state."""
-        if connection is None:
-            with self._parts.store.read() as opened:
-                authors = rows.authors(opened, change.id)
-        else:
-            authors = rows.authors(connection, change.id)
-        if _who(name) is Who.APPROVER:
-            self._parts.access.require(actor, Role.APPROVER, change.project)
-            if name != "reject" and actor.user in authors:
-                did = "submitted" if actor.user == change.submitted_by else "drafted or edited"
-                raise NotAllowedError(
-                    f"{actor.user} {did} {change.id} and cannot {name} it: four eyes; ask another approver "
-                    f"of {change.project}"
-                )
-            return
-        mine = authors | ({change.approved_by} if name == "rollback" else set())
-        self._parts.access.require(actor, Role.MODELER if actor.user in mine else Role.OWNER, change.project)
-
     def _may(self, connection: Connection, actor: Actor, change: ChangeRequest, name: str) -> bool:
-        if not states.allows(change, name):
+        if not self._guard.may(connection, actor, change, name):
             return False
-        try:
-            self._authorise(actor, change, name, connection)
-            if name == "approve":
+        if name == "approve":
+            try:
                 self._check_approvable(connection, change)
-        except PlatformError:
-            return False
-        return name != "rollback" or self._answers(connection, change)
-
-    def _current(
-        self, connection: Connection, before: ChangeRequest, name: str, version: int | None = None
-    ) -> ChangeRequest:
-        """The change as it is in this transaction, where `name` may be done to it."""
-        now = rows.load(connection, before.id)
-        if version is not None and now.version != version:
-            raise outrun(connection, now.id, version)
-        if not states.allows(now, name):
-            refusal = states.refusal(now, name)
-            if now.version != before.version:
-                raise ConflictError(f"{refusal} ({outrun(connection, now.id, before.version)})")
-            if name == "approve" and now.approved_by:
-                raise ConflictError(f"{refusal}; {now.approved_by} approved it")
-            raise refusal
-        return now
+            except PlatformError:
+                return False
+        if name in states.CONTROLS:
+            return control.refusal(change, name, self._parts.settings) is None
+        if name in ("archive", "unarchive"):
+            return (change.archived_at is None) is (name == "archive")
+        return name != "rollback" or answers(connection, change)
 
     # --- rules ---
 
@@ -688,8 +683,8 @@ class Changes:
         return self._parts.settings.checkpoints[change.checkpoint].backtest.gates or BACKTEST
 
     def _end(self, actor: Actor, change: str, name: str, reason: str, done: str) -> ChangeRequest:
-        before = self._allowed(actor, change, name)
-        with self._open(actor, before, name) as work:
+        before = self._guard.allowed(actor, change, name)
+        with self._guard.open(actor, before, name) as work:
             moved = work.move(
                 name,
                 f"{done} by {actor.user}: {reason}",
@@ -723,23 +718,30 @@ _OPERATIONS: builtins.list[str] = [
     "reject",
     "waive",
     "withdraw",
+    "pause",
+    "resume",
+    "promote",
+    "skip",
+    "request_review",
+    "comment",
+    "archive",
+    "unarchive",
     "rollback",
 ]
 
 
-def _unknown(change: str) -> NotFoundError:
-    return NotFoundError(f'there is no change request "{change}"; list those there are')
+def answers(connection: Connection, change: ChangeRequest) -> bool:
+    """Whether what a change released still answers, at whatever revision of its overlay."""
+    if change.kind is ChangeKind.OVERLAY:
+        newest = recorded.newest(connection, change.checkpoint)
+        return bool(newest and any(lane.bundle == change.bundle for lane in newest.answer))
+    decided = recorded.deciding(connection, change.checkpoint)
+    return bool(decided and decided.change == change.id and decided.cause != recorded.ROLLBACK)
 
 
 def _instead(answer: Sequence[LaneSpec], bundles: Mapping[str, str]) -> tuple[LaneSpec, ...]:
     """The same lanes with other bundles."""
     return tuple(replace(lane, bundle=bundles.get(lane.bundle, lane.bundle)) for lane in answer)
-
-
-def _who(name: str) -> Who:
-    if name in states.WITHIN:
-        return states.WITHIN[name][0]
-    return next(move.who for move in states.MOVES if move.name == name)
 
 
 def _with(work: ChangeWriter) -> builtins.list[str]:

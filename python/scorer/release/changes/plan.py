@@ -62,7 +62,8 @@ def plan(change: ChangeRequest, settings: PlatformFile) -> list[tuple[ChangeStat
                 (
                     _S.RELEASED,
                     f"canary {number}",
-                    f"{stage.share:.0%} of the requests for {stage.minutes:g} minutes",
+                    f"{stage.share:.0%} of the requests for {stage.minutes:g} minutes"
+                    + (", then an approver promotes it" if stage.pause else ""),
                 )
             )
         steps += [
@@ -79,7 +80,7 @@ def steps_of(change: ChangeRequest, settings: PlatformFile, begun: Sequence[Step
     return (
         *begun,
         *(
-            Step(state, name, words, "to come", None, None)
+            Step(state, name, words, "skipped" if name in change.skipped else "to come", None, None)
             for state, name, words in to_come
             if (state, name) not in known
         ),

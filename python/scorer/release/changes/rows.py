@@ -33,7 +33,7 @@ BACKTEST = "backtest"
 
 def change(row: Row[Any]) -> ChangeRequest:
     """Convert a database row to a change request."""
-    return read(ChangeRequest, row)
+    return read(ChangeRequest, row, skipped=row.skipped or (), reviewers=row.reviewers or ())
 
 
 def plain(value: Sequence[Stage] | Sequence[GateSpec]) -> list[dict[str, Any]]:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from scorer.release.changes.parts import Parts
 
 
+NEW_STAGE: Mapping[str, Any] = {"mark": None, "paused_by": None, "paused_at": None, "resumed_at": None}
+"""Columns of the present stage, as they are when a step of the rollout begins."""
+
+
 class ChangeWriter:
     """A change request within a transaction: its moves, events, audit entries and messages.
 
@@ -70,7 +74,7 @@ class ChangeWriter:
         """
         before, move = self.change, states.move(self.change, name)
         at = self._parts.now()
-        reset = {"mark": None, "failures": 0, "retry_at": None}
+        reset = {"failures": 0, "retry_at": None, **NEW_STAGE}
         moved = self.save(
             **{"state": move.target, "step": step, "since": at, "note": message, **reset, **values}
         )

@@ -195,6 +195,13 @@ changes = Table(
     Column("request_hash", Text),
     Column("evidence", Json),  # evidence of a learning loop
     Column("permission", Words, index=True),  # the standing permission that it was submitted under
+    Column("paused_by", Words),  # who holds the present stage; `platform`: the stage's own pause
+    Column("paused_at", Instant),
+    Column("resumed_at", Instant),  # end of the last pause of the present stage
+    Column("skipped", Many),  # steps (`canary 2`) that the release leaves out
+    Column("reviewers", Many),  # users who were asked for a review
+    Column("archived_by", Words),
+    Column("archived_at", Instant),  # ended and hidden from lists since then
     UniqueConstraint("created_by", "request_key"),
     Index(None, "project", "state"),
     Index(None, "project", "number"),

@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Header, Query, Response
 
 from scorer.release.answers import ChangeDetail, Draft
 from scorer.release.errors import ConflictError, InvalidError
-from scorer.release.model import ChangeRequest, ChangeState
-from scorer.release.requests import Approve, Edit, Finish, Rebook, Request, Submit, Waive, WithReason
+from scorer.release.model import ChangeKind, ChangeRequest, ChangeState
+from scorer.release.requests import (
+    Approve,
+    Archive,
+    Comment,
+    Edit,
+    Finish,
+    OfVersion,
+    Rebook,
+    Request,
+    RequestReview,
+    Skip,
+    Submit,
+    Waive,
+    WithReason,
+)
 from scorer.web.api.problems import refusals
 from scorer.web.api.security import By, RestCaller
 from scorer.web.api.values import (
@@ -26,6 +40,8 @@ from scorer.web.api.values import (
 )
 
 router = APIRouter(tags=["changes"])
+
+V = TypeVar("V", Approve, Archive, OfVersion, Skip)
 
 _MOVES = refusals(409, 423, 429)
 _ETAG: dict[int | str, dict[str, Any]] = {
@@ -50,7 +66,20 @@ def list_changes(
     project: InProject = None,
     checkpoint: AtCheckpoint = None,
     state: Annotated[ChangeState | None, Query(description="State; null: all.")] = None,
+    kind: Annotated[ChangeKind | None, Query(description="Kind; null: all.")] = None,
     user: ByUser = None,
+    reviewer: Annotated[
+        str | None, Query(max_length=100, description="User who was asked for a review; null: all.")
+    ] = None,
+    text: Annotated[
+        str | None,
+        Query(
+            max_length=200, description="Part of title, description, id, bundle name or digest; null: all."
+        ),
+    ] = None,
+    archived: Annotated[
+        bool, Query(description="Whether archived change requests are listed instead of the others.")
+    ] = False,
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> PageOut[ChangeRequest]:
@@ -60,7 +89,11 @@ def list_changes(
         project=project,
         checkpoint=checkpoint,
         state=state,
+        kind=kind,
         user=user,
+        reviewer=reviewer,
+        text=text,
+        archived=archived,
         limit=limit + 1,
         before=cursor,
     )
@@ -139,8 +172,7 @@ def approve_change(
     by: By, change: ChangePath, body: Approve, response: Response, if_match: IfMatch = None
 ) -> ChangeRequest:
     """Approve a RELEASE whose gates passed. For approvers other than the submitter."""
-    reviewed = body.model_copy(update={"version": _one_version(body.version, if_match)})
-    return _operate(by, response, "approve", change, reviewed)
+    return _operate(by, response, "approve", change, _guarded(body, if_match))
 
 
 @router.post("/changes/{change}/reject", responses=_MOVES)
@@ -170,9 +202,73 @@ def rollback_change(by: By, change: ChangePath, body: WithReason, response: Resp
     return _operate(by, response, "rollback", change, body)
 
 
+@router.post("/changes/{change}/pause", responses=_MOVES)
+def pause_release(
+    by: By, change: ChangePath, body: OfVersion, response: Response, if_match: IfMatch = None
+) -> ChangeRequest:
+    """Hold the present stage of a release. Its gates go on, and one that fails still rolls it back."""
+    return _operate(by, response, "pause", change, _guarded(body, if_match))
+
+
+@router.post("/changes/{change}/resume", responses=_MOVES)
+def resume_release(
+    by: By, change: ChangePath, body: OfVersion, response: Response, if_match: IfMatch = None
+) -> ChangeRequest:
+    """End a pause. The stage ends by its time and its gates, as planned."""
+    return _operate(by, response, "resume", change, _guarded(body, if_match))
+
+
+@router.post("/changes/{change}/promote", responses=_MOVES)
+def promote_release(
+    by: By, change: ChangePath, body: OfVersion, response: Response, if_match: IfMatch = None
+) -> ChangeRequest:
+    """End the present stage of a release now. For approvers other than the submitter."""
+    return _operate(by, response, "promote", change, _guarded(body, if_match))
+
+
+@router.post("/changes/{change}/skip", responses=_MOVES)
+def skip_stage(
+    by: By, change: ChangePath, body: Skip, response: Response, if_match: IfMatch = None
+) -> ChangeRequest:
+    """Leave out a stage of a release that is to come. For approvers other than the submitter."""
+    return _operate(by, response, "skip", change, _guarded(body, if_match))
+
+
+@router.post("/changes/{change}/comments", responses=_MOVES)
+def comment_change(by: By, change: ChangePath, body: Comment, response: Response) -> ChangeRequest:
+    """Append a comment, which is an event of the change request. For modelers."""
+    return _operate(by, response, "comment", change, body)
+
+
+@router.put("/changes/{change}/reviewers", responses=_MOVES)
+def request_review(by: By, change: ChangePath, body: RequestReview, response: Response) -> ChangeRequest:
+    """Ask approvers for a review and notify the project's channels."""
+    return _operate(by, response, "request_review", change, body)
+
+
+@router.post("/changes/{change}/archive", responses=_MOVES)
+def archive_change(
+    by: By, change: ChangePath, body: Archive, response: Response, if_match: IfMatch = None
+) -> ChangeRequest:
+    """Hide an ended change request from lists. Nothing is deleted."""
+    return _operate(by, response, "archive", change, _guarded(body, if_match))
+
+
+@router.post("/changes/{change}/unarchive", responses=_MOVES)
+def unarchive_change(
+    by: By, change: ChangePath, body: Archive, response: Response, if_match: IfMatch = None
+) -> ChangeRequest:
+    """Show an archived change request in lists again."""
+    return _operate(by, response, "unarchive", change, _guarded(body, if_match))
+
+
 def _operate(by: RestCaller, response: Response, name: str, change: str, request: Request) -> ChangeRequest:
-    changed: ChangeRequest = getattr(by.service.changes, name)(by.actor, change, **dict(request))
-    return _tagged(response, changed)
+    return _tagged(response, by.service.operation(name)(by.actor, change, **dict(request)))
+
+
+def _guarded(body: V, if_match: str | None) -> V:
+    """The request with the version of the header."""
+    return body.model_copy(update={"version": _one_version(body.version, if_match)})
 
 
 def _tagged(response: Response, change: ChangeRequest) -> ChangeRequest:

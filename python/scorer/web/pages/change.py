@@ -7,13 +7,16 @@ from fastapi.responses import Response
 
 from scorer.release.answers import ChangeDetail
 from scorer.release.backtest.job import from_document
+from scorer.release.changes import EDITS, comments
 from scorer.release.errors import InvalidError, PlatformError
-from scorer.release.model import ChangeState
+from scorer.release.model import ChangeRequest, ChangeState, Role
 from scorer.release.requests import OPERATIONS, Finish
 from scorer.web.pages.changes import gates_of
 from scorer.web.pages.visit import Form, Here, Posted, Visit, one_of
 
 router = APIRouter()
+
+_NOUNS = {"rollback": "rollback", "promote": "promotion"}
 
 
 @router.get("/changes/{change}")
@@ -28,6 +31,7 @@ def show(
     """Show the present state of a change request, with the error of a rejected operation."""
     detail = here.service.changes.get(here.actor, change)
     one = detail.change
+    checkpoint = here.settings.checkpoints.get(one.checkpoint)
     known = {gate.metric for gate in detail.gates}
     ahead = () if one.state.is_final else one.gates or gates_of(here, one.checkpoint)
     return here.page(
@@ -38,11 +42,24 @@ def show(
         change=one,
         planned=[gate for gate in ahead if gate.metric not in known],
         blocking=[gate for gate in detail.gates if gate.blocks],
-        settings=here.settings.checkpoints.get(one.checkpoint),
+        settings=checkpoint,
+        stages=one.stages or (checkpoint.stages if checkpoint else ()),
         observed=_is_observed(detail),
         backtest_gates=from_document(detail.backtest).gates if detail.backtest else (),
+        comments=comments(detail.events),
+        edits=[event for event in detail.events if event.details.get(EDITS)],
+        approvers=_approvers(here, one) if "request_review" in detail.allowed else (),
+        offered=set(detail.allowed) - {"comment"},
         running=any(step.status == "running" for step in detail.steps),
     )
+
+
+def _approvers(here: Visit, change: ChangeRequest) -> list[str]:
+    """Members of the project who may be asked for a review."""
+    roles = (Role.APPROVER, Role.OWNER)
+    members = here.service.access.members(here.actor, change.project)
+    authors = (change.created_by, change.submitted_by)
+    return [one.user for one in members if one.role in roles and one.user not in authors]
 
 
 def _is_observed(detail: ChangeDetail) -> bool:
@@ -56,10 +73,9 @@ def act(here: Here, change: str, action: str, form: Posted) -> Response:
     """Perform an operation and show its result."""
     kind = one_of("operation", action, {**OPERATIONS, "delete": Finish})
     try:
-        if action == "rollback" and not form.on("sure"):
-            raise InvalidError("a rollback takes effect immediately; tick the box to confirm it")
-        request = form.read(kind)
-        getattr(here.service.changes, action)(here.actor, change, **dict(request))
+        if action in ("rollback", "promote") and not form.on("sure"):
+            raise InvalidError(f"a {_NOUNS[action]} takes effect immediately; tick the box to confirm it")
+        here.service.operation(action)(here.actor, change, **dict(form.read(kind)))
     except PlatformError as error:
         return show(here, change, error=error, form=form)
     return here.go("/changes" if action == "delete" else f"/changes/{change}", action)

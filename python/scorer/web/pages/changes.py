@@ -132,19 +132,21 @@ def _draft(form: Form, kind: type[D]) -> D:
     )
 
 
-def _stages(text: str) -> list[dict[str, float]]:
-    """Parse stages such as `5 % 15 min, 25 % 15 min`."""
-    stages = []
+def _stages(text: str) -> list[dict[str, Any]]:
+    """Parse stages such as `5 % 15 min pause, 25 % 15 min`."""
+    stages: list[dict[str, Any]] = []
     for part in text.replace("%", " ").replace("min", " ").replace(";", ",").split(","):
         if not part.strip():
             continue
+        pause = part.split()[-1] == "pause"
         try:
-            share, minutes = map(float, part.split())
+            share, minutes = map(float, part.replace("pause", " ").split())
         except ValueError:
             raise InvalidError(
-                f'the stage "{part.strip()[:40]}" is not a share and minutes; write 5 % 15 min, 25 % 15 min'
+                f'the stage "{part.strip()[:40]}" is not a share and minutes; write 5 % 15 min, 25 % 15 min, '
+                "with the word pause after one that an approver ends"
             ) from None
-        stages.append({"share": share / 100, "minutes": minutes})
+        stages.append({"share": share / 100, "minutes": minutes, "pause": pause})
     return stages
 
 
@@ -168,7 +170,9 @@ def _values(change: ChangeRequest) -> dict[str, str]:
         "title": change.title,
         "description": change.description,
         "minutes": f"{change.minutes:g}",
-        "stages": ", ".join(f"{one.share * 100:g} % {one.minutes:g} min" for one in change.stages),
+        "stages": ", ".join(
+            f"{one.share * 100:g} % {one.minutes:g} min{' pause' * one.pause}" for one in change.stages
+        ),
         "holdout": f"{change.holdout * 100:g}" if change.holdout else "",
         "gates": json.dumps([asdict(one) for one in change.gates], indent=1) if change.gates else "",
         "sample": f"{change.sample * 100:g}" if change.sample is not None else "",

@@ -90,10 +90,13 @@ def _waits_for(here: Visit, change: ChangeRequest) -> bool:
     own = here.actor.user in (change.created_by, change.submitted_by)
     if change.state is ChangeState.DRAFT:
         return change.created_by == here.actor.user
-    if change.state is ChangeState.REPORT and change.kind is ChangeKind.RELEASE:
-        passed = change.verdict is Outcome.PASS
-        return passed and not own and here.is_at_least(Role.APPROVER, change.project)
-    return False
+    approvable = (
+        change.state is ChangeState.REPORT
+        and change.kind is ChangeKind.RELEASE
+        and change.verdict is Outcome.PASS
+        and here.is_at_least(Role.APPROVER, change.project)
+    )
+    return not own and (approvable or here.actor.user in change.reviewers)
 
 
 def _next(bookings: Sequence[Booking], here: Visit) -> list[Booking]:

@@ -1,0 +1,116 @@
+"""Permissions and versions of operations on change requests, checked before and within a transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection
+
+from scorer.release import states
+from scorer.release.changes import rows
+from scorer.release.changes.writer import ChangeWriter, outrun
+from scorer.release.errors import ConflictError, NotAllowedError, NotFoundError, PlatformError
+from scorer.release.model import Actor, ChangeRequest, Role
+from scorer.release.states import Who
+
+if TYPE_CHECKING:
+    from scorer.release.changes.parts import Parts
+
+_BY_APPROVER = frozenset({"rollback", "pause", "resume"})
+"""Operations of authors that the approver of the change may perform as well."""
+
+
+class ChangeGuard:
+    """Opens change requests for operations.
+
+    Args:
+        parts: What change requests work with.
+    """
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def see(self, actor: Actor, change: str) -> ChangeRequest:
+        """Return a change request that the actor may see. Raises NotFoundError."""
+        with self._parts.store.read() as connection:
+            found = rows.load(connection, change)
+        try:
+            self._parts.access.require(actor, Role.VIEWER, found.project)
+        except PlatformError:
+            # Another project's change is not even said to exist.
+            raise unknown(change) from None
+        return found
+
+    def allowed(self, actor: Actor, change: str, name: str) -> ChangeRequest:
+        """The change as it is now, where the actor may see it and do this to it."""
+        found = self.see(actor, change)
+        self.authorise(actor, found, name)
+        return found
+
+    @contextmanager
+    def open(
+        self, actor: Actor, before: ChangeRequest, name: str, version: int | None = None
+    ) -> Iterator[ChangeWriter]:
+        """Open the transaction of an operation; what was checked before is checked in it again."""
+        with self._parts.store.write() as connection:
+            now = self._current(connection, before, name, version)
+            self.authorise(actor, now, name, connection)
+            yield ChangeWriter(self._parts, connection, now, actor)
+
+    def authorise(
+        self, actor: Actor, change: ChangeRequest, name: str, connection: Connection | None = None
+    ) -> None:
+        """Raise NotAllowedError unless the actor may do this to this change, whatever its state."""
+        if connection is None:
+            with self._parts.store.read() as opened:
+                authors = rows.authors(opened, change.id)
+        else:
+            authors = rows.authors(connection, change.id)
+        who = states.who(name)
+        if who is Who.APPROVER:
+            self._parts.access.require(actor, Role.APPROVER, change.project)
+            if name != "reject" and actor.user in authors:
+                did = "submitted" if actor.user == change.submitted_by else "drafted or edited"
+                raise NotAllowedError(
+                    f"{actor.user} {did} {change.id} and cannot {name} it: four eyes; ask another approver "
+                    f"of {change.project}"
+                )
+            return
+        if who is Who.MEMBER:
+            self._parts.access.require(actor, Role.MODELER, change.project)
+            return
+        mine = authors | ({change.approved_by} if name in _BY_APPROVER else set())
+        self._parts.access.require(actor, Role.MODELER if actor.user in mine else Role.OWNER, change.project)
+
+    def may(self, connection: Connection, actor: Actor, change: ChangeRequest, name: str) -> bool:
+        """Whether the state of the change allows an operation, and the actor may perform it."""
+        if not states.allows(change, name):
+            return False
+        try:
+            self.authorise(actor, change, name, connection)
+        except PlatformError:
+            return False
+        return True
+
+    def _current(
+        self, connection: Connection, before: ChangeRequest, name: str, version: int | None = None
+    ) -> ChangeRequest:
+        """The change as it is in this transaction, where `name` may be done to it."""
+        now = rows.load(connection, before.id)
+        if version is not None and now.version != version:
+            raise outrun(connection, now.id, version)
+        if not states.allows(now, name):
+            refusal = states.refusal(now, name)
+            if now.version != before.version:
+                raise ConflictError(f"{refusal} ({outrun(connection, now.id, before.version)})")
+            if name == "approve" and now.approved_by:
+                raise ConflictError(f"{refusal}; {now.approved_by} approved it")
+            raise refusal
+        return now
+
+
+def unknown(change: str) -> NotFoundError:
+    """Return the error for a change request that does not exist, or that the actor may not see."""
+    return NotFoundError(f'there is no change request "{change}"; list those there are')

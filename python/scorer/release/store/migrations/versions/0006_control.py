@@ -1,0 +1,29 @@
+"""Add the control of a rollout, reviewers and the archive to change requests.
+
+Revision ID: 0006
+Revises: 0005
+"""
+
+from __future__ import annotations
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0006"
+down_revision = "0005"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """Add the columns, empty in existing rows."""
+    for name, kind in (
+        ("paused_by", sa.Text()),
+        ("paused_at", sa.BigInteger()),
+        ("resumed_at", sa.BigInteger()),
+        ("skipped", sa.Text()),
+        ("reviewers", sa.Text()),
+        ("archived_by", sa.Text()),
+        ("archived_at", sa.BigInteger()),
+    ):
+        op.add_column("changes", sa.Column(name, kind, nullable=True))
