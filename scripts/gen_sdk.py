@@ -120,6 +120,7 @@ METHODS = {
     "add_freeze": Method("add_freeze", ("name",)),
     "remove_freeze": Method("remove_freeze", names={"id": "freeze"}),
     "recent_decisions": Method("decisions"),
+    "search_decisions": Method("search_decisions", repeatable=True),
     "get_decision": Method("decision", names={"decision": "decision_id"}),
     "list_channels": Method("channels"),
     "add_channel": Method("add_channel", ("url",)),

@@ -25,6 +25,7 @@ PAGES = [
     "/changes",
     "/changes?state=booked&project=fraud",
     "/changes/new",
+    "/changes/cr-000014",
     "/changes/cr-000017",
     "/changes/cr-000017/edit",
     "/changes/cr-000018",
@@ -151,12 +152,46 @@ def test_an_approver_sees_what_to_look_at_and_comments(site: Any) -> None:
     assert visitor.page.locator(str(link.get_attribute("href"))).count() == 1
     chart = visitor.page.locator("table.gates a").first
     assert str(chart.get_attribute("href")).startswith("/changes/cr-000020/readout#figure-")
+    visitor.open("/changes/cr-000014")
     talk = visitor.page.locator("#live-conversation")
     talk.get_by_label("Comment").fill("<script>alert(1)</script>\nplain")
     talk.get_by_role("button", name="Comment").click()
     visitor.page.get_by_text("sent to the project's channels", exact=False).first.wait_for()
     assert "<script>alert(1)</script>" in talk.locator("li").last.inner_text()
     visitor.check()
+    visitor.close()
+
+
+def test_decisions_are_filtered_and_paged(site: Any) -> None:
+    browser, address, tokens = site
+    visitor = Visitor(browser, address)
+    visitor.sign_in(tokens["mia"])
+    visitor.open("/decisions")
+    visitor.page.get_by_label("Decision", exact=True).fill("decline")
+    visitor.page.get_by_role("button", name="Show").click()
+    rows = visitor.page.locator("table.data tbody tr")
+    assert set(rows.locator("td:nth-child(4)").all_inner_texts()) == {"decline"}
+    visitor.open("/decisions")
+    first = rows.first.inner_text()
+    visitor.page.get_by_role("link", name="Older").click()
+    visitor.page.get_by_role("link", name="Newest").wait_for()
+    assert rows.first.inner_text() != first
+    visitor.open("/decisions?low=many")
+    visitor.page.get_by_role("alert").get_by_text("low").wait_for()
+    assert visitor.page.get_by_label("Score from").count() == 1
+    visitor.close()
+
+
+def test_changes_are_found_by_text(site: Any) -> None:
+    browser, address, tokens = site
+    visitor = Visitor(browser, address)
+    visitor.sign_in(tokens["vera"])
+    visitor.open("/changes")
+    assert visitor.page.get_by_role("link", name="New change request").count() == 0
+    visitor.page.get_by_label("Text").fill("deeper")
+    visitor.page.get_by_role("button", name="Show").click()
+    assert visitor.page.locator("tbody tr").count() == 1
+    visitor.page.get_by_text("Deeper trees, 900 of depth 8").wait_for()
     visitor.close()
 
 

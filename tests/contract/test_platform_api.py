@@ -102,6 +102,13 @@ case("last_rollback", "GET", "/checkpoints/fraud.checkout/rollback", "401 200 20
 case("next_free", "GET", "/checkpoints/fraud.checkout/next-free", "401 200 200 200 200 200 200")
 case("frozen", "GET", "/checkpoints/fraud.checkout/frozen", "401 200 200 200 200 200 200")
 case("recent_decisions", "GET", "/checkpoints/fraud.checkout/decisions", "401 200 200 200 200 200 200")
+case(
+    "search_decisions",
+    "POST",
+    "/checkpoints/fraud.checkout/decisions/search",
+    "401 200 200 200 200 200 200",
+    {"decision": "approve"},
+)
 case("get_decision", "GET", "/decisions/none", "401 404 404 404 404 404 404")
 case(
     "get_calendar",

@@ -24,6 +24,7 @@ from scorer.release.answers import (
     BundleInfo,
     Channel,
     CheckpointView,
+    DecisionPage,
     Delivery,
     MemberView,
     Outlook,
@@ -49,7 +50,7 @@ from scorer.release.model import (
     Stage,
 )
 from scorer.release.permissions import Permissions
-from scorer.release.requests import NewFreeze
+from scorer.release.requests import DecisionFilter, NewFreeze
 from scorer.release.service import Service
 from scorer.release.settings import PlatformFile
 from scorer.release.store import Store, utcnow
@@ -203,7 +204,7 @@ class DemoChanges:
         self._access = access
         self.bookings: dict[str, Any] = {}
         self.comments: dict[str, list[tuple[str, str]]] = {
-            "cr-000020": [
+            "cr-000014": [
                 ("otto", "Why is the review threshold lower?\nIt was 0.42."),
                 ("mia", "More recall."),
             ]
@@ -571,7 +572,9 @@ class DemoCheckpoints:
 
 
 class DemoBundles:
-    def list(self, actor: Actor, *, project: str | None = None, limit: int = 200) -> Sequence[BundleInfo]:
+    def list(
+        self, actor: Actor, *, project: str | None = None, limit: int = 200, **_: Any
+    ) -> Sequence[BundleInfo]:
         found = [self._info(digest) for digest in VERSIONS]
         return [one for one in found if project in (None, one.project)]
 
@@ -677,6 +680,25 @@ class DemoDecisions:
     def recent(self, actor: Actor, checkpoint: str, *, limit: int = 50) -> Sequence[Mapping[str, Any]]:
         return [self._row(checkpoint, place) for place in range(min(limit, 500))]
 
+    def search(
+        self,
+        actor: Actor,
+        checkpoint: str,
+        asked: DecisionFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> DecisionPage:
+        begin = int(cursor or 0)
+        rows = [
+            {**row, "outcomes": {"fraud": 1.0} if place % 9 == 0 else {}}
+            for place, row in enumerate(self.recent(actor, checkpoint, limit=500))
+            if asked.decision in (None, row.get("decision"))
+            and (asked.low is None or row.get("score", 0) >= asked.low)
+        ]
+        following = str(begin + limit) if len(rows) > begin + limit else None
+        return DecisionPage(rows[begin : begin + limit], following, None)
+
     def find(self, actor: Actor, decision_id: str, *, checkpoint: str | None = None) -> Mapping[str, Any]:
         number = decision_id.removeprefix("pay-")
         if not number.isdigit() or not 89_500 < int(number) <= 90_000:
@@ -712,7 +734,7 @@ class DemoNotifications:
     def channels(self, actor: Actor, project: str) -> Sequence[Channel]:
         return [Channel(1, project, "slack://…/fraud-releases", "apprise", Severity.WARNING, (), "otto")]
 
-    def deliveries(self, actor: Actor, project: str, *, limit: int = 100) -> Sequence[Delivery]:
+    def deliveries(self, actor: Actor, project: str, *, limit: int = 100, **_: Any) -> Sequence[Delivery]:
         now = datetime.now(UTC)
         return [
             Delivery(2, 1, now, "cr-000014 rejected: execution p99", "sent", 1, ""),

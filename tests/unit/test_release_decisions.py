@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,10 +19,12 @@ from scorer.log import BundleShelf
 from scorer.log.index import DecisionIndex
 from scorer.log.segments import entries_at, segment_files
 from scorer.release.decisions import Decisions
+from scorer.release.decisions.search import search
 from scorer.release.decisions.shapes import features_shape
-from scorer.release.errors import NotFoundError, UnreachableError
+from scorer.release.errors import InvalidError, NotFoundError, UnreachableError
 from scorer.release.fleet import Fleet, Member
 from scorer.release.model import Actor, Project, Role
+from scorer.release.requests import DecisionFilter
 from scorer.v1.log_pb2 import (
     DecisionRecord,
     LogRecord,
@@ -490,3 +492,94 @@ def test_a_segment_with_a_damaged_header_is_read_with_the_one_before(tmp_path: P
     assert index.update(log, seconds=60)
     assert [places(index, name) for name in "abc"] == [[1], [2], [3]]
     index.close()
+
+
+# --- search ---
+
+
+def found(service: Decisions, cursor: str | None = None, limit: int = 50, **asked: Any) -> Any:
+    return service.search(ACTOR, FRAUD, DecisionFilter(**asked), cursor=cursor, limit=limit)
+
+
+def ids(page: Any) -> list[str]:
+    return [str(row["decision_id"]) for row in page.items]
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        ({}, ["d", "c", "b", "a"]),
+        ({"lane": "canary"}, ["c"]),
+        ({"decision": "decline"}, ["d", "b"]),
+        ({"entity": "card-1"}, ["b"]),
+        ({"low": 0.5}, ["d", "b"]),
+        ({"low": 0.25, "high": 0.6}, ["c", "b", "a"]),
+        ({"begin": NOON + timedelta(seconds=2)}, ["d", "c"]),
+        ({"begin": NOON + timedelta(seconds=1), "end": NOON + timedelta(seconds=3)}, ["c", "b"]),
+        ({"decision": "decline", "low": 0.9}, ["d"]),
+        ({"outcome": "known"}, ["c", "a"]),
+        ({"outcome": "positive"}, ["a"]),
+        ({"outcome": "negative"}, ["c"]),
+        ({"outcome": "unknown"}, ["d", "b"]),
+        ({"lane": "none"}, []),
+    ],
+)
+def test_decisions_are_found_by_what_was_recorded(
+    here: Here, asked: dict[str, Any], names: list[str]
+) -> None:
+    here.write(
+        "live-1",
+        1,
+        1,
+        [
+            decision("a", 0),
+            decision("b", 1, decision="decline", score=0.6, entity="card-1"),
+            decision("other", 1, checkpoint=ACTION),
+            decision("gone", 1),
+            LogRecord(withdrawn=WithdrawnRecord(sequence=4)).SerializeToString(),
+        ],
+    )
+    here.write(
+        "live-1",
+        2,
+        6,
+        [decision("c", 2, lane="canary"), decision("d", 3, decision="decline", score=0.95)],
+    )
+    service = here.service()
+    service._outcomes = lambda checkpoint, names: {"a": {"fraud": 1.0}, "c": {"fraud": 0.0}}
+    assert ids(found(service, **asked)) == names
+
+
+def test_pages_of_a_search_have_each_decision_once(here: Here) -> None:
+    for at, server in enumerate(("live-1", "pool")):
+        here.write(server, 1, 1, [decision(f"{at}-{n}", 2 * n + at) for n in range(7)])
+    service = here.service()
+    whole = ids(found(service))
+    assert whole == [f"{n % 2}-{n // 2}" for n in range(13, -1, -1)]
+    pages, cursor = [], None
+    for _ in range(20):
+        page = found(service, cursor, limit=4)
+        pages += ids(page)
+        cursor = page.next
+        if cursor is None:
+            break
+    assert pages == whole
+    assert cursor is None
+
+
+def test_a_search_is_bounded_and_goes_on_where_it_ended(here: Here) -> None:
+    log = here.logs["live-1"]
+    here.write(
+        "live-1", 1, 1, [decision("old", 0, decision="decline"), *(decision(f"n{n}", 1) for n in range(20))]
+    )
+    first = search(log, lambda record: record.decision == "decline", most=8)
+    assert (first.found, first.is_complete) == ([], False)
+    second = search(log, lambda record: record.decision == "decline", before=first.upto, most=100)
+    assert [record.decision_id for _, record in second.found] == ["old"]
+    assert second.is_complete
+
+
+@pytest.mark.parametrize("cursor", ["x", "1-2-3-4-5", "", "-1", "9" * 40])
+def test_another_lists_cursor_is_refused(here: Here, cursor: str) -> None:
+    with pytest.raises(InvalidError, match="omit the cursor"):
+        found(here.service(), cursor)

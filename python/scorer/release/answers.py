@@ -386,6 +386,20 @@ class Readout:
     """Decisions for which the candidate's label differs from the live bundle's."""
 
 
+# --- decisions ---
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionPage:
+    """A page of decisions that match a filter, newest first."""
+
+    items: Sequence[Mapping[str, Any]]
+    next: str | None
+    """Cursor of the next page; None: the logs have no older decision that matches."""
+    searched_to: datetime | None
+    """Time back to which all decisions were searched; None: none was."""
+
+
 # --- notifications ---
 
 

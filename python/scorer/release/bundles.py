@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from sqlalchemy import Connection, func, insert, select, tuple_
+from sqlalchemy import Connection, func, insert, or_, select, tuple_
 
 from scorer.errors import BundleError, RegistryError, RegistryUnavailableError, SignatureError
 from scorer.ids import hex_of
@@ -26,7 +26,7 @@ from scorer.release.errors import (
     UnreachableError,
 )
 from scorer.release.model import Actor, Role
-from scorer.release.store.rows import read, row_of
+from scorer.release.store.rows import contains, read, row_of
 from scorer.release.store.tables import bundles, changes, projects, recorded_tables
 
 if TYPE_CHECKING:
@@ -173,13 +173,22 @@ class Bundles:
     # --- queries ---
 
     def list(
-        self, actor: Actor, *, project: str | None = None, limit: int = 200, before: str | None = None
+        self,
+        actor: Actor,
+        *,
+        project: str | None = None,
+        kind: str | None = None,
+        text: str | None = None,
+        limit: int = 200,
+        before: str | None = None,
     ) -> Sequence[BundleInfo]:
         """Return the bundles that the actor may see, newest first.
 
         Args:
             actor: The calling user.
             project: Only bundles of this project.
+            kind: Only bundles of this kind, `score` or `action`.
+            text: Only bundles whose name, digest or uploader contains this text, regardless of case.
             limit: Limit on the number of bundles.
             before: Last bundle of the previous page, as `digest:project`.
         """
@@ -192,6 +201,11 @@ class Bundles:
             .order_by(bundles.c.uploaded_at.desc(), bundles.c.digest.desc(), bundles.c.project.desc())
             .limit(limit)
         )
+        if kind is not None:
+            query = query.where(bundles.c.kind == kind)
+        if text:
+            columns = (bundles.c.name, bundles.c.digest, bundles.c.uploaded_by)
+            query = query.where(or_(*(contains(column, text) for column in columns)))
         with self._store.read() as connection:
             if before is not None:
                 digest, _, owner = before.rpartition(":")

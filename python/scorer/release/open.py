@@ -307,7 +307,7 @@ def open_service(
         checkpoints=Checkpoints(parts, changes),
         calendar=calendar,
         changes=changes,
-        decisions=Decisions(fleet, access, bundles, settings),
+        decisions=Decisions(fleet, access, bundles, settings, outcomes=readouts.outcomes),
         notifications=notifications,
         permissions=permissions,
         readouts=readouts,

@@ -184,6 +184,30 @@ OPERATIONS: Mapping[str, type[Request]] = {
 """Operations on a change request: `Service.operation` returns their methods, which take these fields."""
 
 
+# --- decisions ---
+
+
+class DecisionFilter(Request):
+    """Conditions on decisions, all of which must hold."""
+
+    lane: Line | None = None
+    """Name of the lane."""
+    decision: Line | None = None
+    """Label of a score, or action."""
+    entity: Line | None = None
+    """Entity, as the log has it."""
+    low: Number | None = None
+    """Smallest score, or expected reward of an action."""
+    high: Number | None = None
+    """Largest score, or expected reward of an action."""
+    begin: Moment | None = None
+    """Time from which on the decision was made."""
+    end: Moment | None = None
+    """Time before which the decision was made."""
+    outcome: Literal["known", "positive", "negative", "unknown"] | None = None
+    """Whether an outcome of the decision was reported, and whether its value is above 0."""
+
+
 # --- checkpoints and calendar ---
 
 

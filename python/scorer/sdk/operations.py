@@ -35,6 +35,7 @@ from scorer.sdk.results import (
     Channel,
     CheckpointView,
     Comparison,
+    DecisionPage,
     Delivery,
     Events,
     Figure,
@@ -337,13 +338,17 @@ class Operations:
             repeatable=True,
         )
 
-    def bundles(self, project: str | None = None) -> Iterator[BundleInfo]:
+    def bundles(
+        self, project: str | None = None, *, kind: str | None = None, text: str | None = None
+    ) -> Iterator[BundleInfo]:
         """Iterate over bundles, newest first.
 
         Args:
             project: Name of the project; None: all of the user's.
+            kind: Kind; None: all.
+            text: Part of a text field, regardless of case; None: all.
         """
-        return self._pages(BundleInfo, "/bundles", {"project": project})
+        return self._pages(BundleInfo, "/bundles", {"project": project, "kind": kind, "text": text})
 
     def bundle(self, reference: str) -> BundleDetail:
         """Return a bundle's manifest, lineage, reference statistics, features and lanes.
@@ -732,7 +737,7 @@ class Operations:
             kind: Kind; None: all.
             user: Name of the user; None: all.
             reviewer: User who was asked for a review; None: all.
-            text: Part of title, description, id, bundle name or digest; None: all.
+            text: Part of a text field, regardless of case; None: all.
             archived: Whether archived change requests are listed instead of the others.
         """
         return self._pages(
@@ -1158,6 +1163,57 @@ class Operations:
             query={"limit": limit},
         )
 
+    def search_decisions(
+        self,
+        checkpoint: str,
+        *,
+        lane: str | None = None,
+        decision: str | None = None,
+        entity: str | None = None,
+        low: float | None = None,
+        high: float | None = None,
+        begin: datetime | None = None,
+        end: datetime | None = None,
+        outcome: str | None = None,
+        limit: int = 50,
+    ) -> DecisionPage:
+        """Search the decisions of a checkpoint, newest first, within a bound of records for each call.
+
+        Args:
+            checkpoint: Name of the checkpoint.
+            lane: Name of the lane.
+            decision: Label of a score, or action.
+            entity: Entity, as the log has it.
+            low: Smallest score, or expected reward of an action.
+            high: Largest score, or expected reward of an action.
+            begin: Time from which on the decision was made.
+            end: Time before which the decision was made.
+            outcome: Whether an outcome of the decision was reported, and whether its value is above 0.
+            limit: Largest number of decisions, up to 500.
+
+        Raises:
+            InvalidError: A field is out of range.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(
+            DecisionPage,
+            "POST",
+            f"/checkpoints/{_segment(checkpoint)}/decisions/search",
+            query={"limit": limit},
+            json={
+                "lane": lane,
+                "decision": decision,
+                "entity": entity,
+                "low": low,
+                "high": high,
+                "begin": begin,
+                "end": end,
+                "outcome": outcome,
+            },
+            repeatable=True,
+        )
+
     def decision(self, decision_id: str, *, checkpoint: str | None = None) -> Mapping[str, Any]:
         """Return a decision with its features, observations, outcomes and eligible actions.
 
@@ -1240,18 +1296,32 @@ class Operations:
         """
         return self._call(Delivery, "POST", f"/channels/{_segment(channel)}/test", timeout=90.0)
 
-    def deliveries(self, project: str, *, limit: int = 100) -> list[Delivery]:
+    def deliveries(
+        self,
+        project: str,
+        *,
+        state: str | None = None,
+        text: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> list[Delivery]:
         """List the messages of a project, newest first.
 
         Args:
             project: Name of the project.
+            state: State; None: all.
+            text: Part of a text field, regardless of case; None: all.
+            before: Only messages with a lower id; None: the newest.
             limit: Largest number of items, up to 1000.
 
         Raises:
             NotFoundError: The object does not exist, or the user may not see it.
         """
         return self._call(
-            list[Delivery], "GET", f"/projects/{_segment(project)}/deliveries", query={"limit": limit}
+            list[Delivery],
+            "GET",
+            f"/projects/{_segment(project)}/deliveries",
+            query={"state": state, "text": text, "before": before, "limit": limit},
         )
 
     def audit(
@@ -1261,6 +1331,8 @@ class Operations:
         action: str | None = None,
         user: str | None = None,
         object: str | None = None,
+        begin: datetime | None = None,
+        end: datetime | None = None,
     ) -> Iterator[AuditEntry]:
         """Iterate over the audit log of the user's projects, newest first.
 
@@ -1269,9 +1341,20 @@ class Operations:
             action: For example change.approve; None: all.
             user: Name of the user; None: all.
             object: For example cr-000017; None: all.
+            begin: Time of the first entry, with its time zone; None: all.
+            end: Time after the last entry, with its time zone; None: now.
         """
         return self._pages(
-            AuditEntry, "/audit", {"project": project, "action": action, "user": user, "object": object}
+            AuditEntry,
+            "/audit",
+            {
+                "project": project,
+                "action": action,
+                "user": user,
+                "object": object,
+                "begin": begin,
+                "end": end,
+            },
         )
 
     def health(self) -> PlatformHealth:

@@ -81,6 +81,8 @@ class Audit:
         action: str | None = None,
         user: str | None = None,
         object: str | None = None,  # noqa: A002
+        begin: datetime | None = None,
+        end: datetime | None = None,
         before: int | None = None,
         limit: int = 100,
     ) -> Sequence[AuditEntry]:
@@ -92,6 +94,8 @@ class Audit:
             action: Only entries with this action, or with this prefix if it ends in `.`.
             user: Only entries of this acting user.
             object: Only entries about this object.
+            begin: Only entries from this time on.
+            end: Only entries before this time.
             before: Only entries with a lower sequence, to read the next page.
             limit: Limit on the number of entries, at most 1,000.
         """
@@ -107,6 +111,10 @@ class Audit:
                 if action.endswith(".")
                 else table.action == action
             )
+        if begin is not None:
+            query = query.where(table.at >= micros(begin))
+        if end is not None:
+            query = query.where(table.at < micros(end))
         if user is not None:
             query = query.where(table.actor == user)
         if object is not None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +17,13 @@ from scorer.log.outcomes import OutcomeJoin
 from scorer.log.scanning import Entry
 from scorer.log.segments import entries_at
 from scorer.log.tail import KEPT, Tail
+from scorer.release.answers import DecisionPage
 from scorer.release.decisions import shapes
-from scorer.release.errors import NotFoundError, UnreachableError
+from scorer.release.decisions.search import Stretch, search
+from scorer.release.errors import InvalidError, NotFoundError, UnreachableError
 from scorer.release.model import Actor
+from scorer.release.requests import DecisionFilter
+from scorer.release.store import micros
 
 if TYPE_CHECKING:
     from scorer.release.access import Access
@@ -26,6 +31,9 @@ if TYPE_CHECKING:
     from scorer.release.fleet import Fleet
     from scorer.release.settings import PlatformFile
     from scorer.v1.log_pb2 import DecisionRecord, ObservationRecord
+
+Outcomes = Callable[[str, Sequence[str]], Mapping[str, Mapping[str, float]]]
+"""Outcomes of decisions of a checkpoint: by decision id, and by kind."""
 
 _INDEX_SECONDS = 5.0
 """Longest time in seconds that a search spends on indexing new records."""
@@ -39,10 +47,20 @@ class Decisions:
         access: Decides which checkpoints an actor may see.
         bundles: Provides the names of features and actions.
         settings: The checkpoints, and the directory of the index.
+        outcomes: Returns the outcomes of decisions of a checkpoint, by id and kind; None: none are known.
     """
 
-    def __init__(self, fleet: Fleet, access: Access, bundles: Bundles, settings: PlatformFile) -> None:
+    def __init__(
+        self,
+        fleet: Fleet,
+        access: Access,
+        bundles: Bundles,
+        settings: PlatformFile,
+        *,
+        outcomes: Outcomes | None = None,
+    ) -> None:
         self._access = access
+        self._outcomes = outcomes
         self._checkpoints = tuple(settings.checkpoints)
         # A log may contain records about another server's decisions, but each log has one writer.
         self._logs: dict[Path, str] = {}
@@ -143,6 +161,98 @@ class Decisions:
         rows.sort(key=lambda row: row[0].decided_at_us, reverse=True)
         return [shapes.decision_shape(one, server) for one, server in rows[:limit]]
 
+    def search(
+        self,
+        actor: Actor,
+        checkpoint: str,
+        asked: DecisionFilter,
+        *,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> DecisionPage:
+        """Return the decisions of a checkpoint that match a filter, newest first.
+
+        One call decodes a bounded number of records of each log. A page can therefore have fewer decisions
+        than the limit, or none, and a cursor nevertheless: the next call goes on from there.
+
+        Args:
+            actor: The calling user.
+            checkpoint: Name of the checkpoint.
+            asked: The filter.
+            cursor: `next` of the page before; None: from the newest decision on.
+            limit: Limit on the number of decisions, at most 500.
+
+        Raises:
+            NotFoundError: There is no such checkpoint, or the actor may not see it.
+            InvalidError: The cursor is not one of this list.
+        """
+        if checkpoint not in self._visible(actor):
+            raise NotFoundError(
+                f'there is no checkpoint "{checkpoint}" that you may see; the page of checkpoints lists '
+                "those that you may see"
+            )
+        limit = max(1, min(limit, KEPT))
+        positions = _positions(cursor, len(self._logs))
+        stretches: list[Stretch | None] = []
+        for log, position in zip(self._logs, positions, strict=True):
+            stretches.append(self._stretch(log, checkpoint, asked, position, limit))
+        rows = [
+            (record.decided_at_us, at, sequence, record)
+            for at, stretch in enumerate(stretches)
+            for sequence, record in (stretch.found if stretch else ())
+        ]
+        rows.sort(key=lambda row: row[0], reverse=True)
+        # Positions count all matches of the page, also those that the outcome then excludes.
+        page, rest = rows[:limit], rows[limit:]
+        following: list[int] = []
+        for at, stretch in enumerate(stretches):
+            left = [sequence for _, where, sequence, _ in rest if where == at]
+            following.append(max(left) + 1 if left else stretch.upto if stretch else 0)
+        done = not rest and all(stretch is None or stretch.is_complete for stretch in stretches)
+        servers = list(self._logs.values())
+        items = [shapes.decision_shape(record, servers[at]) for _, at, _, record in page]
+        # Of several logs, all decisions after the latest of their ends have been looked at.
+        looked = [stretch.oldest_us for stretch in stretches if stretch and stretch.oldest_us is not None]
+        oldest = max(looked, default=None)
+        return DecisionPage(
+            self._with_outcomes(checkpoint, items, asked.outcome),
+            None if done else "-".join(map(str, following)),
+            None if oldest is None else datetime.fromtimestamp(oldest / 1e6, UTC),
+        )
+
+    def _stretch(
+        self, log: Path, checkpoint: str, asked: DecisionFilter, position: int | None, limit: int
+    ) -> Stretch | None:
+        if position == 0:
+            return None
+        try:
+            return search(
+                log,
+                lambda record: record.checkpoint == checkpoint and shapes.matches(record, asked),
+                before=position,
+                begin_us=None if asked.begin is None else micros(asked.begin),
+                end_us=None if asked.end is None else micros(asked.end),
+                limit=limit,
+            )
+        except LogError:
+            return None  # a server that has not started yet has no log
+
+    def _with_outcomes(
+        self, checkpoint: str, items: Sequence[dict[str, Any]], wanted: str | None
+    ) -> list[Mapping[str, Any]]:
+        """Add each decision's outcomes, by kind, and leave out those that are not wanted."""
+        known: Mapping[str, Mapping[str, float]] = {}
+        if self._outcomes is not None and items:
+            known = self._outcomes(checkpoint, [item["decision_id"] for item in items])
+        kept: list[Mapping[str, Any]] = []
+        for item in items:
+            own = dict(known.get(item["decision_id"], {}))
+            states = {"known"} if own else {"unknown"}
+            states |= {"positive" if value > 0 else "negative" for value in own.values()}
+            if wanted is None or wanted in states:
+                kept.append({**item, "outcomes": own})
+        return kept
+
     def close(self) -> None:
         """Close the index of all logs."""
         self._index.close()
@@ -214,6 +324,16 @@ class Decisions:
             "features": self._features(observation.decision, observation.absent_features),
             "choices": self._choices(observation.decision),
         }
+
+
+def _positions(cursor: str | None, count: int) -> list[int | None]:
+    """The position in each log; None: its end."""
+    if cursor is None:
+        return [None] * count
+    parts = cursor.split("-")
+    if len(parts) != count or not all(part.isdecimal() and len(part) < 20 for part in parts):
+        raise InvalidError(f'"{cursor}" is not a position in this list; omit the cursor')
+    return [int(part) for part in parts]
 
 
 def _joined(

@@ -16,6 +16,7 @@ from scorer.log.tables import digest_of, eligible, is_action
 
 if TYPE_CHECKING:
     from scorer.bundle import Action, SchemaFile
+    from scorer.release.requests import DecisionFilter
     from scorer.v1.log_pb2 import DecisionRecord, ObservationRecord
 
 _SHARED = ("decision_id", "checkpoint", "lane", "lane_table", "entity", "data_load_us", "exec_us")
@@ -30,6 +31,20 @@ def decision_shape(record: DecisionRecord, server: str) -> dict[str, Any]:
         "reasons": list(record.reasons),
         "decided_at": _at(record.decided_at_us),
     }
+
+
+def matches(record: DecisionRecord, asked: DecisionFilter) -> bool:
+    """Whether a decision matches a filter, apart from its time and its outcome."""
+    chose = is_action(record)
+    told = record.action if chose else record.decision
+    value = record.expected_reward if chose else record.score
+    return (
+        (asked.lane is None or record.lane == asked.lane)
+        and (asked.decision is None or told == asked.decision)
+        and (asked.entity is None or record.entity == asked.entity)
+        and (asked.low is None or value >= asked.low)
+        and (asked.high is None or value <= asked.high)
+    )
 
 
 def observation_shape(record: ObservationRecord, server: str) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from scorer.release.notify.addresses import Destinations
 from scorer.release.notify.outbox import GIVEN_UP, SENT, WAITING, Outbox
 from scorer.release.notify.sending import SECONDS, Message, NotSentError, send
 from scorer.release.store import Store, dumps, tables, utcnow
-from scorer.release.store.rows import read
+from scorer.release.store.rows import contains, read
 
 _RANKS = {severity: rank for rank, severity in enumerate(Severity)}
 _PUBLIC = Destinations()
@@ -191,18 +191,37 @@ class Notifications:
             ).one()
             return read(Delivery, made)
 
-    def deliveries(self, actor: Actor, project: str, *, limit: int = 100) -> Sequence[Delivery]:
-        """Return the deliveries of a project, newest first."""
+    def deliveries(
+        self,
+        actor: Actor,
+        project: str,
+        *,
+        state: str | None = None,
+        text: str | None = None,
+        before: int | None = None,
+        limit: int = 100,
+    ) -> Sequence[Delivery]:
+        """Return the deliveries of a project, newest first.
+
+        Args:
+            actor: The calling user.
+            project: Name of the project.
+            state: Only deliveries in this state, `waiting`, `sent` or `given up`.
+            text: Only deliveries whose subject contains this text, regardless of case.
+            before: Only deliveries with a lower id, to read the next page.
+            limit: Limit on the number of deliveries, at most 1,000.
+        """
         self._access.require(actor, Role.VIEWER, project)
         box, table = tables.outbox, tables.channels
+        query = select(box).join(table, table.c.id == box.c.channel).where(table.c.project == project)
+        if state is not None:
+            query = query.where(box.c.state == state)
+        if text:
+            query = query.where(contains(box.c.subject, text))
+        if before is not None:
+            query = query.where(box.c.id < before)
         with self._store.read() as connection:
-            rows = connection.execute(
-                select(box)
-                .join(table, table.c.id == box.c.channel)
-                .where(table.c.project == project)
-                .order_by(box.c.id.desc())
-                .limit(max(0, min(limit, 1000)))
-            )
+            rows = connection.execute(query.order_by(box.c.id.desc()).limit(max(0, min(limit, 1000))))
             return [read(Delivery, row) for row in rows]
 
     # === messages ===

@@ -11,9 +11,11 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from sqlalchemy import select
 
 from scorer.bundle.models import ReferenceFile
+from scorer.ids import decision_key
 from scorer.log.segments import log_identity
 from scorer.release.answers import Figure, Readout
 from scorer.release.changes import rows
@@ -114,6 +116,18 @@ class Readouts:
     def has_outcomes(self, checkpoint: str) -> bool:
         """Whether any outcome of a checkpoint was reported."""
         return any(True for _ in load.Where(self._parts, checkpoint, parts.OUTCOMES).parts())
+
+    def outcomes(self, checkpoint: str, decision_ids: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
+        """Return the outcomes of decisions of a checkpoint, by id and kind, as the gates count them."""
+        keys = np.array([decision_key(one) for one in decision_ids], dtype=np.uint64)
+        rule = self._settings.checkpoints[checkpoint].unproven
+        found: dict[str, dict[str, float]] = {}
+        for kind, (of, values) in load.outcomes(self._parts, checkpoint, keys=keys, unproven=rule).items():
+            by_key = dict(zip(of.tolist(), values.tolist(), strict=True))
+            for one, key in zip(decision_ids, keys.tolist(), strict=True):
+                if key in by_key:
+                    found.setdefault(one, {})[kind] = by_key[key]
+        return found
 
     def matures(self, checkpoint: str, kind: str) -> timedelta:
         """Return how old a decision is once its outcome is final."""

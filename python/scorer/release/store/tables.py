@@ -446,7 +446,7 @@ audit = Table(  # triggers reject UPDATE and DELETE
     "audit",
     metadata,
     Column("sequence", BigInteger, primary_key=True, autoincrement=False),
-    Column("at", BigInteger, nullable=False),  # as hashed: plain microseconds
+    Column("at", BigInteger, nullable=False, index=True),  # as hashed: plain microseconds
     Column("actor", Words, nullable=False, index=True),
     Column("via", Words, nullable=False),
     Column("action", Words, nullable=False, index=True),

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 
 from scorer.release.answers import Verified
 from scorer.release.errors import InvalidError
-from scorer.release.fields import Line
+from scorer.release.fields import Line, Moment
 from scorer.release.model import AuditEntry
 from scorer.web.api.security import By
 from scorer.web.api.values import ByUser, InProject, Limit, PageOut
@@ -25,6 +25,12 @@ def list_audit(
     object: Annotated[  # noqa: A002 - as the entry has it
         Line | None, Query(description="For example cr-000017; null: all.")
     ] = None,
+    begin: Annotated[
+        Moment | None, Query(description="Time of the first entry, with its time zone; null: all.")
+    ] = None,
+    end: Annotated[
+        Moment | None, Query(description="Time after the last entry, with its time zone; null: now.")
+    ] = None,
     cursor: Annotated[int | None, Query(ge=1, le=2**53)] = None,
     limit: Limit = 100,
 ) -> PageOut[AuditEntry]:
@@ -35,6 +41,8 @@ def list_audit(
         action=action,
         user=user,
         object=object,
+        begin=begin,
+        end=end,
         before=cursor,
         limit=limit + 1,
     )

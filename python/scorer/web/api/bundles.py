@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from typing import Any, BinaryIO, cast
+from typing import Annotated, Any, BinaryIO, Literal, cast
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 
 from scorer.release.answers import BundleDetail, BundleInfo
@@ -14,7 +14,7 @@ from scorer.release.model import Role
 from scorer.release.requests import Adopt
 from scorer.web.api.problems import refusals
 from scorer.web.api.security import By
-from scorer.web.api.values import BundlePath, Cursor, InProject, Limit, PageOut, ProjectPath
+from scorer.web.api.values import BundlePath, Containing, Cursor, InProject, Limit, PageOut, ProjectPath
 
 router = APIRouter(tags=["bundles"])
 
@@ -64,10 +64,17 @@ def adopt_bundle(by: By, project: ProjectPath, body: Adopt) -> BundleInfo:
 
 @router.get("/bundles")
 def list_bundles(
-    by: By, project: InProject = None, limit: Limit = 100, cursor: Cursor = None
+    by: By,
+    project: InProject = None,
+    kind: Annotated[Literal["score", "action"] | None, Query(description="Kind; null: all.")] = None,
+    text: Containing = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
 ) -> PageOut[BundleInfo]:
     """Iterate over bundles, newest first."""
-    found = by.service.bundles.list(by.actor, project=project, limit=limit + 1, before=cursor)
+    found = by.service.bundles.list(
+        by.actor, project=project, kind=kind, text=text, limit=limit + 1, before=cursor
+    )
     more = len(found) > limit
     items = list(found[:limit])
     last = f"{items[-1].digest}:{items[-1].project}" if more else None

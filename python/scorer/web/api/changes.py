@@ -30,6 +30,7 @@ from scorer.web.api.values import (
     AtCheckpoint,
     ByUser,
     ChangePath,
+    Containing,
     Cursor,
     IfMatch,
     InProject,
@@ -71,12 +72,7 @@ def list_changes(
     reviewer: Annotated[
         str | None, Query(max_length=100, description="User who was asked for a review; null: all.")
     ] = None,
-    text: Annotated[
-        str | None,
-        Query(
-            max_length=200, description="Part of title, description, id, bundle name or digest; null: all."
-        ),
-    ] = None,
+    text: Containing = None,
     archived: Annotated[
         bool, Query(description="Whether archived change requests are listed instead of the others.")
     ] = False,

@@ -9,14 +9,14 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel
 
-from scorer.release.answers import CheckpointView, Tried
+from scorer.release.answers import CheckpointView, DecisionPage, Tried
 from scorer.release.calendar import Free
 from scorer.release.fields import Moment
 from scorer.release.model import FreezeWindow, RecordedTable
-from scorer.release.requests import Sampling, Try, WithReason
+from scorer.release.requests import DecisionFilter, Sampling, Try, WithReason
 from scorer.web.api.problems import refusals
 from scorer.web.api.security import By
-from scorer.web.api.values import AtCheckpoint, CheckpointPath, Limit
+from scorer.web.api.values import AtCheckpoint, CheckpointPath, Cursor, Limit
 
 router = APIRouter(tags=["checkpoints"])
 
@@ -120,6 +120,18 @@ def recent_decisions(
 ) -> list[Mapping[str, Any]]:
     """Return the newest decisions of a checkpoint."""
     return list(by.service.decisions.recent(by.actor, checkpoint, limit=limit))
+
+
+@router.post("/checkpoints/{checkpoint}/decisions/search", tags=["decisions"])
+def search_decisions(
+    by: By,
+    checkpoint: CheckpointPath,
+    body: DecisionFilter,
+    cursor: Cursor = None,
+    limit: Annotated[int, Query(ge=1, le=500, description="Largest number of decisions, up to 500.")] = 50,
+) -> DecisionPage:
+    """Search the decisions of a checkpoint, newest first, within a bound of records for each call."""
+    return by.service.decisions.search(by.actor, checkpoint, body, cursor=cursor, limit=limit)
 
 
 @router.get("/decisions/{decision}", tags=["decisions"])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Response
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Query, Response
 
 from scorer.release.answers import Channel, Delivery
 from scorer.release.requests import NewChannel
 from scorer.web.api.problems import refusals
 from scorer.web.api.security import By
-from scorer.web.api.values import Identity, Limit, ProjectPath
+from scorer.web.api.values import Containing, Identity, Limit, ProjectPath
 
 router = APIRouter(tags=["notifications"])
 
@@ -41,6 +43,20 @@ def test_channel(by: By, channel: Identity) -> Delivery:
 
 
 @router.get("/projects/{project}/deliveries")
-def list_deliveries(by: By, project: ProjectPath, limit: Limit = 100) -> list[Delivery]:
+def list_deliveries(
+    by: By,
+    project: ProjectPath,
+    state: Annotated[
+        Literal["waiting", "sent", "given up"] | None, Query(description="State; null: all.")
+    ] = None,
+    text: Containing = None,
+    before: Annotated[
+        int | None, Query(ge=1, le=2**53, description="Only messages with a lower id; null: the newest.")
+    ] = None,
+    limit: Limit = 100,
+) -> list[Delivery]:
     """List the messages of a project, newest first."""
-    return list(by.service.notifications.deliveries(by.actor, project, limit=limit))
+    found = by.service.notifications.deliveries(
+        by.actor, project, state=state, text=text, before=before, limit=limit
+    )
+    return list(found)

@@ -59,6 +59,10 @@ IfMatch = Annotated[
 
 InProject = Annotated[Name | None, Query(description="Name of the project; null: all of the user's.")]
 AtCheckpoint = Annotated[Name | None, Query(description="Name of the checkpoint; null: all.")]
+Containing = Annotated[
+    str | None,
+    Query(max_length=200, description="Part of a text field, regardless of case; null: all."),
+]
 ByUser = Annotated[Line | None, Query(description="Name of the user; null: all.")]
 
 

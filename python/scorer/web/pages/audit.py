@@ -7,10 +7,9 @@ from fastapi.responses import Response
 
 from scorer.release.answers import Verified
 from scorer.release.errors import InvalidError, PlatformError
-from scorer.web.pages.visit import Form, Here, Posted, Visit
+from scorer.web.pages.visit import PAGE, Form, Here, Posted, Visit
 
 router = APIRouter()
-_PAGE = 100
 
 
 @router.get("/audit")
@@ -46,14 +45,17 @@ def _show(here: Visit, *, verified: Verified | None = None, error: PlatformError
         action=here.ask("action") or None,
         user=here.ask("user") or None,
         object=here.ask("object") or None,
+        begin=here.ask_moment("begin"),
+        end=here.ask_moment("end"),
         before=int(before) if before.isdecimal() and len(before) < 19 else None,
-        limit=_PAGE,
+        limit=PAGE + 1,
     )
+    items, older = here.paged(entries, lambda one: str(one.sequence))
     return here.page(
         "audit.html",
         error=error,
         verified=verified,
-        entries=entries,
+        entries=items,
+        older=older,
         projects=here.projects(),
-        more=entries[-1].sequence if len(entries) == _PAGE else None,
     )

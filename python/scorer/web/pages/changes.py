@@ -15,7 +15,7 @@ from scorer.release.errors import InvalidError, PlatformError
 from scorer.release.gates.defaults import default_gates
 from scorer.release.model import ChangeKind, ChangeRequest, ChangeState, GateSpec, Role
 from scorer.release.requests import Edit, Submit
-from scorer.web.pages.visit import Form, Here, Posted, Visit
+from scorer.web.pages.visit import PAGE, Form, Here, Posted, Visit
 
 D = TypeVar("D", bound=Draft)
 
@@ -24,20 +24,29 @@ router = APIRouter()
 
 @router.get("/changes")
 def changes(here: Here) -> Response:
-    """Show change requests, newest first, filtered by project, checkpoint, state or user."""
-    state = here.ask("state")
+    """Show change requests, newest first, filtered by text, project, checkpoint, state, kind or user."""
+    state, kind = here.ask("state"), here.ask("kind")
+    found = here.service.changes.list(
+        here.actor,
+        project=here.ask("project") or None,
+        checkpoint=here.ask("checkpoint") or None,
+        state=ChangeState(state) if state in list(ChangeState) else None,
+        kind=ChangeKind(kind) if kind in list(ChangeKind) else None,
+        user=here.ask("user") or None,
+        reviewer=here.ask("reviewer") or None,
+        text=here.ask("text")[:200] or None,
+        archived=bool(here.ask("archived")),
+        before=here.ask("before") or None,
+        limit=PAGE + 1,
+    )
+    items, older = here.paged(found, lambda one: one.id)
     return here.page(
         "changes.html",
-        changes=here.service.changes.list(
-            here.actor,
-            project=here.ask("project") or None,
-            checkpoint=here.ask("checkpoint") or None,
-            state=ChangeState(state) if state in list(ChangeState) else None,
-            user=here.ask("user") or None,
-            limit=200,
-        ),
+        changes=items,
+        older=older,
         projects=here.projects(),
         states=list(ChangeState),
+        kinds=list(ChangeKind),
         checkpoints=here.settings.checkpoints,
     )
 

@@ -7,9 +7,11 @@ from urllib.parse import quote
 from fastapi import APIRouter
 from fastapi.responses import Response
 
-from scorer.release.errors import NotFoundError
+from scorer.release.answers import DecisionPage
+from scorer.release.errors import InvalidError, NotFoundError, PlatformError
+from scorer.release.requests import DecisionFilter, read_form
 from scorer.web.pages.traffic import decided_at, moment
-from scorer.web.pages.visit import Here
+from scorer.web.pages.visit import PAGE, Here, Visit
 
 router = APIRouter()
 
@@ -26,14 +28,31 @@ def decisions(here: Here) -> Response:
     return _recent(here)
 
 
-def _recent(here: Here, *, error: NotFoundError | None = None) -> Response:
+def _recent(here: Visit, *, error: PlatformError | None = None) -> Response:
     checkpoint = here.ask("checkpoint") or next(iter(here.checkpoints()), "")
+    asked = {name: here.ask(name)[:200] for name in DecisionFilter.model_fields if here.ask(name)}
+    found = DecisionPage((), None, None)
+    if checkpoint:
+        try:
+            found = here.service.decisions.search(
+                here.actor,
+                checkpoint,
+                read_form(DecisionFilter, asked),
+                cursor=here.ask("before") or None,
+                limit=PAGE,
+            )
+        except InvalidError as refused:
+            error = refused
     return here.page(
         "decisions.html",
         error=error,
         checkpoint=checkpoint,
         checkpoints=here.checkpoints(),
-        rows=here.service.decisions.recent(here.actor, checkpoint, limit=50) if checkpoint else (),
+        rows=found.items,
+        older=found.next or "",
+        searched_to=found.searched_to,
+        asked=asked,
+        is_score=bool(checkpoint) and here.service.checkpoints.kind(checkpoint) == "score",
         decided_at=decided_at,
     )
 

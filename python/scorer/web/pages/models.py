@@ -13,7 +13,7 @@ from scorer.release.errors import PlatformError
 from scorer.release.model import Role
 from scorer.release.versions.figures import references
 from scorer.release.versions.lineage import run_url
-from scorer.web.pages.visit import Here, Posted, Visit
+from scorer.web.pages.visit import PAGE, Here, Posted, Visit
 
 router = APIRouter()
 
@@ -25,18 +25,29 @@ def models(here: Here) -> Response:
 
 
 def _list(here: Visit, *, error: PlatformError | None = None) -> Response:
-    project = here.ask("project") or None
-    listed = list(here.service.bundles.list(here.actor, project=project))
+    kind, project = here.ask("kind"), here.ask("project") or None
+    text, before = here.ask("text")[:200] or None, here.ask("before") or None
+    found = here.service.bundles.list(
+        here.actor,
+        project=project,
+        kind=kind if kind in ("score", "action") else None,
+        text=text,
+        before=before,
+        limit=PAGE + 1,
+    )
+    page, older = here.paged(found, lambda one: f"{one.digest}:{one.project}")
+    listed = list(page)
     lanes = here.service.versions.lanes(here.actor)
-    if project is None:
+    if not (project or kind or text or before):
         # A bundle that answers may have come into the registry without a project.
-        missing = lanes.keys() - {one.digest for one in listed}
+        missing = lanes.keys() - {one.digest for one in found}
         listed += here.service.bundles.several(here.actor, missing).values()
     return here.page(
         "models.html",
         error=error,
         bundles=listed,
         lanes=lanes,
+        older=older,
         projects=here.projects(),
         uploaders=[one for one in here.projects() if here.is_at_least(Role.MODELER, one.name)],
         limit_mb=here.settings.platform.upload_mb,

@@ -9,9 +9,10 @@ from scorer.release.answers import Delivery
 from scorer.release.errors import PlatformError
 from scorer.release.model import Role, Severity
 from scorer.release.requests import NewChannel
-from scorer.web.pages.visit import Here, Posted, Visit
+from scorer.web.pages.visit import PAGE, Here, Posted, Visit
 
 router = APIRouter()
+_STATES = ("waiting", "sent", "given up")
 
 
 @router.get("/notifications")
@@ -23,6 +24,20 @@ def notifications(here: Here) -> Response:
 def _show(here: Visit, *, error: PlatformError | None = None, tested: Delivery | None = None) -> Response:
     projects = here.projects()
     project = here.ask("project") or (projects[0].name if projects else "")
+    state, before = here.ask("state"), here.ask("before")
+    deliveries, older = here.paged(
+        here.service.notifications.deliveries(
+            here.actor,
+            project,
+            state=state if state in _STATES else None,
+            text=here.ask("text")[:200] or None,
+            before=int(before) if before.isdecimal() and len(before) < 19 else None,
+            limit=PAGE + 1,
+        )
+        if project
+        else (),
+        lambda one: str(one.id),
+    )
     return here.page(
         "notifications.html",
         error=error,
@@ -30,7 +45,9 @@ def _show(here: Visit, *, error: PlatformError | None = None, tested: Delivery |
         project=project,
         projects=projects,
         channels=here.service.notifications.channels(here.actor, project) if project else (),
-        deliveries=here.service.notifications.deliveries(here.actor, project) if project else (),
+        deliveries=deliveries,
+        older=older,
+        states=_STATES,
         severities=list(Severity),
         checkpoints=here.settings.checkpoints,
         may_change=bool(project) and here.is_at_least(Role.OWNER, project),

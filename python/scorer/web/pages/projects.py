@@ -27,11 +27,20 @@ def projects(here: Here) -> Response:
 
 
 def _list(here: Visit, *, error: PlatformError | None = None, form: Form | None = None) -> Response:
+    text, before = here.ask("text").lower(), here.ask("before")
+    # An actor sees few projects, and they are read together: by name, and not by age.
+    found = [
+        one
+        for one in here.projects()
+        if text in f"{one.name} {one.title} {' '.join(one.checkpoints)}".lower() and one.name > before
+    ]
+    items, following = here.paged(found, lambda one: one.name)
     return here.page(
         "projects.html",
         error=error,
-        projects=here.projects(),
-        roles={one.name: here.role(one.name) for one in here.projects()},
+        projects=items,
+        following=following,
+        roles={one.name: here.role(one.name) for one in items},
         form=form.values() if form else {},
     )
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+PAGE = 50
+"""Items of one page of a list. The next page has their cursor as the query parameter `before`."""
 
 _MADE = re.compile(r"<footer.*?</footer>", re.DOTALL)
 
@@ -76,6 +79,25 @@ class Visit:
     def ask_moment(self, name: str) -> datetime | None:
         """Return a query parameter as a time; None without one."""
         return moment(self.ask(name)) if self.ask(name) else None
+
+    def address(self, **changed: str) -> str:
+        """Return the address of this page with some query parameters replaced; empty ones are left out."""
+        parameters = {**self.request.query_params, "said": "", **changed}
+        return str(self.request.url.path) + query(**parameters)
+
+    @staticmethod
+    def paged(found: Sequence[T], key: Callable[[T], str], size: int = PAGE) -> tuple[Sequence[T], str]:
+        """Split a list into one page and the cursor of the next one.
+
+        Args:
+            found: One item more than a page, if there are as many.
+            key: Returns the cursor that leads to the items after this one.
+            size: Items of a page.
+
+        Returns:
+            The items of the page, and the cursor of the next page; empty: there is none.
+        """
+        return found[:size], key(found[size - 1]) if len(found) > size else ""
 
     def role(self, project: str) -> Role | None:
         """Role of the visitor in a project; None: not a member."""

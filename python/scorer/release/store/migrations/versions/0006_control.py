@@ -16,7 +16,7 @@ depends_on = None
 
 
 def upgrade() -> None:
-    """Add the columns, empty in existing rows."""
+    """Add the columns, empty in existing rows, and an index of the audit log by time."""
     for name, kind in (
         ("paused_by", sa.Text()),
         ("paused_at", sa.BigInteger()),
@@ -27,3 +27,4 @@ def upgrade() -> None:
         ("archived_at", sa.BigInteger()),
     ):
         op.add_column("changes", sa.Column(name, kind, nullable=True))
+    op.create_index(op.f("ix_audit_at"), "audit", ["at"])
