@@ -20,6 +20,7 @@ from scorer.release.readout import Readouts
 from scorer.release.settings import PlatformFile
 from scorer.release.store import Store, micros
 from scorer.release.store import tables as t
+from scorer.release.timeseries import MetricsOverTime
 from scorer.v1.log_pb2 import DecisionRecord, LogRecord, ObservationRecord, OutcomeRecord
 
 START = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
@@ -84,16 +85,27 @@ class World:
             answer={self.checkpoint: self.bundles["live"].digest},
         )
         self.change = self.drafted()
+        self.local = LocalBundles([self.live, self.own])
         self.readouts = self.opened()
 
     def opened(self) -> Readouts:
+        """A collector as a new process has it, with the rollups that it writes."""
+        self.metrics = MetricsOverTime(
+            self.settings,
+            self.store,
+            self.access,
+            self.fleet,
+            self.local,  # type: ignore[arg-type]
+            now=lambda: self.now,
+        )
         return Readouts(
             self.settings,
             self.store,
             self.access,
             self.fleet,
-            LocalBundles([self.live, self.own]),  # type: ignore[arg-type]
+            self.local,  # type: ignore[arg-type]
             now=lambda: self.now,
+            rollups=self.metrics.ledger,
         )
 
     def drafted(self, *, gates: tuple[GateSpec, ...] = ()) -> ChangeRequest:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from scorer.errors import RegistryError
 from scorer.log import BundleShelf
 from scorer.log.index import DecisionIndex
 from scorer.log.segments import entries_at, segment_files
+from scorer.release.access import Access
 from scorer.release.decisions import Decisions
 from scorer.release.decisions.search import search
 from scorer.release.decisions.shapes import features_shape
@@ -116,6 +118,7 @@ class Here:
             checkpoints={FRAUD: None, ACTION: None}, platform=SimpleNamespace(data_dir=self.base / "data")
         )
         access: Any = SimpleNamespace(projects=lambda actor: self.projects)
+        access.checkpoints = partial(Access.checkpoints, access)
         bundles: Any = SimpleNamespace(local=local)
         self.made.append(Decisions(fleet, access, bundles, settings))
         return self.made[-1]

@@ -48,6 +48,11 @@ def precedence(proof: npt.NDArray[np.integer], revision: npt.NDArray[np.integer]
     return np.where(proof != UNPROVEN, _PRECEDENCE, 0) + revision.astype(np.int64)
 
 
+def precedence_of(proof: int, revision: int) -> int:
+    """Return the number of one report, of which the highest counts, as `precedence` does."""
+    return (_PRECEDENCE if is_proven(proof) else 0) + revision
+
+
 def proof_in_words(proof: int) -> str:
     """What proves an outcome, as pages and commands show it."""
     return PROOFS[proof] if 0 <= proof < len(PROOFS) else PROOFS[UNPROVEN]

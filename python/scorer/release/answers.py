@@ -400,6 +400,51 @@ class DecisionPage:
     """Time back to which all decisions were searched; None: none was."""
 
 
+# --- metrics over time ---
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseMark:
+    """A recorded lane table that changed which version of a checkpoint answers."""
+
+    at: datetime
+    cause: str
+    """`stage`, `release`, `rollback` or `break glass`."""
+    change: str | None
+    """The change request; null: none."""
+    bundle: str
+    """Digest of the bundle with the largest share of the answers from then on."""
+    revision: int
+    lanes: str
+    """Answer lanes with their shares."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointMetrics:
+    """Metrics of a checkpoint over time."""
+
+    checkpoint: str
+    start: datetime
+    end: datetime
+    step_seconds: int
+    """Length of time of one point."""
+    window: str
+    """Name of the window; empty: a start and an end were given."""
+    since: datetime | None
+    """Time of the first record that was counted; null: none was counted yet."""
+    rows: int
+    """Decisions or observations in the window."""
+    servers: tuple[str, ...]
+    lanes: tuple[str, ...]
+    versions: tuple[str, ...]
+    """Digests of the bundles that were counted, the oldest first."""
+    marks: tuple[ReleaseMark, ...]
+    figures: tuple[Figure, ...]
+    """`rate`, `decisions`, `outcomes`, `execution`, `data-load`, `fallbacks` and `drift`."""
+    notes: tuple[str, ...]
+    """What is missing or incomplete, in sentences."""
+
+
 # --- notifications ---
 
 

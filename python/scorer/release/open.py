@@ -39,6 +39,7 @@ from scorer.release.readout import Readouts
 from scorer.release.service import Service
 from scorer.release.store import Store, utcnow
 from scorer.release.store.leader import Leader
+from scorer.release.timeseries import MetricsOverTime
 from scorer.release.trying import Trying
 from scorer.release.versions import Comparisons, Versions
 
@@ -140,6 +141,7 @@ class PlatformServices:
             self._backtests.close()
         self.service.builds.close()
         self.service.notifications.close()
+        self.service.metrics.close()
         if self.leads:
             try:
                 self._leader.resign()
@@ -276,7 +278,10 @@ def open_service(
     calendar = Calendar(store, settings, audit, now=now)
     # Pages use the statuses that the pipeline has read within the last four ticks.
     statuses = Statuses(fleet, max_age=4 * own.tick_ms / 1000)
-    readouts = Readouts(settings, store, access, fleet, bundles, statuses=statuses, now=now)
+    metrics = MetricsOverTime(settings, store, access, fleet, bundles, now=now)
+    readouts = Readouts(
+        settings, store, access, fleet, bundles, rollups=metrics.ledger, statuses=statuses, now=now
+    )
     alerts = Alerts(audit, notifications, events, now=now)
     reconciler = Reconciler(
         store, settings, fleet, registry, audit, now=now, statuses=statuses, alerts=alerts
@@ -308,6 +313,7 @@ def open_service(
         calendar=calendar,
         changes=changes,
         decisions=Decisions(fleet, access, bundles, settings, outcomes=readouts.outcomes),
+        metrics=metrics,
         notifications=notifications,
         permissions=permissions,
         readouts=readouts,

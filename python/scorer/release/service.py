@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from scorer.release.notify import Notifications
     from scorer.release.permissions import Permissions
     from scorer.release.readout import Readouts
+    from scorer.release.timeseries import MetricsOverTime
     from scorer.release.trying import Trying
     from scorer.release.versions import Comparisons, Versions
 
@@ -44,6 +45,7 @@ class Service:
     calendar: Calendar
     changes: Changes
     decisions: Decisions
+    metrics: MetricsOverTime
     notifications: Notifications
     permissions: Permissions
     readouts: Readouts

@@ -11,6 +11,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -329,6 +330,11 @@ class FleetMember(Section):
     )
 
 
+_OUTCOME = {"score": "fraud", "action": "authorised"}
+# Chargebacks come within weeks; an authorisation is known at once, its report within the hour.
+_MATURED_HOURS = {"score": 1_080.0, "action": 1.0}
+
+
 class ManagedCheckpoint(Section):
     """Settings of the change requests of one checkpoint."""
 
@@ -408,6 +414,14 @@ class ManagedCheckpoint(Section):
         default_factory=BacktestSettings,
         description="The backtest before the shadow: a candidate beside the live bundle on logged decisions.",
     )
+
+    def outcome_of(self, kind: str) -> str:
+        """Return the kind of outcome that counts for a kind of bundle, `score` or `action`."""
+        return self.outcome or _OUTCOME[kind]
+
+    def matures(self, kind: str) -> timedelta:
+        """Return how old a decision is once its outcome is final."""
+        return timedelta(hours=_MATURED_HOURS[kind] if self.matured_hours is None else self.matured_hours)
 
     @field_validator("max_minutes")
     @classmethod

@@ -64,6 +64,32 @@ def js(first: npt.ArrayLike, second: npt.ArrayLike) -> float:
     return float((p * np.log(p / middle)).sum() + (q * np.log(q / middle)).sum()) / 2
 
 
+@dataclass(frozen=True)
+class ReferenceBins:
+    """A reference histogram whose neighbouring bins are merged; `[bins]` counts."""
+
+    edges: Floats
+    """Inner edges, `[bins - 1]`: a value at an edge is in the bin above it."""
+    counts: Floats
+
+    def places(self, scores: Floats) -> Ints:
+        """Return the bin of each score, `[n]`; values outside of the reference are in the outer bins."""
+        return np.searchsorted(self.edges, scores, side="right")
+
+
+def reference_bins(counts: npt.ArrayLike, edges: npt.ArrayLike, *, bins: int = BINS) -> ReferenceBins:
+    """Merge neighbouring bins of a reference histogram to about 1 / `bins` of its rows each.
+
+    Args:
+        counts: `[m]` rows of the reference in each of its bins.
+        edges: `[m + 1]` edges of these bins, ascending.
+        bins: Bins to aim at.
+    """
+    counts, edges = np.asarray(counts, dtype=np.float64), np.asarray(edges, dtype=np.float64)
+    groups = _merge(counts, bins)
+    return ReferenceBins(edges[groups[1:]], np.add.reduceat(counts, groups))
+
+
 def by_reference(
     counts: npt.ArrayLike, edges: npt.ArrayLike, scores: Floats, *, bins: int = BINS
 ) -> BinnedPair:
@@ -80,12 +106,9 @@ def by_reference(
     Returns:
         The reference first, the sample second.
     """
-    counts, edges = np.asarray(counts, dtype=np.float64), np.asarray(edges, dtype=np.float64)
-    groups = _merge(counts, bins)
-    inner = edges[groups[1:]]
-    place = np.searchsorted(inner, scores, side="right")
-    sample = np.bincount(place, minlength=len(groups)).astype(np.float64)
-    return BinnedPair(inner, np.add.reduceat(counts, groups), sample)
+    reference = reference_bins(counts, edges, bins=bins)
+    sample = np.bincount(reference.places(scores), minlength=len(reference.counts)).astype(np.float64)
+    return BinnedPair(reference.edges, reference.counts, sample)
 
 
 def by_samples(first: Floats, second: Floats, *, bins: int = BINS) -> BinnedPair:

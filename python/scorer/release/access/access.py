@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
@@ -80,6 +80,15 @@ class Access:
             query = query.where(tables.projects.c.name.in_(sorted(actor.roles)))
         with self._store.read() as connection:
             return [_project(row) for row in connection.execute(query)]
+
+    def checkpoints(self, actor: Actor, known: Collection[str]) -> set[str]:
+        """Return those of the known checkpoints that the actor may see: an admin sees all of them."""
+        if actor.admin:
+            return set(known)
+        names: set[str] = set()
+        for project in self.projects(actor):
+            names.update(project.checkpoints or known)
+        return names & set(known)
 
     def project(self, actor: Actor, name: str) -> Project:
         """Return a project that the actor may see."""

@@ -89,7 +89,7 @@ class Decisions:
             NotFoundError: No log contains the decision, or the actor may not see it.
             UnreachableError: The logs are still being indexed, or cannot be read.
         """
-        visible = self._visible(actor)
+        visible = self._access.checkpoints(actor, self._checkpoints)
         wanted = visible if checkpoint is None else visible & {checkpoint}
         complete, problems = self._update()
         try:
@@ -147,7 +147,7 @@ class Decisions:
         Raises:
             NotFoundError: There is no such checkpoint, or the actor may not see it.
         """
-        if checkpoint not in self._visible(actor):
+        if checkpoint not in self._access.checkpoints(actor, self._checkpoints):
             raise NotFoundError(
                 f'there is no checkpoint "{checkpoint}" that you may see; the page of checkpoints lists '
                 "those that you may see"
@@ -258,13 +258,6 @@ class Decisions:
         self._index.close()
 
     # --- helpers ---
-
-    def _visible(self, actor: Actor) -> set[str]:
-        """Return the names of the checkpoints that the actor may see."""
-        names: set[str] = set()
-        for project in self._access.projects(actor):
-            names.update(project.checkpoints or self._checkpoints)
-        return names & set(self._checkpoints)
 
     def _update(self) -> tuple[bool, list[str]]:
         complete, problems = True, []

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import select
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from scorer.release.timeseries.batch import RollupBatch
+
 _BATCH = 20_000
 _SECONDS = 2.0
 _COUNTERS_EVERY_US = 10_000_000
@@ -47,6 +49,16 @@ class LogProgress:
     """What was lost on the way, in sentences."""
 
 
+class Rollups(Protocol):
+    """Counts the records over time, batch by batch."""
+
+    def batch(self, server: str) -> RollupBatch:
+        """Return an empty batch for records of a server's log."""
+
+    def apply(self, log: str, first: int, last: int, batch: RollupBatch) -> None:
+        """Count the records from `first` to `last` of a log, unless they are counted already."""
+
+
 class Collector:
     """Reads each log from where it stopped.
 
@@ -56,6 +68,7 @@ class Collector:
         fleet: Whose logs and counters.
         schemas: Of the bundles that the logs speak of.
         now: Aware UTC.
+        rollups: Counts the same records over time.
         statuses: Where counters are read from: the pipeline's own pass over the fleet.
         batch: Records between two cursors.
         seconds: A call ends after about so long; the next one goes on.
@@ -69,6 +82,7 @@ class Collector:
         schemas: Schemas,
         *,
         now: Callable[[], datetime],
+        rollups: Rollups,
         statuses: Statuses | None = None,
         batch: int = _BATCH,
         seconds: float = _SECONDS,
@@ -76,6 +90,7 @@ class Collector:
         self._root, self._store, self._fleet = root, store, fleet
         self._schemas, self._now = schemas, now
         self._statuses = statuses or Statuses(fleet)
+        self._rollups = rollups
         self._batch, self._seconds = batch, seconds
         self._remembered = rows.RecentDecisions()
         self._expired_at = 0.0
@@ -161,36 +176,48 @@ class Collector:
         batch: Sequence[Entry],
         watched: Collection[str],
     ) -> LogProgress:
-        """Writes the parts of a batch, then the cursor, in this order: a kill between repeats them."""
+        """Writes the parts of a batch, the rollups, then the cursor: a kill between repeats them.
+
+        Parts are replaced by themselves, and the rollups hold their own position in the log.
+        """
         first, last = batch[0].sequence, batch[-1].sequence
         if progress.next and first > progress.next:
             gone = f"records {progress.next} to {first - 1} of {member.name}'s log"
             progress = _noted(progress, f"{gone} were gone before they were read")
         kept: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
         schemas: dict[tuple[str, str], pa.Schema] = {}
+        counted = self._rollups.batch(member.name)
         for sequence, kind, record in batch:
             if kind == "decision":
                 self._remembered.add(record)
+                answer = rows.answer_row(sequence, record)
+                counted.decision(record, answer)
                 if record.checkpoint in watched:
                     place = record.checkpoint, parts.ANSWERS
-                    kept[place].append(rows.answer_row(sequence, record))
+                    kept[place].append(answer)
                     schemas[place] = parts.ANSWERED
             elif kind == "observation":
                 place = record.decision.checkpoint, record.decision.lane
                 row = rows.observation_row(sequence, record, self._remembered, self._schemas)
                 kept[place].append(row)
                 schemas[place] = parts.OBSERVATIONS
+                counted.observation(record, row)
             elif kind == "outcome":
                 place = record.checkpoint, parts.OUTCOMES
-                kept[place].append(rows.outcome_row(sequence, record))
+                report = rows.outcome_row(sequence, record)
+                kept[place].append(report)
                 schemas[place] = parts.OUTCOME
-            elif kind == WITHDRAWN and record.sequence < first:
-                lane = parts.OUTCOMES if record.kind else parts.ANSWERS
-                parts.withdraw(folder / record.checkpoint / lane, record.sequence)
+                counted.outcome(record, report)
+            elif kind == WITHDRAWN:
+                if record.sequence < first:
+                    lane = parts.OUTCOMES if record.kind else parts.ANSWERS
+                    parts.withdraw(folder / record.checkpoint / lane, record.sequence)
+                counted.withdrawn(record)
         for (checkpoint, lane), own in kept.items():
             target = folder / checkpoint / lane
             parts.write(target, own, schemas[checkpoint, lane])
             parts.compact(target)
+        self._rollups.apply(progress.log, first, last, counted)
         progress = LogProgress(progress.log, last + 1, progress.notes)
         self._keep(member, progress)
         return progress

@@ -37,7 +37,7 @@ from scorer.release.model import (
 )
 from scorer.release.readout import canary, keep, load, parts, recompute
 from scorer.release.readout.build import ReportSubject, build, figure, figure_names
-from scorer.release.readout.ingest import Collector
+from scorer.release.readout.ingest import Collector, Rollups
 from scorer.release.readout.schemas import Schemas
 from scorer.release.store import Store, instant, micros
 from scorer.release.store.rows import row_of, upsert
@@ -52,9 +52,6 @@ if TYPE_CHECKING:
 
 CONTROL = "aa"
 _KEPT_AT_HAND = 2
-_OUTCOME = {"score": "fraud", "action": "authorised"}
-# Chargebacks come within weeks; an authorisation is known at once, its report within the hour.
-_MATURED_HOURS = {"score": 1_080.0, "action": 1.0}
 
 
 class Readouts:
@@ -67,6 +64,7 @@ class Readouts:
         fleet: Whose logs.
         bundles: Schemas, references, and what is computed again.
         now: Aware UTC.
+        rollups: Counts what is collected over time.
         statuses: The servers' latest statuses; None: asked for here.
     """
 
@@ -79,6 +77,7 @@ class Readouts:
         bundles: Bundles,
         *,
         now: Callable[[], datetime],
+        rollups: Rollups,
         statuses: Statuses | None = None,
     ) -> None:
         self._settings, self._store, self._access = settings, store, access
@@ -86,7 +85,9 @@ class Readouts:
         self._parts = settings.platform.data_dir / "observations"
         self._final = settings.platform.data_dir / "readouts"
         schemas = Schemas(bundles.local)
-        self._collector = Collector(self._parts, store, fleet, schemas, now=now, statuses=statuses)
+        self._collector = Collector(
+            self._parts, store, fleet, schemas, now=now, rollups=rollups, statuses=statuses
+        )
         self._collecting = threading.Lock()
         self._at_hand: OrderedDict[str, tuple[Any, ShadowEvidence]] = OrderedDict()
         self._lock = threading.Lock()
@@ -131,8 +132,7 @@ class Readouts:
 
     def matures(self, checkpoint: str, kind: str) -> timedelta:
         """Return how old a decision is once its outcome is final."""
-        hours = self._settings.checkpoints[checkpoint].matured_hours
-        return timedelta(hours=_MATURED_HOURS[kind] if hours is None else hours)
+        return self._settings.checkpoints[checkpoint].matures(kind)
 
     def counts(self, change: ChangeRequest) -> Account:
         """What became of the requests of a change."""
@@ -352,7 +352,7 @@ class Readouts:
             control=empty(),
             training=reference.training,
             reference=reference.validation,
-            outcome=checkpoint.outcome or _OUTCOME[manifest.kind],
+            outcome=checkpoint.outcome_of(manifest.kind),
             approve="approve" if "approve" in labels or not labels else labels[0],
             bands=labels,
         )

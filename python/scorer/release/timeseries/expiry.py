@@ -1,0 +1,52 @@
+"""How long rollups are kept, and how many decisions are remembered."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+MINUTE: Final = 60_000_000
+HOUR: Final = 60 * MINUTE
+_DAY: Final = 24 * HOUR
+MINUTES_KEPT: Final = 2 * _DAY
+"""How long the counts of minutes are kept, microseconds."""
+HOURS_KEPT: Final = 190 * _DAY
+"""How long the counts of hours are kept, microseconds: somewhat more than the longest window."""
+_AHEAD: Final = _DAY
+"""Records of a server whose clock is further ahead are not counted."""
+MOST_REMEMBERED: Final = 4_000_000
+"""Decisions, and reported outcomes, that are remembered to recognise duplicates and to place outcomes."""
+EXPIRY_SECONDS: Final = 600.0
+"""Interval at which old cells are removed."""
+_AT_ONCE: Final = 40_000
+"""Rows that one batch removes at most; more than one batch adds."""
+
+
+def spans(now: int) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return from when to when the counts of minutes and of hours are kept, microseconds."""
+    return (now - MINUTES_KEPT, now + _AHEAD), (now - HOURS_KEPT, now + _AHEAD)
+
+
+def forget(connection: sqlite3.Connection, now: int, most: int) -> None:
+    """Remove the oldest decisions and reports beyond the limits, a bounded number at a time."""
+    (begin, _) = spans(now)[1]
+    for table in ("decisions", "reports"):
+        query = f"SELECT (SELECT min(rowid) FROM {table}), (SELECT max(rowid) FROM {table})"  # noqa: S608
+        first, last = connection.execute(query).fetchone()
+        if first is None:
+            continue
+        # Rows are appended, so the oldest have the lowest numbers.
+        upto = min(last - most, first + _AT_ONCE)
+        connection.execute(f"DELETE FROM {table} WHERE rowid <= ?", (upto,))  # noqa: S608
+        old = "DELETE FROM {} WHERE rowid <= ? AND at < ? AND at > 0"
+        connection.execute(old.format(table), (first + _AT_ONCE, begin))
+
+
+def expire(connection: sqlite3.Connection, now: int) -> None:
+    """Remove the cells that are older than is kept."""
+    minutes, hours = spans(now)
+    for (series,) in connection.execute("SELECT id FROM series").fetchall():
+        for step, (begin, end) in ((MINUTE, minutes), (HOUR, hours)):
+            place = "step = ? AND series = ? AND"
+            connection.execute(f"DELETE FROM cells WHERE {place} at < ?", (step, series, begin - step))  # noqa: S608
+            connection.execute(f"DELETE FROM cells WHERE {place} at >= ?", (step, series, end))  # noqa: S608
