@@ -101,6 +101,8 @@ METHODS = {
     "list_events": Method("events", seconds="wait + 30.0"),
     "get_readout": Method("readout", seconds="120.0"),
     "get_figure": Method("figure", names={"figure": "name"}),
+    "get_metrics": Method("metrics", seconds="120.0"),
+    "get_metrics_figure": Method("metrics_figure", names={"figure": "name"}, seconds="120.0"),
     "list_permissions": Method("permissions"),
     "grant_permission": Method("grant_permission"),
     "revoke_permission": Method("revoke_permission"),

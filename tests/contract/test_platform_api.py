@@ -156,6 +156,19 @@ case("stream_events", "GET", "/changes/{withdrawn}/stream", "401 404 200 200 200
 case("get_readout", "GET", "/changes/{change}/readout", "401 404 200 200 200 200 200")
 case("get_figure", "GET", "/changes/{change}/readout/figures/flips", "401 404 200 200 200 200 200")
 case("get_figure_csv", "GET", "/changes/{change}/readout/figures/flips/csv", "401 404 200 200 200 200 200")
+case("get_metrics", "GET", "/checkpoints/fraud.checkout/metrics", "401 200 200 200 200 200 200")
+case(
+    "get_metrics_figure",
+    "GET",
+    "/checkpoints/fraud.checkout/metrics/figures/rate",
+    "401 200 200 200 200 200 200",
+)
+case(
+    "get_metrics_csv",
+    "GET",
+    "/checkpoints/fraud.checkout/metrics/figures/rate/csv",
+    "401 200 200 200 200 200 200",
+)
 case("delete_change", "DELETE", "/changes/{change}", "401 404 403 204 403 204 204")
 case("list_permissions", "GET", "/projects/fraud/permissions", "401 404 200 200 200 200 200")
 case(

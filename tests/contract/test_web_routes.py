@@ -89,6 +89,19 @@ rule("GET /compare/figures/{name}.csv", SEES, "/compare/figures/importance.csv?l
 rule(
     "POST /checkpoints/{name}/rollback", RUNS, "/checkpoints/fraud.checkout/rollback", reason="r", sure="yes"
 )
+# The project of `outsider` may bring models to every checkpoint, so it sees their metrics too.
+METRICS = "L n + + + + + +"
+rule("GET /checkpoints/{name}/metrics", METRICS, "/checkpoints/fraud.checkout/metrics")
+rule(
+    "GET /checkpoints/{name}/metrics/metrics.json",
+    METRICS,
+    "/checkpoints/fraud.checkout/metrics/metrics.json",
+)
+rule(
+    "GET /checkpoints/{name}/metrics/figures/{figure}.{form}",
+    METRICS,
+    "/checkpoints/fraud.checkout/metrics/figures/rate.csv",
+)
 rule("GET /calendar", EVERYBODY)
 rule("POST /calendar/move", AUTHOR, change="{change}", start="2030-01-01T00:00")
 rule("POST /calendar/freezes", ADMIN, **FREEZE)

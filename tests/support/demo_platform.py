@@ -13,9 +13,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+from overtime import fill, record_tables, write_reference
 from readouts import synthetic_readout
 
 from scorer.release.access import Access
@@ -54,6 +56,7 @@ from scorer.release.requests import DecisionFilter, NewFreeze
 from scorer.release.service import Service
 from scorer.release.settings import PlatformFile
 from scorer.release.store import Store, utcnow
+from scorer.release.timeseries import MetricsOverTime
 from scorer.release.trying import Trying
 
 LIVE, NEXT, OTHER = (f"sha256:{letter * 4}{'0123456789ab' * 4}" for letter in ("3f9c", "a71e", "c04d"))
@@ -66,6 +69,7 @@ learning = "learning"
 alias = "fraud-checkout@live"
 p99_ms = 5.0
 minutes = 60
+matured_hours = 6.0
 [checkpoints."action.authorise"]
 alias = "action-authorise@live"
 p99_ms = 8.0
@@ -84,6 +88,7 @@ class DemoPlatform:
     stopping: bool = False
 
     def close(self) -> None:
+        self.service.metrics.close()
         self.store.close()
 
 
@@ -109,6 +114,12 @@ def demo_platform(
     weekend = NewFreeze(name="Weekend", kind="deny", cron="0 18 * * 5", timezone="Europe/Amsterdam", **freeze)
     calendar.add_freeze(ada, weekend)
     changes.bookings = {one.change: one for one in calendar.bookings}
+    reference = write_reference(directory / "reference")
+    local: Any = SimpleNamespace(local=lambda digest: reference)
+    fleet: Any = SimpleNamespace(members=())
+    metrics = MetricsOverTime(settings, store, access, fleet, local, now=utcnow)
+    fill(metrics.ledger, "fraud.checkout", utcnow(), (LIVE, NEXT))
+    record_tables(store, "fraud.checkout", "fraud", utcnow(), (LIVE, NEXT), ("cr-000017", "cr-000012"))
     bundles: Any = DemoBundles()
     service = Service(
         access=access,
@@ -119,6 +130,7 @@ def demo_platform(
         calendar=calendar,
         changes=changes,
         decisions=DemoDecisions(),
+        metrics=metrics,
         notifications=DemoNotifications(),
         permissions=Permissions(store, access, audit, calendar),
         readouts=DemoReadouts(),

@@ -420,6 +420,16 @@ class ReleaseMark:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsChoices:
+    """Servers, lanes and versions that were counted at a checkpoint, which metrics can be narrowed to."""
+
+    servers: tuple[str, ...]
+    lanes: tuple[str, ...]
+    versions: tuple[str, ...]
+    """Digests of bundles, the oldest first."""
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointMetrics:
     """Metrics of a checkpoint over time."""
 
@@ -434,10 +444,7 @@ class CheckpointMetrics:
     """Time of the first record that was counted; null: none was counted yet."""
     rows: int
     """Decisions or observations in the window."""
-    servers: tuple[str, ...]
-    lanes: tuple[str, ...]
-    versions: tuple[str, ...]
-    """Digests of the bundles that were counted, the oldest first."""
+    choices: MetricsChoices
     marks: tuple[ReleaseMark, ...]
     figures: tuple[Figure, ...]
     """`rate`, `decisions`, `outcomes`, `execution`, `data-load`, `fallbacks` and `drift`."""

@@ -33,6 +33,7 @@ from scorer.sdk.results import (
     CalendarPage,
     ChangeDetail,
     Channel,
+    CheckpointMetrics,
     CheckpointView,
     Comparison,
     DecisionPage,
@@ -814,6 +815,88 @@ class Operations:
             NotFoundError: The object does not exist, or the user may not see it.
         """
         return self._call(Figure, "GET", f"/changes/{_segment(change)}/readout/figures/{_segment(name)}")
+
+    def metrics(
+        self,
+        checkpoint: str,
+        *,
+        window: str | None = None,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        server: str | None = None,
+        lane: str | None = None,
+        version: str | None = None,
+    ) -> CheckpointMetrics:
+        """Return a checkpoint's metrics over time: rate, decisions, outcomes, times, fallbacks, drift.
+
+        Args:
+            checkpoint: Name of the checkpoint.
+            window: Window that ends now; None: 24h. `start` takes precedence.
+            start: Start, with its time zone; None: of `window`.
+            end: End, with its time zone; None: now.
+            server: Name of a server; None: all.
+            lane: Name of a lane; None: all that answer.
+            version: Digest of a bundle, or at least its first four digits; None: all.
+
+        Raises:
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(
+            CheckpointMetrics,
+            "GET",
+            f"/checkpoints/{_segment(checkpoint)}/metrics",
+            query={
+                "window": window,
+                "start": start,
+                "end": end,
+                "server": server,
+                "lane": lane,
+                "version": version,
+            },
+            timeout=120.0,
+        )
+
+    def metrics_figure(
+        self,
+        checkpoint: str,
+        name: str,
+        *,
+        window: str | None = None,
+        start: datetime | None = None,
+        end: datetime | None = None,
+        server: str | None = None,
+        lane: str | None = None,
+        version: str | None = None,
+    ) -> Figure:
+        """Return one figure of a checkpoint's metrics with its numbers.
+
+        Args:
+            checkpoint: Name of the checkpoint.
+            name: rate, decisions, outcomes, execution, data-load, fallbacks or drift.
+            window: Window that ends now; None: 24h. `start` takes precedence.
+            start: Start, with its time zone; None: of `window`.
+            end: End, with its time zone; None: now.
+            server: Name of a server; None: all.
+            lane: Name of a lane; None: all that answer.
+            version: Digest of a bundle, or at least its first four digits; None: all.
+
+        Raises:
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(
+            Figure,
+            "GET",
+            f"/checkpoints/{_segment(checkpoint)}/metrics/figures/{_segment(name)}",
+            query={
+                "window": window,
+                "start": start,
+                "end": end,
+                "server": server,
+                "lane": lane,
+                "version": version,
+            },
+            timeout=120.0,
+        )
 
     def permissions(self, project: str) -> list[StandingPermission]:
         """List the standing permissions of a project, including expired and revoked ones, newest first.

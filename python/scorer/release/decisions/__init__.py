@@ -186,7 +186,7 @@ class Decisions:
             NotFoundError: There is no such checkpoint, or the actor may not see it.
             InvalidError: The cursor is not one of this list.
         """
-        if checkpoint not in self._visible(actor):
+        if checkpoint not in self._access.checkpoints(actor, self._checkpoints):
             raise NotFoundError(
                 f'there is no checkpoint "{checkpoint}" that you may see; the page of checkpoints lists '
                 "those that you may see"

@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from scorer.release.answers import CheckpointMetrics, Figure
+from scorer.release.answers import CheckpointMetrics, Figure, MetricsChoices
 from scorer.release.errors import InvalidError, NotFoundError, UnreachableError
 from scorer.release.model import Actor
 from scorer.release.store import Store, instant, micros
-from scorer.release.timeseries import figures
+from scorer.release.timeseries import drawing, figures
 from scorer.release.timeseries.batch import ACTION_KIND, OUTCOME, SCORE_KIND, OutcomeRule
 from scorer.release.timeseries.ledger import Ledger
 from scorer.release.timeseries.marks import marks_of
@@ -88,11 +88,7 @@ class MetricsOverTime:
             InvalidError: The window is not valid, or nothing was counted of the server, lane or version.
             UnreachableError: The rollups cannot be read.
         """
-        if checkpoint not in self._access.checkpoints(actor, self._settings.checkpoints):
-            raise NotFoundError(
-                f'there is no checkpoint "{checkpoint}" that you may see; the page of checkpoints lists '
-                "those that you may see"
-            )
+        self._require(actor, checkpoint)
         now = self._now()
         chosen = window_of(window, start, end, now)
         try:
@@ -114,21 +110,41 @@ class MetricsOverTime:
             ) from error
         return self._answer(checkpoint, chosen, now, every, counts)
 
-    def figure(self, actor: Actor, checkpoint: str, name: str, **asked: str | datetime | None) -> Figure:
-        """Return one figure; `asked` are the arguments of `metrics`.
+    def named(self, metrics: CheckpointMetrics, name: str) -> Figure:
+        """Return one of the figures.
 
         Raises:
             NotFoundError: There is no such figure.
         """
-        found = self.metrics(actor, checkpoint, **asked)  # type: ignore[arg-type]
-        known = {one.name: one for one in found.figures}
+        known = {one.name: one for one in metrics.figures}
         if name not in known:
             raise NotFoundError(f'there is no figure "{name}" of metrics; there are {", ".join(known)}')
         return known[name]
 
+    def choices(self, actor: Actor, checkpoint: str) -> MetricsChoices:
+        """Return the servers, lanes and versions that were counted, for the filters of a page.
+
+        Raises:
+            NotFoundError: There is no such checkpoint, or the actor may not see it.
+        """
+        self._require(actor, checkpoint)
+        try:
+            with self.ledger.file.reading() as connection:
+                every = [] if connection is None else series_of(connection, checkpoint)
+        except sqlite3.Error:
+            every = []
+        return _choices(every)
+
     def close(self) -> None:
         """Close the file of the rollups."""
         self.ledger.close()
+
+    def _require(self, actor: Actor, checkpoint: str) -> None:
+        if checkpoint not in self._access.checkpoints(actor, self._settings.checkpoints):
+            raise NotFoundError(
+                f'there is no checkpoint "{checkpoint}" that you may see; the page of checkpoints lists '
+                "those that you may see"
+            )
 
     def _answer(
         self, checkpoint: str, window: Window, now: datetime, every: list[Series], counts: Counts
@@ -136,7 +152,7 @@ class MetricsOverTime:
         own = self._settings.checkpoints[checkpoint]
         marks = marks_of(self._store, checkpoint, window)
         kind = next((one.kind for one in every if one.kind), SCORE_KIND)
-        subject = figures.Subject(window, micros(now), own.p99_ms * 1_000, own.outcome_of(kind), marks)
+        subject = drawing.Subject(window, micros(now), own.p99_ms * 1_000, own.outcome_of(kind), marks)
         counted = [one for one in every if one.role != OUTCOME]
         since = min((one.since for one in counted), default=None)
         return CheckpointMetrics(
@@ -147,9 +163,7 @@ class MetricsOverTime:
             window=window.name,
             since=None if since is None else instant(since),
             rows=int(sum(line.rows.sum() for line in counts.lines)),
-            servers=tuple(sorted({one.server for one in counted})),
-            lanes=tuple(sorted({one.lane for one in counted})),
-            versions=tuple(dict.fromkeys(one.bundle for one in counted)),
+            choices=_choices(every),
             marks=marks,
             figures=figures.draw(subject, counts),
             notes=tuple(self._notes(window, since, counts)),
@@ -188,6 +202,15 @@ def _rules(settings: PlatformFile) -> Mapping[str, OutcomeRule]:
             kinds.setdefault(own.outcome_of(kind), []).append(kind)
         found[name] = OutcomeRule(kinds, own.unproven == "include")
     return found
+
+
+def _choices(every: list[Series]) -> MetricsChoices:
+    counted = [one for one in every if one.role != OUTCOME]
+    return MetricsChoices(
+        servers=tuple(sorted({one.server for one in counted})),
+        lanes=tuple(sorted({one.lane for one in counted})),
+        versions=tuple(dict.fromkeys(one.bundle for one in counted)),
+    )
 
 
 def _filters(every: list[Series], server: str, lane: str, version: str) -> Filters:

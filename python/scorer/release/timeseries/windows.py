@@ -76,7 +76,7 @@ def window_of(name: str | None, start: datetime | None, end: datetime | None, no
         if name not in WINDOWS:
             raise InvalidError(f'there is no window "{name[:40]}"; give one of {", ".join(WINDOWS)}')
         return _divided(now - WINDOWS[name], now, now, name)
-    end = min(end, now) if end is not None and end > start else end or now
+    end = end or now
     if start >= now:
         raise InvalidError(f"the window starts at {start}, which is in the future; give an earlier start")
     if start >= end:
@@ -87,7 +87,7 @@ def window_of(name: str | None, start: datetime | None, end: datetime | None, no
             f"the window starts at {start} and ends at {end}; metrics are kept for {longest.days} days, "
             "give a shorter window"
         )
-    return _divided(start, end, now, "")
+    return _divided(start, min(end, now), now, "")
 
 
 def _divided(start: datetime, end: datetime, now: datetime, name: str) -> Window:

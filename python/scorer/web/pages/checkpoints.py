@@ -41,6 +41,7 @@ def _show(
         changes=here.service.changes.list(here.actor, checkpoint=name, limit=20),
         names=_names(here),
         settings=here.settings.checkpoints.get(name),
+        has_metrics=name in here.checkpoints(),
         may_sample=here.actor.admin or best >= order.index(Role.OWNER),
         may_roll_back=here.actor.admin or best >= order.index(Role.MODELER),
         form=form.values() if form else {},

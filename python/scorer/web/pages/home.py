@@ -53,6 +53,7 @@ def home(here: Here) -> Response:
     return here.page(
         "home.html",
         tiles=tiles,
+        visible=here.checkpoints(),
         freezes=[(tile.view.name, tile.freeze) for tile in tiles if tile.freeze],
         waiting=[one for one in under_way if _waits_for(here, one)],
         under_way=under_way,

@@ -64,10 +64,11 @@ def download(here: Here, change: str, name: str, form: str) -> Response:
             raise NotFoundError(f'the report has no figure "{name}"; it has {", ".join(named)}')
     else:
         figure = here.service.readouts.figure(here.actor, change, name)
-    return _file(figure, f"{change}-{figure.name}", form)
+    return figure_file(figure, f"{change}-{figure.name}", form)
 
 
-def _file(figure: Figure, stem: str, form: str) -> Response:
+def figure_file(figure: Figure, stem: str, form: str) -> Response:
+    """Return the numbers of a figure as a file, `csv` or `json`."""
     if form == "csv":
         return attachment(csv_text(figure.columns, figure.rows), f"{stem}.csv", "text/csv; charset=utf-8")
     if form == "json":

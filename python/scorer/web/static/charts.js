@@ -55,6 +55,7 @@
   // Figures carry the colours of a light page; these stand for them on a dark one.
   const lighter = {
     "#9D174D": "#F58FB8", "#0072B2": "#56B4E9", "#D55E00": "#FF9A4D", "#009E73": "#3CCFA4",
+    "#9467BD": "#C3A1E6", "#8C6D1F": "#D9B95B", "#5B6CC9": "#A3AFF5", "#B0478C": "#F08CCB",
     "#6B7280": "#B4BBC6", "#374151": "#D1D5DB",
     // The sequential scale, turned round: few stay near the ground, many stand out from it.
     "#F7FBFF": "#1B2531", "#C6DBEF": "#224766", "#6BAED6": "#2F78AE", "#2171B5": "#67AEE2", "#08306B": "#D3E9FB",
