@@ -417,21 +417,29 @@ class Run:
 
     def _miscounted(self) -> list[str]:
         """What the reports say of the requests, held against the logs."""
-        from scorer.release.errors import PlatformError
+        from scorer.release.errors import ConflictError
+        from scorer.release.store import micros
         from scorer.sdk import PlatformClient
 
         self._wait_for("platform")
-        reports: dict[str, dict[str, Any] | None] = {}
+        logs = {name: self.directory / name / "decisions" for name in ("live", "pool")}
+        reports: dict[str, conserved.ReportOfLane | None] = {}
         with PlatformClient(self.url, token=self.tokens["dana"]) as dana:
             for change in self.known:
                 try:
-                    reports[change] = dict(dana.readout(change).summary)
-                except PlatformError as error:
-                    self.counted[f"no report: {type(error).__name__}"] += 1
+                    rows, newest = {}, {}
+                    summary = dana.readout(change).summary
+                    for server in summary["servers"]:
+                        own = dana.readout(change, server=server)
+                        rows[server], newest[server] = own.rows, micros(own.end)
+                    reports[change] = conserved.ReportOfLane(summary, rows, newest)
+                except ConflictError:
                     reports[change] = None
-        logs = {name: self.directory / name / "decisions" for name in ("live", "pool")}
         logged = conserved.observations(logs, CHECKPOINT)
-        self.counted["observations"] = sum(logged.values())
+        self.counted["reports held against the logs"] = sum(one is not None for one in reports.values())
+        self.counted["observations in them"] = sum(
+            sum(one.rows.values()) for one in reports.values() if one is not None
+        )
         return conserved.check(reports, logged)
 
 
