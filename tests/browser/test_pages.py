@@ -198,6 +198,52 @@ def test_changes_are_found_by_text(site: Any) -> None:
     visitor.close()
 
 
+@pytest.mark.parametrize(
+    "path", ["/", "/changes", "/models", "/decisions", "/audit", "/notifications", "/projects"]
+)
+def test_no_column_is_cut_on_a_phone(site: Any, path: str) -> None:
+    browser, address, tokens = site
+    visitor = Visitor(browser, address, size=PHONE)
+    visitor.sign_in(tokens["ada"])
+    visitor.open(path)
+    ends = visitor.page.eval_on_selector_all(
+        "main table td", "all => all.map(one => one.getBoundingClientRect().right)"
+    )
+    assert ends and max(ends) <= PHONE[0]
+    visitor.close()
+
+
+def test_the_local_time_is_beside_utc(site: Any) -> None:
+    browser, address, tokens = site
+    visitor = Visitor(browser, address, zone="Asia/Kolkata")
+    visitor.sign_in(tokens["mia"])
+    visitor.open("/changes/cr-000018")
+    shown = visitor.page.locator("time").first
+    utc, _, local = str(shown.get_attribute("title")).partition(", ")
+    assert utc.endswith("UTC")
+    assert local.endswith("local time")
+    wanted = visitor.page.evaluate("at => new Date(at).toLocaleString()", shown.get_attribute("datetime"))
+    assert wanted in local
+    assert "UTC+5:30" in visitor.page.locator("footer").inner_text()
+    visitor.close()
+
+
+def test_an_upload_says_that_it_is_under_way(site: Any) -> None:
+    browser, address, tokens = site
+    visitor = Visitor(browser, address)
+    visitor.sign_in(tokens["mia"])
+    visitor.open("/models")
+    form = visitor.page.locator("form[enctype]")
+    # The form is not sent, so that the page stays as it is while it waits.
+    form.evaluate("form => form.addEventListener('submit', (event) => event.preventDefault())")
+    archive = {"name": "fraud.tgz", "mimeType": "application/gzip", "buffer": bytes(2_000_000)}
+    visitor.page.get_by_label("Archive").set_input_files(archive)
+    visitor.page.get_by_role("button", name="Upload and verify").click()
+    visitor.page.get_by_role("status").get_by_text("Uploading fraud.tgz (2.0 MB)").wait_for()
+    assert form.get_attribute("aria-busy") == "true"
+    visitor.close()
+
+
 def test_gates_can_be_read_on_a_phone(site: Any) -> None:
     browser, address, tokens = site
     visitor = Visitor(browser, address, size=PHONE)

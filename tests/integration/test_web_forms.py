@@ -354,6 +354,38 @@ def test_a_page_that_the_browser_has_already_is_not_sent_again(world: World, vis
     assert visit("modeler").get("/changes", headers=tag).status_code == 200
 
 
+def _offer(response: httpx.Response) -> tuple[str, dict[str, str]]:
+    """Action and fields of the remedy's button."""
+    offer = re.search(r'action="([^"]*)" class="offer">(.*?)</form>', response.text, re.S)
+    assert offer, response.text
+    return offer[1], dict(re.findall(r'name="(\w+)" value="([^"]*)"', offer[2]))
+
+
+def test_a_release_without_a_test_offers_to_start_one(world: World, visit: Visit) -> None:
+    modeler = visit("modeler")
+    fields = {**_booking(world), "kind": "release", "start": ""}
+    rejected = _post(modeler, "/changes", **fields)
+    assert rejected.status_code == 422
+    assert "Start a TEST of it" in rejected.text
+    assert world.service.changes.list(world.actor("modeler")) == []
+    action, taken = _offer(rejected)
+    assert taken["title"] == fields["title"]
+    assert _said(modeler.post(action, data=taken)) == "submit"
+    (made,) = world.service.changes.list(world.actor("modeler"))
+    assert made.kind == "test"
+
+
+def test_a_start_in_the_past_offers_the_next_free_slot(world: World, visit: Visit) -> None:
+    modeler = visit("modeler")
+    rejected = _post(modeler, "/changes", **{**_booking(world), "start": "2020-01-01T00:00"})
+    assert rejected.status_code == 422
+    assert "Take the next free slot" in rejected.text
+    assert world.service.changes.list(world.actor("modeler")) == []
+    action, taken = _offer(rejected)
+    assert _said(modeler.post(action, data=taken)) == "submit"
+    assert len(world.service.changes.list(world.actor("modeler"))) == 1
+
+
 def test_a_rejected_booking_is_repeated_for_the_free_slot_with_one_button(world: World, visit: Visit) -> None:
     modeler = visit("modeler")
     fields = _booking(world)

@@ -111,12 +111,21 @@ class Visitor:
     """Somebody with a browser of his own."""
 
     def __init__(
-        self, browser: Any, address: str, *, size: tuple[int, int] = WIDE, dark: bool = False
+        self,
+        browser: Any,
+        address: str,
+        *,
+        size: tuple[int, int] = WIDE,
+        dark: bool = False,
+        zone: str = "UTC",
     ) -> None:
         self.address = address
         scheme = "dark" if dark else "light"
         self._context = browser.new_context(
-            viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, accept_downloads=True
+            viewport={"width": size[0], "height": size[1]},
+            color_scheme=scheme,
+            accept_downloads=True,
+            timezone_id=zone,
         )
         self._context.set_default_timeout(PATIENCE * 1000)
         self.page = self._context.new_page()

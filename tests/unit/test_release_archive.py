@@ -40,6 +40,25 @@ def special(archive: tarfile.TarFile, name: str, kind: bytes, target: str = "/et
     archive.addfile(info)
 
 
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"PK\x03\x04" + bytes(600), "a zip archive"),
+        (b"{L\x00\x00\x00\x00" + bytes(600), "an XGBoost model (UBJSON)"),
+        (b'{"learner": {}}', "JSON"),
+        (b"tree\nversion=v4\n", "a LightGBM model"),
+        (b"PAR1" + bytes(20), "a Parquet file"),
+        (b"\x80\x04\x95" + bytes(20), "a Python pickle"),
+        (b"amount,label\n1,0\n", "a text file"),
+        (b"", "empty"),
+    ],
+)
+def test_another_files_format_is_named(data: bytes, what: str, tmp_path: Path) -> None:
+    said = refused(data, tmp_path)
+    assert f"the file is {what}, not an archive of a bundle" in said
+    assert "scorer bundle build" in said
+
+
 def refused(data: bytes, tmp_path: Path, *, limit: int = LIMIT) -> str:
     inside = tmp_path / "in" / "side"
     inside.mkdir(parents=True)
@@ -179,9 +198,7 @@ def test_a_huge_pax_header_is_not_read(tmp_path: Path) -> None:
     assert "header of" in refused(info.tobuf(format=tarfile.USTAR_FORMAT), tmp_path)
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"\x1f\x8b", b"not a tar at all", b"PK\x03\x04" + bytes(600), b"\x1f\x8b" + bytes(50)]
-)
+@pytest.mark.parametrize("data", [b"\x1f\x8b", b"\x1f\x8b" + bytes(50)])
 def test_what_is_no_archive(tmp_path: Path, data: bytes) -> None:
     assert "send a complete tar or tar.gz" in refused(data, tmp_path)
 

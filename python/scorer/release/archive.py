@@ -85,6 +85,36 @@ def unpack(archive: BinaryIO, into: Path, *, limit: int) -> list[str]:
     return names
 
 
+_REMEDY = "build a bundle with `scorer bundle build` and send a tar or tar.gz of its directory"
+_TAR_MAGIC = slice(257, 262)
+_FORMATS = (
+    (b"PK", "a zip archive"),
+    (b"\xfd7zXZ", "an xz archive"),
+    (b"BZh", "a bzip2 archive"),
+    (b"\x28\xb5\x2f\xfd", "a Zstandard archive"),
+    (b"PAR1", "a Parquet file"),
+    (b"{L\x00", "an XGBoost model (UBJSON)"),
+    (b"{", "JSON"),
+    (b"tree\nversion=", "a LightGBM model"),
+    (b"CBM1", "a CatBoost model"),
+    (b"\x80\x04", "a Python pickle"),
+    (b"\x80\x05", "a Python pickle"),
+)
+
+
+def _other(head: bytes) -> str:
+    """Name the format of a file that is no tar, by its first block; empty: it may be one."""
+    if head[_TAR_MAGIC] == b"ustar":
+        return ""
+    for start, what in _FORMATS:
+        if head.startswith(start):
+            return what
+    if not head:
+        return "empty"
+    is_text = all(byte in b"\t\n\r" or 32 <= byte < 127 for byte in head)
+    return "a text file" if is_text else ""
+
+
 _RULE = "pack only the plain files of the directory that `scorer bundle build` wrote"
 
 
@@ -118,9 +148,11 @@ class _Reader:
     """Reads an archive, decompressed if needed, and limits the bytes read."""
 
     def __init__(self, archive: BinaryIO, limit: int) -> None:
-        head = archive.read(2)
+        head = archive.read(_BLOCK)
         whole = _Joined(head, archive)
-        packed = head == b"\x1f\x8b"
+        packed = head.startswith(b"\x1f\x8b")
+        if not packed and (what := _other(head)):
+            raise InvalidError(f"the file is {what}, not an archive of a bundle; {_REMEDY}")
         self._file: Any = gzip.GzipFile(fileobj=cast("Any", whole), mode="rb") if packed else whole
         self._limit = limit
         self._left = limit

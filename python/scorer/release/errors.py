@@ -5,19 +5,27 @@ Every message names the object, the rule and the remedy.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from scorer.errors import ScorerError
 
-if TYPE_CHECKING:
-    from scorer.release.answers import Free
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """Fields of a rejected request with values that are accepted. A page offers it as a button."""
+
+    label: str
+    """Text of the button."""
+    values: Mapping[str, str]
+    """Values by field; empty: the field is left out."""
 
 
 class PlatformError(ScorerError):
     """The platform rejected a request and changed nothing."""
 
-    free: Free | None = None
-    """The next free slot, if a booking was rejected."""
+    remedy: Remedy | None = None
+    """A change of the request that is accepted; None: the message names what to do."""
 
 
 class NotFoundError(PlatformError):

@@ -19,6 +19,7 @@ from scorer.release.errors import (
     NotAllowedError,
     NotFoundError,
     PlatformError,
+    Remedy,
 )
 from scorer.release.model import Actor, Booking, ChangeRequest, Freeze, FreezeWindow
 from scorer.release.requests import NewFreeze
@@ -336,7 +337,10 @@ class Calendar:
         except ConflictError:
             return kind(f"{why}; no slot is free within a year: book less")
         error = kind(f"{why}; next free: slot {free.slot} from {moment(free.start)} to {moment(free.end)}")
-        error.free = free
+        error.remedy = Remedy(
+            f"Take slot {free.slot}, {free.start:%a %d %b %H:%M} to {free.end:%H:%M} UTC",
+            {"start": free.start.isoformat(), "slot": str(free.slot)},
+        )
         return error
 
     def _length(self, checkpoint: str, length: timedelta) -> timedelta:
@@ -358,10 +362,12 @@ class Calendar:
     def _start(self, start: datetime) -> datetime:
         start, now = _aware(start, "start"), self._now()
         if start < now - _LATE:
-            raise InvalidError(
+            error = InvalidError(
                 f"a booking cannot start in the past ({moment(start)}; it is now {moment(now)}); "
                 "give a later start, or none for the next free slot"
             )
+            error.remedy = Remedy("Take the next free slot", {"start": "", "slot": ""})
+            raise error
         if start > now + HORIZON:
             raise InvalidError(
                 f"a booking must start within a year, not at {moment(start)}; give an earlier start"

@@ -27,6 +27,7 @@ from scorer.release.errors import (
     InvalidError,
     PlatformError,
     QuotaError,
+    Remedy,
 )
 from scorer.release.fields import reason_of
 from scorer.release.gates.defaults import BACKTEST, default_gates
@@ -647,17 +648,20 @@ class Changes:
             if test.state is ChangeState.DONE and test.verdict is Outcome.PASS:
                 return test.id
         what = f'{change.bundle_name} {change.bundle[7:19]} at checkpoint "{change.checkpoint}"'
+        test_first = Remedy("Start a TEST of it", {"kind": ChangeKind.TEST.value})
         if not tests:
-            raise InvalidError(
+            raise _refused(
                 f"a RELEASE follows a TEST that passed, and {change.project} has tested no {what}; "
-                "draft a TEST of it first"
+                "draft a TEST of it first",
+                test_first,
             )
         last = tests[0]
         verdict = f" ({last.verdict})" if last.verdict else ""
         remedy = "draft another TEST" if last.state.is_final else "wait until it is done"
-        raise InvalidError(
+        raise _refused(
             f'a RELEASE follows a TEST that passed, and {last.id} of {what} is "{last.state}"{verdict}; '
-            f"{remedy}"
+            f"{remedy}",
+            test_first if last.state.is_final else None,
         )
 
     def _check_approvable(self, connection: Connection, change: ChangeRequest) -> None:
@@ -737,6 +741,12 @@ def answers(connection: Connection, change: ChangeRequest) -> bool:
         return bool(newest and any(lane.bundle == change.bundle for lane in newest.answer))
     decided = recorded.deciding(connection, change.checkpoint)
     return bool(decided and decided.change == change.id and decided.cause != recorded.ROLLBACK)
+
+
+def _refused(why: str, remedy: Remedy | None) -> InvalidError:
+    error = InvalidError(why)
+    error.remedy = remedy
+    return error
 
 
 def _instead(answer: Sequence[LaneSpec], bundles: Mapping[str, str]) -> tuple[LaneSpec, ...]:

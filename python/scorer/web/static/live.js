@@ -23,6 +23,7 @@
 
   const swap = (fresh) => {
     let left = false;
+    local(fresh);
     for (const part of document.querySelectorAll("[data-live]")) {
       const other = fresh.getElementById(part.id);
       if (!other || part.innerHTML === other.innerHTML) continue;
@@ -144,5 +145,46 @@
     if (form.dataset.sent) return event.preventDefault();
     form.dataset.sent = "yes";
     setTimeout(() => delete form.dataset.sent, 4000);
+    // A response that takes longer than this is announced; an upload at once, with its size.
+    const file = form.querySelector('input[type="file"]')?.files[0];
+    setTimeout(() => busyWith(form, event.submitter, file), file ? 0 : 400);
   });
+  const busyWith = (form, button, file) => {
+    form.setAttribute("aria-busy", "true");
+    button?.classList.add("busy");
+    const said = document.createElement("p");
+    said.className = "help sending";
+    said.setAttribute("role", "status");
+    form.append(said);
+    said.textContent = file
+      ? `Uploading ${file.name} (${(file.size / 1e6).toFixed(1)} MB); the platform verifies it before it answers.`
+      : "Waiting for the platform.";
+  };
+  // A page that comes back from the browser's cache waits for nothing.
+  addEventListener("pageshow", (event) => {
+    if (!event.persisted) return;
+    for (const one of document.querySelectorAll(".sending")) one.remove();
+    for (const one of document.querySelectorAll("form[aria-busy]")) one.removeAttribute("aria-busy");
+    for (const one of document.querySelectorAll("button.busy")) one.classList.remove("busy");
+  });
+
+  // Times are UTC; the local time is beside each as its title, and the zone is named at the end of the page.
+  const zone = Intl.DateTimeFormat(undefined, { timeZoneName: "short" });
+  const local = (root) => {
+    for (const one of root.querySelectorAll("time[datetime]:not([data-local])")) {
+      const at = new Date(one.dateTime);
+      if (Number.isNaN(at.getTime())) continue;
+      one.dataset.local = "yes";
+      one.title = `${one.title}, ${at.toLocaleString()} local time`;
+    }
+  };
+  const clock = document.getElementById("clock");
+  if (clock && new Date().getTimezoneOffset() !== 0) {
+    const name = zone.formatToParts(new Date()).find((part) => part.type === "timeZoneName")?.value || "";
+    const minutes = -new Date().getTimezoneOffset();
+    const sign = minutes < 0 ? "−" : "+";
+    const hours = `${Math.floor(Math.abs(minutes) / 60)}:${String(Math.abs(minutes) % 60).padStart(2, "0")}`;
+    clock.textContent = ` Your clock is UTC${sign}${hours} (${name}); a time's title is your local time.`;
+  }
+  local(document);
 })();
