@@ -69,6 +69,17 @@ case(
     "401 404 403 201 201 201 201",
     {"bundle": "fraud-checkout@live"},
 )
+SERVER = {"name": "live-9", "control": "127.0.0.1:1"}
+case("list_servers", "GET", "/servers", "401 403 403 403 403 403 200")
+case("add_server", "POST", "/servers", "401 403 403 403 403 403 409", SERVER)
+case("remove_server", "DELETE", "/servers/live-1", "401 403 403 403 403 403 409")
+case(
+    "add_checkpoint",
+    "POST",
+    "/checkpoints",
+    "401 403 403 403 403 403 201",
+    {"name": "added.{who}", "alias": "added@live"},
+)
 case("start_build", "POST", "/projects/fraud/builds", "401 404 403 202 202 202 202", b"build")
 case("list_builds", "GET", "/builds", "401 200 200 200 200 200 200")
 case("get_build", "GET", "/builds/{build}", "401 404 200 200 200 200 200")

@@ -155,6 +155,14 @@ rule(
 rule("GET /tokens", EVERYBODY)
 rule("POST /tokens", "L x + + + + + +", label="x", role="viewer")
 rule("POST /tokens/{token}/revoke", "L n n n n n n +", "/tokens/{token}/revoke")
+rule("GET /users", ADMIN)
+rule("POST /users", ADMIN, name="made-{who}")
+rule("POST /users/{user}/admin", ADMIN, "/users/second/admin", admin="yes")
+rule("POST /users/{user}/remove", ADMIN, "/users/third/remove")
+rule("GET /settings", ADMIN)
+rule("POST /settings/servers", ADMIN, name="a", control="nonsense")
+rule("POST /settings/servers/{server}/remove", "L x x x x x x n", "/settings/servers/none/remove")
+rule("POST /settings/checkpoints", ADMIN, checkpoint="c-{who}", alias="a@live")
 rule("GET /audit", EVERYBODY)
 rule("POST /audit/verify", ADMIN)
 
@@ -172,6 +180,7 @@ def world(tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Pat
     access = made.service.access
     root = made.actor("admin")
     access.add_user(root, "stranger")
+    access.add_user(root, "third")
     access.update_project(root, "fraud", quotas=Quotas(open_changes=1000))
     _, made.tokens["stranger"] = access.create_token(root, user="stranger", label="t", role=Role.ADMIN)
     folder = directory / "learning" / "generations" / "20261102T030000Z" / "verdict"

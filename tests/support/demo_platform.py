@@ -21,6 +21,7 @@ from overtime import fill, record_tables, write_reference
 from readouts import synthetic_readout
 
 from scorer.release.access import Access
+from scorer.release.additions import Additions
 from scorer.release.answers import (
     BundleDetail,
     BundleInfo,
@@ -37,6 +38,7 @@ from scorer.release.calendar import Calendar, CalendarPage
 from scorer.release.changes import ChangeDetail, Draft, Step
 from scorer.release.changes.review import review
 from scorer.release.errors import ConflictError, InvalidError, NotFoundError
+from scorer.release.fleet import Fleet, Statuses
 from scorer.release.model import (
     Actor,
     Booking,
@@ -123,6 +125,7 @@ def demo_platform(
     bundles: Any = DemoBundles()
     service = Service(
         access=access,
+        additions=Additions(settings, store, Fleet([]), audit, statuses=Statuses(Fleet([]))),
         audit=audit,
         builds=Builds(settings, store, access, audit, bundles),
         bundles=bundles,

@@ -180,6 +180,23 @@ class CheckpointView:
 
 
 @dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """A server that the platform manages."""
+
+    name: str
+    control: str
+    role: str
+    """`live` or `shadow`."""
+    log: str
+    """Directory of its decision log on the platform's machine; empty: none."""
+    declared: bool
+    """Whether platform.toml declares it; otherwise it was added while the platform ran."""
+    reachable: bool
+    error: str
+    added_by: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class TriedAction:
     """What a policy says about one action."""
 

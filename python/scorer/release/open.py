@@ -15,6 +15,7 @@ from scorer.config.identity import client_tls
 from scorer.errors import ScorerError
 from scorer.events import EventLog
 from scorer.release.access import Access
+from scorer.release.additions import Additions
 from scorer.release.audit import Audit
 from scorer.release.backtest.running import Backtests
 from scorer.release.builds import Builds
@@ -113,8 +114,9 @@ class PlatformServices:
         for name, work in (
             ("pipeline", self.tick),
             ("messages", self.deliver),
-            # Every process builds what it has received, whether it leads or not.
+            # Every process builds what it has received, and sees what others have added.
             ("builds", self.service.builds.tick),
+            ("additions", self.service.additions.refresh),
         ):
             thread = threading.Thread(
                 target=self._loop, args=(name, work), name=f"platform-{name}", daemon=True
@@ -278,6 +280,8 @@ def open_service(
     calendar = Calendar(store, settings, audit, now=now)
     # Pages use the statuses that the pipeline has read within the last four ticks.
     statuses = Statuses(fleet, max_age=4 * own.tick_ms / 1000)
+    additions = Additions(settings, store, fleet, audit, statuses=statuses, now=now, events=events)
+    additions.refresh()
     metrics = MetricsOverTime(settings, store, access, fleet, bundles, now=now)
     readouts = Readouts(
         settings, store, access, fleet, bundles, rollups=metrics.ledger, statuses=statuses, now=now
@@ -306,6 +310,7 @@ def open_service(
     changes = Changes(parts)
     service = Service(
         access=access,
+        additions=additions,
         audit=audit,
         builds=Builds(settings, store, access, audit, bundles, now=now, events=events),
         bundles=bundles,

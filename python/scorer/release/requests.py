@@ -16,6 +16,7 @@ from pydantic import (
     ValidationError,
 )
 
+from scorer.config.fields import NAME
 from scorer.release.answers import Draft
 from scorer.release.errors import InvalidError
 from scorer.release.fields import (
@@ -40,7 +41,7 @@ from scorer.release.fields import (
     split_names,
     violations,
 )
-from scorer.release.model import ChangeKind, Quotas, Role, Severity
+from scorer.release.model import ChangeKind, GateSpec, Quotas, Role, Severity
 from scorer.release.settings import check_filter
 
 T = TypeVar("T")
@@ -254,6 +255,45 @@ class NewFreeze(Request):
     """Shell-style patterns of checkpoint names."""
     reason: Line = ""
     """Reason shown to users."""
+
+
+# --- servers and checkpoints beside those of platform.toml ---
+
+
+class NewServer(Request):
+    """A server to manage, beside those of platform.toml. It must answer before it is kept."""
+
+    name: Name = Field(examples=["scorer-2"])
+    """Name of the server on the platform."""
+    control: Annotated[str, Field(min_length=3, max_length=300)] = Field(examples=["scorer-2:7701"])
+    """Address of its control service, as host:port; certificates are those of [fleet_tls]."""
+    role: Literal["live", "shadow"] = "live"
+    """`live` answers requests; `shadow` is in the shadow pool."""
+    log: Annotated[Line, Field(pattern=r"^(/.*)?$")] = ""
+    """Absolute path of its decision log on the platform's machine; empty: the platform cannot read it."""
+
+
+class NewCheckpoint(Request):
+    """A checkpoint to manage, beside those of platform.toml."""
+
+    name: Name = Field(examples=["fraud.refund"])
+    """Name of the checkpoint, as the servers have it."""
+    alias: Annotated[str, Field(pattern=rf"^{NAME}@{NAME}$")] = Field(examples=["fraud-refund@live"])
+    """Registry alias that a release moves."""
+    p99_ms: Annotated[Number, Field(gt=0, le=60_000)] = 10.0
+    """SLA that gates compare times with, in milliseconds."""
+    slots: SlotNumber = 2
+    """Change requests that may be observed at the same time."""
+    sample: Share = 0.1
+    """Share of its requests that are observed, unless an owner sets another one."""
+    filter: Annotated[str, Field(max_length=10_000), AfterValidator(check_filter)] = ""
+    """JSON list of conditions on features, all of which must hold; empty: every request."""
+    pool: Flag = False
+    """Whether the shadow pool evaluates instead of the live servers."""
+    minutes: Minutes = 60.0
+    """Length of an observation in minutes, unless the change request sets another one."""
+    gates: Annotated[list[GateSpec], Field(max_length=50)] = Field(default=[])
+    """Gates that a change request must pass; empty: the standard gates."""
 
 
 # --- standing permissions ---

@@ -15,6 +15,7 @@ from scorer.release.states import CONTROLS, DISCUSSION
 
 if TYPE_CHECKING:
     from scorer.release.access import Access
+    from scorer.release.additions import Additions
     from scorer.release.audit import Audit
     from scorer.release.builds import Builds
     from scorer.release.bundles import Bundles
@@ -38,6 +39,7 @@ class Service:
     """The groups of operations, which share one database and one fleet."""
 
     access: Access
+    additions: Additions
     audit: Audit
     builds: Builds
     bundles: Bundles

@@ -460,6 +460,14 @@ class PlatformFile(Section):
             )
         return self
 
+    def replace(self, *, fleet: Sequence[FleetMember], checkpoints: Mapping[str, ManagedCheckpoint]) -> None:
+        """Replace the servers and the checkpoints by those of the file and of the database together.
+
+        These two are the only settings that change while the platform runs. A reader gets either the old
+        mapping or the new one, because neither is changed itself.
+        """
+        self.__dict__.update(fleet=tuple(fleet), checkpoints=dict(checkpoints))
+
     @classmethod
     def load(cls, path: str | os.PathLike[str], environment: Mapping[str, str] | None = None) -> PlatformFile:
         """Read a settings file.

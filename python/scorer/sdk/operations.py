@@ -19,6 +19,7 @@ from scorer.release.model import (
     ChangeState,
     Freeze,
     FreezeWindow,
+    GateSpec,
     Place,
     Project,
     RecordedTable,
@@ -45,6 +46,7 @@ from scorer.sdk.results import (
     PlatformHealth,
     ProjectMember,
     Readout,
+    ServerInfo,
     Timeline,
     Token,
     Tried,
@@ -284,6 +286,94 @@ class Operations:
             NotFoundError: The object does not exist, or the user may not see it.
         """
         self._send("DELETE", f"/tokens/{_segment(token)}")
+
+    def servers(self) -> list[ServerInfo]:
+        """List the servers that the platform manages. For admins.
+
+        Raises:
+            NotAllowedError: The role of the user or of the token does not allow this.
+        """
+        return self._call(list[ServerInfo], "GET", "/servers")
+
+    def add_server(self, name: str, control: str, *, role: str = "live", log: str = "") -> ServerInfo:
+        """Add a server, which must answer. For admins.
+
+        Args:
+            name: Name of the server on the platform.
+            control: Address of its control service, as host:port; certificates are those of [fleet_tls].
+            role: `live` answers requests; `shadow` is in the shadow pool.
+            log: Absolute path of its decision log on the platform's machine; empty: the platform cannot
+                read it.
+
+        Raises:
+            ConflictError: The name or the address is in use.
+            InvalidError: A field is out of range.
+            NotAllowedError: The role of the user or of the token does not allow this.
+        """
+        return self._call(
+            ServerInfo, "POST", "/servers", json={"name": name, "control": control, "role": role, "log": log}
+        )
+
+    def remove_server(self, name: str) -> None:
+        """Remove a server that was added; it goes on with its lanes. For admins.
+
+        Args:
+            name: Name of the server.
+
+        Raises:
+            ConflictError: platform.toml declares the server.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        self._send("DELETE", f"/servers/{_segment(name)}")
+
+    def add_checkpoint(
+        self,
+        name: str,
+        alias: str,
+        *,
+        p99_ms: float = 10.0,
+        slots: int = 2,
+        sample: float = 0.1,
+        filter: str = "",
+        pool: bool = False,
+        minutes: float = 60.0,
+        gates: Sequence[GateSpec] = (),
+    ) -> CheckpointView:
+        """Add a checkpoint that the platform manages. For admins.
+
+        Args:
+            name: Name of the checkpoint, as the servers have it.
+            alias: Registry alias that a release moves.
+            p99_ms: SLA that gates compare times with, in milliseconds.
+            slots: Change requests that may be observed at the same time.
+            sample: Share of its requests that are observed, unless an owner sets another one.
+            filter: JSON list of conditions on features, all of which must hold; empty: every request.
+            pool: Whether the shadow pool evaluates instead of the live servers.
+            minutes: Length of an observation in minutes, unless the change request sets another one.
+            gates: Gates that a change request must pass; empty: the standard gates.
+
+        Raises:
+            ConflictError: The name or the address is in use.
+            InvalidError: A field is out of range.
+            NotAllowedError: The role of the user or of the token does not allow this.
+        """
+        return self._call(
+            CheckpointView,
+            "POST",
+            "/checkpoints",
+            json={
+                "name": name,
+                "alias": alias,
+                "p99_ms": p99_ms,
+                "slots": slots,
+                "sample": sample,
+                "filter": filter,
+                "pool": pool,
+                "minutes": minutes,
+                "gates": gates,
+            },
+        )
 
     def builds(self, project: str | None = None, *, limit: int = 50) -> list[BuildInfo]:
         """Return the newest builds.

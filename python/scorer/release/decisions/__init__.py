@@ -61,15 +61,27 @@ class Decisions:
     ) -> None:
         self._access = access
         self._outcomes = outcomes
-        self._checkpoints = tuple(settings.checkpoints)
-        # A log may contain records about another server's decisions, but each log has one writer.
-        self._logs: dict[Path, str] = {}
-        for member in fleet.members:
-            if member.log is not None:
-                self._logs.setdefault(member.log.resolve(), member.name)
+        self._settings, self._fleet = settings, fleet
         self._index = DecisionIndex(settings.platform.data_dir / "decisions.sqlite")
-        self._tails = {log: Tail(log) for log in self._logs}
+        self._tails: dict[Path, Tail] = {}
         self._shelf = lru_cache(maxsize=64)(lambda digest: BundleShelf([bundles.local(digest)]))
+
+    @property
+    def _logs(self) -> dict[Path, str]:
+        """Names of the present servers by their logs."""
+        found: dict[Path, str] = {}
+        # A log may contain records about another server's decisions, but each log has one writer.
+        for member in self._fleet.members:
+            if member.log is not None:
+                found.setdefault(member.log.resolve(), member.name)
+        return found
+
+    @property
+    def _checkpoints(self) -> tuple[str, ...]:
+        return tuple(self._settings.checkpoints)
+
+    def _tail(self, log: Path) -> Tail:
+        return self._tails.setdefault(log, Tail(log))
 
     def find(self, actor: Actor, decision_id: str, *, checkpoint: str | None = None) -> Mapping[str, Any]:
         """Return a decision with its features, actions, observations and outcomes.
@@ -155,7 +167,7 @@ class Decisions:
         rows: list[tuple[DecisionRecord, str]] = []
         for log, server in self._logs.items():
             try:
-                rows += [(one, server) for one in self._tails[log].newest(checkpoint, min(limit, KEPT))]
+                rows += [(one, server) for one in self._tail(log).newest(checkpoint, min(limit, KEPT))]
             except LogError:
                 continue  # a server that has not started yet has no log
         rows.sort(key=lambda row: row[0].decided_at_us, reverse=True)

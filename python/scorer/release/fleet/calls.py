@@ -72,6 +72,10 @@ class Fleet:
         """All servers that the platform manages."""
         return self._members
 
+    def replace(self, members: Sequence[Member]) -> None:
+        """Replace the servers. Calls in progress complete."""
+        self._members = tuple(members)
+
     @property
     def status_seconds(self) -> float:
         """Deadline of a status call in seconds."""

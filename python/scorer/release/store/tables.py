@@ -118,6 +118,26 @@ sessions = Table(
     Column("via", Text),  # `oidc`; NULL: opened with a token or by a trusted proxy
 )
 
+# === servers and checkpoints beside those of platform.toml ===
+
+added_servers = Table(
+    "added_servers",
+    metadata,
+    Column("name", Words, primary_key=True),
+    Column("settings", Json, nullable=False),  # as a [[fleet]] entry of platform.toml
+    Column("added_by", Words, nullable=False),
+    Column("added_at", Instant, nullable=False),
+)
+
+added_checkpoints = Table(
+    "added_checkpoints",
+    metadata,
+    Column("name", Words, primary_key=True),
+    Column("settings", Json, nullable=False),  # as a [checkpoints] table of platform.toml
+    Column("added_by", Words, nullable=False),
+    Column("added_at", Instant, nullable=False),
+)
+
 # === bundles and changes ===
 
 bundles = Table(

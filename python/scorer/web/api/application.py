@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from scorer.release import answers, model, version_answers
 from scorer.web.api import (
+    additions,
     audit,
     builds,
     bundles,
@@ -42,6 +43,7 @@ ROUTERS = tuple(
     for module in (
         health,
         projects,
+        additions,
         builds,
         bundles,
         checkpoints,

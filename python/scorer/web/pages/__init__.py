@@ -23,9 +23,11 @@ def routers() -> list[APIRouter]:
         notifications,
         projects,
         readout,
+        settings,
         signing,
         tokens,
         trying,
+        users,
         versions,
     )
 
@@ -48,6 +50,8 @@ def routers() -> list[APIRouter]:
         notifications,
         projects,
         tokens,
+        users,
+        settings,
         audit,
     )
     return [module.router for module in modules]

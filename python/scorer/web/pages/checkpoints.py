@@ -36,6 +36,7 @@ def _show(
         "checkpoint.html",
         error=error,
         view=view,
+        lacking=here.service.additions.lacking(name),
         history=here.service.checkpoints.history(here.actor, name, limit=50),
         freeze=here.service.calendar.frozen(name, here.now),
         changes=here.service.changes.list(here.actor, checkpoint=name, limit=20),

@@ -1,0 +1,139 @@
+"""Servers and checkpoints that are added while the platform runs, and the settings that are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleet import FakeMember
+from platforms import SETTINGS, World
+
+from scorer.release.effective import effective
+from scorer.release.errors import (
+    ConflictError,
+    InvalidError,
+    NotAllowedError,
+    NotFoundError,
+    UnreachableError,
+)
+from scorer.release.fleet import CheckpointStatus
+from scorer.release.open import open_service
+from scorer.release.requests import NewCheckpoint, NewServer
+from scorer.release.settings import PlatformFile
+
+
+@pytest.fixture
+def world(tmp_path: Path, built_bundles: dict[str, Path]) -> Iterator[World]:
+    made = World(tmp_path, built_bundles)
+    yield made
+    made.close()
+
+
+def _answers(world: World, name: str, role: str = "live") -> None:
+    """A server of this name is there, and answers when it is called."""
+    status = CheckpointStatus("score", "", (), ())
+    world.fleet._held[name] = FakeMember(role, {"fraud.checkout": status})
+
+
+def _add(world: World, user: str = "admin", **fields: Any) -> Any:
+    new = NewServer(**{"name": "extra", "control": "127.0.0.1:9", **fields})
+    return world.service.additions.add_server(world.actor(user), new)
+
+
+def test_a_server_that_answers_is_managed_at_once_and_by_the_next_process(
+    world: World, tmp_path: Path
+) -> None:
+    _answers(world, "extra")
+    added = _add(world)
+    assert (added.declared, added.added_by, added.reachable) == (False, "admin", True)
+    assert [one.name for one in world.fleet.members] == ["live-1", "live-2", "pool-1", "extra"]
+    settings = PlatformFile.parse(SETTINGS.format(database="platform.sqlite"), base=tmp_path)
+    second = open_service(settings, fleet=world.fleet)
+    assert [one.name for one in settings.fleet][-1] == "extra"
+    # What one process removes, the other one sees at its next look.
+    world.service.additions.remove_server(world.actor("admin"), "extra")
+    assert [one.name for one in world.settings.fleet][-1] == "pool-1"
+    second.service.additions.refresh()
+    assert [one.name for one in settings.fleet][-1] == "pool-1"
+    second.store.close()
+    entries = world.service.audit.entries(world.actor("admin"))
+    assert [one.action for one in entries if one.object == "extra"] == ["server.remove", "server.add"]
+
+
+def test_a_server_is_called_before_it_is_kept(world: World) -> None:
+    _answers(world, "extra")
+    world.fleet.vanish("extra")
+    with pytest.raises(UnreachableError, match="nothing was changed"):
+        _add(world)
+    world.fleet.restart("extra")
+    with pytest.raises(InvalidError, match="is no directory"):
+        _add(world, log="/nowhere/at/all")
+    with pytest.raises(InvalidError, match="is not an address"):
+        _add(world, control="nonsense")
+    with pytest.raises(ConflictError, match='"live-1" has this name'):
+        _add(world, name="live-1")
+    with pytest.raises(ConflictError, match='"live-1" has this address'):
+        _add(world, control="127.0.0.1:1")
+    assert "extra" not in [one.name for one in world.settings.fleet]
+
+
+def test_only_admins_add_and_remove(world: World) -> None:
+    _answers(world, "extra")
+    additions, owner = world.service.additions, world.actor("owner")
+    with pytest.raises(NotAllowedError):
+        _add(world, user="owner")
+    with pytest.raises(NotAllowedError):
+        additions.servers(owner)
+    with pytest.raises(NotAllowedError):
+        additions.remove_server(owner, "live-1")
+    with pytest.raises(NotAllowedError):
+        additions.add_checkpoint(owner, NewCheckpoint(name="a", alias="a@live"))
+    with pytest.raises(ConflictError, match=r"declared in platform\.toml"):
+        additions.remove_server(world.actor("admin"), "live-1")
+    with pytest.raises(NotFoundError):
+        additions.remove_server(world.actor("admin"), "nobody")
+
+
+def test_a_checkpoint_is_managed_at_once_and_says_which_servers_lack_it(world: World) -> None:
+    additions, admin = world.service.additions, world.actor("admin")
+    gates = [{"metric": "error_rate", "success": "== 0", "min_rows": 20}]
+    new = NewCheckpoint(name="fraud.refund", alias="fraud-refund@live", minutes=30_000, gates=gates)
+    additions.add_checkpoint(admin, new)
+    view = world.service.checkpoints.view(admin, "fraud.refund")
+    assert (view.alias, view.recorded, view.slots) == ("fraud-refund@live", None, 2)
+    settings = world.settings.checkpoints["fraud.refund"]
+    assert [gate.metric for gate in settings.gates] == ["error_rate"]
+    assert settings.max_minutes >= 30_000
+    world.tick()
+    assert list(additions.lacking("fraud.refund")) == ["live-1", "live-2"]
+    assert list(additions.lacking("fraud.checkout")) == []
+    assert not additions.is_declared("fraud.refund")
+    assert world.service.decisions.recent(admin, "fraud.refund") == []
+    with pytest.raises(ConflictError, match="exists already"):
+        additions.add_checkpoint(admin, new)
+
+
+def test_platform_toml_has_precedence_over_what_was_added(world: World, tmp_path: Path) -> None:
+    admin = world.actor("admin")
+    world.service.additions.add_checkpoint(admin, NewCheckpoint(name="later", alias="added@live"))
+    text = SETTINGS.format(database="platform.sqlite") + '\n[checkpoints."later"]\nalias = "declared@live"\n'
+    settings = PlatformFile.parse(text, base=tmp_path)
+    second = open_service(settings, fleet=world.fleet)
+    assert settings.checkpoints["later"].alias == "declared@live"
+    assert second.service.additions.is_declared("later")
+    second.store.close()
+
+
+def test_settings_are_shown_without_secrets(tmp_path: Path) -> None:
+    text = SETTINGS.format(database="platform.sqlite").replace(
+        'database = "platform.sqlite"', 'database = "postgresql://scorer:hunter2@db.example.com/platform"'
+    )
+    found = {(one.section, one.key): one for one in effective(PlatformFile.parse(text, base=tmp_path))}
+    database = found["platform", "database"]
+    assert "hunter2" not in " ".join(one.value for one in found.values())
+    assert "scorer:***@db.example.com" in database.value
+    assert not database.is_default
+    assert found["platform", "tick_ms"].is_default
+    assert found["builds", "memory_mb"].value == "4096"
