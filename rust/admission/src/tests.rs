@@ -15,7 +15,7 @@ fn point(mode: Mode) -> CheckpointSettings {
 
 fn admission(workers: usize, points: Vec<CheckpointSettings>) -> Admission {
     let admission = Admission::new(Settings::new(workers, points)).unwrap();
-    for at in 0..admission.checkpoints.len() {
+    for at in 0..admission.checkpoints.count() {
         admission.expect(at, 1, admission.checkpoints[at].settings.row_cost);
     }
     admission
@@ -57,6 +57,28 @@ fn settings_are_checked() {
     let error = with(|settings| settings.checkpoints[0].batch_p99 = Some(Nanos::from_micros(150)));
     let expected = SettingsError::Budget { index: 0, field: "batch_p99", given: 150_000, margin: 150_000 };
     assert_eq!(error, Some(expected));
+}
+
+#[test]
+fn an_added_checkpoint_is_admitted_like_one_from_the_start() {
+    let points = vec![point(Mode::Observe), point(Mode::Enforce)];
+    let (whole, grown) = (admission(1, points.clone()), admission(1, points[..1].to_vec()));
+    let wrong = CheckpointSettings { tier: 4, ..point(Mode::Enforce) };
+    assert_eq!(grown.add(wrong), Err(SettingsError::Tier { index: 1, tier: 4 }));
+    assert_eq!(grown.add(points[1].clone()), Ok(1));
+    grown.expect(1, 1, points[1].row_cost);
+    for admission in [&whole, &grown] {
+        let tickets: Vec<Ticket> = (0..50).map_while(|_| admit(admission, NOW, &ask(1, 1)).ok()).collect();
+        assert_eq!(tickets.len(), 9);
+        // A batch is worked off in chunks that the tightest SLA allows.
+        assert_eq!(tickets[0].chunk_rows(), 1);
+        for ticket in tickets {
+            admission.cancel(ticket);
+        }
+        admission.tick(NOW);
+        assert!(is_at_rest(admission));
+        assert_eq!(admission.counted(1).shed().map(|(_, count)| count).sum::<u64>(), 1);
+    }
 }
 
 #[test]

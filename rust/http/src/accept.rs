@@ -15,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixListener};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 
 use crate::arrivals::{Arrivals, Origin};
 use crate::connection::{self, ConnectionEnd, Context};
@@ -24,8 +25,15 @@ use crate::{ConnectionEvents, Handler, Peer, Settings};
 
 /// Pause after an error that persists for a while (out of descriptors or memory).
 const PAUSE: Duration = Duration::from_millis(20);
-/// Connections that are accepted before other tasks get a turn.
+/// Connections that are accepted, or closed at accept, before other tasks get a turn.
 const ACCEPTS_PER_TURN: u32 = 4;
+/// Connections that are opened within [`OPENING`]. The beginning of a connection takes as long as several requests, so
+/// those that are opened together delay the requests that wait behind them.
+const OPENED_AT_ONCE: u32 = 2;
+/// The same with TLS, whose handshakes take longer.
+const HANDSHAKES_AT_ONCE: u32 = 1;
+/// The timer's resolution.
+const OPENING: Duration = Duration::from_millis(1);
 
 /// A listening socket.
 pub trait Listener: Send + 'static {
@@ -135,10 +143,14 @@ impl<H: Handler, E: ConnectionEvents> Acceptor<H, E> {
         let mut accepted: u64 = 0;
         let mut exhausted = false;
         let mut in_turn = 0;
+        let mut opened = Opened::new(if self.tls.is_some() { HANDSHAKES_AT_ONCE } else { OPENED_AT_ONCE });
         loop {
             if in_turn == ACCEPTS_PER_TURN {
                 in_turn = 0;
                 pass().await;
+            }
+            if let Some(pause) = opened.pause() {
+                tokio::time::sleep(pause).await;
             }
             let next = tokio::select! {
                 next = listener.accept() => next,
@@ -182,6 +194,8 @@ impl<H: Handler, E: ConnectionEvents> Acceptor<H, E> {
                 }
             };
             accepted += 1;
+            // Connections that are closed at accept cost little, and a pause would keep others waiting behind them.
+            opened.one_more();
             // Multiples of the golden ratio are spread evenly over [0, 1), so connections that are opened together
             // do not reach their maximal age together.
             let jitter = (accepted as f64 * 0.618_033_988_749_895).fract();
@@ -274,6 +288,32 @@ async fn pass() {
         Poll::Pending
     })
     .await;
+}
+
+/// The connections that were opened lately.
+struct Opened {
+    at_once: u32,
+    since: Instant,
+    count: u32,
+}
+
+impl Opened {
+    fn new(at_once: u32) -> Opened {
+        Opened { at_once, since: Instant::now(), count: 0 }
+    }
+
+    fn one_more(&mut self) {
+        if self.count == 0 || self.since.elapsed() >= OPENING {
+            *self = Opened::new(self.at_once);
+        }
+        self.count += 1;
+    }
+
+    /// How long to wait before the next connection is opened.
+    fn pause(&self) -> Option<Duration> {
+        let used_up = self.count >= self.at_once;
+        used_up.then(|| OPENING.saturating_sub(self.since.elapsed())).filter(|pause| !pause.is_zero())
+    }
 }
 
 /// Returns whether `accept` failed for want of descriptors or memory, where trying again at once would spin.

@@ -100,3 +100,26 @@ async fn a_panic_on_a_connection_is_reported_and_frees_its_slot() {
     assert_eq!(lines.iter().filter(|line| *line == "opened").count(), lines.len() / 2, "{lines:?}");
     assert_eq!(lines.len(), 4, "{lines:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn connections_are_opened_a_few_at_a_time() {
+    let mut opened = Opened::new(2);
+    let mut pauses = Vec::new();
+    for _ in 0..4 {
+        assert_eq!(opened.pause(), None);
+        opened.one_more();
+        assert_eq!(opened.pause(), None);
+        opened.one_more();
+        pauses.push(opened.pause());
+        tokio::time::advance(Duration::from_micros(400)).await;
+        pauses.push(opened.pause());
+        tokio::time::advance(Duration::from_micros(600)).await;
+    }
+    let (whole, rest) = (Some(Duration::from_millis(1)), Some(Duration::from_micros(600)));
+    assert_eq!(pauses, [whole, rest].repeat(4));
+    // One that follows later than that begins anew, and has nobody to wait for.
+    opened.one_more();
+    tokio::time::advance(OPENING).await;
+    opened.one_more();
+    assert_eq!(opened.pause(), None);
+}
