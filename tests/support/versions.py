@@ -86,7 +86,8 @@ class History:
         self.tested = self._tested(self.first, self.base, "First")
         self.passed = self._tested(self.second, self.stricter, "Second")
         self.foreign = self.world.draft("outsider", project="other", bundle=self.other, title="Other").id
-        self.lanes((LaneSpec("canary", self.second, share=0.1), LaneSpec("live", self.live, share=0.9)))
+        self.answer = (LaneSpec("canary", self.second, share=0.1), LaneSpec("live", self.live, share=0.9))
+        self.lanes(self.answer)
 
     def _upload(self, name: str, user: str, project: str) -> str:
         buffer = io.BytesIO()

@@ -17,7 +17,7 @@ from scorer.errors import ForestError
 from scorer.forest import Forest
 from scorer.release.answers import BundleDetail, BundleInfo
 from scorer.release.errors import InvalidError, NotFoundError
-from scorer.release.version_answers import Comparison, Difference
+from scorer.release.version_answers import BundleComparison, PropertyDifference
 from scorer.release.versions import figures, swaps
 from scorer.release.versions.differences import differences
 
@@ -29,12 +29,14 @@ def history(tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, P
     made.close()
 
 
-def compare(history: History, left: str, right: str, user: str = "viewer") -> Comparison:
-    found: Comparison = history.world.service.comparisons.compare(history.world.actor(user), left, right)
+def compare(history: History, left: str, right: str, user: str = "viewer") -> BundleComparison:
+    found: BundleComparison = history.world.service.comparisons.compare(
+        history.world.actor(user), left, right
+    )
     return found
 
 
-def of(found: Comparison, group: str) -> dict[str, Difference]:
+def of(found: BundleComparison, group: str) -> dict[str, PropertyDifference]:
     return {one.name: one for one in found.differences if one.group == group}
 
 
@@ -45,10 +47,12 @@ def test_two_bundles_are_compared_property_by_property(history: History) -> None
     assert (parameters["max_depth"].left, parameters["max_depth"].right) == ("3", "4")
     assert parameters["algorithm"].change == "same"
     assert list(of(found, "schema").values()) == [
-        Difference("schema", "number of features", 4.0, 4.0, "same")
+        PropertyDifference("schema", "number of features", 4.0, 4.0, "same")
     ]
     assert of(found, "thresholds")["review"].left == 0.4
-    assert of(found, "calibration") == {"method": Difference("calibration", "method", "none", "none", "same")}
+    assert of(found, "calibration") == {
+        "method": PropertyDifference("calibration", "method", "none", "none", "same")
+    }
     size = of(found, "size")
     assert size["forest.bin: trees"].left == 8.0
     assert size["forest.bin: nodes"].change == "changed"

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from versions import CHECKPOINT, DATA, MLFLOW, History
 
-from scorer.release.errors import InvalidError, NotFoundError
+from scorer.release.errors import InvalidError, NotFoundError, UnreachableError
 from scorer.release.lanes.recorded import CANARY, CONTROL, HOLDOUT, LIVE
 from scorer.release.model import LaneSpec, Place
 from scorer.release.version_answers import Version
 from scorer.release.versions import lineage
+from scorer.release.versions.facts import FactBook
 from scorer.release.versions.spans import Spans, places
 
 
@@ -241,10 +241,23 @@ def test_the_runs_are_at_the_registrys_server_unless_another_one_is_set(history:
 
 
 def test_a_bundle_that_left_the_registry_is_still_listed(history: History) -> None:
-    """The lanes and reports name it; without its manifest it has no metrics."""
-    bundles, actor = history.world.service.bundles, history.world.actor("viewer")
+    """The lanes name it; without its manifest it has no name and no metrics."""
     gone = "sha256:" + "9" * 64
-    assert bundles.several(actor, [gone])[gone] == replace(
-        bundles.several(actor, [gone])[gone], name="", project=""
-    )
-    assert history.world.service.versions._facts.lineage(gone) == lineage.NOTHING
+    history.lanes((LaneSpec(LIVE, gone, share=1.0),))
+    try:
+        (one,) = (one for one in found(history) if one.bundle.digest == gone)
+        assert (one.place, one.bundle.name, one.metrics) == (Place.LIVE, "", {})
+    finally:
+        history.lanes(history.answer)
+
+
+def test_a_registry_that_does_not_respond_is_asked_once_for_a_list(history: History) -> None:
+    asked: list[str] = []
+
+    class Away:
+        def manifest(self, digest: str) -> dict[str, object]:
+            asked.append(digest)
+            raise UnreachableError("the registry does not respond; try again")
+
+    assert FactBook(Away()).lineages([history.live, history.first]) == {}  # type: ignore[arg-type]
+    assert asked == [history.live]

@@ -109,7 +109,7 @@ class Timeline:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class PropertyDifference:
     """One property of two bundles."""
 
     group: str
@@ -170,12 +170,12 @@ class GatePair:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class BundleComparison:
     """Two bundles, or two change requests, side by side."""
 
     left: ComparedSide
     right: ComparedSide
-    differences: tuple[Difference, ...]
+    differences: tuple[PropertyDifference, ...]
     figures: tuple[Figure, ...]
     swaps: SwapSet | None
     gates: tuple[GatePair, ...]

@@ -29,6 +29,7 @@ from scorer.release.model import (
 )
 from scorer.sdk.results import (
     BuildInfo,
+    BundleComparison,
     BundleDetail,
     BundleInfo,
     CalendarPage,
@@ -36,7 +37,6 @@ from scorer.sdk.results import (
     Channel,
     CheckpointMetrics,
     CheckpointView,
-    Comparison,
     DecisionPage,
     Delivery,
     Events,
@@ -1159,14 +1159,16 @@ class Operations:
             query={"metric": metric, "group": group},
         )
 
-    def compare(self, left: str, right: str) -> Comparison:
+    def compare(self, left: str, right: str) -> BundleComparison:
         """Compare two bundles, two change requests, or one of each.
 
         Args:
             left: Digest, at least four digits of one, name@alias, or id of a change request.
             right: Digest, at least four digits of one, name@alias, or id of a change request.
         """
-        return self._call(Comparison, "GET", "/compare", query={"left": left, "right": right}, timeout=120.0)
+        return self._call(
+            BundleComparison, "GET", "/compare", query={"left": left, "right": right}, timeout=120.0
+        )
 
     def set_sampling(
         self, checkpoint: str, *, sample: float, filter: str = "", pool: bool | None = None

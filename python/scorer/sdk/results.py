@@ -37,10 +37,10 @@ from scorer.release.answers import (
 )
 from scorer.release.model import ChangeEvent, ChangeState
 from scorer.release.version_answers import (
+    BundleComparison,
     ComparedSide,
-    Comparison,
-    Difference,
     GatePair,
+    PropertyDifference,
     SwapSet,
     Timeline,
     TimelineEntry,
@@ -51,6 +51,7 @@ from scorer.release.version_answers import (
 
 __all__ = [
     "BuildInfo",
+    "BundleComparison",
     "BundleDetail",
     "BundleInfo",
     "CalendarPage",
@@ -59,10 +60,8 @@ __all__ = [
     "CheckpointMetrics",
     "CheckpointView",
     "ComparedSide",
-    "Comparison",
     "DecisionPage",
     "Delivery",
-    "Difference",
     "Events",
     "Figure",
     "Free",
@@ -73,6 +72,7 @@ __all__ = [
     "Outlook",
     "PlatformHealth",
     "ProjectMember",
+    "PropertyDifference",
     "Readout",
     "ReleaseMark",
     "Remark",

@@ -13,7 +13,7 @@ from scorer.release.answers import BundleDetail, Readout
 from scorer.release.errors import ConflictError, InvalidError, NotFoundError, PlatformError
 from scorer.release.model import Actor, ChangeRequest
 from scorer.release.store import tables as t
-from scorer.release.version_answers import ComparedSide, Comparison, GatePair, SwapSet
+from scorer.release.version_answers import BundleComparison, ComparedSide, GatePair, SwapSet
 from scorer.release.versions import figures, lineage, swaps
 from scorer.release.versions.differences import differences, shapes
 
@@ -46,7 +46,7 @@ class Comparisons:
         self._parts = parts
         self._changes = changes
 
-    def compare(self, actor: Actor, left: str, right: str) -> Comparison:
+    def compare(self, actor: Actor, left: str, right: str) -> BundleComparison:
         """Compare two bundles, two change requests, or one of each.
 
         The report of a change request is its own. The report of a bundle is that of its newest change request
@@ -84,7 +84,7 @@ class Comparisons:
             if one.report is None
         ]
         drawn = [*self._figures(first, second, notes)]
-        return Comparison(
+        return BundleComparison(
             left=self._compared(first),
             right=self._compared(second),
             differences=differences(first.detail, second.detail, self._parts.bundles.local),

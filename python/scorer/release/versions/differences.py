@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from scorer.bundle.splits import ForestShape, forest_shape
 from scorer.errors import ForestError
-from scorer.release.version_answers import Difference
+from scorer.release.version_answers import PropertyDifference
 from scorer.release.versions import lineage
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ GROUPS = ("metrics", "parameters", "schema", "thresholds", "calibration", "polic
 
 def differences(
     left: BundleDetail, right: BundleDetail, local: Callable[[str], Path]
-) -> tuple[Difference, ...]:
+) -> tuple[PropertyDifference, ...]:
     """Return the properties of two bundles, group by group. Of features only those that differ.
 
     Args:
@@ -29,7 +29,7 @@ def differences(
         right: The other bundle.
         local: Returns the directory of a verified bundle by its digest.
     """
-    found: list[Difference] = []
+    found: list[PropertyDifference] = []
     sides = [_properties(one, local(one.info.digest)) for one in (left, right)]
     for group in GROUPS:
         first, second = (side.get(group, {}) for side in sides)
@@ -52,11 +52,11 @@ def shapes(directory: Path, manifest: Mapping[str, Any]) -> dict[str, ForestShap
     return found
 
 
-def _difference(group: str, name: str, left: Value, right: Value) -> Difference:
+def _difference(group: str, name: str, left: Value, right: Value) -> PropertyDifference:
     change = "same" if left == right else "changed"
     if left is None or right is None:
         change = "same" if left == right else "added" if left is None else "removed"
-    return Difference(group, name, left, right, change)
+    return PropertyDifference(group, name, left, right, change)
 
 
 _COUNT = "number of features"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from sqlalchemy import Connection, select
 
-from scorer.release.errors import PlatformError
+from scorer.release.errors import PlatformError, UnreachableError
 from scorer.release.store import micros
 from scorer.release.store import tables as t
 from scorer.release.versions import lineage
@@ -66,14 +66,24 @@ class FactBook:
         self._lineages: Kept[str, Facts] = Kept()
         self._reports: Kept[tuple[str, int], ReportFigures] = Kept()
 
-    def lineage(self, digest: str) -> Facts:
-        """Return a bundle's metrics and parameters; none if the registry does not have it (now)."""
-        try:
-            return self._lineages.get(
-                digest, lambda: lineage.read(self._bundles.manifest(digest).get("lineage") or {})
-            )
-        except PlatformError:
-            return lineage.NOTHING
+    def lineages(self, digests: Collection[str]) -> Mapping[str, Facts]:
+        """Return the metrics and parameters of bundles, by digest.
+
+        Bundles that the registry does not have are absent. So are all further ones once it does not respond:
+        a list without their metrics is better than one that waits for each.
+        """
+        found = {}
+        for digest in digests:
+            try:
+                found[digest] = self._lineages.get(digest, partial(self._read, digest))
+            except UnreachableError:
+                break
+            except PlatformError:
+                continue
+        return found
+
+    def _read(self, digest: str) -> Facts:
+        return lineage.read(self._bundles.manifest(digest).get("lineage") or {})
 
     def reports(self, connection: Connection, changes: Sequence[str]) -> Mapping[str, ReportFigures]:
         """Return the figures of the final reports of change requests, by change request."""

@@ -156,11 +156,12 @@ class Versions:
             reports = self._facts.reports(
                 connection, [one.id for digest in known for one in changes.get(digest, ())]
             )
+        lineages = self._facts.lineages(known)
         first = {row.bundle: row.created_at for row in rows if row.state is not ChangeState.DRAFT}
         made = []
         for digest, info in known.items():
             own = tuple(changes.get(digest, ()))
-            facts = self._facts.lineage(digest)
+            facts = lineages.get(digest, lineage.NOTHING)
             report = next((one.id for one in own if one.id in reports), None)
             one = Version(
                 bundle=replace(info, changes=tuple(each.id for each in own)),

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 
 from scorer.release.fields import Line
 from scorer.release.model import Place
-from scorer.release.version_answers import Comparison, Timeline, VersionList
+from scorer.release.version_answers import BundleComparison, Timeline, VersionList
 from scorer.web.api.security import By
 from scorer.web.api.values import CheckpointPath, Limit
 
@@ -54,6 +54,6 @@ def compare(
     by: By,
     left: Annotated[Line, Query(min_length=1, description=_SIDE)],
     right: Annotated[Line, Query(min_length=1, description=_SIDE)],
-) -> Comparison:
+) -> BundleComparison:
     """Compare two bundles, two change requests, or one of each."""
     return by.service.comparisons.compare(by.actor, left, right)

@@ -8,7 +8,7 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from scorer.release.errors import PlatformError
-from scorer.release.version_answers import Comparison
+from scorer.release.version_answers import BundleComparison
 from scorer.release.versions.differences import GROUPS
 from scorer.web.downloads import csv_text
 from scorer.web.pages.readout import attachment
@@ -31,7 +31,7 @@ TITLES = {
 def compare(here: Here) -> Response:
     """Show two bundles or change requests side by side, or the form that chooses them."""
     left, right = here.ask("left") or here.ask("left_other"), here.ask("right") or here.ask("right_other")
-    found: Comparison | None = None
+    found: BundleComparison | None = None
     error: PlatformError | None = None
     if left or right:
         try:
@@ -49,10 +49,17 @@ def compare(here: Here) -> Response:
         error=error,
         found=found,
         groups=groups,
+        checkpoints=_checkpoints(found),
         left=left,
         right=right,
         choices=_choices(here),
     )
+
+
+def _checkpoints(found: BundleComparison | None) -> Sequence[str]:
+    """Return the checkpoints of the compared change requests."""
+    sides = (found.left, found.right) if found else ()
+    return sorted({one.change.checkpoint for one in sides if one.change})
 
 
 def _choices(here: Visit) -> Sequence[tuple[str, Sequence[tuple[str, str]]]]:
@@ -60,12 +67,12 @@ def _choices(here: Visit) -> Sequence[tuple[str, Sequence[tuple[str, str]]]]:
     changes = here.service.changes.list(here.actor, limit=_CHOICES)
     bundles = here.service.bundles.list(here.actor, limit=_CHOICES)
     live = here.service.versions.lanes(here.actor)
-    named: dict[str, str] = {}
-    for digest, places in live.items():
-        named[digest] = f"{digest[7:19]} ({', '.join(places)})"
-    for one in bundles:
-        text = f"{one.name} {one.digest[7:19]}"
-        named[one.digest] = f"{text} ({', '.join(live[one.digest])})" if one.digest in live else text
+    # Bundles in lanes come first, also those of no project; of other projects, none is offered.
+    listed = {**here.service.bundles.several(here.actor, live.keys()), **{one.digest: one for one in bundles}}
+    named = {}
+    for digest, one in listed.items():
+        text = f"{one.name} {digest[7:19]}"
+        named[digest] = f"{text} ({', '.join(live[digest])})" if digest in live else text
     return (
         ("Bundles", list(named.items())),
         ("Change requests", [(one.id, f"{one.id} {one.title[:60]}") for one in changes]),
