@@ -32,6 +32,7 @@ from scorer.release.changes import Draft  # noqa: E402
 from scorer.release.model import PLATFORM as OURSELVES  # noqa: E402
 from scorer.release.model import ChangeKind, ChangeState, Outcome, Role  # noqa: E402
 from scorer.release.open import PlatformServices, open_service  # noqa: E402
+from scorer.release.requests import NewFreeze  # noqa: E402
 from scorer.release.settings import PlatformFile  # noqa: E402
 from scorer.v1 import scoring_pb2 as pb  # noqa: E402
 from scorer.v1.scoring_pb2_grpc import ScoringServiceStub  # noqa: E402
@@ -189,9 +190,8 @@ class Story:
         for digest in (candidate, shifted):
             self._service.bundles.adopt(self._who("mia"), "fraud", digest)
         weekend = {"cron": "0 18 * * 5", "timezone": "Europe/Amsterdam", "minutes": 3600}
-        self._service.calendar.add_freeze(
-            root, name="Weekend", kind="deny", checkpoints=["action.*"], reason="Nobody is there", **weekend
-        )
+        freeze = {"name": "Weekend", "kind": "deny", "checkpoints": ["action.*"], "reason": "Nobody is there"}
+        self._service.calendar.add_freeze(root, NewFreeze(**freeze, **weekend))
         self._candidate, self._shifted = candidate, shifted
 
     def run(self) -> tuple[str, str]:

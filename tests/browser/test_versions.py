@@ -80,10 +80,10 @@ def test_headers_sort_and_say_so(site: Any, history: History) -> None:
         return page.locator("tbody th a.code").all_inner_texts()
 
     header = page.get_by_role("columnheader", name="auc")
-    header.get_by_role("link").click()
+    header.get_by_role("link", name="auc").click()
     assert header.get_attribute("aria-sort") == "descending"
     assert order() == [one[7:19] for one in (history.second, history.first, history.live)]
-    header.get_by_role("link").click()
+    header.get_by_role("link", name="auc").click()
     page.wait_for_url("**sort=metrics.auc*")
     assert header.get_attribute("aria-sort") == "ascending"
     assert order() == [one[7:19] for one in (history.first, history.second, history.live)]

@@ -44,7 +44,7 @@ def test_every_bundle_of_the_checkpoint_is_listed_with_its_place(history: Histor
     assert [one.id for one in tested.changes] == [history.tested]
     assert (tested.verdict, tested.report, tested.rows) == ("pass", history.tested, 3_000)
     assert tested.p99_us and 100 < tested.p99_us < 10_000
-    assert tested.metrics == {"auc": 0.91, "log_loss": pytest.approx(0.09)}
+    assert tested.metrics == pytest.approx({"auc": 0.91, "average_precision": 0.455, "log_loss": 0.09})
     assert tested.parameters["max_depth"] == "3"
     assert tested.run_url == f"{MLFLOW}/#/runs/{21:032x}"
 
@@ -134,7 +134,9 @@ def test_the_timeline_has_every_version_and_marks_what_changed(history: History)
 
 def test_a_timeline_of_nothing_known_is_told(history: History) -> None:
     versions, actor = history.world.service.versions, history.world.actor("viewer")
-    with pytest.raises(InvalidError, match='no version has a metric "gini"; use one of auc, log_loss'):
+    with pytest.raises(
+        InvalidError, match='no version has a metric "gini"; use one of auc, average_precision'
+    ):
         versions.timeline(actor, CHECKPOINT, metric="gini")
     with pytest.raises(InvalidError, match='no version has a parameter "x"'):
         versions.timeline(actor, CHECKPOINT, by="x")

@@ -25,7 +25,7 @@ from scorer.release.readout.style import (
 
 COLOURS = (LIVE, SHADOW)
 _FEATURES = 20
-_LAST = 0.9995
+_LAST = 0.999
 
 
 def references(named: Mapping[str, Mapping[str, Any]], name: str = "reference") -> Figure | None:

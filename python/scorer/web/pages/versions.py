@@ -13,7 +13,7 @@ from scorer.web.pages.visit import Here, Visit
 router = APIRouter()
 _ROWS = 50
 _FIRST = "-first"
-_METRICS = 3
+_METRICS = 4
 """Metrics that the table has columns for; the timeline and REST have all."""
 
 COLUMNS = (
@@ -42,14 +42,14 @@ def versions(here: Here, name: str) -> Response:
         offset = 0
     # Metrics of the present part are shown; a part without them has no such columns.
     metrics = [one for one in found.metrics if any(one in each.metrics for each in found.items)][:_METRICS]
-    numbers = (*(((f"metrics.{one}", one),) for one in metrics), *LAST)
+    measured = tuple((f"metrics.{one}", one) for one in metrics)
     return here.page(
         "versions.html",
         error=error,
         found=found,
         metrics=metrics,
-        columns=COLUMNS,
-        numbers=numbers,
+        columns=(*COLUMNS, *([measured] if measured else [])),
+        numbers=LAST,
         sort=sort,
         place=place,
         places=list(Place),

@@ -30,7 +30,8 @@ LEAST_ROWS = 20
 _ENOUGH, _ENOUGH_FOR_TAIL = 100, 1_000
 _STEPS_S = (1, 5, 10, 30, 60, 300, 900, 1800, 3600, 10_800, 21_600, 43_200, 86_400)
 _POINTS = 160
-_FIRST, _LAST = 0.001, 0.9995
+_HEADROOM = 2.5
+_FIRST, _LAST = 0.001, 0.999
 """Shares of the requests between which the axis of the latency distribution lies."""
 
 
@@ -78,7 +79,8 @@ def execution(evidence: ShadowEvidence) -> Figure:
         for place, (name, dash) in enumerate((("p50", "dot"), ("p99", "solid"), ("p99.9", "dash"))):
             if side == "control" and name != "p99":
                 continue
-            y = [_ms(point[3 + place]) for point in points]
+            # Times are in whole microseconds, and 0 has no place on a logarithmic axis.
+            y = [_ms(point[3 + place] or None) for point in points]
             data.append(
                 scatter(
                     [point[0] for point in points],
@@ -104,6 +106,9 @@ def execution(evidence: ShadowEvidence) -> Figure:
     )
     data += lines if ends else []
     shown = [y for trace in data for y in trace["y"]]
+    if not lines:
+        # The label is above the data.
+        shown += [_HEADROOM * max((y for y in shown if y is not None), default=1.0)]
     plot = layout(axis("time (UTC)", type="date"), log_axis("execution, ms (log)", shown), annotations=labels)
     shadow = evidence.shadow.take(evidence.shadow.error == 0)
     own, live = quantile(shadow.exec_us, 0.99), quantile(evidence.shadow.live_exec_us, 0.99)
