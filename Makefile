@@ -239,6 +239,10 @@ bench-learning: build learning-peers ## What learning is worth beside its peers;
 bench-gates: build ## Which candidates release gates stop, and how often they fail the live bundle (ten minutes on two cores)
 	@'$(RUN)' -m loadtests.gates $(ARGS)
 
+.PHONY: bench-pages
+bench-pages: build ## How long the metrics of a checkpoint take over half a year at 1,000 decisions a second (three minutes)
+	@'$(RUN)' -m loadtests.pages $(ARGS)
+
 .PHONY: figures
 figures: build ## Write docs/benchmarks.md, README's table and the plots; add a run: make figures ARGS='loadtests/results/A.jsonl'
 	@'$(RUN)' -m loadtests.report --publish $(ARGS)

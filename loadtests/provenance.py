@@ -26,6 +26,7 @@ SOURCES: Final[dict[str, tuple[str, ...]]] = {
     "admission": ("rust", "loadtests/admission.py"),
     "policy": ("rust", "loadtests/policy.py"),
     "gates": ("python/scorer/release", "loadtests/gates.py"),
+    "pages": ("python/scorer/release/timeseries", "python/scorer/web", "loadtests/pages.py"),
     "learning": _LEARNING,
 }
 # Tests are not measured.

@@ -268,6 +268,7 @@ def look(browser: Any, address: str, story: Story, passed: str, release: str, li
         ("calendar", "mia", "/calendar", 900),
         ("change-request", "otto", f"/changes/{release}", 1250),
         ("readout", "mia", f"/changes/{passed}/readout", 1250),
+        ("metrics", "mia", "/checkpoints/fraud.checkout/metrics?window=1h", 1500),
         ("versions", "mia", "/checkpoints/fraud.checkout/versions", 620),
         ("compare", "mia", f"/compare?left={live}&right={passed}", 1250),
         ("decision-explorer", "mia", f"/decisions/{story.flipped(passed)}?checkpoint=fraud.checkout", 900),

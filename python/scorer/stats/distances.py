@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +37,13 @@ class BinnedPair:
         Their PSI is about chi-square with B - 1 degrees of freedom times 1/N + 1/M (Yurdakul, 2018).
         """
         free = len(self.first) - 1
-        return float(stats.chi2.isf(alpha, free)) * self.noise if free else 0.0
+        return _chi_square(alpha, free) * self.noise if free else 0.0
+
+
+@cache
+def _chi_square(alpha: float, free: int) -> float:
+    """Return the value that a chi-square with `free` degrees of freedom exceeds with probability `alpha`."""
+    return float(stats.chi2.isf(alpha, free))
 
 
 def smoothed_shares(counts: npt.ArrayLike) -> Floats:

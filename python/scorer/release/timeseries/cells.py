@@ -84,17 +84,20 @@ def decode(codes: bytes, counts: bytes) -> Ints:
     return dense
 
 
-def added(rows: Sequence[tuple[bytes, bytes]], places: Ints, shape: int) -> Floats:
-    """Add cells up, `[shape, WIDTH]`.
+def added(rows: Sequence[tuple[bytes, bytes]], places: Ints, shape: int, width: int) -> Floats:
+    """Add cells up, `[shape, width]`.
 
     Args:
         rows: Bytes of the codes and counts of each cell.
         places: `[n]` row of the result that each cell is added to.
         shape: Number of rows of the result.
+        width: Only codes below this one; `WIDTH`: all.
     """
-    codes = np.frombuffer(b"".join(row[0] for row in rows), "<u2").astype(np.int64)
-    counts = np.frombuffer(b"".join(row[1] for row in rows), "<u4")
-    lengths = np.array([len(row[0]) // 2 for row in rows], dtype=np.int64)
-    flat = np.repeat(places * WIDTH, lengths) + codes
-    sums = np.bincount(flat, weights=counts, minlength=shape * WIDTH)
-    return np.asarray(sums.reshape(shape, WIDTH), dtype=np.float64)
+    # Codes ascend, so that no more of them than `width` are looked at.
+    codes = np.frombuffer(b"".join(row[0][: 2 * width] for row in rows), "<u2").astype(np.int64)
+    counts = np.frombuffer(b"".join(row[1][: 4 * width] for row in rows), "<u4")
+    lengths = np.array([min(len(row[0]) // 2, width) for row in rows], dtype=np.int64)
+    kept = codes < width
+    flat = (np.repeat(places * width, lengths) + codes)[kept]
+    sums = np.bincount(flat, weights=counts[kept], minlength=shape * width)
+    return np.asarray(sums.reshape(shape, width), dtype=np.float64)

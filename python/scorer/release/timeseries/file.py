@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from scorer.durable import network_filesystem
+
 VERSION: Final = 1
 _CACHE_KIB: Final = 64 << 10
 """Limit on the memory that SQLite keeps pages in."""
@@ -120,7 +122,9 @@ class RollupFile:
         )
         try:
             connection.execute("PRAGMA page_size = 8192")
-            connection.execute("PRAGMA journal_mode = WAL")
+            # A write-ahead log needs memory that all processes share, which a network file system lacks.
+            mode = "DELETE" if network_filesystem(self.path.parent) else "WAL"
+            connection.execute(f"PRAGMA journal_mode = {mode}")
             # The position of the platform's own cursor is durable, so this one is too.
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")

@@ -27,6 +27,8 @@ from scorer.release.timeseries.names import NONE, Names, References
 from scorer.stats.arrays import Ints
 
 _NO_CODE: Final = -1
+_START_BITS: Final = 32
+"""Minutes and hours since the Unix epoch have fewer bits."""
 
 
 class Decided(NamedTuple):
@@ -329,12 +331,14 @@ def _add(
         own = deltas[(deltas[:, 1] >= begin) & (deltas[:, 1] < end)]
         if not len(own):
             continue
-        start = own[:, 1] // step * step
-        places, inverse = np.unique(np.column_stack([own[:, 0], start]), axis=0, return_inverse=True)
+        # One number for each cell, since sorting pairs takes ten times as long.
+        numbers = own[:, 0] << _START_BITS | own[:, 1] // step
+        places, inverse = np.unique(numbers, return_inverse=True)
         flat, which = np.unique(inverse.reshape(-1) * WIDTH + own[:, 2], return_inverse=True)
         sums = np.rint(np.bincount(which.reshape(-1), weights=own[:, 3])).astype(np.int64)
         bounds = np.searchsorted(flat, np.arange(len(places) + 1) * WIDTH)
-        for row, (series, at) in enumerate(places.tolist()):
+        for row, number in enumerate(places.tolist()):
+            series, at = number >> _START_BITS, (number & (1 << _START_BITS) - 1) * step
             part = slice(bounds[row], bounds[row + 1])
             if sums[part].any():
                 _merge(connection, (step, series, at), flat[part] - row * WIDTH, sums[part])

@@ -12,7 +12,7 @@ import numpy as np
 
 from scorer.release.timeseries import cells
 from scorer.release.timeseries.batch import ANSWER, OUTCOME
-from scorer.release.timeseries.cells import ROWS, WIDTH
+from scorer.release.timeseries.cells import EXEC, ROWS, WIDTH
 from scorer.release.timeseries.names import bins_of
 from scorer.release.timeseries.windows import Window
 from scorer.stats.arrays import Floats, Ints
@@ -119,12 +119,13 @@ def read(
         filters: Which series are meant. Outcomes are counted by version alone.
         matured_before: By kind of bundle, decisions before this time have their final outcome, microseconds.
     """
+    found = _Cells(connection, window, matured_before)
     chosen = [one for one in every if one.role != OUTCOME and _is_meant(one, filters)]
     chosen.sort(key=lambda one: one.bundle)
     kept: list[tuple[float, list[Line]]] = []
     left_out = 0
     for _, group in groupby(chosen, key=lambda one: one.bundle):
-        lines = _lines(connection, list(group), window)
+        lines = found.lines(list(group))
         if not lines:
             continue
         kept.append((sum(float(line.rows.sum()) for line in lines), lines))
@@ -136,16 +137,13 @@ def read(
     since = {one.bundle: one.since for one in reversed(every) if one.role != OUTCOME}
     lines.sort(key=lambda line: (since[line.bundle], line.bundle, line.lane))
     shown = list(dict.fromkeys((line.bundle, line.kind) for line in lines))
-    outcomes = [
-        _outcomes(connection, every, bundle, window, matured_before[kind]) for bundle, kind in shown if kind
-    ]
-    unknown = [one.id for one in every if one.role == OUTCOME and not one.bundle]
-    unplaced = _sums(connection, unknown, window)[0][:, cells.UNPLACED].sum() if unknown else 0
+    outcomes = [_outcomes(found, every, bundle) for bundle, _ in shown]
+    unknown, _ = found.first([one for one in every if one.role == OUTCOME and not one.bundle])
     rows = connection.execute("SELECT name FROM labels WHERE checkpoint = ? ORDER BY id", (checkpoint,))
     return Counts(
         lines=lines,
         outcomes=outcomes,
-        unplaced=int(unplaced),
+        unplaced=int(unknown[:, cells.UNPLACED].sum()),
         left_out=left_out,
         labels=[row[0] for row in rows],
         references=_references(connection, [bundle for bundle, _ in shown]),
@@ -157,26 +155,68 @@ def _is_meant(one: Series, filters: Filters) -> bool:
     return lane and filters.server in ("", one.server) and filters.version in ("", one.bundle)
 
 
-def _lines(connection: sqlite3.Connection, own: list[Series], window: Window) -> list[Line]:
-    found = []
-    own.sort(key=lambda one: (one.lane, one.kind))
-    for (lane, kind), group in groupby(own, key=lambda one: (one.lane, one.kind)):
-        of_lane = list(group)
-        counts, cell = _sums(connection, [one.id for one in of_lane], window)
-        if cell:
-            found.append(Line(lane, of_lane[0].bundle, kind, counts))
-    return found
+class _Cells:
+    """The cells of a window. Each series is read once, and all but its first codes added up at once.
+
+    Args:
+        connection: The file of the rollups.
+        window: The window.
+        matured_before: By kind of bundle, the time of maturity, microseconds.
+    """
+
+    def __init__(
+        self, connection: sqlite3.Connection, window: Window, matured_before: dict[str, int]
+    ) -> None:
+        self._connection, self._window, self._before = connection, window, matured_before
+        self._first: dict[int, tuple[Floats, Floats]] = {}
+
+    def lines(self, own: list[Series]) -> list[Line]:
+        """Return the lines of the series of one version."""
+        found = []
+        own.sort(key=lambda one: (one.lane, one.kind))
+        for (lane, kind), group in groupby(own, key=lambda one: (one.lane, one.kind)):
+            of_lane = list(group)
+            total = np.zeros((self._window.points, WIDTH))
+            count = sum(self._add(one, total) for one in of_lane)
+            if count:
+                found.append(Line(lane, of_lane[0].bundle, kind, total))
+        return found
+
+    def first(self, series: Sequence[Series]) -> tuple[Floats, Floats]:
+        """Return the sums of the codes below `EXEC`, `[points, EXEC]`, of all cells and of matured ones."""
+        every, matured = np.zeros((2, self._window.points, EXEC))
+        for one in series:
+            if one.id not in self._first:
+                self._add(one, None)
+            if one.id in self._first:
+                every, matured = every + self._first[one.id][0], matured + self._first[one.id][1]
+        return every, matured
+
+    def _add(self, one: Series, total: Floats | None) -> int:
+        window = self._window
+        query = "SELECT at, codes, counts FROM cells WHERE step = ? AND series = ? AND at >= ? AND at < ?"
+        place = window.cell, one.id, window.start, window.end
+        # One series at a time, so that memory is bounded by one.
+        rows = self._connection.execute(query, place).fetchall()
+        if not rows:
+            return 0
+        at: Ints = np.array([row[0] for row in rows], dtype=np.int64)
+        places = (at - window.start) // window.step
+        blobs = [row[1:] for row in rows]
+        if total is not None:
+            total += cells.added(blobs, places, window.points, WIDTH)
+        is_matured = at + window.cell <= self._before.get(one.kind, 0)
+        early = [blob for blob, is_early in zip(blobs, is_matured, strict=True) if is_early]
+        self._first[one.id] = (
+            cells.added(blobs, places, window.points, EXEC),
+            cells.added(early, places[is_matured], window.points, EXEC),
+        )
+        return len(rows)
 
 
-def _outcomes(
-    connection: sqlite3.Connection, every: Sequence[Series], bundle: str, window: Window, before: int
-) -> Outcomes:
-    answers = [one.id for one in every if one.bundle == bundle and one.role == ANSWER]
-    reports = [one.id for one in every if one.bundle == bundle and one.role == OUTCOME]
-    rows, _ = _sums(connection, answers, window)
-    found, _ = _sums(connection, reports, window)
-    early, _ = _sums(connection, answers, window, before)
-    settled, _ = _sums(connection, reports, window, before)
+def _outcomes(read_cells: _Cells, every: Sequence[Series], bundle: str) -> Outcomes:
+    rows, early = read_cells.first([one for one in every if one.bundle == bundle and one.role == ANSWER])
+    found, settled = read_cells.first([one for one in every if one.bundle == bundle and one.role == OUTCOME])
     return Outcomes(
         bundle=bundle,
         rows=rows[:, ROWS],
@@ -186,32 +226,6 @@ def _outcomes(
         matured=early[:, ROWS],
         matured_positive=settled[:, cells.POSITIVE],
     )
-
-
-def _sums(
-    connection: sqlite3.Connection, series: Sequence[int], window: Window, before: int | None = None
-) -> tuple[Floats, int]:
-    """Add the cells of some series up, `[points, WIDTH]`, and count them.
-
-    Args:
-        connection: The file of the rollups.
-        series: Numbers of the series.
-        window: The window.
-        before: Only cells that end before this time, microseconds.
-    """
-    query = "SELECT at, codes, counts FROM cells WHERE step = ? AND series = ? AND at >= ? AND at < ?"
-    end = window.end if before is None else min(window.end, before - window.cell + 1)
-    total = np.zeros((window.points, WIDTH))
-    found = 0
-    for one in series:
-        # One series at a time, so that memory is bounded by one.
-        rows = connection.execute(query, (window.cell, one, window.start, end)).fetchall()
-        if rows:
-            at: Ints = np.array([row[0] for row in rows], dtype=np.int64)
-            places = (at - window.start) // window.step
-            total += cells.added([row[1:] for row in rows], places, window.points)
-            found += len(rows)
-    return total, found
 
 
 def _references(connection: sqlite3.Connection, bundles: Sequence[str]) -> dict[str, ReferenceBins]:
