@@ -220,7 +220,7 @@ def _counting(folder: Path, figures: Figures, records: int) -> None:
     """Decode and count encoded records, a batch a time."""
     rules = {CHECKPOINT: OutcomeRule({"fraud": ["score"]})}
     now = micros(utcnow())
-    ledger = Ledger(folder / "metrics.sqlite", _no_bundle, now=lambda: now, rules=rules)
+    ledger = Ledger(folder / "metrics.sqlite", _no_bundle, now=lambda: now, rules=lambda: rules)
     random = np.random.default_rng(2)
     begin = now - records * 1_000
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

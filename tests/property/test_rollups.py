@@ -198,7 +198,7 @@ def test_any_batches_restarts_and_repetitions_count_what_one_pass_counts(
         path = Path(folder) / "metrics.sqlite"
 
         def opened() -> Ledger:
-            return Ledger(path, _local, now=lambda: NOW, rules=RULES)
+            return Ledger(path, _local, now=lambda: NOW, rules=lambda: RULES)
 
         ledger = opened()
         # The first batch of log a comes first, since ties between logs go by the order of their discovery.

@@ -156,7 +156,7 @@ def reported(number: int, at: int, *, token: bool = False, value: float = 1.0) -
 
 def ledger_at(folder: Path, **more: Any) -> Ledger:
     local = write_reference(folder / "bundle")
-    return Ledger(folder / "m.sqlite", lambda _: local, now=lambda: micros(NOW), rules=RULES, **more)
+    return Ledger(folder / "m.sqlite", lambda _: local, now=lambda: micros(NOW), rules=lambda: RULES, **more)
 
 
 def take(ledger: Ledger, first: int, records: list[DecisionRecord | OutcomeRecord]) -> int:
@@ -258,7 +258,9 @@ def test_old_cells_expire(tmp_path: Path) -> None:
     take(ledger, 1, [decided(number, begin - age) for number, age in enumerate(ages)])
     assert totals(ledger)[cells.ROWS] == 2, "of the last months, and not of the future"
     assert totals(ledger, MINUTE)[cells.ROWS] == 1, "of the last two days"
-    later = Ledger(ledger.file.path, lambda _: tmp_path, now=lambda: begin + HOURS_KEPT - HOUR, rules=RULES)
+    later = Ledger(
+        ledger.file.path, lambda _: tmp_path, now=lambda: begin + HOURS_KEPT - HOUR, rules=lambda: RULES
+    )
     ledger.close()
     take(later, 5, [decided(9, begin + HOURS_KEPT - HOUR)])
     assert totals(later)[cells.ROWS] == 2 and totals(later, MINUTE)[cells.ROWS] == 1

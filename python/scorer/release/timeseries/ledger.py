@@ -73,7 +73,7 @@ class Ledger:
         path: The file.
         local: Returns the directory of a bundle by its digest.
         now: Returns the current time in microseconds.
-        rules: The checkpoints that are counted, and which of their outcomes count.
+        rules: Returns the checkpoints that are counted, and which of their outcomes count.
         most: Limit on the decisions, and on the reports, that are remembered.
     """
 
@@ -83,7 +83,7 @@ class Ledger:
         local: Callable[[str], Path],
         *,
         now: Callable[[], int],
-        rules: Mapping[str, OutcomeRule],
+        rules: Callable[[], Mapping[str, OutcomeRule]],
         most: int = expiry.MOST_REMEMBERED,
     ) -> None:
         self.file = RollupFile(path)
@@ -93,7 +93,7 @@ class Ledger:
 
     def batch(self, server: str) -> RollupBatch:
         """Return an empty batch for records of a server's log."""
-        return RollupBatch(server, self._rules)
+        return RollupBatch(server, self._rules())
 
     def apply(self, log: str, first: int, last: int, batch: RollupBatch) -> None:
         """Count the records of a stretch of a log that are not counted yet.

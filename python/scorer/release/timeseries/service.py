@@ -56,7 +56,7 @@ class MetricsOverTime:
             settings.platform.data_dir / "metrics.sqlite",
             bundles.local,
             now=lambda: micros(now()),
-            rules=_rules(settings),
+            rules=lambda: _rules(settings),
         )
 
     def metrics(
@@ -140,7 +140,7 @@ class MetricsOverTime:
         self.ledger.close()
 
     def _require(self, actor: Actor, checkpoint: str) -> None:
-        if checkpoint not in self._access.checkpoints(actor, self._settings.checkpoints):
+        if checkpoint not in self._access.checkpoints(actor, tuple(self._settings.checkpoints)):
             raise NotFoundError(
                 f'there is no checkpoint "{checkpoint}" that you may see; the page of checkpoints lists '
                 "those that you may see"
@@ -196,7 +196,8 @@ class MetricsOverTime:
 
 def _rules(settings: PlatformFile) -> Mapping[str, OutcomeRule]:
     found = {}
-    for name, own in settings.checkpoints.items():
+    # A copy, since checkpoints are added while the platform runs.
+    for name, own in dict(settings.checkpoints).items():
         kinds: dict[str, list[str]] = {}
         for kind in _KINDS:
             kinds.setdefault(own.outcome_of(kind), []).append(kind)
