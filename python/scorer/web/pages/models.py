@@ -41,7 +41,8 @@ def _list(here: Visit, *, error: PlatformError | None = None) -> Response:
     if not (project or kind or text or before):
         # A bundle that answers may have come into the registry without a project.
         missing = lanes.keys() - {one.digest for one in found}
-        listed += here.service.bundles.several(here.actor, missing).values()
+        known = here.service.bundles.several(here.actor, missing).values()
+        listed += [one for one in known if not one.project]
     return here.page(
         "models.html",
         error=error,
