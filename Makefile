@@ -81,6 +81,10 @@ $(VENV)/.extension: $(VENV)/.packages $(RUST_SOURCES) | cargo
 demo: build ## Train, serve, score, choose, swap in a minute or two; also learn and ship: make demo ARGS=--full
 	@'$(RUN)' -m examples.demo $(ARGS)
 
+.PHONY: up
+up: build ## Serve the demo's bundles and the platform's pages with payments, until Ctrl-C; options: make up ARGS='--pages-port 0'
+	@'$(RUN)' -m examples.demo.up $(ARGS)
+
 .PHONY: test
 test: lint test-rust test-python ## Everything CI runs: lint, Rust tests, Python tests
 

@@ -271,6 +271,8 @@ def look(browser: Any, address: str, story: Story, passed: str, release: str, li
         ("metrics", "mia", "/checkpoints/fraud.checkout/metrics?window=1h", 1500),
         ("versions", "mia", "/checkpoints/fraud.checkout/versions", 620),
         ("compare", "mia", f"/compare?left={live}&right={passed}", 1250),
+        ("build", "mia", "/builds/new?checkpoint=fraud.checkout", 1000),
+        ("try", "mia", "/checkpoints/fraud.checkout/try", 1000),
         ("decision-explorer", "mia", f"/decisions/{story.flipped(passed)}?checkpoint=fraud.checkout", 900),
     ):
         visitor = Visitor(browser, address, size=(1280, height))

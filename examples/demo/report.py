@@ -9,7 +9,7 @@ from typing import Any
 
 from examples.demo.learning import Learned
 from examples.demo.output import Output
-from examples.demo.plan import Paths
+from examples.demo.plan import Paths, project_root
 from examples.demo.results import GREEDY, LINEAR, RANKING, UNIFORM, Authorisation, Results, latencies
 from examples.simulators.actions import catalogue
 from scorer.learn.ope import Estimate
@@ -155,9 +155,12 @@ def where_next(
     output.line(f"[bold green]Done in {summary['total_s']:.0f} s.[/] Next:")
     # `make demo` runs in an environment that the reader's shell has not activated.
     scorer = _from_here(Path(sys.executable).with_name("scorer"))
+    elsewhere = "" if paths.output == project_root() / "demo-output" else f" ARGS='--output {paths.output}'"
+    up = f"make up{elsewhere}   # server, pages and payments, until Ctrl-C"
     entries = [
         ("the decisions", _from_here(paths.exported)),
         ("the figures", _from_here(paths.summary)),
+        ("see it alive", up),
         ("serve again", f"{scorer} serve --config {_from_here(paths.settings)}"),
         ("open the pages", f"{scorer} platform serve --config {_from_here(paths.platform_settings)}"),
         ("", f"then {pages}, and sign in with {token}"),

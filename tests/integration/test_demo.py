@@ -16,6 +16,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -339,3 +340,47 @@ def test_a_death_in_the_middle_ends_everything(tmp_path, who):
         assert errors.startswith("error: ")
         assert errors.count("\n") == 1, errors
     assert not is_alive(pid)
+
+
+def test_up_serves_pages_with_payments_and_generations_until_ctrl_c(finished):
+    output, _, _ = finished
+    ports = [word for name in ("data", "control", "metrics", "pages") for word in (f"--{name}-port", "0")]
+    up = subprocess.Popen(
+        [sys.executable, "-m", "examples.demo.up", "--output", str(output), "--rate", "5", *ports],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    try:
+        assert up.stdout is not None
+        said = {}
+        for line in up.stdout:
+            what, _, rest = line.strip().partition("  ")
+            said[what] = rest.strip()
+            if line.startswith("Ctrl-C"):
+                break
+        url, token = said["Pages"], said["Sign in"]
+        with PlatformClient(url, token) as platform:
+            before = {one["decision_id"] for one in platform.decisions("fraud.checkout")}
+            until(lambda: {one["decision_id"] for one in platform.decisions("fraud.checkout")} - before)
+        with httpx.Client(base_url=url, follow_redirects=True) as browser:
+            csrf = re.search(r'name="csrf" value="([^"]*)"', browser.get("/login").text)[1]
+            browser.post("/login", data={"csrf": csrf, "token": token})
+            assert (
+                len(set(re.findall(r'href="/learning/(\d{8}T\d{6}Z)"', browser.get("/learning").text))) == 2
+            )
+            assert "fraud.checkout" in browser.get("/").text
+        pid = server_pid(output)
+        assert pid is not None and is_alive(pid)
+        up.send_signal(signal.SIGINT)
+        rest, errors = up.communicate(timeout=60)
+    finally:
+        if up.poll() is None:
+            up.kill()
+            up.wait()
+    assert (up.returncode, errors) == (0, "")
+    assert "nothing is left running" in rest
+    assert not is_alive(pid)
+    with pytest.raises(httpx.TransportError):
+        httpx.get(url, timeout=5)
