@@ -180,6 +180,7 @@ class Story:
     def __init__(self, platform: PlatformServices, candidate: str, shifted: str) -> None:
         self._service = platform.service
         self.tokens: dict[str, str] = {}
+        self.began = datetime.now(UTC)
         access = self._service.access
         _, secret = access.bootstrap("root")
         root = access.authenticate(secret)
@@ -268,7 +269,7 @@ def look(browser: Any, address: str, story: Story, passed: str, release: str, li
         ("calendar", "mia", "/calendar", 900),
         ("change-request", "otto", f"/changes/{release}", 1250),
         ("readout", "mia", f"/changes/{passed}/readout", 1250),
-        ("metrics", "mia", "/checkpoints/fraud.checkout/metrics?window=1h", 1500),
+        ("metrics", "mia", f"/checkpoints/fraud.checkout/metrics?start={story.began:%Y-%m-%dT%H:%M}", 1500),
         ("versions", "mia", "/checkpoints/fraud.checkout/versions", 620),
         ("compare", "mia", f"/compare?left={live}&right={passed}", 1250),
         ("build", "mia", "/builds/new?checkpoint=fraud.checkout", 1000),

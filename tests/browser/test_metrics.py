@@ -54,7 +54,7 @@ def test_the_overview_leads_to_charts_of_a_day_with_links_to_the_changes(site: A
         assert plot.locator(".shapelayer path").count() == 3, "a canary in two stages, and a rollback"
         links = plot.locator(".annotation-text a")
         assert links.first.get_attribute("xlink:href") == "/changes/cr-000017", name
-    page.locator("#plot-rate .annotation-text a").last.click()
+    page.locator("#plot-rate .annotation-text a").last.click(force=True)
     assert page.url == f"{address}/changes/cr-000012"
     visitor.check()
     visitor.close()

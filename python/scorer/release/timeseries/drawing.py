@@ -124,12 +124,13 @@ def legend(counts: Counts, dashes: Mapping[str, str]) -> list[dict[str, Any]]:
     return found
 
 
-def layout_of(subject: Subject, y: dict[str, Any]) -> dict[str, Any]:
-    """Return the layout with the axis of time and the marks."""
+def layout_of(subject: Subject, y: dict[str, Any], labels: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+    """Return the layout with the axis of time, the marks and further labels."""
     span = [moment(subject.window.start), moment(subject.window.end)]
     # The legend is above the numbers of the marks.
     legend = {"orientation": "h", "y": 1.1 if subject.marks else 1.02, "yanchor": "bottom", "x": 0}
     more = {**drawn(subject.marks, subject.window), "legend": legend, "showlegend": True}
+    more["annotations"] = [*more["annotations"], *labels]
     return layout(axis("time (UTC)", type="date", range=span), y, **more)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from scorer.ids import short_digest
 from scorer.release.answers import Figure
 from scorer.release.readout.figures.times import moment
-from scorer.release.readout.style import BAD, axis, log_axis, micros, percent, scatter
+from scorer.release.readout.style import axis, log_axis, micros, percent, scatter, sla_line
 from scorer.release.timeseries import cells
 from scorer.release.timeseries.cells import EXEC, LABEL, LOAD, OTHER_LABELS, SCORE, TIME_BINS
 from scorer.release.timeseries.drawing import (
@@ -35,6 +35,7 @@ _MOST_LABELS: Final = 5
 _MANY_LINES: Final = 8
 _ENOUGH: Final = 100
 """Of fewer rows, a p99 is a maximum."""
+_HEADROOM: Final = 2.0
 _CHANCE: Final = 0.01
 
 
@@ -198,13 +199,15 @@ def _time(subject: Subject, counts: Counts, name: str, title: str, base: int) ->
                 trace["line"]["width"] = 1.5
             data.append(trace)
     ends = [moment(subject.window.start), moment(subject.window.end)]
-    sla = {"color": BAD, "dash": "dash", "width": 1.5}
     shown = [y for trace in data for y in trace["y"] if y]
     data += legend(counts, {"p99": "solid", "p50": "dot"})
+    labels: list[dict[str, Any]] = []
     if shown:
-        limit = [subject.sla_us / 1000] * 2
-        data.append(scatter(ends, limit, f"SLA {micros(subject.sla_us)}", line=sla, hoverinfo="skip"))
-        shown += limit
+        limit, text = subject.sla_us / 1000, f"SLA {micros(subject.sla_us)}"
+        lines, labels = sla_line(limit, shown, ends, text=text, vertical=False)
+        data += [{**line, "showlegend": False} for line in lines]
+        # Without a line, the label is above the data.
+        shown.append(limit if lines else _HEADROOM * max(shown))
     p50, p99 = (cells.quantile(whole, q) for q in (0.5, 0.99))
     words = NOTHING
     if whole.sum():
@@ -215,7 +218,7 @@ def _time(subject: Subject, counts: Counts, name: str, title: str, base: int) ->
         if whole[0]:
             share = percent(float(whole[0] / whole.sum()), 1)
             words += f" {share} of the rows took less than 1 µs, which a logarithmic axis does not show."
-    plot = layout_of(subject, log_axis("ms (log)", shown, range=log_range(shown)))
+    plot = layout_of(subject, log_axis("ms (log)", shown, range=log_range(shown)), labels)
     columns = ("start", "lane", "version", "rows", "p50_us", "p99_us")
     return figure_of(name, f"{title}: p50 and p99", words, data, plot, columns, rows)
 
