@@ -133,6 +133,18 @@ def test_a_version_links_to_its_run_report_and_changes(site: Any, history: Histo
     visitor.close()
 
 
+def test_models_show_lanes_and_the_live_bundle_of_no_project(site: Any, history: History) -> None:
+    visitor = visit(site, history)
+    visitor.open("/models")
+    rows = visitor.page.locator("tbody tr")
+    live = rows.filter(has_text=history.live[7:19]).locator("td").all_inner_texts()
+    assert live[1:4] == ["score", "live fraud.checkout", "none"]
+    canary = rows.filter(has_text=history.second[7:19])
+    assert "canary fraud.checkout" in canary.inner_text()
+    assert rows.filter(has_text=history.other[7:19]).count() == 0
+    visitor.close()
+
+
 def test_two_versions_are_chosen_in_the_list_and_compared(site: Any, history: History) -> None:
     visitor = visit(site, history)
     page = visitor.page
