@@ -124,3 +124,64 @@ def _until(visitor: Visitor, place: str, words: str) -> None:
         return True
 
     wait_until(told, words, seconds=90)
+
+
+@pytest.mark.timeout(240)
+def test_users_servers_and_checkpoints_are_added_by_pages(
+    server: RunningServer, platform: PlatformServices, tokens: dict[str, str]
+) -> None:
+    with serving(create_app(platform, platform.settings)) as address, chromium() as browser:
+        root, newcomer = Visitor(browser, address), Visitor(browser, address)
+        root.sign_in(tokens["root"])
+        page = root.page
+        root.open("/")
+        page.get_by_role("link", name="Users").click()
+        page.get_by_label("Name").fill("nell")
+        page.locator("#f-project").select_option("fraud")
+        page.locator("#f-role").select_option("modeler")
+        root.press("Add the user and show a token")
+        secret = page.locator("#secret").inner_text()
+        assert root.basics() == []
+        assert root.violations() == []
+        newcomer.sign_in(secret)
+        newcomer.open("/builds/new")
+        assert newcomer.page.get_by_role("button", name="Build the bundle").count() == 1
+        assert newcomer.page.get_by_role("link", name="Settings").count() == 0
+        row = page.locator("tr", has_text="nell")
+        row.locator("summary").click()
+        row.get_by_role("button", name="Disable nell").click()
+        page.wait_for_url("**said=user-removed")
+        newcomer.open("/builds/new")
+        assert "/login" in newcomer.page.url, "a disabled user is still signed in"
+        _settings(root)
+        root.check()
+        root.close()
+        newcomer.close()
+
+
+def _settings(root: Visitor) -> None:
+    page = root.page
+    page.get_by_role("link", name="Settings").click()
+    assert root.violations() == []
+    servers = page.locator("#servers")
+    servers.get_by_text("Add a server").click()
+    servers.get_by_label("Name").fill("gone")
+    servers.get_by_label("Control service").fill("127.0.0.1:9")
+    root.press("Check and add the server")
+    assert "nothing was changed" in page.get_by_role("alert").inner_text()
+    assert servers.get_by_label("Control service").input_value() == "127.0.0.1:9"
+    root.problems.clear()  # the browser says in its console that the answer was 503
+    checkpoints = page.locator("#checkpoints")
+    checkpoints.get_by_text("Add a checkpoint").click()
+    checkpoints.get_by_label("Name").fill("fraud.refund")
+    checkpoints.get_by_label("Alias").fill("fraud-refund@live")
+    root.press("Add the checkpoint")
+    page.wait_for_url("**/checkpoints/fraud.refund?said=checkpoint")
+    text = page.locator("#live-lanes").inner_text()
+    assert "live-1 does not have this checkpoint" in text
+    assert '[checkpoints."fraud.refund"]' in text
+    assert 'alias = "fraud-refund@live"' in text
+    page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
+    for path in ("/users", "/settings", "/checkpoints/fraud.refund", "/checkpoints", "/builds/new"):
+        assert root.open(path) == 200, path
+        assert root.basics() == [], path
