@@ -279,7 +279,7 @@ def _objects(world: World, route: str, who: str) -> dict[str, str]:
     if "{freeze}" in route:
         freeze = NewFreeze(name=f"g-{who}", kind="deny", cron="0 0 1 1 *", timezone="UTC", minutes=1)
         values["freeze"] = str(world.service.calendar.add_freeze(world.actor("admin"), freeze).id)
-    if "{change}" in route or "move" in route:
+    if "{change}" in route or "/move" in route:
         values["change"] = world.draft().id
     if "{build}" in route:
         values["build"] = world.build().id
