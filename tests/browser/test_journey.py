@@ -136,7 +136,7 @@ def _approve(mia: Visitor, otto: Visitor, change: str) -> None:
     otto.open("/")
     waiting = otto.page.locator("section", has_text="Needs your action")
     waiting.get_by_role("link", name=change).click()
-    otto.page.get_by_label("Comment").fill("Report looked at")
+    otto.page.get_by_label("Comment optional").fill("Report looked at")
     otto.press("Approve and release")
     _until(otto, "Rolling out")
 

@@ -133,6 +133,22 @@ def test_an_edit_says_what_it_changed(world: World) -> None:
     assert world.changes.get(world.ada, draft.id).events[-1].details["changes"] == {}
 
 
+def test_many_views_of_a_change_compare_its_bundles_once(world: World) -> None:
+    change = world.test("good-1").id
+    world.changes.get(world.ada, change)
+    read: list[str] = []
+    detail = world.bundles.detail
+
+    def counted(actor: Actor, reference: str) -> object:
+        read.append(reference)
+        return detail(actor, reference)
+
+    world.bundles.detail = counted  # type: ignore[method-assign, assignment]
+    first = world.changes.get(world.ada, change).diff
+    assert world.changes.get(world.bob, change).diff == first
+    assert read == []
+
+
 # --- the archive ---
 
 

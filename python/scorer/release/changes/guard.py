@@ -68,6 +68,9 @@ class ChangeGuard:
                 authors = rows.authors(opened, change.id)
         else:
             authors = rows.authors(connection, change.id)
+        self._authorise(actor, change, name, authors)
+
+    def _authorise(self, actor: Actor, change: ChangeRequest, name: str, authors: frozenset[str]) -> None:
         who = states.who(name)
         if who is Who.APPROVER:
             self._parts.access.require(actor, Role.APPROVER, change.project)
@@ -84,12 +87,12 @@ class ChangeGuard:
         mine = authors | ({change.approved_by} if name in _BY_APPROVER else set())
         self._parts.access.require(actor, Role.MODELER if actor.user in mine else Role.OWNER, change.project)
 
-    def may(self, connection: Connection, actor: Actor, change: ChangeRequest, name: str) -> bool:
+    def may(self, actor: Actor, change: ChangeRequest, name: str, authors: frozenset[str]) -> bool:
         """Whether the state of the change allows an operation, and the actor may perform it."""
         if not states.allows(change, name):
             return False
         try:
-            self.authorise(actor, change, name, connection)
+            self._authorise(actor, change, name, authors)
         except PlatformError:
             return False
         return True

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, delete, func, insert, or_, select, update
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     from scorer.release.changes.parts import Parts
 
 _COMMENT = 2000
+_DIFFERENCES = 64
+"""Differences between two bundles that are kept in memory."""
 
 
 class Changes:
@@ -64,6 +67,8 @@ class Changes:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._guard = ChangeGuard(parts)
+        # Bundles never change, and every view of a change request shows the difference of two.
+        self._difference = lru_cache(maxsize=_DIFFERENCES)(self._differs)
 
     # --- before it is on its way ---
 
@@ -372,7 +377,10 @@ class Changes:
             gates = rows.gates(connection, change)
             booking = self._parts.calendar.of(connection, change)
             last = recorded.newest(connection, found.checkpoint)
-            allowed = tuple(name for name in _OPERATIONS if self._may(connection, actor, found, name))
+            authors = rows.authors(connection, change)
+            allowed = tuple(
+                name for name in _OPERATIONS if self._may(connection, actor, found, name, authors)
+            )
             backtest = rows.backtest(connection, change)
             mark = rows.row_of(connection, change).mark
         steps = steps_of(found, self._parts.settings, done)
@@ -512,8 +520,10 @@ class Changes:
 
     # --- who may ---
 
-    def _may(self, connection: Connection, actor: Actor, change: ChangeRequest, name: str) -> bool:
-        if not self._guard.may(connection, actor, change, name):
+    def _may(
+        self, connection: Connection, actor: Actor, change: ChangeRequest, name: str, authors: frozenset[str]
+    ) -> bool:
+        if not self._guard.may(actor, change, name, authors):
             return False
         if name == "approve":
             try:
@@ -699,14 +709,15 @@ class Changes:
             self.follow(moved.checkpoint)
         return moved
 
+    def _differs(self, bundle: str, against: str) -> dict[str, Any]:
+        bundles = self._parts.bundles
+        return fit.difference(bundles.detail(PLATFORM, bundle), bundles.detail(PLATFORM, against))
+
     def _diff(self, actor: Actor, change: ChangeRequest, against: str | None) -> dict[str, Any]:
         if against is None:
             return {}
         try:
-            return fit.difference(
-                self._parts.bundles.detail(PLATFORM, change.bundle),
-                self._parts.bundles.detail(PLATFORM, against),
-            )
+            return self._difference(change.bundle, against)
         except PlatformError as error:
             # A page about a change must open while the registry is away.
             return {"against": against, "error": str(error)}
