@@ -77,6 +77,7 @@ METHODS = {
     "add_server": Method("add_server", ("name", "control")),
     "remove_server": Method("remove_server", names={"server": "name"}),
     "add_checkpoint": Method("add_checkpoint", ("name", "alias")),
+    "serve_checkpoint": Method("serve_checkpoint", ("kind",)),
     "list_builds": Method("builds", ("project",)),
     "get_build": Method("get_build"),
     "cancel_build": Method("cancel_build"),

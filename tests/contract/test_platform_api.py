@@ -74,6 +74,13 @@ case("list_servers", "GET", "/servers", "401 403 403 403 403 403 200")
 case("add_server", "POST", "/servers", "401 403 403 403 403 403 409", SERVER)
 case("remove_server", "DELETE", "/servers/live-1", "401 403 403 403 403 403 409")
 case(
+    "serve_checkpoint",
+    "POST",
+    "/checkpoints/fraud.checkout/servers",
+    "401 403 403 403 403 403 409",
+    {"kind": "score"},
+)
+case(
     "add_checkpoint",
     "POST",
     "/checkpoints",

@@ -53,7 +53,7 @@ class FakeMember:
     """Every table that was in force, oldest first."""
 
     def put(self, checkpoint: str, status: CheckpointStatus) -> None:
-        if self.checkpoints[checkpoint] != status:
+        if self.checkpoints.get(checkpoint) != status:
             self.checkpoints = {**self.checkpoints, checkpoint: status}
             self.version += 1
             self.tables.append(self.checkpoints)
@@ -204,6 +204,17 @@ class FakeFleet(Fleet):
             },
             role=held.role,
         )
+
+    def add_checkpoint(
+        self, member: Member, checkpoint: str, settings: Mapping[str, Any], *, by: str, reason: str
+    ) -> None:
+        held = self._held[member.name]
+        if not held.up:
+            raise UnreachableError(f'server "{member.name}" does not respond')
+        if checkpoint in self.refuse:
+            raise RefusedError(f'server "{member.name}" refuses: {self.refuse[checkpoint]}')
+        alias = settings["alias"] if held.role == "live" else ""
+        held.put(checkpoint, CheckpointStatus(settings["kind"], alias, (), ()))
 
     def set_answer(
         self,

@@ -10,17 +10,19 @@ import pytest
 from fleet import FakeMember
 from platforms import SETTINGS, World
 
+from scorer.release.answers import Served
 from scorer.release.effective import effective
 from scorer.release.errors import (
     ConflictError,
     InvalidError,
     NotAllowedError,
     NotFoundError,
+    RefusedError,
     UnreachableError,
 )
 from scorer.release.fleet import CheckpointStatus
 from scorer.release.open import open_service
-from scorer.release.requests import NewCheckpoint, NewServer
+from scorer.release.requests import NewCheckpoint, NewServer, ServeCheckpoint
 from scorer.release.settings import PlatformFile
 
 
@@ -137,3 +139,53 @@ def test_settings_are_shown_without_secrets(tmp_path: Path) -> None:
     assert not database.is_default
     assert found["platform", "tick_ms"].is_default
     assert found["builds", "memory_mb"].value == "4096"
+
+
+def _new(world: World, name: str = "fraud.refund") -> None:
+    world.service.additions.add_checkpoint(
+        world.actor("admin"), NewCheckpoint(name=name, alias="fraud-checkout@refund", p99_ms=7.5)
+    )
+
+
+def test_a_checkpoint_is_added_to_the_servers_that_lack_it(world: World) -> None:
+    additions, admin = world.service.additions, world.actor("admin")
+    _new(world)
+    assert additions.lacking("fraud.refund") == ["live-1", "live-2"]
+    done = additions.serve_checkpoint(admin, "fraud.refund", ServeCheckpoint(kind="score"))
+    assert done == [Served("live-1"), Served("live-2")]
+    status = world.fleet.held("live-2").checkpoints["fraud.refund"]
+    assert (status.kind, status.following) == ("score", "fraud-checkout@refund")
+    assert additions.lacking("fraud.refund") == []
+    (entry,) = [e for e in world.service.audit.entries(admin) if e.action == "checkpoint.serve"]
+    assert entry.details["servers"] == {"live-1": "added", "live-2": "added"}
+    with pytest.raises(ConflictError, match="every reachable server"):
+        additions.serve_checkpoint(admin, "fraud.refund", ServeCheckpoint(kind="score"))
+
+
+def test_a_server_that_refuses_a_checkpoint_is_named_and_the_others_have_it(world: World) -> None:
+    additions, admin = world.service.additions, world.actor("admin")
+    _new(world)
+    original = world.fleet.add_checkpoint
+
+    def refusing(member: Any, *arguments: Any, **more: Any) -> None:
+        if member.name == "live-1":
+            raise RefusedError('server "live-1" refuses: it exists with other settings')
+        original(member, *arguments, **more)
+
+    world.fleet.add_checkpoint = refusing  # type: ignore[method-assign]
+    first, second = additions.serve_checkpoint(admin, "fraud.refund", ServeCheckpoint(kind="action"))
+    assert first.server == "live-1" and "other settings" in first.error
+    assert second == Served("live-2")
+    assert additions.lacking("fraud.refund") == ["live-1"]
+
+
+def test_only_admins_add_a_checkpoint_that_is_known_to_servers(world: World) -> None:
+    _new(world)
+    with pytest.raises(NotAllowedError):
+        world.service.additions.serve_checkpoint(
+            world.actor("owner"), "fraud.refund", ServeCheckpoint(kind="score")
+        )
+    with pytest.raises(NotFoundError, match="there is no checkpoint"):
+        world.service.additions.serve_checkpoint(
+            world.actor("admin"), "no.such", ServeCheckpoint(kind="score")
+        )

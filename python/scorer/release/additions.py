@@ -17,12 +17,18 @@ from pydantic import BaseModel, ValidationError
 from sqlalchemy import Connection, Table, delete, insert, select
 
 from scorer.release.access.roles import require
-from scorer.release.answers import ServerInfo
-from scorer.release.errors import ConflictError, InvalidError, NotFoundError, UnreachableError
+from scorer.release.answers import Served, ServerInfo
+from scorer.release.errors import (
+    ConflictError,
+    InvalidError,
+    NotFoundError,
+    PlatformError,
+    UnreachableError,
+)
 from scorer.release.fields import violations
 from scorer.release.fleet import Fleet, Member, Statuses
 from scorer.release.model import Actor, Role
-from scorer.release.requests import NewCheckpoint, NewServer
+from scorer.release.requests import NewCheckpoint, NewServer, ServeCheckpoint
 from scorer.release.settings import FleetMember, ManagedCheckpoint, PlatformFile
 from scorer.release.store import Store, utcnow
 from scorer.release.store import tables as t
@@ -199,22 +205,67 @@ class Additions:
         return made
 
     def lacking(self, checkpoint: str) -> Sequence[str]:
-        """Return the reachable live servers that do not have a checkpoint."""
+        """Return the reachable servers without a checkpoint: live ones, and a pool that observes it."""
         statuses = self._statuses.recent()
         return [
             one.name
             for one in self._settings.fleet
-            if one.role == "live"
+            if (one.role == "live" or self._uses_pool(checkpoint))
             and one.name in statuses
             and statuses[one.name].reachable
             and checkpoint not in (statuses[one.name].checkpoints or {})
         ]
+
+    def serve_checkpoint(self, actor: Actor, checkpoint: str, wanted: ServeCheckpoint) -> Sequence[Served]:
+        """Add a checkpoint to the reachable servers that do not have it; for admins.
+
+        The servers keep it across restarts. Each of them follows the checkpoint's alias until the platform
+        manages it there.
+
+        Returns:
+            What became of it at each of those servers.
+
+        Raises:
+            NotFoundError: The platform manages no such checkpoint.
+            ConflictError: Every reachable server has it.
+        """
+        require(actor, Role.ADMIN, "")
+        self.refresh()
+        managed = self._settings.checkpoints.get(checkpoint)
+        if managed is None:
+            raise NotFoundError(f'there is no checkpoint "{checkpoint[:100]}"; list them')
+        self._statuses.look()
+        lacking = set(self.lacking(checkpoint))
+        if not lacking:
+            raise ConflictError(f'every reachable server has checkpoint "{checkpoint}"; nothing was changed')
+        settings = {"kind": wanted.kind, "alias": managed.alias, "p99_ms": managed.p99_ms}
+        found = []
+        for member in self._fleet.members:
+            if member.name not in lacking:
+                continue
+            try:
+                self._fleet.add_checkpoint(
+                    member, checkpoint, settings, by=actor.user, reason="added by the platform"
+                )
+            except PlatformError as error:
+                found.append(Served(member.name, str(error)))
+            else:
+                found.append(Served(member.name))
+        with self._store.write() as connection:
+            details = {**settings, "servers": {one.server: one.error or "added" for one in found}}
+            self._audit.append(connection, actor, "checkpoint.serve", checkpoint, details=details)
+        self._statuses.look()
+        return found
 
     def is_declared(self, checkpoint: str) -> bool:
         """Whether platform.toml declares a checkpoint."""
         return checkpoint in self._checkpoints_declared
 
     # --- helpers ---
+
+    def _uses_pool(self, checkpoint: str) -> bool:
+        managed = self._settings.checkpoints.get(checkpoint)
+        return managed is not None and managed.pool
 
     def _check_free(self, one: FleetMember) -> None:
         for other in self._settings.fleet:

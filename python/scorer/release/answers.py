@@ -197,6 +197,15 @@ class ServerInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class Served:
+    """What became of a checkpoint that was to be added to a server."""
+
+    server: str
+    error: str = ""
+    """Why the server does not have it; empty: it has."""
+
+
+@dataclass(frozen=True, slots=True)
 class TriedAction:
     """What a policy says about one action."""
 

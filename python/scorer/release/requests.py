@@ -296,6 +296,13 @@ class NewCheckpoint(Request):
     """Gates that a change request must pass; empty: the standard gates."""
 
 
+class ServeCheckpoint(Request):
+    """A checkpoint to add to the servers that do not have it."""
+
+    kind: Literal["score", "action"]
+    """What it answers: one probability, or one action of many."""
+
+
 # --- standing permissions ---
 
 

@@ -46,6 +46,7 @@ from scorer.sdk.results import (
     PlatformHealth,
     ProjectMember,
     Readout,
+    Served,
     ServerInfo,
     Timeline,
     Token,
@@ -373,6 +374,23 @@ class Operations:
                 "minutes": minutes,
                 "gates": gates,
             },
+        )
+
+    def serve_checkpoint(self, checkpoint: str, kind: str) -> list[Served]:
+        """Add a checkpoint to the reachable servers that do not have it, without a restart. For admins.
+
+        Args:
+            checkpoint: Name of the checkpoint.
+            kind: What it answers: one probability, or one action of many.
+
+        Raises:
+            ConflictError: Every reachable server has the checkpoint.
+            InvalidError: A field is out of range.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(
+            list[Served], "POST", f"/checkpoints/{_segment(checkpoint)}/servers", json={"kind": kind}
         )
 
     def builds(self, project: str | None = None, *, limit: int = 50) -> list[BuildInfo]:

@@ -170,6 +170,7 @@ SAID = {
     "archive": "Archived: lists leave the change request out.",
     "unarchive": "The change request is listed again.",
     "rollback": "Rolled back: the previous lanes are active again.",
+    "served": "The servers have the checkpoint now. It answers once its alias names a bundle.",
     "sampling": "The sampling is changed, for running observe lanes too.",
     "uploaded": "The bundle is verified and in the registry.",
     "build-cancelled": "The build is cancelled, and its files are removed.",

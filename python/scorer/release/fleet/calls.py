@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from threading import Lock
@@ -153,6 +154,27 @@ class Fleet:
             checkpoint=checkpoint, lanes=wanted, reason=reason, expected_lane_table=expected
         )
         return self._call(member, lambda stub: stub.SetObservers, request, self._change_seconds).lane_table
+
+    def add_checkpoint(
+        self, member: Member, checkpoint: str, settings: Mapping[str, Any], *, by: str, reason: str
+    ) -> None:
+        """Add a checkpoint to a server, without a restart. The same again has no effect.
+
+        Args:
+            member: The server.
+            checkpoint: Name of the checkpoint.
+            settings: Keys of a table `[checkpoints."NAME"]` of the server's settings file.
+            by: Who adds it, for the server's log.
+            reason: Reason for the server's log.
+
+        Raises:
+            UnreachableError: The server does not respond.
+            PlatformError: The server rejects the settings, or has the checkpoint with others.
+        """
+        request = pb.AddCheckpointRequest(
+            checkpoint=checkpoint, settings=json.dumps(dict(settings)), by=by, reason=reason
+        )
+        self._call(member, lambda stub: stub.AddCheckpoint, request, self._status_seconds)
 
     def manage(self, member: Member, checkpoint: str) -> None:
         """Mark a checkpoint of a server as managed by this platform. Errors are those of `set_answer`."""

@@ -8,10 +8,11 @@ from fastapi import APIRouter, Path
 from fastapi.responses import Response
 
 from scorer.config.fields import NAME
-from scorer.release.answers import CheckpointView, ServerInfo
-from scorer.release.requests import NewCheckpoint, NewServer
+from scorer.release.answers import CheckpointView, Served, ServerInfo
+from scorer.release.requests import NewCheckpoint, NewServer, ServeCheckpoint
 from scorer.web.api.problems import refusals
 from scorer.web.api.security import By
+from scorer.web.api.values import CheckpointPath
 
 router = APIRouter(tags=["servers"])
 
@@ -20,6 +21,7 @@ ServerPath = Annotated[
 ]
 _IN_USE = refusals(conflict="The name or the address is in use.")
 _DECLARED = refusals(conflict="platform.toml declares the server.")
+_SERVED = refusals(conflict="Every reachable server has the checkpoint.")
 
 
 @router.get("/servers")
@@ -46,3 +48,9 @@ def add_checkpoint(by: By, body: NewCheckpoint) -> CheckpointView:
     """Add a checkpoint that the platform manages. For admins."""
     by.service.additions.add_checkpoint(by.actor, body)
     return by.service.checkpoints.view(by.actor, body.name)
+
+
+@router.post("/checkpoints/{checkpoint}/servers", responses=_SERVED)
+def serve_checkpoint(by: By, checkpoint: CheckpointPath, body: ServeCheckpoint) -> list[Served]:
+    """Add a checkpoint to the reachable servers that do not have it, without a restart. For admins."""
+    return list(by.service.additions.serve_checkpoint(by.actor, checkpoint, body))

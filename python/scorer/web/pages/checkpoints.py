@@ -7,7 +7,7 @@ from fastapi.responses import Response
 
 from scorer.release.errors import InvalidError, PlatformError
 from scorer.release.model import Role
-from scorer.release.requests import Sampling, WithReason
+from scorer.release.requests import Sampling, ServeCheckpoint, WithReason
 from scorer.web.pages.visit import Form, Here, Posted, Visit
 
 router = APIRouter()
@@ -56,6 +56,19 @@ def _covers(checkpoints: tuple[str, ...], name: str) -> bool:
 def _names(here: Visit) -> dict[str, str]:
     """Return the names of bundles by digest."""
     return {one.digest: one.name for one in here.service.bundles.list(here.actor)}
+
+
+@router.post("/checkpoints/{name}/serve")
+def serve(here: Here, name: str, form: Posted) -> Response:
+    """Add the checkpoint to the servers that do not have it."""
+    try:
+        found = here.service.additions.serve_checkpoint(here.actor, name, form.read(ServeCheckpoint))
+        failed = [f"{one.server}: {one.error}" for one in found if one.error]
+        if failed:
+            raise InvalidError("; ".join(failed))
+    except PlatformError as error:
+        return _show(here, name, form=form, error=error)
+    return here.go(f"/checkpoints/{name}", "served")
 
 
 @router.post("/checkpoints/{name}/sampling")
