@@ -20,6 +20,7 @@
     │   └── SwapError               a lane table that the data plane refuses
     ├── ControlError                a change that the control plane refuses
     │   ├── UnknownCheckpointError  the settings define no such checkpoint
+    │   ├── CheckpointExistsError   a checkpoint of this name has other settings
     │   ├── InvalidLanesError       lanes that cannot be served
     │   ├── NothingToRestoreError   no earlier lanes to roll back to
     │   ├── StaleLaneTableError     decided on a lane table that has been replaced since

@@ -61,6 +61,13 @@ case("remove_user", "DELETE", "/users/third", "401 403 403 403 403 403 204")
 case("list_tokens", "GET", "/tokens", "401 200 200 200 200 200 200")
 case("create_token", "POST", "/tokens", "401 201 201 201 201 201 201", {"label": "t", "role": "viewer"})
 case("revoke_token", "DELETE", "/tokens/{token}", "401 404 404 404 404 404 204")
+case(
+    "try_checkpoint",
+    "POST",
+    "/checkpoints/fraud.checkout/try",
+    "401 404 200 200 200 200 200",
+    {"bundle": "{bundle}", "features": {"amount": 5}},
+)
 case("upload_bundle", "POST", "/projects/fraud/bundles", "401 404 403 201 201 201 201", b"archive")
 case(
     "adopt_bundle",
@@ -95,13 +102,6 @@ case("list_bundles", "GET", "/bundles", "401 200 200 200 200 200 200")
 case("get_bundle", "GET", "/bundles/{bundle}", "401 404 200 200 200 200 200")
 case("list_checkpoints", "GET", "/checkpoints", "401 200 200 200 200 200 200")
 case("get_checkpoint", "GET", "/checkpoints/fraud.checkout", "401 200 200 200 200 200 200")
-case(
-    "try_checkpoint",
-    "POST",
-    "/checkpoints/fraud.checkout/try",
-    "401 200 200 200 200 200 200",
-    {"features": {"amount": 5}},
-)
 case("list_tables", "GET", "/checkpoints/fraud.checkout/tables", "401 200 200 200 200 200 200")
 case("list_versions", "GET", "/checkpoints/fraud.checkout/versions", "401 200 200 200 200 200 200")
 case("get_timeline", "GET", "/checkpoints/fraud.checkout/timeline", "401 200 200 200 200 200 200")
@@ -277,29 +277,28 @@ def test_who_may_do_what(world: World, url: str, schema: Any, operation: str) ->
     method, path, body, statuses = CASES[operation]
     described = operations(schema)[operation]
     assert described[0] == method
-    client = world.api(url, None)
-    for who, expected in statuses.items():
-        values = objects(world, who, operation)
-        sent: dict[str, Any] = {"headers": world.headers(None if who == "nobody" else who)}
-        if body == b"archive":
-            sent["content"] = world.archive("score-3")
-        elif body == b"build":
-            sent["data"] = {"name": "fraud-checkout", "version": "1", "bands": "0 approve"}
-            sent["files"] = {"model": ("m.json", b"{}"), "table": ("t.csv", b"a\n1\n")}
-        elif body is not None:
-            sent["json"] = filled(body, values)
-        response = client.request(method, filled(path, values), **sent)
-        assert response.status_code == expected, f"{who}: {response.text[:300]}"
-        assert str(response.status_code) in described[2]["responses"], f"{who}: not described"
-        if expected >= 400:
-            problem = response.json()
-            assert response.headers["content-type"] == "application/problem+json"
-            assert problem["status"] == expected
-            assert problem["type"].startswith("urn:scorer:problem:")
-            assert "\n" not in problem["detail"]
-        if expected == 401:
-            assert response.headers["www-authenticate"].startswith("Bearer")
-    client.close()
+    with world.api(url, None) as client:
+        for who, expected in statuses.items():
+            values = objects(world, who, operation)
+            sent: dict[str, Any] = {"headers": world.headers(None if who == "nobody" else who)}
+            if body == b"archive":
+                sent["content"] = world.archive("score-3")
+            elif body == b"build":
+                sent["data"] = {"name": "fraud-checkout", "version": "1", "bands": "0 approve"}
+                sent["files"] = {"model": ("m.json", b"{}"), "table": ("t.csv", b"a\n1\n")}
+            elif body is not None:
+                sent["json"] = filled(body, values)
+            response = client.request(method, filled(path, values), **sent)
+            assert response.status_code == expected, f"{who}: {response.text[:300]}"
+            assert str(response.status_code) in described[2]["responses"], f"{who}: not described"
+            if expected >= 400:
+                problem = response.json()
+                assert response.headers["content-type"] == "application/problem+json"
+                assert problem["status"] == expected
+                assert problem["type"].startswith("urn:scorer:problem:")
+                assert "\n" not in problem["detail"]
+            if expected == 401:
+                assert response.headers["www-authenticate"].startswith("Bearer")
     world.cancel_builds()
     for change in world.service.changes.list(world.actor("admin"), limit=50):
         if not change.state.is_final:

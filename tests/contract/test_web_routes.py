@@ -81,6 +81,8 @@ rule("GET /checkpoints", EVERYBODY)
 rule("GET /checkpoints/{name}", EVERYBODY, "/checkpoints/fraud.checkout")
 rule("GET /checkpoints/{name}/try", EVERYBODY, "/checkpoints/fraud.checkout/try")
 rule("POST /checkpoints/{name}/try", EVERYBODY, "/checkpoints/fraud.checkout/try", v0="5")
+# Every server of the fleet has the checkpoint: what an admin may do is refused for that reason.
+rule("POST /checkpoints/{name}/serve", ADMIN, "/checkpoints/fraud.checkout/serve", kind="score")
 rule("POST /checkpoints/{name}/sampling", RUNS, "/checkpoints/fraud.checkout/sampling", percent="10")
 rule("GET /checkpoints/{name}/versions", EVERYBODY, "/checkpoints/fraud.checkout/versions")
 rule("GET /checkpoints/{name}/timeline", EVERYBODY, "/checkpoints/fraud.checkout/timeline")

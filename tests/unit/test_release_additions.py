@@ -10,7 +10,7 @@ import pytest
 from fleet import FakeMember
 from platforms import SETTINGS, World
 
-from scorer.release.answers import Served
+from scorer.release.answers import CheckpointAdded
 from scorer.release.effective import effective
 from scorer.release.errors import (
     ConflictError,
@@ -152,7 +152,7 @@ def test_a_checkpoint_is_added_to_the_servers_that_lack_it(world: World) -> None
     _new(world)
     assert additions.lacking("fraud.refund") == ["live-1", "live-2"]
     done = additions.serve_checkpoint(admin, "fraud.refund", ServeCheckpoint(kind="score"))
-    assert done == [Served("live-1"), Served("live-2")]
+    assert done == [CheckpointAdded("live-1"), CheckpointAdded("live-2")]
     status = world.fleet.held("live-2").checkpoints["fraud.refund"]
     assert (status.kind, status.following) == ("score", "fraud-checkout@refund")
     assert additions.lacking("fraud.refund") == []
@@ -175,7 +175,7 @@ def test_a_server_that_refuses_a_checkpoint_is_named_and_the_others_have_it(worl
     world.fleet.add_checkpoint = refusing  # type: ignore[method-assign]
     first, second = additions.serve_checkpoint(admin, "fraud.refund", ServeCheckpoint(kind="action"))
     assert first.server == "live-1" and "other settings" in first.error
-    assert second == Served("live-2")
+    assert second == CheckpointAdded("live-2")
     assert additions.lacking("fraud.refund") == ["live-1"]
 
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from sqlalchemy import Connection, Table, delete, insert, select
 
 from scorer.release.access.roles import require
-from scorer.release.answers import Served, ServerInfo
+from scorer.release.answers import CheckpointAdded, ServerInfo
 from scorer.release.errors import (
     ConflictError,
     InvalidError,
@@ -216,7 +216,9 @@ class Additions:
             and checkpoint not in (statuses[one.name].checkpoints or {})
         ]
 
-    def serve_checkpoint(self, actor: Actor, checkpoint: str, wanted: ServeCheckpoint) -> Sequence[Served]:
+    def serve_checkpoint(
+        self, actor: Actor, checkpoint: str, wanted: ServeCheckpoint
+    ) -> Sequence[CheckpointAdded]:
         """Add a checkpoint to the reachable servers that do not have it; for admins.
 
         The servers keep it across restarts. Each of them follows the checkpoint's alias until the platform
@@ -248,9 +250,9 @@ class Additions:
                     member, checkpoint, settings, by=actor.user, reason="added by the platform"
                 )
             except PlatformError as error:
-                found.append(Served(member.name, str(error)))
+                found.append(CheckpointAdded(member.name, str(error)))
             else:
-                found.append(Served(member.name))
+                found.append(CheckpointAdded(member.name))
         with self._store.write() as connection:
             details = {**settings, "servers": {one.server: one.error or "added" for one in found}}
             self._audit.append(connection, actor, "checkpoint.serve", checkpoint, details=details)

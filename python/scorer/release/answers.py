@@ -197,7 +197,7 @@ class ServerInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class CheckpointAdded:
     """What became of a checkpoint that was to be added to a server."""
 
     server: str

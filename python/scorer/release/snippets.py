@@ -14,7 +14,7 @@ _FIELDS: Mapping[type, str] = {bool: "flag", str: "category", float: "number"}
 
 @dataclass(frozen=True)
 class Snippet:
-    """One program."""
+    """A program in one language that scores a payment at a checkpoint."""
 
     name: str
     language: str

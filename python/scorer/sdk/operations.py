@@ -35,6 +35,7 @@ from scorer.sdk.results import (
     CalendarPage,
     ChangeDetail,
     Channel,
+    CheckpointAdded,
     CheckpointMetrics,
     CheckpointView,
     DecisionPage,
@@ -46,7 +47,6 @@ from scorer.sdk.results import (
     PlatformHealth,
     ProjectMember,
     Readout,
-    Served,
     ServerInfo,
     Timeline,
     Token,
@@ -376,7 +376,7 @@ class Operations:
             },
         )
 
-    def serve_checkpoint(self, checkpoint: str, kind: str) -> list[Served]:
+    def serve_checkpoint(self, checkpoint: str, kind: str) -> list[CheckpointAdded]:
         """Add a checkpoint to the reachable servers that do not have it, without a restart. For admins.
 
         Args:
@@ -390,11 +390,11 @@ class Operations:
             NotFoundError: The object does not exist, or the user may not see it.
         """
         return self._call(
-            list[Served], "POST", f"/checkpoints/{_segment(checkpoint)}/servers", json={"kind": kind}
+            list[CheckpointAdded], "POST", f"/checkpoints/{_segment(checkpoint)}/servers", json={"kind": kind}
         )
 
     def builds(self, project: str | None = None, *, limit: int = 50) -> list[BuildInfo]:
-        """Return the newest builds.
+        """List the builds of a project, newest first.
 
         Args:
             project: Name of the project; None: all of the user's.

@@ -71,7 +71,7 @@ class BuildJob:
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class BuildResult:
     """What came of a build."""
 
     digest: str
@@ -126,17 +126,17 @@ def read_progress(folder: Path) -> str:
     return str(found.get("words", ""))[:200]
 
 
-def write_result(folder: Path, built: Built) -> None:
+def write_result(folder: Path, built: BuildResult) -> None:
     """Write what came of it; after that the build is done."""
     write_atomically(folder / RESULT, json.dumps(asdict(built)).encode())
 
 
-def read_result(folder: Path) -> Built | None:
+def read_result(folder: Path) -> BuildResult | None:
     """Return what came of it; None where it is not done."""
     found = _read(folder / RESULT)
     if not isinstance(found.get("digest"), str):
         return None
-    return Built(found["digest"], tuple(str(note)[:1000] for note in found.get("notes", ())[:20]))
+    return BuildResult(found["digest"], tuple(str(note)[:1000] for note in found.get("notes", ())[:20]))
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from scorer.bundle.lineage import library_versions
 from scorer.bundle.models import Action, Band, Lineage, SchemaFile, ThresholdNode
 from scorer.bundle.source import open_source
 from scorer.errors import BundleError, ForestError
-from scorer.release.builds.job import FORMATS, OUTPUT, BuildJob, Built
+from scorer.release.builds.job import FORMATS, OUTPUT, BuildJob, BuildResult
 from scorer.release.builds.tables import MAX_ROWS, read_table
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _BAND = 'write "from label" on each line, such as "0 approve" and "0.8 review"'
 
 
-def make(job: BuildJob, folder: Path, say: Callable[[str], None]) -> Built:
+def make(job: BuildJob, folder: Path, say: Callable[[str], None]) -> BuildResult:
     """Build the bundle of a job into its folder.
 
     Args:
@@ -68,7 +68,7 @@ def make(job: BuildJob, folder: Path, say: Callable[[str], None]) -> Built:
         built = build_score_bundle(
             folder / OUTPUT, bands=_bands(job, live), calibration=_calibration(job, unseen), **common
         )
-    return Built(built.digest, tuple(notes))
+    return BuildResult(built.digest, tuple(notes))
 
 
 def _model(path: Path, notes: list[str]) -> tuple[Any, Any, tuple[str, ...], str]:

@@ -212,7 +212,7 @@ class Builds:
         elif (words := job.read_progress(processes.folder(row.id))) and words != row.step:
             self._set(row.id, step=words)
 
-    def _keep(self, row: Any, built: job.Built) -> None:
+    def _keep(self, row: Any, built: job.BuildResult) -> None:
         with self._store.read() as connection:
             person = row_of(connection, t.users, name=row.created_by, removed_at=None)
             admin = person is not None and bool(person.admin)

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scorer.release.builds import job, limits
-from scorer.release.builds.job import Built
+from scorer.release.builds.job import BuildResult
 
 AT_ONCE = 1
 """Builds that one process of the platform runs at a time."""
@@ -49,7 +49,7 @@ class Processes:
 
     @property
     def root(self) -> Path:
-        """Where the folders are."""
+        """The directory that holds one folder per build."""
         return self._root
 
     @property
@@ -102,7 +102,7 @@ class Processes:
             )
         claimed.until = self._clock() + self._seconds
 
-    def result(self, build: str) -> Built | None:
+    def result(self, build: str) -> BuildResult | None:
         """Return the result of a build; None: it has none yet."""
         return job.read_result(self.folder(build))
 

@@ -53,7 +53,7 @@ class NewDecision(NamedTuple):
 
 
 class NewReport(NamedTuple):
-    """A reported outcome."""
+    """An outcome as a log reports it, before it is joined to its decision."""
 
     key: int
     sequence: int

@@ -16,7 +16,7 @@ from scorer.release.readout.figures.times import moment
 from scorer.release.readout.style import CONTROL, axis, layout, scatter
 from scorer.release.timeseries.marks import drawn
 from scorer.release.timeseries.reading import Counts, Line
-from scorer.release.timeseries.windows import Window
+from scorer.release.timeseries.windows import MetricsWindow
 from scorer.stats.arrays import Floats
 
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#9467BD", "#8C6D1F", "#5B6CC9", "#B0478C", "#6B7280")
@@ -36,7 +36,7 @@ class Subject:
         marks: Releases and rollbacks.
     """
 
-    window: Window
+    window: MetricsWindow
     now: int
     sla_us: float
     outcome: str

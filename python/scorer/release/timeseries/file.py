@@ -98,7 +98,7 @@ class RollupFile:
             connection.close()
 
     def close(self) -> None:
-        """Close the writer's connection."""
+        """Close the writer's connection to the database file."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None

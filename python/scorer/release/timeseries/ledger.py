@@ -46,7 +46,7 @@ class Decided(NamedTuple):
     flag: int
 
 
-class Report(NamedTuple):
+class LedgerReport(NamedTuple):
     """One reported outcome, as the file keeps it."""
 
     key: int
@@ -129,7 +129,7 @@ class Ledger:
             ) from error
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the database file of the ledger."""
         self.file.close()
 
 
@@ -178,7 +178,7 @@ class _Batch:
         alone = [rows[0] for key, rows in fresh.items() if key not in involved]
         deltas.extend(_alone(alone))
         self._insert_decisions(alone)
-        by_key: dict[int, list[Report]] = defaultdict(list)
+        by_key: dict[int, list[LedgerReport]] = defaultdict(list)
         for report in self._reports:
             by_key[report.key].append(report)
         for key in sorted(involved):
@@ -190,8 +190,8 @@ class _Batch:
         return deltas.all()
 
     def _after(
-        self, key: int, decisions: list[Decided], reports: list[Report]
-    ) -> tuple[list[Decided], list[Report]]:
+        self, key: int, decisions: list[Decided], reports: list[LedgerReport]
+    ) -> tuple[list[Decided], list[LedgerReport]]:
         gone = self._withdrawn.get(key, set())
         decisions = [one for one in decisions if one.log != self._log or one.sequence not in gone]
         reports = [one for one in reports if one.log != self._log or one.sequence not in gone]
@@ -209,7 +209,7 @@ class _Batch:
         return decisions, reports
 
     def _contribution(
-        self, decisions: Sequence[Decided], reports: Sequence[Report]
+        self, decisions: Sequence[Decided], reports: Sequence[LedgerReport]
     ) -> Iterator[tuple[int, int, int]]:
         """Yield series, time and code of everything that is counted of one decision."""
         if decisions:
@@ -230,17 +230,17 @@ class _Batch:
             best = min(reports, key=lambda one: (-one.rank, one.log, one.sequence))
             yield best.series or best.unknown, best.at if best.series else best.received_at, cells.UNPROVEN
 
-    def _known(self) -> tuple[dict[int, list[Decided]], dict[int, list[Report]]]:
+    def _known(self) -> tuple[dict[int, list[Decided]], dict[int, list[LedgerReport]]]:
         """Return the records that are remembered of the decisions in this batch."""
         keys = {one.key for one in self._decisions} | {one.key for one in self._reports} | {*self._withdrawn}
         self._connection.execute("DELETE FROM wanted")
         self._connection.executemany("INSERT INTO wanted VALUES (?)", [(key,) for key in sorted(keys)])
         decided: dict[int, list[Decided]] = defaultdict(list)
-        reported: dict[int, list[Report]] = defaultdict(list)
+        reported: dict[int, list[LedgerReport]] = defaultdict(list)
         for row in self._connection.execute("SELECT t.* FROM wanted w JOIN decisions t ON t.key = w.key"):
             decided[row[0]].append(Decided(*row))
         for row in self._connection.execute("SELECT t.* FROM wanted w JOIN reports t ON t.key = w.key"):
-            reported[row[0]].append(Report(*row))
+            reported[row[0]].append(LedgerReport(*row))
         return decided, reported
 
     def _keep(
@@ -251,7 +251,7 @@ class _Batch:
             self._insert_decisions(after[0])
         if before[1] != after[1]:
             self._connection.execute("DELETE FROM reports WHERE key = ?", (key,))
-            places = ", ".join("?" * len(Report._fields))
+            places = ", ".join("?" * len(LedgerReport._fields))
             self._connection.executemany(f"INSERT INTO reports VALUES ({places})", after[1])  # noqa: S608
 
     def _insert_decisions(self, rows: Sequence[Decided]) -> None:
@@ -283,12 +283,12 @@ class _Batch:
             for one, *rest in zip(rows, series, *times, places.tolist(), labels, flags, strict=True)
         ]
 
-    def _report(self, one: NewReport) -> Report:
+    def _report(self, one: NewReport) -> LedgerReport:
         token_series, token_at = NONE, 0
         if one.prefix and one.kind in one.kinds:
             token_series = self._names.by_token(one.checkpoint, one.prefix, one.kind, one.decided_at)
             token_at = one.decided_at if token_series else 0
-        return Report(
+        return LedgerReport(
             key=one.key,
             log=self._log,
             sequence=one.sequence,

@@ -14,7 +14,7 @@ from scorer.release.readout.figures.times import moment
 from scorer.release.readout.style import CONTROL
 from scorer.release.store import instant, micros
 from scorer.release.store.tables import recorded_tables
-from scorer.release.timeseries.windows import Window
+from scorer.release.timeseries.windows import MetricsWindow
 
 if TYPE_CHECKING:
     from scorer.release.store import Store
@@ -26,7 +26,7 @@ _NEAR: Final = 0.05
 """Marks that are closer than this share of the window share a number, so that numbers do not overlap."""
 
 
-def marks_of(store: Store, checkpoint: str, window: Window) -> tuple[ReleaseMark, ...]:
+def marks_of(store: Store, checkpoint: str, window: MetricsWindow) -> tuple[ReleaseMark, ...]:
     """Return the recorded tables of a window that changed which version answers, the oldest first."""
     r = recorded_tables.c
     query = (
@@ -55,7 +55,7 @@ def marks_of(store: Store, checkpoint: str, window: Window) -> tuple[ReleaseMark
     )
 
 
-def drawn(marks: Sequence[ReleaseMark], window: Window) -> dict[str, Any]:
+def drawn(marks: Sequence[ReleaseMark], window: MetricsWindow) -> dict[str, Any]:
     """Return the marks as `shapes` and `annotations` of a layout. A number links to its change request."""
     line = {"color": CONTROL, "width": 1, "dash": "dot"}
     shapes = [

@@ -14,7 +14,7 @@ from scorer.release.timeseries import cells
 from scorer.release.timeseries.batch import ANSWER, OUTCOME
 from scorer.release.timeseries.cells import EXEC, ROWS, WIDTH
 from scorer.release.timeseries.names import bins_of
-from scorer.release.timeseries.windows import Window
+from scorer.release.timeseries.windows import MetricsWindow
 from scorer.stats.arrays import Floats, Ints
 from scorer.stats.distances import ReferenceBins
 
@@ -61,12 +61,12 @@ class Line:
 
     @property
     def rows(self) -> Floats:
-        """Decisions or observations, `[points]`."""
+        """Numbers of decisions or of observations, `[points]`."""
         return self.counts[:, ROWS]
 
 
 @dataclass(frozen=True)
-class Outcomes:
+class VersionOutcomes:
     """What became of the decisions of one version, `[points]` each.
 
     `matured` and `matured_positive` are of the cells that ended before the time of maturity.
@@ -86,7 +86,7 @@ class Counts:
     """Everything that the figures are made of."""
 
     lines: Sequence[Line]
-    outcomes: Sequence[Outcomes]
+    outcomes: Sequence[VersionOutcomes]
     unplaced: int
     """Decisions of the window by the report of their outcome, whose version is not known."""
     left_out: int
@@ -105,7 +105,7 @@ def read(
     connection: sqlite3.Connection,
     checkpoint: str,
     every: Sequence[Series],
-    window: Window,
+    window: MetricsWindow,
     filters: Filters,
     matured_before: dict[str, int],
 ) -> Counts:
@@ -165,7 +165,7 @@ class _Cells:
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, window: Window, matured_before: dict[str, int]
+        self, connection: sqlite3.Connection, window: MetricsWindow, matured_before: dict[str, int]
     ) -> None:
         self._connection, self._window, self._before = connection, window, matured_before
         self._first: dict[int, tuple[Floats, Floats]] = {}
@@ -214,10 +214,10 @@ class _Cells:
         return len(rows)
 
 
-def _outcomes(read_cells: _Cells, every: Sequence[Series], bundle: str) -> Outcomes:
+def _outcomes(read_cells: _Cells, every: Sequence[Series], bundle: str) -> VersionOutcomes:
     rows, early = read_cells.first([one for one in every if one.bundle == bundle and one.role == ANSWER])
     found, settled = read_cells.first([one for one in every if one.bundle == bundle and one.role == OUTCOME])
-    return Outcomes(
+    return VersionOutcomes(
         bundle=bundle,
         rows=rows[:, ROWS],
         reported=found[:, cells.REPORTED],

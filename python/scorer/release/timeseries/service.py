@@ -16,7 +16,7 @@ from scorer.release.timeseries.batch import ACTION_KIND, OUTCOME, SCORE_KIND, Ou
 from scorer.release.timeseries.ledger import Ledger
 from scorer.release.timeseries.marks import marks_of
 from scorer.release.timeseries.reading import Counts, Filters, Series, read, series_of
-from scorer.release.timeseries.windows import Window, window_of
+from scorer.release.timeseries.windows import MetricsWindow, window_of
 
 if TYPE_CHECKING:
     from scorer.release.access import Access
@@ -147,7 +147,7 @@ class MetricsOverTime:
             )
 
     def _answer(
-        self, checkpoint: str, window: Window, now: datetime, every: list[Series], counts: Counts
+        self, checkpoint: str, window: MetricsWindow, now: datetime, every: list[Series], counts: Counts
     ) -> CheckpointMetrics:
         own = self._settings.checkpoints[checkpoint]
         marks = marks_of(self._store, checkpoint, window)
@@ -169,7 +169,7 @@ class MetricsOverTime:
             notes=tuple(self._notes(window, since, counts)),
         )
 
-    def _notes(self, window: Window, since: int | None, counts: Counts) -> list[str]:
+    def _notes(self, window: MetricsWindow, since: int | None, counts: Counts) -> list[str]:
         notes = [
             f"The log of {member.name} is not within reach, so its requests are not counted."
             for member in self._fleet.members

@@ -30,7 +30,7 @@ _EARLIEST: Final = 1_000_000_000
 
 
 @dataclass(frozen=True)
-class Window:
+class MetricsWindow:
     """A window that is divided into equal steps, in microseconds since the Unix epoch.
 
     Attributes:
@@ -57,7 +57,7 @@ class Window:
         return [self.start + at * self.step for at in range(self.points)]
 
 
-def window_of(name: str | None, start: datetime | None, end: datetime | None, now: datetime) -> Window:
+def window_of(name: str | None, start: datetime | None, end: datetime | None, now: datetime) -> MetricsWindow:
     """Return a window by its name, or by a start and an end.
 
     Args:
@@ -90,7 +90,7 @@ def window_of(name: str | None, start: datetime | None, end: datetime | None, no
     return _divided(start, min(end, now), now, "")
 
 
-def _divided(start: datetime, end: datetime, now: datetime, name: str) -> Window:
+def _divided(start: datetime, end: datetime, now: datetime, name: str) -> MetricsWindow:
     first, last = micros(start), micros(end)
     has_minutes = first >= micros(now) - MINUTES_KEPT
     for seconds in _STEPS:
@@ -100,4 +100,4 @@ def _divided(start: datetime, end: datetime, now: datetime, name: str) -> Window
         begin = first // step * step
         if last - begin <= MOST_POINTS * step:
             break
-    return Window(begin, last, step, MINUTE if step < HOUR else HOUR, name)
+    return MetricsWindow(begin, last, step, MINUTE if step < HOUR else HOUR, name)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path
 from fastapi.responses import Response
 
 from scorer.config.fields import NAME
-from scorer.release.answers import CheckpointView, Served, ServerInfo
+from scorer.release.answers import CheckpointAdded, CheckpointView, ServerInfo
 from scorer.release.requests import NewCheckpoint, NewServer, ServeCheckpoint
 from scorer.web.api.problems import refusals
 from scorer.web.api.security import By
@@ -51,6 +51,6 @@ def add_checkpoint(by: By, body: NewCheckpoint) -> CheckpointView:
 
 
 @router.post("/checkpoints/{checkpoint}/servers", responses=_SERVED)
-def serve_checkpoint(by: By, checkpoint: CheckpointPath, body: ServeCheckpoint) -> list[Served]:
+def serve_checkpoint(by: By, checkpoint: CheckpointPath, body: ServeCheckpoint) -> list[CheckpointAdded]:
     """Add a checkpoint to the reachable servers that do not have it, without a restart. For admins."""
     return list(by.service.additions.serve_checkpoint(by.actor, checkpoint, body))

@@ -67,7 +67,7 @@ async def start_build(by: By, project: ProjectPath, request: Request) -> BuildIn
 
 @router.get("/builds")
 def list_builds(by: By, project: InProject = None, limit: Limit = 50) -> list[BuildInfo]:
-    """Return the newest builds."""
+    """List the builds of a project, newest first."""
     return list(by.service.builds.list(by.actor, project=project, limit=limit))
 
 
