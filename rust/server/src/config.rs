@@ -15,12 +15,8 @@ use scorer_signing::Trust;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ServerError;
-use crate::health::services;
+use crate::service_names::is_reserved;
 pub use shadow::Role;
-
-/// The name by which an orchestrator's liveness probe asks for the process itself: it serves for as long as the process
-/// answers. A server that waits for its bundles, or drains, must not be restarted for it.
-pub(crate) const LIVENESS: &str = "liveness";
 
 /// How long the server waits for a peer at least and at most, if nothing is set.
 const PATIENCE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
@@ -284,7 +280,7 @@ impl ServerConfig {
 
 /// Checks that health checks do not use the name of a checkpoint for something else.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
-    if name == LIVENESS || [Role::Live, Role::Shadow].iter().any(|&role| services(role).contains(&name)) {
+    if is_reserved(name) {
         return Err(format!("checkpoint {name:?}: health checks use this name; choose another"));
     }
     Ok(())

@@ -14,16 +14,8 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_server;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-use crate::config::{LIVENESS, Role};
-
-/// The gRPC service whose health is also the whole server's.
-pub(crate) const SCORING_SERVICE: &str = "scorer.v1.ScoringService";
-
-/// The same over the Open Inference Protocol.
-pub(crate) const INFERENCE_SERVICE: &str = "inference.GRPCInferenceService";
-
-/// What live servers send to a shadow pool.
-const SHADOW_SERVICE: &str = "scorer.v1.ShadowService";
+use crate::config::Role;
+use crate::service_names::{INFERENCE_SERVICE, LIVENESS, SCORING_SERVICE, SHADOW_SERVICE};
 
 /// The services of a role.
 pub(crate) fn services(role: Role) -> &'static [&'static str] {

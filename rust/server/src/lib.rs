@@ -32,6 +32,7 @@ mod security;
 mod senders;
 mod server;
 mod service;
+mod service_names;
 mod services;
 mod shadow;
 mod share;
