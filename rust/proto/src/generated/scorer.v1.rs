@@ -1445,6 +1445,45 @@ pub struct SetManagementResponse {
     pub lane_table: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AddCheckpointRequest {
+    #[prost(string, tag = "1")]
+    pub checkpoint: ::prost::alloc::string::String,
+    /// A JSON object with the keys of a table \[checkpoints."NAME"\] of scorer.toml.
+    #[prost(string, tag = "2")]
+    pub settings: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub reason: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub by: ::prost::alloc::string::String,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct AddCheckpointResponse {
+    #[prost(uint64, tag = "1")]
+    pub lane_table: u64,
+    /// False: the server had it already, with the same settings.
+    #[prost(bool, tag = "2")]
+    pub added: bool,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveCheckpointRequest {
+    #[prost(string, tag = "1")]
+    pub checkpoint: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub by: ::prost::alloc::string::String,
+    /// As in SetLanesRequest.
+    #[prost(string, tag = "4")]
+    pub platform: ::prost::alloc::string::String,
+    #[prost(bool, tag = "5")]
+    pub break_glass: bool,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RemoveCheckpointResponse {
+    #[prost(uint64, tag = "1")]
+    pub lane_table: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SetQuarantineRequest {
     /// A digest, the beginning of one, or an alias "name@alias".
     #[prost(string, tag = "1")]
@@ -1732,6 +1771,58 @@ pub mod control_service_client {
                 .insert(GrpcMethod::new("scorer.v1.ControlService", "SetManagement"));
             self.inner.unary(req, path, codec).await
         }
+        /// Adds a checkpoint to those of the server's settings, without a restart. It has no
+        /// lanes until SetLanes, Swap or its alias gives it some. Kept across restarts. The
+        /// same again has no effect; other settings of a known checkpoint are refused.
+        pub async fn add_checkpoint(
+            &mut self,
+            request: impl tonic::IntoRequest<super::AddCheckpointRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::AddCheckpointResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/scorer.v1.ControlService/AddCheckpoint",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("scorer.v1.ControlService", "AddCheckpoint"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Ends all lanes of a checkpoint that was added, and forgets it at the next start.
+        pub async fn remove_checkpoint(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RemoveCheckpointRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RemoveCheckpointResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/scorer.v1.ControlService/RemoveCheckpoint",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("scorer.v1.ControlService", "RemoveCheckpoint"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Puts a bundle into quarantine, or lifts that. A bundle in quarantine is not
         /// loaded again; where it answers, another one takes over if there is one. Kept
         /// across restarts.
@@ -1827,6 +1918,24 @@ pub mod control_service_server {
             request: tonic::Request<super::SetManagementRequest>,
         ) -> std::result::Result<
             tonic::Response<super::SetManagementResponse>,
+            tonic::Status,
+        >;
+        /// Adds a checkpoint to those of the server's settings, without a restart. It has no
+        /// lanes until SetLanes, Swap or its alias gives it some. Kept across restarts. The
+        /// same again has no effect; other settings of a known checkpoint are refused.
+        async fn add_checkpoint(
+            &self,
+            request: tonic::Request<super::AddCheckpointRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::AddCheckpointResponse>,
+            tonic::Status,
+        >;
+        /// Ends all lanes of a checkpoint that was added, and forgets it at the next start.
+        async fn remove_checkpoint(
+            &self,
+            request: tonic::Request<super::RemoveCheckpointRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RemoveCheckpointResponse>,
             tonic::Status,
         >;
         /// Puts a bundle into quarantine, or lifts that. A bundle in quarantine is not
@@ -2215,6 +2324,97 @@ pub mod control_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = SetManagementSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/scorer.v1.ControlService/AddCheckpoint" => {
+                    #[allow(non_camel_case_types)]
+                    struct AddCheckpointSvc<T: ControlService>(pub Arc<T>);
+                    impl<
+                        T: ControlService,
+                    > tonic::server::UnaryService<super::AddCheckpointRequest>
+                    for AddCheckpointSvc<T> {
+                        type Response = super::AddCheckpointResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::AddCheckpointRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ControlService>::add_checkpoint(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = AddCheckpointSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/scorer.v1.ControlService/RemoveCheckpoint" => {
+                    #[allow(non_camel_case_types)]
+                    struct RemoveCheckpointSvc<T: ControlService>(pub Arc<T>);
+                    impl<
+                        T: ControlService,
+                    > tonic::server::UnaryService<super::RemoveCheckpointRequest>
+                    for RemoveCheckpointSvc<T> {
+                        type Response = super::RemoveCheckpointResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RemoveCheckpointRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ControlService>::remove_checkpoint(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RemoveCheckpointSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
