@@ -153,13 +153,13 @@ def test_users_servers_and_checkpoints_are_added_by_pages(
         page.wait_for_url("**said=user-removed")
         newcomer.open("/builds/new")
         assert "/login" in newcomer.page.url, "a disabled user is still signed in"
-        _settings(root)
+        _settings(root, server)
         root.check()
         root.close()
         newcomer.close()
 
 
-def _settings(root: Visitor) -> None:
+def _settings(root: Visitor, server: RunningServer) -> None:
     page = root.page
     page.get_by_role("link", name="Settings").click()
     assert root.violations() == []
@@ -177,10 +177,17 @@ def _settings(root: Visitor) -> None:
     checkpoints.get_by_label("Alias").fill("fraud-refund@live")
     root.press("Add the checkpoint")
     page.wait_for_url("**/checkpoints/fraud.refund?said=checkpoint")
-    text = page.locator("#live-lanes").inner_text()
+    lacking = page.locator("#lacking")
+    lacking.get_by_text("Settings of the server").click()
+    text = lacking.inner_text()
     assert "live-1 does not have this checkpoint" in text
     assert '[checkpoints."fraud.refund"]' in text
     assert 'alias = "fraud-refund@live"' in text
+    lacking.get_by_label("Answers").select_option("score")
+    root.press("Add it to this server")
+    page.wait_for_url("**/checkpoints/fraud.refund?said=served")
+    assert page.locator("#lacking").count() == 0
+    assert "fraud.refund" in {one["checkpoint"] for one in server.status()["checkpoints"]}
     page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
     for path in ("/users", "/settings", "/checkpoints/fraud.refund", "/checkpoints", "/builds/new"):
         assert root.open(path) == 200, path

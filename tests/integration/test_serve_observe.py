@@ -196,7 +196,9 @@ def decisions(base: Path, member: Member, registry: Registry) -> Decisions:
     platform: Any = SimpleNamespace(
         checkpoints={FRAUD: None}, platform=SimpleNamespace(data_dir=base / "platform")
     )
-    access: Any = SimpleNamespace(projects=lambda actor: [Project("all", "All")])
+    access: Any = SimpleNamespace(
+        projects=lambda actor: [Project("all", "All")], checkpoints=lambda actor, known: set(known)
+    )
     bundles: Any = SimpleNamespace(local=lambda digest: registry.resolve(digest).path)
     return Decisions(Fleet([member]), access, bundles, platform)
 
