@@ -324,7 +324,7 @@ def test_a_model_that_breaks_the_promise_is_stopped(server: RunningServer, tmp_p
         (stopped,) = [step for step in detail.steps if step.status == "failed"]
         assert stopped.name in ("warm-up", "measure", "report"), stopped
         if stopped.name == "warm-up":
-            assert "promised are 0.01 ms" in stopped.words
+            assert "the SLA is 0.01 ms" in stopped.words
         else:
             assert "exec_p99_us" in blocking(detail)
         assert "TEST" in shop.refused(bundle)

@@ -132,11 +132,11 @@ def warm_up(about: CheckedChange) -> Checked:
     times = measure(about.bundles.local(about.change.bundle))
     median, p99 = (float(np.percentile(times, part)) for part in (50, 99))
     words = (
-        f"{len(times)} rows one by one: median {median:.1f} µs, p99 {p99:.1f} µs; promised are "
+        f"{len(times)} rows one by one: median {median:.1f} µs, p99 {p99:.1f} µs; the SLA is "
         f"{about.p99_ms:g} ms"
     )
     if p99 > about.p99_ms * 1000:
-        return Checked(False, f"{words}; make it smaller, or have the promise raised")
+        return Checked(False, f"{words}; use a smaller model, or raise p99_ms of the checkpoint")
     return Checked(True, words)
 
 
