@@ -20,7 +20,8 @@ GIVEN = {"kind": "score", "alias": "fraud-refund@live", "p99_ms": 20}
 
 
 async def add(controller: Controller, name: str = REFUND, **changed: Any) -> bool:
-    settings = added.read(name, json.dumps({**GIVEN, **changed}), role=controller.role)
+    given = {key: value for key, value in {**GIVEN, **changed}.items() if value is not None}
+    settings = added.read(name, json.dumps(given), role=controller.role)
     _, is_new = await controller.add_checkpoint(name, settings, by="an operator", reason="a test")
     return is_new
 
@@ -143,6 +144,28 @@ async def test_only_its_platform_removes_a_managed_checkpoint(world: World) -> N
     assert world.served(REFUND) == live
     await controller.remove_checkpoint(REFUND, caller=Caller("platform"), reason="")
     assert REFUND not in controller.managed
+
+
+@runs
+async def test_a_break_glass_names_the_platform_that_managed_the_checkpoint(world: World) -> None:
+    controller, _ = await world.booted()
+    await add(controller)
+    await controller.manage(REFUND, "platform", caller=Caller("platform"), reason="")
+    caller = Caller(break_glass=True, by="an operator")
+    await controller.remove_checkpoint(REFUND, caller=caller, reason="the platform is gone")
+    (said,) = world.log.named("break_glass")
+    assert (said["managed_by"], said["by"]) == ("platform", "an operator")
+
+
+@runs
+async def test_a_shadow_pool_takes_a_removed_checkpoint_back_as_well(world: World) -> None:
+    world.settings = world.settings.replace("[checkpoints", '[server]\nrole = "shadow"\n[checkpoints', 1)
+    controller, _ = await world.booted()
+    assert await add(controller, alias=None)
+    await controller.remove_checkpoint(REFUND, caller=NOBODY, reason="")
+    assert await add(controller, alias=None)
+    controller, _ = await world.booted()
+    assert REFUND in controller.settings.checkpoints
 
 
 @pytest.mark.parametrize(

@@ -216,8 +216,7 @@ class Controller:
 
     def _take_in(self, name: str, settings: CheckpointSettings) -> None:
         """Make a checkpoint that the data plane has one of the controller's own."""
-        checkpoints = {**self.settings.checkpoints, name: settings}
-        self.settings = self.settings.model_copy(update={"checkpoints": checkpoints})
+        self._set_settings(name, settings)
         table = replace(self.table, checkpoints={**self.table.checkpoints, name: ()})
         document = settings.model_dump(mode="json", exclude_defaults=True)
         self._now = replace(
@@ -385,6 +384,10 @@ class Controller:
                 await self._note_broken_glass([checkpoint], caller, reason, cause)
             return changed
 
+    def _set_settings(self, name: str, settings: CheckpointSettings) -> None:
+        checkpoints = {**self.settings.checkpoints, name: settings}
+        self.settings = self.settings.model_copy(update={"checkpoints": checkpoints})
+
     async def add_checkpoint(
         self, name: str, settings: CheckpointSettings, *, by: str, reason: str
     ) -> tuple[int, bool]:
@@ -405,10 +408,10 @@ class Controller:
         """
         async with self._lock:
             self._check_running()
-            known = self.settings.checkpoints.get(name)
+            known = None if name in self._now.removed else self.settings.checkpoints.get(name)
             if known == settings:
                 return self.table.version, False
-            if known is not None and name not in self._now.removed:
+            if known is not None:
                 raise CheckpointExistsError(
                     f'checkpoint "{name}" exists with other settings; choose another name, or change '
                     "scorer.toml and restart the server"
@@ -455,10 +458,10 @@ class Controller:
                 observe={name: ()},
                 event={"cause": "remove checkpoint", "reason": reason},
             )
+            if broken:
+                await self._note_broken_glass([name], caller, reason, "remove checkpoint")
             # Without an alias nothing brings it lanes again.
-            settings = self.settings.checkpoints[name].model_copy(update={"alias": ""})
-            checkpoints = {**self.settings.checkpoints, name: settings}
-            self.settings = self.settings.model_copy(update={"checkpoints": checkpoints})
+            self._set_settings(name, self.settings.checkpoints[name].model_copy(update={"alias": ""}))
             self._now = replace(
                 self._now,
                 before={one: lanes for one, lanes in self._now.before.items() if one != name},
@@ -467,8 +470,6 @@ class Controller:
                 managed={one: by for one, by in self._now.managed.items() if one != name},
             )
             await self._remember(self._now)
-            if broken:
-                await self._note_broken_glass([name], caller, reason, "remove checkpoint")
             return changed.version
 
     async def set_observers(
