@@ -1,14 +1,12 @@
 """The process of a backtest: `python -m scorer.release.backtest.child FOLDER`.
 
-It runs at a low priority, beside the platform, and ends with it: its standard input is a pipe that nothing is
-written to, and the end of that pipe is the end of the platform.
+It runs at a low priority, beside the platform, and ends with it (`scorer.release.children`).
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,11 +20,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         0 where there is a result; 1 where the job cannot be done, with the reason in one line of stderr.
     """
     from scorer.errors import ScorerError
+    from scorer.release import children
     from scorer.release.backtest import job, judge
 
     folder = Path((sys.argv[1:] if arguments is None else arguments)[0])
     if arguments is None:
-        threading.Thread(target=_end_with_the_platform, daemon=True).start()
+        children.end_with_the_platform()
         os.nice(_NICE)
     try:
         result = judge.run(job.read_job(folder), lambda progress: job.write_progress(folder, progress))
@@ -35,13 +34,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     job.write_result(folder, result)
     return 0
-
-
-def _end_with_the_platform() -> None:
-    # Not by `sys.stdin`: its lock would be held when the interpreter ends, which aborts the process.
-    while os.read(0, 1):
-        pass
-    os._exit(2)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import Any
 
 from scorer.durable import write_atomically
 from scorer.log.proof import Unproven
+from scorer.release import children
 from scorer.release.model import GateResult, GateSpec, Outcome
 
 JOB, PROGRESS, RESULT = "job.json", "progress.json", "result.json"
@@ -109,10 +110,8 @@ def read_job(folder: Path) -> Job:
 
 
 def write_progress(folder: Path, progress: BacktestProgress) -> None:
-    """Write how far it is. Nothing is lost with it, so it is not made durable."""
-    partial = folder / f".{PROGRESS}"
-    partial.write_text(json.dumps(asdict(progress)))
-    partial.replace(folder / PROGRESS)
+    """Write how far the backtest is."""
+    children.write_progress(folder / PROGRESS, asdict(progress))
 
 
 def read_progress(folder: Path) -> BacktestProgress:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from scorer.release import children
 from scorer.release.backtest import job
 from scorer.release.backtest.job import BacktestProgress, Job, Result
 
@@ -68,13 +68,8 @@ class Backtests:
         folder = self._root / change
         shutil.rmtree(folder, ignore_errors=True)
         job.write_job(folder, wanted)
-        with (folder / "error.txt").open("wb") as errors:
-            self._running[change] = subprocess.Popen(  # noqa: S603 - this interpreter, this package
-                [sys.executable, "-m", "scorer.release.backtest.child", str(folder)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-            )
+        errors = folder / "error.txt"
+        self._running[change] = children.start("scorer.release.backtest.child", folder, errors)
 
     def keep(self, changes: Collection[str]) -> None:
         """End the backtests of all other changes: withdrawn, rejected or expired meanwhile."""
@@ -84,12 +79,8 @@ class Backtests:
     def end(self, change: str) -> None:
         """End the process of a change, if there is one."""
         process = self._running.pop(change, None)
-        if process is None:
-            return
-        process.kill()
-        process.wait()
-        if process.stdin is not None:
-            process.stdin.close()
+        if process is not None:
+            children.end(process)
 
     def close(self) -> None:
         """End the processes of all backtests."""

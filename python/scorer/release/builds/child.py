@@ -1,14 +1,13 @@
 """The process of a build: `python -m scorer.release.builds.child FOLDER`.
 
-It reads files that users have sent, so it limits itself first, and it ends with the platform: its standard
-input is a pipe that nothing is written to, and the end of that pipe is the end of the platform.
+It reads files that users have sent, so it limits itself first. It ends with the platform
+(`scorer.release.children`).
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import threading
 from pathlib import Path
 
 
@@ -19,13 +18,14 @@ def main() -> int:
         0 where there is a result; 1 where the job cannot be done, with the reason in one line of stderr.
     """
     from scorer.errors import ScorerError
+    from scorer.release import children
     from scorer.release.builds import job, limits, making
 
     # Errors name files as they are called here, not where the platform keeps them.
     os.chdir(sys.argv[1])
     folder = Path()
     wanted = job.read_job(folder)
-    threading.Thread(target=_end_with_the_platform, daemon=True).start()
+    children.end_with_the_platform()
     limits.confine(memory_bytes=wanted.memory_bytes, seconds=wanted.seconds, file_bytes=wanted.file_bytes)
     try:
         built = making.make(wanted, folder, lambda words: job.write_progress(folder, words))
@@ -52,13 +52,6 @@ def _memory(limit: int) -> str:
 def _failed(why: str) -> int:
     sys.stderr.write(f"{why[:1000]}\n")
     return 1
-
-
-def _end_with_the_platform() -> None:
-    # Not by `sys.stdin`: its lock would be held when the interpreter ends, which aborts the process.
-    while os.read(0, 1):
-        pass
-    os._exit(2)
 
 
 if __name__ == "__main__":

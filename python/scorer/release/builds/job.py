@@ -10,6 +10,7 @@ from typing import Any
 
 from scorer.durable import write_atomically
 from scorer.errors import BundleError
+from scorer.release import children
 
 JOB, PROGRESS, RESULT, ERROR = "job.json", "progress.json", "result.json", "error.txt"
 OUTPUT = "bundle"
@@ -114,10 +115,8 @@ def read_job(folder: Path) -> BuildJob:
 
 
 def write_progress(folder: Path, words: str) -> None:
-    """Write the present step. Nothing is lost with it, so it is not made durable."""
-    partial = folder / f".{PROGRESS}"
-    partial.write_text(json.dumps({"words": words}))
-    partial.replace(folder / PROGRESS)
+    """Write the step that the build is at."""
+    children.write_progress(folder / PROGRESS, {"words": words})
 
 
 def read_progress(folder: Path) -> str:

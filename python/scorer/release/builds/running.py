@@ -12,12 +12,12 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from scorer.release import children
 from scorer.release.builds import job, limits
 from scorer.release.builds.job import BuildResult
 
@@ -92,14 +92,9 @@ class Processes:
         folder = self.folder(build)
         shutil.rmtree(folder / job.OUTPUT, ignore_errors=True)
         claimed = self._claimed[build]
-        with (folder / job.ERROR).open("wb") as errors:
-            claimed.process = subprocess.Popen(  # noqa: S603 - this interpreter, this package
-                [sys.executable, "-m", "scorer.release.builds.child", str(folder)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-                env=limits.environment(),
-            )
+        claimed.process = children.start(
+            "scorer.release.builds.child", folder, folder / job.ERROR, environment=limits.environment()
+        )
         claimed.until = self._clock() + self._seconds
 
     def result(self, build: str) -> BuildResult | None:
@@ -141,10 +136,7 @@ class Processes:
         """
         claimed = self._claimed.pop(build, None)
         if claimed is not None and claimed.process is not None:
-            claimed.process.kill()
-            claimed.process.wait()
-            if claimed.process.stdin is not None:
-                claimed.process.stdin.close()
+            children.end(claimed.process)
         if remove:
             shutil.rmtree(self.folder(build), ignore_errors=True)
         if claimed is not None:
