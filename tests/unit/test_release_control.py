@@ -10,9 +10,10 @@ import pytest
 from changing import CHECKPOINT, Killed, World, digest
 from sqlalchemy import select
 
+from scorer.release.changes import rows
 from scorer.release.changes.control import Control
 from scorer.release.errors import ConflictError, FrozenError, InvalidError, NotAllowedError, NotFoundError
-from scorer.release.model import Actor, ChangeState, Outcome, Role, Stage
+from scorer.release.model import Actor, ChangeState, GateResult, Outcome, Role, Stage
 from scorer.release.requests import NewFreeze
 from scorer.release.store import tables as t
 
@@ -307,3 +308,15 @@ def test_the_outlook_counts_missing_rows_at_the_present_rate(world: World) -> No
     assert found.ends == START + timedelta(minutes=26)
     assert any("100 of 400 rows" in one for one in found.waits)
     assert world.changes.get(world.ada, name).change.checkpoint == CHECKPOINT
+
+
+def test_a_stage_whose_gate_has_failed_is_not_promoted(world: World) -> None:
+    """The platform may end between the result of a gate and the rollback that follows from it."""
+    name = rolling(world)
+    before = world.answers()
+    failed = GateResult("error_rate", Outcome.FAIL, 0.5, 0.4, 0.6, 0.0, 5_000, "<= 0", "Half of them failed.")
+    with world.store.write() as connection:
+        rows.keep_gates(connection, name, "canary 1", [failed], world.now)
+    with pytest.raises(ConflictError, match="error_rate failed in canary 1"):
+        control(world).promote(world.bob, name, reason="quick")
+    assert world.answers() == before
