@@ -142,7 +142,7 @@ class _Serving:
             learning = await asyncio.to_thread(self._learn)
             await self._announce_when_ready(controller, watcher, service, address, started)
         finally:
-            controller.draining = True
+            controller.drain()
             if keys is not None:
                 keys.cancel()
             if learning is not None:

@@ -454,7 +454,7 @@ async def test_changes_wait_for_each_other(world: World) -> None:
 @runs
 async def test_nothing_changes_while_draining(world: World) -> None:
     controller, _ = await world.booted()
-    controller.draining = True
+    controller.drain()
     with pytest.raises(ControlUnavailableError):
         await controller.set_lanes(FRAUD, only(world.push("b")), reason="")
     with pytest.raises(ControlUnavailableError):

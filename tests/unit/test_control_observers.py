@@ -246,7 +246,7 @@ async def test_no_name_stands_in_the_way_of_a_rollback(world: World) -> None:
 @runs
 async def test_a_stopping_server_takes_no_observers(world: World) -> None:
     controller, _ = await world.booted()
-    controller.draining = True
+    controller.drain()
     with pytest.raises(ControlUnavailableError):
         await controller.set_observers(FRAUD, [], reason="")
 

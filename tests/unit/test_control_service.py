@@ -124,7 +124,7 @@ def test_every_method(setting: Setting) -> None:
         assert (await stub.Rollback(pb.RollbackRequest())).lane_table == 4
         (checkpoint,) = (await stub.ListLanes(pb.ListLanesRequest())).checkpoints
         assert [lane.bundle for lane in checkpoint.lanes] == [second]
-        controller.draining = True
+        controller.drain()
         assert (await stub.GetStatus(pb.GetStatusRequest())).state == "DRAINING"
 
     setting.run(scenario)

@@ -42,7 +42,7 @@ async def test_a_bundle_that_keeps_failing_is_withdrawn_and_never_served_again(w
     await watcher.poll()
     assert world.served() == bad
     world.plane.breakers[bad] = "open"
-    await controller.withdraw_failing()
+    await controller.quarantine.add_failing()
     assert world.served() == good
     assert controller.vetting.quarantine[bad].by == "breaker"
     assert world.plane.quarantined == 1
@@ -66,7 +66,7 @@ async def test_of_lanes_that_share_the_traffic_only_the_failing_one_ends(world: 
     lanes = [Lane("live", good, 0.6), Lane("new", bad, 0.2), Lane("more", other, 0.2)]
     await controller.set_lanes(FRAUD, lanes, reason="test")
     world.plane.breakers[bad] = "half_open"
-    await controller.withdraw_failing()
+    await controller.quarantine.add_failing()
     kept = {lane.name: lane.share for lane in world.plane.tables[-1].checkpoints[FRAUD]}
     assert kept == pytest.approx({"live": 0.75, "more": 0.25})
 
@@ -77,7 +77,7 @@ async def test_a_failing_bundle_without_another_stays_and_is_told_once(world: Wo
     controller, _ = await world.booted()
     world.plane.breakers[only] = "open"
     for _ in range(3):
-        await controller.withdraw_failing()
+        await controller.quarantine.add_failing()
     assert world.served() == only
     assert not controller.vetting.quarantine
     assert len(world.log.named("not_withdrawn")) == 1
@@ -93,7 +93,7 @@ async def test_the_quarantine_takes_a_bundle_from_a_managed_checkpoint_and_says_
     from scorer.control.management import Caller
 
     await controller.manage(FRAUD, "https://platform", caller=Caller("https://platform"), reason="")
-    assert await controller.withdraw(bad, by="ann", reason="drift") == ()
+    assert await controller.quarantine.add(bad, by="ann", reason="drift") == ()
     assert world.served() == good
     assert controller.break_glass[FRAUD].by == "ann"
 
@@ -103,12 +103,12 @@ async def test_what_is_lifted_may_be_served_again(world: World) -> None:
     good = world.push("good", live=True)
     controller, _ = await world.booted()
     bad = world.push("bad")
-    await controller.withdraw(bad, by="ann", reason="by hand")
+    await controller.quarantine.add(bad, by="ann", reason="by hand")
     with pytest.raises(LoadError, match="by hand, by ann"):
         await controller.set_lanes(FRAUD, [Lane("live", bad, 1.0)], reason="")
-    assert await controller.digest_of(bad[:15]) == bad
-    assert await controller.release(bad, by="ann", reason="")
-    assert not await controller.release(bad, by="ann", reason="")
+    assert await controller.quarantine.digest_of(bad[:15]) == bad
+    assert await controller.quarantine.lift(bad, by="ann", reason="")
+    assert not await controller.quarantine.lift(bad, by="ann", reason="")
     await controller.set_lanes(FRAUD, [Lane("live", bad, 1.0)], reason="")
     assert world.served() == bad != good
 
@@ -117,12 +117,12 @@ async def test_what_is_lifted_may_be_served_again(world: World) -> None:
 async def test_a_damaged_file_is_told_and_begun_anew(world: World) -> None:
     bad = world.push("bad", live=True)
     controller, _ = await world.booted()
-    await controller.withdraw(bad, by="ann", reason="x")
+    await controller.quarantine.add(bad, by="ann", reason="x")
     (world.base / "state" / "vetting.json").write_bytes(b'{"format": 1, "quarantine": {')
     controller, _ = await world.booted()
     assert "vetting.json" in world.log.named("vetting_unreadable")[0]["error"]
     assert world.served() == bad
-    await controller.withdraw(bad, by="ann", reason="x")
+    await controller.quarantine.add(bad, by="ann", reason="x")
     assert bad in (world.base / "state" / "vetting.json").read_text()
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scorer.control.filters import parse_filter
@@ -90,6 +90,15 @@ class LaneTable:
                 for checkpoint, lanes in self.observe.items()
             }
         return made
+
+
+def without(lanes: Lanes, digest: str) -> Lanes:
+    """Return the lanes of other bundles, with shares in the same proportion; empty if there are none."""
+    kept = [lane for lane in lanes if lane.bundle != digest]
+    total = sum(lane.share for lane in kept)
+    if total <= 0:
+        return ()
+    return tuple(replace(lane, share=lane.share / total) for lane in kept)
 
 
 def bundles_of(checkpoints: Mapping[str, Lanes]) -> set[str]:

@@ -304,18 +304,20 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         self, request: pb.SetQuarantineRequest, context: Any
     ) -> pb.SetQuarantineResponse:
         """Put a bundle into quarantine, or lift that."""
-        digest = await self.controller.digest_of(request.bundle)
+        digest = await self.controller.quarantine.digest_of(request.bundle)
         answering: tuple[str, ...] = ()
         if request.remove:
-            await self.controller.release(digest, by=_name(request.by), reason=request.reason)
+            await self.controller.quarantine.lift(digest, by=_name(request.by), reason=request.reason)
         else:
-            answering = await self.controller.withdraw(digest, by=_name(request.by), reason=request.reason)
+            answering = await self.controller.quarantine.add(
+                digest, by=_name(request.by), reason=request.reason
+            )
         return pb.SetQuarantineResponse(
             digest=digest, lane_table=self.controller.table.version, answering=answering
         )
 
     def _state(self) -> str:
-        if self.controller.draining:
+        if self.controller.is_draining:
             return "DRAINING"
         return "SERVING" if self.controller.is_ready() else "NOT_SERVING"
 

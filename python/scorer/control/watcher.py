@@ -82,7 +82,7 @@ class Watcher:
         now = time.monotonic()
         if now >= self._breakers_due:
             self._breakers_due = now + _BREAKER_SECONDS
-            await self._controller.withdraw_failing()
+            await self._controller.quarantine.add_failing()
 
     def delay(self) -> float:
         """Seconds to the next pass: the settings' interval, doubling while the registry fails, up to 5 s."""
