@@ -21,6 +21,8 @@ from loadtests.openloop import SEARCHES, Load, LoadedServer, Method, cores, new_
 from loadtests.options import Options
 from loadtests.peers import servers
 from loadtests.peers.subject import Subject, subject
+from loadtests.processor import processor_seconds
+from loadtests.ratesearch import Found, limits
 from loadtests.served import demo_settings
 from scorer import bridge
 from scorer.loadtest import make_settings
@@ -35,6 +37,10 @@ LEAST_RATE: Final = 0.8
 MOST_ADDED_US: Final = 10.0
 STEADY_RATE: Final = 500.0
 ROUNDS: Final = 31
+# Processor time is counted in steps of 10 ms, so a window has to use some hundred of them.
+PROCESSOR_RATE: Final = 5_000.0
+PROCESSOR_SECONDS: Final = 4.0
+PROCESSOR_ROUNDS: Final = 7
 DOMAIN: Final = "bench.internal"
 SELECTS: Final = "action.authorise"
 UNIX, TCP = "Unix socket", "TCP"
@@ -52,29 +58,49 @@ def run(figures: Figures, options: Options) -> None:
 
 def _score(figures: Figures, options: Options, model: Subject, directory: Path) -> None:
     client = _client(directory)
-    rates: dict[bool, list[float]] = defaultdict(list)
+    found: dict[bool, list[Found]] = defaultdict(list)
+    spent: dict[bool, list[float]] = defaultdict(list)
     with (
         servers.hosted(model) as plain,
         servers.hosted(model, server=_settings(directory), tls=client) as secure,
     ):
-        loads = {False: plain.load, True: secure.load}
+        serving = {False: plain, True: secure}
         for _ in range(1 if options.smoke else SEARCHES):
-            for secured, load in loads.items():
-                rates[secured].append(
-                    new_search(load, start=FIRST_RATE, options=options).highest(THRESHOLD_MS).rate
-                )
-                LoadedServer(load).settle()
+            for secured, one in serving.items():
+                search = new_search(one.load, start=FIRST_RATE, options=options)
+                found[secured].append(search.highest(THRESHOLD_MS))
+                LoadedServer(one.load).settle()
+        for _ in range(1 if options.smoke else PROCESSOR_ROUNDS):
+            for secured, one in serving.items():
+                spent[secured].append(_microseconds(one.load, one.process.child.pid, options))
     figures.add(
         name=f"highest rate with p99 at most {THRESHOLD_MS:g} ms, client certificates and grants",
-        ours=rates[True],
+        ours=[one.rate for one in found[True]],
         unit="req/s",
         peer=PLAIN,
-        theirs=rates[False],
+        theirs=[one.rate for one in found[False]],
         target=LEAST_RATE,
         higher_is_better=True,
         command=COMMAND,
-        note="connections kept",
+        note=f"connections kept{limits(found[True])}{limits(found[False]).replace('; ', '; plaintext: ')}",
     )
+    figures.add(
+        name=f"processor time per Score at {PROCESSOR_RATE:,.0f} req/s, client certificates and grants",
+        ours=spent[True],
+        unit="µs",
+        peer=PLAIN,
+        theirs=spent[False],
+        target=LEAST_RATE,
+        command=COMMAND,
+        note="connections kept; user and system time of the server's process",
+    )
+
+
+def _microseconds(load: Load, pid: int, options: Options) -> float:
+    """Return the processor time of a server per request, in microseconds, at a rate that it sustains."""
+    before = processor_seconds(pid)
+    report = load.run(PROCESSOR_RATE, 0.5 if options.smoke else PROCESSOR_SECONDS, warmup_seconds=0.0)
+    return (processor_seconds(pid) - before) / max(report.requests, 1) * 1e6
 
 
 def _select(figures: Figures, options: Options, directory: Path) -> None:
@@ -88,6 +114,7 @@ def _select(figures: Figures, options: Options, directory: Path) -> None:
     secure.write_text("\n".join([settings.read_text(), _settings(directory), with_tokens]))
     core = cores()[0]
     medians: dict[tuple[str, bool], list[float]] = defaultdict(list)
+    spent: dict[tuple[str, bool], list[float]] = defaultdict(list)
     try:
         with (
             served.server(settings, core=core, uds="s") as without,
@@ -107,6 +134,10 @@ def _select(figures: Figures, options: Options, directory: Path) -> None:
                 for name, load in loads.items():
                     report = load.run(STEADY_RATE, 0.5 if options.smoke else 1.0)
                     medians[name].append(float(report.latency_us.p50))
+            pids = {False: int(without["pid"]), True: int(protected["pid"])}
+            for _ in range(1 if options.smoke else PROCESSOR_ROUNDS):
+                for name, load in loads.items():
+                    spent[name].append(_microseconds(load, pids[name[1]], options))
     finally:
         secure.unlink()
     for link, words in (
@@ -121,6 +152,15 @@ def _select(figures: Figures, options: Options, directory: Path) -> None:
             target=MOST_ADDED_US,
             command=COMMAND,
             note=f"p50 {median(added):,.0f} and {median(without):,.0f} µs",
+        )
+        added, without = spent[link, True], spent[link, False]
+        figures.add(
+            name=f"added processor time per SelectAction at {PROCESSOR_RATE:,.0f} req/s by {words}",
+            ours=[own - other for own, other in zip(added, without, strict=True)],
+            unit="µs",
+            target=MOST_ADDED_US,
+            command=COMMAND,
+            note=f"{median(added):,.1f} and {median(without):,.1f} µs",
         )
 
 

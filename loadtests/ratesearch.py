@@ -258,3 +258,13 @@ def median_rate(found: Sequence[Found]) -> tuple[float, bool]:
     """Return the median of several searches, and whether most were bound by the generator."""
     bound = sum(one.generator_bound for one in found)
     return median(one.rate for one in found), bound * 2 > len(found)
+
+
+def limits(found: Sequence[Found]) -> str:
+    """Return what bounded the searches other than the server, as a note; empty if nothing did."""
+    words = []
+    if sum(one.generator_bound for one in found) * 2 > len(found):
+        words.append("bound by the generator: the server's rate is higher")
+    if unfinished := sum(one.unfinished for one in found):
+        words.append(f"an estimate in {unfinished} of {len(found)} searches, which reached their time limit")
+    return "".join(f"; {text}" for text in words)

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from statistics import median
@@ -25,7 +25,7 @@ from loadtests.options import Options
 from loadtests.peers import servers
 from loadtests.peers.servers import ServerError, Serving
 from loadtests.peers.subject import Subject, subject
-from loadtests.ratesearch import Found, RateSearch, median_rate
+from loadtests.ratesearch import Found, RateSearch, limits, median_rate
 from scorer.loadtest.report import Report
 
 COMMAND: Final = "make bench ARGS=wire"
@@ -206,7 +206,7 @@ class Bench:
             found = search.highest(threshold, near=rounds.last_rate(threshold) or near)
             rounds.found[threshold][number] = found
             near = found.rate or None
-            _say(f"{name}: {found.rate:,.0f}/s with p99 ≤ {threshold:g} ms{_limits([found])}")
+            _say(f"{name}: {found.rate:,.0f}/s with p99 ≤ {threshold:g} ms{limits([found])}")
         if name not in RATE_ALONE:
             self._saturate(number, rounds, search)
             server = LoadedServer(load)
@@ -245,7 +245,7 @@ class Bench:
                     unit="req/s",
                     command=self.command,
                     higher_is_better=True,
-                    note=_limits(found).removeprefix("; ") or None,
+                    note=limits(found).removeprefix("; ") or None,
                 )
         for name, reasons in self.failures.items():
             self.figures.add(
@@ -272,7 +272,7 @@ class Bench:
             limits = [
                 f"{name}{words}"
                 for name, rounds in (("scorer", own), (peer, theirs))
-                if (words := _limits(list(rounds.found[threshold].values())))
+                if (words := limits(list(rounds.found[threshold].values())))
             ]
             self._add_pair(
                 f"highest rate with p99 ≤ {threshold:g} ms, {what}, {WORK}",
@@ -438,16 +438,6 @@ def _saturating_rate(server: LoadedServer, rate: float) -> float:
         rate *= 1.5
     server.settle()
     return rate * 1.2
-
-
-def _limits(found: Sequence[Found]) -> str:
-    """Return what bounded searches other than the server; empty where nothing did."""
-    words = []
-    if sum(one.generator_bound for one in found) * 2 > len(found):
-        words.append("bound by the generator: the server's rate is higher")
-    if unfinished := sum(one.unfinished for one in found):
-        words.append(f"an estimate in {unfinished} of {len(found)} searches, which reached their time limit")
-    return "".join(f"; {text}" for text in words)
 
 
 def _first_line(error: BaseException) -> str:
