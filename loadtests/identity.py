@@ -144,23 +144,23 @@ def _select(figures: Figures, options: Options, directory: Path) -> None:
         (UNIX, "identity and tokens, Unix socket"),
         (TCP, "mutual TLS, identity and tokens"),
     ):
-        added, without = medians[link, True], medians[link, False]
+        own, others = medians[link, True], medians[link, False]
         figures.add(
             name=f"added p50 of SelectAction at {STEADY_RATE:g} req/s by {words}",
-            ours=[own - other for own, other in zip(added, without, strict=True)],
+            ours=[value - other for value, other in zip(own, others, strict=True)],
             unit="µs",
             target=MOST_ADDED_US,
             command=COMMAND,
-            note=f"p50 {median(added):,.0f} and {median(without):,.0f} µs",
+            note=f"p50 {median(own):,.0f} and {median(others):,.0f} µs",
         )
-        added, without = spent[link, True], spent[link, False]
+        own, others = spent[link, True], spent[link, False]
         figures.add(
             name=f"added processor time per SelectAction at {PROCESSOR_RATE:,.0f} req/s by {words}",
-            ours=[own - other for own, other in zip(added, without, strict=True)],
+            ours=[value - other for value, other in zip(own, others, strict=True)],
             unit="µs",
             target=MOST_ADDED_US,
             command=COMMAND,
-            note=f"{median(added):,.1f} and {median(without):,.1f} µs",
+            note=f"{median(own):,.1f} and {median(others):,.1f} µs",
         )
 
 

@@ -269,7 +269,7 @@ class Bench:
     def _add_rates(self, what: str, ours: str, peer: str) -> None:
         own, theirs = self.rounds[ours], self.rounds[peer]
         for threshold in sorted(THRESHOLDS_MS):
-            limits = [
+            shortfalls = [
                 f"{name}{words}"
                 for name, rounds in (("scorer", own), (peer, theirs))
                 if (words := limits(list(rounds.found[threshold].values())))
@@ -280,7 +280,7 @@ class Bench:
                 peer,
                 theirs.rates(threshold),
                 target=LEAST_RATE.get(peer) if threshold == 5.0 else None,
-                note=", ".join(limits).replace("; ", ": ") or None,
+                note=", ".join(shortfalls).replace("; ", ": ") or None,
             )
         name = f"answers/s at saturation, {what}, {WORK}"
         self._add_pair(name, own.saturation, peer, theirs.saturation)
