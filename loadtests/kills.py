@@ -38,6 +38,7 @@ CHECKPOINT = "fraud.checkout"
 FEATURES = ("amount", "hour", "count_24h", "distance")
 SLOTS = 12
 MINUTES = 0.6
+PROGRESS_SECONDS = 30.0
 _STATUS_EVERY = 0.05
 
 SERVER = """
@@ -276,7 +277,11 @@ class Run:
                 user: stack.enter_context(PlatformClient(self.url, token=token))
                 for user, token in self.tokens.items()
             }
+            shown = time.monotonic()
             while time.monotonic() < deadline:
+                if time.monotonic() - shown >= PROGRESS_SECONDS:
+                    shown = time.monotonic()
+                    sys.stderr.write(f"{len(self.known)} of {self.count} changes begun, {self.kills} kills\n")
                 try:
                     if self._act(people):
                         return
