@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import subprocess
 from collections.abc import Iterable
@@ -11,12 +12,20 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 
+_FOREST: Final = (
+    "rust/core",
+    "rust/xgboost",
+    *(
+        f"rust/bindings/src/{name}"
+        for name in ("bundle", "bundle.rs", "enter.rs", "forest", "forest.rs", "load.rs")
+    ),
+)
 _SERVER: Final = ("rust", "protos", "python/scorer/serve.py", "python/scorer/control", "Cargo.lock")
 _SEARCH: Final = ("loadtests/ratesearch.py", "loadtests/openloop.py")
 _LEARNING: Final = ("python/scorer/learn", "examples/simulators", "examples/loop", "loadtests/learning")
 # Paths whose content a group measures: the code under test and the harness that measures it.
 SOURCES: Final[dict[str, tuple[str, ...]]] = {
-    "engine": ("rust", "Cargo.lock", "loadtests/engine"),
+    "engine": (*_FOREST, "Cargo.toml", "Cargo.lock", "loadtests/engine"),
     "wire": (*_SERVER, "loadtests/wire.py", *_SEARCH, "loadtests/peers"),
     "sla": (*_SERVER, "loadtests/sla.py", *_SEARCH, "loadtests/cases/sla"),
     "swaps": (*_SERVER, "loadtests/swaps.py"),
@@ -29,6 +38,8 @@ SOURCES: Final[dict[str, tuple[str, ...]]] = {
     "pages": ("python/scorer/release/timeseries", "python/scorer/web", "loadtests/pages.py"),
     "learning": _LEARNING,
 }
+# Lines of comments and empty lines are not measured either: the same program is compiled from both versions.
+_COMMENTS: Final = ("--ignore-blank-lines", "-I^[[:blank:]]*(//|# )")
 # Tests are not measured.
 _NOT_MEASURED: Final = (":(exclude)*/tests/*", ":(exclude)*/tests.rs", ":(exclude)*.md")
 
@@ -84,8 +95,43 @@ def commit_time(commit: str) -> datetime | None:
 
 @functools.cache
 def is_current(commit: str, group: str) -> bool:
-    """Return whether what a group measures is in the working tree as it was at a commit."""
-    return _git("diff", "--quiet", commit, "--", *sources(group), *_NOT_MEASURED) is not None
+    """Return whether what a group measures is in the working tree as it was at a commit, comments aside."""
+    measured = ("--", *sources(group), *_NOT_MEASURED)
+    # `--quiet` compares whole files in some versions of git, so the changes themselves are asked for.
+    if _git("diff", "--unified=0", *_COMMENTS, commit, *measured, ":(exclude)*.py") != "":
+        return False
+    changed = _git("diff", "--name-only", commit, *measured)
+    if changed is None:
+        return False
+    return all(
+        _program(_git("show", f"{commit}:{path}")) == _program(_text(path))
+        for path in changed.splitlines()
+        if path.endswith(".py")
+    )
+
+
+def _text(path: str) -> str | None:
+    """Return the text of a file of the working tree; None if there is none."""
+    file = ROOT / path
+    return file.read_text() if file.is_file() else None
+
+
+def _program(source: str | None) -> str | None:
+    """Return a Python program without its comments and docstrings; None if there is no file."""
+    if source is None:
+        return None
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [one for one in body if not _is_text(one)]  # type: ignore[attr-defined]
+    return ast.dump(tree)
+
+
+def _is_text(node: ast.stmt) -> bool:
+    """Return whether a statement is a string alone: a docstring, or the text below a field."""
+    value = node.value if isinstance(node, ast.Expr) else None
+    return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 def problem(commit: str, at: str) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,63 @@ def test_lines_that_cannot_be_traced_are_not_published(tmp_path: Path) -> None:
         with pytest.raises(UnpublishableError, match=words):
             publishable(read(line_of(name, **machine)))
     assert "before its commit" in str(provenance.problem(commit, "2001-01-01T00:00:00+00:00"))
+
+
+RUST = "fn walk() {\n    // A reason.\n    1;\n}\n"
+PYTHON = '"""What is measured."""\n\n\ndef walk() -> int:\n    """Walk."""\n    return 1\n'
+
+
+@pytest.mark.parametrize(
+    ("rust", "python", "current"),
+    [
+        ("// What a tree costs.\nfn walk() {\n    // Another reason.\n    1;\n}\n", PYTHON, True),
+        ("\n\nfn walk() {\n    1;\n}\n", PYTHON, True),
+        ("fn walk() {\n    2;\n}\n", PYTHON, False),
+        ("#[inline]\nfn walk() {\n    // A reason.\n    1;\n}\n", PYTHON, False),
+        ("// Another text.\nfn walk() {\n    2; // A reason.\n}\n", PYTHON, False),
+        ("fn walk() {\n}\n", PYTHON, False),
+        (RUST, 'def walk() -> int:\n    """Return a number."""\n    return 1  # One.\n', True),
+        (RUST, 'def walk() -> int:\n    """Walk."""\n    return 2\n', False),
+        (RUST, None, False),
+    ],
+    ids=[
+        "comments",
+        "empty lines",
+        "code",
+        "attribute",
+        "both",
+        "less code",
+        "docstrings",
+        "python",
+        "file removed",
+    ],
+)
+def test_comments_do_not_make_a_figure_stale(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rust: str, python: str | None, current: bool
+) -> None:
+    def git(*arguments: str) -> str:
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *arguments]
+        done = subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    walk, bench = tmp_path / "rust/core/src/walk.rs", tmp_path / "loadtests/engine/bench.py"
+    for file, text in ((walk, RUST), (bench, PYTHON)):
+        file.parent.mkdir(parents=True)
+        file.write_text(text)
+    git("init", "--quiet")
+    git("add", ".")
+    git("commit", "--quiet", "--message", "first")
+    commit = git("rev-parse", "HEAD")
+    monkeypatch.setattr(provenance, "ROOT", tmp_path)
+    provenance.is_current.cache_clear()
+    try:
+        assert provenance.is_current(commit, "engine")
+        walk.write_text(rust)
+        bench.unlink() if python is None else bench.write_text(python)
+        provenance.is_current.cache_clear()
+        assert provenance.is_current(commit, "engine") is current
+    finally:
+        provenance.is_current.cache_clear()
 
 
 def test_a_run_refuses_a_dirty_tree(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
