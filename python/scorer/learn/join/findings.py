@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Literal, TypeAlias
 
 Effect: TypeAlias = Literal["excluded", "kept", "told"]
-"""Rows are left out; or kept by the rule; or it is no fault. --strict refuses the first two."""
+"""The row is left out, or is kept by the rule, or nothing is wrong. --strict rejects the first two."""
 
 _KEPT_EXAMPLES = 5
 LATER = "after the moment"
@@ -21,21 +21,25 @@ RULES: dict[str, tuple[Effect, str]] = {
     # The log's bytes.
     "gap in the log": (
         "kept",
-        "sequences are missing; what was lost joins nothing: outcomes lost with it are missing, not declines",
+        "sequences are missing; outcomes lost with them count as missing and not as declines",
     ),
     "damaged segment": (
         "kept",
-        "records in damaged bytes are lost; what is before and after them is read",
+        "records in damaged bytes are lost; the records before and after them are read",
     ),
-    "quarantined segment": ("kept", "the copy is evidence and is not read; what recovery kept is"),
+    "quarantined segment": (
+        "kept",
+        "the copy is evidence and is not read; the records that recovery kept are read",
+    ),
     "foreign segment": ("excluded", "a segment of another log lies in the directory; it is not read"),
     "sequence twice": ("kept", "the first record of a decision id counts"),
     "unfinished tail": ("told", "the last record was never completed; a reader stops before it"),
-    "unknown record": ("excluded", "a record of a kind that this version does not know"),
+    "unknown record": ("excluded", "this version does not know the kind of the record"),
     # Decisions.
     "repeated decision": (
         "excluded",
-        "a retry was decided again alike, after a restart or at another replica; one record counts",
+        "a retry was decided again with the same answer, after a restart or at another replica; one "
+        "record counts",
     ),
     "repeated with another answer": (
         "excluded",
@@ -44,7 +48,8 @@ RULES: dict[str, tuple[Effect, str]] = {
     ),
     "undelivered decision": (
         "excluded",
-        "the caller was gone before it had the reply, and no token of it came back: nobody took the action",
+        "the reply did not reach the caller and no outcome with its token was reported: the action was "
+        "not taken",
     ),
     "token of another answer": (
         "excluded",
@@ -52,41 +57,44 @@ RULES: dict[str, tuple[Effect, str]] = {
     ),
     "propensity from the token": (
         "kept",
-        "the record has no sound propensity; the token's agrees with the record's pmf and counts",
+        "the record has no valid propensity; the token's propensity agrees with the record's pmf and is used",
     ),
-    "no action": ("excluded", "the decision of an action checkpoint names no action"),
-    "fallback answer": ("excluded", "no model chose: the propensity says nothing about a policy"),
+    "no action": ("excluded", "the decision of an action checkpoint has no action"),
+    "fallback answer": (
+        "excluded",
+        "no model selected the action, so the propensity does not describe a policy",
+    ),
     "exploration stopped": (
         "excluded",
-        "the best action was given with certainty while the log could keep no propensity",
+        "the best action was given with certainty because the log could not record propensities",
     ),
     "unknown bundle": (
         "excluded",
-        "without the bundle its catalogue and columns cannot be read; give --bundles",
+        "the decision's catalogue and columns cannot be read without its bundle; give --bundles",
     ),
-    "unusable bundle": ("excluded", "the bundle is there and does not load, or is none for actions"),
-    "columns do not fit": ("excluded", "the features are not those of the bundle's schema"),
-    "pmf of another length": ("excluded", "the pmf has not one probability per action of the bundle"),
+    "unusable bundle": ("excluded", "the bundle was found and does not load, or is not an action bundle"),
+    "columns do not fit": ("excluded", "the features do not match the bundle's schema"),
+    "pmf of another length": ("excluded", "the pmf does not have one probability per action of the bundle"),
     "pmf with impossible values": ("excluded", "a probability is NaN, below 0 or above 1"),
     "pmf does not sum to 1": ("excluded", "the sum differs from 1 by more than 1e-6"),
     "mass outside the eligible set": ("excluded", "an action that was not eligible has a probability"),
-    "no propensity": ("excluded", "the propensity is 0, missing, or no probability"),
+    "no propensity": ("excluded", "the propensity is 0, missing, or not a probability"),
     "propensity is not pmf[action]": ("excluded", "the two differ by more than 1e-9: one of them is wrong"),
     "action is not the catalogue's": (
         "excluded",
-        "the action's id is not what its bundle has at that position",
+        "the action's id differs from the one that its bundle has at that position",
     ),
     "withheld feature": (
         "kept",
-        "a sensitive feature is masked, or encrypted and no --reader-key opens it, in some decisions; it "
-        "counts as missing in all of them, so that no model learns from what the others show",
+        "in some decisions a sensitive feature is masked, or encrypted and not opened by --reader-key; it "
+        "counts as missing in all decisions, so that no model learns from the difference",
     ),
     # Between bundles.
     "action left the catalogue": ("excluded", "the action taken is not in the newest bundle's catalogue"),
-    "action was redefined": ("excluded", "under the same id the newest bundle has other factors"),
+    "action was redefined": ("excluded", "the newest bundle has other factors under the same id"),
     "catalogue changed": (
         "kept",
-        "actions are mapped by id; pmf and propensity are those given that an action was taken that remains",
+        "actions are mapped by id; pmf and propensity are conditional on the actions that remain",
     ),
     "context cannot be carried over": (
         "excluded",
@@ -96,35 +104,38 @@ RULES: dict[str, tuple[Effect, str]] = {
     "outcome without decision": ("excluded", "no decision of the checkpoint has this id"),
     "outcome of an absent decision": (
         "told",
-        "a token proves it, and the decision is not in the log: it was made by another replica, or lost with "
-        "its machine",
+        "a token proves the outcome and the decision is not in the log: another replica made it, or it "
+        "was lost with its machine",
     ),
     "unproven outcome": (
         "excluded",
-        "neither a decision token nor a decision known to the server proves it; see [join] unproven",
+        "neither a decision token nor a decision known to the server proves the outcome; see [join] unproven",
     ),
-    "outcome that is no number": ("excluded", "NaN or infinite: it says neither yes nor no"),
+    "outcome that is no number": ("excluded", "the value is NaN or infinite"),
     "duplicate outcome": ("told", "an equal report of the same revision; the first counts"),
     "revised outcome": ("told", "the highest revision counts"),
-    "conflicting outcomes": ("kept", "two values for one revision; the first counts, as everywhere"),
-    "outcome before its decision": ("kept", "it says it occurred over a minute earlier; clocks differ"),
-    "outcome of another kind": ("told", "not the reward; see [join] outcome"),
+    "conflicting outcomes": ("kept", "there are two values for one revision; the first counts"),
+    "outcome before its decision": (
+        "kept",
+        "its time is more than a minute before the decision's; the clocks differ",
+    ),
+    "outcome of another kind": ("told", "the outcome is not the reward; see [join] outcome"),
     # The whole.
     "no outcomes at all": (
         "kept",
-        "not one decision has an outcome of the reward's kind; training refuses it",
+        "no decision has an outcome of the reward's kind; training rejects the file",
     ),
     "one action in a week": (
         "kept",
-        "all decisions of the week took one action; nothing can be compared in it",
+        "all decisions of the week took one action, so that actions cannot be compared",
     ),
     "missingness depends on the action": (
         "told",
         "outcomes are missing more often for some actions (chi-squared, p < 0.001); see the rates per action",
     ),
     "family without actions": ("kept", "a [[join.families]] rule matches no action of the catalogue"),
-    LATER: ("told", "records of later than --as-of are not seen"),
-    "before the window": ("told", "older than [join] days"),
+    LATER: ("told", "records that are later than --as-of are ignored"),
+    "before the window": ("told", "the decision is older than [join] days"),
 }
 
 
