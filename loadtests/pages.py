@@ -35,6 +35,7 @@ from scorer.release.readout import rows
 from scorer.release.settings import PlatformFile
 from scorer.release.store import micros, utcnow
 from scorer.release.timeseries import cells
+from scorer.release.timeseries.adding import add_days
 from scorer.release.timeseries.batch import ANSWER, OUTCOME, OutcomeRule, SeriesName
 from scorer.release.timeseries.expiry import HOUR, MINUTE, MINUTES_KEPT
 from scorer.release.timeseries.ledger import Ledger
@@ -91,10 +92,14 @@ def _answers(folder: Path, figures: Figures, asked: argparse.Namespace) -> None:
         ledger, reference = platform.service.metrics.ledger, _reference(folder / "bundle")
         count, total = generate(ledger, reference, micros(utcnow()), asked.days, asked.rate, HOUR)
         generate(ledger, reference, micros(utcnow()), 2, asked.rate, MINUTE)
+        added = time.perf_counter()
+        with ledger.file.writing() as connection:
+            add_days(connection)
+        added = time.perf_counter() - added
         size = ledger.file.path.stat().st_size / 2**20
         _say(
-            f"{total:,} decisions in {count:,} cells of hours and those of two days of minutes, "
-            f"{size:,.0f} MiB, generated in {time.perf_counter() - began:.0f} s"
+            f"{total:,} decisions in {count:,} cells of hours, those of two days of minutes, and those of "
+            f"days (added in {added:.1f} s), {size:,.0f} MiB, made in {time.perf_counter() - began:.0f} s"
         )
         _, token = platform.service.access.bootstrap("admin")
         with _serving(platform) as url, httpx.Client(base_url=url, timeout=120) as client:

@@ -20,14 +20,14 @@ from scorer.release.timeseries.batch import OutcomeRule
 from scorer.release.timeseries.ledger import Ledger
 from scorer.v1.log_pb2 import DecisionRecord, LogRecord, OutcomeRecord, WithdrawnRecord
 
-MINUTE, HOUR = 60_000_000, 3_600_000_000
+MINUTE, HOUR, DAY = 60_000_000, 3_600_000_000, 86_400_000_000
 NOW = 1_770_000_000_000_000
 CHECKPOINT = "fraud.checkout"
 BUNDLES = (b"\x01" * 32, b"\x02" * 32)
 LABELS = ("approve", "decline")
 RULES = {CHECKPOINT: OutcomeRule({"fraud": ["score"]})}
 
-times = st.integers(NOW - 3 * HOUR, NOW)
+times = st.integers(NOW - 13 * HOUR, NOW)
 decisions = st.builds(
     lambda number, at, bundle, lane, label, us, fallback: LogRecord(
         decision=DecisionRecord(
@@ -119,7 +119,7 @@ def _naive(logs: dict[str, Sequence[LogRecord]]) -> dict[tuple[Any, ...], Counte
     found: dict[tuple[Any, ...], Counter[int]] = defaultdict(Counter)
 
     def count(at: int, place: tuple[str, str, str], codes: Sequence[int]) -> None:
-        for step in (MINUTE, HOUR):
+        for step in (MINUTE, HOUR, DAY):
             found[step, at // step * step, *place].update(codes)
 
     decided = [

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,11 @@ from scorer.release.gates.metrics import measure
 from scorer.release.model import Actor, Role
 from scorer.release.readout import rows
 from scorer.release.store import micros
-from scorer.release.timeseries import cells
+from scorer.release.timeseries import cells, reading
 from scorer.release.timeseries.batch import OutcomeRule
-from scorer.release.timeseries.expiry import HOUR, HOURS_KEPT, MINUTE
+from scorer.release.timeseries.expiry import DAY, HOUR, HOURS_KEPT, MINUTE
 from scorer.release.timeseries.ledger import Ledger
-from scorer.release.timeseries.windows import MOST_POINTS, WINDOWS, window_of
+from scorer.release.timeseries.windows import MOST_POINTS, WINDOWS, MetricsWindow, window_of
 from scorer.stats.quantiles import quantile
 from scorer.v1.log_pb2 import DecisionRecord, LogRecord, OutcomeRecord, TokenClaims, WithdrawnRecord
 
@@ -121,6 +121,53 @@ def test_the_records_of_an_erased_entity_are_not_counted(world: World) -> None:
     log.append(answers[1:])
     world.readouts.collect()
     assert world.metrics.metrics(ADMIN, CHECKPOINT, window="6h").rows == 5
+
+
+def test_an_erasure_leaves_the_counts_that_were_made(world: World) -> None:
+    from scorer.log.erasure import erase
+
+    answers = [one for one in world.records(10) if one.HasField("decision")]
+    for at, one in enumerate(answers):
+        one.decision.entity = f"card-{at % 2}"
+    log = world.logs["live-1"]
+    log.append(answers[:6])
+    world.readouts.collect()
+    erase(log.path, "card-1")
+    world.readouts.collect()
+    assert world.metrics.metrics(ADMIN, CHECKPOINT, window="6h").rows == 6, "nothing is subtracted"
+    log.append(answers[6:])
+    world.readouts = world.opened()
+    world.readouts.collect()
+    assert world.metrics.metrics(ADMIN, CHECKPOINT, window="6h").rows == 8, "what comes later is not counted"
+
+
+def test_the_rollups_hold_no_identity(world: World) -> None:
+    answers = [one for one in world.records(10) if one.HasField("decision")]
+    for one in answers:
+        one.decision.entity = "card-of-ada"
+    world.logs["live-1"].append([*answers, LogRecord(outcome=reported(1, micros(START)))])
+    world.readouts.collect()
+    file = world.metrics.ledger.file
+    with file.reading() as connection:
+        assert connection is not None
+        columns = {
+            (table, column[1])
+            for (table,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+            for column in connection.execute(f"PRAGMA table_info({table})")
+            if column[2] not in ("INTEGER", "BLOB")
+        }
+    # Texts are names of logs, servers, lanes, bundles and labels. A decision is a number, the hash of its id.
+    assert columns == {
+        ("logs", "name"),
+        *(("series", name) for name in ("checkpoint", "server", "lane", "role", "bundle", "kind")),
+        *(("labels", name) for name in ("checkpoint", "name")),
+        *(("bins", name) for name in ("bundle", "edges", "counts")),
+        ("reports", "kinds"),
+    }
+    world.metrics.close()
+    stored = b"".join(one.read_bytes() for one in file.path.parent.glob(f"{file.path.name}*"))
+    assert b"card-of-ada" not in stored
+    assert not any(one.decision.decision_id.encode() in stored for one in answers)
 
 
 def test_a_damaged_file_is_made_anew_and_counting_goes_on(world: World) -> None:
@@ -266,6 +313,71 @@ def test_old_cells_expire(tmp_path: Path) -> None:
     assert totals(later)[cells.ROWS] == 2 and totals(later, MINUTE)[cells.ROWS] == 1
 
 
+# --- days ---
+
+
+def filled(folder: Path) -> Ledger:
+    """Decisions of eight days, with outcomes, a duplicate and a withdrawal."""
+    ledger, random = ledger_at(folder), np.random.default_rng(7)
+    begin, following = micros(NOW) - 8 * DAY, 1
+    for first in range(0, 400, 80):
+        at = begin + random.integers(0, 8 * DAY, 80)
+        made: list[DecisionRecord | OutcomeRecord] = [
+            decided(first + number, int(when), lane=("live", "canary")[number % 2])
+            for number, when in enumerate(at)
+        ]
+        made += [reported(first + number, int(at[number])) for number in range(0, 80, 4)]
+        following = take(ledger, following, [*made, decided(first, begin)])
+    batch = ledger.batch("live-1")
+    batch.withdrawn(WithdrawnRecord(sequence=3, checkpoint=CHECKPOINT, decision_id="p2"))
+    ledger.apply("log", following, following, batch)
+    return ledger
+
+
+def counts_of(ledger: Ledger, window: MetricsWindow, matured: int) -> list[Any]:
+    with ledger.file.reading() as connection:
+        assert connection is not None
+        every = reading.series_of(connection, CHECKPOINT)
+        found = reading.read(connection, CHECKPOINT, every, window, reading.Filters(), {"score": matured})
+    lines = [(line.lane, line.counts.tolist()) for line in found.lines]
+    return [lines, [{**asdict(one), "bundle": ""} for one in found.outcomes], found.unplaced]
+
+
+@pytest.mark.parametrize("end", [0, -DAY // 3, -micros(NOW) % DAY - DAY])
+@pytest.mark.parametrize("matured", [0, DAY, 3 * DAY + 5 * HOUR, 30 * DAY])
+def test_days_are_read_as_their_hours_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: int, matured: int
+) -> None:
+    ledger, now = filled(tmp_path), micros(NOW)
+    start = (now - 9 * DAY) // DAY * DAY
+    window = MetricsWindow(start, now + end, DAY, HOUR)
+    by_days = counts_of(ledger, window, now - matured)
+    assert sum(map(sum, (row[:1] for _, counts in by_days[0] for row in counts))) > 300
+    monkeypatch.setattr(reading, "has_days", lambda _: False)
+    np.testing.assert_equal(by_days, counts_of(ledger, window, now - matured))
+
+
+def test_a_file_without_days_is_read_by_hours_until_its_writer_adds_them(tmp_path: Path) -> None:
+    ledger = filled(tmp_path)
+    now, query = micros(NOW), "SELECT * FROM cells ORDER BY step, series, at"
+    with ledger.file.writing() as connection:
+        expected = connection.execute(query).fetchall()
+        connection.execute("DELETE FROM cells WHERE step = ?", (DAY,))
+        connection.execute("PRAGMA user_version = 1")
+    ledger.close()
+    window = MetricsWindow((now - 9 * DAY) // DAY * DAY, now, DAY, HOUR)
+    before = counts_of(ledger, window, now - DAY)
+    with ledger.file.writing() as connection:
+        assert connection.execute(query).fetchall() == expected
+    np.testing.assert_equal(counts_of(ledger, window, now - DAY), before)
+
+
+def test_a_count_beyond_the_limit_of_a_cell_stays_at_the_limit() -> None:
+    blobs = cells.encode(np.array([cells.ROWS, cells.POSITIVE]), np.array([cells.MOST + 5, 7]))
+    dense = cells.decode(*blobs)
+    assert (dense[cells.ROWS], dense[cells.POSITIVE]) == (cells.MOST, 7)
+
+
 # --- what is asked ---
 
 
@@ -376,6 +488,7 @@ def test_sigkill_at_any_statement_counts_every_record_once(tmp_path: Path) -> No
     whole = ledger_at(tmp_path / "whole")
     take_all(whole)
     expected = totals(whole), totals(whole, MINUTE)
+    np.testing.assert_array_equal(totals(whole, DAY), expected[0])
     whole.close()
     assert expected[0][cells.ROWS] == 45 and expected[0][cells.REPORTED] == 15
     here = Path(__file__).parent
@@ -391,5 +504,6 @@ def test_sigkill_at_any_statement_counts_every_record_once(tmp_path: Path) -> No
         ledger = ledger_at(folder)
         take_all(ledger)
         np.testing.assert_array_equal(totals(ledger), expected[0])
+        np.testing.assert_array_equal(totals(ledger, DAY), expected[0])
         np.testing.assert_array_equal(totals(ledger, MINUTE), expected[1])
         ledger.close()

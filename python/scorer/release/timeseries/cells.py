@@ -1,4 +1,4 @@
-"""A cell: the counts of one series in one minute or hour, as pairs of a code and a count.
+"""A cell: the counts of one series in one minute, hour or day, as pairs of a code and a count.
 
 Every quantity is a count of rows, so cells add up over time, servers and versions, and a withdrawn record is
 subtracted again. Times are counted in bins with logarithmic widths, from which a quantile is read with a
@@ -45,6 +45,8 @@ LABEL: Final = SCORE + SCORE_BINS
 OTHER_LABELS: Final = LABEL + LABELS
 WIDTH: Final = OTHER_LABELS + 1
 """Number of codes."""
+MOST: Final = 2**32 - 1
+"""Largest count of a cell: of one day, 49,000 decisions a second of one server, lane and version."""
 
 
 def time_bins(us: npt.ArrayLike) -> Ints:
@@ -73,8 +75,11 @@ def quantile(counts: npt.NDArray[np.integer], q: float) -> float:
 
 
 def encode(codes: Ints, counts: Ints) -> tuple[bytes, bytes]:
-    """Return a cell as the bytes of its codes (uint16) and counts (uint32), ascending by code."""
-    return codes.astype("<u2").tobytes(), counts.astype("<u4").tobytes()
+    """Return a cell as the bytes of its codes (uint16) and counts (uint32), ascending by code.
+
+    Larger counts are recorded as `MOST`.
+    """
+    return codes.astype("<u2").tobytes(), np.minimum(counts, MOST).astype("<u4").tobytes()
 
 
 def decode(codes: bytes, counts: bytes) -> Ints:

@@ -7,12 +7,13 @@ from typing import Final
 
 MINUTE: Final = 60_000_000
 HOUR: Final = 60 * MINUTE
-_DAY: Final = 24 * HOUR
-MINUTES_KEPT: Final = 2 * _DAY
+DAY: Final = 24 * HOUR
+"""Lengths of cells, microseconds."""
+MINUTES_KEPT: Final = 2 * DAY
 """How long the counts of minutes are kept, microseconds."""
-HOURS_KEPT: Final = 190 * _DAY
-"""How long the counts of hours are kept, microseconds: somewhat more than the longest window."""
-_AHEAD: Final = _DAY
+HOURS_KEPT: Final = 190 * DAY
+"""How long the counts of hours and days are kept, microseconds: somewhat more than the longest window."""
+_AHEAD: Final = DAY
 """Records of a server whose clock is further ahead are not counted."""
 MOST_REMEMBERED: Final = 4_000_000
 """Decisions, and reported outcomes, that are remembered to recognise duplicates and to place outcomes."""
@@ -22,14 +23,15 @@ _AT_ONCE: Final = 40_000
 """Rows that one batch removes at most; more than one batch adds."""
 
 
-def spans(now: int) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return from when to when the counts of minutes and of hours are kept, microseconds."""
-    return (now - MINUTES_KEPT, now + _AHEAD), (now - HOURS_KEPT, now + _AHEAD)
+def spans(now: int) -> dict[int, tuple[int, int]]:
+    """Return the start and end of the times whose counts are kept, by length of a cell, microseconds."""
+    long = now - HOURS_KEPT, now + _AHEAD
+    return {MINUTE: (now - MINUTES_KEPT, now + _AHEAD), HOUR: long, DAY: long}
 
 
 def forget(connection: sqlite3.Connection, now: int, most: int) -> None:
     """Remove the oldest decisions and reports beyond the limits, a bounded number at a time."""
-    (begin, _) = spans(now)[1]
+    begin, _ = spans(now)[HOUR]
     for table in ("decisions", "reports"):
         query = f"SELECT (SELECT min(rowid) FROM {table}), (SELECT max(rowid) FROM {table})"  # noqa: S608
         first, last = connection.execute(query).fetchone()
@@ -44,9 +46,8 @@ def forget(connection: sqlite3.Connection, now: int, most: int) -> None:
 
 def expire(connection: sqlite3.Connection, now: int) -> None:
     """Remove the cells that are older than is kept."""
-    minutes, hours = spans(now)
     for (series,) in connection.execute("SELECT id FROM series").fetchall():
-        for step, (begin, end) in ((MINUTE, minutes), (HOUR, hours)):
+        for step, (begin, end) in spans(now).items():
             place = "step = ? AND series = ? AND"
             connection.execute(f"DELETE FROM cells WHERE {place} at < ?", (step, series, begin - step))  # noqa: S608
             connection.execute(f"DELETE FROM cells WHERE {place} at >= ?", (step, series, end))  # noqa: S608

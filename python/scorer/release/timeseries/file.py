@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from scorer.durable import network_filesystem
+from scorer.release.timeseries.adding import add_days
 
-VERSION: Final = 1
+VERSION: Final = 2
+_WITHOUT_DAYS: Final = 1
+"""Version whose files have no cells of days. The writer adds them; until then, readers add up hours."""
 _CACHE_KIB: Final = 64 << 10
 """Limit on the memory that SQLite keeps pages in."""
 _BUSY_SECONDS: Final = 30.0
@@ -89,7 +92,7 @@ class RollupFile:
             isolation_level=None,
         )
         try:
-            if _version(connection) != VERSION:
+            if _version(connection) not in (_WITHOUT_DAYS, VERSION):
                 yield None
                 return
             connection.execute("BEGIN")
@@ -107,7 +110,9 @@ class RollupFile:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         try:
             connection = self._connected()
-            if _version(connection) in (0, VERSION):
+            if _version(connection) == _WITHOUT_DAYS:
+                _upgrade(connection)
+            if _version(connection) == VERSION:
                 return connection
             connection.close()
         except sqlite3.DatabaseError as error:
@@ -141,6 +146,11 @@ class RollupFile:
             self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
 
 
+def has_days(connection: sqlite3.Connection) -> bool:
+    """Whether the file has cells of days."""
+    return _version(connection) != _WITHOUT_DAYS
+
+
 def is_damage(error: BaseException) -> bool:
     """Whether an error says that the file is not a sound SQLite database."""
     return isinstance(error, sqlite3.DatabaseError) and getattr(error, "sqlite_errorcode", 0) & 0xFF in (
@@ -151,3 +161,15 @@ def is_damage(error: BaseException) -> bool:
 
 def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _upgrade(connection: sqlite3.Connection) -> None:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        add_days(connection)
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        connection.close()
+        raise

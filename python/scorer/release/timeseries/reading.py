@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
@@ -13,9 +13,11 @@ import numpy as np
 from scorer.release.timeseries import cells
 from scorer.release.timeseries.batch import ANSWER, OUTCOME
 from scorer.release.timeseries.cells import EXEC, ROWS, WIDTH
+from scorer.release.timeseries.expiry import DAY, HOUR
+from scorer.release.timeseries.file import has_days
 from scorer.release.timeseries.names import bins_of
 from scorer.release.timeseries.windows import MetricsWindow
-from scorer.stats.arrays import Floats, Ints
+from scorer.stats.arrays import Floats
 from scorer.stats.distances import ReferenceBins
 
 MOST_VERSIONS: Final = 8
@@ -168,6 +170,7 @@ class _Cells:
         self, connection: sqlite3.Connection, window: MetricsWindow, matured_before: dict[str, int]
     ) -> None:
         self._connection, self._window, self._before = connection, window, matured_before
+        self._spans = _spans(window, matured_before.values() if has_days(connection) else None)
         self._first: dict[int, tuple[Floats, Floats]] = {}
 
     def lines(self, own: list[Series]) -> list[Line]:
@@ -194,24 +197,50 @@ class _Cells:
 
     def _add(self, one: Series, total: Floats | None) -> int:
         window = self._window
-        query = "SELECT at, codes, counts FROM cells WHERE step = ? AND series = ? AND at >= ? AND at < ?"
-        place = window.cell, one.id, window.start, window.end
+        place = "step = ? AND series = ? AND at >= ? AND at < ?"
+        query = f"SELECT at + step, at, codes, counts FROM cells WHERE {place}"  # noqa: S608 - a constant
         # One series at a time, so that memory is bounded by one.
-        rows = self._connection.execute(query, place).fetchall()
+        rows = [
+            row
+            for step, begin, end in self._spans
+            for row in self._connection.execute(query, (step, one.id, begin, end))
+        ]
         if not rows:
             return 0
-        at: Ints = np.array([row[0] for row in rows], dtype=np.int64)
-        places = (at - window.start) // window.step
-        blobs = [row[1:] for row in rows]
+        ends, starts = (np.array([row[place] for row in rows], dtype=np.int64) for place in (0, 1))
+        places = (starts - window.start) // window.step
+        blobs = [row[2:] for row in rows]
         if total is not None:
             total += cells.added(blobs, places, window.points, WIDTH)
-        is_matured = at + window.cell <= self._before.get(one.kind, 0)
+        is_matured = ends <= self._before.get(one.kind, 0)
         early = [blob for blob, is_early in zip(blobs, is_matured, strict=True) if is_early]
         self._first[one.id] = (
             cells.added(blobs, places, window.points, EXEC),
             cells.added(early, places[is_matured], window.points, EXEC),
         )
         return len(rows)
+
+
+def _spans(window: MetricsWindow, matured: Iterable[int] | None) -> list[tuple[int, int, int]]:
+    """Return the length, start and end of the cells that are read, microseconds.
+
+    Where a point is a day, cells of days are read. Of a day that contains the end of the window or a time of
+    maturity, cells of hours are read, so that the result is the same as from hours alone.
+
+    Args:
+        window: The window.
+        matured: Times of maturity, microseconds; None: the file has no cells of days.
+    """
+    if matured is None or window.step % DAY:
+        return [(window.cell, window.start, window.end)]
+    found, start = [], window.start
+    for at in sorted({window.end, *matured}):
+        day = at // DAY * DAY
+        if at == day or not start <= day < window.end:
+            continue
+        found += [(DAY, start, day), (HOUR, day, min(day + DAY, window.end))]
+        start = day + DAY
+    return [*found, (DAY, start, window.end)]
 
 
 def _outcomes(read_cells: _Cells, every: Sequence[Series], bundle: str) -> VersionOutcomes:
