@@ -14,7 +14,7 @@ from scipy.spatial.distance import jensenshannon
 from sklearn.metrics import roc_auc_score
 
 from scorer.bundle.statistics import distribution
-from scorer.stats import distances, proportions, ranking
+from scorer.stats import distances, distributions, proportions, ranking
 from scorer.stats.interim import alpha_share, interval_alpha
 from scorer.stats.quantiles import quantile, quantile_bounds
 from scorer.stats.roc import auc
@@ -259,3 +259,34 @@ def test_ties_share_the_last_places_as_all_orders_of_them_do(rows: list[tuple[in
         for order in permutations(range(len(rows)))
     ]
     assert ranking.among_highest(scores, places)[marked].sum() == pytest.approx(np.mean(counts))
+
+
+@given(st.floats(1e-6, 1 - 1e-6), st.integers(1, 3000), st.floats(1e-4, 1 - 1e-4))
+def test_quantile_functions_are_those_of_scipy_stats(probability: float, n: int, share: float) -> None:
+    close = {"rel": 1e-9, "abs": 1e-12}
+    assert distributions.normal_quantile(probability) == pytest.approx(stats.norm.ppf(probability), **close)
+    assert distributions.student_quantile(probability, n) == pytest.approx(
+        stats.t.ppf(probability, n), **close
+    )
+    assert distributions.chi_square_upper(probability, n) == pytest.approx(
+        stats.chi2.isf(probability, n), **close
+    )
+    assert distributions.beta_quantile(probability, 3, n) == pytest.approx(
+        stats.beta.ppf(probability, 3, n), **close
+    )
+    k = distributions.binomial_quantile(probability, n, share)
+    assert stats.binom.cdf(k, n, share) >= probability * (1 - 1e-12)
+    assert k == 0 or stats.binom.cdf(k - 1, n, share) < probability * (1 + 1e-12)
+
+
+@given(st.lists(st.integers(-5, 5), max_size=60))
+def test_midranks_are_those_of_scipy_stats(values: list[int]) -> None:
+    np.testing.assert_array_equal(distributions.midranks(np.array(values)), stats.rankdata(values))
+
+
+@given(st.integers(0, 400), st.integers(1, 400), st.floats(0.5, 0.999))
+def test_wilson_bounds_are_those_of_scipy_stats(hits: int, rows: int, confidence: float) -> None:
+    hits = min(hits, rows)
+    expected = stats.binomtest(hits, rows).proportion_ci(2 * confidence - 1, method="wilson")
+    found = proportions.wilson(hits, rows, confidence)
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-12)

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
 
 from scorer.stats.arrays import Floats, Ints
+from scorer.stats.distributions import student_quantile
 from scorer.stats.interval import Interval
 
 DAY_US = 86_400_000_000
@@ -43,7 +43,7 @@ class Replicated:
         """Return one-sided bounds of a confidence each; infinite where the error is not known."""
         if not math.isfinite(self.error) or self.blocks < 2:
             return Interval(-math.inf, math.inf)
-        half = float(stats.t.ppf(confidence, self.blocks - 1)) * self.error
+        half = student_quantile(confidence, self.blocks - 1) * self.error
         return Interval(self.value - half, self.value + half)
 
 

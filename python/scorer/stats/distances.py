@@ -8,9 +8,9 @@ from functools import cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from scorer.stats.arrays import Floats, Ints
+from scorer.stats.distributions import chi_square_upper
 
 BINS = 10
 """Bins that are aimed at, each with about a tenth of the rows."""
@@ -43,7 +43,7 @@ class BinnedPair:
 @cache
 def _chi_square(alpha: float, free: int) -> float:
     """Return the value that a chi-square with `free` degrees of freedom exceeds with probability `alpha`."""
-    return float(stats.chi2.isf(alpha, free))
+    return chi_square_upper(alpha, free)
 
 
 def smoothed_shares(counts: npt.ArrayLike) -> Floats:

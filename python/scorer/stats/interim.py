@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scipy import stats
+from scorer.stats.distributions import beta_quantile
 
 
 def interval_alpha(alpha: float, count: int, limit: int) -> float:
@@ -16,7 +16,7 @@ def interval_alpha(alpha: float, count: int, limit: int) -> float:
         count: Number of intervals.
         limit: Number of them that may fail, below `count`.
     """
-    return float(stats.beta.ppf(alpha, limit + 1, count - limit))
+    return beta_quantile(alpha, limit + 1, count - limit)
 
 
 def alpha_share(analysis: int) -> float:

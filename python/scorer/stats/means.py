@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import stats
 
 from scorer.stats.arrays import Floats, Ints
+from scorer.stats.distributions import student_quantile
 from scorer.stats.interval import Interval
 
 
@@ -49,5 +49,5 @@ def student(
         return Interval(-math.inf, math.inf)
     error = math.sqrt(float((deviations**2).sum()) * n / (n - 1))
     free = n - 1 if degrees is None else degrees
-    half = float(stats.t.ppf(confidence, max(free, 1.0))) * error
+    half = student_quantile(confidence, max(free, 1.0)) * error
     return Interval(value - half, value + half)

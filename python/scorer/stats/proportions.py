@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 
-from scipy import stats
-
+from scorer.stats.distributions import normal_quantile
 from scorer.stats.interval import Interval
 
 
@@ -23,8 +22,11 @@ def wilson(hits: int, rows: int, confidence: float) -> Interval:
     """
     if not rows:
         return Interval(0.0, 1.0)
-    found = stats.binomtest(hits, rows).proportion_ci(2 * confidence - 1, method="wilson")
-    return Interval(float(found.low), float(found.high))
+    z = normal_quantile(confidence)
+    share, square = hits / rows, z * z
+    centre = (2 * hits + square) / (2 * (rows + square))
+    half = z / (2 * (rows + square)) * math.sqrt(4 * rows * share * (1 - share) + square)
+    return Interval(centre - half if hits else 0.0, centre + half if hits < rows else 1.0)
 
 
 def independent_difference(first: tuple[int, int], second: tuple[int, int], confidence: float) -> Interval:

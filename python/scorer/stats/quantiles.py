@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import stats
 
 from scorer.stats.arrays import Floats
+from scorer.stats.distributions import binomial_quantile
 from scorer.stats.interval import Interval
 
 
@@ -46,8 +46,8 @@ def quantile_bounds(values: Floats, q: float, confidence: float) -> Interval:
     if not n:
         return Interval(-math.inf, math.inf)
     ordered = values if (values[:-1] <= values[1:]).all() else np.sort(values)
-    below = int(stats.binom.ppf(1 - confidence, n, q))
-    above = int(stats.binom.ppf(confidence, n, q)) + 1
+    below = binomial_quantile(1 - confidence, n, q)
+    above = binomial_quantile(confidence, n, q) + 1
     low = float(ordered[below - 1]) if below >= 1 else -math.inf
     high = float(ordered[above - 1]) if above <= n else math.inf
     return Interval(low, high)

@@ -6,9 +6,9 @@ import math
 from statistics import NormalDist
 
 import numpy as np
-from scipy import stats
 
 from scorer.stats.arrays import Bools, Floats, Ints
+from scorer.stats.distributions import midranks
 from scorer.stats.interval import Interval
 
 _LEAST = 10
@@ -50,7 +50,7 @@ def tail_correlation(scores: Floats, others: Floats, tail: Bools) -> float:
     """
     if int(tail.sum()) < 2:
         return math.nan
-    one, other = stats.rankdata(scores[tail]), stats.rankdata(others[tail])
+    one, other = midranks(scores[tail]), midranks(others[tail])
     if np.ptp(one) == 0 or np.ptp(other) == 0:
         return math.nan
     return float(np.corrcoef(one, other)[0, 1])

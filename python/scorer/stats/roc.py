@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats
 
 from scorer.stats.arrays import Bools, Floats
+from scorer.stats.distributions import midranks
 
 
 def auc(scores: Sequence[Floats], labels: Bools) -> tuple[Floats, Floats]:
@@ -25,8 +25,8 @@ def auc(scores: Sequence[Floats], labels: Bools) -> tuple[Floats, Floats]:
     positive, negative = int(labels.sum()), int((~labels).sum())
     areas, ones, zeros = [], [], []
     for score in scores:
-        every = stats.rankdata(score)
-        own, other = stats.rankdata(score[labels]), stats.rankdata(score[~labels])
+        every = midranks(score)
+        own, other = midranks(score[labels]), midranks(score[~labels])
         # The share of the other class that each row is ranked above.
         up = (every[labels] - own) / negative
         down = 1 - (every[~labels] - other) / positive

@@ -17,6 +17,7 @@ import uvicorn
 from scorer.durable import write_atomically
 from scorer.errors import ConfigError, ScorerError
 from scorer.events import EventLog
+from scorer.memory import bound_memory
 from scorer.web.connections import HEAD_BYTES, bounded
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ def run(config: Path, *, ready_file: Path | None = None) -> int:
         config: The settings file.
         ready_file: File that receives the URL when the server is ready.
     """
+    bound_memory()
     events = EventLog()
     events.take_over_logging()
     try:
