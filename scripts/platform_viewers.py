@@ -1,7 +1,8 @@
 """Measures what viewers of one change request cost the platform, as a share of a core.
 
 The platform serves in this process; the viewers are another one, which does what the pages' script does: a
-long poll for events, and after each event the page again. Prints the processor time of this process.
+long poll for events, and after each event the page again. They are of several users with different rights.
+Prints the processor time of this process.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ _VIEWERS = """
 import asyncio, re, sys
 import httpx
 
-url, change, count, token = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4]
+url, change, count, tokens = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4:]
 
 async def viewer(place):
     async with httpx.AsyncClient(base_url=url, timeout=60) as client:
         form = (await client.get("/login")).text
         csrf = re.search('name="csrf" value="([^"]*)"', form)
-        fields = {"token": token, **({"csrf": csrf[1]} if csrf else {})}
+        fields = {"token": tokens[place % len(tokens)], **({"csrf": csrf[1]} if csrf else {})}
         signed = await client.post("/login", data=fields, headers={"Origin": url})
         if signed.status_code != 303:
             raise SystemExit(signed.text[-600:])
@@ -48,6 +49,9 @@ async def main():
 
 asyncio.run(main())
 """
+
+_USERS = ("modeler", "approver", "owner", "viewer")
+"""Users of the viewers, in turn. Each has other rights, and each viewer a session of its own."""
 
 
 def main() -> None:
@@ -73,7 +77,7 @@ def main() -> None:
         change = world.draft().id
         with world.served() as url:
             print(f"no viewer          {_share(options.seconds):6.2%} of a core", flush=True)
-            arguments = [url, change, str(options.viewers), world.tokens["modeler"]]
+            arguments = [url, change, str(options.viewers), *(world.tokens[user] for user in _USERS)]
             viewers = subprocess.Popen([sys.executable, "-c", _VIEWERS, *arguments], stdout=subprocess.PIPE)
             try:
                 for _ in range(options.viewers):

@@ -149,6 +149,22 @@ def _booking(world: World) -> dict[str, str]:
     }
 
 
+def test_viewers_of_a_change_see_their_own_forms_and_rights(world: World, visit: Visit) -> None:
+    change = world.draft().id
+    viewers = [visit(user) for user in ("modeler", "modeler", "owner", "viewer", "modeler")]
+    pages = [viewer.get(f"/changes/{change}") for viewer in viewers]
+    tokens = [set(re.findall(r'name="csrf" value="([^"]*)"', page.text)) for page in pages]
+    assert all(len(own) == 1 for own in tokens) and len(set.union(*tokens)) == 5
+    forms = [f"/changes/{change}/submit" in page.text for page in pages]
+    assert forms == [True, True, True, False, True]
+    assert _said(_post(viewers[1], f"/changes/{change}/comment", text="Seen by all")) == "comment"
+    assert all("Seen by all" in viewer.get(f"/changes/{change}").text for viewer in viewers)
+    (own,) = tokens[0]
+    refused = viewers[0].post(f"/changes/{change}/withdraw", data={"csrf": own, "reason": ""})
+    assert refused.status_code == 422
+    assert set(re.findall(r'name="csrf" value="([^"]*)"', refused.text)) == {own}
+
+
 def test_a_taken_slot_leaves_no_draft_and_names_the_next(world: World, visit: Visit) -> None:
     modeler = visit("modeler")
     fields = _booking(world)

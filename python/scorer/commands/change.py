@@ -170,7 +170,11 @@ def list_changes(
         str | None, typer.Option("--reviewer", help="User who was asked for a review.")
     ] = None,
     text: Annotated[
-        str | None, typer.Option("--text", help="Part of title, description, id, bundle name or digest.")
+        str | None,
+        typer.Option(
+            "--text",
+            help="Part of title, id, bundle name or digest, or the description's first 300 characters.",
+        ),
     ] = None,
     archived: Annotated[bool, typer.Option("--archived", help="List archived ones instead.")] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Largest number of rows.")] = 50,

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from sqlalchemy import Connection, func, insert, or_, select, tuple_
+from sqlalchemy import Connection, func, insert, select, tuple_
 
 from scorer.errors import BundleError, RegistryError, RegistryUnavailableError, SignatureError
 from scorer.ids import hex_of
@@ -26,7 +26,8 @@ from scorer.release.errors import (
     UnreachableError,
 )
 from scorer.release.model import Actor, Role
-from scorer.release.store.rows import contains, read, row_of
+from scorer.release.store.rows import read, row_of
+from scorer.release.store.searching import contains
 from scorer.release.store.tables import bundles, changes, projects, recorded_tables
 
 if TYPE_CHECKING:
@@ -204,8 +205,7 @@ class Bundles:
         if kind is not None:
             query = query.where(bundles.c.kind == kind)
         if text:
-            columns = (bundles.c.name, bundles.c.digest, bundles.c.uploaded_by)
-            query = query.where(or_(*(contains(column, text) for column in columns)))
+            query = query.where(contains(text, bundles.c.name, bundles.c.digest, bundles.c.uploaded_by))
         with self._store.read() as connection:
             if before is not None:
                 digest, _, owner = before.rpartition(":")

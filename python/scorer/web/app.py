@@ -22,6 +22,7 @@ from scorer.web import pages, statuses
 from scorer.web.assets import Assets
 from scorer.web.bodies import BodyLimit
 from scorer.web.counters import WebCounters
+from scorer.web.fragments import Fragments
 from scorer.web.guard import RequestGuard
 from scorer.web.identity import Identity
 from scorer.web.oidc import OidcSignIn
@@ -52,6 +53,7 @@ class Web:
     def __post_init__(self) -> None:
         self._templates = environment()
         self._templates.globals |= {"asset": self.assets.url, "assets": self.assets}
+        self.fragments = Fragments(self.render)
 
     @property
     def service(self) -> Service:

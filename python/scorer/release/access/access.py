@@ -26,10 +26,16 @@ from scorer.release.errors import (
 from scorer.release.model import PLATFORM, Actor, Project, Quotas, Role
 from scorer.release.store import Store, tables, utcnow
 from scorer.release.store.rows import read, row_of
+from scorer.release.store.shared import SharedReads
 
 SEEN_EVERY = timedelta(minutes=1)
 """Minimum interval between two updates of `last_used_at` or `last_seen_at`, so that most reads do not
 write."""
+
+_SESSIONS_KEPT = 1024
+"""Sessions that are kept in memory until the next commit."""
+_PROJECTS_KEPT = 64
+"""Projects whose members are kept in memory until the next commit."""
 
 _ASK = "ask for a new one (an admin creates it with `scorer platform token create`)"
 
@@ -59,6 +65,8 @@ class Access:
         self._now = now
         self._session = timedelta(hours=session_hours)
         self._idle = timedelta(hours=min(idle_hours, session_hours))
+        self._sessions: SharedReads[tuple[Row[Any] | None, Actor | None]] = SharedReads(store, _SESSIONS_KEPT)
+        self._members: SharedReads[tuple[ProjectMember, ...]] = SharedReads(store, _PROJECTS_KEPT)
 
     # --- projects ---
 
@@ -161,13 +169,17 @@ class Access:
 
     def members(self, actor: Actor, project: str) -> Sequence[ProjectMember]:
         """Return the members of a project with their roles."""
-        self.require(actor, Role.VIEWER, project)
+        roles.require(actor, Role.VIEWER, project)
+        return self._members.get(project, lambda: self._members_of(project))
+
+    def _members_of(self, project: str) -> tuple[ProjectMember, ...]:
         members = tables.members
         with self._store.read() as connection:
+            self._row(connection, project)
             rows = connection.execute(
                 select(members).where(members.c.project == project).order_by(members.c.user)
             )
-            return [read(ProjectMember, row) for row in rows]
+            return tuple(read(ProjectMember, row) for row in rows)
 
     def set_member(self, actor: Actor, project: str, user: str, role: Role | None) -> None:
         """Set or remove (None) a member's role; for owners. An admin may name a new user.
@@ -595,15 +607,13 @@ class Access:
             NotAuthenticatedError: There is no such session, or it has ended.
         """
         table = tables.sessions
-        with self._store.read() as connection:
-            row = row_of(connection, table, hash=secrets.digest(cookie))
-            if row is None or not secrets.matches(cookie, row.hash):
-                raise NotAuthenticatedError("you are not signed in; sign in again")
-            now = self._now()
-            set_back = now < row.last_seen_at - SEEN_EVERY
-            ended = set_back or row.idle_until <= now or row.expires_at <= now
-            actor = None if ended else self._behind(connection, row)
-        if actor is None:
+        hashed = secrets.digest(cookie)
+        row, actor = self._sessions.get(hashed, lambda: self._session_of(hashed))
+        if row is None or not secrets.matches(cookie, row.hash):
+            raise NotAuthenticatedError("you are not signed in; sign in again")
+        now = self._now()
+        set_back = now < row.last_seen_at - SEEN_EVERY
+        if actor is None or set_back or row.idle_until <= now or row.expires_at <= now:
             self.close_session(cookie)
             raise NotAuthenticatedError("your session has ended; sign in again")
         until = row.idle_until
@@ -616,6 +626,11 @@ class Access:
                 )
                 self._sweep(connection, now)
         return Session(actor, secrets.csrf(cookie), min(until, row.expires_at))
+
+    def _session_of(self, hashed: str) -> tuple[Row[Any] | None, Actor | None]:
+        with self._store.read() as connection:
+            row = row_of(connection, tables.sessions, hash=hashed)
+            return row, None if row is None else self._behind(connection, row)
 
     def close_session(self, cookie: str) -> None:
         """End the session of a cookie. The call is idempotent."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection
 
 from scorer.release import states
+from scorer.release.access import roles
 from scorer.release.changes import rows
 from scorer.release.changes.writer import ChangeWriter, outrun
 from scorer.release.errors import ConflictError, NotAllowedError, NotFoundError, PlatformError
@@ -36,12 +37,15 @@ class ChangeGuard:
         """Return a change request that the actor may see. Raises NotFoundError."""
         with self._parts.store.read() as connection:
             found = rows.load(connection, change)
-        try:
-            self._parts.access.require(actor, Role.VIEWER, found.project)
-        except PlatformError:
-            # Another project's change is not even said to exist.
-            raise unknown(change) from None
+        self.check_visible(actor, found)
         return found
+
+    def check_visible(self, actor: Actor, change: ChangeRequest) -> None:
+        """Raise NotFoundError if the actor may not see a change request, as if it did not exist."""
+        try:
+            roles.require(actor, Role.VIEWER, change.project)
+        except PlatformError:
+            raise unknown(change.id) from None
 
     def allowed(self, actor: Actor, change: str, name: str) -> ChangeRequest:
         """The change as it is now, where the actor may see it and do this to it."""
@@ -73,7 +77,7 @@ class ChangeGuard:
     def _authorise(self, actor: Actor, change: ChangeRequest, name: str, authors: frozenset[str]) -> None:
         who = states.who(name)
         if who is Who.APPROVER:
-            self._parts.access.require(actor, Role.APPROVER, change.project)
+            roles.require(actor, Role.APPROVER, change.project)
             if name != "reject" and actor.user in authors:
                 did = "submitted" if actor.user == change.submitted_by else "drafted or edited"
                 raise NotAllowedError(
@@ -82,10 +86,10 @@ class ChangeGuard:
                 )
             return
         if who is Who.MEMBER:
-            self._parts.access.require(actor, Role.MODELER, change.project)
+            roles.require(actor, Role.MODELER, change.project)
             return
         mine = authors | ({change.approved_by} if name in _BY_APPROVER else set())
-        self._parts.access.require(actor, Role.MODELER if actor.user in mine else Role.OWNER, change.project)
+        roles.require(actor, Role.MODELER if actor.user in mine else Role.OWNER, change.project)
 
     def may(self, actor: Actor, change: ChangeRequest, name: str, authors: frozenset[str]) -> bool:
         """Whether the state of the change allows an operation, and the actor may perform it."""

@@ -7,20 +7,18 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection, delete, func, insert, or_, select, update
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from scorer.release import states
-from scorer.release.answers import ChangeDetail, Draft, Outlook, Step
+from scorer.release.answers import ChangeDetail, Draft
 from scorer.release.calendar import moment
-from scorer.release.changes import backtesting, control, drafts, fit, rows
-from scorer.release.changes.guard import ChangeGuard, unknown
-from scorer.release.changes.outlook import outlook
+from scorer.release.changes import backtesting, drafts, fit, rows, texts
+from scorer.release.changes.guard import ChangeGuard
 from scorer.release.changes.overlays import VERDICT, revised_lanes
-from scorer.release.changes.plan import stages_of, steps_of
-from scorer.release.changes.review import review
+from scorer.release.changes.plan import specs_of
+from scorer.release.changes.viewing import ChangeViews, check_approvable, is_answering
 from scorer.release.changes.writer import ChangeWriter
 from scorer.release.errors import (
     ConflictError,
@@ -31,7 +29,7 @@ from scorer.release.errors import (
     Remedy,
 )
 from scorer.release.fields import reason_of
-from scorer.release.gates.defaults import BACKTEST, default_gates
+from scorer.release.gates.defaults import BACKTEST
 from scorer.release.lanes import recorded
 from scorer.release.lanes.recorded import LaneDecision
 from scorer.release.model import (
@@ -42,7 +40,6 @@ from scorer.release.model import (
     ChangeKind,
     ChangeRequest,
     ChangeState,
-    GateResult,
     GateSpec,
     LaneSpec,
     Outcome,
@@ -51,14 +48,13 @@ from scorer.release.model import (
 )
 from scorer.release.store import dumps
 from scorer.release.store import tables as t
-from scorer.release.store.rows import contains, read, row_of
+from scorer.release.store.rows import row_of
+from scorer.release.store.searching import contains
 
 if TYPE_CHECKING:
     from scorer.release.changes.parts import Parts
 
 _COMMENT = 2000
-_DIFFERENCES = 64
-"""Differences between two bundles that are kept in memory."""
 
 
 class Changes:
@@ -67,8 +63,7 @@ class Changes:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._guard = ChangeGuard(parts)
-        # Bundles never change, and every view of a change request shows the difference of two.
-        self._difference = lru_cache(maxsize=_DIFFERENCES)(self._differs)
+        self._views = ChangeViews(parts, self._guard)
 
     # --- before it is on its way ---
 
@@ -111,6 +106,7 @@ class Changes:
             ).scalar_one()
             name = f"cr-{number:06d}"
             connection.execute(update(t.changes).where(t.changes.c.number == number).values(id=name))
+            texts.keep(connection, name, values)
             work = ChangeWriter(self._parts, connection, rows.load(connection, name), actor)
             about = {name: values[name] for name in ("kind", "checkpoint", "bundle")}
             message = f"drafted by {actor.user}: {values['bundle_name']} for {draft.checkpoint}"
@@ -125,6 +121,7 @@ class Changes:
         with self._guard.open(actor, before, "edit", version) as work:
             changed = drafts.edits(work.change, values)
             saved = work.save(**values, authors=_with(work))
+            texts.keep(work.connection, change, values)
             about = {"version": saved.version, "bundle": saved.bundle, drafts.EDITS: changed}
             what = f": {', '.join(changed)}" if changed else ""
             return work.done("edit", f"edited by {actor.user}{what}", details=about)
@@ -139,6 +136,7 @@ class Changes:
         with self._guard.open(actor, self._guard.allowed(actor, change, "delete"), "delete") as work:
             for table in (t.change_events, t.change_steps, t.gate_results, t.waivers, t.bookings):
                 work.connection.execute(delete(table).where(table.c.change == change))
+            texts.remove(work.connection, change)
             work.connection.execute(delete(t.changes).where(t.changes.c.id == change))
             now = work.change
             about = {"title": now.title, "bundle": now.bundle, "created_by": now.created_by}
@@ -269,7 +267,7 @@ class Changes:
         with self._guard.open(
             actor, self._guard.allowed(actor, change, "approve"), "approve", version
         ) as work:
-            self._check_approvable(work.connection, work.change)
+            check_approvable(work.connection, work.change)
             return work.move(
                 "approve",
                 f"approved by {actor.user}: {said}" if said else f"approved by {actor.user}",
@@ -294,7 +292,8 @@ class Changes:
         with self._guard.open(actor, self._guard.allowed(actor, change, "waive"), "waive") as work:
             now, connection = work.change, work.connection
             judged = rows.gates(connection, change)
-            known = {result.metric for result in judged} or {spec.metric for spec in self._specs(now)}
+            known = {result.metric for result in judged}
+            known = known or {spec.metric for spec in specs_of(now, self._parts.settings)}
             known |= {spec.metric for spec in self._backtest_specs(now)}
             if metric not in known:
                 raise InvalidError(f'{change} has no gate "{metric}"; it has {", ".join(sorted(known))}')
@@ -332,7 +331,7 @@ class Changes:
         change, connection = work.change, work.connection
         states.move(change, move)
         newest = recorded.newest(connection, change.checkpoint)
-        if not answers(connection, change) or newest is None:
+        if not is_answering(connection, change) or newest is None:
             raise ConflictError(
                 f'{change.id} is not what answers at checkpoint "{change.checkpoint}" any more; roll '
                 "back the checkpoint, or what changed it since"
@@ -369,50 +368,20 @@ class Changes:
 
     def get(self, actor: Actor, change: str) -> ChangeDetail:
         """Return a change request with everything that is shown of it."""
-        found = self._guard.see(actor, change)
-        with self._parts.store.read() as connection:
-            found = rows.load(connection, change)
-            events = rows.events(connection, change)
-            done = rows.steps(connection, change)
-            gates = rows.gates(connection, change)
-            booking = self._parts.calendar.of(connection, change)
-            last = recorded.newest(connection, found.checkpoint)
-            authors = rows.authors(connection, change)
-            allowed = tuple(
-                name for name in _OPERATIONS if self._may(connection, actor, found, name, authors)
-            )
-            backtest = rows.backtest(connection, change)
-            mark = rows.row_of(connection, change).mark
-        steps = steps_of(found, self._parts.settings, done)
-        against = found.before or (recorded.main_lane(last.answer).bundle if last and last.answer else None)
-        diff = self._diff(actor, found, against)
-        noted = review(gates, diff) if gates else None
-        ahead = self._outlook(found, done, gates, mark)
-        return ChangeDetail(found, steps, events, gates, booking, diff, allowed, backtest, ahead, noted)
+        return self._views.get(actor, change)
 
-    def _outlook(
-        self,
-        change: ChangeRequest,
-        steps: Sequence[Step],
-        gates: Sequence[GateResult],
-        mark: datetime | None,
-    ) -> Outlook | None:
-        if change.state is not ChangeState.RELEASED or change.kind is not ChangeKind.RELEASE:
-            return None
-        settings = self._parts.settings.checkpoints[change.checkpoint]
-        settling = [step.words for step in steps if step.name == change.step and step.status == "waiting"]
-        return outlook(
-            change,
-            stages_of(change, self._parts.settings),
-            # Before its first evaluation, a stage has no results; those of the phase before are not its own.
-            gates if mark is not None else (),
-            mark=mark,
-            least={spec.metric: spec.min_rows for spec in self._specs(change)},
-            settling="".join(settling[:1]),
-            patience=timedelta(minutes=settings.patience_minutes),
-            frozen=self._parts.calendar.frozen(change.checkpoint),
-            now=self._parts.now(),
-        )
+    def events(
+        self, actor: Actor, change: str, *, after: int = 0, limit: int = 500
+    ) -> tuple[ChangeState, Sequence[ChangeEvent]]:
+        """Return the state of a change request, and its events after a known one, oldest first.
+
+        Args:
+            actor: The calling user.
+            change: Id of the change request.
+            after: Id of the last event that is known already.
+            limit: Limit on the events of one response.
+        """
+        return self._views.events(actor, change, after, limit)
 
     def summary(self, actor: Actor, change: str) -> ChangeRequest:
         """A change request without its steps, events, gates and differences: one query."""
@@ -428,27 +397,6 @@ class Changes:
             for name in changes
             if name in found and (actor.admin or found[name].project in actor.roles)
         ]
-
-    def events(
-        self, actor: Actor, change: str, *, after: int = 0, limit: int = 500
-    ) -> tuple[ChangeState, Sequence[ChangeEvent]]:
-        """The state of a change request, and its events after one of them, oldest first: two queries.
-
-        Args:
-            actor: Who asks.
-            change: Its id.
-            after: Id of the last event that is known already.
-            limit: Most events of one answer.
-        """
-        e = t.change_events.c
-        with self._parts.store.read() as connection:
-            found = rows.load(connection, change)
-            events = connection.execute(
-                select(t.change_events).where(e.change == change, e.id > after).order_by(e.id).limit(limit)
-            ).all()
-        if not (actor.admin or found.project in actor.roles):
-            raise unknown(change)
-        return found.state, [read(ChangeEvent, row) for row in events]
 
     def newest_events(self, changes: Sequence[str]) -> Mapping[str, int]:
         """Return the id of the newest event of each change request that has one: one query."""
@@ -482,8 +430,8 @@ class Changes:
             kind: Kind; None: all.
             user: User who drafted it; None: all.
             reviewer: User who was asked for a review; None: all.
-            text: Part of the title, the description, the id, or the name or digest of the bundle, regardless
-                of case; None: all.
+            text: Part of the title, the id, the name or digest of the bundle, or the first 300 characters of
+                the description, regardless of case; None: all.
             archived: Whether archived ones are listed instead of the others; None: both.
             before: Id of a change request; only older ones are listed.
             limit: Most change requests.
@@ -494,7 +442,9 @@ class Changes:
             names = [project]
         else:
             names = [each.name for each in self._parts.access.projects(actor)]
-        query = select(t.changes).where(c.project.in_(names)).order_by(c.number.desc())
+        # A search reads the texts in order of their numbers, until enough change requests are found.
+        number = t.change_texts.c.number if text else c.number
+        query = select(t.changes).where(c.project.in_(names)).order_by(number.desc())
         if checkpoint is not None:
             query = query.where(c.checkpoint == checkpoint)
         if state is not None:
@@ -505,36 +455,15 @@ class Changes:
             query = query.where(c.kind == kind.value)
         if reviewer is not None:
             # Names are a JSON list; a quoted name is part of no other one.
-            query = query.where(contains(c.reviewers, dumps(reviewer)))
+            query = query.where(contains(dumps(reviewer), c.reviewers))
         if text:
-            found = [
-                contains(column, text) for column in (c.title, c.description, c.id, c.bundle_name, c.bundle)
-            ]
-            query = query.where(or_(*found))
+            query = query.where(texts.matches(text))
         if archived is not None:
             query = query.where(c.archived_at.isnot(None) if archived else c.archived_at.is_(None))
         with self._parts.store.read() as connection:
             if before is not None:
-                query = query.where(c.number < rows.row_of(connection, before).number)
+                query = query.where(number < rows.row_of(connection, before).number)
             return [rows.change(row) for row in connection.execute(query.limit(max(0, min(limit, 1000))))]
-
-    # --- who may ---
-
-    def _may(
-        self, connection: Connection, actor: Actor, change: ChangeRequest, name: str, authors: frozenset[str]
-    ) -> bool:
-        if not self._guard.may(actor, change, name, authors):
-            return False
-        if name == "approve":
-            try:
-                self._check_approvable(connection, change)
-            except PlatformError:
-                return False
-        if name in states.CONTROLS:
-            return control.refusal(change, name, self._parts.settings) is None
-        if name in ("archive", "unarchive"):
-            return (change.archived_at is None) is (name == "archive")
-        return name != "rollback" or answers(connection, change)
 
     # --- rules ---
 
@@ -674,22 +603,6 @@ class Changes:
             test_first if last.state.is_final else None,
         )
 
-    def _check_approvable(self, connection: Connection, change: ChangeRequest) -> None:
-        if change.step != "approval":
-            raise ConflictError(f"{change.id}'s report is being made; try again in a moment")
-        results = rows.gates(connection, change.id, "report")
-        if rows.verdict(results) is Outcome.PASS:
-            return
-        blocking = [f"{each.metric} ({each.outcome}: {each.words})" for each in results if each.blocks]
-        raise ConflictError(
-            f"{change.id} cannot be approved: {'; '.join(blocking) or 'no gate has judged it'}; waive "
-            "what may be waived, or reject it"
-        )
-
-    def _specs(self, change: ChangeRequest) -> Sequence[GateSpec]:
-        own = change.gates or self._parts.settings.checkpoints[change.checkpoint].gates
-        return own or (*default_gates("score"), *default_gates("action"))
-
     def _backtest_specs(self, change: ChangeRequest) -> Sequence[GateSpec]:
         """Gates of the backtest, which an approver may waive before it stops the change."""
         if change.state is not ChangeState.CHECKS or not backtesting.applies(change):
@@ -708,50 +621,6 @@ class Changes:
         if before.state in states.OBSERVED:
             self.follow(moved.checkpoint)
         return moved
-
-    def _differs(self, bundle: str, against: str) -> dict[str, Any]:
-        bundles = self._parts.bundles
-        return fit.difference(bundles.detail(PLATFORM, bundle), bundles.detail(PLATFORM, against))
-
-    def _diff(self, actor: Actor, change: ChangeRequest, against: str | None) -> dict[str, Any]:
-        if against is None:
-            return {}
-        try:
-            return self._difference(change.bundle, against)
-        except PlatformError as error:
-            # A page about a change must open while the registry is away.
-            return {"against": against, "error": str(error)}
-
-
-_OPERATIONS: builtins.list[str] = [
-    "edit",
-    "delete",
-    "submit",
-    "rebook",
-    "finish",
-    "approve",
-    "reject",
-    "waive",
-    "withdraw",
-    "pause",
-    "resume",
-    "promote",
-    "skip",
-    "request_review",
-    "comment",
-    "archive",
-    "unarchive",
-    "rollback",
-]
-
-
-def answers(connection: Connection, change: ChangeRequest) -> bool:
-    """Whether what a change released still answers, at whatever revision of its overlay."""
-    if change.kind is ChangeKind.OVERLAY:
-        newest = recorded.newest(connection, change.checkpoint)
-        return bool(newest and any(lane.bundle == change.bundle for lane in newest.answer))
-    decided = recorded.deciding(connection, change.checkpoint)
-    return bool(decided and decided.change == change.id and decided.cause != recorded.ROLLBACK)
 
 
 def _refused(why: str, remedy: Remedy | None) -> InvalidError:

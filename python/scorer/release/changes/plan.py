@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from scorer.release.answers import Step
 from scorer.release.changes import backtesting
 from scorer.release.changes.overlays import STEPS
+from scorer.release.gates.defaults import default_gates
 from scorer.release.model import ChangeKind, ChangeRequest, ChangeState
 
 if TYPE_CHECKING:
-    from scorer.release.model import Stage
+    from scorer.release.model import GateSpec, Stage
     from scorer.release.settings import PlatformFile
 
 _S = ChangeState
@@ -32,6 +33,12 @@ _OVERLAY = "compares how far it moves a score with what its permission allows"
 def stages_of(change: ChangeRequest, settings: PlatformFile) -> tuple[Stage, ...]:
     """The canary of a release."""
     return change.stages or settings.checkpoints[change.checkpoint].stages
+
+
+def specs_of(change: ChangeRequest, settings: PlatformFile) -> Sequence[GateSpec]:
+    """Return the gates that a change request is judged by."""
+    own = change.gates or settings.checkpoints[change.checkpoint].gates
+    return own or (*default_gates("score"), *default_gates("action"))
 
 
 def plan(change: ChangeRequest, settings: PlatformFile) -> list[tuple[ChangeState, str, str]]:

@@ -27,7 +27,8 @@ from scorer.release.notify.addresses import Destinations
 from scorer.release.notify.outbox import GIVEN_UP, SENT, WAITING, Outbox
 from scorer.release.notify.sending import SECONDS, Message, NotSentError, send
 from scorer.release.store import Store, dumps, tables, utcnow
-from scorer.release.store.rows import contains, read
+from scorer.release.store.rows import read
+from scorer.release.store.searching import contains
 
 _RANKS = {severity: rank for rank, severity in enumerate(Severity)}
 _PUBLIC = Destinations()
@@ -217,7 +218,7 @@ class Notifications:
         if state is not None:
             query = query.where(box.c.state == state)
         if text:
-            query = query.where(contains(box.c.subject, text))
+            query = query.where(contains(text, box.c.subject))
         if before is not None:
             query = query.where(box.c.id < before)
         with self._store.read() as connection:

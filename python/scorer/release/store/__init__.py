@@ -55,6 +55,7 @@ class Store:
         self._engine = engines.connect(parsed)
         self._writer = threading.Lock()
         self._owner: int | None = None
+        self._commits = engines.Commits(parsed) if self.dialect == "sqlite" else None
         try:
             if self._engine.dialect.name == "sqlite":
                 self._use_wal()
@@ -116,6 +117,16 @@ class Store:
                 _pause(attempt)
         raise AssertionError
 
+    def version(self) -> object:
+        """Return a value that differs after every commit to the database, of any process.
+
+        While two calls return equal values, nothing has been committed between them.
+        """
+        if self._commits is not None:
+            return self._commits.version()
+        with self.read() as connection:
+            return connection.exec_driver_sql(engines.SNAPSHOT).scalar()
+
     def backup(self, path: Path) -> None:
         """Copy a SQLite database to a file while it is in use. The file appears when the copy is complete.
 
@@ -145,6 +156,8 @@ class Store:
 
     def close(self) -> None:
         """Close all connections to the database."""
+        if self._commits is not None:
+            self._commits.close()
         self._engine.dispose()
 
     @contextmanager

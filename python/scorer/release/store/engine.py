@@ -15,6 +15,7 @@ lock costs no throughput. Readers use REPEATABLE READ, READ ONLY.
 from __future__ import annotations
 
 import sqlite3
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from sqlalchemy.engine import URL
 from sqlalchemy.exc import ArgumentError
 
 from scorer.errors import ConfigError
-from scorer.release.errors import PlatformError
+from scorer.release.errors import PlatformError, UnreachableError
 
 LOCK_SECONDS = 15
 """Longest wait of a writer for the writers' lock in seconds."""
@@ -33,6 +34,9 @@ STALLED_SECONDS = 60
 
 WRITER_LOCK = 0x73636F726572  # "scorer"
 """Key of the advisory lock, which applies to one database."""
+
+SNAPSHOT = "SELECT CAST(txid_current_snapshot() AS text)"
+"""Query of PostgreSQL whose result differs after every commit."""
 
 _FORMS = "sqlite:///platform.db, sqlite:////var/lib/scorer/platform.db or postgresql://user@host/database"
 
@@ -68,6 +72,43 @@ def shown(url: URL) -> str:
 def connect(url: URL) -> Engine:
     """Create the engine of a database. A SQLite file is created; a connection is not opened yet."""
     return _sqlite(url) if url.drivername.startswith("sqlite") else _postgresql(url)
+
+
+class Commits:
+    """Reveals commits to a SQLite file by other connections, those of this process included.
+
+    Args:
+        url: The database.
+    """
+
+    def __init__(self, url: URL) -> None:
+        self._path = str(url.database)
+        self._connection: sqlite3.Connection | None = None
+        # `data_version` is comparable within one connection only.
+        self._lock = threading.Lock()
+
+    def version(self) -> int:
+        """Return a number that differs after every commit. Raises UnreachableError."""
+        try:
+            with self._lock:
+                if self._connection is None:
+                    self._connection = sqlite3.connect(
+                        self._path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False
+                    )
+                # All rows are fetched, so that no read transaction stays open.
+                ((version,),) = self._connection.execute("PRAGMA data_version").fetchall()
+        except sqlite3.Error as error:
+            raise UnreachableError(
+                f"database {self._path}: {error}; check its disk, then try again"
+            ) from error
+        return int(version)
+
+    def close(self) -> None:
+        """Close the connection to the file."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
 
 
 def _sqlite(url: URL) -> Engine:

@@ -7,8 +7,7 @@ from dataclasses import fields
 from functools import cache
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import ColumnElement, Connection, Row, Table, Text, and_, func, insert, select, update
-from sqlalchemy import cast as cast_sql
+from sqlalchemy import Connection, Row, Table, and_, insert, select, update
 
 T = TypeVar("T")
 
@@ -33,12 +32,6 @@ def _names(kind: Any) -> tuple[str, ...]:
 def row_of(connection: Connection, table: Table, **key: Any) -> Row[Any] | None:
     """Return the row that has these values, or None."""
     return connection.execute(select(table).filter_by(**key)).one_or_none()
-
-
-def contains(column: ColumnElement[Any], text: str) -> ColumnElement[bool]:
-    """Return the condition that a text column contains a text, regardless of the case of ASCII letters."""
-    escaped = text.lower().replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
-    return func.lower(cast_sql(column, Text)).like(f"%{escaped}%", escape="\\")
 
 
 def upsert(connection: Connection, table: Table, key: Mapping[str, Any], **values: Any) -> None:

@@ -232,6 +232,13 @@ changes = Table(
     sqlite_autoincrement=True,
 )
 
+change_texts = Table(  # what a search looks in: short, lower case, and apart from the other columns
+    "change_texts",
+    metadata,
+    Column("number", ForeignKey("changes.number"), primary_key=True),
+    Column("text", Words, nullable=False),
+)
+
 change_events = Table(
     "change_events",
     metadata,

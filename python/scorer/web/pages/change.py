@@ -34,22 +34,31 @@ def show(
     checkpoint = here.settings.checkpoints.get(one.checkpoint)
     known = {gate.metric for gate in detail.gates}
     ahead = () if one.state.is_final else one.gates or gates_of(here, one.checkpoint)
+    values = {
+        "form": form.values() if form else {},
+        "detail": detail,
+        "change": one,
+        "planned": [gate for gate in ahead if gate.metric not in known],
+        "blocking": [gate for gate in detail.gates if gate.blocks],
+        "settings": checkpoint,
+        "stages": one.stages or (checkpoint.stages if checkpoint else ()),
+        "observed": _is_observed(detail),
+        "backtest_gates": from_document(detail.backtest).gates if detail.backtest else (),
+        "comments": comments(detail.events),
+        "edits": [event for event in detail.events if event.details.get(EDITS)],
+        "approvers": _approvers(here, one) if "request_review" in detail.allowed else (),
+        "offered": set(detail.allowed) - {"comment"},
+        "may_release": here.may("modeler", one.project),
+        "is_author": here.actor.user in (one.submitted_by, one.created_by),
+    }
+    rights = detail.allowed, values["may_release"], values["is_author"]
     return here.page(
         "change.html",
         error=error,
-        form=form.values() if form else {},
+        form=values["form"],
+        main=here.web.fragments.get("change_main.html", (change, rights), here.csrf, values),
         detail=detail,
         change=one,
-        planned=[gate for gate in ahead if gate.metric not in known],
-        blocking=[gate for gate in detail.gates if gate.blocks],
-        settings=checkpoint,
-        stages=one.stages or (checkpoint.stages if checkpoint else ()),
-        observed=_is_observed(detail),
-        backtest_gates=from_document(detail.backtest).gates if detail.backtest else (),
-        comments=comments(detail.events),
-        edits=[event for event in detail.events if event.details.get(EDITS)],
-        approvers=_approvers(here, one) if "request_review" in detail.allowed else (),
-        offered=set(detail.allowed) - {"comment"},
         running=any(step.status == "running" for step in detail.steps),
     )
 
