@@ -1,7 +1,7 @@
 """Quantile functions of distributions, and ranks.
 
-They call `scipy.special`. `scipy.stats`, which defines the same, loads 60 MB of further modules, and the
-platform computes gates in every process.
+They call `scipy.special`. `scipy.stats`, which defines the same, imports most other packages of SciPy, and
+their memory would stay in every process of the platform.
 """
 
 from __future__ import annotations
