@@ -7,6 +7,7 @@ under a second; two variants differ in their trees, hence in digest and scores.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,33 @@ def tiny_action_bundle(
         training=data[:750],
         validation=data[750:],
         lineage=Lineage(data_digest="sha256:" + "0" * 64, code_version="test", run_id=f"variant-{variant}"),
+        golden_cases=256,
+        created_at=CREATED,
+    )
+    return built.digest
+
+
+def score_bundle_of(directory: Path, features: Sequence[Any], *, name: str = "fraud-checkout") -> str:
+    """Build a bundle of kind "score" with other features and return its digest.
+
+    Args:
+        directory: Where the bundle is written.
+        features: `scorer.bundle.Feature` of each input, in order.
+        name: Name of the bundle.
+    """
+    from scorer.bundle import Band, Lineage, SchemaFile, build_score_bundle
+
+    data = np.tile(rows(2000), (1, len(features)))[:, : len(features)]
+    names = [feature.name for feature in features]
+    built = build_score_bundle(
+        directory,
+        name=name,
+        model=_train(data, data[:, 0] / 100 - 1, names, len(features), 8, 3),
+        schema=SchemaFile(features=list(features)),
+        bands=[Band(start=0.0, label="approve"), Band(start=0.8, label="decline")],
+        training=data[:1500],
+        validation=data[1500:],
+        lineage=Lineage(data_digest="sha256:" + "0" * 64, code_version="test", run_id="others"),
         golden_cases=256,
         created_at=CREATED,
     )

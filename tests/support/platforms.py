@@ -23,6 +23,7 @@ from typing import Any
 import httpx
 from fleet import FakeFleet
 
+from scorer.events import EventLog
 from scorer.registry import Registry
 from scorer.release.archive import pack
 from scorer.release.fleet import Member
@@ -77,6 +78,7 @@ class World:
         database: str = "platform.sqlite",
         now: Callable[[], datetime] | None = None,
         settings: str = SETTINGS,
+        events: EventLog | None = None,
     ) -> None:
         self.directory = directory
         self.bundles = bundles
@@ -92,7 +94,8 @@ class World:
             checkpoints=CHECKPOINTS,
             answer={"fraud.checkout": self.live, "action.authorise": action},
         )
-        extra = {} if now is None else {"now": now}
+        extra: dict[str, Any] = {} if now is None else {"now": now}
+        extra |= {} if events is None else {"events": events}
         self.platform: PlatformServices = open_service(self.settings, fleet=self.fleet, **extra)
         self.tokens = self._people()
         self.tick()
@@ -177,6 +180,39 @@ class World:
             **fields,
         }
         return self.service.changes.draft(self.actor(user), Draft(**values))
+
+    def observed(self, user: str = "modeler", **fields: Any) -> Any:
+        """A TEST of score-2 that is observed: submitted for the next free slot, checked and deployed."""
+        from scorer.release.model import ChangeState
+
+        change = self.service.changes.submit(self.actor(user), self.draft(user, **fields).id)
+        return self.until(change.id, ChangeState.OBSERVING)
+
+    def awaiting_approval(self, user: str = "modeler") -> Any:
+        """A RELEASE of score-2 whose gates have passed."""
+        from scorer.release.changes import rows
+        from scorer.release.model import ChangeKind, ChangeState, GateResult, Outcome
+        from scorer.release.store import tables as t
+        from scorer.release.store import utcnow
+
+        change = self.draft(user, kind=ChangeKind.RELEASE).id
+        passed = GateResult("error_rate", Outcome.PASS, 0.0, None, None, 0.0, 1000, "== 0", "none failed")
+        reported = {"state": ChangeState.REPORT, "step": "approval", "verdict": Outcome.PASS}
+        with self.platform.store.write() as connection:
+            connection.execute(
+                t.changes.update().where(t.changes.c.id == change).values(**reported, submitted_by=user)
+            )
+            rows.keep_gates(connection, change, "report", [passed], utcnow())
+        return self.service.changes.summary(self.actor(user), change)
+
+    def until(self, change: str, *states: Any, most: int = 60) -> Any:
+        """Tick until a change request is in one of the states; return it."""
+        for _ in range(most):
+            found = self.service.changes.summary(self.actor("admin"), change)
+            if found.state in states:
+                return found
+            self.tick()
+        raise AssertionError(f"{change} is {found.state} ({found.step}): {found.note}")
 
     def build(self, user: str = "modeler") -> Any:
         """A build that waits, of files that are no model. Earlier ones are cancelled."""

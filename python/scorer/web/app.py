@@ -208,6 +208,8 @@ def _page(request: Request, status: int, words: str, identity: str = "") -> Resp
         remedy=statuses.REMEDIES.get(status, ""),
         identity=identity,
         back=_back(request),
+        unsent=getattr(request.state, "unsent", None),
+        path=request.url.path,
     )
     return HTMLResponse(content, status)
 

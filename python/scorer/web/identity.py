@@ -79,13 +79,18 @@ def check_form(request: Request, *, is_known: bool) -> None:
     Raises:
         NotAllowedError: The token is not valid, or the browser names another origin.
     """
-    origin = request.headers.get("origin")
-    theirs = origin is not None and urlsplit(origin).netloc.lower() != request.headers.get("host", "").lower()
+    theirs = request.headers.get("origin") is not None and not is_same_origin(request)
     if theirs or not is_known:
         raise NotAllowedError(
             "the form is not of this session (its csrf field is missing or wrong), so nothing was changed; "
             "open the page again and repeat"
         )
+
+
+def is_same_origin(request: Request) -> bool:
+    """Whether the browser names a page of the platform as the origin of the request."""
+    origin = request.headers.get("origin", "")
+    return urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower() != ""
 
 
 def inside(address: str | None) -> str:

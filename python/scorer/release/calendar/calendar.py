@@ -165,7 +165,7 @@ class Calendar:
             free = self._next_free(connection, checkpoint, length, None, slot=slot)
             slot, start = free.slot, free.start
         else:
-            start = self._start(start)
+            start = self._start(start, Remedy("Take the next free slot", {"start": "", "slot": ""}))
             slot = self._free_slot(connection, checkpoint, start, length, slot, change.id)
         bookings.check_quota(connection, change.project, start, start + length, without=change.id)
         values = {
@@ -213,6 +213,15 @@ class Calendar:
     def of(self, connection: Connection, change: str) -> Booking | None:
         """Return the newest booking of a change request, including a released one."""
         return bookings.of_change(connection, change)
+
+    def freeze_before(self, connection: Connection, booking: Booking) -> FreezeWindow | None:
+        """Return the freeze window that delayed a booking without a requested start; None: none did."""
+        freezes = bookings.freezes(connection)
+        for at in (self._now(), booking.start - timedelta(microseconds=1)):
+            window = frozen.forbids(freezes, booking.checkpoint, at)
+            if window and window.end <= booking.start:
+                return window
+        return None
 
     # --- freezes ---
 
@@ -359,14 +368,16 @@ class Calendar:
                 f'checkpoint "{checkpoint}" has slots 1 to {slots}, not {slot}; use one of them'
             )
 
-    def _start(self, start: datetime) -> datetime:
+    def _start(self, start: datetime, remedy: Remedy | None = None) -> datetime:
+        """Check a requested start. A booking that is moved has no remedy: it needs a start."""
         start, now = _aware(start, "start"), self._now()
         if start < now - _LATE:
+            otherwise = ", or none for the next free slot" if remedy else ""
             error = InvalidError(
                 f"a booking cannot start in the past ({moment(start)}; it is now {moment(now)}); "
-                "give a later start, or none for the next free slot"
+                f"give a later start{otherwise}"
             )
-            error.remedy = Remedy("Take the next free slot", {"start": "", "slot": ""})
+            error.remedy = remedy
             raise error
         if start > now + HORIZON:
             raise InvalidError(

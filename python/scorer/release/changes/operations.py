@@ -40,6 +40,7 @@ from scorer.release.model import (
     ChangeKind,
     ChangeRequest,
     ChangeState,
+    FreezeWindow,
     GateSpec,
     LaneSpec,
     Outcome,
@@ -166,9 +167,11 @@ class Changes:
             booking = self._parts.calendar.book(connection, actor, now, start=start, length=length, slot=slot)
             if away:
                 work.event(away, severity=Severity.WARNING, actor=PLATFORM)
+            delayed = self._parts.calendar.freeze_before(connection, booking) if start is None else None
+            after = f", after the freeze {_freeze(delayed)}" if delayed else ""
             return work.move(
                 "submit",
-                f"submitted by {actor.user}: {_booked(booking)}; checks begin",
+                f"submitted by {actor.user}: {_booked(booking)}{after}; checks begin",
                 step="package",
                 details=_booking_details(booking),
                 submitted_by=actor.user,
@@ -641,6 +644,11 @@ def _with(work: ChangeWriter) -> builtins.list[str]:
 
 def _booked(booking: Booking) -> str:
     return f"slot {booking.slot} from {moment(booking.start)} to {moment(booking.end)}"
+
+
+def _freeze(window: FreezeWindow) -> str:
+    reason = f" ({window.freeze.reason})" if window.freeze.reason else ""
+    return f'"{window.freeze.name}"{reason}, which ends at {moment(window.end)}'
 
 
 def _booking_details(booking: Booking) -> dict[str, Any]:

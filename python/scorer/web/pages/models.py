@@ -24,7 +24,9 @@ def models(here: Here) -> Response:
     return _list(here)
 
 
-def _list(here: Visit, *, error: PlatformError | None = None) -> Response:
+def _list(
+    here: Visit, *, error: PlatformError | None = None, form: Mapping[str, str] | None = None
+) -> Response:
     kind, project = here.ask("kind"), here.ask("project") or None
     text, before = here.ask("text")[:200] or None, here.ask("before") or None
     found = here.service.bundles.list(
@@ -52,6 +54,7 @@ def _list(here: Visit, *, error: PlatformError | None = None) -> Response:
         projects=here.projects(),
         uploaders=[one for one in here.projects() if here.is_at_least(Role.MODELER, one.name)],
         limit_mb=here.settings.platform.upload_mb,
+        form=form or {},
     )
 
 
@@ -66,7 +69,7 @@ def upload(here: Here, form: Posted) -> Response:
             archive = form.file("archive", what="the bundle's archive")
             info, said = here.service.bundles.upload(here.actor, project, archive.file), "uploaded"
     except PlatformError as error:
-        return _list(here, error=error)
+        return _list(here, error=error, form=form.values())
     return here.go(f"/models/{info.digest.removeprefix('sha256:')}", said)
 
 

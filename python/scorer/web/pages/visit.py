@@ -17,12 +17,12 @@ from fastapi import Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.datastructures import FormData, UploadFile
 
-from scorer.release.errors import InvalidError, NotFoundError, PlatformError
+from scorer.release.errors import InvalidError, NotAllowedError, NotFoundError, PlatformError
 from scorer.release.model import Actor, Project, Role
 from scorer.release.problems import kind_of
 from scorer.release.requests import read_form
 from scorer.web import words
-from scorer.web.identity import FIELD, check_form
+from scorer.web.identity import FIELD, check_form, is_same_origin
 from scorer.web.multipart import read_form_data, uploaded
 from scorer.web.rendering import query
 
@@ -295,6 +295,21 @@ def moment(text: str, what: str = "the time") -> datetime:
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
+@dataclass(frozen=True)
+class UnsentForm:
+    """A form of the platform's own origin whose CSRF token was not valid. The error page offers it again.
+
+    Attributes:
+        user: The visitor in whose name it would be sent.
+        csrf: The CSRF token of the visitor's session.
+        values: Fields of the form, as sent.
+    """
+
+    user: str
+    csrf: str
+    values: Mapping[str, str]
+
+
 def visit(request: Request) -> Visit:
     """Authenticate the visitor. Raises NotAuthenticatedError, which leads to the sign-in page."""
     web: Web = request.app.state.web
@@ -314,8 +329,16 @@ def posted(files: int = 1) -> Callable[[Request, Visit], AsyncIterator[Form]]:
         try:
             sent = data.get(FIELD, "")
             text = sent if isinstance(sent, str) else ""
-            check_form(request, is_known=here.web.identity.accepts(here.actor, here.csrf, text))
-            yield Form(data)
+            form = Form(data)
+            try:
+                check_form(request, is_known=here.web.identity.accepts(here.actor, here.csrf, text))
+            except NotAllowedError:
+                # A page that was opened before the visitor signed in again has the token of the old session.
+                # Browsers cannot send a chosen file twice.
+                if is_same_origin(request) and not form.files():
+                    request.state.unsent = UnsentForm(here.actor.user, here.csrf, form.values())
+                raise
+            yield form
         finally:
             await data.close()
 
