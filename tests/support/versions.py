@@ -100,23 +100,34 @@ class History:
         self.report(change, bundle, evidence)
         return str(change)
 
-    def report(self, change: str, bundle: str, evidence: ShadowEvidence, live: str = "") -> None:
-        """Ends a change request with a final report."""
+    def report(
+        self,
+        change: str,
+        bundle: str,
+        evidence: ShadowEvidence,
+        live: str = "",
+        *,
+        verdict: Outcome = Outcome.PASS,
+    ) -> None:
+        """End a change request with a final report and a verdict."""
         evidence = replace(evidence, live_bundle=live or self.live, bands=("approve", "review", "decline"))
         at = evidence.shadow.at
         subject = ReportSubject(
             change, CHECKPOINT, bundle, live or self.live, instant(int(at.min())), instant(int(at.max()))
         )
         gates = evaluate(default_gates("score"), evidence)
-        made = build(subject, evidence, gates, verdict=Outcome.PASS, is_final=True)
+        made = build(subject, evidence, gates, verdict=verdict, is_final=True)
         keep.save(self.world.settings.platform.data_dir / "readouts" / change, evidence)
-        values: dict[str, Any] = {"at": self.now, "verdict": Outcome.PASS, "document": keep.document(made)}
+        values: dict[str, Any] = {"at": self.now, "verdict": verdict, "document": keep.document(made)}
         with self.world.platform.store.write() as connection:
             upsert(connection, t.readouts, {"change": change}, **values)
             connection.execute(
                 update(t.changes)
                 .where(t.changes.c.id == change)
-                .values(state=ChangeState.DONE, verdict=Outcome.PASS)
+                .values(
+                    state=ChangeState.REJECTED if verdict is Outcome.FAIL else ChangeState.DONE,
+                    verdict=verdict,
+                )
             )
 
     @property
