@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import onboarding
 import pytest
 from browser import PHONE, Visitor, chromium, serving
 from bundles import FEATURES
-from model_files import write_model, write_table
+from model_files import write_table
+from onboarding import ModelFiles
 from servers import RunningServer
-from waiting import wait_until
 
 from scorer.release.open import PlatformServices
 from scorer.web.app import create_app
@@ -19,35 +20,32 @@ from scorer.web.app import create_app
 def test_from_a_model_file_to_a_finished_report(
     server: RunningServer, platform: PlatformServices, tokens: dict[str, str], traffic: None, tmp_path: Path
 ) -> None:
-    model, table = write_model(tmp_path / "model.json"), write_table(tmp_path / "table.csv")
+    files = ModelFiles.written(tmp_path)
     with serving(create_app(platform, platform.settings)) as address, chromium() as browser:
         mia = Visitor(browser, address)
         mia.sign_in(tokens["mia"])
-        page = mia.page
-        mia.open("/models")
-        page.get_by_role("link", name="Build a bundle from a model file").click()
-        assert page.locator("#f-name").input_value() == "fraud-checkout"
+        onboarding.open_the_form(mia, files)
         assert mia.basics() == []
         assert mia.violations() == []
-        _refused(mia, model, tmp_path)
-        page.locator("#f-model").set_input_files(model)
-        page.locator("#f-table").set_input_files(table)
-        mia.press("Build the bundle")
-        page.wait_for_url("**/builds/bd-*")
-        page.get_by_role("link", name="Start a TEST").wait_for(timeout=90_000)
-        assert "Done" in page.locator("#live-build").inner_text()
+        _refused(mia, files, tmp_path)
+        onboarding.send_the_files(mia, files)
+        onboarding.wait_for_the_bundle(mia, files)
         assert mia.basics() == []
         assert mia.violations() == []
         _phone(mia)
-        page.get_by_role("link", name="Start a TEST").click()
-        assert page.locator("#f-title").input_value() == "fraud-checkout 2026-11-23"
-        mia.press("Submit")
-        page.wait_for_url("**/changes/cr-*")
-        change = page.url.rsplit("/", 1)[1].partition("?")[0]
-        _until(mia, "#live-head", "Done")
-        mia.open(f"/changes/{change}/readout")
-        assert "Passed: eligible for release" in page.locator(".verdict").inner_text()
+        onboarding.submit_the_test(mia, files)
+        onboarding.wait_for_the_test(mia, files)
+        onboarding.read_the_report(mia, files)
         _tried(mia)
+        # The script that measures the time takes the same steps, and no others.
+        assert [step.run for step in onboarding.STEPS] == [
+            onboarding.open_the_form,
+            onboarding.send_the_files,
+            onboarding.wait_for_the_bundle,
+            onboarding.submit_the_test,
+            onboarding.wait_for_the_test,
+            onboarding.read_the_report,
+        ]
         mia.check()
         mia.close()
 
@@ -75,13 +73,12 @@ def _tried(mia: Visitor) -> None:
     assert mia.basics() == []
 
 
-def _refused(mia: Visitor, model: Path, directory: Path) -> None:
+def _refused(mia: Visitor, files: ModelFiles, directory: Path) -> None:
     """A file that is never read: a sentence, and what was typed is still there."""
     page = mia.page
     pickled = directory / "model.pkl"
     pickled.write_bytes(b"\x80\x04.")
-    page.get_by_label("Version").fill("2026-11-23")
-    page.locator("#f-label").fill("fraud")
+    onboarding.fill_in(mia)
     page.locator("#f-features").fill("amount number")
     page.locator("#f-model").set_input_files(pickled)
     page.locator("#f-table").set_input_files(write_table(directory / "first.csv"))
@@ -95,7 +92,7 @@ def _refused(mia: Visitor, model: Path, directory: Path) -> None:
     # A build that fails in the background says why on its page, and offers the form again.
     short = directory / "short.csv"
     short.write_text("unrelated\n1\n")
-    page.locator("#f-model").set_input_files(model)
+    page.locator("#f-model").set_input_files(files.model)
     page.locator("#f-table").set_input_files(short)
     mia.press("Build the bundle")
     page.wait_for_url("**/builds/bd-*")
@@ -103,7 +100,6 @@ def _refused(mia: Visitor, model: Path, directory: Path) -> None:
     assert f'feature "{FEATURES[0]}"' in page.locator("#live-build .warning").inner_text()
     page.get_by_role("link", name="Send other files").click()
     assert page.locator("#f-version").input_value() == "2026-11-23"
-    page.locator("#f-label").fill("fraud")
 
 
 def _phone(mia: Visitor) -> None:
@@ -113,17 +109,6 @@ def _phone(mia: Visitor) -> None:
         assert mia.open(path) == 200, path
         assert mia.basics() == [], path
     mia.page.set_viewport_size(wide)
-
-
-def _until(visitor: Visitor, place: str, words: str) -> None:
-    """Waits for words on a page that keeps itself true."""
-
-    def told() -> bool:
-        text = visitor.page.locator(place).inner_text()
-        assert words in text, visitor.page.locator("main").inner_text()
-        return True
-
-    wait_until(told, words, seconds=90)
 
 
 @pytest.mark.timeout(240)
