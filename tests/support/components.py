@@ -24,6 +24,8 @@ import pytest
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 BUILD: Final = ROOT / ".build"
+JARS: Final = Path("/usr/share/java")
+"""Where Debian's packages put Java's libraries."""
 EVERYTHING: Final = os.environ.get("REQUIRE_COMPONENTS", "") == "all"
 
 
@@ -60,6 +62,13 @@ def _postgresql() -> bool:
 
 def _oidc_provider() -> bool:
     return program_path("node") is not None and _file("oidc/node_modules/oidc-provider/package.json")()
+
+
+def _grpc_java() -> bool:
+    programs = ("javac", "protoc", "grpc_java_plugin")
+    return all(map(program_path, programs)) and all(
+        (JARS / f"grpc-{one}.jar").exists() for one in ("stub", "protobuf")
+    )
 
 
 def _can_mount() -> bool:
@@ -112,6 +121,11 @@ COMPONENTS: Final[dict[str, Component]] = {
     },
     "tritonclient": Component("make clients", _client("tritonclient")),
     "kserve": Component("make clients", _client("kserve")),
+    "grpc-java": Component(
+        "apt-get install default-jdk-headless libgrpc-java protobuf-compiler "
+        "protobuf-compiler-grpc-java-plugin",
+        _grpc_java,
+    ),
     "MLflow": Component("make mlflow", _file("mlflow/bin/mlflow")),
     "oidc-provider": Component("apt-get install nodejs npm; make oidc", _oidc_provider),
     "Airflow": Component("make airflow", _file("airflow/bin/airflow")),
