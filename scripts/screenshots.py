@@ -1,18 +1,21 @@
-"""Makes docs/screenshots: a platform, a server, shoppers, two people; nothing on the pictures is invented.
+"""Makes docs/screenshots: a real platform, server and browser; nothing on the pictures is invented.
 
-One TEST that passes, one that is stopped by its gates, one RELEASE that waits for its approval, bookings for
-the days to come; then a browser looks at it. About two minutes. `make screenshots`.
+Payments, three users, a TEST on each side of the gates, one of an action bundle, a RELEASE that waits for its
+approval and is then rolled out, and bookings for the days to come. The browser takes the pictures of pages,
+and one of each chart. About five minutes. `make screenshots`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -39,6 +42,7 @@ from scorer.v1.scoring_pb2_grpc import ScoringServiceStub  # noqa: E402
 from scorer.web.app import create_app  # noqa: E402
 
 OUT = ROOT / "docs" / "screenshots"
+CHARTS = OUT / "charts"
 MOST_BYTES = 150_000
 FEATURES = ("amount", "hour", "orders_24h", "km_to_address", "card_age_days", "items")
 SERVER = """
@@ -128,7 +132,7 @@ def bundle(directory: Path, *, seed: int, trees: int, drift: float = 0.0) -> str
             training=data[:9000],
             validation=data[9000:],
             lineage=Lineage(
-                data_digest=f"sha256:{seed:064x}",
+                data_digest=f"sha256:{hashlib.sha256(bytes([seed])).hexdigest()}",
                 code_version="8c1d2e7",
                 run_id=f"run-{seed}",
                 metrics=dict(measured(model, data[9000:], labels[9000:])),
@@ -177,7 +181,7 @@ def traffic(server: RunningServer) -> Iterator[None]:
 class Story:
     """What happens before the pictures are taken."""
 
-    def __init__(self, platform: PlatformServices, candidate: str, shifted: str) -> None:
+    def __init__(self, platform: PlatformServices, candidate: str, shifted: str, policy: str) -> None:
         self._service = platform.service
         self.tokens: dict[str, str] = {}
         self.began = datetime.now(UTC)
@@ -188,28 +192,37 @@ class Story:
         for user in ("mia", "otto", "noor"):
             access.set_member(root, "fraud", user, Role.APPROVER)
             _, self.tokens[user] = access.create_token(root, user=user, label="laptop", role=Role.OWNER)
-        for digest in (candidate, shifted):
+        for digest in (candidate, shifted, policy):
             self._service.bundles.adopt(self._who("mia"), "fraud", digest)
         weekend = {"cron": "0 18 * * 5", "timezone": "Europe/Amsterdam", "minutes": 3600}
         freeze = {"name": "Weekend", "kind": "deny", "checkpoints": ["action.*"], "reason": "Nobody is there"}
         self._service.calendar.add_freeze(root, NewFreeze(**freeze, **weekend))
-        self._candidate, self._shifted = candidate, shifted
+        self._candidate, self._shifted, self._policy = candidate, shifted, policy
 
-    def run(self) -> tuple[str, str]:
-        """Ids of the TEST that passed and of the RELEASE that waits."""
+    def run(self) -> tuple[str, str, str]:
+        """Ids of the TEST that passed, of the RELEASE that waits, and of the TEST of an action bundle."""
         passed = self._submit("mia", "Card-age features of October", self._candidate)
         stopped = self._submit("otto", "Trained on a wrong month", self._shifted)
+        policy = self._submit("noor", "Exemptions by amount", self._policy, checkpoint="action.authorise")
         self._book_ahead()
         done = self._until(passed, ChangeState.DONE)
         if done.verdict is not Outcome.PASS:
             raise SystemExit(f"{passed} should have passed: {done.note}")
         self._until(stopped, ChangeState.REJECTED)
         release = self._submit("mia", "Card-age features of October", self._candidate, ChangeKind.RELEASE)
-        self._until(release, ChangeState.REPORT, "approval")
+        self._until(release, ChangeState.REPORT, step="approval")
         midnight = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         self._ahead("noor", "Next in line", ChangeKind.RELEASE, midnight + timedelta(hours=43), 10)
         self._ahead("otto", "For the weekend", ChangeKind.RELEASE, midnight + timedelta(hours=100), 20)
-        return passed, release
+        self._until(policy, ChangeState.DONE, ChangeState.REJECTED)
+        return passed, release, policy
+
+    def roll_out(self, release: str) -> None:
+        """Approve a RELEASE and wait until its first stage is under way."""
+        self._service.changes.approve(self._who("otto"), release)
+        self._until(release, ChangeState.RELEASED)
+        # The charts over time have one point for each minute.
+        time.sleep(100)
 
     def flipped(self, change: str) -> str:
         """A decision that the change would have made otherwise."""
@@ -221,9 +234,8 @@ class Story:
     def _submit(
         self, user: str, title: str, digest: str, kind: ChangeKind = ChangeKind.TEST, **more: Any
     ) -> str:
-        draft = Draft("fraud", kind, "fraud.checkout", digest, title, minutes=1.0)
-        if "minutes" in more:
-            draft = replace(draft, minutes=more.pop("minutes"))
+        checkpoint = more.pop("checkpoint", "fraud.checkout")
+        draft = Draft("fraud", kind, checkpoint, digest, title, minutes=more.pop("minutes", 1.0))
         change = self._service.changes.draft(self._who(user), draft)
         return str(self._service.changes.submit(self._who(user), change.id, **more).id)
 
@@ -241,14 +253,14 @@ class Story:
         ):
             self._ahead(user, title, ChangeKind.TEST, midnight + timedelta(hours=hours), length)
 
-    def _until(self, change: str, state: ChangeState, step: str = "") -> Any:
+    def _until(self, change: str, *states: ChangeState, step: str = "") -> Any:
         def there() -> Any:
             one = self._service.changes.get(self._who("mia"), change).change
-            if one.state.is_final and one.state is not state:
+            if one.state.is_final and one.state not in states:
                 raise SystemExit(f"{change} ended {one.state}: {one.note}")
-            return one if one.state is state and step in one.step else None
+            return one if one.state in states and step in one.step else None
 
-        return wait_until(there, f"{change} {state}", seconds=240)
+        return wait_until(there, f"{change} {states[0]}", seconds=240)
 
 
 def smaller(path: Path) -> None:
@@ -292,6 +304,131 @@ def look(browser: Any, address: str, story: Story, passed: str, release: str, li
         visitor.close()
 
 
+@dataclass(frozen=True)
+class ChartPage:
+    """A page with charts, each of which gets a picture of its own.
+
+    Attributes:
+        path: Address on the platform, or of a file.
+        charts: CSS selector by name of the picture.
+        dark: Names of the pictures that are taken in dark mode too.
+    """
+
+    path: str
+    charts: Mapping[str, str]
+    dark: tuple[str, ...] = ()
+
+
+_SCORES = (
+    "execution",
+    "data-load",
+    "latency",
+    "scores",
+    "score-cdf",
+    "score-score",
+    "flips",
+    "drops",
+    "coverage",
+)
+_ACTIONS = ("actions", "rewards", "propensities", "flips")
+_METRICS = ("rate", "decisions", "outcomes", "execution", "data-load", "fallbacks", "drift")
+_COMPARED = ("reference", "observed-scores", "execution", "importance")
+
+
+def _figures(prefix: str, names: tuple[str, ...]) -> dict[str, str]:
+    return {f"{prefix}-{name}": f"#figure-{name}" for name in names}
+
+
+def chart_pages(story: Story, passed: str, policy: str, live: str, release: str) -> list[ChartPage]:
+    """Every page of the platform that draws charts."""
+    own = "/checkpoints/fraud.checkout"
+    dark = ("report-latency", "report-scores", "report-score-score", "report-drops")
+    return [
+        ChartPage(f"/changes/{passed}/readout", _figures("report", _SCORES), dark),
+        ChartPage(f"/changes/{policy}/readout", _figures("actions", _ACTIONS)),
+        ChartPage(
+            f"/compare?left={live}&right={passed}",
+            _figures("compare", _COMPARED) | {"compare-swaps": "#swaps"},
+        ),
+        ChartPage(f"{own}/timeline", {"timeline": "#figure-timeline"}, ("timeline",)),
+        ChartPage(
+            f"/models/{live.removeprefix('sha256:')}", {"model-reference": "section:has(#plot-reference)"}
+        ),
+        ChartPage(f"/changes/{release}", {"rollout": "#live-rollout"}, ("rollout",)),
+        ChartPage(own, {"lanes": "#live-lanes"}, ("lanes",)),
+        ChartPage("/", {"overview-tile": ".tile:has-text('fraud.checkout')"}),
+        ChartPage(
+            f"{own}/metrics?start={story.began:%Y-%m-%dT%H:%M}",
+            _figures("metrics", _METRICS),
+            ("metrics-execution",),
+        ),
+    ]
+
+
+def take_charts(browser: Any, address: str, token: str, pages: list[ChartPage]) -> None:
+    """Take the picture of each chart, and of one of each kind in dark mode."""
+    CHARTS.mkdir(parents=True, exist_ok=True)
+    for page in pages:
+        for dark in (False, True) if page.dark else (False,):
+            visitor = Visitor(browser, address, size=(1280, 900), dark=dark)
+            visitor.sign_in(token)
+            visitor.open(page.path)
+            visitor.check()
+            for name, selector in page.charts.items():
+                if not dark or name in page.dark:
+                    picture = CHARTS / f"{name}{'-dark' if dark else ''}.png"
+                    visitor.page.locator(selector).screenshot(path=picture)
+                    smaller(picture)
+            visitor.close()
+
+
+LEARNING = {
+    "learning-days": "Value by day",
+    "learning-factors": "Shares of factor levels",
+    "learning-actions": "Shares of actions",
+    "learning-segments": "Difference by segment",
+    "learning-calibration": "The candidate's oracle",
+    "learning-propensities": "Small propensities",
+    "learning-weights": "Mean ",
+}
+GENERATIONS = {"learning-generations": "Value, estimated", "learning-differences": "Against what was live"}
+
+
+def take_learning(browser: Any, directory: Path) -> None:
+    """Take the pictures of the learning reports, of a simulated log whose truth is known."""
+    import gates
+
+    from scorer.learn.gate.judge import judge
+    from scorer.learn.gate.settings import GateSettings
+    from scorer.learn.guardrails.settings import GuardrailSettings
+    from scorer.learn.report.history import history_page
+    from scorer.learn.report.page import gate_page
+
+    truth = np.full((len(gates.COUNTRIES), gates.K), 0.6)
+    truth[:, 1] = 0.8
+    bundles = [directory / f"policy-{best}" for best in (0, 1)]
+    for best, path in enumerate(bundles):
+        gates.bundle(path, prefers=best)
+    runs = []
+    for number in range(1, 4):
+        logged = gates.log(truth, n=6_000, seed=number)
+        settings = GateSettings(segments=("country",))
+        verdict = judge(
+            logged, bundles[1], bundles[0], settings, GuardrailSettings(), experience_digest=logged.digest()
+        )
+        runs.append((f"2026-0{number}-01", verdict))
+    for text, charts in ((gate_page(runs[-1][1]), LEARNING), (history_page(runs), GENERATIONS)):
+        file = directory / "report.html"
+        file.write_text(text)
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.goto(file.as_uri())
+        for name, caption in charts.items():
+            picture = CHARTS / f"{name}.png"
+            page.locator("figure", has_text=caption).first.screenshot(path=picture)
+            smaller(picture)
+        page.close()
+
+
 def main() -> None:
     """Everything, in a directory that is gone afterwards."""
     with ExitStack() as stack:
@@ -301,9 +438,10 @@ def main() -> None:
         candidate = bundle(directory / "candidate", seed=3, trees=130)
         shifted = bundle(directory / "shifted", seed=5, trees=120, drift=1.4)
         tiny_action_bundle(directory / "action")
+        policy = tiny_action_bundle(directory / "policy", variant=2)
         registry.alias("fraud-checkout", "live", registry.push(directory / "live"))
         registry.alias("action-authorise", "live", registry.push(directory / "action"))
-        for name in ("candidate", "shifted"):
+        for name in ("candidate", "shifted", "policy"):
             registry.push(directory / name)
         server = stack.enter_context(start_server(directory, settings(SERVER)))
         stack.enter_context(traffic(server))
@@ -311,12 +449,15 @@ def main() -> None:
         stack.callback(platform.close)
         platform.start()
         wait_until(lambda: platform.service.checkpoints.view(OURSELVES, "fraud.checkout").recorded, "lanes")
-        story = Story(platform, candidate, shifted)
-        passed, release = story.run()
+        story = Story(platform, candidate, shifted, policy)
+        passed, release, tested = story.run()
         address = stack.enter_context(serving(create_app(platform, platform.settings)))
         browser = stack.enter_context(chromium())
         look(browser, address, story, passed, release, live)
-    for path in sorted(OUT.glob("*.png")):
+        story.roll_out(release)
+        take_charts(browser, address, story.tokens["mia"], chart_pages(story, passed, tested, live, release))
+        take_learning(browser, directory)
+    for path in sorted(OUT.rglob("*.png")):
         print(f"{path.relative_to(ROOT)}  {path.stat().st_size / 1000:.0f} kB")
 
 

@@ -178,7 +178,8 @@ def _runs(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
     places = range(1, len(rows) + 1, step)
     names = [_plain(short(str(rows[at - 1]["run"]), 18)) for at in places]
     axes.set_xticks(places, names, rotation=30, ha="right", fontsize=8)
-    axes.legend(frameon=False, fontsize=8, ncol=2)
+    # Above the plot, where no point or interval can lie below it.
+    axes.legend(frameon=False, fontsize=8, ncol=4, loc="lower right", bbox_to_anchor=(1.0, 1.0))
 
 
 def short(name: str, most: int = 44) -> str:

@@ -21,6 +21,7 @@ from scorer.stats.arrays import Floats
 
 COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#9467BD", "#8C6D1F", "#5B6CC9", "#B0478C", "#6B7280")
 """Of versions, in the order of their first decision; as many as versions that are shown."""
+_RARE: Final = 0.01
 NOTHING: Final = "Nothing was counted in this window."
 
 
@@ -132,6 +133,12 @@ def layout_of(subject: Subject, y: dict[str, Any], labels: Sequence[dict[str, An
     more = {**drawn(subject.marks, subject.window), "legend": legend, "showlegend": True}
     more["annotations"] = [*more["annotations"], *labels]
     return layout(axis("time (UTC)", type="date", range=span), y, **more)
+
+
+def share_axis(title: str, data: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the axis of rare shares. Where all of them are 0, it ends at 1 % instead of 100 %."""
+    is_empty = not any(value for trace in data for value in trace["y"])
+    return axis(title, tickformat=".2~%", **({"range": [0, _RARE]} if is_empty else {"rangemode": "tozero"}))
 
 
 def figure_of(

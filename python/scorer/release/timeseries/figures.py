@@ -24,6 +24,7 @@ from scorer.release.timeseries.drawing import (
     legend,
     log_range,
     rows_of,
+    share_axis,
     trace_of,
 )
 from scorer.release.timeseries.reading import Counts
@@ -163,7 +164,7 @@ def _outcomes(subject: Subject, counts: Counts) -> Figure:
         )
     if total:
         words += " Outcomes are counted by version, for all servers and lanes that answer."
-    plot = layout_of(subject, axis(f"share of {subject.outcome}", tickformat=".2~%", rangemode="tozero"))
+    plot = layout_of(subject, share_axis(f"share of {subject.outcome}", data))
     columns = (
         "start", "version", "rows", "matured_share", "reported", "positive", "rate_so_far", "rate_of_matured",
         "state",
@@ -241,7 +242,7 @@ def _fallbacks(subject: Subject, counts: Counts) -> Figure:
         if total
         else NOTHING
     )
-    plot = layout_of(subject, axis("share of rows", tickformat=".2~%", rangemode="tozero"))
+    plot = layout_of(subject, share_axis("share of rows", data))
     columns = ("start", "lane", "version", "rows", "fallbacks", "share")
     return figure_of("fallbacks", "Fallback rate", words, data, plot, columns, rows)
 

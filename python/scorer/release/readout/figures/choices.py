@@ -52,10 +52,16 @@ def flips(evidence: ShadowEvidence) -> Figure:
         "colorbar": {"tickformat": ".0%", "thickness": 12},
     }
     said = "likeliest action" if is_action else "decision"
+    x: dict[str, Any] = {}
+    y: dict[str, Any] = {}
+    if is_action:
+        # Names of actions are long: they are shortened, and do not meet beside each other if they stand.
+        short = {"tickvals": shown, "ticktext": [_brief(name) for name in shown]}
+        x, y = {**short, "tickangle": -90}, {**short, "autorange": "reversed"}
     plot = layout(
-        axis(f"this bundle's {said}", type="category"),
+        axis(f"this bundle's {said}", type="category", **x),
         # Bands rise from the corner like scores; actions are read from the top.
-        axis(f"live's {said}", type="category", **({"autorange": "reversed"} if is_action else {})),
+        axis(f"live's {said}", type="category", **y),
         hovermode="closest",
         height=360 if size <= 8 else 560,
     )
@@ -175,6 +181,11 @@ def _by_use(codes: Any) -> list[int]:
     """Codes, the commonest first."""
     found, counts = np.unique(codes, return_counts=True)
     return [int(code) for code in found[np.argsort(-counts, kind="stable")]]
+
+
+def _brief(action: str) -> str:
+    """Return the levels of an action without the names of their factors."""
+    return ", ".join(part.partition("=")[2] or part for part in action.split("|"))
 
 
 def _mean(values: Floats) -> float:
