@@ -218,7 +218,7 @@ def test_rows_of_another_shape_are_refused(score_bundle: Trained, action_bundle:
     for rows in (np.zeros((2, 3)), np.zeros(4), np.zeros((2, 5))):
         with pytest.raises(BundleError, match=r"\[n, 4\] is needed"):
             score_bundle.bundle.score(rows)
-    with pytest.raises(BundleError, match="the bundle is of kind score; ask a bundle of kind action"):
+    with pytest.raises(BundleError, match="the bundle is of kind score; use a bundle of kind action"):
         score_bundle.bundle.select(np.zeros(4), checkpoint="c", decision_id="d")
     with pytest.raises(BundleError, match="row 0: the bundle is of kind action"):
         action_bundle.bundle.score(np.zeros((1, 4)))

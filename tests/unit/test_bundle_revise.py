@@ -265,15 +265,15 @@ def test_voters_are_moved_too(tmp_path: Path) -> None:
         ({"overlay": OVERLAY, "notes": {"when": CREATED}}, "caps and notes must be what JSON can hold"),
         (
             {"overlay": OVERLAY.model_copy(update={"segment": "issuer"})},
-            'overlay.json: segment "issuer" is no feature of the request; name one of its categories',
+            'overlay.json: segment "issuer" is not a feature of the request; name one of its categories',
         ),
         (
             {"overlay": OVERLAY.model_copy(update={"segments": {"ES": {}}})},
-            'overlay.json: segments: "ES" is no category of "country"; correct it or leave it out',
+            'overlay.json: segments: "ES" is not a category of "country"; correct it or leave it out',
         ),
         (
             {"overlay": OVERLAY.model_copy(update={"everywhere": {"route": {"a": 1.0}}})},
-            'overlay.json: everywhere: "route" is no factor of the actions',
+            'overlay.json: everywhere: "route" is not a factor of the actions',
         ),
         (
             {"overlay": OVERLAY.model_copy(update={"everywhere": {"exemption": {"mit": 1.0}}})},

@@ -1,15 +1,15 @@
-//! The time for an evaluation, as the core sees it: a condition to stop.
+//! The time limit of an evaluation, expressed as a condition to stop.
 //!
-//! The core has no clock. A caller that has one passes a [`Budget`]; forests check it between chunks of 64 trees, so that
-//! an evaluation whose caller no longer waits ends within a microsecond or so.
+//! This crate has no clock. A caller that has one passes a [`Budget`]. Forests check it between chunks of 64 trees,
+//! so an evaluation whose caller no longer waits ends within about a microsecond.
 
 /// Decides when an evaluation has to stop.
 pub trait Budget {
-    /// True once the evaluation has to stop; from then on always true.
+    /// Returns true once the evaluation has to stop, and on every later call.
     fn spent(&self) -> bool;
 }
 
-/// A budget that is never spent: offline scoring, golden cases, tests.
+/// A budget that is never spent, for offline scoring, golden cases and tests.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Unlimited;
 
@@ -20,7 +20,7 @@ impl Budget for Unlimited {
     }
 }
 
-/// The budget was spent before the evaluation was done: there is no result.
+/// The budget was spent before the evaluation ended, so there is no result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the time to evaluate in was spent before the last tree")]
 pub struct OutOfTime;

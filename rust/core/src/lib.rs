@@ -1,7 +1,7 @@
-//! What a decision is made of: forest, policy, feature schema and the bundle that ties them together.
+//! The parts of a decision: forests, the policy, the feature schema and the bundle that contains them.
 //!
-//! Pure computation: no I/O, no async runtime, no clock, no Python. Everything is loaded and validated once, is
-//! then immutable and `Send + Sync`, and is evaluated without allocating.
+//! The crate only computes: it does no I/O and uses no async runtime, clock or Python. Everything is loaded and
+//! validated once, is then immutable and `Send + Sync`, and is evaluated without allocating memory.
 
 pub mod budget;
 pub mod bundle;

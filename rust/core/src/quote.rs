@@ -1,12 +1,12 @@
-//! Text of a caller in an error message.
+//! Quotes text that a caller sent in error messages.
 
-/// Longest quotation, characters.
+/// Length of the longest quotation in characters.
 const MOST: usize = 64;
-/// Text with this many digits may hold a card, account or telephone number.
+/// Text with this many digits or more may hold a card, account or telephone number.
 const DIGITS: usize = 8;
 
-/// At most 64 characters of what a caller sent, for an error message. Where the text has eight or more digits, all of
-/// them are hidden: it may be a personal number in the wrong field.
+/// Returns at most 64 characters of text that a caller sent, for an error message. If the text has eight or more
+/// digits, each digit is replaced by `#`, because the caller may have put a personal number into the wrong field.
 #[must_use]
 pub fn quotable(text: &str) -> String {
     let hide = text.chars().filter(|character| character.is_numeric()).take(DIGITS).count() == DIGITS;
@@ -27,7 +27,7 @@ mod tests {
         assert_eq!(quotable("4111-1111"), "####-####");
         assert_eq!(quotable("\u{ff14}\u{ff11}111111"), "########");
         assert_eq!(quotable(&"x".repeat(100)).len(), 64);
-        // Also where most digits lie beyond what is shown.
+        // Digits are hidden also if most of them are beyond the part that is shown.
         assert!(!quotable(&format!("{}4111111111111111", "x".repeat(60))).contains('4'));
     }
 }

@@ -9,7 +9,7 @@ use scorer_signing::SignatureError;
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// The digest is not written as one.
-    #[error("{digest:?} is no digest; write \"sha256:\" and 64 lower-case hexadecimal digits")]
+    #[error("{digest:?} is not a digest; write \"sha256:\" and 64 lower-case hexadecimal digits")]
     Digest {
         /// The text given.
         digest: String,
@@ -168,7 +168,7 @@ impl SwapError {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum UnloadError {
     /// The digest is not written as one.
-    #[error("{digest:?} is no digest; write \"sha256:\" and 64 lower-case hexadecimal digits")]
+    #[error("{digest:?} is not a digest; write \"sha256:\" and 64 lower-case hexadecimal digits")]
     Digest {
         /// The text given.
         digest: String,

@@ -39,7 +39,7 @@ async fn a_table_that_does_not_fit_changes_nothing() {
     };
     for (table, says) in [
         (at_fraud(vec![lane("live", &missing, 1.0)]), "is not loaded; load it first"),
-        (at_fraud(vec![lane("live", "fraud@live", 1.0)]), "is no digest"),
+        (at_fraud(vec![lane("live", "fraud@live", 1.0)]), "is not a digest"),
         (at_fraud(vec![lane("live", action, 1.0)]), "is of kind action, the checkpoint of kind score"),
         (at_fraud(vec![lane("a", fraud, 0.5), lane("b", fraud, 0.4)]), "add up to 0.9"),
         (at_fraud(vec![lane("a", fraud, 0.5), lane("a", fraud, 0.5)]), "the name occurs twice"),

@@ -125,7 +125,7 @@ async fn a_lane_that_cannot_observe_is_refused_and_the_active_table_stays() {
             "\"nowhere\" is not configured",
         ),
         (lane(|lane| lane.bundle = format!("sha256:{}", "0".repeat(64))), "is not loaded; load it first"),
-        (lane(|lane| lane.bundle = "fraud@live".to_owned()), "is no digest"),
+        (lane(|lane| lane.bundle = "fraud@live".to_owned()), "is not a digest"),
         (
             with(&|table| table.observe.get_mut(FRAUD).unwrap()[0].bundle.clone_from(&setup.action)),
             "is of kind action, the checkpoint of kind score",

@@ -164,14 +164,14 @@ async fn features() {
             Code::InvalidArgument,
             "feature \"amount\"",
         ),
-        ("fractional code", dense(&[1.0, 0.5, 0.0]), Code::InvalidArgument, "the value is no category code"),
+        ("fractional code", dense(&[1.0, 0.5, 0.0]), Code::InvalidArgument, "the value is not a category code"),
         (
             "code out of range",
             dense(&[1.0, 3.0, 0.0]),
             Code::InvalidArgument,
-            "the value is no category code",
+            "the value is not a category code",
         ),
-        ("no flag", dense(&[1.0, 0.0, 2.0]), Code::InvalidArgument, "the value is no flag"),
+        ("no flag", dense(&[1.0, 0.0, 2.0]), Code::InvalidArgument, "the value is not a flag"),
         (
             "other schema",
             Call::Score(score_dense("", fingerprint ^ 1, &[1.0, 0.0, 0.0])),

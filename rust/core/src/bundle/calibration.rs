@@ -1,4 +1,4 @@
-//! Calibration maps: from a model's output to a probability.
+//! Calibration maps, which turn a model's output into a probability.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::BundleError;
 
-/// Most knots of an isotonic map.
+/// Greatest number of knots of an isotonic map.
 const MAX_KNOTS: usize = 1 << 20;
 
-/// `calibration.json`.
+/// The contents of `calibration.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
@@ -17,15 +17,15 @@ pub struct Calibration {
     pub maps: BTreeMap<String, CalibrationMap>,
 }
 
-/// One map; every one is non-decreasing, so that calibration never reorders two rows.
+/// One calibration map. Every map is non-decreasing, so calibration never reorders two rows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "method", rename_all = "lowercase", deny_unknown_fields)]
 pub enum CalibrationMap {
-    /// Linear between knots, constant beyond the first and the last.
+    /// Isotonic regression: linear between knots, constant below the first and above the last.
     Isotonic {
-        /// Strictly ascending.
+        /// Model outputs at the knots, strictly ascending.
         x: Vec<f64>,
-        /// Non-decreasing, 0 to 1.
+        /// Probabilities at the knots, non-decreasing, from 0 to 1.
         y: Vec<f64>,
     },
     /// Platt scaling: `1 / (1 + exp(-(slope * x + intercept)))`.
@@ -83,33 +83,33 @@ impl CalibrationMap {
         }
     }
 
-    /// [`CalibrationMap::apply`] in place, to each of many values.
+    /// Applies [`CalibrationMap::apply`] to each value in place.
     pub fn apply_all(&self, values: &mut [f64]) {
         for value in values {
             *value = self.apply(*value);
         }
     }
 
-    /// The calibrated value; NaN stays NaN.
+    /// Returns the calibrated value. NaN stays NaN.
     #[must_use]
     pub fn apply(&self, value: f64) -> f64 {
         match self {
             CalibrationMap::Isotonic { x, y } => {
                 let above = x.partition_point(|&knot| knot <= value);
                 match above {
-                    // NaN compares with nothing and lands here too.
+                    // Every comparison with NaN is false, so NaN has position 0 too.
                     0 if value.is_nan() => value,
                     0 => y[0],
                     _ if above == x.len() => y[above - 1],
                     _ => {
                         let (x0, x1, y0, y1) = (x[above - 1], x[above], y[above - 1], y[above]);
-                        // Rounding may step past the upper knot, never past the range of probabilities.
+                        // Rounding could otherwise give a value above the upper knot, and so above 1.
                         (y0 + (y1 - y0) * ((value - x0) / (x1 - x0))).min(y1)
                     }
                 }
             }
             CalibrationMap::Sigmoid { slope, intercept } => {
-                // libm's own exp gives the same bits on every machine.
+                // `libm::exp` is implemented in Rust and gives the same bits on every machine.
                 1.0 / (1.0 + libm::exp(-(slope * value + intercept)))
             }
         }

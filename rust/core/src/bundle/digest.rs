@@ -1,4 +1,4 @@
-//! The digest: a bundle's identity.
+//! The digest that identifies a bundle.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,19 +11,20 @@ use sha2::{Digest as _, Sha256};
 #[serde(try_from = "String", into = "String")]
 pub struct Digest(pub [u8; 32]);
 
-/// The text is no digest.
+/// The text is not a digest.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no digest; write sha256: and 64 lower-case hexadecimal digits")]
+#[error("{0:?} is not a digest; write sha256: and 64 lower-case hexadecimal digits")]
 pub struct DigestError(String);
 
 impl Digest {
-    /// The SHA-256 of some bytes.
+    /// Computes the SHA-256 of `bytes`.
     #[must_use]
     pub fn of(bytes: &[u8]) -> Digest {
         Digest(Sha256::digest(bytes).into())
     }
 
-    /// The 64 hexadecimal digits alone: a bundle's directory name in registry and cache.
+    /// Returns the 64 hexadecimal digits without the prefix, as in the names of a bundle's directories in the registry
+    /// and the bundle cache.
     #[must_use]
     pub fn hex(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()

@@ -1,4 +1,4 @@
-//! Why a bundle is refused, and why an evaluation fails.
+//! The errors with which a bundle is refused and with which an evaluation fails.
 
 use super::{Digest, Kind};
 use crate::budget::OutOfTime;
@@ -6,72 +6,72 @@ use crate::forest::ForestError;
 use crate::policy::{CatalogueError, PolicyError, SpecError};
 use crate::schema::SchemaError;
 
-/// Why a file could not be read; given by the reader of the files.
+/// The reason why a file could not be read. The caller's [`ReadFile`](super::ReadFile) function returns it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// There is no such file.
     #[error("the file is missing")]
     Missing,
-    /// The name stands for something else than a regular file.
+    /// The name is that of something other than a regular file.
     #[error("it is {0}, not a regular file")]
     NotAFile(&'static str),
     /// The file is larger than any bundle file may be.
     #[error("it has {bytes} bytes, more than the limit of {limit}")]
     TooLarge {
-        /// Its size.
+        /// Size of the file in bytes.
         bytes: u64,
-        /// The limit.
+        /// Greatest allowed size in bytes.
         limit: u64,
     },
-    /// The operating system refused.
+    /// The operating system returned an error.
     #[error("{0}")]
     Io(String),
 }
 
-/// Why a bundle was refused. Every message is one line that names the thing, the rule and the remedy.
+/// The reason why a bundle was refused. Each message is one line that names the item, the rule and the remedy.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum BundleError {
-    /// `manifest.json` cannot be understood.
+    /// `manifest.json` cannot be parsed.
     #[error("manifest.json: {0}; the file is truncated or altered, restore or rebuild the bundle")]
     Manifest(String),
-    /// A format of the future.
+    /// The manifest has a format that this build does not read.
     #[error(
         "manifest.json: format {found} is not the format {known} that this build reads; upgrade scorer or rebuild the bundle"
     )]
     Format {
-        /// The manifest's format.
+        /// The format that the manifest states.
         found: u64,
-        /// The one this build reads.
+        /// The format that this build reads.
         known: u64,
     },
-    /// A text of the manifest breaks a rule.
+    /// A field of the manifest breaks a rule.
     #[error("manifest.json: {field} {rule}; correct it and rebuild the bundle")]
     Field {
         /// The field.
         field: String,
-        /// What it must be.
+        /// The rule that its value must follow.
         rule: &'static str,
     },
-    /// A name that no bundle file has.
+    /// The manifest lists a name that no bundle file has.
     #[error("file {0:?}: a bundle has no such file; remove it")]
     FileName(String),
-    /// A file that the bundle's kind or program needs is not listed.
+    /// The manifest does not list a file that the bundle's kind or program needs.
     #[error("manifest.json: {file} is not listed, {why}; rebuild the bundle")]
     NotListed {
         /// The file.
         file: String,
-        /// Who needs it.
+        /// The reason why the bundle needs it.
         why: &'static str,
     },
-    /// A file that nothing refers to.
+    /// The bundle has a file that nothing refers to.
     #[error("{file}: {why}; remove it and rebuild the bundle")]
     Surplus {
         /// The file.
         file: String,
-        /// Why it does not belong.
+        /// The reason why the bundle must not have it.
         why: &'static str,
     },
-    /// A file that the manifest does not list.
+    /// The bundle's directory holds a file that the manifest does not list.
     #[error("file {0:?}: not listed in manifest.json; remove it")]
     Extra(String),
     /// A file could not be read.
@@ -79,57 +79,57 @@ pub enum BundleError {
     Read {
         /// The file.
         file: String,
-        /// Why.
+        /// The reason.
         source: ReadError,
     },
-    /// A file has another size than the manifest states.
+    /// The size of a file differs from the one that the manifest states.
     #[error(
         "{file}: {got} bytes, manifest.json says {expected}; the file is truncated or altered, restore or rebuild the bundle"
     )]
     Size {
         /// The file.
         file: String,
-        /// Its size.
+        /// Size of the file in bytes.
         got: u64,
-        /// The manifest's.
+        /// Size that the manifest states, in bytes.
         expected: u64,
     },
-    /// A file has another content than the manifest states.
+    /// The hash of a file differs from the one that the manifest states.
     #[error(
         "{file}: content is {got}, manifest.json says {expected}; the file was altered, restore or rebuild the bundle"
     )]
     Hash {
         /// The file.
         file: String,
-        /// Its SHA-256.
+        /// SHA-256 of the file.
         got: Digest,
-        /// The manifest's.
+        /// SHA-256 that the manifest states.
         expected: Digest,
     },
-    /// The manifest is not the one that was sealed.
+    /// The manifest was altered after it was sealed.
     #[error(
         "manifest.json: content is {got}, its digest field says {stated}; the file was altered, restore or rebuild the bundle"
     )]
     Altered {
-        /// Computed.
+        /// Digest computed from the manifest.
         got: Digest,
-        /// Stated in the manifest.
+        /// Digest that the manifest states.
         stated: Digest,
     },
-    /// Another bundle than the one asked for.
+    /// The bundle is not the requested one.
     #[error("bundle is {found}, {expected} was expected; check the alias or the directory")]
     Unexpected {
         /// The bundle's digest.
         found: Digest,
-        /// The one asked for.
+        /// The digest that was requested.
         expected: Digest,
     },
-    /// A JSON file cannot be understood.
+    /// A JSON file cannot be parsed.
     #[error("{file}: {reason}; correct it and rebuild the bundle")]
     Json {
         /// The file.
         file: &'static str,
-        /// Where and what.
+        /// The position and the kind of the fault.
         reason: String,
     },
     /// A forest was refused.
@@ -137,7 +137,7 @@ pub enum BundleError {
     Forest {
         /// The file.
         file: String,
-        /// Why.
+        /// The reason.
         source: ForestError,
     },
     /// The schema was refused.
@@ -149,29 +149,29 @@ pub enum BundleError {
     /// The policy was refused.
     #[error("manifest.json: {0}")]
     Policy(SpecError),
-    /// A node kind of the future.
+    /// The program has a node of a kind that this build does not know.
     #[error(
         "manifest.json: program node {node} has unknown kind {kind:?}; this build knows {known}; upgrade scorer or rebuild the bundle"
     )]
     UnknownNode {
         /// Position in the program.
         node: usize,
-        /// Its kind.
+        /// Kind that the node states.
         kind: String,
-        /// The kinds of this build.
+        /// The kinds that this build knows.
         known: String,
     },
-    /// A node that does not fit.
+    /// A node of the program breaks a rule.
     #[error("manifest.json: program node {node} ({kind}): {reason}")]
     Node {
         /// Position in the program.
         node: usize,
-        /// Its kind.
+        /// Kind of the node.
         kind: &'static str,
-        /// Rule and remedy.
+        /// The rule that the node breaks, and the remedy.
         reason: String,
     },
-    /// The program as a whole does not fit.
+    /// The program as a whole breaks a rule.
     #[error("manifest.json: program {0}")]
     Program(String),
     /// A calibration map was refused.
@@ -191,22 +191,22 @@ pub enum BundleError {
     /// The golden file is malformed.
     #[error("golden.bin: {0}; rebuild the bundle")]
     GoldenFile(String),
-    /// A golden case did not come out bit for bit.
+    /// A value of a golden case differs from the expected one in at least one bit.
     #[error(
         "golden case {case}: {what} 0x{got:016x} expected 0x{expected:016x} ({got_value} against {expected_value}); this engine does not reproduce the model, rebuild the bundle with this version"
     )]
     Golden {
         /// Number of the case.
         case: usize,
-        /// What differs: `margin`, `score`, `pmf`, `choice`, with the action where there is one.
+        /// The value that differs: `margin`, `score`, `probability` or `choice`, with its position if the case has several.
         what: String,
-        /// Bits that came out.
+        /// Bits of the computed value.
         got: u64,
-        /// Bits expected.
+        /// Bits of the expected value.
         expected: u64,
-        /// The same as a number.
+        /// The computed value as a number.
         got_value: f64,
-        /// The same as a number.
+        /// The expected value as a number.
         expected_value: f64,
     },
     /// A golden case could not be evaluated.
@@ -214,47 +214,47 @@ pub enum BundleError {
     GoldenCase {
         /// Number of the case.
         case: usize,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// Why one evaluation failed; the server answers with the checkpoint's fallback.
+/// The reason why one evaluation failed. The server then answers with the checkpoint's fallback.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum EvalError {
-    /// The row's length is not the schema's.
+    /// The row has not as many values as the schema has features.
     #[error(
         "features: {got} values, the bundle's schema has {expected}; call Describe for the features and their order"
     )]
     RowLength {
-        /// Values given.
+        /// Number of values in the row.
         got: usize,
-        /// Features of the schema.
+        /// Number of features in the schema.
         expected: usize,
     },
-    /// A score bundle was asked for an action, or the other way round.
-    #[error("the bundle is of kind {found}; ask a bundle of kind {wanted}")]
+    /// An action was requested from a score bundle, or a score from an action bundle.
+    #[error("the bundle is of kind {found}; use a bundle of kind {wanted}")]
     Kind {
         /// The bundle's kind.
         found: Kind,
-        /// The kind that could answer.
+        /// The kind that the call needs.
         wanted: Kind,
     },
     /// A transformation or the calibrated score is not finite.
     #[error("{what} is {value}; the bundle cannot score this row")]
     NotFinite {
-        /// What.
+        /// The value that is not finite.
         what: &'static str,
-        /// Its value.
+        /// The value itself: infinite or NaN.
         value: f64,
     },
-    /// The policy refused.
+    /// The policy refused the scores or the eligible set.
     #[error(transparent)]
     Policy(#[from] PolicyError),
     /// The scratch was made for another bundle.
     #[error("the scratch was made for another bundle; make it with EvalScratch::new for this one")]
     Scratch,
-    /// The budget was spent before there was a score.
+    /// The budget was spent before the score was computed.
     #[error(transparent)]
     OutOfTime(#[from] OutOfTime),
 }

@@ -1,30 +1,30 @@
-//! Golden cases: rows with the margins that the source library itself gave for them.
+//! Golden cases: rows with the margins that the training library computed for them.
 //!
-//! Loading scores every case again and compares bits, so a bundle that this engine, this build or this machine
-//! would answer differently is refused before it answers anything. The layout of `golden.bin` is described in
-//! `docs/bundle-format.md`.
+//! Loading a bundle scores every case again and compares the results bit for bit. A bundle whose answers would differ
+//! with this engine, build or machine is therefore refused before it serves. `docs/bundle-format.md` describes the
+//! layout of `golden.bin`.
 
 use super::program::End;
 use super::{Bundle, BundleError, EvalError, EvalScratch, Kind};
 use crate::budget::Unlimited;
 use crate::policy::{Mask, Policy};
 
-/// Fewest cases that a bundle may have.
+/// Smallest number of cases that a bundle may have.
 pub const MIN_CASES: usize = 256;
-/// The checkpoint that golden selections are drawn at; case `i` has the decision id `golden-<i>`.
+/// The checkpoint name that seeds the draws of golden selections; case `i` has the decision id `golden-<i>`.
 pub const CHECKPOINT: &str = "golden";
 
 const MAGIC: &[u8; 8] = b"SCGOLD1\n";
 
-/// A case before the engine's part of the expectation is added.
+/// A case without the values that the engine adds to the expected results.
 #[derive(Debug, Clone)]
 pub struct GoldenInput {
     /// The request's features.
     pub row: Vec<f32>,
     /// The eligible actions; `None` for a score bundle.
     pub eligible: Option<Mask>,
-    /// What the source library gave: the margins of every forest in program order; for actions once per
-    /// eligible action in catalogue order.
+    /// The training library's margins: those of every forest in program order. An action bundle has them once per
+    /// eligible action, in catalogue order.
     pub margins: Vec<f64>,
 }
 
@@ -37,10 +37,11 @@ pub struct GoldenRow {
     pub eligible: Option<Mask>,
 }
 
-/// Evaluates the cases on a draft and renders `golden.bin`.
+/// Evaluates the cases with a draft bundle and renders `golden.bin`.
 ///
 /// # Errors
-/// A case whose margins differ in any bit from the source library's, or that cannot be evaluated.
+/// Fails if there are fewer than [`MIN_CASES`] cases, if the margins of a case differ in any bit from the training
+/// library's, or if a case cannot be evaluated.
 pub fn build(bundle: &Bundle, cases: &[GoldenInput]) -> Result<Vec<u8>, BundleError> {
     if cases.len() < MIN_CASES {
         return Err(few(cases.len()));
@@ -54,7 +55,7 @@ pub fn build(bundle: &Bundle, cases: &[GoldenInput]) -> Result<Vec<u8>, BundleEr
     for (number, case) in cases.iter().enumerate() {
         let refuse = |reason: &str| BundleError::GoldenCase { case: number, reason: reason.to_owned() };
         if case.eligible.is_some() != (bundle.kind() == Kind::Action) {
-            return Err(refuse("an eligible set is for action bundles, and needed there"));
+            return Err(refuse("action bundles need an eligible set, score bundles must not have one"));
         }
         let seen = evaluate(bundle, number, &case.row, case.eligible.as_ref(), &mut scratch)?;
         if seen.margins.len() != case.margins.len() {
@@ -74,11 +75,11 @@ pub fn build(bundle: &Bundle, cases: &[GoldenInput]) -> Result<Vec<u8>, BundleEr
     Ok(file)
 }
 
-/// Renders `golden.bin` of a bundle's next revision: the cases of `file` and their margins as they are, everything
-/// that the engine makes of them anew.
+/// Renders `golden.bin` of a bundle's next revision. The cases and margins are those of `file`; the engine computes
+/// all other values again.
 ///
 /// # Errors
-/// A malformed file, one for a bundle of another shape, and as [`build`].
+/// Fails if `file` is malformed or belongs to a bundle of another shape, and as [`build`] does.
 pub fn revise(revision: &Bundle, file: &[u8]) -> Result<Vec<u8>, BundleError> {
     let mut inputs = Vec::new();
     for case in Cases::open(revision, file)? {
@@ -87,10 +88,10 @@ pub fn revise(revision: &Bundle, file: &[u8]) -> Result<Vec<u8>, BundleError> {
     build(revision, &inputs)
 }
 
-/// Re-scores every case of `golden.bin`; returns their rows.
+/// Scores every case of `golden.bin` again and returns the rows of the cases.
 pub(super) fn verify(bundle: &Bundle, file: &[u8]) -> Result<Vec<GoldenRow>, BundleError> {
     let mut scratch = EvalScratch::new(bundle);
-    // Not `with_capacity`: the number of cases is the file's claim.
+    // The number of cases is read from the file, so it is not trusted as a capacity.
     let mut golden = Vec::new();
     for (number, case) in Cases::open(bundle, file)?.enumerate() {
         let Case { input: GoldenInput { row, eligible, margins }, scores, pmf, choice } = case?;
@@ -104,7 +105,7 @@ pub(super) fn verify(bundle: &Bundle, file: &[u8]) -> Result<Vec<GoldenRow>, Bun
     Ok(golden)
 }
 
-/// One case as the file has it.
+/// One case as it is stored in the file.
 struct Case {
     input: GoldenInput,
     scores: Vec<f64>,
@@ -112,7 +113,7 @@ struct Case {
     choice: u32,
 }
 
-/// The cases of a file, one after the other.
+/// An iterator over the cases of a file.
 struct Cases<'a> {
     bundle: &'a Bundle,
     shape: Shape,
@@ -178,7 +179,7 @@ impl Iterator for Cases<'_> {
             self.next += 1;
             return Some(case);
         }
-        // Nothing may follow the last case.
+        // Bytes after the last case are an error.
         let left = std::mem::take(&mut self.reader.rest).len();
         let surplus = || BundleError::GoldenFile(format!("{left} bytes follow the last case"));
         (left > 0).then(|| Err(surplus()))
@@ -189,7 +190,7 @@ fn few(cases: usize) -> BundleError {
     BundleError::GoldenFile(format!("{cases} cases, at least {MIN_CASES} are needed"))
 }
 
-/// The widths that a golden file depends on.
+/// The numbers of features, margins, actions and voters that determine the layout of a golden file.
 struct Shape {
     row: usize,
     margins: usize,
@@ -208,7 +209,7 @@ impl Shape {
     }
 }
 
-/// What the engine gives for one case, in the order of the file.
+/// The values that the engine computes for one case, in the order of the file.
 struct Seen {
     margins: Vec<f64>,
     scores: Vec<f64>,

@@ -1,4 +1,4 @@
-//! `manifest.json`: what the bundle is, which files it has, what it was made from.
+//! `manifest.json`: the bundle's name, kind, program, files and lineage.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,23 +8,23 @@ use serde::{Deserialize, Serialize};
 use super::overlay::OVERLAY;
 use super::{BundleError, Digest};
 
-/// The manifest's own name.
+/// The file name of the manifest.
 pub const MANIFEST: &str = "manifest.json";
-/// The name of the signature, which the manifest cannot list: it is over the manifest's digest.
+/// The file name of the signature. The manifest cannot list it, because the signature covers the manifest's digest.
 pub const SIGNATURE: &str = "signature.json";
 /// The format that this build reads and writes.
 pub const FORMAT: u64 = 1;
-/// Largest manifest, bytes.
+/// Size of the largest manifest in bytes.
 pub const MAX_MANIFEST_BYTES: u64 = 4 << 20;
-/// Largest other file, bytes.
+/// Size of the largest other file in bytes.
 pub const MAX_FILE_BYTES: u64 = 1 << 30;
 
-/// Longest description of what is wrong with a manifest's JSON, characters.
+/// Length of the longest description of a fault in the manifest's JSON, in characters.
 const MAX_PROBLEM: usize = 200;
 
 const ZERO: Digest = Digest([0; 32]);
 
-/// Every file name that a bundle may have beside the manifest and `member-01.bin` to `member-64.bin`.
+/// The file names that a bundle may have, besides the manifest, the signature and `member-01.bin` to `member-64.bin`.
 const NAMES: [&str; 7] = [
     "forest.bin",
     "schema.json",
@@ -35,7 +35,7 @@ const NAMES: [&str; 7] = [
     "golden.bin",
 ];
 
-/// What a bundle decides.
+/// The kind of result that a bundle gives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
@@ -60,7 +60,7 @@ impl fmt::Display for Kind {
 pub struct FileEntry {
     /// SHA-256 of the content.
     pub sha256: Digest,
-    /// Size.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
@@ -72,7 +72,7 @@ impl FileEntry {
     }
 }
 
-/// What the bundle was made from.
+/// The data, code and training run that the bundle was built from.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Lineage {
     /// Digest of the training data.
@@ -83,41 +83,41 @@ pub struct Lineage {
     pub library_versions: BTreeMap<String, String>,
     /// The training run.
     pub run_id: String,
-    /// What was measured: AUC and the like.
+    /// Metrics of the training run, such as the AUC.
     #[serde(default)]
     pub metrics: BTreeMap<String, serde_json::Value>,
-    /// The revision's own fields, and any that this build does not know: they are left alone.
+    /// The fields of a revision and fields that this build does not know. They are kept unchanged.
     #[serde(flatten)]
     pub other: BTreeMap<String, serde_json::Value>,
 }
 
-/// `manifest.json`.
+/// The contents of `manifest.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Manifest {
-    /// Version of this format.
+    /// Version of the format; see [`FORMAT`].
     pub format: u64,
     /// SHA-256 of this file with the 64 digits of this field replaced by zeros.
     pub digest: Digest,
     /// Name of the bundle, such as `fraud-checkout`.
     pub name: String,
-    /// What it decides.
+    /// The kind of result that the bundle gives.
     pub kind: Kind,
-    /// When it was built, RFC 3339.
+    /// Time of the build, in RFC 3339.
     pub created_at: String,
     /// The nodes, in the order in which they run.
     pub program: Vec<serde_json::Value>,
-    /// Every other file.
+    /// Every other file of the bundle by name.
     pub files: BTreeMap<String, FileEntry>,
-    /// What it was made from.
+    /// The data, code and training run that the bundle was built from.
     pub lineage: Lineage,
 }
 
 impl Manifest {
-    /// Reads and checks the manifest: its form, its digest, the names of its files. Files are not touched.
+    /// Parses the manifest and checks its form, its digest and the names of its files. It does not read the files.
     ///
     /// # Errors
-    /// Anything that is not a sealed manifest of this format.
+    /// Fails if `bytes` is not a sealed manifest of format [`FORMAT`].
     pub fn parse(bytes: &[u8]) -> Result<Manifest, BundleError> {
         if bytes.len() as u64 > MAX_MANIFEST_BYTES {
             return Err(BundleError::Manifest(format!(
@@ -125,12 +125,12 @@ impl Manifest {
                 bytes.len()
             )));
         }
-        // The format first: a manifest of the future may have other fields.
+        // The format is checked first, because manifests of later formats may have other fields.
         #[derive(Deserialize)]
         struct Header {
             format: u64,
         }
-        // serde's message quotes the manifest: in one line, and not at any length.
+        // serde's message quotes the manifest, so control characters are replaced and the length is limited.
         let shown =
             |character: char| if character.is_control() { char::REPLACEMENT_CHARACTER } else { character };
         let invalid = |error: serde_json::Error| {
@@ -149,11 +149,11 @@ impl Manifest {
         Ok(manifest)
     }
 
-    /// Checks the names found in a bundle's directory: every one but the signature's must be listed. (A listed file
-    /// that is not there is found when it is read.)
+    /// Checks the names found in a bundle's directory: the manifest must list each of them, except itself and the
+    /// signature. A listed file that is missing is reported when it is read.
     ///
     /// # Errors
-    /// The first name that is not listed.
+    /// Returns an error with the first name that is not listed.
     pub fn check_listing<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Result<(), BundleError> {
         match names
             .into_iter()
@@ -164,10 +164,10 @@ impl Manifest {
         }
     }
 
-    /// Renders the manifest with the digest that belongs to its content.
+    /// Sets the digest that belongs to the content and renders the manifest.
     ///
     /// # Errors
-    /// A field that cannot be rendered.
+    /// Fails if a field breaks a rule or cannot be rendered.
     pub fn seal(&mut self) -> Result<Vec<u8>, BundleError> {
         self.digest = ZERO;
         self.check()?;
@@ -208,24 +208,25 @@ impl Manifest {
     }
 }
 
-/// Whether a bundle may have a file of this name. The set is closed, so a name can never lead elsewhere.
+/// Whether a bundle may have a file of this name. The set of names is closed, so a name cannot be a path to a file
+/// outside the bundle.
 #[must_use]
 pub fn is_file_name(name: &str) -> bool {
     NAMES.contains(&name) || is_member_name(name)
 }
 
-/// Whether this names the forest of an ensemble member: `member-01.bin` to `member-64.bin`.
+/// Whether `name` is the forest of an ensemble member: `member-01.bin` to `member-64.bin`.
 fn is_member_name(name: &str) -> bool {
     (1..=64).any(|number| name == format!("member-{number:02}.bin"))
 }
 
-/// SHA-256 of the bytes with the stated digest's digits replaced by zeros.
+/// Computes the SHA-256 of the bytes with the digits of the stated digest replaced by zeros.
 fn digest_of(bytes: &[u8], stated: &Digest) -> Result<Digest, BundleError> {
     let digits = stated.hex();
     let mut places = bytes.windows(64).enumerate().filter(|(_, window)| *window == digits.as_bytes());
     let (Some((at, _)), None) = (places.next(), places.next()) else {
         return Err(BundleError::Manifest(
-            "the digest must stand in the digest field and nowhere else".to_owned(),
+            "the digest must appear in the digest field and nowhere else".to_owned(),
         ));
     };
     let mut blank = bytes.to_vec();

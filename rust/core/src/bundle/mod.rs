@@ -1,9 +1,9 @@
-//! The bundle: the only deployable artifact, verified completely before it answers anything.
+//! The bundle: the only artifact that can be deployed. It is verified completely before it serves.
 //!
-//! A bundle is a directory of files that its manifest lists with their SHA-256; this module sees bytes only,
-//! the caller reads them. [`Bundle::assemble`] checks, in this order: the manifest's form and digest, every
-//! file's size and hash, schema, catalogue, forests, calibration maps, reference statistics, the program (see
-//! [`node`]), and at last every golden case bit for bit.
+//! A bundle is a directory of files that its manifest lists with their SHA-256. This module works on bytes; the
+//! caller reads the files. [`Bundle::assemble`] checks the manifest's form and digest, the size and hash of every
+//! file, the schema, catalogue, forests, calibration maps, reference statistics and program (see [`node`]), and
+//! finally every golden case, bit for bit.
 
 mod calibration;
 mod digest;
@@ -57,18 +57,18 @@ use program::{End, Parts, Program};
 /// Reads one file of a bundle by its plain name.
 pub type ReadFile<'a> = dyn Fn(&str) -> Result<Vec<u8>, ReadError> + 'a;
 
-/// A step of [`Bundle::assemble`] that is done.
+/// A completed step of [`Bundle::assemble_in_steps`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// Every file is read and has the size and hash that the manifest lists.
+    /// Every file has been read and has the size and hash that the manifest lists.
     Verified,
-    /// Schema, forests, maps and program are validated and compiled.
+    /// Schema, forests, calibration maps and program have been validated and compiled.
     Compiled,
-    /// Every golden case gave its bits.
+    /// Every golden case gave the expected bits.
     Golden,
 }
 
-/// A verified bundle: immutable, `Send + Sync`; share it behind an `Arc`.
+/// A verified bundle. It is immutable and `Send + Sync`; share it in an `Arc`.
 #[derive(Debug)]
 pub struct Bundle {
     manifest: Manifest,
@@ -80,42 +80,41 @@ pub struct Bundle {
     action_rows: Vec<f32>,
     action_width: usize,
     program: Program,
-    /// Of an action bundle whose program can run for all actions at once.
+    /// The specialised program, if this is an action bundle whose program can run for all actions at once.
     oracle: Option<Oracle>,
     reference: Option<Reference>,
 }
 
-/// `schema.json`.
+/// The contents of `schema.json`.
 #[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SchemaFile {
-    /// What a request brings, in the order of the forest's columns.
+    /// The features of a request, in the order of the forest's columns.
     pub features: Vec<FeatureSpec>,
-    /// The columns after those, filled from the catalogue; for action bundles only.
+    /// The columns after those of the request, filled from the catalogue. Only action bundles have them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub action_features: Vec<FeatureSpec>,
 }
 
 impl Bundle {
-    /// Verifies everything and compiles the program. `read` is asked for each file once, by names from the
-    /// closed set of bundle files only. Names that lie in the directory without being listed are found by
-    /// [`Manifest::check_listing`].
+    /// Verifies everything and compiles the program. `read` is called once per file, only with names from the closed
+    /// set of bundle files. [`Manifest::check_listing`] finds files in the directory that the manifest does not list.
     ///
     /// # Errors
-    /// The first thing that is wrong; nothing of the bundle is then usable.
+    /// Returns the first fault found; no part of the bundle is then usable.
     pub fn assemble(manifest: &[u8], read: &ReadFile<'_>) -> Result<Bundle, BundleError> {
         Bundle::assemble_in_steps(manifest, read, &[], &mut |_| ()).map(|(bundle, _)| bundle)
     }
 
-    /// As [`Bundle::assemble`], telling `done` of each step, so that a caller with a clock can time them; also
-    /// returns the golden cases' rows, real requests to warm up with.
+    /// Does what [`Bundle::assemble`] does, and calls `done` after each step, so that a caller with a clock can measure
+    /// them. Also returns the rows of the golden cases, which serve as realistic requests for the warm-up.
     ///
-    /// A forest whose file has the SHA-256 of one in `known` bundles is not parsed and compiled again but shared
-    /// with them, and so is what it became for the same catalogue. Every file is read and hashed, and every golden
-    /// case scored, all the same.
+    /// A forest whose file has the same SHA-256 as one of the `known` bundles is shared with that bundle instead of
+    /// being parsed and compiled again. So is its specialisation to the same catalogue. Every file is still read and
+    /// hashed, and every golden case is still scored.
     ///
     /// # Errors
-    /// As [`Bundle::assemble`].
+    /// Fails as [`Bundle::assemble`] does.
     pub fn assemble_in_steps(
         manifest: &[u8],
         read: &ReadFile<'_>,
@@ -135,19 +134,19 @@ impl Bundle {
         Ok((bundle, rows))
     }
 
-    /// For builders: a bundle without reference statistics and golden cases, so that both can be computed with
-    /// it. Everything else is verified.
+    /// Assembles a bundle without reference statistics and golden cases, so that a builder can compute both with it.
+    /// Everything else is verified.
     ///
     /// # Errors
-    /// As [`Bundle::assemble`].
+    /// Fails as [`Bundle::assemble`] does.
     pub fn draft(manifest: &[u8], read: &ReadFile<'_>) -> Result<Bundle, BundleError> {
         Bundle::draft_beside(manifest, read, &[])
     }
 
-    /// As [`Bundle::draft`], sharing forests as [`Bundle::assemble_in_steps`] does.
+    /// Does what [`Bundle::draft`] does, and shares forests as [`Bundle::assemble_in_steps`] does.
     ///
     /// # Errors
-    /// As [`Bundle::assemble`].
+    /// Fails as [`Bundle::assemble`] does.
     pub fn draft_beside(
         manifest: &[u8],
         read: &ReadFile<'_>,
@@ -207,7 +206,7 @@ impl Bundle {
             (Kind::Score, Some(_)) => {
                 return Err(BundleError::Surplus {
                     file: OVERLAY.to_owned(),
-                    why: "a score bundle has no actions to move",
+                    why: "a score bundle has no actions to adjust",
                 });
             }
         };
@@ -260,7 +259,7 @@ impl Bundle {
         })
     }
 
-    /// The bundle's identity.
+    /// The digest that identifies the bundle.
     #[must_use]
     pub fn digest(&self) -> &Digest {
         &self.digest
@@ -272,25 +271,25 @@ impl Bundle {
         &self.manifest.name
     }
 
-    /// What it decides.
+    /// The kind of result that the bundle gives.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.manifest.kind
     }
 
-    /// The manifest, lineage included.
+    /// The manifest, including the lineage.
     #[must_use]
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
 
-    /// What a request brings.
+    /// The schema of a request's features.
     #[must_use]
     pub fn schema(&self) -> &Schema {
         &self.schema
     }
 
-    /// The features that the catalogue brings; empty for a score bundle.
+    /// The schema of the features that the catalogue states for each action; empty for a score bundle.
     #[must_use]
     pub fn action_schema(&self) -> &Schema {
         &self.action_schema
@@ -329,7 +328,7 @@ impl Bundle {
         }
     }
 
-    /// Reference statistics; a draft has none.
+    /// The reference statistics; `None` for a draft.
     #[must_use]
     pub fn reference(&self) -> Option<&Reference> {
         self.reference.as_ref()
@@ -347,16 +346,16 @@ impl Bundle {
         self.program.forests.get(at)
     }
 
-    /// Fills one row of the forest's input: the context's features, then the action's own.
+    /// Writes the action's own features into one row of the forest's input, after the context's features.
     ///
     /// # Panics
-    /// If `row` is shorter than both together or there is no such action.
+    /// Panics if `row` is shorter than the context's and the action's features together, or if there is no such action.
     pub fn fill_action(&self, action: usize, row: &mut [f32]) {
         let own = &self.action_rows[action * self.action_width..(action + 1) * self.action_width];
         row[self.schema.len()..self.schema.len() + self.action_width].copy_from_slice(own);
     }
 
-    /// Bytes that the forests keep on the heap, with what catalogue and overlay made of them.
+    /// Heap memory of the forests, their specialisations to the catalogue and the overlay, in bytes.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         let forests: usize = distinct(self.forests().iter()).map(|forest| forest.heap_bytes()).sum();
@@ -364,13 +363,14 @@ impl Bundle {
         forests + self.oracle.as_ref().map_or(0, Oracle::heap_bytes) + overlay
     }
 
-    /// Bytes of all listed files.
+    /// Total size of all listed files in bytes.
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
         self.manifest.files.values().map(|entry| entry.bytes).sum()
     }
 
-    /// Those of them that are of forests that it shares with `others`: what stays in memory when it goes.
+    /// Total size, in bytes, of the files of forests that this bundle shares with `others`. Their memory is not freed
+    /// when this bundle is dropped.
     #[must_use]
     pub fn shared_bytes(&self, others: &[&Bundle]) -> u64 {
         let shared = |digest: &Digest| {
@@ -401,11 +401,12 @@ fn read_files(
     Ok(files)
 }
 
-/// Applies a transform node's steps to row-major `[n, features]` rows in place: what training must see, too.
+/// Applies the steps of a transform node to row-major `[n, features]` rows in place. Training uses it, so that models
+/// are trained on the same values that they score.
 ///
 /// # Errors
-/// Steps that do not fit the features, a number of values that is no whole number of rows, a value that does not
-/// stay finite.
+/// Fails if the steps do not match the features, if `rows` is not a whole number of rows, or if a value does not stay
+/// finite.
 pub fn transform_rows(
     features: &[FeatureSpec],
     steps: &[node::TransformStep],
@@ -416,7 +417,7 @@ pub fn transform_rows(
     let width = features.len().max(1);
     if !rows.len().is_multiple_of(width) {
         return Err(fail(format!(
-            "{} values are no whole number of rows of {width}; reshape them",
+            "{} values are not a whole number of rows of {width}; reshape them",
             rows.len()
         )));
     }
@@ -428,7 +429,7 @@ pub fn transform_rows(
     Ok(())
 }
 
-/// Lists files as a manifest does.
+/// Builds the manifest's list of files from their contents.
 #[must_use]
 pub fn file_entries(files: &BTreeMap<String, Vec<u8>>) -> BTreeMap<String, FileEntry> {
     files
@@ -446,7 +447,7 @@ fn parse_json<T: DeserializeOwned>(file: &'static str, bytes: &[u8]) -> Result<T
     serde_json::from_slice(bytes).map_err(|error| BundleError::Json { file, reason: error.to_string() })
 }
 
-/// The catalogue, and the actions' features as rows of float32.
+/// Parses `actions.json` and returns the catalogue, and the actions' features as rows of float32.
 fn read_actions(bytes: &[u8], schema: &Schema) -> Result<(ActionCatalogue, Vec<f32>), BundleError> {
     let actions: Vec<Action> = parse_json("actions.json", bytes)?;
     let catalogue = ActionCatalogue::new(actions).map_err(BundleError::Catalogue)?;

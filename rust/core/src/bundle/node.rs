@@ -1,22 +1,23 @@
-//! The nodes of a program as they stand in the manifest.
+//! The nodes of a program in the form that the manifest states them.
 //!
-//! The set of kinds is closed. A later capability adds a kind, and an older build refuses it by name.
+//! The set of kinds is closed. A later release may add a kind; builds that do not know it refuse the bundle and name
+//! the kind.
 
 use serde::{Deserialize, Serialize};
 
 use super::BundleError;
 use crate::policy::PolicySpec;
 
-/// The slot that holds the request's row (for actions followed by the action's own features).
+/// The slot that holds the request's row. In an action bundle the action's own features follow the request's.
 pub const INPUT: &str = "row";
 
 const KINDS: [&str; 7] = ["transform", "forest", "link", "calibrate", "overlay", "threshold", "policy"];
 
-/// One node.
+/// One node of a program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Node {
-    /// Row to row: replaces single features by a function of them.
+    /// Computes a row from a row: replaces single features by a function of them.
     Transform {
         /// A row slot.
         input: String,
@@ -25,7 +26,7 @@ pub enum Node {
         /// At most one function per feature; features that are not named stay as they are.
         steps: Vec<TransformStep>,
     },
-    /// Row to margins: the forest's raw outputs.
+    /// Computes margins, a forest's raw outputs, from a row.
     Forest {
         /// `forest.bin`, or `member-01.bin` and so on for members of an ensemble.
         file: String,
@@ -34,17 +35,17 @@ pub enum Node {
         /// The new margins slot.
         output: String,
     },
-    /// Margins to score: the training library's own link, and one of its outputs.
+    /// Computes a score from margins: applies the training library's link function and selects one of its outputs.
     Link {
         /// A margins slot.
         input: String,
         /// The new score slot.
         output: String,
-        /// Which output, such as the class of a multi-class model.
+        /// Index of the output, such as the class of a multi-class model.
         #[serde(default)]
         index: usize,
     },
-    /// Score to score: a map fitted on held-out data.
+    /// Computes a score from a score by a calibration map, which was fitted on held-out data.
     Calibrate {
         /// The map's name in `calibration.json`.
         map: String,
@@ -53,7 +54,7 @@ pub enum Node {
         /// The new score slot.
         output: String,
     },
-    /// Score to score of every action: what moved since training.
+    /// Computes a score from a score for every action: adds the overlay's offsets to the logits.
     Overlay {
         /// `overlay.json`.
         file: String,
@@ -62,7 +63,7 @@ pub enum Node {
         /// The new score slot.
         output: String,
     },
-    /// Score to decision.
+    /// Computes the decision from a score.
     Threshold {
         /// A score slot.
         input: String,
@@ -71,7 +72,7 @@ pub enum Node {
         /// Ordered bands.
         bands: Vec<Band>,
     },
-    /// Scores of every action to one action.
+    /// Chooses one action from the scores of all eligible actions.
     Policy {
         /// The score slot of the oracle.
         input: String,
@@ -85,7 +86,7 @@ pub enum Node {
     },
 }
 
-/// A function of one feature. Computed in float64 and rounded to float32; NaN stays NaN.
+/// A function of one feature. It is computed in float64 and rounded to float32. NaN stays NaN.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "function", rename_all = "lowercase", deny_unknown_fields)]
 pub enum TransformStep {
@@ -98,9 +99,9 @@ pub enum TransformStep {
     Standardise {
         /// The feature's name.
         feature: String,
-        /// Taken off.
+        /// The number that is subtracted.
         mean: f64,
-        /// Divided by; above 0.
+        /// The divisor; above 0.
         scale: f64,
     },
 }
@@ -111,12 +112,12 @@ pub enum TransformStep {
 pub struct Band {
     /// The band starts here, inclusive, and ends where the next one starts.
     pub from: f64,
-    /// What is decided, such as `approve`.
+    /// The decision for scores in the band, such as `approve`.
     pub label: String,
 }
 
 impl Node {
-    /// Reads one node of the manifest.
+    /// Parses the node at position `node` of the manifest's program.
     pub(super) fn parse(node: usize, value: &serde_json::Value) -> Result<Node, BundleError> {
         let kind = value.get("kind").and_then(serde_json::Value::as_str).unwrap_or_default();
         let Some(&known) = KINDS.iter().find(|&&known| known == kind) else {
@@ -129,7 +130,7 @@ impl Node {
         })
     }
 
-    /// The kind's name.
+    /// The name of the node's kind.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {

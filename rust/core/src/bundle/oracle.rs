@@ -1,8 +1,8 @@
-//! Scores of all eligible actions in one context.
+//! Computes the scores of all eligible actions in one context.
 //!
-//! The program runs once for the whole eligible set: a value of the program is a column with one entry per eligible
-//! action. Forests evaluate all actions at once where the catalogue could be settled in them at load, else row by
-//! row. A program that cannot run that way at all runs once per action.
+//! The program runs once for the whole eligible set: each value of the program is a column with one entry per eligible
+//! action. A forest that could be specialised to the catalogue at load evaluates all actions at once; other forests
+//! evaluate them row by row. A program for which no [`Oracle`] can be built runs once per action.
 
 use std::sync::Arc;
 
@@ -18,15 +18,16 @@ use crate::policy::Mask;
 /// A program specialised to the bundle's catalogue.
 #[derive(Debug)]
 pub(super) struct Oracle {
-    /// Per forest; `None` for one that is evaluated row by row.
+    /// One entry per forest; `None` for a forest that is evaluated row by row.
     pub(super) forests: Vec<Option<Arc<Specialised>>>,
-    /// Per row slot the actions' own features as that slot holds them, `[actions, action features]`; kept where
-    /// some forest is evaluated row by row.
+    /// For each row slot the actions' own features as that slot holds them, `[actions, action features]`. Empty if no
+    /// forest is evaluated row by row.
     own: Vec<Vec<f32>>,
     context: usize,
 }
 
-/// A forest specialised to a catalogue, with what it was made of: another bundle with the same shares it.
+/// A forest specialised to a catalogue, with the forest and the catalogue's rows that it was made from. Another bundle
+/// with the same forest and rows shares it.
 #[derive(Debug)]
 pub(super) struct Specialised {
     pub(super) forest: ActionForest,
@@ -47,7 +48,7 @@ impl Specialised {
         }))
     }
 
-    /// Whether this is what would be made of a forest and a catalogue, bit for bit.
+    /// Whether specialising this forest to this catalogue would give the same result, bit for bit.
     fn is_of(&self, forest: &Arc<Forest>, catalogue: &Catalogue<'_>) -> bool {
         Arc::ptr_eq(&self.made_of, forest)
             && (self.context, self.forest.actions()) == (catalogue.context, catalogue.actions)
@@ -61,8 +62,9 @@ impl Specialised {
 }
 
 impl Oracle {
-    /// `None` where a transform of an action's own feature does not stay finite: then the row says so, once it is
-    /// asked for. What `known` oracles have made of the same forest and catalogue is shared.
+    /// Specialises the program to the catalogue, and shares the specialisations that `known` oracles hold of the same
+    /// forests and rows. Returns `None` if a transform of an action's own feature does not stay finite; evaluating that
+    /// action then returns the error.
     pub(super) fn new(
         program: &Program,
         context: usize,
@@ -80,7 +82,7 @@ impl Oracle {
                     let mut row = vec![f32::NAN; program.width];
                     let mut changed = own[*from].clone();
                     for own in changed.chunks_exact_mut(width.max(1)) {
-                        // Features that are missing stay so: the context's are, here.
+                        // The context's features are NaN here, and transforms leave NaN unchanged.
                         row[context..].copy_from_slice(own);
                         transform.apply(&mut row).ok()?;
                         own.copy_from_slice(&row[context..]);
@@ -104,7 +106,7 @@ impl Oracle {
         Some(Oracle { forests, own, context })
     }
 
-    /// Bytes on the heap.
+    /// Heap memory in bytes.
     pub(super) fn heap_bytes(&self) -> usize {
         let forests: usize = distinct(self.forests.iter().flatten()).map(|forest| forest.heap_bytes()).sum();
         let own: usize = self.own.iter().map(|rows| size_of::<Vec<f32>>() + 4 * rows.len()).sum();
@@ -189,7 +191,7 @@ impl Oracle {
     }
 }
 
-/// Each of what several places share, once.
+/// Returns each distinct `Arc` once.
 pub(super) fn distinct<'a, T: 'a>(all: impl Iterator<Item = &'a Arc<T>>) -> impl Iterator<Item = &'a Arc<T>> {
     let mut seen = Vec::new();
     all.filter(move |forest| {
@@ -201,7 +203,8 @@ pub(super) fn distinct<'a, T: 'a>(all: impl Iterator<Item = &'a Arc<T>>) -> impl
     })
 }
 
-/// Fills `scratch.scores` (and the columns behind them) for every eligible action; NaN for all others.
+/// Fills `scratch.scores`, and the columns that they are copied from, for every eligible action. The scores of all
+/// other actions are NaN.
 pub(super) fn fill_scores(
     bundle: &Bundle,
     context: &[f32],

@@ -1,7 +1,8 @@
-//! The overlay node: what moved since the oracle was trained, as logit offsets per segment and action.
+//! The overlay node: logit offsets per segment and action that were learned after the oracle was trained.
 //!
-//! Adding an offset to a logit multiplies the odds by its exponential, so that is what is kept: one table row per
-//! segment, looked up once per request, and per action four operations whose bits are the same on every machine.
+//! Adding an offset to a logit multiplies the odds by the offset's exponential, so the table holds these factors. A
+//! request looks up one table row, that of its segment. Each action then needs four arithmetic operations, whose bits
+//! are the same on every machine.
 
 use std::collections::BTreeMap;
 
@@ -11,32 +12,32 @@ use super::BundleError;
 use crate::policy::ActionCatalogue;
 use crate::schema::{FeatureType, Schema};
 
-/// The file's name.
+/// Name of the overlay's file.
 pub(super) const OVERLAY: &str = "overlay.json";
-/// Greatest limit of an offset: odds times 22,026.
+/// Greatest limit of an offset. It multiplies the odds by 22,026.
 const MAX_LIMIT: f64 = 10.0;
-/// Largest file, bytes.
+/// Size of the largest file in bytes.
 const MAX_BYTES: usize = 16 << 20;
-/// Most entries of the table, segments × actions: 32 MiB.
+/// Greatest number of table entries, segments × actions; they take 32 MiB.
 const MAX_ENTRIES: usize = 1 << 22;
-/// A probability that is moved is first taken this far from 0 and from 1.
+/// A score is clamped to at least this distance from 0 and from 1 before its odds are multiplied.
 const LEAST: f64 = 1e-9;
 
 /// Logit offsets by factor and level.
 pub type Offsets = BTreeMap<String, BTreeMap<String, f64>>;
 
-/// `overlay.json`.
+/// The contents of `overlay.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct OverlayFile {
-    /// A category of the context.
+    /// Name of the category feature of the request that selects the segment.
     pub segment: String,
-    /// An action's offset is clipped to `[-limit, limit]`.
+    /// The sum of an action's offsets is clipped to `[-limit, limit]`.
     pub limit: f64,
-    /// For every request, also without a segment.
+    /// Offsets for every request, including those without a segment.
     #[serde(default)]
     pub everywhere: Offsets,
-    /// On top of that, for requests of a segment.
+    /// Additional offsets for the requests of a segment.
     #[serde(default)]
     pub segments: BTreeMap<String, Offsets>,
 }
@@ -44,12 +45,12 @@ pub struct OverlayFile {
 /// A compiled overlay.
 #[derive(Debug)]
 pub(super) struct Overlay {
-    /// Position of the segment in a request's row.
+    /// Position of the segment's feature in a request's row.
     feature: usize,
-    /// The table's row of each category of the segment; 0 for those that are not listed.
+    /// The table row of each category of the segment's feature; 0 for categories without offsets of their own.
     rows: Box<[u32]>,
     actions: usize,
-    /// What odds are multiplied by, `[1 + listed segments, actions]`; row 0 is for everywhere.
+    /// Factors of the odds, `[1 + listed segments, actions]`. Row 0 holds those of `everywhere` alone.
     odds: Box<[f64]>,
 }
 
@@ -76,7 +77,7 @@ impl Overlay {
             return Err(format!("limit {limit} must be above 0 and at most {MAX_LIMIT}"));
         }
         let feature = schema.index_of(segment).ok_or_else(|| {
-            format!("segment {segment:?} is no feature of the request; name one of its categories")
+            format!("segment {segment:?} is not a feature of the request; name one of its categories")
         })?;
         let spec = &schema.features()[feature];
         if spec.kind != FeatureType::Category {
@@ -108,13 +109,13 @@ impl Overlay {
                     actions.iter().for_each(|&action| sums[action] += offset);
                 }
             }
-            // libm's own exp gives the same bits on every machine; that of 0 is exactly 1.
+            // `libm::exp` gives the same bits on every machine, and exactly 1 for an offset of 0.
             odds.extend(sums.iter().map(|sum| libm::exp(sum.clamp(-limit, *limit))));
         };
         add_row(None);
         for (number, (name, own)) in (1..).zip(segments) {
             let code = schema.code_of(feature, name).ok_or_else(|| {
-                format!("segments: {name:?} is no category of {segment:?}; correct it or leave it out")
+                format!("segments: {name:?} is not a category of {segment:?}; correct it or leave it out")
             })?;
             check_offsets(&format!("segments.{name}"), own, &by_level)?;
             rows[code as usize] = number;
@@ -123,23 +124,23 @@ impl Overlay {
         Ok(Overlay { feature, rows, actions, odds: odds.into() })
     }
 
-    /// What each action's odds are multiplied by in a request, whose own row, as it came, is `row`.
+    /// Returns the factor of each action's odds for a request. `row` is the request's row before any transform.
     pub(super) fn odds(&self, row: &[f32]) -> &[f64] {
         let code = row[self.feature];
-        // NaN, a missing segment, is not at least 0.
+        // A missing segment is NaN, for which the comparison is false.
         let known = if code >= 0.0 { self.rows.get(code as usize).copied() } else { None };
         let at = known.unwrap_or(0) as usize * self.actions;
         &self.odds[at..at + self.actions]
     }
 
-    /// Bytes on the heap.
+    /// Heap memory in bytes.
     pub(super) fn heap_bytes(&self) -> usize {
         size_of_val(&*self.rows) + size_of_val(&*self.odds)
     }
 }
 
-/// `1 / (1 + exp(-(logit(score) + offset)))`, given `odds = exp(offset)`. An offset of 0 leaves every bit of the
-/// score as it is; NaN stays NaN.
+/// Returns `1 / (1 + exp(-(logit(score) + offset)))` for `odds = exp(offset)`. An offset of 0 leaves every bit of the
+/// score unchanged. NaN stays NaN.
 pub(super) fn moved(score: f64, odds: f64) -> f64 {
     if odds == 1.0 {
         return score;
@@ -162,12 +163,12 @@ fn by_level(catalogue: &ActionCatalogue) -> ByLevel<'_> {
     by_level
 }
 
-/// Every factor and level is the catalogue's, every offset finite.
+/// Checks that the catalogue has every factor and level, and that every offset is finite.
 fn check_offsets(place: &str, offsets: &Offsets, by_level: &ByLevel<'_>) -> Result<(), String> {
     for (factor, levels) in offsets {
         let Some(known) = by_level.get(factor.as_str()) else {
             return Err(format!(
-                "{place}: {factor:?} is no factor of the actions; correct it or leave it out"
+                "{place}: {factor:?} is not a factor of the actions; correct it or leave it out"
             ));
         };
         for (level, offset) in levels {
@@ -177,7 +178,7 @@ fn check_offsets(place: &str, offsets: &Offsets, by_level: &ByLevel<'_>) -> Resu
                 ));
             }
             if !offset.is_finite() {
-                return Err(format!("{place}.{factor}.{level} is {offset}; offsets are finite"));
+                return Err(format!("{place}.{factor}.{level} is {offset}; offsets must be finite"));
             }
         }
     }

@@ -1,8 +1,8 @@
-//! A program: the manifest's nodes compiled to a flat list of steps over typed slots.
+//! Compiles the manifest's nodes to a program: a flat list of steps over typed slots.
 //!
-//! A node reads slots that earlier nodes wrote and writes one of its own, so the list is in topological order by
-//! construction. Rows live side by side in one float32 buffer, margins and scores in one float64 buffer; a slot
-//! is a position there. Everything that could go wrong with a slot is found here, so running needs no checks.
+//! A node reads slots that earlier nodes wrote and writes one slot, so the list is in topological order. All rows are
+//! in one float32 buffer, margins and scores in one float64 buffer; a slot is a position there. Compiling checks
+//! every use of a slot, so running needs no checks.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use crate::forest::{Forest, Link};
 use crate::policy::{ActionCatalogue, Policy};
 use crate::schema::FeatureSpec;
 
-/// What a bundle's program is compiled against.
+/// The parts of a bundle that its program refers to.
 pub(super) struct Parts<'a> {
     pub(super) kind: Kind,
-    /// Columns of the row: the context's, then the action's.
+    /// Columns of the row: the context's features, then the action's.
     pub(super) features: &'a [FeatureSpec],
-    /// With the SHA-256 of their files.
+    /// The forests by file name, each with the SHA-256 of its file.
     pub(super) forests: BTreeMap<String, (Digest, Arc<Forest>)>,
     pub(super) calibration: Option<Calibration>,
     pub(super) overlay: Option<Overlay>,
@@ -39,24 +39,24 @@ pub(super) struct Program {
     /// SHA-256 of the file of each forest.
     pub(super) digests: Vec<Digest>,
     pub(super) overlay: Option<Overlay>,
-    /// Length of one row.
+    /// Number of values in one row.
     pub(super) width: usize,
-    /// Row slots, the input's included.
+    /// Number of row slots, including the input's.
     pub(super) rows: usize,
     /// Length of the buffer of margins and scores.
     pub(super) values: usize,
-    /// Where the margins of each forest stand in that buffer.
+    /// Range of each forest's margins in that buffer.
     pub(super) margins: Vec<std::ops::Range<usize>>,
-    /// Where the margin that the score comes from stands.
+    /// Position of the margin that the score comes from.
     pub(super) margin: usize,
-    /// Where the score stands: the oracle's, for actions.
+    /// Position of the score; in an action bundle that of the oracle's score.
     pub(super) score: usize,
-    /// Where the scores of the ensemble members stand.
+    /// Positions of the scores of the ensemble members.
     pub(super) voters: Vec<usize>,
     pub(super) end: End,
 }
 
-/// The node that a program ends with.
+/// The last node of a program.
 #[derive(Debug)]
 pub(super) enum End {
     Threshold(Thresholds),
@@ -75,11 +75,11 @@ pub(super) enum Step {
 
 #[derive(Debug, Clone, Copy)]
 enum Slot {
-    /// Number of the row.
+    /// Index of the row.
     Row(usize),
-    /// Number of the forest.
+    /// Index of the forest.
     Margins(usize),
-    /// Position of the score, and of the margin it comes from; whether it is a probability.
+    /// Positions of the score and of the margin that it comes from, and whether the score is a probability.
     Score { at: usize, margin: usize, probability: bool },
 }
 
@@ -151,7 +151,7 @@ impl Program {
         Ok(program)
     }
 
-    /// Compiles one node; the slot it writes, or `None` for the last one.
+    /// Compiles one node and returns the slot that it writes; `None` for the last node.
     fn add(
         &mut self,
         node: &Node,
@@ -227,7 +227,7 @@ impl Program {
             Node::Overlay { file, input, .. } => {
                 if parts.kind != Kind::Action {
                     return Err(Refusal::Reason(
-                        "a score bundle has no actions to move; remove the node".to_owned(),
+                        "a score bundle has no actions to adjust; remove the node".to_owned(),
                     ));
                 }
                 if file != OVERLAY || self.overlay.is_none() {
@@ -303,7 +303,7 @@ impl Program {
             .map_err(|value| EvalError::NotFinite { what: "a transformed feature", value })
     }
 
-    /// Runs every step on the row in slot 0; margins and scores are left in the buffers.
+    /// Runs every step on the row in slot 0 and leaves margins and scores in the buffers.
     pub(super) fn run(&self, budget: &dyn Budget, buffers: &mut Buffers) -> Result<(), EvalError> {
         for step in &self.steps {
             let Buffers { rows, values, forests, .. } = &mut *buffers;
@@ -324,7 +324,7 @@ impl Program {
         Ok(())
     }
 
-    /// Runs a step that makes a value from values; none that reads a row of its own.
+    /// Runs a step that computes a value from values. Steps that compute rows or evaluate forests are ignored.
     pub(super) fn value(&self, step: &Step, buffers: &mut Buffers) {
         let Buffers { rows, values, linked, action, .. } = buffers;
         match step {
@@ -357,7 +357,7 @@ impl From<String> for Refusal {
     }
 }
 
-/// Slots by name, and whether anything has read them.
+/// Slots by name, each with whether a node reads it.
 #[derive(Default)]
 struct Slots {
     map: HashMap<String, (Slot, bool)>,

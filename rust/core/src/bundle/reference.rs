@@ -1,10 +1,10 @@
-//! `reference.json`: how scores were distributed when the bundle was built; what drift is measured against.
+//! `reference.json`: the distribution of scores when the bundle was built. Drift is measured against it.
 
 use serde::{Deserialize, Serialize};
 
 use super::BundleError;
 
-/// `reference.json`.
+/// The contents of `reference.json`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Reference {
@@ -14,7 +14,7 @@ pub struct Reference {
     pub validation: Distribution,
 }
 
-/// A distribution of scores (for action bundles: expected rewards).
+/// A distribution of scores; in an action bundle, of expected rewards.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Distribution {
@@ -22,11 +22,11 @@ pub struct Distribution {
     pub count: u64,
     /// Their mean.
     pub mean: f64,
-    /// Quantiles at even steps from the least to the greatest score (101 of them: percentiles).
+    /// Quantiles at even steps from the least to the greatest score, such as 101 values for the percentiles.
     pub quantiles: Vec<f64>,
-    /// Edges of the histogram, one more than counts; the outer ones may be beyond the data.
+    /// Edges of the histogram's bins, one more than `counts`. The outer edges may be beyond the data.
     pub edges: Vec<f64>,
-    /// Scores from one edge up to the next; the last bin includes its upper edge.
+    /// Number of scores in each bin, from its lower edge up to its upper edge. Only the last bin includes its upper edge.
     pub counts: Vec<u64>,
 }
 

@@ -1,25 +1,25 @@
-//! The next revision of a bundle: the same forests, schema and catalogue; another overlay, other prices.
+//! Makes the next revision of a bundle: the same forests, schema and catalogue with another overlay or other cap prices.
 
 use std::collections::BTreeMap;
 
 use super::overlay::OVERLAY;
 use super::{Bundle, BundleError, FileEntry, Manifest, ReadFile, golden, read_files};
 
-/// What a revision has and the bundle before it has not.
+/// The files in which a revision differs from the bundle that it revises.
 #[derive(Debug)]
 pub struct Revised {
-    /// `manifest.json`, sealed.
+    /// The sealed `manifest.json`.
     pub manifest: Vec<u8>,
-    /// `golden.bin`: the rows and the libraries' margins of before, what the engine makes of them anew.
+    /// `golden.bin` with the rows and the training library's margins of the revised bundle, and newly computed results.
     pub golden: Vec<u8>,
 }
 
 impl Bundle {
-    /// Makes the next revision of this bundle. `manifest` is what it shall be, with any digest and any files;
-    /// `overlay` is its overlay's file, if it has one; `read` reads this bundle's own files.
+    /// Makes the next revision of this bundle. `manifest` is the revision's manifest; its digest and files are replaced.
+    /// `overlay` is the revision's overlay file, if it has one. `read` reads this bundle's own files.
     ///
     /// # Errors
-    /// What [`Bundle::assemble`] would refuse in the revision; a file that is not this bundle's any more.
+    /// Fails if [`Bundle::assemble`] would refuse the revision, or if a file of this bundle has changed.
     pub fn revise(
         &self,
         mut manifest: Manifest,

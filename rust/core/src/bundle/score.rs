@@ -1,4 +1,4 @@
-//! Scoring one row.
+//! Scores one row.
 
 use super::program::End;
 use super::{Bundle, EvalError, EvalScratch, Kind};
@@ -7,20 +7,20 @@ use crate::budget::Budget;
 /// The result of a score bundle for one row.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ScoreOut {
-    /// The forest's raw output that the score comes from.
+    /// The forest's raw output from which the score is computed.
     pub margin: f64,
-    /// The calibrated probability; without a calibration map the transformed output.
+    /// The calibrated probability; in a program without a calibration map, the output of the link function.
     pub score: f64,
-    /// The score's band, an index into [`Bundle::labels`].
+    /// Index of the score's band in [`Bundle::labels`].
     pub band: usize,
 }
 
 impl Bundle {
-    /// Scores one row, given in schema order and already checked against [`Bundle::schema`].
+    /// Scores one row, which is in schema order and has been checked against [`Bundle::schema`].
     ///
     /// # Errors
-    /// A row of the wrong length, a bundle of the other kind, a score that is not finite, a budget that is spent
-    /// before there is a score.
+    /// Fails if the row has the wrong length, the bundle is an action bundle, the scratch belongs to another bundle, the
+    /// score is not finite, or the budget is spent before the score is computed.
     pub fn score(
         &self,
         row: &[f32],
@@ -37,7 +37,7 @@ impl Bundle {
         self.band(&buffers.values)
     }
 
-    /// The answer from what the program left in its buffer of values.
+    /// Reads the result from the buffer of values that the program has filled.
     pub(super) fn band(&self, values: &[f64]) -> Result<ScoreOut, EvalError> {
         let End::Threshold(thresholds) = &self.program.end else {
             return Err(EvalError::Kind { found: self.kind(), wanted: Kind::Score });

@@ -1,27 +1,27 @@
-//! Scoring many rows: forests evaluate them in blocks, everything else row by row.
+//! Scores many rows. Forests evaluate them in blocks, all other nodes row by row.
 
 use super::program::{End, Program, Step};
 use super::scratch::Buffers;
 use super::{Bundle, EvalError, EvalScratch, Kind, ScoreOut};
 use crate::budget::Budget;
 
-/// Rows that are prepared at a time: what forests evaluate as one block.
+/// Number of rows that are prepared at a time and that forests evaluate as one block.
 const BLOCK: usize = 64;
 
-/// What forests read and write for a block of rows.
+/// The inputs and outputs of the forests for one block of rows.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Blocks {
-    /// Per forest `[BLOCK, width]`.
+    /// Input rows of each forest, `[BLOCK, width]`.
     rows: Vec<Vec<f32>>,
-    /// Per forest `[BLOCK, outputs]`.
+    /// Margins of each forest, `[BLOCK, outputs]`.
     margins: Vec<Vec<f64>>,
-    /// Why a row cannot be scored, where a transform found out.
+    /// For each row the error of a transform, if one failed.
     failed: Vec<Option<EvalError>>,
 }
 
 impl Blocks {
     pub(super) fn new(program: &Program) -> Blocks {
-        // Only score bundles score rows.
+        // Action bundles do not score blocks of rows, so they need no buffers.
         if !matches!(program.end, End::Threshold(_)) {
             return Blocks::default();
         }
@@ -34,12 +34,14 @@ impl Blocks {
 }
 
 impl Bundle {
-    /// Scores rows, row-major and each as for [`Bundle::score`], and appends what each one gave to `out`: the same
-    /// bits as one by one, in a fraction of the time where there are dozens. Allocates only what `out` lacks.
+    /// Scores row-major rows, each as described at [`Bundle::score`], and appends one result per row to `out`. The
+    /// results have the same bits as those of single calls; for dozens of rows this takes a fraction of the time. It
+    /// allocates memory only if `out` lacks capacity.
     ///
     /// # Errors
-    /// A number of values that is no whole number of rows, a bundle of the other kind, a budget that is spent before
-    /// every row has its score; `out` then holds fewer. A row that cannot be scored is an error in `out`.
+    /// Fails if `rows` is not a whole number of rows, the bundle is an action bundle, or the budget is spent before every
+    /// row is scored. `out` then holds the results of the blocks that were completed. A single row that cannot be scored
+    /// is an error in `out`.
     pub fn score_rows(
         &self,
         rows: &[f32],
@@ -98,7 +100,7 @@ impl Bundle {
 }
 
 impl Program {
-    /// Transforms the row in slot 0 and keeps what each forest is to read as its `at`-th row.
+    /// Transforms the row in slot 0 and stores the input of each forest as its `at`-th row.
     fn rows_of_forests(
         &self,
         buffers: &mut Buffers,

@@ -1,4 +1,4 @@
-//! Working memory of evaluation: made once per thread and bundle, after which nothing allocates.
+//! Working memory of evaluations. It is allocated once per thread and bundle, and evaluations then allocate nothing.
 
 use super::program::End;
 use super::score_rows::Blocks;
@@ -20,12 +20,12 @@ pub struct EvalScratch {
     pub(super) policy: Option<PolicyScratch>,
 }
 
-/// What a program runs on.
+/// The buffers that a program reads and writes.
 #[derive(Debug, Clone)]
 pub(super) struct Buffers {
-    /// The row slots one after the other; the first is the request's own.
+    /// The row slots, one after the other. The first holds the request's row.
     pub(super) rows: Vec<f32>,
-    /// The action that `rows` are of, where the program runs once per action.
+    /// The action that `rows` belong to, if the program runs once per action.
     pub(super) action: usize,
     pub(super) values: Vec<f64>,
     pub(super) linked: Vec<f64>,
@@ -35,19 +35,19 @@ pub(super) struct Buffers {
 /// The program's values of every eligible action.
 #[derive(Debug, Clone)]
 pub(super) struct Columns {
-    /// Actions in the catalogue.
+    /// Number of actions in the catalogue.
     pub(super) actions: usize,
-    /// The eligible ones, in the catalogue's order.
+    /// The eligible actions, in the catalogue's order.
     pub(super) eligible: Vec<u32>,
-    /// Per value of the program `actions` places, of which the first ones are those of the eligible actions.
+    /// `actions` entries for each value of the program. The first ones hold the values of the eligible actions.
     pub(super) values: Vec<f64>,
-    /// `[outputs, actions]`: what one forest gives.
+    /// Margins of one forest, `[outputs, actions]`.
     pub(super) together: Vec<f64>,
     pub(super) forests: Vec<Option<ActionScratch>>,
 }
 
 impl Columns {
-    /// One value of the program, of each eligible action.
+    /// Returns one value of the program for each eligible action.
     pub(super) fn of(&self, value: usize) -> &[f64] {
         &self.values[value * self.actions..][..self.eligible.len()]
     }
@@ -90,13 +90,13 @@ impl EvalScratch {
         }
     }
 
-    /// The probability of every action of the catalogue, as the last selection left it.
+    /// The probability of every action of the catalogue in the last selection.
     #[must_use]
     pub fn pmf(&self) -> &[f64] {
         &self.pmf
     }
 
-    /// The oracle's expected reward of every action, as the last selection left it; NaN where not eligible.
+    /// The oracle's expected reward of every action in the last selection; NaN for actions that were not eligible.
     #[must_use]
     pub fn expected_rewards(&self) -> &[f64] {
         &self.scores[..self.pmf.len()]

@@ -1,11 +1,11 @@
-//! Choosing one action: score every eligible one, apply the policy, draw.
+//! Chooses one action: scores every eligible action, applies the policy and draws.
 
 use super::program::End;
 use super::{Bundle, EvalError, EvalScratch, Kind, oracle};
 use crate::budget::Budget;
 use crate::policy::{Mask, Policy, PolicyError, PolicyScratch, choose, draw};
 
-/// What an action bundle chose.
+/// The action that an action bundle chose.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SelectOut {
     /// Position of the action in the catalogue.
@@ -17,13 +17,13 @@ pub struct SelectOut {
 }
 
 impl Bundle {
-    /// Chooses one eligible action. The same checkpoint, decision id, row and mask give the same action and
-    /// propensity. `row` holds the context's features, already checked against [`Bundle::schema`]; afterwards
-    /// [`EvalScratch::pmf`] holds every action's probability.
+    /// Chooses one eligible action. The same checkpoint, decision id, row and mask give the same action and propensity.
+    /// `row` holds the context's features, which have been checked against [`Bundle::schema`]. Afterwards
+    /// [`EvalScratch::pmf`] returns the probability of every action.
     ///
     /// # Errors
-    /// A row or mask of the wrong length, no eligible action, a bundle of the other kind, a score that is not
-    /// finite, a budget that is spent before every action has its score.
+    /// Fails if the row or mask has the wrong length, no action is eligible, the bundle is a score bundle, the scratch
+    /// belongs to another bundle, a score is not finite, or the budget is spent before every action is scored.
     pub fn select(
         &self,
         row: &[f32],
@@ -37,16 +37,16 @@ impl Bundle {
         let EvalScratch { scores, pmf, policy: memory, .. } = scratch;
         policy.pmf(scores, eligible, pmf, memory.as_mut().ok_or(EvalError::Scratch)?)?;
         let point = draw(&policy.salt().0, checkpoint, decision_id);
-        // The pmf sums to 1, so there always is an action to choose.
+        // The pmf sums to 1, so at least one action has a probability above 0.
         let index = choose(pmf, point).ok_or(PolicyError::NoEligibleAction)?;
         Ok(SelectOut { index, propensity: pmf[index], expected_reward: scores[index] })
     }
 
-    /// The best eligible action with propensity 1: what is played while exploration is stopped. The pmf is then
-    /// 1 for that action and 0 for every other.
+    /// Chooses the best eligible action with propensity 1. The server uses it while exploration is stopped. The pmf is
+    /// then 1 for that action and 0 for all others.
     ///
     /// # Errors
-    /// As [`Bundle::select`].
+    /// Fails as [`Bundle::select`] does.
     pub fn select_greedy(
         &self,
         row: &[f32],

@@ -2,7 +2,7 @@
 
 use super::node::Band;
 
-/// Most bands.
+/// Greatest number of bands.
 const MAX_BANDS: usize = 64;
 
 /// Compiled bands.
@@ -50,8 +50,8 @@ impl Thresholds {
         })
     }
 
-    /// The band of a finite score. The first band also takes what lies below it: scores of a regression have
-    /// no least value.
+    /// Returns the band of a finite score. The first band also takes lower scores, because scores of a regression have no
+    /// lower limit.
     pub(super) fn band(&self, score: f64) -> usize {
         self.bands.partition_point(|band| band.from <= score).saturating_sub(1)
     }

@@ -1,4 +1,4 @@
-//! The transform node: single features replaced by a function of them.
+//! The transform node, which replaces single features by a function of them.
 
 use super::node::TransformStep;
 use crate::schema::{FeatureSpec, FeatureType};
@@ -16,7 +16,7 @@ enum Function {
 }
 
 impl Transform {
-    /// `features` are the columns of the row: the context's, then the action's.
+    /// Checks and compiles the steps. `features` are the columns of the row: the context's, then the action's.
     pub(super) fn compile(steps: &[TransformStep], features: &[FeatureSpec]) -> Result<Transform, String> {
         let mut compiled: Vec<(usize, Function)> = Vec::with_capacity(steps.len());
         for step in steps {
@@ -57,7 +57,7 @@ impl Transform {
         Ok(Transform { steps: compiled })
     }
 
-    /// Changes a copy of the input in place. `Err` holds the first value that did not stay finite.
+    /// Transforms `row` in place. `Err` holds the first value that did not stay finite.
     pub(super) fn apply(&self, row: &mut [f32]) -> Result<(), f64> {
         for &(index, function) in &self.steps {
             let value = f64::from(row[index]);
@@ -65,7 +65,7 @@ impl Transform {
                 continue;
             }
             let result = match function {
-                // libm's own logarithm gives the same bits on every machine.
+                // `libm::log1p` gives the same bits on every machine.
                 Function::Log1p => libm::log1p(value),
                 Function::Standardise { mean, scale } => (value - mean) / scale,
             };

@@ -1,6 +1,6 @@
-//! A block of rows at once, for forests on byte ranks.
+//! Evaluates a block of rows at once, for forests on byte ranks.
 //!
-//! Trees are the outer loop and rows the inner one, so every row still adds its leaves in the trees' order.
+//! Trees are the outer loop and rows the inner loop, so the leaves of every row are added in the trees' order.
 
 use crate::budget::{Budget, OutOfTime};
 
@@ -19,7 +19,7 @@ pub(super) struct Block<T> {
     columns: Vec<Column>,
     /// `[outputs][ROWS]`.
     sums: Vec<[T; ROWS]>,
-    /// `[ROWS][slots]`, where the engine needs them.
+    /// `[ROWS][slots]`; empty if the engine does not need slots.
     slots: Vec<i32>,
 }
 
@@ -44,7 +44,7 @@ impl<T: Real> Block<T> {
 }
 
 impl<T: Real> Engine<T> {
-    /// Margins of at most [`ROWS`] rows, `[rows, outputs]`; the engine has ranks.
+    /// Computes the margins `[rows, outputs]` of at most [`ROWS`] rows. The engine has ranks.
     pub(super) fn block<B: Budget + ?Sized>(
         &self,
         isa: Detected,
@@ -80,8 +80,8 @@ impl<T: Real> Engine<T> {
                             let Target::Output(output) = tree.target else { continue };
                             let sums = &mut sums[output as usize];
                             #[expect(unsafe_code, reason = "kernels trust the tables")]
-                            // SAFETY: `build` writes byte slots of these ranks only, and `Block::fits` proved
-                            // that there is a column for each of them.
+                            // SAFETY: `build` writes only byte slots of these ranks, and `Block::fits` has
+                            // shown that there is a column for each of them.
                             unsafe {
                                 T::add_block(isa, nodes, t, columns, count, values, sums);
                             }
@@ -115,8 +115,8 @@ impl<T: Real> Engine<T> {
                                 *at = exits[(lane << LINE_DEPTH) + usize::from(found[lane][row])];
                             }
                             #[expect(unsafe_code, reason = "the layout has been validated")]
-                            // SAFETY: `Forest` holds validated layouts only, of which exits are nodes, and each
-                            // row has as many slots as the layout.
+                            // SAFETY: `Forest` holds only validated layouts, exits are nodes of the layout's
+                            // trees, and each row has as many slots as the layout.
                             let ends =
                                 unsafe { walk::linked(usize::from(steps), &layout.nodes, trees, at, slots) };
                             for (tree, end) in trees.iter().zip(ends) {

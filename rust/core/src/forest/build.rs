@@ -1,4 +1,4 @@
-//! Chooses the walk of each group of trees and copies what it needs out of the layout.
+//! Chooses the walk of each group of trees and copies the data that the walk needs from the layout.
 
 use super::kernel::{GROUP, LINE_DEPTH, Line, MAX_DEPTH, MIN_DEPTH, Nodes};
 use super::layout::{Layout, Leaves, PackedNode, Span};
@@ -8,11 +8,11 @@ use super::rank::Ranker;
 use super::sum::Real;
 use super::walk::PaddedNode;
 
-/// What a plan may do.
+/// Settings of the planner.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Choices {
-    /// Trees deeper than a line are padded where that takes at most this many complete leaves per real one.
-    /// Together with six bytes per position this keeps the loaded forest within twice the size of its UBJ file.
+    /// Greatest number of leaves of the complete trees per real leaf at which trees deeper than a line are padded. With
+    /// six bytes per position, this keeps the loaded forest within twice the size of its UBJ file.
     pub(super) padding: usize,
     /// Whether byte ranks may be used.
     pub(super) ranked: bool,
@@ -35,7 +35,7 @@ struct Builder<'a, T> {
     layout: &'a Layout,
     leaves: &'a [T],
     choices: Choices,
-    /// Whether some leaf is a vector.
+    /// Whether any leaf is a vector.
     vectors: bool,
     ranker: Option<Ranker>,
     engine: Engine<T>,
@@ -80,7 +80,7 @@ impl<'a, T: Real> Builder<'a, T> {
         engine
     }
 
-    /// Appends a group's run, or lengthens the last one where they walk alike.
+    /// Appends a group's run, or extends the last run if both have the same walk.
     fn push(&mut self, run: Run) {
         if let Some(last) = self.engine.runs.last_mut()
             && last.trees + run.trees <= RUN
@@ -104,7 +104,7 @@ impl<'a, T: Real> Builder<'a, T> {
     fn walk(&mut self, trees: &[Span]) -> Walk {
         let depth = trees.iter().map(|tree| usize::from(tree.depth)).max().unwrap_or(0);
         let real: usize = trees.iter().map(Span::leaves).sum();
-        // Rows of vector leaves are addressed in 32 bits.
+        // The positions of vector leaves are stored in 32 bits.
         let addressable = !self.vectors || u32::try_from(self.leaves.len()).is_ok();
         let dense = depth <= MAX_DEPTH && GROUP << depth <= self.choices.padding.saturating_mul(real);
         if self.ranker.is_some() && addressable && (depth <= LINE_DEPTH || dense) {
@@ -155,7 +155,7 @@ impl<'a, T: Real> Builder<'a, T> {
         self.engine.lines.extend(bytes.as_chunks::<64>().0.iter().map(|&line| Line(line)));
     }
 
-    /// Writes the byte slots of a tree's upper levels to `bytes` and their cuts `half` bytes further on; the node
+    /// Writes the byte slots of a tree's upper levels to `bytes`, and their cuts `half` bytes after them. Returns the node
     /// that is reached at each position.
     fn top(&self, tree: &Span, depth: usize, bytes: &mut [u8], half: usize) -> Vec<u32> {
         complete(self.nodes(tree), depth, |position, node| {
@@ -169,7 +169,7 @@ impl<'a, T: Real> Builder<'a, T> {
         &self.layout.nodes[tree.first_node..tree.first_node + tree.nodes]
     }
 
-    /// Copies the leaves that a complete tree ends in.
+    /// Copies the leaves of a complete tree.
     fn push_leaves(&mut self, tree: &Span, ends: &[u32]) {
         let (nodes, width) = (self.nodes(tree), self.layout.width(tree.target));
         let rows = ends.iter().map(|&end| tree.first_value + nodes[end as usize].leaf_number() * width);
@@ -191,14 +191,14 @@ impl<'a, T: Real> Builder<'a, T> {
             });
             self.push_leaves(tree, &ends);
         }
-        // The last group is filled up with trees whose leaves nobody adds.
+        // The last group is completed with trees whose leaves are not added.
         let missing = GROUP - trees.len();
         self.engine.nodes.resize(self.engine.nodes.len() + (missing << depth), PaddedNode::default());
     }
 }
 
-/// Visits the splits of a tree's upper levels by heap position and gives the node reached at each position of
-/// the level below them. Below a leaf that ends early every position is that leaf, whatever is tested there.
+/// Visits the splits of a tree's upper levels by heap position, and returns the node reached at each position of the
+/// level below them. Every position below a leaf of an upper level is that leaf.
 fn complete(nodes: &[PackedNode], depth: usize, mut split: impl FnMut(usize, PackedNode)) -> Vec<u32> {
     let mut level = vec![0_u32];
     for _ in 0..depth {

@@ -1,4 +1,4 @@
-//! Lowers a raw model to slots and keys.
+//! Compiles a raw model to a layout of slots and keys.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -8,7 +8,7 @@ use super::model::{CategoryRule, Model, NanRule, Node, Precision, Side, Split, T
 use super::slots::{CategoryTable, FIXED_ROWS, Numeric, SlotTable};
 use super::{key, limits};
 
-/// Lowers; what comes out still has to pass [`Layout::validate`].
+/// Compiles a model. The caller must validate the result by [`Layout::validate`].
 pub(super) fn lower(model: &Model) -> Result<Layout, ForestError> {
     let mut orders = Vec::with_capacity(model.trees.len());
     let mut needs = Needs::default();
@@ -81,7 +81,7 @@ fn push_values(leaves: &mut Leaves, values: &[f64]) -> Result<(), &'static str> 
         Leaves::F32(all) => {
             for &value in values {
                 if !is_f32(value) {
-                    return Err("its leaf value is no finite float32, as the model's precision demands");
+                    return Err("its leaf value is not a finite float32, as the model's precision demands");
                 }
                 all.push(value as f32);
             }
@@ -96,7 +96,7 @@ struct Order {
     depth: u8,
 }
 
-/// The nodes that the root reaches, breadth first; a node that is reached twice is an error.
+/// Returns the nodes that can be reached from the root, breadth first. A node that is reached twice is an error.
 fn breadth_first(tree: &Tree) -> Result<Order, (usize, &'static str)> {
     let mut reached = vec![false; tree.nodes.len()];
     let mut nodes = Vec::new();
@@ -122,7 +122,7 @@ fn breadth_first(tree: &Tree) -> Result<Order, (usize, &'static str)> {
     Ok(Order { nodes, depth })
 }
 
-/// A column of a category table: which categories go right.
+/// A column of a category table, which states the categories that go right.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct Column {
     members: Vec<u32>,
@@ -136,7 +136,7 @@ struct Columns {
     order: Vec<Column>,
 }
 
-/// What the trees test.
+/// The distinct tests of all trees.
 #[derive(Default)]
 struct Needs {
     numeric: BTreeSet<Numeric>,
@@ -187,11 +187,11 @@ fn column(tree: &Tree, set: u32, members: Side, nan: NanRule) -> Result<Column, 
     Ok(Column { members: categories, members_right, nan_right })
 }
 
-/// Where each need went.
+/// The slots of the tests.
 struct Places {
     slots: SlotTable,
     numeric: HashMap<Numeric, u32>,
-    /// First slot of the table, and its columns.
+    /// First slot and columns of each table.
     tables: BTreeMap<(u32, CategoryRule), (u32, HashMap<Column, u32>)>,
 }
 
@@ -220,7 +220,7 @@ impl Places {
         Ok(Self { slots: SlotTable { numeric, tables }, numeric: index, tables: places })
     }
 
-    /// Slot and key of a split that [`Needs::add`] has seen.
+    /// Returns the slot and key of a split that was passed to [`Needs::add`].
     fn test(&self, tree: &Tree, split: &Split) -> (u32, i32) {
         match split.test {
             Test::Less(threshold) => (self.numeric_slot(split), key::less(threshold)),

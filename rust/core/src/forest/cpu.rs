@@ -1,11 +1,11 @@
-//! Which instructions evaluate forests.
+//! Detects the instruction sets with which forests can be evaluated.
 
 use std::fmt;
 
-/// An instruction set that forests have kernels for; all give the same bits.
+/// An instruction set for which there are kernels. The results of all kernels have the same bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Isa {
-    /// What the compiler's target guarantees.
+    /// The instructions that the compiler's target guarantees.
     Portable,
     /// NEON, which every AArch64 has.
     Neon,
@@ -16,10 +16,10 @@ pub enum Isa {
 }
 
 impl Isa {
-    /// All of them, in the order in which they are preferred, the best last.
+    /// All instruction sets in the order of preference, the best last.
     pub const ALL: [Self; 4] = [Self::Portable, Self::Neon, Self::Avx2, Self::Avx512];
 
-    /// Whether this machine has it.
+    /// Whether this machine has the instruction set.
     #[must_use]
     pub fn is_available(self) -> bool {
         match self {
@@ -46,18 +46,18 @@ impl Isa {
         }
     }
 
-    /// Those that this machine has, the best last.
+    /// The instruction sets that this machine has, the best last.
     pub fn available() -> impl Iterator<Item = Self> {
         Self::ALL.into_iter().filter(|isa| isa.is_available())
     }
 
-    /// The one that a forest uses unless told otherwise.
+    /// The instruction set that forests use by default: the best that this machine has.
     #[must_use]
     pub fn best() -> Self {
         Self::available().last().unwrap_or(Self::Portable)
     }
 
-    /// `portable`, `neon`, `avx2` or `avx512`.
+    /// The name: `portable`, `neon`, `avx2` or `avx512`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -69,12 +69,12 @@ impl Isa {
     }
 }
 
-/// Proof that this machine has what [`Isa::Avx2`] needs. Only detection makes one, so a function that takes it may use
-/// the instructions.
+/// Proof that this machine has the instructions of [`Isa::Avx2`]. Only detection creates a value, so a function that
+/// takes one may use the instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HasAvx2(());
 
-/// The same for [`Isa::Avx512`].
+/// Proof that this machine has the instructions of [`Isa::Avx512`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HasAvx512(());
 
@@ -101,7 +101,7 @@ impl Detected {
         })
     }
 
-    /// The best one.
+    /// The best instruction set of this machine.
     pub(super) fn best() -> Self {
         Self::new(Isa::best()).unwrap_or(Self::Portable)
     }

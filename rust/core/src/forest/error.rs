@@ -1,8 +1,8 @@
-//! What can be wrong with a model or with packed bytes.
+//! The errors of models and of packed forests.
 
 use thiserror::Error;
 
-/// Why a forest was refused. Each message names the thing, the rule and, where there is one, the remedy.
+/// The reason why a forest was refused. Each message names the part, the rule and, if there is one, the remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ForestError {
     /// The model uses something that cannot be evaluated exactly.
@@ -12,10 +12,10 @@ pub enum ForestError {
         feature: String,
         /// The rule that it breaks.
         rule: String,
-        /// What to do instead.
+        /// The remedy.
         remedy: String,
     },
-    /// The model or the bytes contradict themselves.
+    /// The model or the packed bytes are inconsistent.
     #[error("{what}: {rule}")]
     Invalid {
         /// The part, with its index.
@@ -26,7 +26,7 @@ pub enum ForestError {
     /// The bytes do not start with the magic of a packed forest.
     #[error("not a packed forest: the first bytes are not `SCFOREST`; write the file with Forest.save")]
     Magic,
-    /// The format's version is not known here.
+    /// This code does not read the format's version.
     #[error("packed forest: version {found} is not {supported}; rebuild it, or load it with a newer scorer")]
     Version {
         /// Version in the file.
@@ -41,9 +41,9 @@ pub enum ForestError {
     Truncated {
         /// The part being read.
         what: &'static str,
-        /// Bytes it needs.
+        /// Number of bytes that the part needs.
         needed: u64,
-        /// Bytes that are left.
+        /// Number of bytes that remain.
         remaining: u64,
     },
     /// The checksum does not match.
@@ -61,15 +61,15 @@ pub enum ForestError {
     Shape {
         /// The buffer.
         what: &'static str,
-        /// Values expected.
+        /// Number of values expected.
         expected: usize,
-        /// Values given.
+        /// Number of values given.
         found: usize,
     },
 }
 
 impl ForestError {
-    /// A part of a model that is refused by name.
+    /// Creates the error for a part of a model that is not supported.
     pub fn unsupported(
         feature: impl Into<String>,
         rule: impl Into<String>,
@@ -78,7 +78,7 @@ impl ForestError {
         Self::Unsupported { feature: feature.into(), rule: rule.into(), remedy: remedy.into() }
     }
 
-    /// A part that contradicts itself.
+    /// Creates the error for an inconsistent part.
     pub fn invalid(what: impl Into<String>, rule: impl Into<String>) -> Self {
         Self::Invalid { what: what.into(), rule: rule.into() }
     }

@@ -1,4 +1,5 @@
-//! Packed bytes, little-endian. `docs/forest-format.md` describes them; keep both in step.
+//! Encodes and decodes packed forests, in little-endian order. `docs/forest-format.md` describes the format; change both
+//! together.
 
 use super::error::ForestError;
 use super::layout::{Layout, Leaves, PackedNode, Span, tree_depth};
@@ -109,8 +110,8 @@ fn leaves(leaves: &Leaves) -> Vec<u8> {
     }
 }
 
-/// Decodes. Counts are checked against the bytes that remain before anything is allocated; relations
-/// between the parts are left to [`Layout::validate`].
+/// Decodes a packed forest. Every count is checked against the remaining bytes before memory is allocated for it.
+/// [`Layout::validate`] checks the relations between the parts.
 pub(super) fn decode(bytes: &[u8]) -> Result<Layout, ForestError> {
     if bytes.len() > limits::BYTES {
         return Err(ForestError::unsupported(
@@ -348,7 +349,7 @@ fn rule_from(code: u8) -> Result<CategoryRule, ForestError> {
     }
 }
 
-/// Reads from the front of a slice.
+/// A reader that consumes a slice from its front.
 struct Reader<'a> {
     bytes: &'a [u8],
     what: &'static str,
@@ -383,7 +384,7 @@ impl<'a> Reader<'a> {
         self.array().map(f64::from_le_bytes)
     }
 
-    /// A count or length, at most `limit`.
+    /// Reads a count or length of at most `limit`.
     fn count(&mut self, limit: usize) -> Result<usize, ForestError> {
         let value = u64::from_le_bytes(self.array()?);
         usize::try_from(value).ok().filter(|&value| value <= limit).ok_or_else(|| {
@@ -414,7 +415,7 @@ impl<'a> Reader<'a> {
         self.many(count, f64::from_le_bytes)
     }
 
-    /// All that is left, which must be whole values.
+    /// Reads all remaining bytes, which must be whole values.
     fn all<const N: usize, T>(&mut self, parse: impl Fn([u8; N]) -> T) -> Result<Vec<T>, ForestError> {
         let values = self.many(self.bytes.len() / N, parse)?;
         self.finish()?;

@@ -1,15 +1,15 @@
-//! The one validated form of a forest.
+//! The layout: the only form in which a forest is validated and evaluated.
 
 use super::error::ForestError;
 use super::model::{BaseOrder, Precision, Target};
 use super::slots::SlotTable;
 use super::{Link, key, limits};
 
-/// A node; nodes of a tree are in breadth-first order, children of one parent are neighbours.
+/// A node. The nodes of a tree are in breadth-first order, and the two children of a node are adjacent.
 ///
-/// Where `slots[slot] < key` the walk goes to `left`, else to `left + 1`, counted from the tree's root. A leaf
-/// has slot 0, whose value no key exceeds, and its own index minus one in `left`: a walk that has
-/// arrived stays. Its `key` is its number among the tree's leaves.
+/// If `slots[slot] < key`, the walk goes to `left`, otherwise to `left + 1`, counted from the tree's root. A leaf has
+/// slot 0, whose value no key exceeds, and its own index minus one in `left`, so a walk that has reached a leaf stays
+/// there. The `key` of a leaf is its number among the tree's leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub(super) struct PackedNode {
@@ -27,13 +27,13 @@ impl PackedNode {
         self.slot == 0
     }
 
-    /// Number among the leaves of its tree, where this is a leaf.
+    /// The number among the leaves of its tree, if this is a leaf.
     pub(super) fn leaf_number(self) -> usize {
         self.key.cast_unsigned() as usize
     }
 }
 
-/// Where a tree lies in the arrays.
+/// The position of a tree in the arrays of the layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Span {
     pub(super) first_node: usize,
@@ -41,7 +41,7 @@ pub(super) struct Span {
     /// First of its values in [`Leaves`].
     pub(super) first_value: usize,
     pub(super) target: Target,
-    /// Set by validation.
+    /// Depth of the tree; validation checks it.
     pub(super) depth: u8,
 }
 
@@ -80,7 +80,7 @@ pub(super) struct Layout {
     pub(super) num_outputs: usize,
     pub(super) base: Vec<f64>,
     pub(super) base_order: BaseOrder,
-    /// Empty for no division.
+    /// Divisor of each output's sum; empty if there is no division.
     pub(super) divisor: Vec<f64>,
     pub(super) link: Link,
     pub(super) slots: SlotTable,
@@ -97,7 +97,7 @@ impl Layout {
         }
     }
 
-    /// Values per leaf.
+    /// Number of values per leaf.
     pub(super) fn width(&self, target: Target) -> usize {
         match target {
             Target::Output(_) => 1,
@@ -114,7 +114,8 @@ impl Layout {
             + 8 * (self.base.len() + self.divisor.len())
     }
 
-    /// The proof on which the evaluators index without checks. Complete: whatever passes can be walked.
+    /// Checks everything on which the unchecked indexing of the evaluators relies. Every layout that passes can be walked
+    /// safely.
     pub(super) fn validate(&self) -> Result<(), ForestError> {
         self.validate_head()?;
         self.slots.validate(self.num_features)?;
@@ -124,7 +125,7 @@ impl Layout {
         for (t, tree) in self.trees.iter().enumerate() {
             let fail = |rule: &str| Err(ForestError::invalid(format!("tree {t}"), rule));
             if tree.first_node != node || tree.first_value != value {
-                return fail("trees must lie one behind the other");
+                return fail("trees must be stored one after the other");
             }
             if tree.nodes == 0 || tree.nodes % 2 == 0 {
                 return fail("the number of nodes must be odd, as each split has two children");
@@ -151,7 +152,7 @@ impl Layout {
         if node != self.nodes.len() || value != self.leaves.len() {
             return Err(ForestError::invalid(
                 "forest",
-                "nodes or leaf values are left over behind the last tree",
+                "nodes or leaf values are left over after the last tree",
             ));
         }
         self.validate_sums()
@@ -181,7 +182,7 @@ impl Layout {
         if self.divisor.iter().any(|d| !d.is_finite() || *d < 1.0 || (self.is_f32() && !is_f32(*d))) {
             return Err(ForestError::invalid("divisors", "they must be finite and not below 1"));
         }
-        // A base that comes last is added in f64 and rounded once, as Treelite does.
+        // A base margin that is added last is added in f64 and rounded once, as in Treelite.
         let narrow = self.is_f32() && self.base_order == BaseOrder::First;
         if self.base.iter().any(|b| !b.is_finite() || (narrow && !is_f32(*b))) {
             return Err(ForestError::invalid(
@@ -205,7 +206,7 @@ impl Layout {
         self.precision() == Precision::F32
     }
 
-    /// No path through the forest overflows: the sum of each tree's largest |leaf| stays in range.
+    /// Checks that no sum can overflow: the sum of the largest |leaf| of each tree must stay in range.
     fn validate_sums(&self) -> Result<(), ForestError> {
         let bound = if self.is_f32() { f64::from(f32::MAX) / 2.0 } else { f64::MAX / 2.0 };
         let mut sums: Vec<f64> = self.base.iter().map(|b| b.abs()).collect();
@@ -248,11 +249,11 @@ pub(super) fn is_f32(value: f64) -> bool {
     f64::from(narrow).to_bits() == value.to_bits()
 }
 
-/// Depth of a tree, where its nodes keep the canonical order; else the first node that breaks a rule.
+/// Returns the depth of a tree if its nodes are in the canonical order, otherwise the first node that breaks a rule.
 ///
-/// In that order the children of the n-th split are nodes 2n+1 and 2n+2. One pass therefore proves that
-/// every node but the root has exactly one parent, that the parent comes first (no cycle), and that all
-/// nodes are reached.
+/// In this order the children of the n-th split are nodes 2n+1 and 2n+2. One pass therefore proves that every node but
+/// the root has exactly one parent, that a parent comes before its children (so there is no cycle), and that all nodes
+/// can be reached.
 pub(super) fn tree_depth(
     nodes: &[PackedNode],
     numeric_end: usize,
@@ -287,7 +288,7 @@ pub(super) fn tree_depth(
         }
         if slot < numeric_end {
             if !(key::MIN_KEY..=key::MAX_KEY).contains(&node.key) {
-                return Err((i, "its key is no number"));
+                return Err((i, "its key is not that of a number"));
             }
         } else if node.key != 1 {
             return Err((i, "a categorical key must be 1"));
@@ -296,7 +297,7 @@ pub(super) fn tree_depth(
             return Err((i, "its left child is not the next free node"));
         }
         if next_child as usize + 1 >= nodes.len() {
-            return Err((i, "its children lie behind the end of the tree"));
+            return Err((i, "its children are beyond the end of the tree"));
         }
         next_child += 2;
     }

@@ -1,34 +1,34 @@
-//! From margins to predictions, with the arithmetic of the library that trained the model.
+//! Link functions, which compute predictions from margins with the arithmetic of the training library.
 
 use super::Precision;
 
-/// The function from margins to predictions.
+/// The function that computes predictions from margins.
 ///
 /// In f32 forests the arithmetic is XGBoost's, in f64 forests LightGBM's and scikit-learn's.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Link {
     /// The margins themselves.
     Identity,
-    /// `1 / (1 + exp(-alpha x))`, per output.
+    /// `1 / (1 + exp(-alpha x))` of each output.
     Sigmoid {
-        /// LightGBM's `sigmoid` parameter; 1 elsewhere.
+        /// LightGBM's `sigmoid` parameter; 1 for other libraries.
         alpha: f64,
     },
     /// Probabilities over the outputs.
     Softmax,
-    /// Index of the largest output, the first of equals: one prediction per row.
+    /// Index of the largest output, the first one at a tie. There is one prediction per row.
     ArgMax,
-    /// `exp(x)`, per output.
+    /// `exp(x)` of each output.
     Exp,
-    /// 1 where the margin is above 0, else 0 (XGBoost's `binary:hinge`).
+    /// 1 if the margin is above 0, otherwise 0 (XGBoost's `binary:hinge`).
     Hinge,
-    /// `ln(1 + exp(x))`, per output (LightGBM's `cross_entropy_lambda`).
+    /// `ln(1 + exp(x))` of each output (LightGBM's `cross_entropy_lambda`).
     LogOnePlusExp,
-    /// `sign(x) x²`, per output (LightGBM's `reg_sqrt`).
+    /// `sign(x) x²` of each output (LightGBM's `reg_sqrt`).
     SignedSquare,
     /// `2^(-x / scale)`: the anomaly score of an isolation forest whose margin is the summed path length.
     ExpBase2 {
-        /// Trees × average path length of an unsuccessful search.
+        /// Number of trees × average path length of an unsuccessful search.
         scale: f64,
     },
     /// Each output is divided by the sum of all (one-versus-rest votes).
@@ -36,8 +36,8 @@ pub enum Link {
 }
 
 impl Link {
-    /// Whether each output is a function of its own margin alone, so that outputs of several rows may be passed
-    /// to [`super::Forest::transform`] together.
+    /// Whether each output depends only on its own margin, so that outputs of several rows may be passed to
+    /// [`super::Forest::transform`] together.
     #[must_use]
     pub fn is_elementwise(self) -> bool {
         !matches!(self, Self::Softmax | Self::ArgMax | Self::Normalize)
@@ -96,18 +96,18 @@ fn narrow(x: f64) -> f32 {
 }
 
 fn scale_f32(x: f32, alpha: f64) -> f32 {
-    // A product with 1 is exact: XGBoost has no alpha.
+    // XGBoost has no alpha. A product with 1 is exact.
     narrow(alpha) * x
 }
 
-/// XGBoost's sigmoid: the argument of exp is capped so that it stays finite, and a tiny constant is kept
-/// from its source although it vanishes in f32.
+/// XGBoost's sigmoid. The argument of `exp` is limited so that the result stays finite. The constant 1e-16 is in
+/// XGBoost's source, although it has no effect in f32.
 fn sigmoid_f32(x: f32) -> f32 {
     let denominator = (-x).min(88.7).exp() + 1.0 + 1e-16;
     1.0 / denominator
 }
 
-/// XGBoost's softmax: terms in f32, their sum in f64, quotients in f32.
+/// XGBoost's softmax, with terms in f32, their sum in f64 and quotients in f32.
 fn softmax_f32(outputs: &mut [f64]) {
     let max = outputs.iter().map(|&x| narrow(x)).fold(f32::NEG_INFINITY, f32::max);
     let mut sum = 0.0_f64;

@@ -1,13 +1,12 @@
-//! Tree ensembles: what a model library means, evaluated bit for bit.
+//! Tree ensembles, evaluated with the same bits as in the library that trained them.
 //!
-//! An importer builds a [`Model`] (raw trees with the library's own comparison, missing-value and
-//! summation rules). [`Forest::compile`] lowers all of those rules to one form: a node is a pair
-//! `(slot, key)` and its test is `slots[slot] < key` on integers. Everything that differs between
-//! libraries (NaN directions, zero-as-missing, category sets, `<=` on float64 thresholds) is moved
-//! out of the trees and into the vector of slots, which is computed once per row.
+//! An importer builds a [`Model`]: raw trees with the library's own rules for comparisons, missing values and summation.
+//! [`Forest::compile`] converts all of these rules to one form, in which a node is a pair `(slot, key)` and its test is
+//! `slots[slot] < key` on integers. Everything that differs between libraries (directions of NaN, zero as missing,
+//! category sets, `<=` on float64 thresholds) determines the vector of slots, which is computed once per row.
 //!
-//! There is one validated layout ([`layout::Layout`]); its packed bytes are described in
-//! `docs/forest-format.md`. Evaluators are chosen per group of trees when a forest is loaded.
+//! There is one validated layout ([`layout::Layout`]); `docs/forest-format.md` describes its packed bytes. Loading a
+//! forest chooses an evaluator for each group of trees.
 
 pub mod actions;
 mod block;
@@ -47,27 +46,27 @@ use plan::Plan;
 use rank::ROWS;
 use scratch::Blocks;
 
-/// The limits that a forest must keep to be loaded.
+/// The limits of forests. A forest that exceeds one is refused.
 pub mod limits {
-    /// Most features of a row.
+    /// Greatest number of features of a row.
     pub const FEATURES: usize = 1 << 20;
-    /// Most outputs (classes × targets).
+    /// Greatest number of outputs (classes × targets).
     pub const OUTPUTS: usize = 1 << 12;
-    /// Most trees.
+    /// Greatest number of trees.
     pub const TREES: usize = 1 << 20;
-    /// Most nodes, leaves included, over all trees.
+    /// Greatest number of nodes of all trees, including leaves.
     pub const NODES: usize = 1 << 26;
-    /// Most splits between the root and a leaf.
+    /// Greatest number of splits between the root and a leaf.
     pub const DEPTH: usize = 64;
-    /// Most derived slots.
+    /// Greatest number of derived slots.
     pub const SLOTS: usize = 1 << 20;
-    /// Most bytes of category tables.
+    /// Greatest size of all category tables in bytes.
     pub const CATEGORY_BYTES: usize = 1 << 28;
-    /// Most bytes of a packed forest.
+    /// Greatest size of a packed forest in bytes.
     pub const BYTES: usize = 1 << 30;
 }
 
-/// An immutable, validated forest, ready to evaluate. `Send + Sync`; share it behind an `Arc`.
+/// An immutable, validated forest. It is `Send + Sync`; share it in an `Arc`.
 pub struct Forest {
     layout: Layout,
     plan: Plan,
@@ -75,7 +74,7 @@ pub struct Forest {
 }
 
 impl std::fmt::Debug for Forest {
-    /// A line: the arrays of a forest are megabytes.
+    /// Writes only a summary, because the arrays of a forest take megabytes.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Forest")
             .field("features", &self.num_features())
@@ -89,33 +88,33 @@ impl std::fmt::Debug for Forest {
 }
 
 impl Forest {
-    /// Lowers a raw model and validates the result.
+    /// Compiles a raw model and validates the result.
     ///
     /// # Errors
-    /// [`ForestError`] naming the part of the model that is malformed, over a limit or unsupported.
+    /// Returns a [`ForestError`] that names the part of the model that is malformed, above a limit or not supported.
     pub fn compile(model: &Model) -> Result<Self, ForestError> {
         Self::from_layout(compile::lower(model)?)
     }
 
-    /// Decodes packed bytes (see `docs/forest-format.md`) and validates the structure completely.
+    /// Decodes a packed forest (see `docs/forest-format.md`) and validates it completely.
     ///
     /// # Errors
-    /// [`ForestError`] for anything that is not exactly what [`Forest::to_bytes`] writes.
+    /// Returns a [`ForestError`] if the bytes are not exactly a result of [`Forest::to_bytes`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, ForestError> {
         Self::from_layout(format::decode(bytes)?)
     }
 
-    /// The packed bytes: equal forests give equal bytes.
+    /// Encodes the packed forest. Equal forests have equal bytes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         format::encode(&self.layout)
     }
 
-    /// The same forest, evaluated with these instructions: for tests and measurements, as a forest uses the
-    /// best that there are.
+    /// Returns the forest, to be evaluated with this instruction set instead of the best one. Tests and measurements use
+    /// it.
     ///
     /// # Errors
-    /// [`ForestError::Unsupported`] where this machine does not have them.
+    /// Returns [`ForestError::Unsupported`] if this machine does not have the instruction set.
     pub fn with_isa(self, isa: Isa) -> Result<Self, ForestError> {
         if let Some(isa) = Detected::new(isa) {
             return Ok(Self { isa, ..self });
@@ -127,7 +126,7 @@ impl Forest {
         ))
     }
 
-    /// The instructions that this forest is evaluated with.
+    /// The instruction set with which this forest is evaluated.
     #[must_use]
     pub fn isa(&self) -> Isa {
         self.isa.isa()
@@ -145,65 +144,65 @@ impl Forest {
         self.layout.num_outputs
     }
 
-    /// Number of values per row after [`Forest::transform`]: 1 where the link picks a class, else `num_outputs`.
+    /// Number of values per row after [`Forest::transform`]: 1 if the link selects a class, otherwise `num_outputs`.
     #[must_use]
     pub fn num_predictions(&self) -> usize {
         if self.layout.link == Link::ArgMax { 1 } else { self.layout.num_outputs }
     }
 
-    /// Number of trees, over all outputs and rounds.
+    /// Number of trees of all outputs and rounds.
     #[must_use]
     pub fn num_trees(&self) -> usize {
         self.layout.trees.len()
     }
 
-    /// Number of nodes over all trees, leaves included.
+    /// Number of nodes of all trees, including leaves.
     #[must_use]
     pub fn num_nodes(&self) -> usize {
         self.layout.nodes.len()
     }
 
-    /// Most splits between a root and a leaf.
+    /// Greatest number of splits between a root and a leaf.
     #[must_use]
     pub fn max_depth(&self) -> usize {
         self.layout.trees.iter().map(|tree| usize::from(tree.depth)).max().unwrap_or(0)
     }
 
-    /// The precision in which the library sums leaves: results of f32 forests are exact f32 values.
+    /// The precision in which the training library sums leaves. Results of f32 forests are exact f32 values.
     #[must_use]
     pub fn precision(&self) -> Precision {
         self.layout.precision()
     }
 
-    /// The function from margins to predictions.
+    /// The function that computes predictions from margins.
     #[must_use]
     pub fn link(&self) -> Link {
         self.layout.link
     }
 
-    /// Bytes that this forest keeps on the heap.
+    /// Heap memory of this forest in bytes.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         self.layout.heap_bytes() + self.plan.heap_bytes()
     }
 
-    /// Raw outputs of one row, before the link; f32 results are widened exactly. Allocates nothing.
+    /// Computes the raw outputs of one row, before the link. Results in f32 are widened exactly. It allocates nothing.
     ///
     /// # Panics
-    /// If `row.len() != num_features()`, `out.len() != num_outputs()` or `scratch` belongs to a forest of
-    /// another shape: mistakes of the caller's code, never of the data.
+    /// Panics if `row.len() != num_features()`, `out.len() != num_outputs()` or `scratch` belongs to a forest of another
+    /// shape. Only errors in the caller's code cause this, never the values of the row.
     pub fn margins(&self, row: &[f32], scratch: &mut Scratch, out: &mut [f64]) {
         // `Unlimited` is never spent.
         let _ = self.evaluate(row, &Unlimited, scratch, out);
     }
 
-    /// [`Forest::margins`] as long as the budget lasts; it is asked before every chunk of 64 trees.
+    /// Does what [`Forest::margins`] does, and checks the budget before every chunk of 64 trees.
     ///
     /// # Errors
-    /// [`OutOfTime`] where the budget was spent first; `out` is then unspecified.
+    /// Returns [`OutOfTime`] if the budget is spent before the end; `out` is then unspecified.
     ///
     /// # Panics
-    /// As [`Forest::margins`].
+    /// Panics as [`Forest::margins`] does.
     pub fn margins_within(
         &self,
         row: &[f32],
@@ -214,15 +213,15 @@ impl Forest {
         self.evaluate(row, budget, scratch, out)
     }
 
-    /// Margins of any number of rows, row-major `[n, num_features]`, into `[n, num_outputs]`: the same bits as
-    /// [`Forest::margins`] row by row, for a fraction of the time where there are dozens. The budget is asked before
-    /// every chunk of 64 trees and 64 rows. Allocates nothing.
+    /// Computes the margins `[n, num_outputs]` of any number of row-major rows `[n, num_features]`. The results have the
+    /// same bits as those of [`Forest::margins`] for each row; for dozens of rows this takes a fraction of the time. The
+    /// budget is checked before every chunk of 64 trees and 64 rows. It allocates nothing.
     ///
     /// # Errors
-    /// [`OutOfTime`] where the budget was spent first; `out` is then unspecified.
+    /// Returns [`OutOfTime`] if the budget is spent before the end; `out` is then unspecified.
     ///
     /// # Panics
-    /// As [`Forest::margins`], and if `rows` is no whole number of rows.
+    /// Panics as [`Forest::margins`] does, and if `rows` is not a whole number of rows.
     pub fn margins_rows(
         &self,
         rows: &[f32],
@@ -231,11 +230,11 @@ impl Forest {
         out: &mut [f64],
     ) -> Result<(), OutOfTime> {
         let (features, outputs) = (self.layout.num_features, self.layout.num_outputs);
-        assert!(rows.len().is_multiple_of(features), "rows are no whole number of rows");
+        assert!(rows.len().is_multiple_of(features), "the values are not a whole number of rows");
         assert_eq!(
             out.len(),
             rows.len() / features * outputs,
-            "output length is not the rows' times outputs"
+            "output length is not rows × outputs"
         );
         scratch.check(self);
         let least = self.plan.least_rows(self.isa);
@@ -253,7 +252,7 @@ impl Forest {
                 (Leaves::F64(leaves), Plan::F64(engine), Blocks::F64(block)) => {
                     engine.block(self.isa, (&self.layout, leaves), rows, budget, block, out)?;
                 }
-                // As in `evaluate`; `Scratch::check` for the block.
+                // Plan and layout have one precision as in `evaluate`; `Scratch::check` has compared that of the block.
                 _ => unreachable!("plan, layout and scratch differ in precision"),
             }
         }
@@ -277,14 +276,14 @@ impl Forest {
             (Leaves::F64(leaves), Plan::F64(engine)) => {
                 engine.margins(self.isa, (&self.layout, leaves), row, budget, scratch, out)
             }
-            // `from_layout` builds the plan from the layout, so that both have one precision.
+            // `from_layout` builds the plan from the layout, so both have the same precision.
             _ => unreachable!("plan and layout differ in precision"),
         }
     }
 
-    /// The library's own link (sigmoid, softmax, exp ..) in place, in the library's precision.
+    /// Applies the training library's link function (sigmoid, softmax, exp ..) in place, in the library's precision.
     ///
-    /// For [`Link::ArgMax`] the class index is left in `outputs[0]` and the rest is zero: use the first
+    /// For [`Link::ArgMax`] `outputs[0]` is the class index and the rest is zero: use the first
     /// [`Forest::num_predictions`] values.
     pub fn transform(&self, outputs: &mut [f64]) {
         self.layout.link.apply(self.layout.precision(), outputs);
@@ -294,18 +293,18 @@ impl Forest {
     /// `[n, num_predictions]` predictions.
     ///
     /// # Errors
-    /// [`ForestError::Shape`] where a length does not fit.
+    /// Returns [`ForestError::Shape`] if a length is wrong.
     pub fn predict(&self, rows: &[f32], n: usize, margin: bool, out: &mut [f64]) -> Result<(), ForestError> {
         self.predict_with(rows, n, margin, &mut Scratch::new(self), out)
     }
 
-    /// [`Forest::predict`] in memory that is there already. Allocates nothing.
+    /// Does what [`Forest::predict`] does with the memory of `scratch`. It allocates nothing.
     ///
     /// # Errors
-    /// As [`Forest::predict`].
+    /// Fails as [`Forest::predict`] does.
     ///
     /// # Panics
-    /// If `scratch` belongs to a forest of another shape.
+    /// Panics if `scratch` belongs to a forest of another shape.
     pub fn predict_with(
         &self,
         rows: &[f32],

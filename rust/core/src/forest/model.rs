@@ -1,4 +1,4 @@
-//! What an importer builds: raw trees with the semantics of the library that trained them.
+//! The raw model that an importer builds: trees with the semantics of the library that trained them.
 
 use super::Link;
 
@@ -11,7 +11,7 @@ pub enum Precision {
     F64,
 }
 
-/// When the base margin joins the sum. Floating-point addition is not associative, so this is observable.
+/// When the base margin is added to the sum. Floating-point addition is not associative, so the order changes results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BaseOrder {
     /// The accumulator starts at the base margin (XGBoost, scikit-learn).
@@ -23,25 +23,25 @@ pub enum BaseOrder {
 /// A raw model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Model {
-    /// Values in a row.
+    /// Number of values in a row.
     pub num_features: usize,
-    /// Margins per row.
+    /// Number of margins per row.
     pub num_outputs: usize,
     /// Precision of the sum.
     pub precision: Precision,
-    /// Base margin per output; exact f32 values where `precision` is F32 and the order is `First`.
+    /// Base margin of each output; exact f32 values if `precision` is F32 and the order is `First`.
     pub base: Vec<f64>,
-    /// When the base margin joins the sum.
+    /// When the base margin is added to the sum.
     pub base_order: BaseOrder,
-    /// What each output's sum of leaves is divided by (averaging ensembles); empty for no division.
+    /// Divisor of each output's sum of leaves, for averaging ensembles; empty if there is no division.
     pub divisor: Vec<f64>,
-    /// From margins to predictions.
+    /// The function that computes predictions from margins.
     pub link: Link,
     /// The trees, in the order in which the library adds them.
     pub trees: Vec<Tree>,
 }
 
-/// Which outputs a tree adds to.
+/// The outputs to which a tree's leaves are added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Target {
     /// Leaves are scalars, added to this output.
@@ -50,14 +50,14 @@ pub enum Target {
     All,
 }
 
-/// A tree; node 0 is the root. Nodes that the root does not reach (XGBoost's deleted nodes) are ignored.
+/// A tree. Node 0 is the root. Nodes that cannot be reached from the root (XGBoost's deleted nodes) are ignored.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Tree {
-    /// Which outputs the leaves add to.
+    /// The outputs to which the leaves are added.
     pub target: Target,
     /// Splits and leaves.
     pub nodes: Vec<Node>,
-    /// Leaf values, `[leaf, width]`, width 1 or the number of outputs.
+    /// Leaf values, `[leaf, width]`; the width is 1 or the number of outputs.
     pub leaves: Vec<f64>,
     /// Category sets that splits refer to.
     pub sets: Vec<Vec<u32>>,
@@ -68,7 +68,7 @@ pub struct Tree {
 pub enum Node {
     /// A test and two children.
     Split(Split),
-    /// The end of a path: a row of [`Tree::leaves`].
+    /// The end of a path, with the index of its row in [`Tree::leaves`].
     Leaf(u32),
 }
 
@@ -77,13 +77,13 @@ pub enum Node {
 pub struct Split {
     /// Column of the row.
     pub feature: u32,
-    /// The test for a value that is present.
+    /// The test of a value that is present.
     pub test: Test,
-    /// What happens to absent values.
+    /// How missing values are treated.
     pub missing: Missing,
-    /// Node to go to where the test holds.
+    /// Index of the left child, to which a `Less` or `LessEqual` test goes if it holds.
     pub left: u32,
-    /// Node to go to where it does not.
+    /// Index of the right child.
     pub right: u32,
 }
 
@@ -100,7 +100,7 @@ pub enum Test {
         set: u32,
         /// Side of the members.
         members: Side,
-        /// How a float becomes a category.
+        /// How a float is converted to a category.
         rule: CategoryRule,
     },
 }
@@ -114,7 +114,7 @@ pub enum Side {
     Right,
 }
 
-/// How a float that is not NaN becomes a category. Values without a category are members of no set.
+/// How a float that is not NaN is converted to a category. Values without a category are in no set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CategoryRule {
     /// Negative values have no category, others are truncated (XGBoost: -0.5 is no category, 0.5 is 0).
@@ -125,33 +125,33 @@ pub enum CategoryRule {
     Exact,
 }
 
-/// What a split does with absent values.
+/// How a split treats missing values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Missing {
-    /// Where NaN goes.
+    /// The side for NaN.
     pub nan: NanRule,
-    /// What zero means (ignored by category tests).
+    /// How zero is treated; category tests ignore it.
     pub zero: ZeroRule,
 }
 
-/// Where NaN goes.
+/// The side for NaN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NanRule {
     /// To the left child.
     Left,
     /// To the right child.
     Right,
-    /// It is read as 0.0 and tested (LightGBM's missing type `None`).
+    /// NaN is tested as 0.0 (LightGBM's missing type `None`).
     Zero,
 }
 
-/// What a value of (almost) zero means.
+/// How a value of (almost) zero is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ZeroRule {
-    /// It is a number as any other.
+    /// It is tested like any other number.
     Keep,
-    /// `|x| <= 1e-35` is read as 0.0 (LightGBM drops such values while it reads a row).
+    /// `|x| <= 1e-35` is tested as 0.0 (LightGBM drops such values when it reads a row).
     Flush,
-    /// `|x| <= 1e-35` goes where NaN goes (LightGBM's missing type `Zero`).
+    /// `|x| <= 1e-35` is treated like NaN (LightGBM's missing type `Zero`).
     Missing,
 }

@@ -1,6 +1,6 @@
-//! How the trees of one forest are evaluated: runs of consecutive trees, each with its own walk.
+//! The plan by which a forest is evaluated: runs of consecutive trees, each with its own kind of walk.
 //!
-//! Runs keep the order of the trees, so that leaves are added exactly in the library's order.
+//! Runs keep the order of the trees, so leaves are added exactly in the training library's order.
 
 use crate::budget::{Budget, OutOfTime};
 
@@ -13,7 +13,7 @@ use super::scratch::Scratch;
 use super::sum::Real;
 use super::walk::{self, PaddedNode};
 
-/// Most trees of a run, and between two looks at the budget.
+/// Greatest number of trees of a run, and between two checks of the budget.
 pub(super) const RUN: usize = kernel::RUN * GROUP;
 
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl Plan {
         }
     }
 
-    /// Least rows of a block that is evaluated as one.
+    /// Least number of rows that are evaluated as a block.
     pub(super) fn least_rows(&self, isa: Detected) -> usize {
         let ranked = match self {
             Self::F32(engine) => engine.ranked_tests(),
@@ -45,7 +45,7 @@ impl Plan {
 pub(super) struct Run {
     pub(super) first_tree: usize,
     pub(super) trees: usize,
-    /// Whether the budget is asked before it.
+    /// Whether the budget is checked before the run.
     pub(super) ask: bool,
     pub(super) walk: Walk,
 }
@@ -54,7 +54,8 @@ pub(super) struct Run {
 pub(super) enum Walk {
     /// Complete trees of one depth on byte ranks; leaf values copied into the engine.
     Ranked { depth: u8, first_line: usize, first_leaf: usize },
-    /// The upper levels on byte ranks, the rest in the layout itself for as many steps as the deepest needs.
+    /// Trees whose upper levels are evaluated on byte ranks, and the rest in the layout for as many steps as the deepest
+    /// tree needs.
     Tipped { first_line: usize, first_exit: usize, steps: u8 },
     /// At most [`GROUP`] complete trees of one depth on 32-bit keys, for forests that need too many byte slots.
     Padded { depth: u8, first_node: usize, first_leaf: usize },
@@ -62,23 +63,23 @@ pub(super) enum Walk {
     Linked { steps: u8 },
 }
 
-/// Runs, and what they need beside the layout.
+/// The runs of a forest and their data in addition to the layout.
 #[derive(Debug)]
 pub(super) struct Engine<T> {
     pub(super) runs: Vec<Run>,
-    /// How rows become byte ranks, where some run uses them.
+    /// The computation of byte ranks, if a run uses them.
     pub(super) ranks: Option<Ranks>,
-    /// Whether some run needs the layout's 32-bit slots.
+    /// Whether a run needs the layout's 32-bit slots.
     pub(super) needs_slots: bool,
-    /// Per group of [`GROUP`] ranked trees: their byte slots, then their cut numbers.
+    /// For each group of [`GROUP`] ranked trees their byte slots, then their cut numbers.
     pub(super) lines: Vec<Line>,
-    /// Per padded group `[GROUP][2^depth]` in heap order: node 0 unused, the root is 1.
+    /// For each padded group `[GROUP][2^depth]` nodes in heap order: node 0 is not used, the root is node 1.
     pub(super) nodes: Vec<PaddedNode>,
-    /// Per complete tree `[2^depth]` leaf values (of vector leaves: none, see `rows`).
+    /// For each complete tree `[2^depth]` leaf values. Empty if the forest has vector leaves; see `rows`.
     pub(super) leaves: Vec<T>,
-    /// Like `leaves`, in forests with vector leaves: index of the first value in the layout.
+    /// In forests with vector leaves, the index of each leaf's first value in the layout.
     pub(super) rows: Vec<u32>,
-    /// Per tipped tree `[2^LINE_DEPTH]`: the node of its layout, counted from its root, to go on from.
+    /// For each tipped tree `[2^LINE_DEPTH]` nodes of the layout, counted from its root, from which the walk continues.
     pub(super) exits: Vec<u32>,
 }
 
@@ -92,7 +93,7 @@ impl<T: Real> Engine<T> {
             + size_of::<u32>() * (self.rows.capacity() + self.exits.capacity())
     }
 
-    /// Tests of all trees on byte ranks, and those that one row takes on its way; `None` without ranks.
+    /// Number of tests of all trees on byte ranks, and of the tests on one row's paths; `None` without ranks.
     fn ranked_tests(&self) -> Option<(usize, usize)> {
         self.ranks.as_ref()?;
         let depths = self.runs.iter().map(|run| match run.walk {
@@ -106,7 +107,7 @@ impl<T: Real> Engine<T> {
         )
     }
 
-    /// Margins of one row.
+    /// Computes the margins of one row.
     pub(super) fn margins<B: Budget + ?Sized>(
         &self,
         isa: Detected,
@@ -152,7 +153,7 @@ impl<T: Real> Engine<T> {
                     let nodes = &self.nodes[first_node..first_node + (GROUP << depth)];
                     #[expect(unsafe_code, reason = "the layout has been validated")]
                     // SAFETY: `build::plan` copied GROUP complete trees of this depth from a validated layout,
-                    // and `Scratch::check` proved that there are as many slots as that layout has.
+                    // and `Scratch::check` has shown that there are as many slots as the layout has.
                     let found = unsafe { walk::padded(usize::from(depth), nodes, &scratch.slots) };
                     self.add(leaves, trees, usize::from(depth), first_leaf, &found, sums);
                 }
@@ -194,13 +195,13 @@ impl<T: Real> Engine<T> {
             let found = values.chunks_exact(1 << depth).zip(positions).map(|(values, &position)| {
                 debug_assert!(usize::from(position) < values.len());
                 #[expect(unsafe_code, reason = "a check per tree costs as much as the addition")]
-                // SAFETY: kernels give positions below 2^depth.
+                // SAFETY: kernels return positions below 2^depth, and a complete tree has that many values.
                 unsafe {
                     *values.get_unchecked(usize::from(position))
                 }
             });
             if let [sum] = sums {
-                // All leaves are scalars and there is one output to add them to.
+                // All leaves are scalars of one output, so the sum can stay in a register.
                 let mut own = *sum;
                 found.for_each(|value| own += value);
                 *sum = own;
@@ -219,7 +220,7 @@ impl<T: Real> Engine<T> {
     }
 }
 
-/// Walks at most [`GROUP`] trees on from `at` and adds their leaves.
+/// Walks at most [`GROUP`] trees from the nodes `at` to the leaves and adds the leaves.
 #[inline]
 fn add_linked<T: Real>(
     layout: &Layout,
@@ -231,8 +232,8 @@ fn add_linked<T: Real>(
     sums: &mut [T],
 ) {
     #[expect(unsafe_code, reason = "the layout has been validated")]
-    // SAFETY: `Forest` holds validated layouts only, of which exits are nodes, and `Scratch::check` proved that
-    // there are as many slots as the layout has.
+    // SAFETY: `Forest` holds only validated layouts, roots and exits are nodes of their trees, and `Scratch::check` has
+    // shown that there are as many slots as the layout has.
     let found = unsafe { walk::linked(steps, &layout.nodes, trees, at, slots) };
     for (lane, tree) in trees.iter().enumerate() {
         let number = layout.nodes[tree.first_node + found[lane]].leaf_number();

@@ -1,11 +1,11 @@
-//! Values as ranks among a forest's own thresholds, so that a test needs one byte on each side.
+//! Ranks of values among a forest's own thresholds. With ranks, both operands of a test are bytes.
 //!
-//! The thresholds of one feature, sorted, are its *cuts*; the rank of a value is the number of cuts that are not
-//! above it. For the i-th cut `value < cut` is exactly `rank <= i`: nothing is rounded. Histogram-trained
-//! models have at most 256 cuts per feature, so ranks are bytes. A byte slot serves 255 cuts under one
-//! missing-value rule; a feature with more cuts gets several slots, each of which sees its own window of the ranks.
+//! The sorted thresholds of one feature are its *cuts*. The rank of a value is the number of cuts that are not above it.
+//! For the i-th cut `value < cut` is equivalent to `rank <= i`, so nothing is rounded. Models trained on histograms have
+//! at most 256 cuts per feature, so ranks fit in bytes. A byte slot serves 255 cuts under one rule for missing values; a
+//! feature with more cuts has several slots, each for its own window of the ranks.
 //!
-//! A rank is found by a search in blocks of 16 cuts, a fixed number of comparisons without a branch.
+//! A rank is found by a search in blocks of 16 cuts, with a fixed number of comparisons and without branches.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use super::layout::{Layout, PackedNode};
 use super::model::{NanRule, ZeroRule};
 use super::slots::CategoryTable;
 
-/// Most byte slots: their numbers are bytes, too.
+/// Greatest number of byte slots, because their numbers are bytes too.
 pub(super) const MAX_SLOTS: usize = 256;
-/// Cuts that one byte slot serves.
+/// Number of cuts that one byte slot serves.
 const WINDOW: usize = 255;
-/// Rows that are ranked at a time.
+/// Number of rows in a block.
 pub(super) const ROWS: usize = 64;
-/// Levels of blocks: 16^4 cuts are more than `MAX_SLOTS` windows.
+/// Number of levels of blocks. 16^4 cuts are more than `MAX_SLOTS` windows.
 const LEVELS: usize = 4;
 
 /// The ranks of one row, by byte slot.
@@ -33,7 +33,7 @@ pub(super) struct RowRanks(pub(super) [u8; MAX_SLOTS]);
 #[repr(C, align(64))]
 pub(super) struct Column(pub(super) [u8; ROWS]);
 
-/// 16 numbers, each one below a cut, ascending, filled up with the largest number.
+/// 16 ascending numbers, each of which is a cut minus 1. Unused entries hold the largest number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C, align(64))]
 pub(super) struct Block(pub(super) [i32; 16]);
@@ -42,12 +42,12 @@ impl Block {
     const EMPTY: Self = Self([i32::MAX; 16]);
 }
 
-/// How many numbers of a block are below a value; implemented per instruction set.
+/// Counts the numbers of a block that are below a value. Each instruction set implements it.
 pub(super) trait Count: Copy {
     fn below(self, block: &Block, value: i32) -> usize;
 }
 
-/// Counts with what the target guarantees.
+/// Counts with the instructions that the target guarantees.
 #[derive(Clone, Copy)]
 pub(super) struct Plain;
 
@@ -58,25 +58,26 @@ impl Count for Plain {
         block.0.iter().map(|&cut| u32::from(value > cut)).sum::<u32>() as usize
     }
 
-    /// With SSE2, which every x86-64 has: what the compiler makes of the sum takes four times as long.
+    /// Uses SSE2, which every x86-64 has. The code that the compiler generates for the portable sum takes four times as
+    /// long.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     #[expect(unsafe_code, reason = "loads into registers")]
     fn below(self, block: &Block, value: i32) -> usize {
         use std::arch::x86_64::*;
-        // SAFETY: a block is four aligned registers.
+        // SAFETY: every x86-64 has SSE2, and a block is 64 bytes, aligned to 64, which are four registers.
         unsafe {
             let value = _mm_set1_epi32(value);
             let above = |at: usize| _mm_cmpgt_epi32(value, _mm_load_si128(block.0.as_ptr().add(at).cast()));
             let low = _mm_packs_epi32(above(0), above(4));
             let high = _mm_packs_epi32(above(8), above(12));
-            // Cuts ascend: the ones are the lowest bits.
+            // Cuts ascend, so the set bits are the lowest ones.
             _mm_movemask_epi8(_mm_packs_epi16(low, high)).trailing_ones() as usize
         }
     }
 }
 
-/// Cuts of one feature and the byte slots that are filled from its rank.
+/// The cuts of one feature and the byte slots that are filled from its rank.
 #[derive(Debug)]
 struct Search {
     feature: u32,
@@ -87,13 +88,13 @@ struct Search {
     first_slot: u32,
 }
 
-/// What a byte slot makes of its feature's rank.
+/// The computation of a byte slot from its feature's rank.
 #[derive(Debug, Clone, Copy)]
 struct ByteSlot {
     /// Rank at which its window starts.
     start: i32,
     nan: u8,
-    /// Its rank where the value is as good as zero; as any other, where that is not special.
+    /// The rank for values that count as zero; `None` if zero is treated like any other number.
     zero: Option<u8>,
 }
 
@@ -109,13 +110,13 @@ impl ByteSlot {
     }
 }
 
-/// How rows become ranks.
+/// The computation of ranks from rows.
 #[derive(Debug)]
 pub(super) struct Ranks {
     blocks: Vec<Block>,
     searches: Vec<Search>,
     slots: Vec<ByteSlot>,
-    /// Number of each category table's first byte slot, tables being those of the layout.
+    /// The first byte slot of each category table of the layout.
     first_columns: Vec<u32>,
     len: usize,
 }
@@ -132,7 +133,7 @@ impl Ranks {
             + size_of::<u32>() * self.first_columns.capacity()
     }
 
-    /// Ranks of one row in every byte slot.
+    /// Computes the ranks of one row for every byte slot.
     #[inline(always)]
     pub(super) fn fill_row<C: Count>(
         &self,
@@ -156,7 +157,7 @@ impl Ranks {
         }
     }
 
-    /// 255 minus the ranks of up to [`ROWS`] rows, by byte slot. Lanes without a row keep what they hold.
+    /// Computes 255 minus the ranks of up to [`ROWS`] rows for every byte slot. Lanes without a row are not changed.
     #[inline(always)]
     pub(super) fn fill_rows<C: Count>(
         &self,
@@ -207,7 +208,7 @@ impl Ranks {
 /// Builds [`Ranks`] and translates tests.
 pub(super) struct Ranker {
     ranks: Ranks,
-    /// By slot of the layout less the sentinel: where its feature's cuts lie, and its first byte slot.
+    /// For each slot of the layout, without the sentinel, the range of its feature's cuts and its first byte slot.
     places: Vec<Place>,
     cuts: Vec<i32>,
 }
@@ -216,12 +217,12 @@ pub(super) struct Ranker {
 struct Place {
     first_cut: u32,
     cuts: u32,
-    /// First byte slot; that of window w is this plus w.
+    /// First byte slot. The slot of window w is this plus w.
     first: u32,
 }
 
 impl Ranker {
-    /// `None` where the forest would need more than [`MAX_SLOTS`] byte slots.
+    /// Returns `None` if the forest would need more than [`MAX_SLOTS`] byte slots.
     pub(super) fn new(layout: &Layout) -> Option<Self> {
         let numeric = &layout.slots.numeric;
         let columns: usize = layout.slots.tables.iter().map(|table| table.columns).sum();
@@ -300,19 +301,20 @@ impl Ranker {
                 ranks.len += 1;
             }
         }
-        // Positions without a test read slot 0, so there is one even where no tree tests anything.
+        // Positions without a test read slot 0, so there is at least one slot, even if no tree has a test.
         ranks.len = ranks.len.max(1);
         ranks.blocks.shrink_to_fit();
         ranks.slots.shrink_to_fit();
         Some(Self { ranks, places, cuts: all_cuts })
     }
 
-    /// Byte slot and number of the cut: the test of `node` fails exactly where the slot's rank is above it.
+    /// Returns the byte slot and the number of the cut. The test of `node` fails if and only if the slot's rank is above
+    /// the number.
     pub(super) fn test(&self, node: PackedNode) -> (u8, u8) {
         let place = self.places[node.slot as usize - 1];
         let first = place.first_cut as usize;
         let cuts = &self.cuts[first..first + place.cuts as usize];
-        // A categorical slot has no cuts: its rank is 1 where the test fails.
+        // A categorical slot has no cuts. Its rank is 1 if the test fails.
         let cut = cuts.partition_point(|&cut| cut < node.key);
         ((place.first as usize + cut / WINDOW) as u8, (cut % WINDOW) as u8)
     }
@@ -322,10 +324,10 @@ impl Ranker {
     }
 }
 
-/// Appends the levels of one feature's search. The last number of a child is its parent's pivot, but for the last
-/// child of all: whatever the value, a search stays inside.
+/// Appends the levels of one feature's search. The last number of each child but the very last is a pivot of its
+/// parent, so the search for any value stays inside the blocks.
 fn blocks(cuts: &[i32], blocks: &mut Vec<Block>) -> ([u32; LEVELS], u8) {
-    // No cut is the smallest integer, so that `value >= cut` is `value > cut - 1`.
+    // `value >= cut` is `value > cut - 1`. No cut is the smallest integer, so this does not overflow.
     let mut level: Vec<i32> = cuts.iter().map(|&cut| cut - 1).collect();
     let mut levels: Vec<Vec<Block>> = Vec::new();
     loop {

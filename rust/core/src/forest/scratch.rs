@@ -1,4 +1,4 @@
-//! Working memory of one evaluating thread.
+//! Working memory of a thread that evaluates a forest.
 
 use super::Forest;
 use super::block::Block;
@@ -7,7 +7,7 @@ use super::plan::{Plan, RUN};
 use super::rank::{MAX_SLOTS, ROWS, RowRanks};
 use super::sum::Sums;
 
-/// Working memory for [`Forest::margins`]: one per thread, reused for every row.
+/// Working memory for [`Forest::margins`]. Each thread has one and uses it for every row.
 #[derive(Debug, Clone)]
 pub struct Scratch {
     pub(super) slots: Vec<i32>,
@@ -27,7 +27,7 @@ pub(super) enum Blocks {
 }
 
 impl Scratch {
-    /// Allocates what rows of this forest need.
+    /// Allocates the memory that evaluating this forest needs.
     #[must_use]
     pub fn new(forest: &Forest) -> Self {
         let layout = &forest.layout;
@@ -44,7 +44,7 @@ impl Scratch {
         }
     }
 
-    /// The evaluators index slots without checks: a scratch of another forest must not get that far.
+    /// Panics if this is the scratch of a forest of another shape, because the evaluators index slots without checks.
     pub(super) fn check(&self, forest: &Forest) {
         let layout = &forest.layout;
         let block = match (&forest.plan, &self.block) {

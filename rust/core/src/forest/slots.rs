@@ -1,19 +1,19 @@
-//! Derived slots: what the trees test, computed once per row.
+//! Derived slots: the values that the trees test, computed once per row.
 //!
-//! Slot 0 is a sentinel that no key exceeds; leaves test it, so that a walk stays where it is. Then come
-//! numeric slots (a feature under one missing-value rule), then bit columns of categorical features.
+//! Slot 0 is a sentinel that no key exceeds. Leaves test it, so that a walk stays at a leaf. Numeric slots follow, each
+//! for a feature under one rule for missing values, and then the bit columns of categorical features.
 
 use super::error::ForestError;
 use super::key;
 use super::limits;
 use super::model::{CategoryRule, NanRule, ZeroRule};
 
-/// Rows of a category table before those of the mentioned categories: NaN, and every other value.
+/// Number of rows of a category table before those of the listed categories: one for NaN, one for all other values.
 pub(super) const FIXED_ROWS: usize = 2;
 const NAN_ROW: usize = 0;
 const OTHER_ROW: usize = 1;
 
-/// A feature under one missing-value rule.
+/// A feature under one rule for missing values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Numeric {
     pub(super) zero: ZeroRule,
@@ -34,9 +34,9 @@ pub(super) struct CategoryTable {
     pub(super) rule: CategoryRule,
     /// Number of columns, one slot each.
     pub(super) columns: usize,
-    /// The categories that some set mentions, ascending.
+    /// The categories that are in at least one set, ascending.
     pub(super) categories: Vec<u32>,
-    /// One row of bits per [`FIXED_ROWS`] and category; a bit is the slot's value, 1 for "right".
+    /// [`FIXED_ROWS`] rows of bits, then one per category. A bit is the slot's value, 1 for "right".
     pub(super) rows: Vec<u64>,
 }
 
@@ -53,7 +53,7 @@ impl CategoryTable {
             CategoryRule::Exact if value < 0.0 || value.fract() != 0.0 => return OTHER_ROW,
             _ => category(value),
         };
-        // Codes are usually 0, 1, 2 ..: then a category is its own index.
+        // Codes are usually 0, 1, 2 .., so a category is often its own index.
         let guess = number as usize;
         if self.categories.get(guess) == Some(&number) {
             return FIXED_ROWS + guess;
@@ -76,17 +76,17 @@ fn category(value: f32) -> u32 {
     value as u32
 }
 
-/// How a row becomes slots.
+/// The computation of slots from a row.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct SlotTable {
-    /// Strictly ascending, so that slots of one rule are neighbours.
+    /// Numeric slots, strictly ascending, so that slots of one rule are adjacent.
     pub(super) numeric: Vec<Numeric>,
-    /// Strictly ascending by feature and rule.
+    /// Category tables, strictly ascending by feature and rule.
     pub(super) tables: Vec<CategoryTable>,
 }
 
 impl SlotTable {
-    /// Number of slots, the sentinel included.
+    /// Number of slots, including the sentinel.
     pub(super) fn len(&self) -> usize {
         1 + self.numeric.len() + self.tables.iter().map(|table| table.columns).sum::<usize>()
     }
@@ -96,7 +96,7 @@ impl SlotTable {
         1 + self.numeric.len()
     }
 
-    /// Slots of `rows` rows, of which only the sentinels have their value.
+    /// Allocates the slots of `rows` rows and sets their sentinels.
     pub(super) fn sentinels(&self, rows: usize) -> Vec<i32> {
         let mut slots = vec![0; rows * self.len()];
         slots.iter_mut().step_by(self.len()).for_each(|slot| *slot = key::HIGH);
@@ -112,7 +112,7 @@ impl SlotTable {
         size_of::<Numeric>() * self.numeric.len() + tables
     }
 
-    /// Computes every slot but the sentinel. Lengths are the caller's proof.
+    /// Computes every slot but the sentinel. The caller has checked the lengths.
     pub(super) fn fill(&self, row: &[f32], slots: &mut [i32]) {
         let mut next = 1;
         for run in self.numeric.chunk_by(|a, b| a.rule() == b.rule()) {
@@ -197,7 +197,7 @@ impl SlotTable {
     }
 }
 
-/// Integer arithmetic throughout: a float operation could flush denormals.
+/// Uses only integer arithmetic, because float operations could flush denormal numbers.
 #[inline]
 fn fill_run(run: &[Numeric], row: &[f32], out: &mut [i32], nan: i32, zero: Option<i32>) {
     for (slot, out) in run.iter().zip(out) {

@@ -7,14 +7,14 @@ use super::cpu::Detected;
 use super::kernel::{self, Nodes};
 use super::rank::{Column, ROWS};
 
-/// f32 or f64: the precision in which the library itself adds leaves.
+/// f32 or f64, the precision in which the training library adds leaves.
 pub(super) trait Real: Copy + Default + AddAssign + DivAssign {
     fn from_f64(value: f64) -> Self;
     fn to_f64(self) -> f64;
-    /// The sums of this type; the others are empty.
+    /// The sums of this type. Those of the other type are empty.
     fn sums(sums: &mut Sums) -> &mut [Self];
-    /// Adds the leaves of one tree with scalar leaves to the sums of a block's first `rows` rows; what becomes of the
-    /// others does not matter.
+    /// Adds the leaves of one tree with scalar leaves to the sums of a block's first `rows` rows. The sums of other rows
+    /// are then unspecified.
     ///
     /// # Safety
     /// As [`kernel::positions`].
@@ -33,7 +33,7 @@ pub(super) trait Real: Copy + Default + AddAssign + DivAssign {
     }
 }
 
-/// One sum per output, in the precision of the forest.
+/// The sum of each output, in the precision of the forest.
 #[derive(Debug, Clone)]
 pub(super) struct Sums {
     f32: Vec<f32>,

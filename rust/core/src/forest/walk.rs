@@ -1,17 +1,17 @@
-//! From slots to leaves, several trees at once and without a branch that depends on the data.
+//! Walks several trees at once from slots to leaves, without branches that depend on the data.
 //!
-//! A processor predicts the loop exits and overlaps the loads of independent trees; what it cannot do is
-//! predict which way a split goes. Hence fixed trip counts, and the test's outcome used as a number.
+//! A processor predicts the ends of loops and overlaps the loads of independent trees, but cannot predict the side that
+//! a split takes. The loops therefore have fixed trip counts, and the outcome of a test is used as a number.
 //!
-//! Indices are not checked again: `Layout::validate` has checked those of nodes and slots, and `Scratch::check` that
-//! there are as many slots as the layout has. Debug builds, and with them the tests, check every index. The crate's other
-//! unsafe code is in the kernels (`kernel`, `actions`), in `rank` and `sum`, and where `plan` and `block` call them.
+//! Indices are not checked again: `Layout::validate` has checked the indices of nodes and slots, and `Scratch::check`
+//! that there are as many slots as the layout has. Debug builds, and so the tests, check every index. The crate's other
+//! unsafe code is in the kernels (`kernel`, `actions`), in `rank` and `sum`, and in the calls of `plan` and `block`.
 #![expect(unsafe_code, reason = "bounds checks would double the work per node")]
 
 use super::kernel::GROUP;
 use super::layout::{PackedNode, Span};
 
-/// A node of a complete tree in heap order: children of node i are 2i and 2i+1.
+/// A node of a complete tree in heap order. The children of node i are 2i and 2i+1.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
 pub(super) struct PaddedNode {
@@ -19,7 +19,7 @@ pub(super) struct PaddedNode {
     pub(super) slot: u32,
 }
 
-/// Leaf index, 0 to 2^depth, of each tree of a padded group.
+/// Returns the leaf index, below 2^depth, of each tree of a padded group.
 ///
 /// # Safety
 /// `nodes` holds `GROUP` trees of `2^depth` nodes each, whose slots are below `slots.len()`.
@@ -68,11 +68,12 @@ unsafe fn padded_to<const DEPTH: usize>(nodes: &[PaddedNode], slots: &[i32]) -> 
     at.map(|at| (at - (1 << DEPTH)) as u8)
 }
 
-/// Leaf node of each tree, `steps` below its node `at`, counted from its root; trees that end early wait in their
-/// leaf.
+/// Returns the leaf node of each tree, counted from its root, after `steps` steps from its node `at`. Walks that reach
+/// a leaf earlier stay there.
 ///
 /// # Safety
-/// `at` are nodes of their trees; `nodes` and `trees` are those of a validated layout and `slots` belong to it, with the sentinel in slot 0.
+/// `at` are nodes of their trees. `nodes` and `trees` are those of a validated layout, and `slots` has as many entries
+/// as that layout has slots, with the sentinel in slot 0.
 #[inline(never)]
 pub(super) unsafe fn linked(
     steps: usize,

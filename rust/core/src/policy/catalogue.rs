@@ -1,12 +1,12 @@
-//! The action catalogue: what can be chosen, in the order that every index, mask and pmf refers to.
+//! The action catalogue: the actions that can be chosen, in the order that indices, masks and pmfs refer to.
 
 use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 
-/// Most actions that a catalogue may have.
+/// Greatest number of actions of a catalogue.
 pub const MAX_ACTIONS: usize = 4096;
-/// Longest action id, bytes.
+/// Length of the longest action id in bytes.
 const MAX_ID: usize = 256;
 
 /// One action.
@@ -15,24 +15,24 @@ const MAX_ID: usize = 256;
 pub struct Action {
     /// Unique name, such as `3ds=frictionless|exemption=tra`.
     pub id: String,
-    /// What the action is made of, such as `{"three_ds": "frictionless"}`; every action has the same keys.
+    /// The level of each factor, such as `{"three_ds": "frictionless"}`. Every action has the same keys.
     #[serde(default)]
     pub factors: BTreeMap<String, String>,
-    /// The action's own columns of the forest's input, after the context's; null is a missing value.
+    /// The action's columns of the forest's input, after the context's columns. Null is a missing value.
     #[serde(default)]
     pub features: Vec<Option<f64>>,
-    /// Quantities that caps refer to: a cost, 1 for "uses 3DS". An absent one is 0.
+    /// Quantities that caps refer to, such as a cost, or 1 for actions that use 3DS. An absent attribute is 0.
     #[serde(default)]
     pub attributes: BTreeMap<String, f64>,
 }
 
-/// Why a catalogue was refused.
+/// The reason why a catalogue was refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum CatalogueError {
-    /// Too many actions.
+    /// The catalogue has too many actions.
     #[error("actions: {0} actions, at most {MAX_ACTIONS} are allowed; drop actions or split the checkpoint")]
     TooMany(usize),
-    /// None at all.
+    /// The catalogue has no action.
     #[error("actions: the catalogue is empty; list at least one action")]
     Empty,
     /// An id is empty, too long or not printable.
@@ -41,7 +41,7 @@ pub enum CatalogueError {
     /// Two actions have the same id.
     #[error("action {0:?}: the id occurs twice; ids must be unique, rename or remove one")]
     Duplicate(String),
-    /// Factor keys differ.
+    /// An action has other factor keys than the first action.
     #[error(
         "action {action:?}: its factors are {got:?}, the first action's are {expected:?}; give every action the same factors"
     )]
@@ -60,9 +60,9 @@ pub enum CatalogueError {
     FeatureCount {
         /// The action's id.
         action: String,
-        /// Features given.
+        /// Number of features of the action.
         got: usize,
-        /// Action features of the schema.
+        /// Number of action features in the schema.
         expected: usize,
     },
     /// A feature value is not allowed.
@@ -70,10 +70,10 @@ pub enum CatalogueError {
     Feature {
         /// The action's id.
         action: String,
-        /// What the schema says.
+        /// The schema's error.
         reason: String,
     },
-    /// An attribute is not finite.
+    /// An attribute is negative or not finite.
     #[error(
         "action {action:?}: attribute {attribute:?} is {value}; attributes must be finite and not negative"
     )]
@@ -95,10 +95,11 @@ pub struct ActionCatalogue {
 }
 
 impl ActionCatalogue {
-    /// Checks the actions: at least one, at most [`MAX_ACTIONS`], unique ids, equal factor keys, sane attributes.
+    /// Checks the actions: there are 1 to [`MAX_ACTIONS`] of them, ids are unique, factor keys are equal, and attributes
+    /// are finite and not negative.
     ///
     /// # Errors
-    /// Names the action, the rule and the remedy.
+    /// Returns the first rule that an action breaks; the message names the action and the remedy.
     pub fn new(actions: Vec<Action>) -> Result<ActionCatalogue, CatalogueError> {
         if actions.len() > MAX_ACTIONS {
             return Err(CatalogueError::TooMany(actions.len()));
@@ -139,7 +140,7 @@ impl ActionCatalogue {
         self.actions.len()
     }
 
-    /// True for a score bundle's catalogue.
+    /// Whether there are no actions, as in a score bundle.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.actions.is_empty()
@@ -151,7 +152,7 @@ impl ActionCatalogue {
         self.actions.get(index)
     }
 
-    /// The position of an action.
+    /// The position of an action; `None` if the catalogue has no such id.
     #[must_use]
     pub fn index_of(&self, id: &str) -> Option<usize> {
         self.by_id.get(id).copied()

@@ -1,4 +1,5 @@
-//! The deterministic draw: a keyed hash of the decision picks the point, inverting the cumulative sum the action.
+//! The deterministic draw: a keyed hash of the decision gives a point, and inverting the cumulative sum of the pmf
+//! gives the action.
 
 use std::fmt;
 use std::hash::Hasher as _;
@@ -12,10 +13,10 @@ use super::SpecError;
 pub struct Salt(pub [u8; 16]);
 
 impl Salt {
-    /// Reads 32 hexadecimal digits.
+    /// Parses 32 hexadecimal digits.
     ///
     /// # Errors
-    /// Any other text.
+    /// Fails for any other text.
     pub fn parse(text: &str) -> Result<Salt, SpecError> {
         let digits = text.as_bytes();
         let mut salt = [0; 16];
@@ -24,7 +25,7 @@ impl Salt {
         }
         for (byte, pair) in salt.iter_mut().zip(digits.chunks_exact(2)) {
             let pair = std::str::from_utf8(pair).map_err(|_| SpecError::Salt)?;
-            // `from_str_radix` takes a sign, which is no digit.
+            // `from_str_radix` would accept a sign.
             if !pair.bytes().all(|digit| digit.is_ascii_hexdigit()) {
                 return Err(SpecError::Salt);
             }
@@ -40,10 +41,10 @@ impl fmt::Display for Salt {
     }
 }
 
-/// A point in `[0, 1)` with 53 bits, from SipHash-2-4-128 keyed by `salt` over `parts`.
+/// Returns a point in `[0, 1)` with 53 bits, from SipHash-2-4-128 keyed by `salt` over `parts`.
 ///
 /// Every part is preceded by its length in bytes as a little-endian u64, so that `("ab", "c")` and `("a", "bc")`
-/// differ. Use a first part of your own for draws of another purpose: they are then independent of each other.
+/// differ. Draws for different purposes are independent of each other if their first parts differ.
 #[must_use]
 pub fn unit(salt: &[u8; 16], parts: &[&[u8]]) -> f64 {
     let mut hasher = SipHasher24::new_with_key(salt);
@@ -51,20 +52,20 @@ pub fn unit(salt: &[u8; 16], parts: &[&[u8]]) -> f64 {
         hasher.write(&(part.len() as u64).to_le_bytes());
         hasher.write(part);
     }
-    // The upper 53 bits: as many as an f64 in [0, 1) has at even spacing.
+    // An f64 has 53 significant bits, so multiples of 2^-53 in [0, 1) are exact.
     (hasher.finish128().h1 >> 11) as f64 * (1.0 / 9_007_199_254_740_992.0)
 }
 
-/// The point that a decision's action is drawn with: [`unit`] over `("action", checkpoint, decision id)`.
+/// Returns the point with which a decision's action is drawn: [`unit`] over `("action", checkpoint, decision id)`.
 #[must_use]
 pub fn draw(salt: &[u8; 16], checkpoint: &str, decision_id: &str) -> f64 {
     unit(salt, &[b"action", checkpoint.as_bytes(), decision_id.as_bytes()])
 }
 
-/// The action at point `u` of the cumulative sum of `pmf`.
+/// Returns the action at point `u` of the cumulative sum of `pmf`.
 ///
-/// Never an action with probability 0, whatever rounding does: where `u` lies beyond the sum, the last action
-/// that has a probability. `None` only if no entry is above 0.
+/// It never returns an action with probability 0. If `u` is beyond the sum because of rounding, it returns the last
+/// action with a probability above 0. It returns `None` only if no entry is above 0.
 #[must_use]
 pub fn choose(pmf: &[f64], u: f64) -> Option<usize> {
     let mut below = 0.0;

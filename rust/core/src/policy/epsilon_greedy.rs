@@ -1,4 +1,4 @@
-//! Epsilon-greedy: `epsilon / K` for every action, the rest split over the best ones.
+//! Epsilon-greedy: every action has probability `epsilon / K`, and the best actions share the rest equally.
 
 use super::top;
 

@@ -1,8 +1,8 @@
 //! FastCB (Foster and Krishnamurthy 2021) on the loss side, with losses `l(a) = 1 - s(a)`.
 //!
-//! `p(a) = l(b) / (K * l(b) + gamma * (l(a) - l(b)))` for every action that is not best. Where the best action
-//! hardly ever fails, `l(b)` is small and exploration fades with it: the first-order gain over SquareCB, which
-//! is lost when rewards stand where the losses belong. Tied best actions share what is left.
+//! `p(a) = l(b) / (K * l(b) + gamma * (l(a) - l(b)))` for every action except the best, `b`. If the best action
+//! rarely fails, `l(b)` is small, and the rule explores little. This is its first-order gain over SquareCB; the gain
+//! would be lost if rewards were used in place of losses. Tied best actions share the remaining probability.
 
 use super::top;
 
@@ -15,7 +15,7 @@ pub(super) fn fill(gamma: f64, scores: &[f64], p: &mut [f64]) {
         if score != best {
             let gap = (best - score).min(f64::MAX);
             let weight = count * least + gamma * gap;
-            // Without loss and without gamma there is nothing to weigh by: explore nothing.
+            // The weight is 0 only if the best action has no loss and gamma or the gap is 0: do not explore.
             *p = if weight > 0.0 { least / weight } else { 0.0 };
             others += *p;
         }

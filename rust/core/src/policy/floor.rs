@@ -1,13 +1,13 @@
-//! Floors: the least probability of every eligible action, by exact projection.
+//! Floors: the least probability of every eligible action, enforced by exact projection.
 //!
-//! The floor of action `a` among `K` eligible ones is `f(a) = max(floor / K, action_floors[a])`. The result is the
-//! nearest point (in Euclidean distance) to the rule's probabilities that satisfies them:
-//! `p(a) = max(p(a) - tau, f(a))`, with `tau` such that the sum is 1. Mixing, `f + (1 - sum f) * p`, would also
-//! do, but it takes mass from every action, most of all from the best one; the projection leaves a pmf that
-//! already holds its floors exactly as it was.
+//! The floor of action `a` among `K` eligible actions is `f(a) = max(floor / K, action_floors[a])`. The result is the
+//! point nearest (in Euclidean distance) to the rule's probabilities that satisfies all floors:
+//! `p(a) = max(p(a) - tau, f(a))`, with `tau` such that the sum is 1. Mixing, `f + (1 - sum f) * p`, would satisfy
+//! them too, but it takes probability from every action, and most from the best. The projection leaves a pmf that
+//! satisfies its floors exactly as it is.
 //!
-//! Floors are refused at compile time unless `floor + sum of action_floors <= 1`. Then they fit every eligible
-//! set, so nothing has to be scaled while serving.
+//! Compiling a policy refuses its floors unless `floor + sum of action_floors <= 1`. They can then be satisfied for
+//! every eligible set, so serving needs no scaling.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use super::{ActionCatalogue, SpecError};
 #[derive(Debug, Clone)]
 pub(super) struct Floors {
     total: f64,
-    /// Per action; empty where there are none.
+    /// The floor of each action; empty if no action has one.
     own: Box<[f64]>,
 }
 
@@ -53,7 +53,7 @@ impl Floors {
         self.own.get(action).map_or(shared, |&own| shared.max(own))
     }
 
-    /// Raises `p` to its floors. `indices` names the action behind each entry of `p`.
+    /// Raises `p` to its floors. `indices` holds the action of each entry of `p`.
     pub(super) fn apply(&self, indices: &[u32], p: &mut [f64], floors: &mut Vec<f64>) {
         if self.total == 0.0 && self.own.is_empty() {
             return;
@@ -68,9 +68,9 @@ impl Floors {
 
 /// Projects `p` (which sums to 1) onto `{p >= floors, sum p = 1}`.
 ///
-/// `sum max(p - tau, floor)` falls with `tau` and is convex, so Newton's method from `tau = 0` climbs to the
-/// solution without overshooting and ends once the set of entries above their floor no longer changes: mostly
-/// after a few rounds, and without sorting.
+/// `sum max(p - tau, floor)` decreases with `tau` and is convex, so Newton's method from `tau = 0` increases `tau` to
+/// the solution without overshooting. It ends when the set of entries above their floor no longer changes, usually
+/// after a few iterations, and needs no sorting.
 fn project(p: &mut [f64], floors: &[f64]) {
     let mut tau = 0.0;
     loop {
@@ -87,7 +87,7 @@ fn project(p: &mut [f64], floors: &[f64]) {
             break;
         }
         let next = (mass + held - 1.0) / free as f64;
-        // The same free set gives the same tau, bit for bit.
+        // An unchanged set of free entries gives the same tau, bit for bit.
         if next <= tau {
             break;
         }

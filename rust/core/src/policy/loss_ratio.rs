@@ -1,9 +1,10 @@
-//! Loss ratios: `p(a)` proportional to `(l(b) / l(a))^k`, with losses `l(a) = 1 - s(a)`, `l(b)` the least, `k` the
-//! exponent.
+//! Loss ratios: `p(a)` is proportional to `(l(b) / l(a))^k`, with losses `l(a) = 1 - s(a)`, the least loss `l(b)` and
+//! the exponent `k`.
 //!
-//! It is a softmax of inverse temperature `k` on the scores `-ln l(a)`: where even the best action mostly fails it
-//! is softmax on the scores themselves, and where the best one hardly ever fails the same gap counts for more, so
-//! that exploration fades with `l(b)`, as in FastCB. Unlike inverse-gap weights, those of far actions vanish.
+//! This is a softmax of inverse temperature `k` on the scores `-ln l(a)`. If even the best action mostly fails, it is
+//! close to a softmax on the scores themselves. If the best action rarely fails, the same gap in score has more
+//! weight, so exploration decreases with `l(b)`, as in FastCB. Unlike inverse-gap weights, the weights of actions far
+//! behind the best tend to 0.
 
 use super::top;
 
@@ -12,7 +13,7 @@ pub(super) fn fill(exponent: f64, scores: &[f64], p: &mut [f64]) {
     let least = 1.0 - best;
     let mut sum = 0.0;
     for (p, &score) in p.iter_mut().zip(scores) {
-        // The best one apart: without any loss its ratio would be 0 / 0.
+        // The best action is treated separately: without any loss its ratio would be 0 / 0.
         *p = if score == best { 1.0 } else { libm::pow(least / (1.0 - score), exponent) };
         sum += *p;
     }

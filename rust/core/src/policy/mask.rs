@@ -1,6 +1,6 @@
 //! The eligible set: one bit per action of the catalogue.
 
-/// Why a mask could not be read.
+/// The reason why a mask could not be parsed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MaskError {
     /// The byte string is too short or too long.
@@ -8,14 +8,14 @@ pub enum MaskError {
         "eligible.mask: {got} bytes, {actions} actions take {expected}; least significant bit of the first byte first"
     )]
     Length {
-        /// Bytes given.
+        /// Number of bytes given.
         got: usize,
-        /// Bytes needed.
+        /// Number of bytes needed.
         expected: usize,
-        /// Actions in the catalogue.
+        /// Number of actions in the catalogue.
         actions: usize,
-    },
-    /// A bit beyond the last action is set.
+        },
+        /// A bit beyond the last action is set.
     #[error(
         "eligible.mask: bit {bit} is set, the catalogue has {actions} actions; clear the bits beyond the last action"
     )]
@@ -27,7 +27,7 @@ pub enum MaskError {
     },
 }
 
-/// A set of actions. Its size is fixed; changing its content never allocates.
+/// A set of actions. Its size is fixed, and changing its content never allocates.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mask {
     words: Box<[u64]>,
@@ -35,13 +35,13 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// No action of `len`.
+    /// Creates an empty set for a catalogue of `len` actions.
     #[must_use]
     pub fn none(len: usize) -> Mask {
         Mask { words: vec![0; len.div_ceil(64)].into(), len }
     }
 
-    /// Every action of `len`.
+    /// Creates the set of all actions of a catalogue of `len` actions.
     #[must_use]
     pub fn all(len: usize) -> Mask {
         let mut mask = Mask::none(len);
@@ -49,20 +49,21 @@ impl Mask {
         mask
     }
 
-    /// Reads the wire's form: least significant bit of the first byte first.
+    /// Parses the wire format: one bit per action, the least significant bit of the first byte first.
     ///
     /// # Errors
-    /// The wrong number of bytes, or a bit beyond the last action.
+    /// Fails if the number of bytes is wrong or a bit beyond the last action is set.
     pub fn from_bytes(len: usize, bytes: &[u8]) -> Result<Mask, MaskError> {
         let mut mask = Mask::none(len);
         mask.read(bytes)?;
         Ok(mask)
     }
 
-    /// Replaces the content by what [`Mask::from_bytes`] would give. On an error the content is unspecified.
+    /// Replaces the content by the set that `bytes` represent; see [`Mask::from_bytes`]. On an error the content is
+    /// unspecified.
     ///
     /// # Errors
-    /// As [`Mask::from_bytes`].
+    /// Fails as [`Mask::from_bytes`] does.
     pub fn read(&mut self, bytes: &[u8]) -> Result<(), MaskError> {
         let expected = self.len.div_ceil(8);
         if bytes.len() != expected {
@@ -84,7 +85,7 @@ impl Mask {
         Ok(())
     }
 
-    /// The wire's form, `ceil(len / 8)` bytes.
+    /// Returns the wire format, `ceil(len / 8)` bytes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -92,43 +93,43 @@ impl Mask {
         bytes
     }
 
-    /// A bit per action, least significant bit of the first word first; bits beyond the last action are 0.
+    /// The set as one bit per action, the least significant bit of the first word first. Bits beyond the last action are 0.
     #[must_use]
     pub fn words(&self) -> &[u64] {
         &self.words
     }
 
-    /// Actions covered, eligible or not.
+    /// Number of actions in the catalogue, eligible or not.
     #[must_use]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True if no action is eligible.
+    /// Whether no action is eligible.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.words.iter().all(|&word| word == 0)
     }
 
-    /// True if every action is eligible.
+    /// Whether every action is eligible.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.count() == self.len
     }
 
-    /// Eligible actions.
+    /// Number of eligible actions.
     #[must_use]
     pub fn count(&self) -> usize {
         self.words.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// Whether an action is eligible; false beyond the last one.
+    /// Whether an action is eligible; false for positions beyond the last action.
     #[must_use]
     pub fn contains(&self, action: usize) -> bool {
         action < self.len && self.words[action / 64] >> (action % 64) & 1 == 1
     }
 
-    /// Makes an action eligible. False if it already was or lies beyond the last one.
+    /// Makes an action eligible. Returns false if it already was, or if its position is beyond the last action.
     pub fn insert(&mut self, action: usize) -> bool {
         if action >= self.len || self.contains(action) {
             return false;

@@ -1,15 +1,15 @@
-//! Policies: oracle scores and the eligible set become a probability for every action.
+//! Policies: they turn oracle scores and the eligible set into a probability for every action.
 //!
-//! A rule sees the Lagrangian scores of the eligible actions alone and fills their probabilities; floors are
-//! then applied by projection (see [`floor`]). Whatever the rule, the result
+//! A rule computes the probabilities of the eligible actions from their Lagrangian scores (the score minus the prices
+//! of the caps). Floors are then applied by projection (see [`floor`]). For every rule the result
 //!
 //! * sums to 1 within 1e-6 over the eligible actions and is exactly 0 everywhere else,
 //! * is at least the floor on every eligible action,
-//! * does not depend on the order of the catalogue: tied actions share alike,
-//! * is never NaN: a non-finite score is an error, which the server answers with its fallback.
+//! * does not depend on the order of the catalogue, because tied actions have equal probabilities before floors,
+//! * is never NaN: a score that is not finite is an error, and the server then answers with the fallback.
 //!
-//! Nothing here draws a random number. [`draw`] hashes the checkpoint and the decision's id with the policy's
-//! salt, and [`choose`] inverts the cumulative sum, so a retry gets the same action and propensity.
+//! The module uses no random numbers. [`draw`] hashes the checkpoint and the decision id with the policy's salt, and
+//! [`choose`] inverts the cumulative sum, so a retry gets the same action and propensity.
 
 mod bagging;
 mod catalogue;
@@ -31,7 +31,7 @@ pub use spec::{Cap, PolicySpec, Rule, SpecError};
 
 use floor::Floors;
 
-/// Why no probabilities could be given; the request is then answered by the fallback.
+/// The reason why probabilities could not be computed. The server then answers with the fallback.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum PolicyError {
     /// The eligible set is empty.
@@ -42,15 +42,15 @@ pub enum PolicyError {
         "eligible: the mask covers {mask} actions, the catalogue has {catalogue}; build it from the bundle's own catalogue"
     )]
     MaskLength {
-        /// Actions that the mask covers.
+        /// Number of actions that the mask covers.
         mask: usize,
-        /// Actions in the catalogue.
+        /// Number of actions in the catalogue.
         catalogue: usize,
     },
     /// A buffer has the wrong length.
     #[error("{what}: {got} values, {expected} are needed; size it from the policy")]
     Length {
-        /// Which buffer.
+        /// The buffer.
         what: &'static str,
         /// Its length.
         got: usize,
@@ -67,7 +67,7 @@ pub enum PolicyError {
         /// The score.
         value: f64,
     },
-    /// A loss-side rule needs scores of at most 1.
+    /// A rule on losses needs scores of at most 1.
     #[error(
         "score of action {action} is {value}; rules on losses take 1 - score, so a score may not be above 1"
     )]
@@ -85,12 +85,12 @@ pub struct Policy {
     spec: PolicySpec,
     salt: Salt,
     actions: usize,
-    /// Per action: the sum over caps of lambda x attribute. Empty where there are no caps.
+    /// For each action the sum over caps of lambda × attribute; empty if there are no caps.
     penalties: Box<[f64]>,
     floors: Floors,
 }
 
-/// Working memory of [`Policy::pmf`]; one per thread, made once.
+/// Working memory of [`Policy::pmf`]. Each thread allocates one and uses it again.
 #[derive(Debug, Clone)]
 pub struct PolicyScratch {
     indices: Vec<u32>,
@@ -100,7 +100,7 @@ pub struct PolicyScratch {
 }
 
 impl PolicyScratch {
-    /// Room for every action of the policy's catalogue.
+    /// Allocates memory for every action of the policy's catalogue.
     #[must_use]
     pub fn new(policy: &Policy) -> PolicyScratch {
         let n = policy.actions;
@@ -114,10 +114,10 @@ impl PolicyScratch {
 }
 
 impl Policy {
-    /// Checks a policy against the catalogue it is for.
+    /// Checks a policy against its catalogue and compiles it.
     ///
     /// # Errors
-    /// Names the setting, the rule that it breaks and the remedy.
+    /// Returns the first rule that a setting breaks; the message names the setting and the remedy.
     pub fn compile(spec: &PolicySpec, catalogue: &ActionCatalogue) -> Result<Policy, SpecError> {
         spec.rule.check()?;
         if catalogue.is_empty() {
@@ -135,7 +135,8 @@ impl Policy {
     /// `scores[v * actions + a]`. Scores of actions that are not eligible are never read.
     ///
     /// # Errors
-    /// An empty eligible set, a wrong length, a non-finite score; `out` is then unspecified.
+    /// Fails if the eligible set is empty, a length is wrong, a score is not finite, or a rule on losses is given a score
+    /// above 1. The contents of `out` are then unspecified.
     pub fn pmf(
         &self,
         scores: &[f64],
@@ -183,11 +184,11 @@ impl Policy {
         Ok(())
     }
 
-    /// The eligible action with the best Lagrangian score, the first of them at a tie: what is played while
-    /// exploration is stopped.
+    /// Returns the eligible action with the best Lagrangian score, the first in catalogue order at a tie. The server
+    /// chooses it while exploration is stopped.
     ///
     /// # Errors
-    /// As [`Policy::pmf`].
+    /// Fails if the eligible set is empty, a length is wrong or a score is not finite.
     pub fn best(
         &self,
         scores: &[f64],
@@ -210,7 +211,7 @@ impl Policy {
         best.map(|(index, _)| index as usize).ok_or(PolicyError::NoEligibleAction)
     }
 
-    /// The specification that this was compiled from.
+    /// The specification that this policy was compiled from.
     #[must_use]
     pub fn spec(&self) -> &PolicySpec {
         &self.spec
@@ -222,19 +223,19 @@ impl Policy {
         &self.salt
     }
 
-    /// Actions in the catalogue.
+    /// Number of actions in the catalogue.
     #[must_use]
     pub fn actions(&self) -> usize {
         self.actions
     }
 
-    /// Rows of scores needed beyond the oracle's own: the ensemble members of bagging, 0 for other rules.
+    /// Number of score rows needed in addition to the oracle's: the ensemble members of bagging, 0 for other rules.
     #[must_use]
     pub fn voters(&self) -> usize {
         self.spec.rule.voters()
     }
 
-    /// The least probability of an action while `eligible` actions are eligible.
+    /// The least probability of an action if `eligible` actions are eligible.
     #[must_use]
     pub fn floor(&self, action: usize, eligible: usize) -> f64 {
         self.floors.of(action, eligible)
@@ -260,7 +261,7 @@ impl Policy {
         Ok(())
     }
 
-    /// Brings one voter's Lagrangian scores of the eligible actions together in `scratch.scores`.
+    /// Fills `scratch.scores` with one voter's Lagrangian scores of the eligible actions.
     fn gather(&self, scores: &[f64], voter: usize, scratch: &mut PolicyScratch) -> Result<(), PolicyError> {
         let row = &scores[voter * self.actions..(voter + 1) * self.actions];
         scratch.scores.clear();
@@ -277,7 +278,7 @@ impl Policy {
     }
 }
 
-/// A score above 1 would be a loss below 0.
+/// Checks that no score is above 1, which would be a loss below 0.
 fn check_losses(scores: &[f64], indices: &[u32]) -> Result<(), PolicyError> {
     match scores.iter().position(|&score| score > 1.0) {
         None => Ok(()),
@@ -285,7 +286,7 @@ fn check_losses(scores: &[f64], indices: &[u32]) -> Result<(), PolicyError> {
     }
 }
 
-/// Takes out what rounding left over; every rule already sums to 1 up to that.
+/// Divides `p` by its sum. The probabilities of every rule sum to 1 except for rounding errors.
 fn normalise(p: &mut [f64]) {
     let sum: f64 = p.iter().sum();
     for value in p {
@@ -293,7 +294,7 @@ fn normalise(p: &mut [f64]) {
     }
 }
 
-/// The highest score and how many actions share it. NaN-free, non-empty input.
+/// Returns the highest score and how many actions share it. `scores` is not empty and has no NaN.
 fn top(scores: &[f64]) -> (f64, usize) {
     let best = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     (best, scores.iter().filter(|&&score| score == best).count())

@@ -1,4 +1,4 @@
-//! A policy as it stands in the manifest.
+//! The specification of a policy in the manifest.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,44 +10,44 @@ use super::ActionCatalogue;
 /// Largest number of ensemble members.
 const MAX_VOTERS: usize = 64;
 
-/// How scores become probabilities.
+/// The rule that turns scores into probabilities.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Rule {
-    /// Every eligible action alike.
+    /// Gives every eligible action the same probability.
     Uniform,
-    /// The best action, and with probability `epsilon` any.
+    /// Chooses the best action, or with probability `epsilon` any eligible action.
     EpsilonGreedy {
-        /// 0 to 1.
+        /// From 0 to 1.
         epsilon: f64,
     },
-    /// Proportional to `exp(inverse_temperature * score)`.
+    /// Probabilities are proportional to `exp(inverse_temperature * score)`.
     Softmax {
-        /// 0 (uniform) upwards; scores are probabilities, so 20 to 200 is the useful range.
+        /// At least 0, which is uniform. Scores are probabilities, so 20 to 200 is the useful range.
         inverse_temperature: f64,
     },
     /// Inverse-gap weighting with `mu0 = K`, the number of eligible actions.
     SquareCb {
-        /// 0 (uniform) upwards.
+        /// At least 0, which is uniform.
         gamma: f64,
-    },
-    /// Inverse-gap weighting of losses `1 - score`, scaled by the least loss.
+        },
+        /// Inverse-gap weighting of losses `1 - score`, scaled by the least loss.
     FastCb {
-        /// 0 (uniform) upwards.
+        /// At least 0, which is uniform.
         gamma: f64,
-    },
-    /// Proportional to `(least loss / loss)^exponent`, with losses `1 - score`.
+        },
+        /// Probabilities are proportional to `(least loss / loss)^exponent`, with losses `1 - score`.
     LossRatio {
-        /// 0 (uniform) upwards; 100 is a good start.
+        /// At least 0, which is uniform. 100 is a good initial value.
         exponent: f64,
     },
-    /// The share of ensemble members that prefer an action.
+    /// The probability of an action is the share of ensemble members whose best action it is.
     Bagging {
-        /// Ensemble members, 2 to 64.
+        /// Number of ensemble members, 2 to 64.
         voters: usize,
     },
 }
 
-/// A cap as a price: `lambda` times the action's attribute is taken off its score.
+/// A cap, expressed as a price: `lambda` times the action's attribute is subtracted from its score.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cap {
@@ -55,23 +55,24 @@ pub struct Cap {
     pub attribute: String,
     /// The price of one unit, in units of the score; not negative.
     pub lambda: f64,
-    /// The mean that `lambda` was solved for; kept for read-outs, not used while serving.
+    /// The mean of the attribute that `lambda` was computed for. Reports show it; serving does not use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<f64>,
 }
 
 /// A policy: the rule, floors, caps and the key of the draw.
 ///
-/// In JSON the rule is its name with its settings beside it:
+/// In JSON, `rule` is the name of the rule and its settings are fields beside it:
 /// `{"rule": "squarecb", "gamma": 200, "floor": 0.02, "salt": "00112233445566778899aabbccddeeff"}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Raw", into = "Raw")]
 pub struct PolicySpec {
-    /// How scores become probabilities.
+    /// The rule that turns scores into probabilities.
     pub rule: Rule,
-    /// Spread evenly over the eligible actions as a minimum: each has at least `floor / K`. 0 to 1.
+    /// Total probability, from 0 to 1, that is distributed evenly as a minimum: each of `K` eligible actions has at least
+    /// `floor / K`.
     pub floor: f64,
-    /// Least probability of single actions, by id, whenever they are eligible.
+    /// Least probability of single actions when they are eligible, by action id.
     pub action_floors: BTreeMap<String, f64>,
     /// Prices on attributes of actions.
     pub caps: Vec<Cap>,
@@ -79,7 +80,7 @@ pub struct PolicySpec {
     pub salt: String,
 }
 
-/// Why a policy was refused.
+/// The reason why a policy was refused.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SpecError {
     /// The rule's name is not known.
@@ -129,7 +130,7 @@ pub enum SpecError {
         /// Its floor.
         value: f64,
     },
-    /// Floors that cannot hold in every eligible set.
+    /// The floors cannot be satisfied for every eligible set.
     #[error(
         "policy: floor plus all action_floors is {sum}, above 1; lower them until they fit every eligible set"
     )]
@@ -143,7 +144,7 @@ pub enum SpecError {
     /// An attribute has two caps.
     #[error("policy: two caps on {0:?}; keep one")]
     DuplicateCap(String),
-    /// A cap's numbers make no sense.
+    /// A number of a cap is negative or not finite.
     #[error("policy: cap on {attribute:?} has {setting} {value}; it must be finite and not negative")]
     Cap {
         /// The capped attribute.
@@ -156,7 +157,7 @@ pub enum SpecError {
     /// The salt is not 32 hexadecimal digits.
     #[error("policy: salt must be 32 hexadecimal digits; make one with `openssl rand -hex 16`")]
     Salt,
-    /// There is no catalogue.
+    /// The catalogue is empty.
     #[error("policy: the bundle has no actions; add actions.json")]
     NoActions,
 }
@@ -206,7 +207,7 @@ impl Rule {
 }
 
 impl fmt::Display for PolicySpec {
-    /// For people: `squarecb(gamma=200) floor=0.02`.
+    /// Formats the policy for display, such as `squarecb(gamma=200) floor=0.02`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.rule.name())?;
         match self.rule {
@@ -229,7 +230,7 @@ impl fmt::Display for PolicySpec {
     }
 }
 
-/// Sum over caps of `lambda * attribute`, per action; empty without caps.
+/// Computes the sum over caps of `lambda * attribute` for each action; empty without caps.
 pub(super) fn penalties(caps: &[Cap], catalogue: &ActionCatalogue) -> Result<Box<[f64]>, SpecError> {
     let sane = |cap: &Cap, setting, value: f64| {
         if value.is_finite() && value >= 0.0 {
@@ -301,7 +302,7 @@ impl TryFrom<Raw> for PolicySpec {
             "bagging" => Rule::Bagging { voters: need("bagging", "voters", &mut raw.voters)? },
             _ => return Err(SpecError::UnknownRule(raw.rule)),
         };
-        // What the rule took is gone; whatever is still there belongs to another rule.
+        // `need` has taken the settings of the rule, so any setting that is left belongs to another rule.
         let surplus = [
             ("epsilon", raw.epsilon.is_some()),
             ("inverse_temperature", raw.inverse_temperature.is_some()),

@@ -1,9 +1,10 @@
-//! What can be wrong with a schema or with a row.
+//! The errors of schemas and rows.
 
 use super::{FeatureSpec, MAX_CATEGORIES, MAX_FEATURES};
 use crate::quote::quotable;
 
-/// Each message names the feature, the rule and the remedy, and never repeats a value: it may be personal.
+/// The reason why a schema or a row was refused. Each message names the feature, the rule and the remedy. It never
+/// contains a value, because values may be personal data.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum SchemaError {
     /// The schema has too many features.
@@ -15,7 +16,7 @@ pub enum SchemaError {
     /// Two features have the same name.
     #[error("feature {0:?}: the name occurs twice in the schema; rename one")]
     RepeatedName(String),
-    /// A range on a type without one.
+    /// A feature of a type without range has a minimum or maximum.
     #[error("feature {feature:?}: a {kind} has no minimum or maximum; remove them")]
     RangeOnType {
         /// The feature.
@@ -23,7 +24,7 @@ pub enum SchemaError {
         /// Its type.
         kind: &'static str,
     },
-    /// A range that is empty or not finite in float32.
+    /// A range is empty, or its limits are not finite in float32.
     #[error(
         "feature {feature:?}: minimum {minimum:?} and maximum {maximum:?} must be finite float32 values in ascending order; correct the range"
     )]
@@ -35,7 +36,7 @@ pub enum SchemaError {
         /// Its maximum.
         maximum: Option<f64>,
     },
-    /// A dictionary that does not fit the type.
+    /// The size of a dictionary is not allowed for the feature's type.
     #[error(
         "feature {feature:?}: a {kind} with {count} categories; a category has 1 to {MAX_CATEGORIES}, other types none"
     )]
@@ -61,42 +62,42 @@ pub enum SchemaError {
         "features: {got} values, the schema has {expected}; call Describe for the features and their order"
     )]
     RowLength {
-        /// Values given.
+        /// Number of values in the row.
         got: usize,
-        /// Features of the schema.
+        /// Number of features in the schema.
         expected: usize,
     },
-    /// A name that the schema does not have.
+    /// The schema has no feature of this name.
     #[error("feature {feature:?}: not in the schema{hint}; remove it or correct the name")]
     UnknownFeature {
-        /// The name given.
+        /// The name that was sent.
         feature: String,
-        /// The nearest name, ready to print; may be empty.
+        /// A question with the nearest known name, formatted for the message; may be empty.
         hint: String,
     },
-    /// A name given twice.
+    /// A feature was sent twice.
     #[error("feature {feature:?}: given twice; send it once")]
     Duplicate {
         /// The feature.
         feature: String,
     },
-    /// No value where one is needed.
+    /// A feature that must have a value has none.
     #[error("feature {feature:?}: missing, and the schema refuses missing values for it; send a value")]
     Missing {
         /// The feature.
         feature: String,
     },
-    /// A value of another type.
+    /// The value has another type than the feature.
     #[error("feature {feature:?}: {got} was sent, the schema has a {expected}; send a {expected}")]
     WrongType {
         /// The feature.
         feature: String,
-        /// What was sent.
+        /// The type that was sent.
         got: &'static str,
         /// The schema's type.
         expected: &'static str,
     },
-    /// An infinite number, or one beyond float32.
+    /// The number is infinite or beyond the range of float32.
     #[error(
         "feature {feature:?}: the value is infinite or beyond float32; send a finite value or leave it out"
     )]
@@ -104,7 +105,7 @@ pub enum SchemaError {
         /// The feature.
         feature: String,
     },
-    /// Below the range.
+    /// The number is below the feature's range.
     #[error(
         "feature {feature:?}: the value is below the allowed minimum {limit}; clip it or extend the schema's range"
     )]
@@ -114,7 +115,7 @@ pub enum SchemaError {
         /// The minimum.
         limit: f64,
     },
-    /// Above the range.
+    /// The number is above the feature's range.
     #[error(
         "feature {feature:?}: the value is above the allowed maximum {limit}; clip it or extend the schema's range"
     )]
@@ -124,7 +125,7 @@ pub enum SchemaError {
         /// The maximum.
         limit: f64,
     },
-    /// A category outside the dictionary.
+    /// The category is not in the feature's dictionary.
     #[error(
         "feature {feature:?}: the category is not among the {known} of its dictionary; map it to a known one or leave it out"
     )]
@@ -134,9 +135,9 @@ pub enum SchemaError {
         /// Size of the dictionary.
         known: usize,
     },
-    /// A dense value that is no category code.
+    /// The value of a dense row is not a category code.
     #[error(
-        "feature {feature:?}: the value is no category code; send a whole number from 0 below {categories}, or NaN if missing"
+        "feature {feature:?}: the value is not a category code; send a whole number from 0 and below {categories}, or NaN if missing"
     )]
     CategoryCode {
         /// The feature.
@@ -144,22 +145,22 @@ pub enum SchemaError {
         /// Size of the dictionary.
         categories: usize,
     },
-    /// A dense value that is no flag.
-    #[error("feature {feature:?}: the value is no flag; send 0 or 1, or NaN if missing")]
+    /// The value of a dense row is not a flag.
+    #[error("feature {feature:?}: the value is not a flag; send 0 or 1, or NaN if missing")]
     FlagValue {
         /// The feature.
         feature: String,
     },
 }
 
-/// Most characters of an unknown name that are compared with known ones.
+/// Number of characters of an unknown name that are compared with known names.
 const MAX_SHOWN: usize = 64;
 
 pub(super) fn unknown_feature(name: &str, features: &[FeatureSpec]) -> SchemaError {
     let name: String = name.chars().take(MAX_SHOWN).collect();
     let lowered = name.to_lowercase();
     let near = features.iter().find(|feature| {
-        // Cheap first: a schema has thousands of names, and anybody can send a wrong one.
+        // The cheap test comes first: a schema can have thousands of names, and any caller can send wrong ones.
         if feature.name.len().abs_diff(lowered.len()) > 2 {
             return false;
         }
@@ -170,7 +171,7 @@ pub(super) fn unknown_feature(name: &str, features: &[FeatureSpec]) -> SchemaErr
     SchemaError::UnknownFeature { feature: quotable(&name), hint }
 }
 
-/// Whether at most two characters have to be inserted, removed or replaced.
+/// Whether the edit distance of `a` and `b` (insertions, deletions, replacements) is at most 2.
 fn distance_at_most_two(a: &str, b: &str) -> bool {
     fn within(a: &[char], b: &[char], budget: u8) -> bool {
         match (a, b) {

@@ -1,10 +1,10 @@
-//! The fingerprint: callers that send dense rows name the schema they were built for.
+//! The fingerprint by which callers of dense rows state the schema that they were built for.
 
 use sha2::{Digest as _, Sha256};
 
 use super::FeatureSpec;
 
-/// The first eight bytes (big endian) of SHA-256 over the canonical rendering.
+/// Returns the first eight bytes (big endian) of the SHA-256 of the schema's canonical rendering.
 ///
 /// The rendering is the text `scorer-schema-1`, then for each feature its name, its type and the number of its
 /// categories in decimal, then the categories; every text is preceded by its length in bytes as a little-endian u64.

@@ -1,11 +1,11 @@
-//! The feature schema: what a request must bring, and how it becomes the forest's row of float32 values.
+//! The feature schema: which values a request must have, and how they become the forest's row of float32 values.
 //!
-//! A row has one float32 per feature in schema order. NaN is a missing value, a category is its code (its
-//! position in the dictionary), a flag is 0 or 1. Numbers arrive as float64 and are rounded to the nearest
-//! float32, ties to even, which is what the training libraries do; ranges are compared after rounding, on both
-//! sides, so that a value by name and the same value in a dense row always get the same verdict.
+//! A row has one float32 per feature in schema order. NaN is a missing value, a category is its code (its position in
+//! the dictionary), a flag is 0 or 1. Numbers arrive as float64 and are rounded to the nearest float32, ties to even,
+//! as the training libraries do. Both the value and the limits of its range are rounded before they are compared, so
+//! a value sent by name and the same value in a dense row are always treated alike.
 //!
-//! Success allocates nothing; an error owns its text and names the feature, the rule and the remedy.
+//! Encoding a valid row allocates no memory. An error owns its text.
 
 mod error;
 mod fingerprint;
@@ -16,21 +16,21 @@ use std::collections::HashMap;
 pub use error::SchemaError;
 pub use spec::{FeatureSpec, FeatureType, MissingRule, UnknownCategoryRule};
 
-/// Most features that a schema may have.
+/// Greatest number of features of a schema.
 pub const MAX_FEATURES: usize = 4096;
-/// Most categories of one feature; far below 2^24, up to where float32 counts exactly.
+/// Greatest number of categories of one feature. It is far below 2^24, up to which float32 holds every integer.
 pub const MAX_CATEGORIES: usize = 65_536;
 
-/// A feature's value as a request gives it by name.
+/// A feature's value in a request that names its features.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Value<'a> {
-    /// A number; NaN is a missing value.
+    /// A number. NaN is a missing value.
     Number(f64),
     /// A category's name.
     Category(&'a str),
     /// True or false.
     Flag(bool),
-    /// Named, but without a value.
+    /// The feature is named, but has no value.
     Missing,
 }
 
@@ -52,7 +52,7 @@ pub struct Schema {
     fingerprint: u64,
     by_name: HashMap<Box<str>, u32>,
     codes: Vec<HashMap<Box<str>, u32>>,
-    /// The allowed range of each feature as float32; infinite where it is open.
+    /// The allowed range of each feature as float32. A side without a limit is infinite.
     ranges: Vec<(f32, f32)>,
 }
 
@@ -60,7 +60,8 @@ impl Schema {
     /// Checks the features and builds the look-up tables.
     ///
     /// # Errors
-    /// Too many features, a bad or repeated name, a dictionary that does not fit the type, an empty range.
+    /// Fails if there are too many features, a name is invalid or repeated, a dictionary does not match the type, or a
+    /// range is empty.
     pub fn new(features: Vec<FeatureSpec>) -> Result<Schema, SchemaError> {
         if features.len() > MAX_FEATURES {
             return Err(SchemaError::TooManyFeatures(features.len()));
@@ -88,7 +89,7 @@ impl Schema {
         &self.features
     }
 
-    /// The code of a category; `None` where the feature's dictionary has no such name.
+    /// The code of a category; `None` if the feature's dictionary has no such name.
     #[must_use]
     pub fn code_of(&self, feature: usize, category: &str) -> Option<u32> {
         self.codes.get(feature)?.get(category).copied()
@@ -100,22 +101,22 @@ impl Schema {
         self.features.len()
     }
 
-    /// True without any feature.
+    /// Whether the schema has no features.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.features.is_empty()
     }
 
-    /// Stable 64 bits over what gives a dense row its meaning: names, types and dictionaries, in order.
+    /// A stable 64-bit hash of the names, types and dictionaries in order, which give a dense row its meaning.
     ///
-    /// Ranges and missing rules are left out: a retrained model with a wider range must not turn away callers
-    /// whose vectors mean the same as before.
+    /// Ranges and rules for missing values are not included, so that callers need no change for a retrained model with
+    /// a wider range.
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
     }
 
-    /// The position of a feature.
+    /// The position of a feature in a row; `None` if the schema has no such feature.
     #[must_use]
     pub fn index_of(&self, name: &str) -> Option<usize> {
         self.by_name.get(name).map(|&index| index as usize)
@@ -124,8 +125,9 @@ impl Schema {
     /// Fills `row` from named values. A feature that is not named is missing.
     ///
     /// # Errors
-    /// An unknown or repeated name, a wrong type, an unknown category, a value out of range, infinite or too
-    /// large for float32, a missing value where the schema refuses it; `row` is then unspecified.
+    /// Fails if a name is unknown or repeated, a value has the wrong type, is an unknown category, is out of range,
+    /// infinite or too large for float32, or is missing although the schema refuses that. The contents of `row` are then
+    /// unspecified.
     pub fn encode_named<'a>(
         &self,
         values: impl IntoIterator<Item = (&'a str, Value<'a>)>,
@@ -151,11 +153,11 @@ impl Schema {
         Ok(())
     }
 
-    /// Checks a row that was given in schema order.
+    /// Checks a row whose values are in schema order.
     ///
     /// # Errors
-    /// A wrong length, an infinite value, one out of range, a category code that is no code, a flag that is
-    /// neither 0 nor 1, NaN where the schema refuses missing values.
+    /// Fails if the row has the wrong length, a number is infinite or out of range, a category is not a valid code, a
+    /// flag is neither 0 nor 1, or a value is NaN although the schema refuses missing values.
     pub fn check_dense(&self, row: &[f32]) -> Result<(), SchemaError> {
         self.check_length(row.len())?;
         for (index, (feature, &value)) in self.features.iter().zip(row).enumerate() {
@@ -169,7 +171,7 @@ impl Schema {
                 FeatureType::Number => self.check_number(index, value)?,
                 FeatureType::Category => {
                     let categories = feature.categories.len();
-                    // In range first: the cast of the comparison is then exact.
+                    // The cast is exact, because a feature has at most `MAX_CATEGORIES` categories.
                     if !(value >= 0.0 && value < categories as f32 && value.fract() == 0.0) {
                         return Err(SchemaError::CategoryCode { feature: feature.name.clone(), categories });
                     }
@@ -184,10 +186,10 @@ impl Schema {
         Ok(())
     }
 
-    /// One feature's value as it stands in a row.
+    /// Returns the float32 that represents a value of the feature at position `feature` in a row.
     ///
     /// # Errors
-    /// As [`Schema::encode_named`] for this feature.
+    /// Fails as [`Schema::encode_named`] does for this feature, and if there is no such position.
     pub fn encode_value(&self, feature: usize, value: Value<'_>) -> Result<f32, SchemaError> {
         match self.features.get(feature) {
             Some(_) => self.encode(feature, value),

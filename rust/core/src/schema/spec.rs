@@ -1,4 +1,4 @@
-//! One feature as it stands in `schema.json`.
+//! The specification of one feature in `schema.json`.
 
 use std::collections::HashMap;
 
@@ -6,14 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use super::{MAX_CATEGORIES, SchemaError};
 
-/// Longest feature name, bytes.
+/// Length of the longest feature name in bytes.
 const MAX_NAME: usize = 128;
 
-/// What kind of value a feature takes.
+/// The type of a feature's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FeatureType {
-    /// A float.
+    /// A floating-point number.
     Number,
     /// A name from a dictionary.
     Category,
@@ -33,44 +33,44 @@ impl FeatureType {
     }
 }
 
-/// What happens to a feature without a value.
+/// How a feature without a value is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MissingRule {
-    /// The model sees a missing value.
+    /// The model receives a missing value (NaN).
     #[default]
     Allow,
     /// The request is refused.
     Refuse,
 }
 
-/// What happens to a category that is not in the dictionary.
+/// How a category that is not in the dictionary is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum UnknownCategoryRule {
     /// The request is refused.
     #[default]
     Refuse,
-    /// It counts as missing.
+    /// The value is treated as missing.
     Missing,
 }
 
-/// One feature.
+/// The specification of one feature.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FeatureSpec {
     /// Unique name.
     pub name: String,
-    /// What kind of value it takes.
+    /// The type of its values.
     #[serde(rename = "type")]
     pub kind: FeatureType,
-    /// The dictionary of a category; the position is the code.
+    /// The dictionary, if the type is [`FeatureType::Category`]. A category's position is its code.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub categories: Vec<String>,
-    /// What happens without a value.
+    /// How a missing value is treated.
     #[serde(default)]
     pub missing: MissingRule,
-    /// What happens to a category outside the dictionary.
+    /// How a category that is not in the dictionary is treated.
     #[serde(default)]
     pub unknown_category: UnknownCategoryRule,
     /// Least allowed number, inclusive.

@@ -148,7 +148,7 @@ fn dense_rows_are_refused_by_name() {
         schema().check_dense(&good[..4]).unwrap_err().to_string(),
         "features: 4 values, the schema has 5; call Describe for the features and their order"
     );
-    let code = "is no category code; send a whole number from 0 below 2, or NaN if missing";
+    let code = "is not a category code; send a whole number from 0 and below 2, or NaN if missing";
     for (at, value, message) in [
         (0, f32::NAN, "feature \"rate\": missing".to_owned()),
         (0, 0.2, "feature \"rate\": the value is above".to_owned()),
@@ -157,7 +157,7 @@ fn dense_rows_are_refused_by_name() {
         (2, 0.5, format!("feature \"country\": the value {code}")),
         (2, -1.0, format!("feature \"country\": the value {code}")),
         (2, f32::INFINITY, format!("feature \"country\": the value {code}")),
-        (4, 0.5, "feature \"night\": the value is no flag; send 0 or 1, or NaN if missing".to_owned()),
+        (4, 0.5, "feature \"night\": the value is not a flag; send 0 or 1, or NaN if missing".to_owned()),
     ] {
         let mut row = good;
         row[at] = value;

@@ -150,12 +150,12 @@ fn manifests() {
     let hostile = with(&|m| m[format!("a\nb{long}").as_str()] = json!(1));
     refuses(&hostile, "unknown field `a\u{fffd}bccc");
     assert!(refused(&hostile).len() < 500, "the text is not repeated");
-    refuses(&with(&|m| m["digest"] = json!("sha256:00")), "is no digest");
+    refuses(&with(&|m| m["digest"] = json!("sha256:00")), "is not a digest");
     refuses(&with(&|m| m["name"] = json!("other")), "its digest field says sha256:");
     let digest = |m: &Value| m["digest"].clone();
     refuses(
         &with(&|m| m["lineage"]["run_id"] = digest(m)),
-        "the digest must stand in the digest field and nowhere else",
+        "the digest must appear in the digest field and nowhere else",
     );
     let mut files = good.clone();
     files.insert(MANIFEST.to_owned(), b"{}".to_vec());
@@ -397,9 +397,9 @@ fn catalogues() {
         (with(&|a| a[2]["features"] = json!([0.0])), "1 features, the schema has 2 action features"),
         (
             with(&|a| a[2]["features"] = json!([0.0, 3.0])),
-            "feature \"exemption\": the value is no category code; send a whole number from 0 below 3",
+            "feature \"exemption\": the value is not a category code; send a whole number from 0 and below 3",
         ),
-        (with(&|a| a[2]["features"] = json!([0.5, 0.0])), "feature \"three_ds\": the value is no flag"),
+        (with(&|a| a[2]["features"] = json!([0.5, 0.0])), "feature \"three_ds\": the value is not a flag"),
         (with(&|a| a[2]["attributes"] = json!({"cost": -1})), "attribute \"cost\" is -1"),
         (with(&|a| a[2]["price"] = json!(1)), "actions.json: unknown field `price`"),
     ] {
@@ -498,12 +498,12 @@ fn category_dictionaries_that_differ() {
     recipe.schema["action_features"][1]["categories"] = json!(["none", "tra"]);
     recipe_refused(
         &recipe,
-        "action \"3ds=none|exemption=low\": feature \"exemption\": the value is no category code",
+        "action \"3ds=none|exemption=low\": feature \"exemption\": the value is not a category code",
     );
     // Golden rows were taken with three countries.
     let mut files = score_files("fraud", 0.0);
     let schema = String::from_utf8(files["schema.json"].clone()).unwrap().replace("\"DE\",\"FR\"", "\"DE\"");
     files.insert("schema.json".to_owned(), schema.into_bytes());
     reseal(&mut files).unwrap();
-    refuses(&files, "feature \"country\": the value is no category code; send a whole number from 0 below 2");
+    refuses(&files, "feature \"country\": the value is not a category code; send a whole number from 0 and below 2");
 }

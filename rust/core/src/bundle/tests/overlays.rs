@@ -202,17 +202,17 @@ fn overlays_that_do_not_fit() {
     for (recipe, expected) in [
         (
             with(&|o| o["segment"] = json!("issuer")),
-            "overlay.json: segment \"issuer\" is no feature of the request",
+            "overlay.json: segment \"issuer\" is not a feature of the request",
         ),
         (with(&|o| o["segment"] = json!("amount")), "segment \"amount\" is a number; name a category"),
-        (with(&|o| o["segment"] = json!("exemption")), "segment \"exemption\" is no feature of the request"),
+        (with(&|o| o["segment"] = json!("exemption")), "segment \"exemption\" is not a feature of the request"),
         (with(&|o| o["limit"] = json!(0.0)), "limit 0 must be above 0 and at most 10"),
         (with(&|o| o["limit"] = json!(10.5)), "limit 10.5 must be above 0 and at most 10"),
         (with(&|o| o["limit"] = json!(null)), "overlay.json: invalid type: null"),
-        (with(&|o| o["segments"]["ES"] = json!({})), "segments: \"ES\" is no category of \"country\""),
+        (with(&|o| o["segments"]["ES"] = json!({})), "segments: \"ES\" is not a category of \"country\""),
         (
             with(&|o| o["everywhere"]["route"] = json!({})),
-            "everywhere: \"route\" is no factor of the actions",
+            "everywhere: \"route\" is not a factor of the actions",
         ),
         (
             with(&|o| o["segments"]["DE"]["exemption"]["trap"] = json!(0.5)),
@@ -266,11 +266,11 @@ fn overlays_that_do_not_fit() {
     refused(&rewards, "slot \"score\" holds no probabilities; put a calibrate node before");
     let mut score = super::super::testing::score_recipe("fraud", 0.0);
     score.overlay = Some(overlay());
-    refused(&score, "overlay.json: a score bundle has no actions to move; remove it");
+    refused(&score, "overlay.json: a score bundle has no actions to adjust; remove it");
     score.overlay = None;
     score.manifest["program"][2] =
         json!({"kind": "overlay", "file": "overlay.json", "input": "probability", "output": "score"});
-    refused(&score, "program node 2 (overlay): a score bundle has no actions to move");
+    refused(&score, "program node 2 (overlay): a score bundle has no actions to adjust");
 }
 
 #[test]

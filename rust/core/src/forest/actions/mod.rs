@@ -1,11 +1,12 @@
-//! One context, many actions: the catalogue is known when a bundle is loaded, so every test on an action's feature
-//! is settled then.
+//! Evaluates a forest for many actions in one context. The catalogue is known when a bundle is loaded, so every test on
+//! an action's feature is settled (decided for each action) at load.
 //!
-//! Per tree, the actions that settle alike form a class, and the tree without its settled tests is the class's
-//! residual ([`specialise`]). For a context, each distinct test is made once ([`outcomes`]), each residual is
-//! walked once ([`residuals`]), and every action takes the leaf of its class, tree by tree in the library's order
-//! ([`lookup`]): the sums are those of evaluating the forest on each action's full row, bit for bit. A tree of
-//! which the catalogue makes too many residuals is walked with the set of actions instead ([`split`]).
+//! In each tree, the actions for which the settled tests leave the same tests form a class, and the tree without its
+//! settled tests is the residual of the class ([`specialise`]). For a context, each distinct test is evaluated once
+//! ([`outcomes`]), each residual is walked once ([`residuals`]), and the leaf of its class is added to the sum of
+//! every action, tree by tree in the training library's order ([`lookup`]). The sums have the same bits as those of
+//! evaluating the forest on each action's full row. If a tree has too many residuals for the catalogue, it is walked
+//! once, and the set of actions is divided on the way ([`split`]).
 
 mod lookup;
 mod outcomes;
@@ -24,14 +25,14 @@ use super::{Forest, key};
 use crate::budget::{Budget, OutOfTime};
 use plan::{Factored, Limits};
 
-/// The actions' side of the rows.
+/// The actions' part of the rows.
 #[derive(Debug, Clone, Copy)]
 pub struct Catalogue<'a> {
-    /// Number of features that the context brings: the first ones of a row.
+    /// Number of the context's features, which come first in a row.
     pub context: usize,
     /// Number of actions.
     pub actions: usize,
-    /// The features that each action brings, `[actions, features - context]`.
+    /// The features of each action, `[actions, features - context]`.
     pub rows: &'a [f32],
 }
 
@@ -42,7 +43,7 @@ impl Catalogue<'_> {
     }
 }
 
-/// A forest specialised to a catalogue. `Send + Sync`; needs the forest that it was made of to evaluate.
+/// A forest specialised to a catalogue. It is `Send + Sync`. Evaluating it needs the forest that it was made from.
 #[derive(Debug)]
 pub struct ActionForest {
     actions: usize,
@@ -55,7 +56,7 @@ enum Engine {
     F64(Factored<f64>),
 }
 
-/// Working memory for [`ActionForest::margins`]: one per thread, reused for every context.
+/// Working memory for [`ActionForest::margins`]. Each thread has one and uses it for every context.
 #[derive(Debug, Clone)]
 pub struct ActionScratch {
     slots: Vec<i32>,
@@ -68,33 +69,33 @@ enum Buffers {
     F64(plan::Buffers<f64>),
 }
 
-/// What a forest became.
+/// Statistics of a specialised forest.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Shape {
-    /// Trees whose residuals are walked.
+    /// Number of trees whose residuals are walked.
     pub specialised: usize,
-    /// Trees that the set of actions is split along.
+    /// Number of trees that are walked with the set of actions.
     pub split: usize,
-    /// Residuals that are walked for each context.
+    /// Number of residuals that are walked for each context.
     pub residuals: usize,
-    /// Residuals over all specialised trees, those that are a single leaf included.
+    /// Number of residuals of all specialised trees, including those that are a single leaf.
     pub classes: usize,
-    /// Distinct tests on the context.
+    /// Number of distinct tests on the context.
     pub tests: usize,
-    /// Distinct actions, as far as the forest can tell them apart.
+    /// Number of groups of actions between which no test of the forest distinguishes.
     pub profiles: usize,
 }
 
 impl ActionForest {
-    /// Specialises a forest. `None` where only row-by-row evaluation will do: leaves with several values, or a
-    /// catalogue that does not fit the forest.
+    /// Specialises a forest. Returns `None` if the forest must be evaluated row by row: its leaves have several values,
+    /// the tables would take too much memory, or the catalogue's size does not match the forest.
     #[must_use]
     pub fn new(forest: &Forest, catalogue: &Catalogue<'_>, isa: Isa) -> Option<Self> {
         Self::within(forest, catalogue, isa, Limits::default())
     }
 
     fn within(forest: &Forest, catalogue: &Catalogue<'_>, isa: Isa, limits: Limits) -> Option<Self> {
-        // What the vector code relies on: it runs where its instructions are.
+        // A value of `Detected` proves to the vector code that the processor has the instructions.
         let isa = Detected::new(isa).unwrap_or(Detected::Portable);
         let Catalogue { context, actions, rows } = *catalogue;
         let width = forest.num_features().checked_sub(context)?;
@@ -118,7 +119,7 @@ impl ActionForest {
         self.actions
     }
 
-    /// What the forest became.
+    /// Statistics of the specialised forest.
     #[must_use]
     pub fn shape(&self) -> Shape {
         match &self.engine {
@@ -127,7 +128,7 @@ impl ActionForest {
         }
     }
 
-    /// Bytes that this keeps on the heap, beside the forest's own.
+    /// Heap memory in bytes, without that of the original forest.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         match &self.engine {
@@ -136,18 +137,18 @@ impl ActionForest {
         }
     }
 
-    /// Raw outputs of every eligible action, `out[output * actions + action]`; what stands there for other actions
-    /// is unspecified. Allocates nothing.
+    /// Computes the raw outputs of every eligible action, `out[output * actions + action]`. The values of other actions
+    /// are unspecified. It allocates nothing.
     ///
-    /// `row` is a whole row of `forest`, the one that this was made of; its action features are not looked at.
-    /// `eligible` has a bit per action, least significant first. The budget is checked between chunks of trees.
+    /// `forest` is the one that this was made from, and `row` is a whole row of it, whose action features are not read.
+    /// `eligible` has one bit per action, least significant first. The budget is checked between chunks of trees.
     ///
     /// # Errors
-    /// [`OutOfTime`] where the budget was spent first; `out` is then unspecified.
+    /// Returns [`OutOfTime`] if the budget is spent before the end; `out` is then unspecified.
     ///
     /// # Panics
-    /// If a length does not fit, or `forest` or `scratch` is another one's: mistakes of the caller's code, never
-    /// of the data.
+    /// Panics if a length is wrong, or if `forest` or `scratch` belongs to another forest. Only errors in the caller's
+    /// code cause this, never the data of a request.
     pub fn margins(
         &self,
         forest: &Forest,
@@ -176,7 +177,7 @@ impl ActionForest {
 }
 
 impl ActionScratch {
-    /// Allocates what contexts of this forest need.
+    /// Allocates the memory that evaluating this forest needs.
     #[must_use]
     pub fn new(forest: &Forest, actions: &ActionForest) -> Self {
         let mut slots = vec![0; forest.layout.slots.len()];

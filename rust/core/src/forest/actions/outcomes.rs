@@ -1,29 +1,29 @@
-//! The outcome of every test of a forest on one context, before any tree is walked.
+//! Computes the outcome of every test of a forest on one context, before any tree is walked.
 //!
-//! Trees share tests: a library that bins its features has at most a few hundred thresholds per feature. So the
-//! distinct ones are compared once, many at a time, and a walk only looks up a byte.
+//! Trees share tests: a library that bins its features uses at most a few hundred thresholds per feature. Each distinct
+//! test is therefore evaluated once, many at a time, and a walk only reads a byte.
 
 use std::collections::BTreeMap;
 
 use super::Detected;
 
-/// The outcome of a test that goes right; 0 is left. A walk of eight trees side by side adds it to its position as
-/// it is.
+/// The outcome of a test that goes right; 0 means left. It is 8 because a walk of eight trees side by side adds it to
+/// its position.
 pub(super) const RIGHT: u8 = 8;
 
-/// Tests that come before all others: one that always goes left, one that always goes right.
+/// Number of tests that come before all others: test 0 always goes left, test 1 always goes right.
 pub(super) const KNOWN: usize = 2;
 
 /// Distinct tests, ordered by slot and key.
 #[derive(Debug)]
 pub(super) struct Tests {
-    /// Per slot that is tested: the slot, and the end of its keys.
+    /// For each slot that is tested, the slot and the end of its keys in `keys`.
     runs: Vec<(u32, u32)>,
     keys: Vec<i32>,
 }
 
 impl Tests {
-    /// Orders tests that are numbered from [`KNOWN`]; the new number of each old one.
+    /// Orders tests, which are numbered from [`KNOWN`]. Also returns the new number of each old one.
     pub(super) fn new(tests: &[(u32, i32)]) -> (Self, Vec<u32>) {
         let mut order: Vec<u32> = (0..tests.len() as u32).collect();
         order.sort_unstable_by_key(|&test| tests[test as usize]);
@@ -40,7 +40,7 @@ impl Tests {
         (Self { runs: ends.into_iter().collect(), keys }, renumbered)
     }
 
-    /// Number of tests, the known ones included.
+    /// Number of tests, including the first [`KNOWN`].
     pub(super) fn len(&self) -> usize {
         KNOWN + self.keys.len()
     }
@@ -49,7 +49,7 @@ impl Tests {
         8 * self.runs.len() + 4 * self.keys.len()
     }
 
-    /// [`RIGHT`] where a test goes right, else 0. `outcomes` is as long as [`Tests::len`] says.
+    /// Writes [`RIGHT`] for each test that goes right and 0 for all others. `outcomes` has [`Tests::len`] entries.
     pub(super) fn fill(&self, isa: Detected, slots: &[i32], outcomes: &mut [u8]) {
         match isa {
             #[cfg(target_arch = "x86_64")]

@@ -1,4 +1,5 @@
-//! A forest specialised to a catalogue: what is walked, and how the leaves come together in the library's order.
+//! The plan of a specialised forest: which residuals are walked, and how their leaves are added in the training
+//! library's order.
 
 use super::super::layout::{Layout, PackedNode, Span};
 use super::super::model::{BaseOrder, Target};
@@ -11,18 +12,19 @@ use super::split::SplitTrees;
 use super::{Catalogue, Detected, Shape, set};
 use crate::budget::{Budget, OutOfTime};
 
-/// Trees between two checks of the budget.
+/// Number of trees between two checks of the budget.
 const CHECK_EVERY: usize = 512;
 
-/// How much memory and work specialising may take; a tree beyond is split instead.
+/// Limits of the memory and work of specialising. A tree that exceeds them is split instead.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// Bytes of all residuals per node of the forest, and in any case.
+    /// Bytes that all residuals may take per node of the forest.
     pub(super) bytes_per_node: usize,
+    /// Bytes that all residuals may take in addition.
     pub(super) free_bytes: usize,
-    /// Residual leaves per leaf of one tree.
+    /// Greatest number of residual leaves per leaf of one tree.
     pub(super) growth: usize,
-    /// Classes of one tree.
+    /// Greatest number of classes of one tree.
     pub(super) classes: usize,
 }
 
@@ -32,14 +34,14 @@ impl Default for Limits {
     }
 }
 
-/// The residuals, with test numbers as narrow as the forest allows.
+/// The residuals, with test numbers of 16 bits if the forest has few enough tests.
 #[derive(Debug)]
 enum Walks<T> {
     Narrow(Residuals<u16, T>),
     Wide(Residuals<u32, T>),
 }
 
-/// Consecutive trees of one output that reach the sums in one way.
+/// Consecutive trees of one output whose leaves are added to the sums in the same way.
 #[derive(Debug)]
 struct Run {
     output: usize,
@@ -50,7 +52,7 @@ struct Run {
 enum Step {
     /// Trees `first..first + count` of `tables`; class numbers of the first tile start at `words`.
     Look { packing: Packing, first: usize, count: usize, words: usize },
-    /// One tree, by its number.
+    /// One split tree, by its number.
     Split(u32),
 }
 
@@ -62,13 +64,14 @@ pub(super) struct Factored<T> {
     walks: Walks<T>,
     split: SplitTrees<T>,
     runs: Vec<Run>,
-    /// Per specialised tree, in the order of the runs: first of its classes in the table, and their number.
+    /// For each specialised tree, in the order of the runs: the position of its first class in the table, and its number
+    /// of classes.
     tables: Vec<(u32, u32)>,
-    /// Per run, tile and tree: the packed class numbers.
+    /// The packed class numbers, by run, tile and tree.
     words: Vec<u32>,
-    /// The table as it is before any walk: leaves that no context changes.
+    /// The initial table, which holds the leaves that are the same for every context.
     table: Vec<T>,
-    /// Per action: its profile; for split trees, empty where there are none.
+    /// The profile of each action; empty if there are no split trees.
     profile_of: Vec<u32>,
     pub(super) shape: Shape,
 }
@@ -118,7 +121,7 @@ impl<T: Lanes> Factored<T> {
         let Build { specialiser, residuals, mut split, runs, tables, words, mut table, .. } = build;
         let classes = table.len();
         let (tests, renumbered) = Tests::new(&specialiser.into_tests());
-        // Registers are filled beyond the last tree's classes; the last place takes what fills up a group.
+        // Register loads read beyond the last tree's classes. Residuals that only complete a group write to the last entry.
         table.resize(classes + OVERHANG, T::default());
         let spare = u32::try_from(table.len() - 1).ok()?;
         let walks = if tests.len() <= 1 << 16 {
@@ -234,7 +237,7 @@ impl<T: Lanes> Factored<T> {
                 {
                     let tables = &self.tables[first..first + count];
                     let trees = Trees { packing, tables, words, table: &buffers.table };
-                    // Rows behind the last eligible action need no sums.
+                    // Rows after the last eligible action need no sums.
                     let rows = eligible_rows(eligible, t * lanes * PER_LANE, lanes);
                     T::add(self.isa, trees, rows, sums);
                 }
@@ -250,12 +253,12 @@ impl<T: Lanes> Factored<T> {
     }
 }
 
-/// Actions of a tile.
+/// Number of actions of a tile.
 fn tile<T: Lanes>(isa: Detected) -> usize {
     T::lanes(isa) * PER_LANE
 }
 
-/// Rows of the tile at action `first` up to the last one with an eligible action.
+/// Number of rows of the tile at action `first`, up to the last row with an eligible action.
 fn eligible_rows(eligible: &[u64], first: usize, lanes: usize) -> usize {
     (0..PER_LANE)
         .rev()
@@ -275,7 +278,7 @@ struct Build<'a, T> {
     isa: Detected,
     actions: usize,
     limits: Limits,
-    /// Left for residuals.
+    /// Bytes that residuals may still take.
     bytes: usize,
     residuals: Residuals<u32, T>,
     split: SplitTrees<T>,
@@ -289,7 +292,7 @@ struct Build<'a, T> {
 struct Classes {
     packing: Packing,
     table: (u32, u32),
-    /// Per profile.
+    /// The class number of each profile.
     numbers: Vec<u8>,
 }
 
@@ -318,7 +321,7 @@ impl<'a, T: Lanes> Build<'a, T> {
         Some(())
     }
 
-    /// The tree's classes, or its number among the split trees. `None` where tables get too long.
+    /// Returns the tree's classes, or its number among the split trees; `None` if the table would get too long.
     fn specialise(&mut self, tree: &Span) -> Option<Result<Classes, u32>> {
         let nodes = &self.layout.nodes[tree.first_node..tree.first_node + tree.nodes];
         let leaves = &self.leaves[tree.first_value..tree.first_value + tree.leaves()];
@@ -336,7 +339,8 @@ impl<'a, T: Lanes> Build<'a, T> {
         Some(Ok(Classes { packing, table: (first, count as u32), numbers }))
     }
 
-    /// Adds the residuals of a tree and room for their leaves; the class of each profile, and how many there are.
+    /// Adds the residuals of a tree and table entries for their leaves. Returns the class of each profile and the number
+    /// of classes.
     fn residuals(&mut self, nodes: &'a [PackedNode], leaves: &[T]) -> Option<(Vec<u8>, usize)> {
         let (parts, sets) = self.specialiser.tree(nodes).ok()?;
         let grown: usize = parts.iter().map(|&part| self.specialiser.size(part).leaves as usize).sum();
@@ -363,7 +367,7 @@ impl<'a, T: Lanes> Build<'a, T> {
         Some((numbers, parts.len()))
     }
 
-    /// Packs the class numbers of trees that follow each other.
+    /// Packs the class numbers of consecutive trees and adds their run.
     fn look(&mut self, output: usize, pending: &mut Vec<Classes>) {
         let Some(&Classes { packing, .. }) = pending.first() else { return };
         let (lanes, tile) = (T::lanes(self.isa), tile::<T>(self.isa));

@@ -1,11 +1,11 @@
 //! The residual trees of a forest, and their walk on one context.
 //!
-//! A residual tests the context alone and each of its tests is one byte of [`super::outcomes`]. Residuals are
-//! walked in groups of one depth, whatever tree they come from: each writes its leaf to a place of its own, and
-//! the order of the sums is made later.
+//! A residual tests only the context, and the outcome of each test is one byte of [`super::outcomes`]. Residuals are
+//! walked in groups of equal depth, independently of the tree that they belong to. Each writes its leaf to an entry of
+//! its own; the leaves are added in order later.
 //!
-//! The residuals of one tree have most of their subtrees in common. Where a padded copy of each takes little more
-//! memory than one graph of all, it is made, as its walk needs no links; else they share the graph.
+//! The residuals of one tree share most of their subtrees. They are stored as padded copies if these take little more
+//! memory than one graph of them all, because the walk of a copy needs no links. Otherwise they share the graph.
 #![expect(unsafe_code, reason = "bounds checks would double the work per node")]
 
 use std::collections::HashMap;
@@ -16,26 +16,27 @@ use super::outcomes::RIGHT;
 use super::specialise::{Made, Part, Size, Specialiser};
 use crate::budget::{Budget, OutOfTime};
 
-/// Residuals walked at once.
+/// Number of residuals that are walked at once.
 const GROUP: usize = 8;
 /// Deepest residual that is padded to a complete tree.
 const PADDED_DEPTH: usize = 8;
-/// Residuals are padded where that takes at most this many times the bytes of their graph: more while all that is
-/// padded stays near the processor, less beyond.
+/// Residuals are padded if that takes at most this many times the bytes of their graph, while all padded residuals
+/// take at most [`NEAR`] bytes.
 const PADDING_NEAR: usize = 4;
+/// As [`PADDING_NEAR`], if the padded residuals take more than [`NEAR`] bytes.
 const PADDING: usize = 2;
-/// What a second-level cache holds.
+/// Typical size of a second-level cache, in bytes.
 const NEAR: usize = 1 << 20;
-/// Most pairs of one graph: their numbers are stored in 16 bits.
+/// Greatest number of pairs in one graph, because their numbers are stored in 16 bits.
 const MAX_PAIRS: usize = 1 << 16;
-/// The tests that always go left and right.
+/// The tests that always go left and always go right.
 const KNOWN: [u32; 2] = [0, 1];
-/// Groups between two looks at the budget.
+/// Number of groups between two checks of the budget.
 const CHECK_EVERY: usize = 64;
 
-/// A test number as stored, as narrow as the forest allows, and a graph's node with it.
+/// The stored form of a test number, of 16 or 32 bits, and of a graph's link.
 pub(super) trait Number: Copy + Default + std::fmt::Debug {
-    /// A test, and the number of the pair that its outcomes choose from.
+    /// A test and the number of the pair of nodes that its outcome selects from.
     type Link: Copy + Default + std::fmt::Debug;
 
     fn of(test: u32) -> Self;
@@ -96,47 +97,47 @@ impl Number for u32 {
 /// Complete trees of one depth.
 #[derive(Debug, Default)]
 struct Padded<I, T> {
-    /// Per group `[2^depth][GROUP]` tests in heap order: row 0 unused, the root is in row 1.
+    /// The tests of each group, `[2^depth][GROUP]` in heap order: row 0 is not used, the root is in row 1.
     tests: Vec<I>,
-    /// Per group `[2^depth][GROUP]`.
+    /// The leaves of each group, `[2^depth][GROUP]`.
     leaves: Vec<T>,
-    /// Where each residual's leaf goes.
+    /// The table entry that each residual's leaf is written to.
     places: Vec<u32>,
 }
 
-/// A node of a graph. Both outcomes of its test lead to one pair of nodes, 0 to the first of it. A leaf leads to
-/// itself, by a test whose outcome is known.
+/// A node of a graph. The outcome of its test selects a node of one pair; outcome 0 selects the first. A leaf links to
+/// itself by a test whose outcome is constant.
 #[derive(Debug, Clone, Copy, Default)]
 struct GraphNode<L, T> {
     link: L,
-    /// Of a leaf.
+    /// The value, if the node is a leaf.
     value: T,
 }
 
-/// The residuals of consecutive trees, sharing what they have in common.
+/// The residuals of consecutive trees, which share equal subtrees.
 #[derive(Debug)]
 struct Graph<L, T> {
-    /// Pairs of nodes, one behind the other.
+    /// Pairs of nodes, one after the other.
     nodes: Vec<GraphNode<L, T>>,
-    /// Steps, root and place of each residual.
+    /// Number of steps, root and table entry of each residual.
     roots: Vec<(u8, L, u32)>,
 }
 
 /// All residuals of a forest.
 #[derive(Debug)]
 pub(super) struct Residuals<I: Number, T> {
-    /// By depth, from 1.
+    /// The padded residuals by depth, from 1.
     padded: Vec<Padded<I, T>>,
     graphs: Vec<Graph<I::Link, T>>,
     padded_bytes: usize,
 }
 
-/// A tree's residuals, and where they go.
+/// A tree's residuals and the table entries that their leaves are written to.
 pub(super) struct Family<'a, T> {
     pub(super) source: &'a [PackedNode],
-    /// Of the source.
+    /// The leaves of the source tree.
     pub(super) leaves: &'a [T],
-    /// None of them a single leaf.
+    /// The residuals, of which none is a single leaf.
     pub(super) members: &'a [(Part, u32)],
 }
 
@@ -146,8 +147,8 @@ impl<T: Real> Residuals<u32, T> {
         Self { padded, graphs: Vec::new(), padded_bytes: 0 }
     }
 
-    /// Adds a tree's residuals; the bytes that they take. `None`, and nothing is added, where that would be more
-    /// than `most`.
+    /// Adds a tree's residuals and returns the bytes that they take. If that would be more than `most`, it adds nothing
+    /// and returns `None`.
     pub(super) fn push(
         &mut self,
         family: &Family<'_, T>,
@@ -197,7 +198,7 @@ impl<T: Real> Residuals<u32, T> {
         Some(shared)
     }
 
-    /// Fills the groups up with residuals that go to `spare`, and renumbers the tests.
+    /// Completes the groups with residuals that write to the table entry `spare`, and renumbers the tests.
     pub(super) fn finish<I: Number>(mut self, renumbered: &[u32], spare: u32) -> Residuals<I, T> {
         for group in &mut self.padded {
             group.places.resize(group.places.len().next_multiple_of(GROUP), spare);
@@ -215,7 +216,7 @@ impl<T: Real> Residuals<u32, T> {
         let graphs = self.graphs.into_iter().map(|graph| {
             let mut roots: Vec<_> =
                 graph.roots.iter().map(|&(steps, root, place)| (steps, narrow(root), place)).collect();
-            // Equal numbers of steps go together; trees stay in order.
+            // Residuals with equal numbers of steps are walked together. The sort is stable, so trees stay in order.
             roots.sort_by_key(|&(steps, ..)| steps);
             let node = |node: &GraphNode<u64, T>| GraphNode { link: narrow(node.link), value: node.value };
             Graph { nodes: graph.nodes.iter().map(node).collect(), roots }
@@ -225,11 +226,11 @@ impl<T: Real> Residuals<u32, T> {
 }
 
 fn padded_bytes<T>(size: Size) -> usize {
-    // What is deeper is never padded.
+    // Deeper residuals are never padded.
     (size_of::<u16>() + size_of::<T>()) << usize::from(size.depth).min(PADDED_DEPTH)
 }
 
-/// Copies a residual out of its parts; recursion is bounded by the depth of a validated tree.
+/// Copies a residual from its parts. The recursion is bounded by the depth of a validated tree.
 struct Copier<'a, 'b, 's, T> {
     family: &'a Family<'a, T>,
     specialiser: &'b mut Specialiser<'s>,
@@ -238,7 +239,7 @@ struct Copier<'a, 'b, 's, T> {
 }
 
 impl<T: Real> Copier<'_, '_, '_, T> {
-    /// The test and both sides of a part; a leaf's value where it is one.
+    /// Returns the test and both sides of a part; `Err` holds the value if the part is a leaf.
     fn split(&mut self, part: Part) -> Result<Made, T> {
         match part {
             Part::Made(made) => Ok(self.specialiser.made(made)),
@@ -253,7 +254,7 @@ impl<T: Real> Copier<'_, '_, '_, T> {
         }
     }
 
-    /// Fills one lane of a group below row `at`, from which `levels` are left.
+    /// Fills one lane of a group below row `at`, which has `levels` levels below it.
     fn complete(
         &mut self,
         part: Part,
@@ -269,7 +270,7 @@ impl<T: Real> Copier<'_, '_, '_, T> {
                 self.complete(made.left, 2 * at, levels - 1, lane, tests, leaves);
                 self.complete(made.right, 2 * at + 1, levels - 1, lane, tests, leaves);
             }
-            // Every way from here leads to a copy of this leaf, so the tests do not matter.
+            // Every path from here leads to a copy of this leaf, so the tests do not matter.
             Err(value) => {
                 let first = (at << levels) - tests.len() / GROUP;
                 for row in first..first + (1 << levels) {
@@ -291,7 +292,7 @@ impl<T: Real> Copier<'_, '_, '_, T> {
         self.complete(part, 1, depth, lane, &mut group.tests[first..], &mut group.leaves[first..]);
     }
 
-    /// The pair below a part, whose test and sides are `made`.
+    /// Returns the pair of nodes below a part whose test and sides are `made`, and adds it if it is new.
     fn pair(&mut self, made: Made, part: Part, nodes: &mut Vec<GraphNode<u64, T>>) -> u32 {
         if let Some(&pair) = self.pairs.get(&part) {
             return pair;
@@ -314,7 +315,7 @@ impl<T: Real> Copier<'_, '_, '_, T> {
 }
 
 impl<I: Number, T: Real> Residuals<I, T> {
-    /// Residuals that are walked for each context.
+    /// Number of residuals that are walked for each context.
     pub(super) fn count(&self) -> usize {
         self.padded.iter().map(|group| group.places.len()).sum::<usize>()
             + self.graphs.iter().map(|graph| graph.roots.len()).sum::<usize>()
@@ -334,7 +335,8 @@ impl<I: Number, T: Real> Residuals<I, T> {
             + graphs.sum::<usize>()
     }
 
-    /// Writes the leaf that each residual gives to its place.
+    /// Walks every residual and writes its leaf to its table entry in `places`. `outcomes` has been filled by
+    /// `Tests::fill`, and both slices have the lengths for which `Factored::new` made the residuals.
     pub(super) fn walk<B: Budget + ?Sized>(
         &self,
         outcomes: &[u8],
@@ -349,8 +351,9 @@ impl<I: Number, T: Real> Residuals<I, T> {
                 if budget.spent() {
                     return Err(OutOfTime);
                 }
-                // SAFETY: `push` made whole groups of this depth, with tests and places below the numbers that
-                // `Factored::new` sizes `outcomes` and `places` by.
+                // SAFETY: `push` and `finish` made whole groups of this depth, and chunks hold whole groups. Tests are
+                // below the number of tests and places below the length of the table; `Factored::margins` asserts that
+                // `outcomes` and `places` have these lengths. `Tests::fill` writes only 0 and `RIGHT`.
                 unsafe { walk(i + 1, (tests, leaves, to), outcomes, places) };
             }
         }
@@ -360,7 +363,7 @@ impl<I: Number, T: Real> Residuals<I, T> {
                     return Err(OutOfTime);
                 }
                 for roots in roots.chunks(GROUP) {
-                    // SAFETY: as above; `push` made the links of each graph.
+                    // SAFETY: as above for tests and outcomes; `push` made every link of a graph to a pair of the same graph.
                     unsafe { graph.walk::<I>(roots, outcomes, places) };
                 }
             }
@@ -369,14 +372,14 @@ impl<I: Number, T: Real> Residuals<I, T> {
     }
 }
 
-/// Walks whole groups of one depth: tests, leaves and places.
+/// Walks whole groups of one depth, given as tests, leaves and places.
 ///
-/// The depth is no constant on purpose: with the levels unrolled, the compiler takes the sums of a walk apart until
-/// there are more of them than registers.
+/// The depth is not a constant parameter: if the compiler unrolls the levels, it splits the positions of a walk into
+/// more values than there are registers.
 ///
 /// # Safety
-/// There are `2^depth` tests and leaves for each place, of which there are a multiple of `GROUP`; tests are below
-/// `outcomes.len()`, places below `places.len()`; outcomes are 0 or `RIGHT`.
+/// There are `2^depth` tests and leaves for each place, and the number of places is a multiple of `GROUP`. Tests are
+/// below `outcomes.len()`, places are below `places.len()`, and outcomes are 0 or `RIGHT`.
 #[inline(never)]
 unsafe fn walk<I: Number, T: Real>(
     depth: usize,
@@ -388,12 +391,13 @@ unsafe fn walk<I: Number, T: Real>(
     let size = GROUP << depth;
     let groups = tests.chunks_exact(size).zip(leaves.chunks_exact(size));
     for ((tests, leaves), to) in groups.zip(to.chunks_exact(GROUP)) {
-        // Eight times the row.
+        // Eight times the row of each lane; all start at the root, row 1.
         let mut at = [GROUP; GROUP];
         for _ in 0..depth {
             for (lane, at) in at.iter_mut().enumerate() {
                 debug_assert!(*at + lane < tests.len());
-                // SAFETY: a row starts at 1 and has doubled fewer than `depth` times, so it is below 2^depth.
+                // SAFETY: outcomes are 0 or `GROUP`, so the row starts at 1, has doubled, plus 0 or 1, fewer than `depth`
+                // times, and is below 2^depth. There are 2^depth rows of `GROUP` tests.
                 let test = unsafe { tests.get_unchecked(*at + lane) }.index();
                 debug_assert!(test < outcomes.len());
                 // SAFETY: the caller's obligation.
@@ -404,16 +408,19 @@ unsafe fn walk<I: Number, T: Real>(
         for (lane, (at, &to)) in at.iter().zip(to).enumerate() {
             let index = at + lane - size;
             debug_assert!(index < leaves.len() && (to as usize) < places.len());
-            // SAFETY: outcomes being 0 or GROUP, `at` is now a row between 2^depth and 2^(depth + 1), and leaves are
-            // as many as tests; the place is the caller's obligation.
+            // SAFETY: outcomes are 0 or `GROUP`, so the row is now at least 2^depth and below 2^(depth + 1), and there are as
+            // many leaves as tests. The place is the caller's obligation.
             unsafe { *places.get_unchecked_mut(to as usize) = *leaves.get_unchecked(index) };
         }
     }
 }
 
 impl<L: Copy + Default, T: Real> Graph<L, T> {
+    /// Walks at most `GROUP` residuals.
+    ///
     /// # Safety
-    /// Tests of the nodes and roots are below `outcomes.len()`, which are 0 or `RIGHT`.
+    /// The tests of all nodes and roots are below `outcomes.len()`, outcomes are 0 or `RIGHT`, and links lead to pairs of
+    /// this graph.
     #[inline(never)]
     unsafe fn walk<I: Number<Link = L>>(&self, roots: &[(u8, L, u32)], outcomes: &[u8], places: &mut [T]) {
         let steps = roots.last().map_or(0, |&(steps, ..)| steps);
@@ -421,7 +428,7 @@ impl<L: Copy + Default, T: Real> Graph<L, T> {
         for (here, &(_, root, _)) in here.iter_mut().zip(roots) {
             here.0 = root;
         }
-        // The lanes that fill up a group walk on the first node.
+        // Lanes without a residual start with the default link: test 0 and the first pair.
         for _ in 0..steps {
             for (link, at) in &mut here {
                 debug_assert!(I::test(*link) < outcomes.len());
@@ -429,7 +436,7 @@ impl<L: Copy + Default, T: Real> Graph<L, T> {
                 let outcome = unsafe { *outcomes.get_unchecked(I::test(*link)) };
                 *at = 2 * I::pair(*link) + usize::from(outcome / RIGHT);
                 debug_assert!(*at < self.nodes.len());
-                // SAFETY: a link's pair is one of this graph's, which is not empty where there are roots.
+                // SAFETY: a link leads to a pair of this graph, and the graph has at least one pair if it has roots.
                 *link = unsafe { self.nodes.get_unchecked(*at) }.link;
             }
         }

@@ -1,6 +1,6 @@
 //! Sets of actions as words of bits.
 
-/// The set of the first `count`.
+/// Returns the set of the numbers below `count`.
 pub(super) fn first(count: usize) -> Vec<u64> {
     let mut set = vec![u64::MAX; count.div_ceil(64)];
     if let Some(last) = set.last_mut()

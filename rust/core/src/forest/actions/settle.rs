@@ -1,4 +1,4 @@
-//! What the catalogue settles: for each test on an action feature, the actions that pass it.
+//! Settles the tests on action features: computes for each of them the actions that pass it.
 
 use std::collections::HashMap;
 
@@ -6,28 +6,28 @@ use super::super::key;
 use super::super::layout::{Layout, PackedNode};
 use super::{Catalogue, set};
 
-/// Most bytes of settled tests; a forest that needs more is evaluated row by row.
+/// Greatest memory of settled tests in bytes. A forest that needs more is evaluated row by row.
 const MAX_BYTES: usize = 64 << 20;
 
 /// Settled tests over the distinct action rows of a catalogue.
 #[derive(Debug)]
 pub(super) struct Settled {
-    /// Words per set of profiles.
+    /// Number of 64-bit words per set of profiles.
     pub(super) words: usize,
-    /// Per action: its profile, which it shares with every action whose slots are the same.
+    /// The profile of each action. Actions for which every test has the same outcome have the same profile.
     pub(super) profile_of: Vec<u32>,
     /// Number of profiles.
     pub(super) profiles: usize,
-    /// Per slot: whether an action feature fills it.
+    /// Whether an action feature fills each slot.
     is_action: Vec<bool>,
     /// Position in `passing` of each test.
     numbers: HashMap<(u32, i32), u32>,
-    /// Per test the set of profiles that go left.
+    /// For each test the set of profiles that go left.
     passing: Vec<u64>,
 }
 
 impl Settled {
-    /// `None` where the tests would take too much memory.
+    /// Settles the tests of a layout. Returns `None` if that would take too much memory.
     pub(super) fn new(layout: &Layout, catalogue: &Catalogue<'_>) -> Option<Self> {
         let is_action = action_slots(layout, catalogue.context);
         let used = used_slots(layout, &is_action);
@@ -80,13 +80,13 @@ impl Settled {
         &self.passing[number as usize * self.words..][..self.words]
     }
 
-    /// Every test's set, one behind the other.
+    /// The sets of all tests, one after the other.
     pub(super) fn into_passing(self) -> Vec<u64> {
         self.passing
     }
 }
 
-/// Per slot: whether an action feature fills it. The sentinel, which leaves test, is filled by none.
+/// Returns for each slot whether an action feature fills it. No feature fills the sentinel, which leaves test.
 fn action_slots(layout: &Layout, context: usize) -> Vec<bool> {
     let numeric = layout.slots.numeric.iter().map(|slot| slot.feature);
     let columns =
@@ -105,7 +105,7 @@ fn used_slots(layout: &Layout, is_action: &[bool]) -> Vec<u32> {
     used.map(|(slot, _)| slot as u32).collect()
 }
 
-/// The profile of each action, the number of profiles, and the values that each has in the used slots.
+/// Returns the profile of each action, the number of profiles, and the values of each profile in the used slots.
 fn profiles(layout: &Layout, catalogue: &Catalogue<'_>, used: &[u32]) -> (Vec<u32>, usize, Vec<i32>) {
     let mut thresholds: HashMap<u32, Vec<i32>> = used.iter().map(|&slot| (slot, Vec::new())).collect();
     for node in &layout.nodes {

@@ -1,9 +1,9 @@
-//! One tree specialised to a catalogue: the classes of actions that settle alike, and what is left to test of
-//! each.
+//! Specialises one tree to a catalogue: finds the classes of actions for which the same tests are left, and the
+//! residual of each class.
 //!
-//! A residual is the tree without its settled tests. It is built bottom up, once for all actions that can reach a
-//! node: below a test on the context the classes of both sides are intersected, below a settled test they are
-//! joined. Equal residuals are one, so that a class is what the context can tell apart and no more.
+//! A residual is the tree without its settled tests. Residuals are built bottom up, once for all actions that can reach
+//! a node. At a test on the context the classes of both sides are intersected; at a settled test they are joined. Equal
+//! residuals are merged, so two classes of a tree always have different residuals.
 
 use std::collections::HashMap;
 
@@ -12,16 +12,16 @@ use super::outcomes::KNOWN;
 use super::set;
 use super::settle::Settled;
 
-/// Most classes of a tree: a class number is a byte.
+/// Greatest number of classes of a tree, because a class number is a byte.
 pub(super) const MAX_CLASSES: usize = 256;
-/// Words of sets that one tree may intersect before it is left to the set-splitting walk.
+/// Number of words of sets that may be intersected for one tree. A tree that needs more is split instead.
 const MAX_WORK: usize = 1 << 19;
 
-/// A tree that is not worth specialising.
+/// The tree exceeds a limit of specialising.
 #[derive(Debug)]
 pub(super) struct TooMany;
 
-/// A subtree: a node of the tree itself where no settled test lies below it, else a made one.
+/// A subtree: a node of the source tree if there is no settled test at or below it, otherwise a made node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Part {
     Source(u32),
@@ -50,11 +50,11 @@ impl Size {
     }
 }
 
-/// Classes of one set of profiles.
+/// The classes of one set of profiles.
 #[derive(Debug)]
 struct Classes {
     parts: Vec<Part>,
-    /// A set per class; none where there is one class, which then is everything that came in.
+    /// The set of each class; empty if there is only one class, which then is the whole set.
     sets: Vec<u64>,
 }
 
@@ -62,10 +62,10 @@ struct Classes {
 #[derive(Debug)]
 pub(super) struct Specialiser<'a> {
     settled: &'a Settled,
-    /// Numbers of the context's tests, from [`KNOWN`].
+    /// Number of each test on the context, from [`KNOWN`].
     tests: HashMap<(u32, i32), u32>,
     nodes: &'a [PackedNode],
-    /// Whether a settled test lies at or below a node.
+    /// Whether there is a settled test at or below each node.
     mixed: Vec<bool>,
     sizes: Vec<Size>,
     made: Vec<Made>,
@@ -89,7 +89,7 @@ impl<'a> Specialiser<'a> {
         }
     }
 
-    /// The residuals of a tree and, one behind the other, the set of profiles of each.
+    /// Returns the residuals of a tree, and the sets of profiles of each, one after the other.
     pub(super) fn tree(&mut self, nodes: &'a [PackedNode]) -> Result<(Vec<Part>, Vec<u64>), TooMany> {
         self.nodes = nodes;
         self.made.clear();
@@ -100,7 +100,7 @@ impl<'a> Specialiser<'a> {
         self.mixed.resize(nodes.len(), false);
         self.sizes.clear();
         self.sizes.resize(nodes.len(), Size { depth: 0, leaves: 1 });
-        // Children come behind their parents.
+        // Children come after their parents, so the reverse order visits children first.
         for (i, node) in nodes.iter().enumerate().rev() {
             if !node.is_leaf() {
                 let left = node.left as usize;
@@ -116,7 +116,7 @@ impl<'a> Specialiser<'a> {
         Ok((parts, sets))
     }
 
-    /// Number of the context's test of a node.
+    /// Returns the number of a node's test on the context, and assigns one if it is new.
     pub(super) fn test(&mut self, node: PackedNode) -> u32 {
         let next = (KNOWN + self.tests.len()) as u32;
         *self.tests.entry((node.slot, node.key)).or_insert(next)
@@ -138,7 +138,7 @@ impl<'a> Specialiser<'a> {
         }
     }
 
-    /// Made nodes of the last tree.
+    /// Number of made nodes of the last tree.
     pub(super) fn made_count(&self) -> usize {
         self.made.len()
     }
@@ -147,7 +147,8 @@ impl<'a> Specialiser<'a> {
         self.made[made as usize]
     }
 
-    /// Recursion is bounded by the depth of a validated tree.
+    /// Returns the classes of the profiles `arriving` at node `at`. The recursion is bounded by the depth of a validated
+    /// tree.
     fn node(&mut self, at: u32, arriving: &[u64]) -> Result<Classes, TooMany> {
         let node = self.nodes[at as usize];
         if !self.mixed[at as usize] {
@@ -209,7 +210,7 @@ impl<'a> Specialiser<'a> {
         Ok(all.simplified())
     }
 
-    /// Adds a class, or its set to that of the equal one.
+    /// Adds a class, or adds its set to that of an equal class.
     fn add(&mut self, all: &mut Classes, part: Part, set: impl Iterator<Item = u64>) -> Result<(), TooMany> {
         let words = self.settled.words;
         self.work += words + all.parts.len() / 4;
@@ -224,7 +225,7 @@ impl<'a> Specialiser<'a> {
 
     fn make(&mut self, test: u32, left: Part, right: Part) -> Part {
         if left == right {
-            // Both ways lead on alike, so there is nothing to test.
+            // Both sides are equal, so the test is not needed.
             return left;
         }
         let made = Made { test, left, right };

@@ -1,7 +1,7 @@
-//! Trees that are not specialised: the set of actions is split along one walk.
+//! Evaluates trees that are not specialised: one walk divides the set of actions.
 //!
-//! A test on the context sends the whole set one way, a settled test divides it. Memory is that of the tree and of
-//! the settled tests' sets, whatever the catalogue does to it.
+//! A test on the context selects one side for the whole set; a settled test divides the set. The memory is that of the
+//! tree and of the sets of its settled tests, and does not depend on the number of residuals.
 
 use super::super::layout::PackedNode;
 use super::super::sum::Real;
@@ -10,14 +10,14 @@ use super::set;
 use super::settle::Settled;
 use super::specialise::Specialiser;
 
-/// What a node asks.
+/// The test of a node.
 #[derive(Debug, Clone, Copy)]
 enum Question {
-    /// The context, by the number of the test.
+    /// A test on the context, by its number.
     Context(u32),
-    /// The catalogue, by the number of the settled test.
+    /// A settled test, by its number.
     Catalogue(u32),
-    /// Nothing: a leaf, by the position of its value.
+    /// No test: the node is a leaf, whose value is at this position.
     Leaf(u32),
 }
 
@@ -33,10 +33,10 @@ pub(super) struct SplitTrees<T> {
     nodes: Vec<Node>,
     values: Vec<T>,
     roots: Vec<u32>,
-    /// The sets of settled tests, `words` each.
+    /// The sets of the settled tests, `words` words each.
     passing: Vec<u64>,
     words: usize,
-    /// Most settled tests on one path, and so sets that wait at once.
+    /// Greatest depth of a tree, which bounds the number of sets on the stack.
     depth: usize,
 }
 
@@ -52,7 +52,7 @@ impl<T: Real> SplitTrees<T> {
         }
     }
 
-    /// Adds a tree; its number.
+    /// Adds a tree and returns its number.
     pub(super) fn push(
         &mut self,
         nodes: &[PackedNode],
@@ -78,7 +78,7 @@ impl<T: Real> SplitTrees<T> {
         self.roots.len() as u32 - 1
     }
 
-    /// Takes the tests' final numbers and the settled sets.
+    /// Sets the final numbers of the tests and stores the sets of the settled tests.
     pub(super) fn finish(&mut self, renumbered: &[u32], settled: Settled) {
         for node in &mut self.nodes {
             if let Question::Context(test) = &mut node.question {
@@ -97,7 +97,7 @@ impl<T: Real> SplitTrees<T> {
         self.roots.len()
     }
 
-    /// Words of working memory for [`SplitTrees::walk`].
+    /// Number of words of working memory for [`SplitTrees::walk`].
     pub(super) fn stack(&self) -> usize {
         if self.roots.is_empty() { 0 } else { (self.depth + 2) * self.words }
     }
@@ -109,7 +109,7 @@ impl<T: Real> SplitTrees<T> {
             + 8 * self.passing.len()
     }
 
-    /// Gives every profile of `profiles` its leaf of a tree.
+    /// Writes the leaf of a tree for every profile in `profiles`.
     pub(super) fn walk(
         &self,
         tree: u32,
@@ -123,7 +123,8 @@ impl<T: Real> SplitTrees<T> {
         self.node(self.roots[tree as usize], outcomes, here, waiting, leaves);
     }
 
-    /// `here` is used up. Recursion is bounded by the depth of a validated tree.
+    /// Walks from node `at` with the profiles `here`, and overwrites `here`. The recursion is bounded by the depth of a
+    /// validated tree.
     fn node(&self, at: u32, outcomes: &[u8], here: &mut [u64], waiting: &mut [u64], leaves: &mut [T]) {
         let mut node = self.nodes[at as usize];
         loop {

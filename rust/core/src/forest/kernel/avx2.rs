@@ -1,4 +1,5 @@
-//! AVX2: searches, and blocks of rows in registers of 32. One row walks as `portable` does, with these instructions.
+//! AVX2: searches, and blocks of rows in registers of 32 bytes. A single row uses the walk of `portable`, compiled for
+//! these instructions.
 
 use std::arch::x86_64::*;
 
@@ -8,7 +9,7 @@ use super::super::slots::CategoryTable;
 use super::Nodes;
 use super::lanes::{Lanes, Tree};
 
-/// Counts with these instructions; the field proves that the machine has them.
+/// Counts with AVX2. The field proves that the machine has the instructions.
 #[derive(Clone, Copy)]
 struct Wide(HasAvx2);
 
@@ -53,7 +54,7 @@ pub(in super::super) unsafe fn rank_rows(
     ranks.fill_rows(tables, rows, width, Wide(has), out);
 }
 
-/// Leaf positions of the first `rows` rows of a block; of those that fill up the last register, too.
+/// Computes the leaf positions of the first `rows` rows of a block, and of the rows that complete the last register.
 ///
 /// # Safety
 /// The machine has [`super::Isa::Avx2`], and every slot of the nodes is below the number of columns.
@@ -106,7 +107,7 @@ unsafe fn positions_in<const DEPTH: usize>(
 struct Bytes(__m256i);
 
 impl Lanes for Bytes {
-    /// The rounded mean of 255 - rank and cut is at least 128 exactly where rank <= cut.
+    /// The rounded mean of 255 - rank and cut is at least 128 if and only if rank <= cut.
     #[inline(always)]
     unsafe fn left(column: *const u8, cut: u8) -> Self {
         // SAFETY: the caller's obligation.

@@ -1,7 +1,7 @@
-//! AVX-512: every node of a tree is tested at once, 64 of them per instruction.
+//! AVX-512: all nodes of a tree are tested at once, 64 nodes per instruction.
 //!
-//! One row: a byte permutation fetches the ranks that the nodes of a tree test, one comparison gives a bit per node,
-//! and eight trees then follow their bits down in the lanes of one register. Many rows: see `lanes`.
+//! For one row, a byte permutation selects the ranks that the nodes of a tree test, one comparison gives one bit per
+//! node, and eight trees then follow their bits to the leaves in the lanes of one register. For many rows, see `lanes`.
 
 use std::arch::x86_64::*;
 
@@ -11,7 +11,7 @@ use super::super::slots::CategoryTable;
 use super::lanes::{Lanes, Tree};
 use super::{GROUP, LINE_DEPTH, Line, Nodes, Positions};
 
-/// Counts with these instructions; the field proves that the machine has them.
+/// Counts with AVX-512. The field proves that the machine has the instructions.
 #[derive(Clone, Copy)]
 struct Wide(HasAvx512);
 
@@ -105,22 +105,22 @@ unsafe fn walk<const DEPTH: usize, const TABLES: usize>(
             };
             at = step(at, _mm512_srlv_epi64(bits, _mm512_and_si512(at, low)));
         }
-        // Without the bit above the position, which is that of the root.
+        // Removes the bit above the position, which belongs to the root.
         let at = _mm512_and_si512(at, _mm512_set1_epi64((1 << DEPTH) - 1));
         // SAFETY: eight bytes are written to eight bytes.
         unsafe { _mm_storel_epi64(out.as_mut_ptr().cast(), _mm512_cvtepi64_epi8(at)) };
     }
 }
 
-/// One level down: twice the position, plus the lowest bit of `outcome`.
+/// Computes the position one level below: twice the position, plus the lowest bit of `outcome`.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,bmi1,bmi2,popcnt")]
 #[inline]
 fn step(at: __m512i, outcome: __m512i) -> __m512i {
     _mm512_add_epi64(_mm512_add_epi64(at, at), _mm512_and_si512(outcome, _mm512_set1_epi64(1)))
 }
 
-/// One bit per node, 1 for "right", of the `line`-th line of each of eight trees; of trees that are smaller than a line
-/// their own bits alone.
+/// Returns one bit per node, 1 for "right", of the `line`-th line of each of eight trees. For trees smaller than a line
+/// it returns only their own bits.
 ///
 /// # Safety
 /// The machine has [`super::Isa::Avx512`].
@@ -177,7 +177,7 @@ pub(in super::super) unsafe fn rank_rows(
     ranks.fill_rows(tables, rows, width, Wide(has), out);
 }
 
-/// Leaf positions of a block of rows.
+/// Computes the leaf positions of a block of rows.
 ///
 /// # Safety
 /// The machine has [`super::Isa::Avx512`], and every slot of the nodes is below the number of columns.
@@ -239,8 +239,8 @@ pub(in super::super) unsafe fn add(
     }
 }
 
-/// The leaves of a tree, up to 256 of them, stay in registers; a byte permutation's counterpart on floats finds a
-/// row's leaf among 32, and the position's upper bits choose among the results.
+/// The leaves of a tree, at most 256, stay in registers. A permutation of floats selects a row's leaf from 32, and the
+/// upper bits of the position select from the results.
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,bmi1,bmi2,popcnt")]
 unsafe fn add_in<const DEPTH: usize>(
     nodes: Nodes<'_>,
@@ -295,7 +295,7 @@ fn block_tree(nodes: Nodes<'_>, tree: usize, columns: &[Column]) -> Tree {
 struct Bytes(__m512i);
 
 impl Lanes for Bytes {
-    /// The rounded mean of 255 - rank and cut is at least 128 exactly where rank <= cut.
+    /// The rounded mean of 255 - rank and cut is at least 128 if and only if rank <= cut.
     #[inline(always)]
     unsafe fn left(column: *const u8, cut: u8) -> Self {
         // SAFETY: the caller's obligation.
@@ -306,7 +306,7 @@ impl Lanes for Bytes {
 
     #[inline(always)]
     unsafe fn select(self, yes: Self, no: Self) -> Self {
-        // SAFETY: the caller's obligation. 0xca is "the first chooses between the second and the third", bit by bit.
+        // SAFETY: the caller's obligation. (0xca selects, bit by bit, the second or the third by the first.)
         unsafe { Self(_mm512_ternarylogic_epi64::<0xca>(self.0, yes.0, no.0)) }
     }
 

@@ -1,24 +1,24 @@
-//! Many rows in one tree: one instruction tests one node for as many rows as a register has bytes.
+//! Evaluates one tree for many rows: one instruction tests one node for as many rows as a register has bytes.
 //!
-//! Every node is tested for every row. Which of a level's outcomes counts for a row is known from the levels
-//! above, so outcomes are folded pairwise, from the root's choice down, until one per row is left: one operation per
-//! node, and no row waits for another.
+//! Every node is tested for every row. The outcomes of the levels above determine which outcome of a level applies to a
+//! row, so outcomes are folded pairwise, beginning with the root's, until one per row is left. This takes one operation
+//! per node, and no row depends on another.
 
 use super::super::rank::Column;
 
-/// A register of bytes, one per row. An outcome is in the top bit of its byte; the other bits mean nothing.
+/// A register of bytes, one per row. The top bit of a byte is the outcome; the other bits are unspecified.
 pub(super) trait Lanes: Copy {
-    /// Outcome "left" of the test with this cut on ranks given as 255 minus the rank.
+    /// Tests whether ranks, which `column` holds as 255 minus the rank, go left at this cut.
     ///
     /// # Safety
     /// `column` points to as many bytes as there are lanes; the machine has the instructions.
     unsafe fn left(column: *const u8, cut: u8) -> Self;
-    /// `yes` where the outcome is "left", `no` elsewhere.
+    /// Returns `yes` where the outcome is "left", `no` elsewhere.
     ///
     /// # Safety
     /// The machine has the instructions.
     unsafe fn select(self, yes: Self, no: Self) -> Self;
-    /// Bit `bit` where the outcome is "left", all other bits 0.
+    /// Returns bytes with bit `bit` set where the outcome is "left", and all other bits 0.
     ///
     /// # Safety
     /// The machine has the instructions.
@@ -26,26 +26,26 @@ pub(super) trait Lanes: Copy {
     /// # Safety
     /// The machine has the instructions.
     unsafe fn or(self, other: Self) -> Self;
-    /// `mask` less these bits.
+    /// Returns `mask` without the bits that are set in `self`.
     ///
     /// # Safety
     /// The machine has the instructions.
     unsafe fn taken_from(self, mask: u8) -> Self;
 }
 
-/// One tree and a block of rows.
+/// One tree and the columns of a block of rows.
 #[derive(Clone, Copy)]
 pub(super) struct Tree {
     /// Byte slots and cuts by heap position.
     pub(super) slots: *const u8,
     pub(super) cuts: *const u8,
     pub(super) columns: *const Column,
-    /// First of the rows that are looked at.
+    /// First row to evaluate.
     pub(super) first_row: usize,
 }
 
-/// Folds the outcomes of eight subtrees on the fourth level, `$size` nodes each. No function with a closure: a closure
-/// that is not inlined would be compiled without the caller's instructions.
+/// Folds the outcomes of eight subtrees on the fourth level, `$size` nodes each. It is a macro because a closure that is
+/// not inlined would be compiled without the caller's target features.
 macro_rules! eight {
     ($tree:expr, $taken:ident, $fold:ident, $size:literal, $to:literal) => {{
         let part = [
@@ -77,7 +77,7 @@ impl Tree {
         }
     }
 
-    /// Leaf positions of the rows.
+    /// Computes the leaf positions of the rows.
     ///
     /// # Safety
     /// The tree has `DEPTH` levels, every slot is below the number of columns, `first_row` and the lanes together are
@@ -116,7 +116,7 @@ impl Tree {
 
 macro_rules! folds {
     ($($name:ident from $smaller:ident at $level:literal;)*) => {$(
-        /// Outcomes of the `2^taken.len()` nodes from `first` on, folded by what was taken above them.
+        /// Folds the outcomes of the `2^taken.len()` nodes from `first` by the outcomes `taken` above them.
         #[inline(always)]
         unsafe fn $name<V: Lanes>(tree: Tree, first: usize, taken: &[V]) -> V {
             // SAFETY: the caller's obligation.

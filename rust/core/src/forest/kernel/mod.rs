@@ -1,13 +1,15 @@
-//! The inner loops over byte-ranked trees, one set per instruction set.
+//! The inner loops over byte-ranked trees, one implementation per instruction set.
 //!
-//! Trees are complete, in heap order (the root is node 1, the children of node i are 2i and 2i + 1), and lie in
-//! groups of [`GROUP`]: the byte slots of all their nodes, then the cut numbers of all their nodes. A test goes
-//! right where the rank in its slot is above its cut number.
+//! Trees are complete, in heap order (the root is node 1, the children of node i are 2i and 2i + 1), and stored in
+//! groups of [`GROUP`]: the byte slots of all their nodes, then the cut numbers of all their nodes. A test goes right
+//! if the rank in its slot is above its cut number.
 //!
-//! What is unsafe here relies on three facts. A byte slot is a byte and [`RowRanks`] has 256 of them, so a row's
-//! ranks need no check at all. The columns of a block of rows are as many as the forest has byte slots, and every
-//! slot in the tables is below that number: the builder of the engine (`build::Builder`) writes no others. A position doubles once per level
-//! from 1, so that it stays below the size of its tree.
+//! The unsafe code relies on three facts:
+//!
+//! * A byte slot is a byte and [`RowRanks`] has 256 entries, so reading a row's ranks needs no check.
+//! * A block of rows has one column for each byte slot of the forest, and the builder of the engine (`build::Builder`)
+//!   writes only slots below that number.
+//! * A position starts at 1 and doubles, plus 0 or 1, once per level, so it stays below the size of its tree.
 
 #![expect(unsafe_code, reason = "bounds checks would double the work per node, and instructions are unsafe")]
 
@@ -25,14 +27,14 @@ use super::cpu::Detected;
 use super::layout::Layout;
 use super::rank::{Column, Plain, ROWS, Ranks, RowRanks};
 
-/// Trees in a group.
+/// Number of trees in a group.
 pub(super) const GROUP: usize = 8;
-/// Groups of one run: what a kernel is called for.
+/// Greatest number of groups in one run, for which a kernel is called once.
 pub(super) const RUN: usize = 8;
-/// Least and most levels of a padded tree. Three levels of eight trees fill a cache line.
+/// Least and greatest number of levels of a padded tree. Three levels of eight trees fill a cache line.
 pub(super) const MIN_DEPTH: usize = 3;
 pub(super) const MAX_DEPTH: usize = 8;
-/// Levels whose nodes fill one cache line.
+/// Number of levels whose nodes fill one cache line.
 pub(super) const LINE_DEPTH: usize = 6;
 
 /// A cache line of nodes.
@@ -48,10 +50,10 @@ pub(super) struct Nodes<'a> {
 }
 
 impl<'a> Nodes<'a> {
-    /// `lines` hold whole groups of that depth.
+    /// Views `lines` as whole groups of trees of this depth. Panics if they are not.
     pub(super) fn new(depth: usize, lines: &'a [Line]) -> Self {
         assert!((MIN_DEPTH..=MAX_DEPTH).contains(&depth), "no kernel for this depth");
-        assert!(lines.len().is_multiple_of(Self::lines_per_group(depth)), "no whole groups");
+        assert!(lines.len().is_multiple_of(Self::lines_per_group(depth)), "the lines are not whole groups");
         assert!(lines.len() <= RUN * Self::lines_per_group(depth), "too many groups");
         Self { depth, lines }
     }
@@ -60,7 +62,7 @@ impl<'a> Nodes<'a> {
         2 * (GROUP << depth) / 64
     }
 
-    /// Byte slots and cuts of one tree.
+    /// Returns the byte slots and cuts of one tree.
     fn tree(self, tree: usize) -> (&'a [u8], &'a [u8]) {
         let (group, lane, size) = (tree / GROUP, tree % GROUP, 1 << self.depth);
         let first = (2 * GROUP * group + lane) * size;
@@ -69,7 +71,7 @@ impl<'a> Nodes<'a> {
     }
 }
 
-/// Lines as what they are.
+/// Views lines as bytes.
 fn bytes(lines: &[Line]) -> &[u8] {
     // SAFETY: a line is 64 bytes without padding.
     unsafe { std::slice::from_raw_parts(lines.as_ptr().cast(), 64 * lines.len()) }
@@ -93,7 +95,7 @@ pub(super) fn rank_row(isa: Detected, ranks: &Ranks, layout: &Layout, row: &[f32
     }
 }
 
-/// Finds the leaves of one row. `slots` is the number of byte slots.
+/// Computes the leaf positions of one row. `slots` is the number of byte slots.
 #[cfg_attr(not(target_arch = "x86_64"), expect(unused_variables, reason = "AVX-512 alone has use for them"))]
 pub(super) fn find(isa: Detected, nodes: Nodes<'_>, slots: usize, ranks: &RowRanks, out: &mut Positions) {
     match isa {
@@ -106,14 +108,14 @@ pub(super) fn find(isa: Detected, nodes: Nodes<'_>, slots: usize, ranks: &RowRan
     }
 }
 
-/// A block makes all tests of a tree for each row, a walk those on one row's way. In registers of 32 rows so many of the
-/// former take as long as one of the latter: trees of eight levels are better walked. (On Zen 4 with AVX2, 300 trees,
-/// nanoseconds per row in blocks and walked: 870 and 1,890 at six levels, 1,490 and 2,280 at seven, 3,000 and 2,800 at
-/// eight.)
+/// A block evaluates all tests of a tree for each row, a walk only the tests on the row's path. With registers of 32
+/// rows, this many tests of a block take as long as one test of a walk, so trees of eight levels are faster to walk.
+/// (Measured on Zen 4 with AVX2 and 300 trees, in nanoseconds per row, for blocks and walks: 870 and 1,890 at six
+/// levels, 1,490 and 2,280 at seven, 3,000 and 2,800 at eight.)
 const BLOCK_TESTS: usize = 24;
 
-/// Least rows that are worth a block, of a forest with so many tests of which one row takes so many; `None` where this
-/// instruction set had better walk.
+/// Least number of rows for which a block is faster than walks, or `None` if walks are always faster with this
+/// instruction set. `all` is the number of tests of the forest, `taken` the number of tests on one row's paths.
 pub(super) fn least_rows(isa: Detected, all: usize, taken: usize) -> Option<usize> {
     let few = all <= BLOCK_TESTS * taken;
     match isa {
@@ -140,7 +142,7 @@ pub(super) fn rank_rows(isa: Detected, ranks: &Ranks, layout: &Layout, rows: &[f
     }
 }
 
-/// Leaf positions of the first `rows` rows of a block in one tree of a run.
+/// Computes the leaf positions of the first `rows` rows of a block in one tree of a run.
 ///
 /// # Safety
 /// Every slot of the nodes is below the number of columns.
@@ -166,7 +168,8 @@ pub(super) unsafe fn positions(
     }
 }
 
-/// Adds the leaves of one tree with scalar float32 leaves; false where there is no instruction for it.
+/// Adds the leaves of one tree with scalar float32 leaves. Returns false, without adding, if the instruction set has no
+/// kernel for it.
 ///
 /// # Safety
 /// As [`positions`].

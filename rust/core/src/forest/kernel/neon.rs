@@ -1,8 +1,8 @@
-//! NEON, which every AArch64 has: searches, and blocks of rows in pairs of registers of 16.
+//! NEON, which every AArch64 has: searches, and blocks of rows in pairs of registers of 16 bytes.
 //!
-//! One row walks: three loads per level beat permuting whole trees, as there is no instruction that turns a comparison
-//! into bits, and a permutation of 64 bytes takes as long as several loads. With 31 general registers all trees of a
-//! group are walked at once, where `portable` walks half a group.
+//! A single row is walked. Three loads per level are faster than permuting whole trees, because no instruction turns a
+//! comparison into bits, and a permutation of 64 bytes takes as long as several loads. With 31 general registers, all
+//! trees of a group are walked at once; `portable` walks half a group.
 
 use std::arch::aarch64::*;
 
@@ -12,7 +12,7 @@ use super::lanes::{Lanes, Tree};
 use super::portable::find_at_once;
 use super::{GROUP, Nodes, Positions};
 
-/// Rows in a pair of registers.
+/// Number of rows in a pair of registers.
 const PAIR: usize = 32;
 
 #[derive(Clone, Copy)]
@@ -25,7 +25,7 @@ impl Count for Wide {
         // SAFETY: a block is four registers, and AArch64 has NEON.
         unsafe {
             let value = vdupq_n_s32(value);
-            // All bits, which is -1, where the cut is below.
+            // A lane is -1 (all bits set) if the cut is below the value.
             let quarter = |at: usize| vreinterpretq_s32_u32(vcgtq_s32(value, vld1q_s32(cuts.add(at))));
             let all = vaddq_s32(vaddq_s32(quarter(0), quarter(4)), vaddq_s32(quarter(8), quarter(12)));
             -vaddvq_s32(all) as usize
@@ -51,7 +51,7 @@ pub(in super::super) fn find(nodes: Nodes<'_>, ranks: &RowRanks, out: &mut Posit
     find_at_once::<GROUP>(nodes, ranks, out);
 }
 
-/// Leaf positions of the first `rows` rows of a block; of those that fill up the last pair, too.
+/// Computes the leaf positions of the first `rows` rows of a block, and of the rows that complete the last pair.
 ///
 /// # Safety
 /// Every slot of the nodes is below the number of columns.
@@ -101,12 +101,12 @@ unsafe fn positions_in<const DEPTH: usize>(
     }
 }
 
-/// An outcome fills its byte: all ones, or zero.
+/// Two registers of outcomes. All bits of a byte are ones or zeros.
 #[derive(Clone, Copy)]
 struct Bytes(uint8x16_t, uint8x16_t);
 
 impl Lanes for Bytes {
-    /// rank <= cut is 255 - rank >= 255 - cut.
+    /// rank <= cut if and only if 255 - rank >= 255 - cut.
     #[inline(always)]
     unsafe fn left(column: *const u8, cut: u8) -> Self {
         // SAFETY: the caller's obligation.

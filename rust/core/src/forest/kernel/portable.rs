@@ -1,10 +1,10 @@
-//! A walk of several trees at once, on bytes and without a branch that depends on the data.
+//! Walks several trees at once on byte ranks, without branches that depend on the data.
 
 use super::super::rank::{Column, Plain, ROWS, Ranks, RowRanks};
 use super::super::slots::CategoryTable;
 use super::{GROUP, Nodes, Positions};
 
-/// Trees walked at once: more positions and outcomes do not fit into x86-64's registers.
+/// Number of trees walked at once. The positions and outcomes of more trees do not fit in the registers of x86-64.
 const HALF: usize = GROUP / 2;
 
 pub(in super::super) fn rank_row(ranks: &Ranks, tables: &[CategoryTable], row: &[f32], out: &mut RowRanks) {
@@ -15,7 +15,7 @@ pub(in super::super) fn find(nodes: Nodes<'_>, ranks: &RowRanks, out: &mut Posit
     find_at_once::<HALF>(nodes, ranks, out);
 }
 
-/// Walks so many trees at once, of which a group is a multiple.
+/// Walks `TREES` trees at once. The size of a group is a multiple of it.
 #[inline(always)]
 pub(super) fn find_at_once<const TREES: usize>(nodes: Nodes<'_>, ranks: &RowRanks, out: &mut Positions) {
     match nodes.depth {
@@ -31,7 +31,7 @@ pub(super) fn find_at_once<const TREES: usize>(nodes: Nodes<'_>, ranks: &RowRank
 fn walk<const DEPTH: usize, const TREES: usize>(nodes: Nodes<'_>, ranks: &RowRanks, out: &mut Positions) {
     let bytes = super::bytes(nodes.lines);
     let size = GROUP << DEPTH;
-    // No constant to the compiler, which would unroll the levels and run out of registers.
+    // `black_box` hides the constant from the compiler, which would otherwise unroll the levels and spill registers.
     let levels = std::hint::black_box(DEPTH);
     for (group, out) in bytes.chunks_exact(2 * size).zip(out.as_chunks_mut::<GROUP>().0) {
         for (part, out) in out.as_chunks_mut::<TREES>().0.iter_mut().enumerate() {
@@ -40,8 +40,8 @@ fn walk<const DEPTH: usize, const TREES: usize>(nodes: Nodes<'_>, ranks: &RowRan
             for _ in 0..levels {
                 for (lane, at) in at.iter_mut().enumerate() {
                     let node = (lane << DEPTH) + *at;
-                    // SAFETY: there are DEPTH levels: `at` has doubled fewer than DEPTH times, so it is below
-                    // 2^DEPTH; a group has that many nodes for each lane, twice.
+                    // SAFETY: `at` starts at 1 and has doubled, plus 0 or 1, fewer than DEPTH times, so it is below
+                    // 2^DEPTH. A group has 2^DEPTH slots for each lane, and then as many cuts.
                     let (slot, cut) =
                         unsafe { (*trees.get_unchecked(node), *trees.get_unchecked(size + node)) };
                     *at = 2 * *at + usize::from(cut < ranks.0[usize::from(slot)]);
@@ -52,7 +52,7 @@ fn walk<const DEPTH: usize, const TREES: usize>(nodes: Nodes<'_>, ranks: &RowRan
     }
 }
 
-/// Leaf positions of a block of rows, one by one: the twin that other sets are held against.
+/// Computes the leaf positions of a block of rows one by one. Tests compare the other kernels with it.
 pub(in super::super) fn positions(
     nodes: Nodes<'_>,
     tree: usize,

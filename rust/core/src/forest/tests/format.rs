@@ -108,8 +108,8 @@ fn every_rule_is_checked() {
         (put(TREES, &u32(1)), ""),
         (put(TREES, &u32(u32::MAX)), "it has more nodes than there are"),
         (put(TREES + 4, &u32(1)), "its output is not below"),
-        (put(NODES, &i32::MIN.to_le_bytes()), "its key is no number"),
-        (put(NODES, &i32::MAX.to_le_bytes()), "its key is no number"),
+        (put(NODES, &i32::MIN.to_le_bytes()), "its key is not that of a number"),
+        (put(NODES, &i32::MAX.to_le_bytes()), "its key is not that of a number"),
         (put(NODES + 4, &u32(4)), "its slot is not below"),
         (put(NODES + 4, &u32(0)), "a leaf must lead to itself"),
         (put(NODES + 8, &u32(0)), "its left child is not the next free node"),
@@ -139,7 +139,7 @@ fn trees_must_be_trees() {
     let mut bytes = sample();
     bytes[TREES..TREES + 4].copy_from_slice(&1_u32.to_le_bytes());
     bytes[TREES + 8..TREES + 12].copy_from_slice(&5_u32.to_le_bytes());
-    refused(&signed(bytes), "its children lie behind the end of the tree");
+    refused(&signed(bytes), "its children are beyond the end of the tree");
 }
 
 /// Whatever decodes can be evaluated on any row.

@@ -51,7 +51,7 @@ fn float32_forests_hold_float32_values() {
         })
     };
     assert!(Forest::compile(&f32(|_| {})).is_ok());
-    refused(&f32(|m| m.trees[0].leaves[0] = 0.1), "tree 0, node 1: its leaf value is no finite float32");
+    refused(&f32(|m| m.trees[0].leaves[0] = 0.1), "tree 0, node 1: its leaf value is not a finite float32");
     refused(&f32(|m| m.base[0] = 0.1), "base margins");
     refused(&f32(|m| m.trees[0].leaves[0] = f64::from(2e38_f32)), "margins could overflow");
     assert!(Forest::compile(&f32(|m| (m.base[0], m.base_order) = (0.1, BaseOrder::Last))).is_ok());

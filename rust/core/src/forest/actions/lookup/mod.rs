@@ -1,12 +1,12 @@
-//! From the leaves of a tree's classes to the sum of every action, one tree after the other.
+//! Adds the leaf of each action's class to the action's sum, one tree after the other.
 //!
-//! A tile of actions keeps its sums in registers while all trees of a run pass by. For each tree the leaves of its
-//! classes fill a register (or a few), and the class numbers of the actions pick from it: no memory is touched
-//! but the class numbers, which are read once and in order. Sums are those of adding tree by tree, bit for bit,
-//! because that is what happens in every lane.
+//! The sums of a tile of actions stay in registers for all trees of a run. For each tree, the leaves of its classes
+//! are loaded into one register or a few, and the class numbers of the actions select from them. Apart from these
+//! leaves, only the class numbers are read from memory, once and in order. Every lane adds tree by tree, so the sums
+//! have the same bits as those of a scalar loop.
 //!
-//! Class numbers are packed so that one load serves many actions and no unpacking but a shift is needed: with `L`
-//! lanes, bits `4k` to `4k + 3` of 32-bit word `i` belong to action `L * k + i` of the tile.
+//! Class numbers are packed, so that one load serves many actions and a shift unpacks them: with `L` lanes, bits `4k`
+//! to `4k + 3` of 32-bit word `i` belong to action `L * k + i` of the tile.
 
 #[cfg(target_arch = "aarch64")]
 mod neon;
@@ -17,31 +17,32 @@ mod x86;
 use super::super::sum::Real;
 use super::Detected;
 
-/// Actions per lane and tile: as many class numbers of four bits as a word holds.
+/// Actions per lane and tile: the number of four-bit class numbers that a 32-bit word holds.
 pub(super) const PER_LANE: usize = 8;
-/// Classes that a nibble can tell apart.
+/// Number of classes that four bits can represent.
 pub(super) const NIBBLE: usize = 16;
-/// Values behind the last table that a register may be filled with.
+/// Number of values after the last table that a register load may read.
 pub(super) const OVERHANG: usize = 64;
 
 /// How the class numbers of a run's trees are packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Packing {
-    /// Four bits, and one register holds all leaves.
+    /// Four bits per class number; one register holds the leaves of all classes.
     Narrow,
-    /// Four bits, 16 classes.
+    /// Four bits per class number; up to 16 classes.
     Nibbles,
-    /// Eight bits, 256 classes: two words per lane, the second one for the second half of the tile.
+    /// Eight bits per class number; up to 256 classes. There are two words per lane, the second for the second half of
+    /// the tile.
     Bytes,
 }
 
 impl Packing {
-    /// Words per lane, tile and tree.
+    /// Number of words per lane, tile and tree.
     pub(super) fn words(self) -> usize {
         if self == Self::Bytes { 2 } else { 1 }
     }
 
-    /// Adds action `at` of a tile to the words of a tree.
+    /// Writes the class of action `at` of a tile into the words of a tree.
     pub(super) fn set(self, words: &mut [u32], lanes: usize, at: usize, class: usize) {
         let (row, lane) = (at / lanes, at % lanes);
         match self {
@@ -60,26 +61,26 @@ impl Packing {
     }
 }
 
-/// Trees of one packing, one tile of actions.
+/// The class numbers and leaves of trees with one packing, for one tile of actions.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Trees<'a, T> {
     pub(super) packing: Packing,
-    /// Where in `table` each tree's leaves start, and how many they are.
+    /// For each tree the position of its first leaf in `table`, and its number of leaves, in ascending order.
     pub(super) tables: &'a [(u32, u32)],
-    /// Per tree `packing.words() * lanes`.
+    /// Packed class numbers, `packing.words() * lanes` words per tree.
     pub(super) words: &'a [u32],
     pub(super) table: &'a [T],
 }
 
-/// A number type with vectors.
+/// A number type that vector registers support.
 pub(super) trait Lanes: Real + std::fmt::Debug {
-    /// Lanes of a tile.
+    /// Number of lanes of a tile.
     fn lanes(isa: Detected) -> usize;
 
-    /// Most classes whose leaves one register holds.
+    /// Greatest number of classes whose leaves fit in one register.
     fn narrow(isa: Detected) -> usize;
 
-    /// Adds the leaf of each tree to the sums of the first `rows` × lanes actions of a tile, `sums`.
+    /// Adds the leaf of each tree to `sums`, for the first `rows` × lanes actions of a tile.
     fn add(isa: Detected, trees: Trees<'_, Self>, rows: usize, sums: &mut [Self]);
 }
 
@@ -139,11 +140,11 @@ impl Lanes for f64 {
     }
 }
 
-/// The proof on which the vector code loads without checks.
+/// Checks the lengths on which the unchecked loads of the vector code rely.
 fn check<T>(trees: Trees<'_, T>, lanes: usize, sums: &[T]) {
     assert_eq!(sums.len(), lanes * PER_LANE);
     assert_eq!(trees.words.len(), trees.tables.len() * trees.packing.words() * lanes);
     let end = trees.tables.last().map_or(0, |&(first, count)| first as usize + count as usize);
-    // Tables lie one behind the other: the last one ends last.
+    // Tables are in ascending order and do not overlap (see `Build::specialise`), so the last one has the greatest end.
     assert!(end + OVERHANG <= trees.table.len());
 }

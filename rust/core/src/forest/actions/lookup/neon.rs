@@ -1,11 +1,11 @@
-//! NEON: leaves picked by table look-ups in registers, four bytes to a leaf.
+//! NEON: selects leaves by table look-ups in registers, four bytes per leaf.
 #![expect(unsafe_code, reason = "vector loads; `check` has proved the lengths")]
 
 use std::arch::aarch64::*;
 
 use super::{PER_LANE, Packing, Trees};
 
-/// Words of a tree: two registers of them.
+/// Words of a tree; they fill two registers.
 const LANES: usize = 8;
 
 /// # Safety
@@ -35,7 +35,8 @@ pub(super) unsafe fn f32(trees: Trees<'_, f32>, rows: usize, sums: &mut [f32]) {
 /// # Safety
 /// As [`f32`].
 unsafe fn nibbles<const ROWS: usize, const NARROW: bool>(trees: Trees<'_, f32>, sums: &mut [f32]) {
-    // SAFETY: AArch64 has NEON; PER_LANE rows of 8 sums, OVERHANG values behind the last table, 8 words to a chunk.
+    // SAFETY: AArch64 has NEON. `check` has proved that there are PER_LANE rows of 8 sums and that at least OVERHANG
+    // values follow each table. A chunk has 8 words.
     unsafe {
         let mut sum = [[vdupq_n_f32(0.0); 2]; ROWS];
         for (row, sum) in sum.iter_mut().enumerate() {
@@ -43,7 +44,7 @@ unsafe fn nibbles<const ROWS: usize, const NARROW: bool>(trees: Trees<'_, f32>, 
                 *sum = vld1q_f32(sums.as_ptr().add(LANES * row + 4 * half));
             }
         }
-        // A class becomes the numbers of its leaf's four bytes.
+        // Turns a class into the positions of its leaf's four bytes.
         let (times, plus) = (vdupq_n_u32(0x0404_0404), vdupq_n_u32(0x0302_0100));
         for (&(first, _), words) in trees.tables.iter().zip(trees.words.chunks_exact(LANES)) {
             let table = trees.table.as_ptr().add(first as usize).cast::<u8>();

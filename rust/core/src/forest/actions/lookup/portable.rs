@@ -1,4 +1,4 @@
-//! The definition, for every processor.
+//! The reference implementation, for every processor.
 
 use super::{PER_LANE, Packing, Trees};
 use crate::forest::sum::Real;

@@ -1,11 +1,11 @@
-//! AVX-512 and AVX2: leaves picked by permuting registers.
+//! AVX-512 and AVX2: selects leaves by permuting registers.
 #![expect(unsafe_code, reason = "vector loads; `check` has proved the lengths")]
 
 use std::arch::x86_64::*;
 
 use super::{OVERHANG, PER_LANE, Packing, Trees};
 
-/// Calls `$kernel` with the number of rows as a constant: the fewest that do, of 1, 2, 4 and 8.
+/// Calls `$kernel` with the number of rows as a constant: the least of 1, 2, 4 and 8 that is enough.
 macro_rules! with_rows {
     ($rows:expr, $kernel:ident, $($argument:expr),+) => {
         // SAFETY: the caller's obligations.
@@ -108,7 +108,7 @@ pub(super) unsafe fn avx512_f64(trees: Trees<'_, f64>, rows: usize, sums: &mut [
     }
 }
 
-/// A row of 16 is two registers: words 0 to 7, and 8 to 15.
+/// A row of 16 words fills two registers: words 0 to 7, and 8 to 15.
 ///
 /// # Safety
 /// As [`avx512_f64`].
@@ -205,7 +205,7 @@ unsafe fn f32x8_nibbles<const ROWS: usize>(trees: Trees<'_, f32>, sums: &mut [f3
         };
         for (row, sum) in sum.iter_mut().enumerate() {
             let class = _mm256_srlv_epi32(words, _mm256_set1_epi32(4 * row as i32));
-            // Bit 3 of the class, moved to where the blend looks for it: the sign.
+            // The blend uses the sign bit, so bit 3 of the class is moved there.
             let upper = _mm256_castsi256_ps(_mm256_slli_epi32::<28>(class));
             let leaf = _mm256_blendv_ps(
                 _mm256_permutevar8x32_ps(low, class),
