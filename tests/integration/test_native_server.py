@@ -85,8 +85,8 @@ def test_from_start_to_drain(server: bridge.Server, built_bundles: dict[str, Pat
     ("call", "error", "says"),
     [
         (lambda s: s.load("/nonexistent", NO_BUNDLE), errors.LoadError, "manifest.json: the file is missing"),
-        (lambda s: s.load("/nonexistent", "fraud@live"), errors.LoadError, '"fraud@live" is no digest'),
-        (lambda s: s.unload("fraud@live"), errors.LoadError, "is no digest"),
+        (lambda s: s.load("/nonexistent", "fraud@live"), errors.LoadError, '"fraud@live" is not a digest'),
+        (lambda s: s.unload("fraud@live"), errors.LoadError, "is not a digest"),
         (lambda s: s.swap("{"), errors.SwapError, "lane table: EOF"),
         (lambda s: s.swap('{"version": 1, "checkpoints": {}}'), errors.SwapError, "is left out"),
         (lambda s: s.swap(table(1, ("live", NO_BUNDLE, 1.0))), errors.SwapError, "is not loaded"),

@@ -109,7 +109,7 @@ def test_another_bundle_than_asked_for(directory: Path) -> None:
         refusal(directory, other)
         == f"bundle is {digest}, {other} was expected; check the alias or the directory"
     )
-    assert "is no digest; write sha256: and 64" in refusal(directory, "latest")
+    assert "is not a digest; write sha256: and 64" in refusal(directory, "latest")
 
 
 def reseal(directory: Path) -> None:
@@ -176,7 +176,7 @@ def seal(directory: Path, manifest: dict[str, Any]) -> None:
             "schema.json",
             "features.2.categories",
             ["NL", "DE"],
-            'feature "country": the value is no category code',
+            'feature "country": the value is not a category code',
         ),
         ("schema.json", "features.1.maximum", 1.0, "is above the allowed maximum 1; clip it"),
         ("schema.json", "features.1.name", "amount", 'feature "amount": the name occurs twice'),

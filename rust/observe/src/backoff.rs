@@ -1,4 +1,4 @@
-//! How long to wait before the next attempt to reach the pool.
+//! Exponential backoff between attempts to reach the shadow pool.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -6,7 +6,8 @@ use std::time::Duration;
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Doubles from attempt to attempt. Jittered: servers that lost one pool must not come back in step.
+/// A delay that doubles with each attempt. Jitter prevents servers that lost the same pool from reconnecting at the
+/// same moments.
 pub(super) struct Backoff {
     attempts: u32,
     random: RandomState,
@@ -19,7 +20,7 @@ impl Backoff {
         Backoff { attempts: 0, random: RandomState::new() }
     }
 
-    /// From half of the step to all of it.
+    /// Returns the next delay: a random value between half of the current step and the whole step.
     pub(super) fn next(&mut self) -> Duration {
         let step = SHORTEST.saturating_mul(1 << self.attempts.min(10)).min(LONGEST);
         let share = self.random.hash_one(self.attempts) as f64 / u64::MAX as f64;
@@ -27,7 +28,7 @@ impl Backoff {
         step.mul_f64(0.5 + share / 2.0)
     }
 
-    /// The pool has answered.
+    /// Starts again with the shortest delay, after the pool has answered.
     pub(super) fn reset(&mut self) {
         self.attempts = 0;
     }

@@ -1,38 +1,39 @@
-//! Where a live server sends what the shadow pool observes.
+//! The configuration of a live server's connection to the shadow pool.
 
 use scorer_identity::tls::ClientTlsConfig;
 use serde::{Deserialize, Serialize};
 
-/// Most requests in one call.
+/// Greatest number of requests in one call.
 pub const MAX_REQUESTS: usize = 4096;
-/// Longest call that the pool reads, bytes: a batch of at most half of that, and the schemas' dictionaries.
+/// Size of the largest call that the pool reads, in bytes: a batch of at most half of that, and the dictionaries of the
+/// schemas.
 pub const MAX_MESSAGE: usize = 2 << 20;
 
-/// The way to the shadow pool.
+/// The connection to the shadow pool.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct ShadowPoolConfig {
-    /// `host:port` of a server of role `shadow`; the host may be a name, looked up at each connection.
+    /// `host:port` of a server of role `shadow`. A host name is resolved for each connection.
     pub address: String,
-    /// TLS towards the pool; absent: plaintext.
+    /// TLS settings of the connection. Without them the connection is plaintext.
     #[serde(default)]
     pub tls: Option<ClientTlsConfig>,
-    /// What this server is called in the pool's counters. Default: where it listens.
+    /// Name of this server in the pool's counters. The default is the address on which it listens.
     #[serde(default)]
     pub server: Option<String>,
-    /// Requests that may wait to be sent; above, they are dropped and counted.
+    /// Number of requests that may wait to be sent. Further requests are dropped and counted.
     #[serde(default = "default_queue")]
     pub queue: usize,
-    /// Bytes that they may hold.
+    /// Number of bytes that the waiting requests may hold.
     #[serde(default = "default_queue_bytes")]
     pub queue_bytes: usize,
-    /// Most requests in one call.
+    /// Greatest number of requests in one call.
     #[serde(default = "default_batch")]
     pub batch: usize,
-    /// How often the queue is looked at, milliseconds: what came meanwhile is sent together.
+    /// Interval, in milliseconds, at which the queue is read. Requests that arrive in one interval are sent together.
     #[serde(default = "default_linger_ms")]
     pub linger_ms: u64,
-    /// How long the pool has for one call, milliseconds.
+    /// Timeout of one call, in milliseconds.
     #[serde(default = "default_timeout_ms")]
     pub timeout_ms: u64,
 }
@@ -40,7 +41,7 @@ pub struct ShadowPoolConfig {
 // === impl ShadowPoolConfig ===
 
 impl ShadowPoolConfig {
-    /// Adds everything that is wrong to `wrong`.
+    /// Appends a message for each invalid setting to `wrong`.
     pub fn check(&self, wrong: &mut Vec<String>) {
         if !is_target(&self.address) {
             wrong.push(format!(
@@ -65,7 +66,7 @@ impl ShadowPoolConfig {
     }
 }
 
-/// `host:port`, which an URI can hold as it is.
+/// Whether `address` is a `host:port` that a URI can contain without escapes.
 fn is_target(address: &str) -> bool {
     let Some((host, port)) = address.rsplit_once(':') else { return false };
     let plain = |host: &str| {

@@ -1,4 +1,4 @@
-//! What one lane counts.
+//! The counters of one observe lane.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
@@ -7,20 +7,20 @@ use scorer_engine::Histogram;
 
 use crate::quantiles::Quantiles;
 
-/// Why an observation has no score.
+/// The reason why an observation has no score.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
     /// The evaluation panicked.
     Panic,
     /// A score was NaN or infinite.
     NonFinite,
-    /// The bundle's schema rejects what the request has.
+    /// The bundle's schema rejects the request's features.
     Features,
-    /// The evaluation failed otherwise.
+    /// The evaluation failed for another reason.
     Error,
 }
 
-/// One lane's counters since it began: those of the threads that answer on a cache line of their own.
+/// One lane's counters since it started. The counters that answering threads write are on a cache line of their own.
 pub(crate) struct Counters {
     pub(crate) offered: Offered,
     pub(crate) done: Done,
@@ -29,13 +29,13 @@ pub(crate) struct Counters {
 #[derive(Default)]
 #[repr(align(128))]
 pub(crate) struct Offered {
-    /// Requests that came by.
+    /// Requests answered at the lane's checkpoint.
     pub(crate) seen: AtomicU64,
-    /// Those that sample and filter did not leave out.
+    /// Requests that passed the sample and the filter.
     pub(crate) taken: AtomicU64,
-    /// Taken and not evaluated: there was no place for it.
+    /// Taken requests that were not evaluated because the queue was full.
     pub(crate) dropped: AtomicU64,
-    /// The same because the server was under pressure.
+    /// Taken requests that were not evaluated because the server was under pressure.
     pub(crate) shed: AtomicU64,
 }
 
@@ -43,13 +43,13 @@ pub(crate) struct Offered {
 pub(crate) struct Done {
     pub(crate) evaluated: AtomicU64,
     failed: [AtomicU64; Failure::ALL.len()],
-    /// Observations that are in no log.
+    /// Observations that were not written to a decision log.
     pub(crate) unlogged: AtomicU64,
-    /// Of its thread.
+    /// CPU time of the lane's thread, in nanoseconds.
     pub(crate) cpu_ns: AtomicU64,
-    /// The thread's number; 0 without one.
+    /// The system's number of the thread; 0 before it starts.
     pub(crate) thread: AtomicUsize,
-    /// When the evaluation began that it is at, microseconds after the server's start and never 0; 0: none.
+    /// Start of the current evaluation, in microseconds after the server's start, at least 1; 0 between evaluations.
     pub(crate) busy_since: AtomicU64,
     pub(crate) exec: Histogram,
     pub(crate) quantiles: Quantiles,
@@ -92,7 +92,7 @@ impl Counters {
 // === impl Done ===
 
 impl Done {
-    /// Counts a failed evaluation; returns how many of its kind there are.
+    /// Counts a failed evaluation and returns the number of failures of its kind.
     pub(crate) fn failed(&self, failure: Failure) -> u64 {
         self.failed[failure as usize].fetch_add(1, Relaxed) + 1
     }

@@ -1,4 +1,4 @@
-//! Evaluates what a lane would have answered, and makes its record.
+//! Evaluates requests for an observe lane and builds the records of its observations.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,17 +21,17 @@ use crate::lane::{Here, Lane};
 use crate::mapping::Mapping;
 use crate::thread::Env;
 
-/// Field number of `LogRecord.observation`. `prost::encoding` is not documented API; a test of the engine holds it to the
-/// documented one.
+/// Field number of `LogRecord.observation`. `prost::encoding` is not a documented API; a test of the engine compares its
+/// results with those of the documented API.
 const OBSERVATION: u32 = 5;
-/// An evaluation that takes more processor time is stopped.
+/// Greatest CPU time of one evaluation. An evaluation that takes more is stopped.
 const LIMIT: Duration = Duration::from_millis(100);
-/// Chunks of trees between two reads of the clock, which is a system call.
+/// Number of chunks of trees between two reads of the CPU clock, because each read is a system call.
 const CHECK_EVERY: u32 = 64;
-/// Answering bundles whose mapping is kept: the active ones, and those just replaced.
+/// Number of answering bundles whose mappings are kept: the active bundles and those replaced recently.
 const KEPT: usize = 8;
 
-/// One lane's memory for evaluating: after the first requests nothing here allocates.
+/// One lane's working memory for evaluations. After the first requests it does not allocate.
 pub(crate) struct Evaluator {
     job: Job,
     row: Vec<f32>,
@@ -64,7 +64,7 @@ impl Evaluator {
         }
     }
 
-    /// Evaluates the oldest request that waits; false where none does.
+    /// Evaluates the oldest request in the queue. Returns false if the queue is empty.
     pub(crate) fn next(&mut self, lane: &Lane, here: &Here, env: &Env) -> bool {
         if !here.queue.pop(&mut self.job) {
             return false;
@@ -93,12 +93,12 @@ impl Evaluator {
         }
         done.evaluated.fetch_add(1, Relaxed);
         done.busy_since.store(0, Relaxed);
-        // The memory goes back to the queue, and must not keep the shape alive.
+        // The queue uses the job's memory again; it must not keep the shape alive.
         self.job.shape = None;
         true
     }
 
-    /// Takes what waits without evaluating it; returns how many.
+    /// Discards all requests in the queue and returns their number.
     pub(crate) fn discard(&mut self, here: &Here) -> u64 {
         let mut count = 0;
         while here.queue.pop(&mut self.job) {
@@ -108,7 +108,7 @@ impl Evaluator {
         count
     }
 
-    /// Row and eligible actions in the lane's own terms; false where its schema refuses them.
+    /// Converts the row and the eligible actions for the lane's bundle. Returns false if the bundle's schema rejects them.
     fn map(&mut self, loaded: &Loaded) -> bool {
         let Evaluator { job, row, eligible, mappings, record, .. } = self;
         let Some(shape) = &job.shape else { return false };
@@ -147,7 +147,7 @@ impl Evaluator {
             Ok(Ok(out)) => Ok(out),
             Ok(Err(error)) => Err(failure(&error)),
             Err(panic) => {
-                // Half-written memory is not used again.
+                // A panic can leave this memory in an inconsistent state, so it is replaced.
                 self.eval = EvalScratch::new(&loaded.bundle);
                 let panics = lane.counters.done.failures()[Failure::Panic as usize].1 + 1;
                 // Reported at powers of two, so that a lane that panics at every request does not displace other events.
@@ -167,7 +167,8 @@ impl Evaluator {
         }
     }
 
-    /// Writes every field: the record still holds the last observation, whose buffers are used again.
+    /// Fills the record. Every field is written, because the record still holds the previous observation, whose buffers
+    /// are used again.
     fn fill(
         &mut self,
         lane: &Lane,
@@ -226,7 +227,7 @@ impl Evaluator {
         env.privacy.withhold(&loaded.shape.sensitive, to, payload);
         record.lag_us = micros(lag);
         record.answered_at_us = job.answered_at_us;
-        // Taken out and put back, since the record owns it.
+        // The record owns the decision, so it is taken out and put back.
         let decision = std::mem::take(to);
         if let Some(before) = record.decision.replace(decision) {
             *to = before;
@@ -234,7 +235,8 @@ impl Evaluator {
     }
 }
 
-/// Until when an evaluation may run, by its thread's processor time: other threads may preempt it for any time.
+/// The budget of one evaluation, in CPU time of its thread, because other threads may preempt it for any length of
+/// time.
 struct Limited {
     began: Duration,
     asked: Cell<u32>,

@@ -1,4 +1,4 @@
-//! Faults of observe lanes, for tests and benchmarks; compiled with the feature `fault-injection` only.
+//! Faults of observe lanes for tests and benchmarks, compiled only with the feature `fault-injection`.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -7,17 +7,17 @@ use std::time::{Duration, Instant};
 use scorer_core::bundle::EvalError;
 use serde::Deserialize;
 
-/// What happens to every evaluation of an observe lane.
+/// A fault of every evaluation of an observe lane.
 #[derive(Clone, Debug, Deserialize, PartialEq)]
 #[serde(rename_all = "snake_case")]
 pub enum LaneFault {
-    /// It panics.
+    /// The evaluation panics.
     Panic,
-    /// Its score is NaN.
+    /// The score is NaN.
     NotFinite,
-    /// It does not end until the fault is taken out.
+    /// The evaluation does not end until the fault is removed.
     Loop,
-    /// It takes so much longer, microseconds of the processor.
+    /// The evaluation takes this much more CPU time, in microseconds.
     Slow(u64),
 }
 
@@ -56,7 +56,7 @@ impl LaneFaults {
             Some(LaneFault::NotFinite) => Err(EvalError::NotFinite { what: "the score", value: f64::NAN }),
             Some(LaneFault::Loop) => {
                 let mut rounds = 0_u64;
-                // The lock is taken rarely: the loop is to use the processor, not to block others.
+                // The lock is taken rarely, so that the loop uses the processor without blocking other threads.
                 while !rounds.is_multiple_of(1 << 16) || self.of(&key) == Some(LaneFault::Loop) {
                     rounds += 1;
                     std::hint::spin_loop();

@@ -1,27 +1,27 @@
-//! Which requests a lane is for: conditions on the features that the answering bundle saw, all of which must hold.
+//! Filters of observe lanes: conditions on the features of the answering bundle, all of which must hold.
 
 use scorer_core::schema::{FeatureType, Schema};
 use scorer_engine::{Condition, Op};
 use serde_json::Value;
 
-/// Most conditions of one filter.
+/// Greatest number of conditions of one filter.
 const MAX_CONDITIONS: usize = 32;
-/// Most values of one `in`.
+/// Greatest number of values of one `in`.
 const MAX_VALUES: usize = 1024;
 
-/// A filter compiled for one schema: compares float32 values of its rows.
+/// A filter compiled for one schema. It compares the float32 values of rows.
 #[derive(Clone, Debug)]
 pub(crate) struct Filter(Box<[Test]>);
 
 #[derive(Clone, Debug)]
 pub(crate) struct Test {
-    /// Its place in the row; without one the value counts as missing.
+    /// Position of the feature in the row; `None` if the schema does not have it, so that it counts as missing.
     feature: Option<usize>,
     op: Op,
     values: Box<[f32]>,
 }
 
-/// Checks what can be checked without a schema.
+/// Checks the rules that do not depend on a schema.
 pub(crate) fn check(conditions: &[Condition]) -> Result<(), String> {
     if conditions.len() > MAX_CONDITIONS {
         return Err(format!(
@@ -32,17 +32,18 @@ pub(crate) fn check(conditions: &[Condition]) -> Result<(), String> {
     conditions.iter().try_for_each(Condition::check)
 }
 
-/// What a filter does with a condition, which is plain data of the lane table.
+/// The operations of a filter on a condition, which itself is plain data of the lane table.
 pub(crate) trait Rules {
-    /// Checks what can be checked without a schema.
+    /// Checks the rules that do not depend on a schema.
     fn check(&self) -> Result<(), String>;
 
     fn values(&self) -> &[Value];
 
-    /// Whether the condition means something to a schema.
+    /// Checks that the schema has the condition's feature and values.
     fn check_against(&self, schema: &Schema) -> Result<(), String>;
 
-    /// What the schema does not have is missing, or equals nothing.
+    /// Compiles the condition. A feature that the schema does not have counts as missing; a category that it does not have
+    /// equals no value.
     fn compile(&self, schema: &Schema) -> Test;
 }
 
@@ -120,7 +121,7 @@ impl Rules for Condition {
         for value in self.values() {
             let Some(index) = feature else { break };
             match (schema.features()[index].kind, value) {
-                // Rounded as the feature itself is.
+                // Features are rounded to float32, so the value is rounded too.
                 (FeatureType::Number, Value::Number(number)) => {
                     values.extend(number.as_f64().map(|number| number as f32));
                 }
@@ -142,7 +143,7 @@ impl Filter {
         Filter(conditions.iter().map(|condition| condition.compile(schema)).collect())
     }
 
-    /// Whether a row of the schema passes.
+    /// Whether a row of the schema passes the filter.
     pub(crate) fn holds(&self, row: &[f32]) -> bool {
         self.0.iter().all(|test| test.holds(row))
     }
@@ -157,7 +158,7 @@ impl Test {
         match self.op {
             Op::Missing => value.is_nan(),
             Op::Present => !value.is_nan(),
-            // NaN equals nothing, and nothing is above or below it.
+            // Every comparison with NaN, a missing value, is false.
             Op::Equal | Op::In => self.values.contains(&value),
             Op::Differs => !value.is_nan() && !self.values.contains(&value),
             Op::Below => value < first,
@@ -199,7 +200,7 @@ mod tests {
         Schema::new(serde_json::from_value(features).unwrap()).unwrap()
     }
 
-    /// A request's values before they are a row.
+    /// A request's values before they are encoded in a row.
     #[derive(Clone, Debug)]
     struct Request {
         amount: Option<f64>,
@@ -207,10 +208,10 @@ mod tests {
         night: Option<bool>,
     }
 
-    /// A condition on the request's values, in their own types.
+    /// Evaluates a condition on the request's values in their own types.
     fn naive(request: &Request, condition: &Condition) -> bool {
         let value: Option<Value> = match condition.feature.as_str() {
-            // As precise as a feature is.
+            // Rounded to the precision of a feature.
             "amount" => request.amount.map(|amount| json!(f64::from(amount as f32))),
             "country" => request.country.map(|country| json!(country)),
             "night" => request.night.map(|night| json!(night)),
@@ -241,7 +242,7 @@ mod tests {
     }
 
     fn amount() -> impl Strategy<Value = f64> {
-        // Few values, so that equality and the edges occur; 0.1 is another number as float32.
+        // Few values, so that equal values and limits occur. 0.1 changes when it is rounded to float32.
         prop::sample::select(vec![-1.0, -0.0, 0.0, 0.1, 0.1_f32.into(), 1.0, 16_777_217.0, 1e30])
     }
 
@@ -315,7 +316,7 @@ mod tests {
         assert!(!holds("nobody", Op::Present, Value::Null));
         assert!(!holds("nobody", Op::Differs, json!(1)));
         assert!(!holds("country", Op::Equal, json!("BE")) && holds("country", Op::Differs, json!("BE")));
-        // Another type is another feature.
+        // A value of another type equals no value of the feature.
         assert!(!holds("country", Op::Equal, json!(0)) && !holds("country", Op::Differs, json!(0)));
     }
 

@@ -1,7 +1,8 @@
-//! The live side: what is sampled for the pool waits in one bounded queue, and a thread of low priority with a
-//! runtime of its own sends it, a batch at a time. A request that cannot be kept is dropped and counted.
+//! Sends sampled requests of a live server to the shadow pool. They wait in one bounded queue, from which a thread of
+//! low priority with its own runtime sends them in batches. A request for which there is no room is dropped and counted.
 //!
-//! Every request that is taken ends in exactly one count: `accepted` or `refused`, as the pool replies, or `dropped`.
+//! Every request that is taken is finally counted exactly once: as `accepted` or `refused`, as the pool replies, or as
+//! `dropped`.
 
 use std::io;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
@@ -34,28 +35,28 @@ use crate::job::Observed;
 use crate::named::feature;
 use crate::shadow_schema;
 
-/// A batch is closed at this size, bytes.
+/// Size in bytes at which a batch is complete.
 const BATCH_BYTES: usize = 1 << 20;
 /// Interval at which an idle connection is checked.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// What an entry of the queue takes beyond what it holds.
+/// Bytes that an entry of the queue takes in addition to its contents.
 const ENTRY: usize = size_of::<Outgoing>() + 64;
 
-/// One answered request on its way to the pool.
+/// One answered request to be sent to the pool.
 struct Outgoing {
     shape: Arc<Shape>,
-    /// Without its probabilities.
+    /// The decision without its probabilities.
     decision: DecisionRecord,
-    /// Features by name that the shape does not have.
+    /// Features of the request, by name, that the shape does not have.
     others: Vec<Feature>,
 }
 
-/// Takes requests for the pool.
+/// The queue of requests for the pool, and its counters.
 pub(crate) struct Forwarder {
     config: ShadowPoolConfig,
     server: String,
     queue: mpsc::Sender<Outgoing>,
-    /// Until the thread that sends has it.
+    /// The receiving end, until the sending thread takes it.
     waiting: Mutex<Option<mpsc::Receiver<Outgoing>>>,
     counts: Counts,
 }
@@ -72,43 +73,45 @@ struct Counts {
     error: Mutex<String>,
 }
 
-/// The way to the shadow pool and what was sent there.
+/// The state of the connection to the shadow pool, and the numbers of requests sent to it.
 #[derive(Clone, Debug, Serialize)]
 pub struct PoolStatus {
     /// `host:port`.
     pub address: String,
-    /// The pool answered last.
+    /// Whether the pool answered the latest call.
     pub connected: bool,
-    /// Why it did not; empty while it does.
+    /// The latest error; empty while the pool answers.
     pub error: String,
-    /// Requests that its lanes took here: each is one of `accepted`, `refused`, `dropped` or `waiting`.
+    /// Requests that lanes of the pool took on this server. Each is counted in one of `accepted`, `refused`, `dropped` or
+    /// `waiting`.
     pub taken: u64,
-    /// Put into calls.
+    /// Requests that were put into calls.
     pub sent: u64,
-    /// Never heard of again: the queue was full, or the call failed.
+    /// Requests that were lost because the queue was full or the call failed.
     pub dropped: u64,
-    /// Accepted there.
+    /// Requests that the pool accepted.
     pub accepted: u64,
-    /// Dropped or refused there.
+    /// Requests that the pool dropped or refused.
     pub refused: u64,
-    /// Waiting to be sent, or for the pool's word.
+    /// Requests that wait to be sent or for the pool's reply.
     pub waiting: u64,
-    /// Bytes that these hold.
+    /// Bytes of the waiting requests.
     pub waiting_bytes: u64,
 }
 
-/// What a call came to.
+/// The reason why a call failed.
 enum Failure {
     /// The pool refused this call; the next one may succeed.
     Refused(Status),
-    /// It is not there, not a pool, or did not answer in time: connect again.
+    /// The pool cannot be reached, is not a pool, or did not answer in time; a new connection is needed.
     Gone(String),
 }
 
 // === impl Outgoing ===
 
 impl Outgoing {
-    /// A copy of an answered request; of what it names, `others` is what its row does not hold.
+    /// Copies an answered request. `others` lists the features that lanes read and the row does not hold; of the request's
+    /// named features only these are copied.
     fn of(observed: &Observed<'_>, others: &[String]) -> Outgoing {
         let is_other = |name: &str| others.binary_search_by(|other| other.as_str().cmp(name)).is_ok();
         let mut answered = *observed.answered;
@@ -128,7 +131,7 @@ impl Outgoing {
         Outgoing { shape: Arc::clone(answered.shape), decision, others: named }
     }
 
-    /// Bytes that it holds, near enough.
+    /// Approximate number of bytes that the request holds.
     fn bytes(&self) -> usize {
         let DecisionRecord { decision_id, checkpoint, lane, bundle, entity, decision, action, .. } =
             &self.decision;
@@ -152,7 +155,7 @@ impl Outgoing {
 // === impl Forwarder ===
 
 impl Forwarder {
-    /// `listens` names this server where the configuration does not.
+    /// Creates the queue. `listens` is the name of this server if the configuration does not set one.
     pub(crate) fn new(config: &ShadowPoolConfig, listens: &str) -> Forwarder {
         let (queue, waiting) = mpsc::channel(config.queue);
         Forwarder {
@@ -187,7 +190,7 @@ impl Forwarder {
     pub(crate) fn status(&self) -> PoolStatus {
         let counts = &self.counts;
         let read = |count: &AtomicU64| count.load(Relaxed);
-        // What ends a request is read before what begins one: their difference is never below 0.
+        // Counters of finished requests are read before the counter of taken requests, so the difference is at least 0.
         let (dropped, accepted, refused) =
             (read(&counts.dropped), read(&counts.accepted), read(&counts.refused));
         let taken = read(&counts.taken);
@@ -205,7 +208,7 @@ impl Forwarder {
         }
     }
 
-    /// Starts the thread that sends; it ends when `stop` holds true, and counts as dropped what waits then.
+    /// Starts the sending thread. It ends when `stop` becomes true, and counts requests that are still waiting as dropped.
     pub(crate) fn start(
         self: &Arc<Forwarder>,
         events: Arc<Events>,
@@ -218,7 +221,7 @@ impl Forwarder {
         let run = move || {
             sched::lower_priority();
             runtime.block_on(sending.run(stop));
-            // A look-up of the pool's name may hang, so the thread does not wait for it.
+            // A look-up of the pool's name can block for long, so the thread does not wait for it.
             runtime.shutdown_background();
         };
         thread::Builder::new().name("scorer-forward".to_owned()).spawn(run).map(Some)
@@ -239,19 +242,20 @@ impl Counts {
     }
 }
 
-/// The thread's side of the queue.
+/// The sending thread's state.
 struct Sending {
     forwarder: Arc<Forwarder>,
     events: Arc<Events>,
     waiting: mpsc::Receiver<Outgoing>,
 }
 
-/// Requests of one call, from the queue on; however it ends, each of them is counted.
+/// The requests of one call. Each is counted exactly once, also if the batch is dropped without a reply.
 struct Batch {
     forwarder: Arc<Forwarder>,
     requests: Vec<Outgoing>,
-    /// Those that are not counted yet, and the bytes of all.
+    /// Number of requests that have not been counted yet.
     open: u64,
+    /// Bytes of all requests.
     bytes: usize,
 }
 
@@ -261,7 +265,7 @@ impl Sending {
     async fn run(mut self, mut stop: watch::Receiver<bool>) {
         tokio::select! {
             () = self.send() => {}
-            // The sender is gone without a word: over as well.
+            // An error means that the sender was dropped, which ends the thread too.
             _ = stop.wait_for(|stop| *stop) => {}
         }
         self.waiting.close();
@@ -282,20 +286,21 @@ impl Sending {
         }
     }
 
-    /// Returns why the connection is not used any more.
+    /// Sends batches until the connection fails, and returns the reason.
     async fn send_over_one_connection(&mut self, backoff: &mut Backoff) -> String {
         let within = Duration::from_millis(self.forwarder.config.timeout_ms);
         let mut client = match connect(&self.forwarder.config, within).await {
             Ok(client) => client,
             Err(error) => return error,
         };
-        // Without requests it checks whether there is a pool: at first, and when there has been nothing to send.
+        // An empty batch checks whether the pool answers: first, and whenever there has been nothing to send.
         let mut batch = self.batch();
         let mut greeted = false;
         loop {
             match call(&mut client, batch, within).await {
                 Ok(()) => {
-                    // One that greets and then takes nothing is tried ever more rarely.
+                    // The backoff is reset only after the second reply, so that a pool that answers the first call and then fails
+                    // is tried with growing delays.
                     if std::mem::replace(&mut greeted, true) {
                         backoff.reset();
                     }
@@ -308,8 +313,8 @@ impl Sending {
         }
     }
 
-    /// The next requests that go together; none if nothing comes for a while. It checks the queue again and
-    /// again: the threads that answer must not pay for waking it.
+    /// Returns the next batch; an empty one if no request arrives for a while. It polls the queue, so that answering
+    /// threads do not pay for waking this thread.
     async fn gather(&mut self) -> Batch {
         let mut batch = self.batch();
         let ShadowPoolConfig { batch: most, linger_ms, .. } = self.forwarder.config;
@@ -350,7 +355,7 @@ impl Sending {
         self.tell("shadow_pool_lost", error);
     }
 
-    /// Reports a state once for as long as it stays the same.
+    /// Reports an error as an event, unless it is the same as the latest one.
     fn tell(&self, event: &str, error: String) {
         let mut last = self.forwarder.counts.error();
         if *last != error {
@@ -370,7 +375,7 @@ impl Batch {
         self.requests.push(request);
     }
 
-    /// So many of them are counted there.
+    /// Adds `requests` of the batch to one of the counters.
     fn ended(&mut self, count: impl Fn(&Counts) -> &AtomicU64, requests: u64) {
         count(&self.forwarder.counts).fetch_add(requests, Relaxed);
         self.open = self.open.saturating_sub(requests);
@@ -378,7 +383,7 @@ impl Batch {
 }
 
 impl Drop for Batch {
-    /// Requests without an outcome count as dropped.
+    /// Counts requests that have not been counted yet as dropped.
     fn drop(&mut self) {
         let counts = &self.forwarder.counts;
         counts.bytes.fetch_sub(self.bytes, AcqRel);
@@ -440,7 +445,7 @@ async fn connect(
         match tls {
             None => endpoint.connect().await,
             Some(tls) => {
-                // The files are read for each connection, so that replaced certificates are used by the next one.
+                // The files are read for each connection, so that the next connection uses replaced certificates.
                 let (address, tls) = (address.clone(), tls.clone());
                 let connector = tower::service_fn(move |_| encrypted(address.clone(), tls.clone()));
                 endpoint.connect_with_connector(connector).await
@@ -465,7 +470,7 @@ async fn encrypted(
     TlsConnector::from(config).connect(server_name, stream).await.map(TokioIo::new)
 }
 
-/// Each schema once, however many requests refer to it.
+/// Builds the message of a call, which contains each schema once.
 fn message(server: &str, batch: impl Iterator<Item = Outgoing>) -> ObserveRequest {
     let mut shapes: Vec<Arc<Shape>> = Vec::new();
     let requests = batch
@@ -482,7 +487,8 @@ fn message(server: &str, batch: impl Iterator<Item = Outgoing>) -> ObserveReques
     ObserveRequest { server: server.to_owned(), schemas, requests }
 }
 
-/// A pool that replies with these is there: another call may succeed. The rest means that it is gone, stopping or none.
+/// Whether a status means that the pool works and refused this call, so that another call may succeed. Other statuses
+/// mean that the pool is gone, is stopping or is not a pool.
 fn says_no(code: Code) -> bool {
     matches!(code, Code::InvalidArgument | Code::OutOfRange | Code::ResourceExhausted)
 }
@@ -491,7 +497,7 @@ fn described(status: &Status) -> String {
     format!("{}: {}", scorer_proto::CODE_NAMES[status.code() as usize], status.message())
 }
 
-/// An error of the transport is explained by its causes alone.
+/// Formats an error with its causes, because the message of a transport error alone does not state the reason.
 fn with_causes(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,4 +1,4 @@
-//! One answered request on its way to an observe lane.
+//! One answered request for an observe lane.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -8,25 +8,25 @@ use scorer_proto::v1::Feature;
 
 use crate::named::feature;
 
-/// An answered request, and when it was answered, by both clocks.
+/// An answered request and the time of its answer by two clocks.
 #[derive(Clone, Copy)]
 pub struct Observed<'a> {
-    /// What was answered.
+    /// The request and its answer.
     pub answered: &'a Answered<'a>,
-    /// Microseconds since the Unix epoch.
+    /// Time of the answer in microseconds since the Unix epoch.
     pub answered_at_us: i64,
-    /// The same by the clock of this process.
+    /// Time of the answer by the monotonic clock of this process.
     pub at: Instant,
 }
 
-/// The same in a lane's queue, in buffers that are used again.
+/// A copy of an answered request in a lane's queue, in buffers that are used again.
 #[derive(Default)]
 pub(crate) struct Job {
     pub(crate) id: String,
     pub(crate) entity: String,
     pub(crate) row: Vec<f32>,
     pub(crate) shape: Option<Arc<Shape>>,
-    /// A bit for each action, if not all of them are eligible.
+    /// One bit per action, if not all actions are eligible.
     pub(crate) eligible: Vec<u64>,
     pub(crate) restricted: bool,
     pub(crate) others: Vec<Feature>,
@@ -48,7 +48,7 @@ pub(crate) struct Job {
 // === impl Job ===
 
 impl Job {
-    /// Writes every field. `reads` lists which of the features that the request names are kept.
+    /// Writes every field. `reads` returns whether a named feature of the request is copied.
     pub(crate) fn fill(&mut self, observed: &Observed<'_>, reads: impl Fn(&str) -> bool) {
         let &Observed { answered, answered_at_us, at } = observed;
         let set = |to: &mut String, text: &str| {

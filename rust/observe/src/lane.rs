@@ -1,4 +1,4 @@
-//! One observe lane: what it observes with, its queue, its records, its numbers.
+//! One observe lane: its bundle, queue, records and counters.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -17,45 +17,46 @@ use crate::queue::Queue;
 use crate::status::ObserverStatus;
 use crate::thread::cpu_time_of;
 
-/// Records that may wait for the supervisor, and their bytes.
+/// Greatest number of records that wait for the supervisor.
 const MAX_RECORDS: usize = 8192;
+/// Greatest number of bytes of these records.
 const MAX_BYTES: usize = 16 << 20;
 
-/// One observe lane. A table that leaves it as it is keeps it, with its thread and its counters.
+/// One observe lane. A new lane table in which it is unchanged keeps it, with its thread and counters.
 pub struct Lane {
     /// Name of its checkpoint.
     pub checkpoint: String,
-    /// As the table has it.
+    /// The lane's entry in the lane table.
     pub table: ObserveLane,
     pub(crate) digest: Digest,
     pub(crate) counters: Counters,
     pub(crate) place: Place,
-    /// It is not active any more.
+    /// Whether the lane is no longer active.
     closed: AtomicBool,
-    /// One evaluation has taken too long: nothing more is put into its queue.
+    /// Whether an evaluation has taken too long. No more requests are then put into the queue.
     stuck: AtomicBool,
 }
 
-/// Where a lane evaluates.
+/// Where a lane's requests are evaluated.
 pub(crate) enum Place {
     Here(Box<Here>),
-    /// In the shadow pool: one way leads there, whichever lane takes a request.
+    /// In the shadow pool. All lanes of the pool share one queue.
     Pool,
 }
 
-/// A lane of this process.
+/// The state of a lane that is evaluated in this process.
 pub(crate) struct Here {
     pub(crate) loaded: Arc<Loaded>,
     pub(crate) queue: Queue<Job>,
-    /// Encoded records on their way to the supervisor.
+    /// Encoded records for the supervisor.
     records: Mutex<Records>,
     /// The lane's thread.
     pub(crate) thread: OnceLock<Thread>,
-    /// The thread has ended.
+    /// Whether the thread has ended.
     ended: AtomicBool,
 }
 
-/// Encoded records one behind the other, and where each ends.
+/// Encoded records, one after the other, and the end of each.
 #[derive(Default)]
 pub(crate) struct Records {
     bytes: Vec<u8>,
@@ -93,12 +94,12 @@ impl Lane {
         }
     }
 
-    /// Whether it is the same as a lane of a new table.
+    /// Whether a lane of a new table equals this one.
     pub(crate) fn is(&self, checkpoint: &str, table: &ObserveLane) -> bool {
         self.checkpoint == checkpoint && self.table == *table
     }
 
-    /// The bundle that it observes with, if that is in this process.
+    /// The lane's bundle, if it is evaluated in this process.
     #[must_use]
     pub fn loaded(&self) -> Option<&Arc<Loaded>> {
         self.as_here().map(|here| &here.loaded)
@@ -111,7 +112,7 @@ impl Lane {
         }
     }
 
-    /// Puts a request that was taken into the lane's queue, if there is room. It neither blocks nor wakes a thread.
+    /// Puts a taken request into the lane's queue. Returns false if there is no room. It neither blocks nor wakes a thread.
     pub(crate) fn try_enqueue(&self, observed: &Observed<'_>) -> bool {
         let Some(here) = self.as_here() else { return false };
         let schema = here.loaded.bundle.schema();
@@ -126,12 +127,12 @@ impl Lane {
         queued
     }
 
-    /// There was no room for what it took.
+    /// Counts a taken request for which there was no room.
     pub(crate) fn dropped(&self) {
         self.counters.offered.dropped.fetch_add(1, Relaxed);
     }
 
-    /// It is not active any more: its thread ends.
+    /// Marks the lane as no longer active and ends its thread.
     pub(crate) fn close(&self) {
         self.closed.store(true, Release);
         self.wake();
@@ -141,7 +142,7 @@ impl Lane {
         self.closed.load(Acquire)
     }
 
-    /// Lets its thread read the queue now.
+    /// Wakes the lane's thread, so that it reads the queue now.
     pub(crate) fn wake(&self) {
         if let Some(thread) = self.as_here().and_then(|here| here.thread.get()) {
             thread.unpark();
@@ -152,12 +153,12 @@ impl Lane {
         self.stuck.load(Relaxed)
     }
 
-    /// Returns whether that is a change.
+    /// Sets whether the lane is stuck. Returns whether that is a change.
     pub(crate) fn set_stuck(&self, stuck: bool) -> bool {
         self.stuck.swap(stuck, Relaxed) != stuck
     }
 
-    /// How long its evaluations took.
+    /// The durations of its evaluations.
     #[must_use]
     pub fn exec(&self) -> &Histogram {
         &self.counters.done.exec
@@ -167,19 +168,19 @@ impl Lane {
         self.as_here().map_or(0, |here| here.queue.len())
     }
 
-    /// Processor time of its thread, as far as it is known now.
+    /// CPU time of its thread: the system's value, or the thread's own latest report.
     pub(crate) fn cpu_time(&self) -> Duration {
         let done = &self.counters.done;
-        // A thread that is stuck does not report its time.
+        // A stuck thread does not report its time, so the system is asked first.
         let now = cpu_time_of(done.thread.load(Relaxed));
         now.unwrap_or_else(|| Duration::from_nanos(done.cpu_ns.load(Relaxed)))
     }
 
-    /// What it has counted.
+    /// The lane's counters.
     #[must_use]
     pub fn status(&self) -> ObserverStatus {
         let Counters { offered, done } = &self.counters;
-        // Those that end a request before those that begin it, so that none ended that did not begin.
+        // Counters of finished requests are read before the counter of taken requests, so they are never greater.
         let (evaluated, failures) = (done.evaluated.load(Relaxed), done.failures());
         let (dropped, shed) = (offered.dropped.load(Relaxed), offered.shed.load(Relaxed));
         let taken = offered.taken.load(Relaxed);
@@ -211,7 +212,7 @@ impl Lane {
 // === impl Here ===
 
 impl Here {
-    /// Hands an encoded record over; false if the supervisor has too many already.
+    /// Passes an encoded record to the supervisor. Returns false if too many records wait already.
     pub(crate) fn hand_over(&self, payload: &[u8]) -> bool {
         let mut records = self.records();
         if records.ends.len() >= MAX_RECORDS || records.bytes.len() + payload.len() > MAX_BYTES {
@@ -223,7 +224,7 @@ impl Here {
         true
     }
 
-    /// Exchanges an empty store for the records; false if the thread is writing one now.
+    /// Swaps the records with `with`. Returns false if the lane's thread holds the lock.
     pub(crate) fn collect(&self, with: &mut Records) -> bool {
         match self.records.try_lock() {
             Ok(mut records) => {

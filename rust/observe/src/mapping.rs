@@ -1,4 +1,4 @@
-//! From the features and actions that one bundle decoded to those that another one reads.
+//! Converts the features and actions that one bundle decoded to those that another bundle reads.
 
 use scorer_core::policy::{ActionCatalogue, Mask};
 use scorer_core::schema::{FeatureSpec, FeatureType, Schema};
@@ -7,20 +7,20 @@ use scorer_proto::v1::Feature;
 
 use crate::named::value;
 
-/// From one shape to one bundle.
+/// A conversion from one shape to one bundle.
 pub(crate) struct Mapping {
-    /// Where each value of the row comes from; `None`: rows mean the same.
+    /// The source of each value of the row; `None` if the rows of both have the same meaning.
     columns: Option<Box<[Column]>>,
-    /// The place of each action in the bundle's catalogue; `None`: catalogues are the same.
+    /// The position of each action in the bundle's catalogue; `None` if the catalogues are equal.
     actions: Option<Box<[Option<usize>]>>,
 }
 
 enum Column {
-    /// The value at this place.
+    /// The value at this position.
     Same(usize),
-    /// The category at this place, by its code.
+    /// The category at this position, with the new code of each old code.
     Category(usize, Box<[f32]>),
-    /// The shape has no such feature: the request may name it.
+    /// The shape has no such feature. The request may name it.
     Other,
 }
 
@@ -58,8 +58,8 @@ impl Mapping {
         }
     }
 
-    /// Fills `to`, and notes in `absent` which of its features the request does not have. False where the schema refuses a value,
-    /// or its absence, as it would refuse the request.
+    /// Fills `to`, and lists in `absent` the features that the request does not have. Returns false if the schema refuses a
+    /// value or its absence, as it would refuse a request.
     pub(crate) fn row(
         &self,
         row: &[f32],
@@ -72,7 +72,7 @@ impl Mapping {
         absent.clear();
         let Some(columns) = &self.columns else {
             to.extend_from_slice(row);
-            // The same meaning may come with other limits.
+            // Values with the same meaning may have other limits in this schema.
             return schema.check_dense(to).is_ok();
         };
         let mut fits = true;
@@ -82,7 +82,7 @@ impl Mapping {
                 Column::Same(place) => at(place),
                 Column::Category(place, codes) => {
                     let code = at(place);
-                    // NaN becomes 0 in the cast, so it is checked first.
+                    // The cast turns NaN into 0, so NaN is checked first.
                     if code.is_nan() { code } else { codes.get(code as usize).copied().unwrap_or(f32::NAN) }
                 }
                 Column::Other => {
@@ -104,7 +104,7 @@ impl Mapping {
         fits && schema.check_dense(to).is_ok()
     }
 
-    /// The eligible actions, from a bit for each action of the shape; all where the request excluded none.
+    /// Fills the eligible actions from one bit per action of the shape. Without `words` all actions are eligible.
     pub(crate) fn mask(&self, words: Option<&[u64]>, to: &mut Mask) {
         let Some(words) = words else { return to.fill() };
         to.clear();

@@ -1,18 +1,18 @@
-//! The queue in every interleaving: `make loom`.
+//! Models of the queue, which `make loom` runs in every interleaving.
 
 use loom::sync::Arc;
 use loom::thread;
 
 use crate::queue::Queue;
 
-/// Every interleaving with at most three preemptions.
+/// Runs a model in every interleaving with at most three preemptions.
 fn bounded(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(model);
 }
 
-/// Pops what is there now.
+/// Pops all values that are in the queue now.
 fn drain(queue: &Queue<u8>, into: &mut Vec<u8>) {
     let mut value = 0;
     while queue.pop(&mut value) {
@@ -20,7 +20,8 @@ fn drain(queue: &Queue<u8>, into: &mut Vec<u8>) {
     }
 }
 
-/// Two threads push and one pops: what was taken arrives once, in the order of its thread, and what was refused does not.
+/// Two threads push and one pops. Each value that was taken arrives once, in the order of its thread; refused values do
+/// not arrive.
 fn two_push_and_one_pops(places: usize) {
     bounded(move || {
         let queue = Arc::new(Queue::<u8>::new(places));

@@ -1,10 +1,10 @@
-//! Feature values by name, as the wire and the shadow pool carry them.
+//! Feature values by name, in the form of requests and of the shadow pool's messages.
 
 use scorer_core::schema::Value;
 use scorer_engine::NamedValues;
 use scorer_proto::v1::{Feature, feature};
 
-/// Features of a request, in protobuf's terms.
+/// Features of a request as protobuf messages.
 #[derive(Clone, Copy)]
 pub struct NamedList<'a>(pub &'a [Feature]);
 

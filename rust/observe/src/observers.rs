@@ -18,21 +18,21 @@ use crate::supervisor::ObserverSupervisor;
 use crate::table::{ObserveLanes, Place};
 use crate::thread::Env;
 
-/// How a server observes.
+/// The settings of a server's observe lanes.
 pub struct ObserveConfig {
-    /// Share of one core that a lane's thread may use, above 0, to 1.
+    /// Share of one core that a lane's thread may use, above 0 and at most 1.
     pub cpu: f64,
-    /// Requests that may wait for a lane.
+    /// Number of requests that may wait for one lane.
     pub queue: usize,
-    /// Where lanes of the shadow pool send to.
+    /// The connection to the shadow pool, if there is one.
     pub shadow_pool: Option<ShadowPoolConfig>,
-    /// This server is a shadow pool.
+    /// Whether this server is a shadow pool.
     pub is_pool: bool,
-    /// What this server is called in the pool's counters, unless the configuration names it.
+    /// Name of this server in the pool's counters, unless `shadow_pool` sets one.
     pub server: String,
 }
 
-/// The active observe lanes, their threads, and the way to the shadow pool.
+/// The active observe lanes, their threads and the connection to the shadow pool.
 pub struct Observers {
     engine: Arc<Engine>,
     active: ArcSwap<ObserveLanes>,
@@ -47,7 +47,7 @@ pub struct Observers {
 // === impl Observers ===
 
 impl Observers {
-    /// No lanes yet; `started` is the origin of the server's time.
+    /// Creates observers without lanes. `started` is the origin of times of the server.
     #[must_use]
     pub fn new(engine: &Arc<Engine>, config: &ObserveConfig, started: Instant) -> Observers {
         #[cfg(feature = "fault-injection")]
@@ -88,7 +88,7 @@ impl Observers {
         self.active.load_full()
     }
 
-    /// Checks the observe lanes of a table; `answering` are the lanes that answer by it.
+    /// Checks and compiles the observe lanes of a table. `answering` are the answer lanes of the same table.
     ///
     /// # Errors
     /// [`SwapError`] names the lane, the rule and the remedy.
@@ -103,10 +103,10 @@ impl Observers {
         ObserveLanes::compile(table, &place, &self.active.load(), answering)
     }
 
-    /// Starts the threads of those lanes that have none yet.
+    /// Starts the threads of the lanes that have none yet.
     ///
     /// # Errors
-    /// A thread could not be started; those that were are ended.
+    /// Fails if a thread cannot be started; those that were started are ended.
     pub fn start(&self, lanes: &ObserveLanes) -> Result<(), SwapError> {
         self.supervisor.start(lanes.all()).map_err(|(lane, error)| SwapError::Lane {
             checkpoint: lane.checkpoint.clone(),
@@ -115,7 +115,7 @@ impl Observers {
         })
     }
 
-    /// The sink for what a bundle answers at a checkpoint; `None` where no lane observes.
+    /// Returns the sink for a bundle's answers at a checkpoint; `None` if no lane observes there.
     #[must_use]
     pub fn sink(
         &self,
@@ -127,7 +127,7 @@ impl Observers {
         Some(Arc::new(subscription))
     }
 
-    /// A checkpoint's lanes for rows of a schema; `None` where no lane observes.
+    /// Returns a checkpoint's lanes, compiled for rows of a schema; `None` if no lane observes there.
     #[must_use]
     pub fn subscribe(
         &self,
@@ -139,7 +139,7 @@ impl Observers {
         (!lanes.is_empty()).then(|| Subscription::compile(&self.context, lanes, schema))
     }
 
-    /// Activates lanes, whose sinks the engine has by now, and ends those that are not among them.
+    /// Activates lanes, whose sinks the engine already has, and ends the lanes that are not among them.
     pub fn publish(&self, lanes: ObserveLanes) {
         let lanes = Arc::new(lanes);
         let before = self.active.swap(Arc::clone(&lanes));
@@ -154,10 +154,10 @@ impl Observers {
         self.supervisor.run();
     }
 
-    /// Starts the thread that sends to the shadow pool, if there is one; it ends when `stop` holds true.
+    /// Starts the thread that sends to the shadow pool, if there is one. The thread ends when `stop` becomes true.
     ///
     /// # Errors
-    /// The thread could not be started.
+    /// Fails if the thread cannot be started.
     pub fn forward(&self, stop: watch::Receiver<bool>) -> std::io::Result<Option<JoinHandle<()>>> {
         match &self.context.forwarder {
             Some(forwarder) => forwarder.start(Arc::clone(&self.engine.events), stop),
@@ -165,24 +165,24 @@ impl Observers {
         }
     }
 
-    /// Ends all lanes within about this time, once no request is answered any more.
+    /// Ends all lanes within about this time. Call it after the server has answered the last request.
     pub fn finish(&self, within: Duration) {
         self.supervisor.finish(within);
     }
 
-    /// What every active lane has counted.
+    /// The counters of every active lane.
     #[must_use]
     pub fn status(&self) -> Vec<ObserverStatus> {
         self.active.load().all().map(|lane| lane.status()).collect()
     }
 
-    /// What was sent to the shadow pool, if there is one.
+    /// The state of the connection to the shadow pool, if there is one.
     #[must_use]
     pub fn pool_status(&self) -> Option<PoolStatus> {
         self.context.forwarder.as_ref().map(|forwarder| forwarder.status())
     }
 
-    /// Faults of lanes.
+    /// The injected faults of lanes.
     #[cfg(feature = "fault-injection")]
     #[must_use]
     pub fn faults(&self) -> &crate::fault::LaneFaults {

@@ -1,16 +1,16 @@
-//! How long evaluations take, as quantiles that are at most a sixteenth too high.
+//! Quantiles of evaluation times. A quantile is at most a sixteenth above the exact value.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Buckets per doubling.
+/// Number of buckets per doubling.
 const PARTS: u32 = 16;
-/// Nanoseconds up to which there is one bucket.
+/// Durations below 2^`LOW` nanoseconds share one bucket.
 const LOW: u32 = 8;
-/// Doublings that are distinguished: to 2^36 ns, a minute.
+/// Durations from 2^`HIGH` nanoseconds, about a minute, share the last bucket.
 const HIGH: u32 = 36;
 
-/// Counts by duration. One thread adds, any may read.
+/// Numbers of evaluations by duration. One thread adds; any thread may read.
 pub(crate) struct Quantiles(Box<[AtomicU64]>);
 
 impl Default for Quantiles {
@@ -26,7 +26,7 @@ impl Quantiles {
         self.0[bucket(nanos)].fetch_add(1, Relaxed);
     }
 
-    /// Nanoseconds at each rank, 0 to 1; zeros while there is nothing.
+    /// Returns the nanoseconds at each rank, from 0 to 1; zeros if nothing has been recorded.
     pub(crate) fn at<const N: usize>(&self, ranks: [f64; N]) -> [f64; N] {
         let counts: Vec<u64> = self.0.iter().map(|count| count.load(Relaxed)).collect();
         let all: u64 = counts.iter().sum();
@@ -54,7 +54,7 @@ fn bucket(nanos: u64) -> usize {
     }
 }
 
-/// Where a bucket ends.
+/// Upper limit of a bucket, in nanoseconds.
 fn upper(bucket: usize) -> f64 {
     let doubling = LOW + bucket as u32 / PARTS;
     (1_u64 << doubling) as f64 * (1.0 + f64::from(bucket as u32 % PARTS) / f64::from(PARTS))

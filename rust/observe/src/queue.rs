@@ -1,14 +1,14 @@
-//! The bounded way from the threads that answer to the one that observes.
+//! The bounded queue from the answering threads to an observing thread.
 //!
-//! Neither side ever waits: who finds it full, or the other in the middle of a place, goes on. Places are reused with
-//! the buffers in them, so after the first round nothing is allocated on one side and freed on the other.
+//! Neither side waits: a push into a full queue and a pop of an entry that is still being written return at once. Entries
+//! and their buffers are used again, so after the first round no memory is allocated on one side and freed on the other.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use crate::sync::{AtomicUsize, Mutex};
 
-/// Many may push, one may pop.
+/// A bounded queue with many producers and one consumer.
 pub(crate) struct Queue<T> {
     places: Box<[Place<T>]>,
     /// The next position to push at.
@@ -17,14 +17,14 @@ pub(crate) struct Queue<T> {
     head: Apart<AtomicUsize>,
 }
 
-/// Whose turn it is at a place: in round `r` the pusher's at `2r`, then the popper's at `2r + 1`. The turn gives
-/// exclusive access, so the lock, which lets the compiler know, is free whenever it is taken.
+/// An entry. `turn` states which side may access it: in round `r` the producer at `2r`, then the consumer at `2r + 1`.
+/// The turn gives exclusive access, so the lock, which only proves that to the compiler, is always free.
 struct Place<T> {
     turn: AtomicUsize,
     value: Mutex<T>,
 }
 
-/// On cache lines of its own.
+/// A value on cache lines of its own.
 #[derive(Default)]
 #[repr(align(128))]
 struct Apart<T>(T);
@@ -32,7 +32,7 @@ struct Apart<T>(T);
 // === impl Queue ===
 
 impl<T: Default> Queue<T> {
-    /// With so many places, at least one.
+    /// Creates a queue with this number of entries, at least one.
     pub(crate) fn new(places: usize) -> Queue<T> {
         let place = || Place { turn: AtomicUsize::new(0), value: Mutex::default() };
         Queue {
@@ -42,7 +42,7 @@ impl<T: Default> Queue<T> {
         }
     }
 
-    /// Lets `fill` write the next place; false, without calling it, where every place is taken.
+    /// Calls `fill` to write the next entry. Returns false, without calling it, if the queue is full.
     pub(crate) fn push(&self, fill: impl FnOnce(&mut T)) -> bool {
         let mut at = self.tail.0.load(Relaxed);
         loop {
@@ -60,14 +60,14 @@ impl<T: Default> Queue<T> {
             } else if turn < 2 * round {
                 return false;
             } else {
-                // Another one was faster.
+                // Another producer took the entry.
                 at = self.tail.0.load(Relaxed);
             }
         }
     }
 
-    /// Exchanges the oldest value for what is in `with`; false where there is none that is written to the end. For
-    /// one thread alone.
+    /// Swaps the oldest value with `with`. Returns false if there is no completely written entry. Only one thread may call
+    /// it.
     pub(crate) fn pop(&self, with: &mut T) -> bool {
         let at = self.head.0.load(Relaxed);
         let (place, round) = self.place(at);
@@ -80,7 +80,7 @@ impl<T: Default> Queue<T> {
         true
     }
 
-    /// How many wait, about.
+    /// Approximate number of values in the queue.
     pub(crate) fn len(&self) -> usize {
         let head = self.head.0.load(Relaxed);
         self.tail.0.load(Relaxed).saturating_sub(head)
@@ -121,7 +121,7 @@ mod tests {
                 }
                 assert!(!queue.pop(&mut mine));
             }
-            // What the popper brought in the first time went round.
+            // The buffer that the first pop put into the queue has been used again.
             assert!(places != 1 || mine.capacity() < 77);
         }
     }

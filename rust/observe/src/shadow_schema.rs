@@ -1,4 +1,4 @@
-//! What a row of features means, as a live server describes it to the shadow pool.
+//! Descriptions of rows of features, which a live server sends to the shadow pool.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -7,28 +7,29 @@ use scorer_core::schema::{FeatureSpec, FeatureType, MissingRule, Schema, Unknown
 use scorer_engine::{ActionInfo, Sensitive, Shape};
 use scorer_proto::v1::{FeatureDescription, ObservedSchema};
 
-/// Live bundles whose schemas are remembered; beyond, the one that came first is forgotten.
+/// Number of live bundles' schemas that are kept. The oldest is removed for a new one.
 const REMEMBERED: usize = 64;
-/// Most actions of a catalogue, and the longest name of one, bytes.
+/// Greatest number of actions of a catalogue.
 const MAX_ACTIONS: usize = 65_536;
+/// Length of the longest action name in bytes.
 const MAX_ACTION: usize = 256;
 
-/// A live bundle's schema as the pool has checked it.
+/// A live bundle's schema that the pool has checked.
 pub struct KnownSchema {
     given: ObservedSchema,
     /// The schema.
     pub schema: Schema,
-    /// One for all of its rows: lanes keep by it how they read them.
+    /// The shape that all rows of the schema share. Lanes keep their mappings by it.
     pub shape: Arc<Shape>,
 }
 
-/// Schemas seen before: checking one takes far longer than comparing it.
+/// A cache of checked schemas, because checking a schema takes far longer than comparing it.
 #[derive(Default)]
 pub struct SchemaCache {
     known: Mutex<Vec<Arc<KnownSchema>>>,
 }
 
-/// A bundle's schema, for the pool.
+/// Describes a bundle's schema for the pool.
 pub(crate) fn described(shape: &Shape) -> ObservedSchema {
     ObservedSchema {
         fingerprint: shape.fingerprint,
@@ -61,7 +62,7 @@ impl KnownSchema {
             fingerprint: given.fingerprint,
             features: schema.features().to_vec(),
             actions: given.actions.iter().map(action).collect(),
-            // Nothing is stored of a row of this shape: records hold the rows of the bundles that observe.
+            // Rows of this shape are not stored: records hold the rows of the observing bundles.
             sensitive: Sensitive::default(),
         };
         Ok(KnownSchema { given, schema, shape: Arc::new(shape) })
@@ -71,10 +72,10 @@ impl KnownSchema {
 // === impl SchemaCache ===
 
 impl SchemaCache {
-    /// The schema, checked now or before.
+    /// Returns the schema, and checks it if it is new.
     ///
     /// # Errors
-    /// The rule that it breaks.
+    /// Returns the rule that the schema breaks.
     pub fn get(&self, given: ObservedSchema) -> Result<Arc<KnownSchema>, String> {
         if let Some(known) = self.lock().iter().find(|known| known.given == given) {
             return Ok(Arc::clone(known));
@@ -93,7 +94,7 @@ impl SchemaCache {
     }
 }
 
-/// A feature's description, as `Describe` and the shadow pool carry it.
+/// Describes a feature for replies of `Describe` and for the shadow pool.
 #[must_use]
 pub fn describe_feature(spec: &FeatureSpec) -> FeatureDescription {
     FeatureDescription {
@@ -202,7 +203,7 @@ mod tests {
         let first = cache.get(given()).unwrap();
         assert!(Arc::ptr_eq(&first, &cache.get(given()).unwrap()));
         for number in 0..REMEMBERED {
-            // Ranges are no part of the fingerprint, and still of the schema.
+            // Ranges are part of the schema, but not of the fingerprint.
             let mut other = given();
             other.features[0].minimum = Some(-1.0 - number as f64);
             assert!(!Arc::ptr_eq(&first, &cache.get(other).unwrap()));

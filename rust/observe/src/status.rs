@@ -1,46 +1,46 @@
-//! What an observe lane reports of itself.
+//! The status of an observe lane.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-/// One observe lane's counts since it began.
+/// One observe lane's counters since it started.
 #[derive(Clone, Debug, Serialize)]
 pub struct ObserverStatus {
-    /// Where it observes.
+    /// The checkpoint that it observes.
     pub checkpoint: String,
-    /// Its name.
+    /// The lane's name.
     pub lane: String,
-    /// `sha256:<hex>`.
+    /// The bundle's digest, `sha256:<hex>`.
     pub bundle: String,
-    /// It is evaluated by the shadow pool.
+    /// Whether the shadow pool evaluates it.
     pub pool: bool,
-    /// Requests that came by.
+    /// Requests answered at the checkpoint.
     pub seen: u64,
-    /// Those that its filter or its sample left out.
+    /// Requests that the filter or the sample excluded.
     pub left_out: u64,
-    /// Those that they did not.
+    /// Requests that passed the filter and the sample.
     pub taken: u64,
-    /// Taken, and not evaluated because there was no place for them.
+    /// Taken requests that were not evaluated because the queue was full.
     pub dropped: u64,
-    /// Taken, and not evaluated because the server was under pressure.
+    /// Taken requests that were not evaluated because the server was under pressure.
     pub shed: u64,
-    /// Evaluated.
+    /// Requests that were evaluated.
     pub evaluated: u64,
-    /// Evaluated without getting a score, by reason.
+    /// Evaluated requests without a score, by reason.
     pub failed: BTreeMap<&'static str, u64>,
-    /// Observations that are in no log.
+    /// Observations that were not written to a decision log.
     pub unlogged: u64,
     /// Requests in its queue.
     pub waiting: u64,
-    /// It has not come back from one evaluation for seconds.
+    /// Whether one evaluation has been running for more than two seconds.
     pub stuck: bool,
-    /// The median evaluation, microseconds of its thread's processor time.
+    /// Median of the evaluations' CPU time in microseconds.
     pub exec_p50_us: f64,
-    /// The 99th percentile.
+    /// 99th percentile of the evaluations' CPU time in microseconds.
     pub exec_p99_us: f64,
-    /// The 99.9th percentile.
+    /// 99.9th percentile of the evaluations' CPU time in microseconds.
     pub exec_p999_us: f64,
-    /// Processor time of its thread, seconds.
+    /// CPU time of the lane's thread in seconds.
     pub cpu_seconds: f64,
 }

@@ -1,4 +1,4 @@
-//! The observe lanes of a checkpoint as the answer path meets them: compiled for one answering bundle.
+//! The observe lanes of a checkpoint, compiled for one answering bundle and called from the answer path.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,26 +15,27 @@ use crate::forward::Forwarder;
 use crate::job::Observed;
 use crate::lane::{Lane, Place};
 
-/// The key of the draw: fixed, so that replicas observe the same requests, and different from every other draw's.
+/// The key of the sampling draw. It is constant, so that replicas observe the same requests, and differs from the keys of
+/// all other draws.
 const KEY: &[u8; 16] = b"scorer/observing";
 
-/// What subscriptions need of the server.
+/// The parts of the server that subscriptions use.
 pub(crate) struct Context {
     pub(crate) gate: Arc<Gate>,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Sends to the shadow pool, where there is one.
+    /// Sends to the shadow pool, if there is one.
     pub(crate) forwarder: Option<Arc<Forwarder>>,
 }
 
-/// The lanes that observe what one bundle answers at a checkpoint.
+/// The lanes that observe one bundle's answers at a checkpoint.
 pub struct Subscription {
     context: Arc<Context>,
     lanes: Box<[Subscriber]>,
-    /// Features that one of them reads and the answering bundle does not, sorted: a request may name them.
+    /// Features, sorted, that at least one lane reads and the answering bundle does not. A request may name them.
     others: Box<[String]>,
 }
 
-/// One lane with its filter in terms of the answering bundle.
+/// One lane with its filter, compiled for the answering bundle.
 struct Subscriber {
     lane: Arc<Lane>,
     filter: Filter,
@@ -43,7 +44,7 @@ struct Subscriber {
 // === impl Subscription ===
 
 impl Subscription {
-    /// Of these lanes, for what a bundle of this schema answers.
+    /// Compiles these lanes for the answers of a bundle with this schema.
     pub(crate) fn compile(context: &Arc<Context>, lanes: &[Arc<Lane>], schema: &Schema) -> Subscription {
         let here = lanes.iter().filter_map(|lane| lane.loaded());
         let here = here.flat_map(|loaded| loaded.bundle.schema().features());
@@ -67,8 +68,8 @@ impl Subscription {
         }
     }
 
-    /// Offers a request to each lane; `observed` is called once, for the first lane that takes the request. Returns
-    /// whether every lane that took it has room for it. Lanes of the shadow pool get it together: the pool draws and
+    /// Offers a request to each lane. `observed` is called once, for the first lane that takes the request. Returns whether
+    /// every lane that took it had room for it. Lanes of the shadow pool receive it as one message; the pool draws and
     /// filters again.
     pub fn offer<'a>(
         &self,
@@ -117,7 +118,7 @@ impl AnswerSink for Subscription {
         self.others.binary_search_by(|other| other.as_str().cmp(feature)).is_ok()
     }
 
-    /// A request that no lane takes costs a hash and a counter per lane.
+    /// Offers an answered request. If no lane takes it, this costs one hash and one counter per lane.
     fn answered(&self, answered: &Answered<'_>) {
         self.offer(answered.checkpoint, answered.id, answered.row, || Observed {
             answered,
@@ -130,7 +131,7 @@ impl AnswerSink for Subscription {
 // === impl Subscriber ===
 
 impl Subscriber {
-    /// Whether sample and filter leave a request to the lane.
+    /// Whether a request passes the lane's sample and filter.
     fn takes(&self, point: f64, row: &[f32]) -> bool {
         point < self.lane.table.sample && self.filter.holds(row)
     }

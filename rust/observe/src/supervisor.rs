@@ -1,7 +1,8 @@
-//! Supervises the lanes' threads: starts and ends them, gives their records to the log, reports which is stuck.
+//! Supervises the lanes' threads: starts and ends them, appends their records to the decision log, and reports stuck
+//! lanes.
 //!
-//! The lanes' own threads run in the idle class. If one of them held a lock of the log, it could hold it for as long as
-//! other threads need the processor. Therefore this thread, of normal priority, appends for them.
+//! The lanes' own threads run in the idle scheduling class. If one of them held a lock of the log, it could hold it for as
+//! long as other threads need the processor. This thread, of normal priority, therefore appends their records.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -15,11 +16,11 @@ use scorer_engine::{Engine, Level};
 use crate::lane::{Lane, Records};
 use crate::thread::{self, Env};
 
-/// How often every lane is checked while there are lanes.
+/// Interval at which every lane is checked while there are lanes.
 const ROUND: Duration = Duration::from_millis(10);
-/// A lane whose evaluation takes longer is stuck.
+/// A lane with an evaluation that takes longer is reported as stuck.
 const STUCK: Duration = Duration::from_secs(2);
-/// At the end, lanes have this long for the requests that wait.
+/// Time that lanes have, when the server stops, for requests in their queues.
 const FINISH_WITHIN: Duration = Duration::from_millis(250);
 
 /// The threads of all observe lanes.
@@ -33,7 +34,7 @@ pub(crate) struct ObserverSupervisor {
 
 #[derive(Default)]
 struct Lanes {
-    /// Every lane whose thread has not ended, or whose records are not collected.
+    /// Every lane whose thread has not ended or whose records are not all collected.
     running: Vec<Arc<Lane>>,
     stop: bool,
 }
@@ -51,10 +52,10 @@ impl ObserverSupervisor {
         }
     }
 
-    /// Starts the threads of those lanes that have none yet.
+    /// Starts the threads of the lanes that have none yet.
     ///
     /// # Errors
-    /// A thread could not be started; those that were are ended.
+    /// Fails if a thread cannot be started; those that were started are ended.
     pub(crate) fn start<'a>(
         &self,
         lanes: impl Iterator<Item = &'a Arc<Lane>>,
@@ -103,7 +104,7 @@ impl ObserverSupervisor {
 
     fn supervise(&self, lane: &Arc<Lane>, records: &mut Records) {
         let Some(here) = lane.as_here() else { return };
-        // Read first: a thread that has ended adds nothing more.
+        // `ended` is read before the records are collected, because a thread that has ended adds no more.
         let ended = here.has_ended();
         let collected = here.collect(records);
         if collected {
@@ -135,8 +136,8 @@ impl ObserverSupervisor {
         if since == 0 { Duration::ZERO } else { Duration::from_micros(now.saturating_sub(since)) }
     }
 
-    /// Ends all lanes once no request is answered any more. What waits is evaluated if that takes little time; a stuck
-    /// lane's thread is left behind.
+    /// Ends all lanes after the server has answered the last request. Requests in the queues are evaluated if there is
+    /// enough time. The thread of a stuck lane is not waited for.
     pub(crate) fn finish(&self, within: Duration) {
         let until = Instant::now() + within.min(FINISH_WITHIN);
         self.env.finishing.store(true, Release);
@@ -155,7 +156,7 @@ impl ObserverSupervisor {
             std::thread::sleep(Duration::from_millis(1));
         }
         running.iter().for_each(|lane| lane.close());
-        // Records that were added between the last check and the end of a thread.
+        // Collects records that were added between the last check and the end of a thread.
         running.iter().for_each(|lane| self.supervise(lane, &mut records));
         self.lock().stop = true;
         self.changed.notify_all();

@@ -1,4 +1,4 @@
-//! What threads share without waiting. `make loom` replaces it by loom's; see docs/conformance.md.
+//! Synchronisation primitives. `make loom` replaces them by those of loom; see docs/conformance.md.
 
 #[cfg(all(test, feature = "loom"))]
 pub(crate) use loom::sync::atomic::AtomicUsize;
@@ -13,7 +13,7 @@ mod model {
 
     use loom::sync::MutexGuard;
 
-    /// A lock that no thread ever has to wait for.
+    /// A lock for which no thread ever waits.
     #[derive(Default)]
     pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 

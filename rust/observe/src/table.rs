@@ -1,4 +1,4 @@
-//! The observe lanes of a lane table: checked completely, and kept where they did not change.
+//! The observe lanes of a lane table. They are checked completely; lanes that did not change are kept.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::lane::Lane;
 pub(crate) struct Place<'a> {
     pub(crate) checkpoints: &'a Checkpoints,
     pub(crate) store: &'a Store,
-    /// Requests that may wait for a lane.
+    /// Number of requests that may wait for one lane.
     pub(crate) queue: usize,
-    /// This server sends to a shadow pool.
+    /// Whether this server sends to a shadow pool.
     pub(crate) has_pool: bool,
-    /// This server is a shadow pool: lanes "in the pool" are evaluated here.
+    /// Whether this server is a shadow pool, so that lanes of the pool are evaluated here.
     pub(crate) is_pool: bool,
 }
 
@@ -33,7 +33,7 @@ pub struct ObserveLanes {
 // === impl ObserveLanes ===
 
 impl ObserveLanes {
-    /// No lanes: before the first table.
+    /// The state before the first table: no lanes.
     pub(crate) fn none(checkpoints: usize) -> ObserveLanes {
         ObserveLanes { version: 0, by_checkpoint: (0..checkpoints).map(|_| Box::default()).collect() }
     }
@@ -49,18 +49,18 @@ impl ObserveLanes {
         self.by_checkpoint.iter().flatten()
     }
 
-    /// Whether both have the same lanes. Lanes that stay as they are stay the same in memory.
+    /// Whether both have the same lanes. They are compared by address, because unchanged lanes are kept.
     #[must_use]
     pub fn same_as(&self, other: &ObserveLanes) -> bool {
         self.all().map(Arc::as_ptr).eq(other.all().map(Arc::as_ptr))
     }
 
-    /// Checks the observe lanes of a table. Those that are active now are taken over as they are; others have no thread
-    /// yet.
+    /// Checks and compiles the observe lanes of a table. Active lanes that did not change are kept; new lanes have no
+    /// thread yet.
     ///
-    /// `answering` are the lanes that answer by the new table. A filter has to mean something to one of their bundles,
-    /// unless the lane is taken over or nothing was active: bundles that answer may be replaced, and a server started
-    /// again, while a lane observes.
+    /// `answering` are the answer lanes of the new table. At least one of their bundles must have the features and values
+    /// of each filter, unless the lane is kept or no table was active, because answering bundles may be replaced, and a
+    /// server restarted, while a lane observes.
     pub(crate) fn compile(
         table: &LaneTable,
         place: &Place<'_>,

@@ -1,4 +1,4 @@
-//! A lane's thread: it reads its queue every few milliseconds, works in short slices, and rests in between.
+//! A lane's thread. It reads its queue every few milliseconds, evaluates in short slices and sleeps in between.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -15,14 +15,14 @@ use scorer_os::throttle::CpuThrottle;
 use crate::evaluate::Evaluator;
 use crate::lane::Lane;
 
-/// How often an empty queue is read.
+/// Interval at which an empty queue is read.
 const LOOK: Duration = Duration::from_millis(5);
-/// The longest it works without a rest.
+/// Longest time of work without a check of the CPU budget.
 const SLICE: Duration = Duration::from_millis(1);
-/// What it may have saved up: a burst is worked off at once.
+/// Greatest unused CPU time that the budget accumulates, so that a burst is evaluated at once.
 const BURST: Duration = Duration::from_millis(10);
 
-/// What a lane's thread uses of the server. Nothing of it is locked while a request is answered.
+/// The parts of the server that a lane's thread uses. Answering threads lock none of them.
 #[derive(Clone)]
 pub(crate) struct Env {
     pub(crate) started: Instant,
@@ -30,22 +30,23 @@ pub(crate) struct Env {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) events: Arc<Events>,
     pub(crate) privacy: Arc<Privacy>,
-    /// There is a log to keep records.
+    /// Whether there is a decision log for records.
     pub(crate) logs: bool,
-    /// Of one core.
+    /// Share of one core that the thread may use.
     pub(crate) share: f64,
-    /// The server answers no more requests: what waits is evaluated without rests, and then the thread ends.
+    /// Whether the server has answered its last request. The thread then evaluates the rest of its queue without sleeping,
+    /// and ends.
     pub(crate) finishing: Arc<AtomicBool>,
     #[cfg(feature = "fault-injection")]
     pub(crate) faults: Arc<crate::fault::LaneFaults>,
 }
 
-/// How much processor time a thread has used beyond its share of the time that went by.
+/// The CPU time that a thread has used beyond its share of the elapsed time.
 struct CpuBudget {
     share: f64,
     at: Instant,
     used: Duration,
-    /// Seconds; negative: saved up.
+    /// Excess CPU time in seconds; negative if unused time has accumulated.
     debt: f64,
 }
 
@@ -60,7 +61,7 @@ pub(crate) fn start(lane: &Arc<Lane>, env: Env, number: u64) -> std::io::Result<
             here.end();
         }
     })?;
-    // It is never joined: a stuck evaluation must not block the server's stop.
+    // The thread is never joined, because a stuck evaluation must not block the stop of the server.
     let _ = here.thread.set(handle.thread().clone());
     Ok(())
 }
@@ -104,7 +105,7 @@ fn run(lane: &Lane, env: &Env) {
 // === impl Env ===
 
 impl Env {
-    /// Microseconds, never 0.
+    /// Microseconds since the server's start, at least 1.
     pub(crate) fn since_start(&self, now: Instant) -> u64 {
         u64::try_from(now.saturating_duration_since(self.started).as_micros()).unwrap_or(u64::MAX).max(1)
     }
@@ -117,7 +118,7 @@ impl CpuBudget {
         CpuBudget { share, at: Instant::now(), used: thread_cpu_time(), debt: 0.0 }
     }
 
-    /// Accounts for the time since the last call; returns the thread's nanoseconds so far.
+    /// Accounts for the time since the last call. Returns the thread's total CPU time in nanoseconds.
     fn note(&mut self) -> u64 {
         let (now, used) = (Instant::now(), thread_cpu_time());
         let worked = used.saturating_sub(self.used).as_secs_f64();
@@ -127,13 +128,13 @@ impl CpuBudget {
         u64::try_from(used.as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// How long to rest until what was used is earned.
+    /// Returns how long the thread must sleep until its excess CPU time is compensated.
     fn rest(&self) -> Duration {
         Duration::from_secs_f64((self.debt / self.share).max(0.0))
     }
 }
 
-/// Processor time of another thread of this process, where the system reports it.
+/// CPU time of another thread of this process, if the system reports it.
 pub(crate) fn cpu_time_of(thread: usize) -> Option<Duration> {
     if thread == 0 {
         return None;
