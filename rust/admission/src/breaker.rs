@@ -9,12 +9,12 @@ use super::time::Nanos;
 const EVALUATED: usize = 0;
 const PANICS: usize = 1;
 const NON_FINITE: usize = 2;
-/// 10 bits of a [`Phase`]; more than enough for the longest wait.
+/// The greatest value of a [`Phase`]'s 10 bits for openings, which is more than the longest wait needs.
 const MOST_OPENINGS: u64 = (1 << 10) - 1;
-/// 20 bits of a [`Phase`].
+/// Number of values of a [`Phase`]'s 20 bits for the number of the opening.
 const OPENING_NUMBERS: u64 = 1 << 20;
 
-/// When a breaker opens and how it closes.
+/// The settings that determine when a breaker opens and closes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BreakerSettings {
     /// Length of the sliding window.
@@ -52,9 +52,9 @@ pub enum BreakerState {
 pub enum Evaluation {
     /// A finite answer.
     Good,
-    /// It panicked.
+    /// The evaluation panicked.
     Panic,
-    /// NaN, infinite, or out of range.
+    /// The result is NaN, infinite or out of range.
     NonFinite,
 }
 
@@ -160,7 +160,8 @@ impl Breaker {
         (draw as f64) < self.settings.probe_share * u64::MAX as f64
     }
 
-    /// `open` was read before `until`: the time belongs to that opening or a later one.
+    /// Makes an open breaker half open if its time has passed. `open` was read before `until`, so the time belongs to that
+    /// opening or to a later one.
     fn try_half_open(&self, now: Nanos, open: Phase) -> bool {
         if now.0 < self.until.load(Acquire) {
             return false;
@@ -172,7 +173,7 @@ impl Breaker {
 
     /// Records the result of one evaluation. Returns true if it opened the breaker.
     pub fn record(&self, now: Nanos, evaluation: Evaluation) -> bool {
-        // None: another thread moves the ring after a long pause, and this evaluation is not counted.
+        // If another thread is advancing the ring after a long pause, this evaluation is not counted.
         if let Some(part) = self.recent.advance(now) {
             self.recent.add(part, EVALUATED, 1);
             match evaluation {
@@ -190,7 +191,7 @@ impl Breaker {
                 self.count_good(1);
                 false
             }
-            // A request that started before the breaker opened.
+            // The request started before the breaker opened, or the answer is good and the breaker closed.
             (BreakerState::Open, _) | (BreakerState::Closed, Evaluation::Good) => false,
         }
     }
@@ -203,14 +204,14 @@ impl Breaker {
         self.count_good(count);
     }
 
-    /// Counts good answers while it is half open; closes it once there are enough.
+    /// Counts good answers while the breaker is half open, and closes it when there are enough.
     fn count_good(&self, count: u32) {
         let probes = u64::from(self.settings.probes);
         let mut phase = self.phase();
         while phase.state == BreakerState::HalfOpen {
             let good = phase.good.saturating_add(count.into()).min(u32::MAX.into());
             let next = if good >= probes {
-                // What led to the opening must not count again.
+                // The failures that opened the breaker must not count again.
                 self.recent.clear();
                 Phase { state: BreakerState::Closed, openings: 0, good: 0, ..phase }
             } else {
@@ -230,7 +231,7 @@ impl Breaker {
             || evaluated >= self.settings.enough && non_finite > self.settings.non_finite * evaluated as f64
     }
 
-    /// Opens it unless it is open already; true for the one call that does.
+    /// Opens the breaker unless it is open already. Returns true for the one call that opens it.
     fn open(&self, now: Nanos) -> bool {
         let mut phase = self.phase();
         while phase.state != BreakerState::Open {

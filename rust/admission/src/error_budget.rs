@@ -61,11 +61,11 @@ pub struct BurnRates {
 /// Alert level of burn rates. As in the SRE workbook, the long window of a pair triggers it and the short one ends it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Alarm {
-    /// None.
+    /// No alert.
     Quiet,
-    /// 1 over 3 days and 6 hours: a ticket.
+    /// A ticket: the burn rate is above 1 over 3 days and over 6 hours.
     Ticket,
-    /// 14.4 over 1 hour and 5 minutes, or 6 over 6 hours and 30 minutes: a page.
+    /// A page: the burn rate is above 14.4 over 1 hour and over 5 minutes, or above 6 over 6 hours and over 30 minutes.
     Page,
 }
 
@@ -174,7 +174,7 @@ impl BurnRates {
 mod tests {
     use super::*;
 
-    /// One tick every ten seconds, 1,000 answers each, of which `bad` are bad.
+    /// Ticks every ten seconds for `minutes`, with 1,000 answers each, of which `bad` are bad.
     fn run(budget: &ErrorBudget, from: u64, minutes: u64, bad: u64) -> u64 {
         let until = from + minutes * 60;
         for now in (from..until).step_by(10) {

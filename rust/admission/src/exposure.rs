@@ -32,7 +32,7 @@ pub struct ExposureCaps {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum CapHit {
     /// The single amount is too large.
-    #[error("the amount is above what a fallback may decide")]
+    #[error("the amount is above the limit of a single fallback")]
     Single,
     /// The number of fallbacks is at its cap.
     #[error("the checkpoint's cap on the number of fallbacks is reached")]
@@ -41,7 +41,7 @@ pub enum CapHit {
     #[error("the checkpoint's cap on the amount of fallbacks is reached")]
     Total,
     /// Another thread is advancing the window after a long pause. This counts as a hit.
-    #[error("the exposure window is being moved on")]
+    #[error("the exposure window is being advanced by another thread")]
     Moving,
 }
 
@@ -155,7 +155,7 @@ mod tests {
         assert_eq!(open.reserve(Nanos::ZERO, None), Err(CapHit::Total));
     }
 
-    /// Any window of any alignment, against a plain list of what was granted and when.
+    /// Compares every window, with any alignment, with a list of the granted reservations and their times.
     #[test]
     fn no_window_holds_more_than_its_caps() {
         let mut random = 1_u64;

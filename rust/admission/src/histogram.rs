@@ -3,11 +3,11 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Buckets per doubling: a quantile is at most a quarter too high.
+/// Number of buckets per doubling. A quantile is at most a quarter too high.
 const PARTS: u32 = 4;
-/// Everything below 2^7 ns is one bucket.
+/// Durations below 2^7 ns share one bucket.
 const LOW: u32 = 7;
-/// Everything from 2^36 ns (69 s) on is one bucket.
+/// Durations from 2^36 ns (69 s) share one bucket.
 const HIGH: u32 = 36;
 pub(super) const BUCKETS: usize = ((HIGH - LOW) * PARTS) as usize + 2;
 
@@ -40,7 +40,7 @@ fn bucket(nanos: u64) -> usize {
     }
 }
 
-/// Where a bucket begins.
+/// Lower limit of a bucket, in nanoseconds.
 fn edge(bucket: usize) -> f64 {
     if bucket == 0 {
         return 0.0;

@@ -37,7 +37,7 @@ fn word(count: u64, nanos: u64) -> u64 {
 // === impl Load ===
 
 impl Load {
-    /// `nanos` must be [`rounded`], or zero.
+    /// Adds work. `nanos` must be [`rounded`] or zero.
     pub(super) fn add(&self, count: u64, nanos: u64) {
         self.0.fetch_add(word(count, nanos), Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Models of everything that threads share without a lock: `make loom` runs them in every interleaving.
+//! Models of all state that threads share without locks. `make loom` runs them in every interleaving.
 
 use loom::sync::Arc;
 use loom::thread;
@@ -12,13 +12,14 @@ use crate::ring::Ring;
 use crate::sync::AtomicU8;
 use crate::time::Nanos;
 
-/// The length of a part of the rings' windows.
+/// Length of a part of the rings' windows.
 const PART: Nanos = Nanos::from_secs(1);
 const WINDOW: Nanos = Nanos::from_secs(12);
-/// A time by which everything from the beginning of a model is older than the window.
+/// A time at which all events at the start of a model are older than the window.
 const MUCH_LATER: Nanos = Nanos::from_secs(100);
 
-/// Every interleaving with at most three preemptions: larger models would run for hours without a bound.
+/// Runs a model in every interleaving with at most three preemptions. Without a bound, larger models would run for
+/// hours.
 fn bounded(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
@@ -58,7 +59,7 @@ fn one_reply_wins_and_the_others_see_what_it_wrote() {
     });
 }
 
-/// Two threads add while the window moves on: both amounts count, and both are forgotten in the end.
+/// Two threads add while the window advances. Both amounts count, and both are removed in the end.
 #[test]
 fn a_ring_counts_what_is_added_while_it_moves() {
     bounded(|| {
@@ -78,8 +79,8 @@ fn a_ring_counts_what_is_added_while_it_moves() {
     });
 }
 
-/// A thread that holds on to its part while the whole ring is emptied: its amount is counted, and forgotten later; the
-/// sum never falls below zero.
+/// A thread keeps its part while the whole ring is emptied. Its amount is counted and later removed, and the sum never
+/// falls below zero.
 #[test]
 fn a_late_addition_to_a_ring_is_counted_once() {
     bounded(|| {
@@ -99,7 +100,7 @@ fn a_late_addition_to_a_ring_is_counted_once() {
     });
 }
 
-/// Two fallbacks, and room for one, while the window moves on.
+/// Two fallbacks compete for one place under the cap while the window advances.
 #[test]
 fn exposure_caps_hold_for_threads() {
     bounded(|| {
@@ -136,7 +137,7 @@ fn a_breaker_opens_once() {
     });
 }
 
-/// Two requests find its time over and probe the bundle: both good answers count, and they close it.
+/// The breaker's time has passed, and two requests probe the bundle. Both good answers count and close the breaker.
 #[test]
 fn no_good_answer_of_a_probe_is_forgotten() {
     bounded(|| {
@@ -156,8 +157,8 @@ fn no_good_answer_of_a_probe_is_forgotten() {
     });
 }
 
-/// One probe succeeds and one panics: in whichever order, the breaker is open afterwards, and a request that is slow to
-/// find the first opening's time over does not end the second opening.
+/// One probe succeeds and one panics. In either order, the breaker is open afterwards, and a request that detects late
+/// that the first opening is over does not end the second opening.
 #[test]
 fn a_probe_that_panics_leaves_it_open() {
     bounded(|| {
@@ -179,7 +180,7 @@ fn a_probe_that_panics_leaves_it_open() {
     });
 }
 
-/// Two requests of a bundle take a slot for it while another bundle's slot is being freed.
+/// Two requests of a bundle claim a slot for it while another bundle's slot is being freed.
 #[test]
 fn a_bundle_that_is_forgotten_holds_no_slot() {
     bounded(|| {
@@ -201,7 +202,7 @@ fn a_bundle_that_is_forgotten_holds_no_slot() {
     });
 }
 
-/// A request and the control thread give a new bundle its slot at once.
+/// A request and the control thread assign slots to two new bundles at the same time.
 #[test]
 fn bundles_that_come_at_once_have_slots_of_their_own() {
     bounded(|| {

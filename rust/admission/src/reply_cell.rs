@@ -54,8 +54,8 @@ impl ReplyCell {
         if who == Reply::Pending {
             return Err(self.state());
         }
-        // Release: what the winner wrote before is seen by the thread that reads its name. Acquire on failure: the
-        // loser may look at what the winner left.
+        // Release: a thread that reads the winner from the cell also sees the winner's earlier writes. Acquire on
+        // failure: the loser may read these writes.
         let claimed = self.0.compare_exchange(Reply::Pending as u8, who as u8, AcqRel, Acquire);
         claimed.map(drop).map_err(Reply::from_byte)
     }

@@ -34,7 +34,7 @@ pub struct Settings {
 pub struct CheckpointSettings {
     /// SLA of a single-row answer.
     pub p99: Nanos,
-    /// SLA of a request with more than one row; `None`: the same.
+    /// SLA of a request with more than one row; `None` for the same SLA.
     pub batch_p99: Option<Nanos>,
     /// Tier, from 0 (shed last) to 3 (bulk: runs only when no other request waits).
     pub tier: u8,
@@ -51,7 +51,7 @@ pub struct CheckpointSettings {
 pub enum Mode {
     /// Admits every request. Only the caller's deadline applies.
     Off,
-    /// As off, but counts the requests that would have been shed. Use it before `enforce`.
+    /// As `Off`, but counts the requests that would have been shed. Use it before `Enforce`.
     #[default]
     Observe,
     /// Sheds requests, and does not start those that cannot meet their deadline.
@@ -76,9 +76,9 @@ pub enum SettingsError {
         index: usize,
         /// `p99` or `batch_p99`.
         field: &'static str,
-        /// Its value, nanoseconds.
+        /// Its value in nanoseconds.
         given: u64,
-        /// The margin, nanoseconds.
+        /// The reply margin in nanoseconds.
         margin: u64,
     },
     /// There is no such tier.

@@ -27,7 +27,7 @@ pub struct Snapshot {
     pub margin: Nanos,
     /// The pressure level.
     pub pressure: Pressure,
-    /// The lowest tier that is admitted, and the share of its cohorts that is, 0 to 1.
+    /// The lowest tier that is admitted, and the admitted share of its cohorts, from 0 to 1.
     pub cutoff: (u8, f64),
     /// Work per wall time that each caller may use before its requests wait behind others; `None`: shares are off.
     pub even_share: Option<f64>,
@@ -49,7 +49,7 @@ pub struct Counted {
 // === impl Admission ===
 
 impl Admission {
-    /// Returns the present state.
+    /// Returns the current state.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         let queued = [self.queued[0].read(), self.queued[1].read(), self.queued[2].read()];

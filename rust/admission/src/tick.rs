@@ -66,7 +66,7 @@ impl Ticker {
         }
     }
 
-    /// One checkpoint more.
+    /// Adds the state of one more checkpoint.
     pub(super) fn add(&mut self) {
         self.costs.push(CostHistory::new());
         self.unused.push(u32::MAX);

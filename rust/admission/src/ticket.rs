@@ -9,7 +9,7 @@ use super::verdict::{Place, Queue, Served, ShedReason, Start};
 /// The cost that one admitted request holds. It is not `Clone`, and [`Admission::finish`] and [`Admission::cancel`]
 /// consume it. A [`Permit`] ensures that one of them is called.
 #[derive(Debug, PartialEq, Eq)]
-#[must_use = "a dropped ticket never gives its cost back; wrap it in a Permit"]
+#[must_use = "a dropped ticket never returns its cost; wrap it in a Permit"]
 pub struct Ticket {
     pub(super) checkpoint: u32,
     pub(super) rows: u32,
@@ -27,7 +27,7 @@ pub struct Ticket {
     pub(super) row: u64,
     /// Expected remaining work, which is accounted to its queue.
     pub(super) cost: u64,
-    /// The longest part of it that cannot be interrupted.
+    /// The longest part of the work that cannot be interrupted.
     pub(super) span: u64,
     /// 95th percentile of the expected service time.
     pub(super) cautious: u64,
@@ -62,16 +62,16 @@ struct Grant {
 // === impl Ticket ===
 
 impl Ticket {
-    /// Where it runs.
+    /// The place where the request runs.
     #[must_use]
     pub fn place(&self) -> Place {
-        self.place
+                    self.place
     }
 
-    /// In which order, where it runs on the pool.
+    /// The queue in which the request waits if it runs on the pool.
     #[must_use]
     pub fn queue(&self) -> Queue {
-        self.queue
+                    self.queue
     }
 
     /// Returns the time at which the evaluation must be stopped. [`Nanos::MAX`] if the SLA is not enforced and the
@@ -93,10 +93,10 @@ impl Ticket {
         self.chunk
     }
 
-    /// In mode observe: why enforcing would have shed this request.
+    /// In mode observe, the reason for which mode enforce would have shed this request.
     #[must_use]
     pub fn would_shed(&self) -> Option<ShedReason> {
-        self.would_shed
+                    self.would_shed
     }
 }
 
@@ -116,16 +116,16 @@ impl<A: Deref<Target = Admission>> Permit<A> {
         Permit { admission, grant, ticket: Some(ticket) }
     }
 
-    /// Where it runs.
+    /// The place where the request runs.
     #[must_use]
     pub fn place(&self) -> Place {
-        self.grant.place
+                    self.grant.place
     }
 
-    /// In which order, where it runs on the pool.
+    /// The queue in which the request waits if it runs on the pool.
     #[must_use]
     pub fn queue(&self) -> Queue {
-        self.grant.queue
+                    self.grant.queue
     }
 
     /// See [`Ticket::finish_by`].
@@ -146,10 +146,10 @@ impl<A: Deref<Target = Admission>> Permit<A> {
         self.grant.chunk_rows
     }
 
-    /// In mode observe: why enforcing would have shed this request.
+    /// In mode observe, the reason for which mode enforce would have shed this request.
     #[must_use]
     pub fn would_shed(&self) -> Option<ShedReason> {
-        self.grant.would_shed
+                    self.grant.would_shed
     }
 
     /// See [`Admission::start`].

@@ -40,7 +40,7 @@ pub struct Shed {
     pub reason: ShedReason,
     /// The kind of answer.
     pub instead: Instead,
-    /// Time after which a retry may succeed; `None`: do not retry (`grpc-retry-pushback-ms: -1`).
+    /// Time after which a retry may succeed; `None` if the caller must not retry (`grpc-retry-pushback-ms: -1`).
     pub retry_after: Option<Nanos>,
 }
 
@@ -53,7 +53,7 @@ pub enum Instead {
     Refuse,
 }
 
-/// Why a request is shed.
+/// The reason why a request is shed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ShedReason {
     /// The deadline has passed, or the evaluation would take longer than the remaining time.
@@ -119,7 +119,7 @@ pub enum Outcome {
     Model,
     /// The fallback, because the model was too late. `exec` is the time that the model used nevertheless.
     Fallback,
-    /// None: an error was returned, which does not count as a latency of this service.
+    /// No answer: an error was returned, which does not count as a latency of the service.
     Failed,
 }
 

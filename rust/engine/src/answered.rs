@@ -17,7 +17,7 @@ pub struct Answered<'a> {
     pub lane: &'a str,
     /// Revision of the lane table.
     pub lane_table: u64,
-    /// SHA-256 of the bundle, raw.
+    /// The bundle's digest as raw bytes.
     pub bundle: &'a [u8; 32],
     /// Features and actions that the values of `row` and the bits of an eligible set refer to.
     pub shape: &'a Arc<Shape>,
@@ -29,9 +29,9 @@ pub struct Answered<'a> {
     pub row: &'a [f32],
     /// Values that the request names; most of them are also in the row.
     pub named: &'a dyn NamedValues,
-    /// Source that answered instead of the model and its policy; empty: none.
+    /// Source that answered instead of the model and its policy; empty if none did.
     pub fallback_source: &'a str,
-    /// Reason of the fallback; empty: none.
+    /// Reason of the fallback; empty if there was none.
     pub fallback_reason: &'a str,
     /// Times of the stages.
     pub timings: Timings,
@@ -44,11 +44,11 @@ pub struct Answered<'a> {
 pub enum Outcome<'a> {
     /// The answer of a checkpoint of kind `score`.
     Score {
-        /// Log-odds, or whatever the bundle's margin is.
+        /// The bundle's margin, such as log-odds.
         margin: f64,
-        /// 0 to 1.
+        /// The score, from 0 to 1.
         score: f64,
-        /// The band's label, or a static answer's.
+        /// The label of the band or of the static answer.
         label: &'a str,
     },
     /// The answer of a checkpoint of kind `action`.
@@ -63,7 +63,7 @@ pub enum Outcome<'a> {
         action: &'a str,
         /// The probability with which it was chosen.
         propensity: f64,
-        /// The calibrated expectation of its reward.
+        /// The calibrated expected reward.
         expected_reward: f64,
     },
 }
@@ -90,7 +90,7 @@ pub trait NamedValues: Sync {
     fn visit(&self, visit: &mut dyn FnMut(&str, Value<'_>));
 }
 
-/// No named values.
+/// An empty list of values.
 impl NamedValues for () {
     fn visit(&self, _: &mut dyn FnMut(&str, Value<'_>)) {}
 }

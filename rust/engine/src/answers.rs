@@ -1,4 +1,4 @@
-//! Answers as values, in no protocol's terms.
+//! Answers, independent of the protocols that transmit them.
 
 use std::sync::Arc;
 
@@ -7,102 +7,102 @@ use crate::lanes::Source;
 use crate::reason::Reason;
 use crate::timings::Timings;
 
-/// An answer under the id of its decision.
+/// An answer with the id of its decision.
 pub struct Answer<A> {
     /// The decision's id: the caller's, or a new UUID (version 7).
     pub id: String,
-    /// What is answered.
+    /// The answer.
     pub value: A,
-    /// The answer was given before, and is repeated.
+    /// Whether the answer was given before and comes from the idempotency cache.
     pub replayed: bool,
 }
 
 /// A score.
 #[derive(Clone, Debug)]
 pub struct Scored {
-    /// Who answered.
+    /// The lane and bundle that answered.
     pub source: Arc<Source>,
-    /// 0 to 1.
+    /// The score, from 0 to 1.
     pub score: f64,
-    /// Log-odds, or whatever the bundle's margin is.
+    /// The bundle's margin, such as log-odds.
     pub margin: f64,
-    /// The band's label, or a static answer's.
+    /// The label of the band or of the static answer.
     pub label: Arc<str>,
-    /// The decision is recorded as the checkpoint's durability demands.
+    /// Whether the decision is recorded with the checkpoint's durability.
     pub logged: bool,
-    /// Why the model did not answer alone.
+    /// The reason if the drawn lane's model did not answer.
     pub fallback: Option<Reason>,
-    /// Where the time went.
+    /// Times of the stages.
     pub timings: Timings,
 }
 
 /// A selection.
 #[derive(Clone, Debug)]
 pub struct Selected {
-    /// Who answered.
+    /// The lane and bundle that answered.
     pub source: Arc<Source>,
-    /// The action's place in the catalogue.
+    /// Position of the action in the catalogue.
     pub index: u32,
     /// The probability with which it was chosen.
     pub propensity: f64,
-    /// The calibrated expectation of its reward; 0 for a static answer.
+    /// The calibrated expected reward; 0 for a static answer.
     pub expected_reward: f64,
-    /// Every action's probability, if it was asked for.
+    /// The probability of every action, if the request asked for it.
     pub pmf: Option<Arc<[f32]>>,
-    /// The decision is recorded as the checkpoint's durability demands.
+    /// Whether the decision is recorded with the checkpoint's durability.
     pub logged: bool,
-    /// Why the model and its policy did not decide alone.
+    /// The reason if the drawn lane's model and policy did not choose the action.
     pub fallback: Option<Reason>,
-    /// Where the time went.
+    /// Times of the stages.
     pub timings: Timings,
 }
 
 /// The scores of a batch.
 pub struct ScoredBatch {
-    /// Who answered.
+    /// The lane and bundle that answered.
     pub source: Arc<Source>,
-    /// In the order of the request.
+    /// The rows, in the order of the request.
     pub rows: Vec<BatchRow>,
-    /// The labels of the bundle's bands, ascending, and behind them those of static answers in this batch.
+    /// The labels of the bundle's bands, ascending, followed by those of static answers in this batch.
     pub labels: Vec<Arc<str>>,
-    /// Where the time went.
+    /// Times of the stages.
     pub timings: Timings,
-    /// Rows that are not recorded as the checkpoint's durability demands.
+    /// Number of rows that are not recorded with the checkpoint's durability.
     pub unlogged: u32,
 }
 
 /// One row of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchRow {
-    /// 0 to 1.
+    /// The score, from 0 to 1.
     pub score: f64,
-    /// Log-odds, or whatever the bundle's margin is.
+    /// The bundle's margin, such as log-odds.
     pub margin: f64,
-    /// Place of its label.
+    /// Index of its label in [`ScoredBatch::labels`].
     pub label: usize,
-    /// Why the model did not answer alone.
+    /// The reason if the drawn lane's model did not answer.
     pub fallback: Option<Reason>,
-}
+    }
 
-/// Which label a score has.
+    /// The source of a score's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Band {
-    /// That of the bundle's band at this place.
+    /// The bundle's band at this position.
     Of(usize),
-    /// That of the checkpoint's fallback.
+    /// The checkpoint's fallback.
     Fallback,
-    /// That of the answer beyond the exposure caps.
+    /// The checkpoint's answer beyond the exposure caps.
     BeyondCaps,
 }
 
 /// One row's score.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Score {
-    /// Log-odds, or whatever the bundle's margin is; 0 for a static answer, which has none.
+    /// The bundle's margin, such as log-odds; 0 for a static answer.
     pub margin: f64,
-    /// 0 to 1.
+    /// The score, from 0 to 1.
     pub score: f64,
-    /// Which label it has.
+    /// The source of its label.
     pub band: Band,
 }
 

@@ -21,13 +21,13 @@ pub struct Arrival {
     pub at: Instant,
     /// Hash of the caller. Shares of the capacity are per caller.
     pub caller: u64,
-    /// Hash of the principal, whose request ids are separate from those of others; 0: callers are not authenticated.
+    /// Hash of the principal, whose request ids are separate from those of others; 0 if callers are not authenticated.
     pub(crate) principal: u64,
     /// Tenant of the request. Decision tokens are valid for one tenant.
     pub tenant: Tenant,
     /// Whether admission control counts the request as waiting and unread.
     waits: AtomicBool,
-    /// Time limit of the caller, in nanoseconds; [`UNLIMITED`]: none.
+    /// Time limit of the caller, in nanoseconds; [`UNLIMITED`] if there is none.
     allowed: AtomicU64,
     /// Index of the checkpoint, once it is known.
     checkpoint: AtomicU32,
@@ -37,22 +37,22 @@ pub struct Arrival {
     fallback: AtomicBool,
     /// Time from arrival to the answer of one row, in nanoseconds; [`UNLIMITED`] before it.
     ready: AtomicU64,
-    /// The decision that it was answered with, if that is in the log.
+    /// The decision that answers the request, if it is in the log.
     decision: OnceLock<DecisionMade>,
 }
 
 /// Limit on the length of a request id, in bytes.
 const ID: usize = 64;
 
-/// A recorded decision, as a delivery record names it. Its id is kept in place: no request allocates for it.
+/// A recorded decision, for delivery records. Its id is stored inline, so that no request allocates for it.
 #[derive(Debug)]
 pub(crate) struct DecisionMade {
     id: [u8; ID],
     len: usize,
     pub(crate) decided_at_us: i64,
-    /// Of a batch: its decisions are `<id>/0` and so on. 0 for a single decision.
+    /// Number of rows of a batch, whose decisions are `<id>/0` and so on; 0 for a single decision.
     pub(crate) rows: u32,
-    /// The answer was given before, and is repeated.
+    /// Whether the answer was given before and comes from the idempotency cache.
     pub(crate) replayed: bool,
 }
 
@@ -97,7 +97,7 @@ impl Arrival {
         self.made(id, DecisionMade { id: [0; ID], len: id.len(), decided_at_us, rows: 0, replayed });
     }
 
-    /// Notes the recorded decisions of a batch that answer it.
+    /// Stores the recorded decisions of a batch that answer the request.
     pub(crate) fn decided_batch(&self, id: &str, decided_at_us: i64, rows: u32) {
         self.made(id, DecisionMade { id: [0; ID], len: id.len(), decided_at_us, rows, replayed: false });
     }
@@ -161,7 +161,7 @@ impl Arrival {
     /// Rejects a request whose deadline has passed.
     ///
     /// # Errors
-    /// [`Rejection::Deadline`].
+    /// Returns [`Rejection::Deadline`] if the deadline has passed.
     pub fn check_deadline(&self) -> Result<(), Rejection> {
         match self.timeout() {
             Some(timeout) if self.at.elapsed() >= timeout => Err(Rejection::Deadline),

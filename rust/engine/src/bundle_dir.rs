@@ -20,29 +20,29 @@ use serde::Serialize;
 pub struct Stages {
     /// Reading the files.
     pub read_ms: f64,
-    /// Their SHA-256.
+    /// Computing their SHA-256.
     pub verify_ms: f64,
-    /// Validating and compiling.
+    /// Validating and compiling the bundle.
     pub assemble_ms: f64,
     /// Scoring the golden cases.
     pub golden_ms: f64,
-    /// Touching every page and measuring.
+    /// Replaying rows and measuring their times.
     pub warm_up_ms: f64,
 }
 
 /// Reads, verifies and compiles the bundle in a directory.
 ///
-/// Anything beside the files of the manifest and a signature is refused, and so are links and directories in the place
-/// of a file. Without `expected`, a directory that is named by 64 hexadecimal digits must still hold that bundle.
+/// The directory must hold only the files of the manifest and a signature, and links and directories in place of a file
+/// are refused. Without `expected`, a directory whose name is 64 hexadecimal digits must hold the bundle of that digest.
 ///
 /// # Errors
-/// [`BundleError`] describes the first problem.
+/// Returns a [`BundleError`] that describes the first fault.
 pub fn load(path: &Path, expected: Option<&Digest>) -> Result<Bundle, BundleError> {
     load_timed(path, expected, &[]).map(|(bundle, ..)| bundle)
 }
 
-/// The same, with the golden cases' rows and the time that each step took (all but the warm-up's). Forests that
-/// `known` bundles have are shared with them.
+/// Does what [`load`] does, and also returns the golden cases' rows and the time of each stage but the warm-up. Forests
+/// of `known` bundles are shared.
 pub(crate) fn load_timed(
     path: &Path,
     expected: Option<&Digest>,
@@ -87,7 +87,7 @@ pub(crate) fn load_timed(
 /// Verifies the bundle in a directory and makes its next revision; see [`Bundle::revise`].
 ///
 /// # Errors
-/// As [`load`], and what is wrong with the revision.
+/// Fails as [`load`] does, and if the revision is not valid.
 pub fn revise(
     path: &Path,
     expected: &Digest,
@@ -112,7 +112,7 @@ fn millis(time: Duration) -> f64 {
 /// Returns the digest that a bundle's manifest states, without verifying it; see [`load`].
 ///
 /// # Errors
-/// There is no manifest, or it is not valid.
+/// Fails if there is no manifest or it is not valid.
 pub fn digest(path: &Path) -> Result<Digest, BundleError> {
     let manifest = read(path, MANIFEST, MAX_MANIFEST_BYTES)
         .map_err(|source| BundleError::Read { file: MANIFEST.to_owned(), source })?;
@@ -137,8 +137,8 @@ fn list(path: &Path) -> Result<Vec<String>, ReadError> {
     Ok(names)
 }
 
-/// Reads a regular file of at most `limit` bytes. The kind is taken from the opened file, so nothing can be
-/// swapped in between; non-blocking, so that a pipe in its place cannot hold the caller up.
+/// Reads a regular file of at most `limit` bytes. The kind is that of the opened file, so the file cannot be replaced
+/// between the check and the read. The file is opened non-blocking, so that a pipe in its place cannot block the caller.
 fn read(directory: &Path, name: &str, limit: u64) -> Result<Vec<u8>, ReadError> {
     let path = directory.join(name);
     let file = File::options()
@@ -191,7 +191,7 @@ mod tests {
         directory
     }
 
-    /// Loads the bundle with one file replaced by what `change` makes of its path.
+    /// Loads a bundle after `change` has replaced one of its files.
     fn changed(name: &str, change: impl FnOnce(&Path)) -> BundleError {
         let directory = written(&testing::score_files("fraud", 0.0));
         let path = directory.path().join(name);

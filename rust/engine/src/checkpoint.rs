@@ -1,4 +1,4 @@
-//! The checkpoints. They are those of the configuration, and those that were added while the server ran.
+//! The checkpoints: those of the configuration, and those that were added while the server ran.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,28 +13,28 @@ use scorer_core::quotable;
 
 /// A checkpoint.
 pub struct Checkpoint {
-    /// Its place: configured checkpoints are sorted by name, and added ones follow in the order of their addition.
+    /// Its index. Configured checkpoints are sorted by name; added checkpoints follow in the order of their addition.
     pub index: usize,
-    /// Its name.
+    /// Name of the checkpoint.
     pub name: String,
-    /// Four bytes of the SHA-256 of its name, as decision tokens hold them.
+    /// The first four bytes of the SHA-256 of its name, as in decision tokens.
     pub(crate) fingerprint: [u8; 4],
-    /// What it answers.
+    /// The kind of its answers.
     pub kind: Kind,
-    /// Most rows of one batch.
+    /// Greatest number of rows of one batch.
     pub max_batch_rows: u32,
-    /// Its settings.
+    /// Settings of the checkpoint.
     pub config: CheckpointConfig,
     pub(crate) durability: DurabilityClass,
     pub(crate) fallback: Option<FallbackConfig>,
     pub(crate) exposure: Option<Exposure>,
-    /// Its SLA.
+    /// The SLA.
     pub sla: Duration,
-    /// The longest wait for a decision's record, from the arrival of the request.
+    /// Time, from the arrival of the request, within which the decision's record must be in the log.
     pub(crate) record_within: Duration,
 }
 
-/// The longest wait for a record where the SLA is not enforced: by then the log reports a stalled disk itself.
+/// Time limit for a record if the SLA is not enforced. After that time the log itself reports a stalled disk.
 const UNENFORCED_RECORD: Duration = Duration::from_millis(100);
 
 /// All checkpoints. Readers take no lock; a checkpoint is never removed.
@@ -44,7 +44,7 @@ pub struct Checkpoints {
     adding: Mutex<()>,
 }
 
-/// A checkpoint that cannot be added.
+/// The reason why a checkpoint cannot be added.
 #[derive(Debug, thiserror::Error)]
 pub enum AddError {
     /// Its settings are not valid.
@@ -71,11 +71,11 @@ impl Checkpoints {
         Checkpoints { all, by_name: ArcSwap::from_pointee(by_name), adding: Mutex::new(()) }
     }
 
-    /// Adds a checkpoint. `prepare` makes everything that is kept by a checkpoint's index ready for the new index before
-    /// a request can find the checkpoint. Returns whether it is new; one with the same settings stays as it is.
+    /// Adds a checkpoint. `prepare` extends everything that is stored by checkpoint index, before requests can find the
+    /// checkpoint. Returns whether it is new; a checkpoint with the same settings is left unchanged.
     ///
     /// # Errors
-    /// [`AddError`]; nothing has changed then, unless `prepare` changed it.
+    /// Returns an [`AddError`]. Nothing has then changed, except for changes by `prepare`.
     pub(crate) fn add(
         &self,
         name: &str,
@@ -100,7 +100,7 @@ impl Checkpoints {
         Ok(true)
     }
 
-    /// The checkpoint of this name.
+    /// The checkpoint of this name, if there is one.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<&Checkpoint> {
         let index = *self.by_name.load().get(name)?;
@@ -110,7 +110,7 @@ impl Checkpoints {
     /// The checkpoint of this name.
     ///
     /// # Errors
-    /// There is no such checkpoint.
+    /// Fails if there is no such checkpoint.
     pub fn get(&self, name: &str) -> Result<&Checkpoint, Rejection> {
         self.find(name).ok_or_else(|| {
             let known: Vec<_> = self.iter().map(|checkpoint| checkpoint.name.as_str()).collect();
@@ -118,7 +118,7 @@ impl Checkpoints {
         })
     }
 
-    /// The checkpoint at a place.
+    /// The checkpoint at an index.
     #[must_use]
     pub fn at(&self, index: usize) -> &Checkpoint {
         &self.all[index]

@@ -15,16 +15,16 @@ pub use outcomes::{OutcomeSettings, ProofRule, RewardRange, Unproven};
 /// The longest checkpoint name, in bytes. Names are metric labels and file keys.
 const MAX_NAME: usize = 64;
 
-/// Where and how decisions are recorded.
+/// The settings of the decision log.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct LogSettings {
-    /// Directory of the segments; one writer at a time.
+    /// Directory of the segments. Only one process may write to it at a time.
     pub dir: PathBuf,
-    /// A segment is closed at this size, bytes.
+    /// Size in bytes at which a segment is closed.
     #[serde(default = "default_segment_bytes")]
     pub segment_bytes: u64,
-    /// Longest time between two `fdatasync`, milliseconds.
+    /// Longest time between two calls of `fdatasync`, in milliseconds.
     #[serde(default = "default_sync_ms")]
     pub sync_ms: u64,
     /// Limit on waiting records of durability `async`. Beyond it, records are dropped and counted.
@@ -33,30 +33,30 @@ pub struct LogSettings {
     /// Limit on bytes that are written and not yet on stable storage. Beyond it, the log is unavailable.
     #[serde(default = "default_unsynced_bytes")]
     pub unsynced_bytes: usize,
-    /// Segments whose newest record is older are removed, seconds.
+    /// Age in seconds. Segments whose newest record is older are removed.
     #[serde(default)]
     pub retain_seconds: Option<u64>,
-    /// The oldest segments are removed while all of them are larger, bytes.
+    /// Total size in bytes. The oldest segments are removed while all segments together are larger.
     #[serde(default)]
     pub retain_bytes: Option<u64>,
-    /// Records that are not marked as shipped may be removed as well.
+    /// Whether records that are not marked as shipped may be removed too.
     #[serde(default)]
     pub prune_unshipped: bool,
-    /// A warning is given when the disk will be full earlier than this, seconds.
+    /// Time in seconds. The log warns if the disk is expected to be full earlier.
     #[serde(default = "default_warn_full_seconds")]
     pub warn_full_seconds: u64,
 }
 
-/// One decision point.
+/// The settings of one checkpoint.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct CheckpointConfig {
-    /// What it answers.
+    /// The kind of its answers.
     pub kind: Kind,
-    /// The SLA: the 99th percentile of the answer's latency, milliseconds.
+    /// The SLA: the limit on the 99th percentile of the latency of answers, in milliseconds.
     #[serde(default = "default_p99_ms")]
     pub p99_ms: f64,
-    /// Tier: 0 is shed last, 3 first. `ScoreBatch` is shed first at any checkpoint.
+    /// Tier, from 0, which is shed last, to 3, which is shed first. `ScoreBatch` is shed first at any checkpoint.
     #[serde(default)]
     pub tier: u8,
     /// Treatment of requests that cannot meet the SLA.
@@ -65,10 +65,10 @@ pub struct CheckpointConfig {
     /// When a decision counts as recorded. Default: `written` for actions, `async` for scores.
     #[serde(default)]
     pub durability: Option<DurabilityClass>,
-    /// Most rows in one `ScoreBatch`.
+    /// Greatest number of rows in one `ScoreBatch`.
     #[serde(default = "default_max_batch_rows")]
     pub max_batch_rows: u32,
-    /// The answer when the model cannot give one.
+    /// The answer if the model cannot answer.
     #[serde(default)]
     pub fallback: Option<FallbackConfig>,
     /// Exposure caps of the fallback.
@@ -86,21 +86,21 @@ pub struct CheckpointConfig {
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A probability: `Score` and `ScoreBatch`.
+    /// A score, by `Score` and `ScoreBatch`.
     Score,
-    /// An action: `SelectAction`.
+    /// An action, by `SelectAction`.
     Action,
 }
 
-/// State of a decision's record that the reply requires.
+/// The state that a decision's record must have before the reply is sent.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum DurabilityClass {
-    /// Queued in memory.
+    /// The record is queued in memory.
     Async,
-    /// In the page cache: survives a kill of the process.
+    /// The record is in the page cache, where it survives a kill of the process.
     Written,
-    /// On the device: survives loss of power.
+    /// The record is on stable storage, where it survives a loss of power.
     Sync,
 }
 
@@ -140,7 +140,7 @@ impl CheckpointConfig {
         Duration::from_secs_f64(self.p99_ms / 1e3)
     }
 
-    /// Adds everything that is wrong with the checkpoint `name` to `wrong`.
+    /// Appends a message for each invalid setting of the checkpoint `name` to `wrong`.
     pub fn check(&self, name: &str, wrong: &mut Vec<String>) {
         let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         if name.is_empty() || name.len() > MAX_NAME || !name.bytes().all(plain) {
@@ -181,7 +181,7 @@ impl CheckpointConfig {
 // === impl Kind ===
 
 impl Kind {
-    /// The word on the wire.
+    /// The name on the wire.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

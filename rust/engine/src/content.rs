@@ -17,7 +17,7 @@ impl Content {
         Content { hasher: SipHasher13::new_with_keys(key.0, key.1), key }
     }
 
-    /// Adds bytes and their number, so that no two sequences of fields are the same bytes.
+    /// Adds bytes, preceded by their number, so that different sequences of fields have different bytes.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.hasher.write_u64(bytes.len() as u64);
         self.hasher.write(bytes);
@@ -28,7 +28,7 @@ impl Content {
         self.hasher.write_u64(number);
     }
 
-    /// Adds items whose order has no meaning: the sum of their hashes is the same in any order.
+    /// Adds items whose order has no meaning, as the sum of their hashes, which is the same in any order.
     pub fn set<T>(&mut self, items: impl ExactSizeIterator<Item = T>, each: impl Fn(&mut Content, T)) {
         self.number(items.len() as u64);
         let sum = items.fold(0_u128, |sum, item| {

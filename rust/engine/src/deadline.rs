@@ -6,10 +6,10 @@ use std::time::Instant;
 use scorer_admission::{Reply, ReplyCell};
 use scorer_core::budget::Budget;
 
-/// Chunks between two reads of the clock: 256 trees, some microseconds.
+/// Number of chunks between two reads of the clock: 256 trees, which take some microseconds.
 const EVERY: u32 = 4;
 
-/// Spent once the time is over, or once the request has been answered otherwise.
+/// A budget that is spent when the time is over or the request has been answered otherwise.
 pub(crate) struct Deadline<'a> {
     finish_by: Option<Instant>,
     cell: Option<&'a ReplyCell>,

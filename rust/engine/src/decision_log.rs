@@ -44,14 +44,14 @@ pub struct DecisionLog {
     log: Log,
     index: OutcomeIndex,
     dir: PathBuf,
-    /// A disk that will be full earlier than this is reported, seconds.
+    /// Time in seconds. A disk that is expected to be full earlier is reported.
     warn_full: f64,
     reported: Mutex<Reported>,
-    /// The round of upkeep that was last looked at.
+    /// The latest round of upkeep that was checked for reports.
     reported_round: AtomicU64,
 }
 
-/// What was last reported of the log's disk.
+/// The state of the log's disk in the latest reports.
 #[derive(Default)]
 struct Reported {
     removed_segments: u64,
@@ -93,8 +93,8 @@ impl DecisionLog {
         self.log.available()
     }
 
-    /// Hands a decision to the log; `payload` is scratch. Records that have to be written are refused at once while
-    /// the log is unavailable.
+    /// Passes a decision to the log. `payload` is working memory. While the log is unavailable, records that must be written
+    /// are refused at once.
     pub(crate) fn append(
         &self,
         decision: &DecisionRecord,
@@ -105,8 +105,8 @@ impl DecisionLog {
             return Appended::Refused;
         }
         payload.clear();
-        // As `LogRecord { decision }` would, without building one. `encoding` is not documented API of prost; the
-        // test below holds it to the documented one.
+        // This encodes the same bytes as `LogRecord { decision }` without a copy of the decision. `encoding` is not a
+        // documented API of prost; a test below compares its result with that of the documented API.
         prost::encoding::message::encode(DECISION, decision, payload);
         let durability = match durability {
             DurabilityClass::Async => Durability::Async,
@@ -123,15 +123,15 @@ impl DecisionLog {
         }
     }
 
-    /// Notes that a decision is in the log, so that reports of its outcome are known to have one.
+    /// Adds a recorded decision to the index, so that reports of its outcome count as known.
     pub(crate) fn note(&self, checkpoint: &str, decision_id: &str) {
         self.index.note_decision(checkpoint, decision_id);
     }
 
-    /// Appends an encoded observation, if no decision could miss its place for it.
+    /// Appends an encoded observation, unless that could take space that decisions need.
     ///
     /// # Errors
-    /// The record is not in the log.
+    /// Fails if the record is not in the log.
     pub fn append_best_effort(&self, payload: &[u8]) -> Result<(), LogError> {
         self.log.append_spare(payload)
     }
@@ -141,14 +141,14 @@ impl DecisionLog {
         self.index.decision_known(checkpoint, decision_id)
     }
 
-    /// Records whether a decision's reply reached its caller. Never waits; a mark that finds the queue full is counted
-    /// with the records that are dropped.
+    /// Records whether a decision's reply was delivered. It never waits; if the queue is full, the record is dropped and
+    /// counted.
     pub(crate) fn note_delivery(&self, delivery: DeliveryRecord) {
         let record = LogRecord { record: Some(log_record::Record::Delivery(delivery)) };
         let _ = self.log.submit(&record.encode_to_vec(), Durability::Async);
     }
 
-    /// Records an outcome unless it is known. What is recorded survives a kill of the process, and with `Sync` a loss
+    /// Records an outcome unless it is recorded already. The record survives a kill of the process and, with `Sync`, a loss
     /// of power.
     pub(crate) async fn report(
         &self,
@@ -178,11 +178,11 @@ impl DecisionLog {
         self.index.record(key, outcome.revision, outcome.value, rate, append).await
     }
 
-    /// Records that a lane table is active from here on. Blocks for a second at most: a stalled disk must not hold up
-    /// a change of lanes, least of all a rollback.
+    /// Records that a lane table is active from now on. It blocks for at most one second, because a stalled disk must not
+    /// delay a change of lanes, and in particular not a rollback.
     ///
     /// # Errors
-    /// The record is not in the log.
+    /// Fails if the record is not in the log.
     pub fn note_table(&self, version: u64, since_us: i64, table: String) -> Result<(), LogError> {
         let record = log_record::Record::LaneTable(LaneTableRecord { version, since_us, table });
         let payload = LogRecord { record: Some(record) }.encode_to_vec();
@@ -192,7 +192,7 @@ impl DecisionLog {
         }
     }
 
-    /// The log's own status.
+    /// Returns the status of the log.
     #[must_use]
     pub fn status(&self) -> scorer_log::LogStatus {
         self.log.status()
@@ -204,7 +204,8 @@ impl DecisionLog {
         self.log.upkeep()
     }
 
-    /// Reports what retention has removed, and once each that it fails or is blocked, and that the disk will be full.
+    /// Reports removed segments as events. It also reports, once each, that retention fails or is blocked and that the disk
+    /// is expected to be full.
     pub fn report_upkeep(&self, events: &Events) {
         let round = self.log.upkeep_rounds();
         if self.reported_round.swap(round, Relaxed) == round {
@@ -247,7 +248,7 @@ impl DecisionLog {
         *last = now;
     }
 
-    /// Its directory.
+    /// Directory of the log.
     #[must_use]
     pub fn dir(&self) -> &Path {
         &self.dir
@@ -256,7 +257,7 @@ impl DecisionLog {
     /// Writes waiting records, syncs all records to stable storage, and closes the log.
     ///
     /// # Errors
-    /// Some records may be lost.
+    /// Fails if some records may be lost.
     pub fn seal(&self) -> Result<(), LogError> {
         self.log.seal()
     }
@@ -265,7 +266,7 @@ impl DecisionLog {
 // === impl Commit ===
 
 impl Commit {
-    /// Waits for the record, until `at` at most; whether it is in the log and as durable as was asked for.
+    /// Waits for the record until `at` at the latest. Returns whether it is in the log with the requested durability.
     pub(crate) async fn within(self, watchdog: &Watchdog, at: Instant) -> bool {
         let Commit(receipt) = self;
         let slot: Weak<dyn Expire> = receipt.slot();

@@ -1,4 +1,4 @@
-//! Whether the reply of a recorded decision reached its caller.
+//! Records whether the reply of a recorded decision was delivered.
 //!
 //! A reply that was not delivered (stream reset, connection lost) leaves a decision in the log that had no effect. A
 //! [`DeliveryRecord`] marks it, so that it is not used for training. A retry that receives the same answer from the
@@ -16,22 +16,23 @@ use crate::engine::Engine;
 // === impl Engine ===
 
 impl Engine {
-    /// The request was given up by its caller. Marks its decision, or those of its batch, unless the answer was a
-    /// repeated one.
+    /// Marks the decision of a request, or those of its batch, as undelivered, because the caller was gone before the reply.
+    /// An answer from the idempotency cache is not marked.
     pub fn given_up(&self, arrival: &Arrival) {
         let Some((checkpoint, made)) = self.decision_of(arrival) else { return };
         if made.replayed {
             return;
         }
         self.counters.undelivered.fetch_add(made.rows.max(1).into(), Relaxed);
-        // Batches are not remembered: a retry is recorded again.
+        // Batches are not in the idempotency cache, so a retry is recorded again.
         if made.rows == 0 {
             self.set_undelivered(arrival, checkpoint, made, true);
         }
         self.record_delivery(checkpoint, made, false);
     }
 
-    /// Records that the reply was handed over. A repeated answer removes the mark of its decision.
+    /// Records that the reply was given to the transport. An answer from the idempotency cache removes the mark of its
+    /// decision.
     pub fn handed_over(&self, arrival: &Arrival) {
         let Some((checkpoint, made)) = self.decision_of(arrival) else { return };
         if made.replayed && self.set_undelivered(arrival, checkpoint, made, false) {

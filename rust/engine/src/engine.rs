@@ -30,37 +30,37 @@ use crate::rejection::Rejection;
 use crate::reporting::ReportLimits;
 use crate::tokens::Tokens;
 
-/// Number of the newest answers per kind in the idempotency cache.
+/// Number of answers of each kind in the idempotency cache.
 const REMEMBERED: usize = 65_536;
-/// Limit on the bytes of their probabilities. A catalogue of 256 actions takes 1 KiB per answer.
+/// Limit on the bytes of the answers' probabilities. With 256 actions, an answer takes 1 KiB.
 const REMEMBERED_BYTES: usize = 32 << 20;
 
 /// Configuration of an engine.
 pub struct EngineConfig {
     /// The checkpoints by name.
     pub checkpoints: BTreeMap<String, CheckpointConfig>,
-    /// The decision log; without one nothing is recorded and exploration is off.
+    /// The decision log. Without it nothing is recorded and exploration is off.
     pub log: Option<LogSettings>,
-    /// What of a request may be stored.
+    /// The rules for storing data of requests.
     pub privacy: PrivacyConfig,
-    /// Threads that evaluate.
+    /// Number of threads that evaluate.
     pub threads: usize,
-    /// Requests in flight at once.
+    /// Greatest number of requests in flight.
     pub max_inflight: usize,
-    /// Bytes that the process may hold when a bundle has been loaded; absent: the system's limit.
+    /// Memory limit of the process for loading bundles, in bytes. The default is derived from the system's limit.
     pub memory_budget_bytes: Option<u64>,
-    /// Which bundles are accepted.
+    /// The rules for accepting bundles.
     pub trust: Trust,
-    /// Answers remembered per kind.
+    /// Number of answers of each kind in the idempotency cache.
     pub remembered: usize,
-    /// What is demanded of reported outcomes.
+    /// The rules for reported outcomes.
     pub outcomes: OutcomeSettings,
 }
 
 /// An error while an engine is built.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
-    /// The settings of admission control contradict each other.
+    /// The settings of admission control are inconsistent.
     #[error("{0}")]
     Config(String),
     /// The decision log could not be opened.
@@ -70,7 +70,7 @@ pub enum EngineError {
     #[error(transparent)]
     Privacy(#[from] PrivacyError),
     /// The reaper's thread could not be started.
-    #[error("the reaper's thread: {0}")]
+    #[error("the reaper's thread cannot be started: {0}")]
     Thread(#[source] std::io::Error),
 }
 
@@ -78,7 +78,7 @@ pub enum EngineError {
 pub struct Engine {
     /// The configured checkpoints.
     pub checkpoints: Checkpoints,
-    /// Loaded once per request, by [`Engine::lanes`].
+    /// The active lanes. Each request loads them once, by [`Engine::lanes`].
     lanes: ArcSwap<ActiveLanes>,
     /// The bundles in memory.
     pub bundles: Store,
@@ -89,25 +89,25 @@ pub struct Engine {
     pub(crate) remembered: Remembered,
     /// The decision log, if one is configured.
     pub log: Option<DecisionLog>,
-    /// What of a request may be stored.
+    /// The rules for storing data of requests.
     pub privacy: Arc<Privacy>,
     /// The keys of decision tokens.
     pub tokens: Tokens,
     pub(crate) reports: ReportLimits,
-    /// Wall clock of records.
+    /// The wall clock of records.
     pub clock: Arc<dyn Clock>,
-    /// What is counted.
+    /// The engine's counters.
     pub counters: Counters,
-    /// What an operator should know.
+    /// Events for the operator.
     pub events: Arc<Events>,
-    /// Faults of evaluations.
+    /// Injected faults of evaluations.
     #[cfg(feature = "fault-injection")]
     pub faults: crate::fault::Faults,
     #[cfg(feature = "fault-injection")]
     lane_loads: std::sync::atomic::AtomicU64,
 }
 
-/// Remembered answers by kind.
+/// The idempotency caches by kind.
 pub(crate) struct Remembered {
     pub(crate) scores: IdempotencyCache<Scored>,
     pub(crate) selections: IdempotencyCache<Selected>,
@@ -132,11 +132,11 @@ impl Default for EngineConfig {
 // === impl Engine ===
 
 impl Engine {
-    /// Opens the log and builds the engine; `started` is the origin of its time. No lane answers yet, and nothing
-    /// evaluates on the pool before [`Engine::serve_pool`].
+    /// Opens the log and builds the engine. `started` is the origin of its time. There are no lanes yet, and the pool does
+    /// not run work before [`Engine::serve_pool`].
     ///
     /// # Errors
-    /// [`EngineError`].
+    /// Returns an [`EngineError`].
     pub fn new(
         config: &EngineConfig,
         env: Env,
@@ -180,11 +180,11 @@ impl Engine {
         }))
     }
 
-    /// Adds a checkpoint, which has no lanes yet. `prepare` makes what others keep by the index of a checkpoint ready
-    /// for it before a request can find it. Returns whether it is new; the same again has no effect.
+    /// Adds a checkpoint without lanes. `prepare` extends everything that is stored by checkpoint index, before requests can
+    /// find the checkpoint. Returns whether it is new; adding the same checkpoint again has no effect.
     ///
     /// # Errors
-    /// [`AddError`]; nothing has changed then.
+    /// Returns an [`AddError`]; nothing has then changed.
     pub fn add_checkpoint(
         &self,
         name: &str,
@@ -211,7 +211,7 @@ impl Engine {
     /// Checks a lane table against the checkpoints and the loaded bundles.
     ///
     /// # Errors
-    /// [`SwapError`].
+    /// Returns a [`SwapError`].
     pub fn compile(&self, table: &LaneTable) -> Result<ActiveLanes, SwapError> {
         ActiveLanes::compile(table, &self.checkpoints, &self.bundles)
     }
@@ -240,7 +240,7 @@ impl Engine {
         self.bundles.retire(before);
     }
 
-    /// Reports rules of privacy for features that no bundle in service has.
+    /// Reports privacy rules for features that no active bundle has.
     fn check_sensitive(&self, lanes: &ActiveLanes) {
         let features = lanes.all().flat_map(|(_, lane)| &lane.loaded.shape.features);
         let unknown = self.privacy.unknown_features(features);
@@ -251,35 +251,35 @@ impl Engine {
         }
     }
 
-    /// The checkpoint that a request is for; noted for the counters.
+    /// Finds the checkpoint of a request, and stores it in the arrival for counters.
     ///
     /// # Errors
-    /// No such checkpoint is configured.
+    /// Fails if no such checkpoint is configured.
     pub fn checkpoint_of(&self, arrival: &Arrival, name: &str) -> Result<&Checkpoint, Rejection> {
         let checkpoint = self.checkpoints.get(name)?;
         arrival.set_checkpoint(checkpoint.index);
         Ok(checkpoint)
     }
 
-    /// The log, if it could keep a record now.
+    /// The log, if it can store a record now.
     pub(crate) fn available_log(&self) -> Option<&DecisionLog> {
         self.log.as_ref().filter(|log| log.available())
     }
 
-    /// Counts a panic that stopped `what` and reports it to the operator; the caller gets the id of the report.
+    /// Counts a panic in `what` and reports it as an event. Returns the rejection for the caller, with the event's id.
     pub fn panicked(&self, what: &str, panic: &(dyn Any + Send)) -> Rejection {
         self.counters.panics.fetch_add(1, Relaxed);
         Rejection::Internal { id: self.events.defect(what, panic) }
     }
 
-    /// Reports a state that the code rules out.
+    /// Reports a state that the code should exclude.
     pub(crate) fn defect(&self, what: &str, details: &str) -> Rejection {
         let id = Uuid::now_v7().to_string();
         self.events.push(Level::Error, "internal_error", json!({"id": id, "in": what, "error": details}));
         Rejection::Internal { id }
     }
 
-    /// Evaluates on the calling thread until [`Engine::close`].
+    /// Runs the pool's work on the calling thread until [`Engine::close`].
     pub fn serve_pool(&self) {
         self.pool.serve();
     }
@@ -297,15 +297,15 @@ impl Engine {
     }
 }
 
-/// For tests: what threads would do, step by step.
+/// Functions with which tests do the work of threads step by step.
 #[cfg(feature = "fault-injection")]
 impl Engine {
-    /// Runs one part of what waits for the pool, on this thread; false if nothing waits.
+    /// Runs one part of the pool's waiting work on this thread. Returns false if none waits.
     pub fn run_pool_once(&self) -> bool {
         self.pool.run_one()
     }
 
-    /// Lets admission control assume that one row takes this long at a checkpoint.
+    /// Sets the cost that admission control assumes for one row at a checkpoint.
     pub fn assume_cost(&self, checkpoint: &str, row: Duration) {
         if let Some(checkpoint) = self.checkpoints.find(checkpoint) {
             for lane in self.lanes.load().of(checkpoint.index) {
@@ -314,17 +314,17 @@ impl Engine {
         }
     }
 
-    /// How often the active lanes were loaded.
+    /// Number of times that the active lanes were loaded.
     pub fn lane_loads(&self) -> u64 {
         self.lane_loads.load(Relaxed)
     }
 
-    /// Deadlines that are watched, those of ended work included.
+    /// Number of watched deadlines, including those of finished work.
     pub fn watched(&self) -> usize {
         self.watchdog.len()
     }
 
-    /// Answers remembered now: scores and selections.
+    /// Numbers of cached scores and selections.
     pub fn remembered(&self) -> (usize, usize) {
         (self.remembered.scores.len(), self.remembered.selections.len())
     }

@@ -8,37 +8,37 @@ use scorer_signing::SignatureError;
 /// A bundle was not loaded. The served bundles are not affected.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The digest is not written as one.
+    /// The text is not a digest.
     #[error("{digest:?} is not a digest; write \"sha256:\" and 64 lower-case hexadecimal digits")]
     Digest {
-        /// The text given.
-        digest: String,
+                    /// The text given.
+                    digest: String,
     },
-    /// It cannot be read, or is not what its manifest says.
+    /// The bundle cannot be read, or its verification fails.
     #[error("bundle {}: {source}", path.display())]
     Bundle {
         /// The bundle's directory.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         source: BundleError,
     },
-    /// Its signature is missing, or is not accepted here.
+    /// The bundle's signature is missing, or this server does not accept it.
     #[error("bundle {}: {source}", path.display())]
     Signature {
         /// The bundle's directory.
         path: PathBuf,
-        /// What is wrong with the signature.
+        /// The fault of the signature.
         source: SignatureError,
     },
-    /// Loading or scoring the golden cases panicked: a defect of this program.
+    /// Loading the bundle or scoring its golden cases panicked, which is a defect of this program.
     #[error("bundle {}: loading it panicked, id {id}; keep the bundle and report the defect", path.display())]
     Panic {
         /// The bundle's directory.
         path: PathBuf,
-        /// Also in the event log, with the panic's own words.
+        /// Id of the event that contains the panic's message.
         id: String,
     },
-    /// Live bundle, candidate and the one kept for a rollback do not fit together.
+    /// There is not enough memory for the bundle beside the live bundle and the one kept for a rollback.
     #[error(
         "bundle {}: loading it takes up to {needed_mib} MiB, the process holds {resident_mib} MiB, and its budget is \
          {budget_mib} MiB ({source_of_budget}); give it more memory or build a smaller bundle",
@@ -47,16 +47,16 @@ pub enum LoadError {
     Memory {
         /// The bundle's directory.
         path: PathBuf,
-        /// What reading it in may take.
+        /// Memory that loading may need, in MiB.
         needed_mib: u64,
-        /// What the process holds, less what can be let go.
+        /// Memory of the process, without that of bundles that can be unloaded, in MiB.
         resident_mib: u64,
-        /// What it may hold.
+        /// The memory budget, in MiB.
         budget_mib: u64,
-        /// What the budget was taken from.
+        /// The source of the budget.
         source_of_budget: String,
     },
-    /// Its warm-up took too much longer than the live bundle's.
+    /// Evaluations at warm-up took too much longer than those of the live bundle.
     #[error(
         "bundle {}: at warm-up one evaluation took {p99_us:.1} us (p99), {ratio:.1} times the live bundle's {live_us:.1} us; \
          {max_ratio} times are allowed: make it smaller, raise warmup_max_ratio, or swap it in with --allow-slower",
@@ -65,16 +65,16 @@ pub enum LoadError {
     Slower {
         /// The bundle's directory.
         path: PathBuf,
-        /// The candidate, microseconds.
+        /// 99th percentile of the candidate, in microseconds.
         p99_us: f64,
-        /// The live bundle, in turns with it.
+        /// 99th percentile of the live bundle, measured alternately, in microseconds.
         live_us: f64,
-        /// One by the other.
+        /// The candidate's time divided by the live bundle's.
         ratio: f64,
         /// The checkpoint's limit.
         max_ratio: f64,
     },
-    /// Its warm-up took longer than the checkpoint's SLA for a whole answer.
+    /// Evaluations at warm-up took longer than the checkpoint's SLA for a whole answer.
     #[error(
         "bundle {}: at warm-up one evaluation took {p99_us:.1} us (p99), the SLA of the checkpoint is {sla_ms} ms for the whole answer; make the bundle smaller or raise p99_ms",
         path.display()
@@ -82,45 +82,45 @@ pub enum LoadError {
     TooSlow {
         /// The bundle's directory.
         path: PathBuf,
-        /// The candidate, microseconds.
+        /// 99th percentile of the candidate, in microseconds.
         p99_us: f64,
-        /// The checkpoint's SLA, milliseconds.
+        /// The checkpoint's SLA, in milliseconds.
         sla_ms: f64,
     },
-    /// A checkpoint that is not configured.
+    /// The checkpoint is not configured.
     #[error("checkpoint {checkpoint:?} is not configured; load the bundle for one that is, or for none")]
     UnknownCheckpoint {
-        /// Its name.
+                    /// Name of the checkpoint.
         checkpoint: String,
     },
     /// The loading thread could not be started.
-    #[error("cannot load a bundle: the thread for it: {0}; check the limit on threads")]
+    #[error("cannot load a bundle: its thread cannot be started: {0}; check the limit on threads")]
     Thread(std::io::Error),
     /// The server has been drained.
     #[error("the server has been stopped; start a new one")]
     Stopped,
 }
 
-/// A lane table was rejected. The active table stays.
+/// A lane table was rejected. The active table is not changed.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum SwapError {
-    /// The text is no lane table.
+    /// The text is not a lane table.
     #[error("lane table: {0}")]
     Table(String),
-    /// A version that is not newer.
+    /// The version is not higher than the active one.
     #[error("lane table {version}: version {current} is active; give every change a higher version")]
     Version {
-        /// The version offered.
+        /// The version of the rejected table.
         version: u64,
         /// The active version.
         current: u64,
     },
-    /// A checkpoint that is not configured.
+    /// The table names a checkpoint that is not configured.
     #[error("lane table: checkpoint {checkpoint:?} is not configured; the server has {known}")]
     UnknownCheckpoint {
-        /// Its name.
-        checkpoint: String,
-        /// The configured ones.
+                    /// Name of the checkpoint.
+                    checkpoint: String,
+                    /// The configured checkpoints.
         known: String,
     },
     /// A configured checkpoint is left out.
@@ -128,10 +128,10 @@ pub enum SwapError {
         "lane table: checkpoint {checkpoint:?} is left out; give it lanes, or [] if it has no bundle yet"
     )]
     LeftOut {
-        /// Its name.
+        /// Name of the checkpoint.
         checkpoint: String,
-    },
-    /// Something is wrong with one lane.
+        },
+        /// A lane breaks a rule.
     #[error("lane table: checkpoint {checkpoint:?}, lane {lane:?}: {reason}")]
     Lane {
         /// The checkpoint's name.
@@ -141,12 +141,12 @@ pub enum SwapError {
         /// The rule and the remedy.
         reason: String,
     },
-    /// The shares do not add up.
+    /// The shares do not add up to 1.
     #[error("lane table: checkpoint {checkpoint:?}: the shares add up to {sum}; they must add up to 1")]
     Shares {
         /// The checkpoint's name.
         checkpoint: String,
-        /// What they add up to.
+        /// The sum of the shares.
         sum: f64,
     },
     /// The server has been drained.
@@ -157,7 +157,7 @@ pub enum SwapError {
 // === impl SwapError ===
 
 impl SwapError {
-    /// The rejection of a table that names a checkpoint which is not one of `known`.
+    /// Creates the rejection of a table that names a checkpoint which is not one of `known`.
     pub fn unknown_checkpoint<'a>(checkpoint: &str, known: impl Iterator<Item = &'a str>) -> SwapError {
         let known: Vec<_> = known.collect();
         SwapError::UnknownCheckpoint { checkpoint: checkpoint.to_owned(), known: known.join(", ") }
@@ -167,53 +167,53 @@ impl SwapError {
 /// A bundle was not unloaded.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum UnloadError {
-    /// The digest is not written as one.
+    /// The text is not a digest.
     #[error("{digest:?} is not a digest; write \"sha256:\" and 64 lower-case hexadecimal digits")]
     Digest {
         /// The text given.
         digest: String,
     },
-    /// It observes at a checkpoint.
+    /// The bundle observes at a checkpoint.
     #[error("bundle {digest} observes at checkpoint {checkpoint:?} as {lane:?}; end that observe lane first")]
     Observes {
         /// The bundle.
         digest: String,
-        /// Where it observes.
+        /// The checkpoint that it observes.
         checkpoint: String,
         /// The lane.
         lane: String,
     },
-    /// It answers at a checkpoint.
+    /// The bundle answers at a checkpoint.
     #[error("bundle {digest} answers at checkpoint {checkpoint:?}; swap it out first")]
     InUse {
         /// The bundle.
         digest: String,
-        /// Where it answers.
+        /// The checkpoint at which it answers.
         checkpoint: String,
     },
 }
 
-/// Why a bundle was rejected, as counters name it.
+/// The reason why a bundle was rejected, for counters and events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LoadErrorKind {
-    /// Files, hashes, structure or program.
+    /// The files, hashes, structure or program are not valid.
     Verification,
-    /// No signature that is accepted here, or an older release.
+    /// The signature is not accepted, or the release is too old.
     Signature,
-    /// A golden case gave other bits.
+    /// A golden case had a different result.
     Golden,
-    /// Its warm-up took too long.
+    /// The evaluations at warm-up took too long.
     WarmUp,
-    /// There is no memory for it.
+    /// There is not enough memory.
     Memory,
-    /// A defect or the system, not the bundle.
+    /// The reason is a defect or the system and not the bundle.
     Other,
 }
 
 // === impl LoadErrorKind ===
 
 impl LoadErrorKind {
-    /// How many kinds there are.
+    /// Number of kinds.
     pub const COUNT: usize = 6;
     /// Every kind.
     pub const ALL: [LoadErrorKind; LoadErrorKind::COUNT] = [
@@ -242,7 +242,7 @@ impl LoadErrorKind {
 // === impl LoadError ===
 
 impl LoadError {
-    /// What counters and events name as the reason.
+    /// Returns the reason for counters and events.
     #[must_use]
     pub fn reason(&self) -> LoadErrorKind {
         match self {

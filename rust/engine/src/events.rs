@@ -1,6 +1,6 @@
-//! Events for the operator: JSON lines in a bounded ring that the control plane empties.
+//! Events for the operator: JSON lines in a bounded ring, which the control plane reads.
 //!
-//! A request adds an event only where the server itself is at fault.
+//! A request adds an event only if the server itself is at fault.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -10,7 +10,7 @@ use scorer_log::Clock;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-/// Events kept until they are collected; the oldest are dropped first.
+/// Number of events that are kept until they are read. The oldest are dropped first.
 const CAPACITY: usize = 2048;
 
 /// Severity of an event.
@@ -39,7 +39,7 @@ struct Ring {
 // === impl Events ===
 
 impl Events {
-    /// An empty ring that stamps events by `clock`.
+    /// Creates an empty ring. `clock` gives the times of events.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Events {
         Events { ring: Mutex::default(), clock }
@@ -51,7 +51,7 @@ impl Events {
         self.clock.unix_us()
     }
 
-    /// Adds one event; `fields` is an object.
+    /// Adds one event. `fields` is a JSON object.
     pub fn push(&self, level: Level, event: &str, fields: Value) {
         let mut line = json!({
             "ts": self.clock.unix_us() as f64 / 1e6,
@@ -69,7 +69,8 @@ impl Events {
         ring.lines.push_back(line.to_string());
     }
 
-    /// Adds an event for a caught panic, with its message; returns the id that the caller gets instead.
+    /// Adds an event for a caught panic, with its message. Returns the event's id, which the caller receives instead of the
+    /// message.
     pub fn defect(&self, what: &str, panic: &(dyn Any + Send)) -> String {
         let message = panic
             .downcast_ref::<&str>()
@@ -81,7 +82,7 @@ impl Events {
         id
     }
 
-    /// Takes every event since the last call, oldest first.
+    /// Removes and returns all events since the last call, oldest first.
     #[must_use]
     pub fn take(&self) -> Vec<String> {
         let ring = {

@@ -1,14 +1,14 @@
-//! The exposure of fallbacks: every static answer is reserved against the checkpoint's caps before it is given.
+//! The exposure of fallbacks. Every static answer is counted against the checkpoint's caps before it is given.
 
 use scorer_admission::{Caps, ExposureCaps, Nanos};
 
 use crate::bundles::Loaded;
 use crate::config::{CapsConfig, FallbackConfig};
 
-/// Amounts are kept in hundredths of the feature's unit.
+/// Amounts are stored in hundredths of the feature's unit.
 const PER_UNIT: f64 = 100.0;
 
-/// A checkpoint's exposure and what is answered beyond it.
+/// A checkpoint's exposure caps and the answer beyond them.
 pub(crate) struct Exposure {
     pub(crate) caps: ExposureCaps,
     amount: Option<String>,
@@ -33,12 +33,13 @@ impl Exposure {
         }
     }
 
-    /// The answer beyond the caps; without one, a rejection.
+    /// The answer beyond the caps; `None` if requests are then rejected.
     pub(crate) fn beyond(&self) -> Option<&FallbackConfig> {
         self.beyond.as_ref()
     }
 
-    /// Unknown where the feature is missing or no amount: the caps then assume the largest.
+    /// Returns the amount of a request; `None` if the feature is missing or not a valid amount. The caps then assume the
+    /// greatest amount.
     pub(crate) fn amount_of(&self, loaded: &Loaded, row: &[f32]) -> Option<u64> {
         let Some(feature) = &self.amount else { return Some(0) };
         let amount = f64::from(*row.get(loaded.bundle.schema().index_of(feature)?)?);

@@ -1,4 +1,4 @@
-//! Faults of evaluations, for tests and benchmarks; compiled with the feature `fault-injection` only.
+//! Faults of evaluations for tests and benchmarks, compiled only with the feature `fault-injection`.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicU64;
@@ -12,14 +12,14 @@ use serde::Deserialize;
 
 use crate::deadline::Deadline;
 
-/// What happens to a request while it is evaluated.
+/// A fault of the evaluation of one request.
 #[derive(Clone, Debug)]
 pub enum Fault {
-    /// It panics.
+    /// The evaluation panics.
     Panic,
-    /// Its score is NaN.
+    /// The score is NaN.
     NotFinite,
-    /// It meets the test at the barrier twice: once it is there, and once it may go on.
+    /// The evaluation waits at the barrier twice: first when it has started, then until the test lets it continue.
     Meet(Arc<Barrier>),
 }
 
@@ -27,13 +27,13 @@ pub enum Fault {
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Slowness {
-    /// Every evaluation takes so many times as long; 1: as it is.
+    /// Factor of the time of every evaluation; 1 for no change.
     pub slow: f64,
-    /// And so much more, microseconds.
+    /// Additional time of every evaluation, in microseconds.
     pub add_us: f64,
 }
 
-/// Faults by decision id, each strikes every time; and those of all.
+/// Faults by decision id, which apply to every evaluation of the id, and the slowness of all evaluations.
 #[derive(Debug)]
 pub struct Faults {
     single: Mutex<HashMap<String, Fault>>,
@@ -61,7 +61,7 @@ impl Default for Faults {
 // === impl Faults ===
 
 impl Faults {
-    /// Puts a fault into the evaluation of the request of this id.
+    /// Sets the fault of the evaluations of this decision id.
     pub fn set(&self, id: &str, fault: Fault) {
         self.single.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned(), fault);
     }
@@ -80,7 +80,7 @@ impl Faults {
             Some(Fault::Panic) => panic!("injected"),
             Some(Fault::NotFinite) => Err(EvalError::NotFinite { what: "the score", value: f64::NAN }),
             Some(Fault::Meet(barrier)) => {
-                // Other requests go on meanwhile, as they would on another thread.
+                // `block_in_place` lets other requests of this thread continue.
                 tokio::task::block_in_place(|| {
                     barrier.wait();
                     barrier.wait();
@@ -90,7 +90,7 @@ impl Faults {
         }
     }
 
-    /// Makes an evaluation that began then take as long as it is to take.
+    /// Delays an evaluation that started at `began` until its slower time has passed.
     pub(crate) fn delay(&self, began: Instant, deadline: &Deadline<'_>) -> Result<(), EvalError> {
         let (slow, add_us) =
             (f64::from_bits(self.slow.load(Relaxed)), f64::from_bits(self.add_us.load(Relaxed)));

@@ -1,4 +1,4 @@
-//! Admission control with the server's clock and threads.
+//! Admission control, connected with the server's clock and threads.
 //!
 //! A request is checked twice: on arrival, by the work in flight and the unread requests; and when checkpoint, bundle
 //! and rows are known, by its cost, its predicted wait and its tier. The rules are those of [`scorer_admission`].
@@ -36,7 +36,7 @@ pub struct Gate {
     started: Instant,
     inflight: AtomicUsize,
     limit: usize,
-    /// Every checkpoint enforces its SLA, so a request may be shed before its checkpoint is known.
+    /// Whether every checkpoint enforces its SLA, so that requests may be shed before their checkpoint is known.
     unread: AtomicBool,
     keys: RandomState,
 }
@@ -61,7 +61,7 @@ fn settings_of(config: &CheckpointConfig) -> CheckpointSettings {
 // === impl Gate ===
 
 impl Gate {
-    /// For these checkpoints, evaluated by `threads` threads, with at most `limit` requests in flight.
+    /// Creates the controller for these checkpoints, `threads` evaluating threads and at most `limit` requests in flight.
     pub(crate) fn new(
         checkpoints: &BTreeMap<String, CheckpointConfig>,
         threads: usize,
@@ -80,10 +80,10 @@ impl Gate {
         Ok(Arc::new(Gate { core, started, inflight: AtomicUsize::new(0), limit, unread, keys }))
     }
 
-    /// Adds a checkpoint after the others; returns its index.
+    /// Adds a checkpoint after the others and returns its index.
     ///
     /// # Errors
-    /// Its SLA leaves no time for the reply, or there are too many checkpoints.
+    /// Fails if its SLA leaves no time for the reply, or if there are too many checkpoints.
     pub(crate) fn add(&self, config: &CheckpointConfig) -> Result<usize, SettingsError> {
         let index = self.core.add(settings_of(config))?;
         if config.mode != Mode::Enforce {
@@ -92,13 +92,13 @@ impl Gate {
         Ok(index)
     }
 
-    /// Takes the request on, unread. `infers`: it asks for an answer of a bundle, and counts as waiting until
-    /// [`Gate::left`], which asking for an evaluation includes.
+    /// Admits a request that has not been read yet. `infers` states that it asks for a bundle's answer; it then counts as
+    /// waiting until [`Gate::left`] or the request for an evaluation.
     ///
     /// # Errors
-    /// Too many are in flight, or so many wait unread that this one could not be on time.
+    /// Fails if too many requests are in flight, or so many are waiting unread that this one would be late.
     pub fn enter(self: &Arc<Gate>, arrival: &Arrival, infers: bool) -> Result<InflightGuard, Rejection> {
-        // The guard exists before the check, so that a rejection gives its place back as well.
+        // The guard exists before the check, so a rejection decrements the count too.
         let before = self.inflight.fetch_add(1, AcqRel);
         let guard = InflightGuard(Arc::clone(self));
         if before >= self.limit {
@@ -114,7 +114,7 @@ impl Gate {
         Ok(guard)
     }
 
-    /// Records that the request does not wait unread any more.
+    /// Records that the request is no longer waiting unread.
     pub fn left(&self, arrival: &Arrival) {
         if arrival.set_waiting(false) {
             self.core.left();
@@ -148,7 +148,7 @@ impl Gate {
         }
     }
 
-    /// A permit for one row at the first checkpoint.
+    /// Returns a permit for one row at the first checkpoint.
     #[cfg(test)]
     pub(crate) fn permit(&self, now: Instant) -> Option<AdmissionPermit> {
         self.core.expect(0, 1, Nanos(1));
@@ -167,36 +167,36 @@ impl Gate {
         }
     }
 
-    /// A caller's key, from its name.
+    /// Returns the key of a caller's name.
     #[must_use]
     pub fn caller(&self, name: &[u8]) -> u64 {
         self.keys.hash_one(name)
     }
 
-    /// The key of a caller among those of a peer.
+    /// Returns the key of a caller's name at a peer.
     #[must_use]
     pub fn caller_at(&self, peer: u64, name: u64) -> u64 {
         self.keys.hash_one((peer, name))
     }
 
-    /// Notes that a bundle is about to answer at a checkpoint.
+    /// Sets the initial cost of a bundle, measured at warm-up, before it answers at a checkpoint.
     pub(crate) fn expect(&self, checkpoint: usize, loaded: &Loaded) {
         self.core.expect(checkpoint, serial(loaded), loaded.warmup.p50.into());
     }
 
-    /// The same with a given cost of one row, whatever the warm-up measured.
+    /// Sets the cost of one row of a bundle, in place of the one measured at warm-up.
     #[cfg(feature = "fault-injection")]
     pub(crate) fn assume(&self, checkpoint: usize, loaded: &Loaded, row: Duration) {
         self.core.forget(checkpoint, serial(loaded));
         self.core.expect(checkpoint, serial(loaded), row.into());
     }
 
-    /// Notes that a bundle does not answer at a checkpoint any more.
+    /// Removes the costs of a bundle that no longer answers at a checkpoint.
     pub(crate) fn forget(&self, checkpoint: usize, loaded: &Loaded) {
         self.core.forget(checkpoint, serial(loaded));
     }
 
-    /// Notes that the reply is handed over.
+    /// Records that the reply has been given to the transport.
     pub fn replied(&self, arrival: &Arrival) {
         if let Some(after) = arrival.ready_for() {
             self.core.replied(after.into());
@@ -209,29 +209,29 @@ impl Gate {
         self.core.pressure()
     }
 
-    /// Ends a window of measurement.
+    /// Ends a measurement window.
     pub fn tick(&self) {
         self.core.tick(self.nanos(Instant::now()));
     }
 
-    /// A point in time as admission counts it.
+    /// Converts a point in time to admission control's nanoseconds since the start.
     #[must_use]
     pub fn nanos(&self, at: Instant) -> Nanos {
         at.saturating_duration_since(self.started).into()
     }
 
-    /// The reverse of [`Gate::nanos`]; `None` for "never".
+    /// The inverse of [`Gate::nanos`]; `None` for "never".
     pub(crate) fn instant(&self, at: Nanos) -> Option<Instant> {
         if at == Nanos::MAX { None } else { self.started.checked_add(at.duration()) }
     }
 
-    /// Requests in flight.
+    /// Number of requests in flight.
     #[must_use]
     pub fn inflight(&self) -> usize {
         self.inflight.load(Relaxed)
     }
 
-    /// What admission control holds now.
+    /// The current state of admission control.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.core.snapshot()

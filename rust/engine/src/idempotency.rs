@@ -15,7 +15,7 @@ use crate::rejection::Rejection;
 
 const SHARDS: usize = 64;
 
-/// Remembered answers. Keys are 128-bit hashes under a random key, so no caller can construct two ids that share one.
+/// The cache. Its keys are 128-bit hashes under a random key, so no caller can construct two ids with the same hash.
 pub(crate) struct IdempotencyCache<A> {
     shards: Box<[Mutex<Shard<A>>]>,
     entries_per_shard: usize,
@@ -23,16 +23,15 @@ pub(crate) struct IdempotencyCache<A> {
     key: (u64, u64),
 }
 
-/// An answer that can be remembered.
+/// An answer that can be cached.
 pub(crate) trait Remembered: Clone {
-    /// Bytes beyond the entry itself.
+    /// Number of bytes in addition to the entry itself.
     fn extra_bytes(&self) -> usize;
 
-    /// When the decision was made, as its record has it, microseconds since the Unix epoch; `None` if there is no
-    /// record.
+    /// Time of the decision in its record, in microseconds since the Unix epoch; `None` if there is no record.
     fn recorded_at_us(&self) -> Option<i64>;
 
-    /// Whether it is a fallback's.
+    /// Whether a fallback gave the answer.
     fn is_fallback(&self) -> bool;
 }
 
@@ -72,7 +71,7 @@ struct Shard<A> {
 struct Entry<A> {
     content: u128,
     state: State<A>,
-    /// The reply was given up before it reached its caller.
+    /// Whether the caller was gone before it was given the reply.
     undelivered: bool,
 }
 
@@ -96,12 +95,12 @@ impl<A: Remembered> IdempotencyCache<A> {
         }
     }
 
-    /// A hasher for keys and contents, keyed like this table.
+    /// Creates a hasher for keys and contents, with the key of this cache.
     pub(crate) fn hasher(&self) -> Content {
         Content::new(self.key)
     }
 
-    /// The key of a decision: each principal has request ids of its own.
+    /// Returns the key of a decision. Each principal has its own request ids.
     pub(crate) fn key(&self, principal: u64, checkpoint: usize, id: &str) -> u128 {
         let mut hasher = self.hasher();
         hasher.number(principal);
@@ -130,8 +129,8 @@ impl<A: Remembered> IdempotencyCache<A> {
         }
     }
 
-    /// The right to decide, if the id is new; else the answer that was or is being found. A failed attempt is
-    /// not remembered.
+    /// Returns the right to decide if the id is new, otherwise the answer, for which it waits if another request is
+    /// deciding. A failed attempt is not cached.
     pub(crate) async fn claim(
         &self,
         key: u128,
@@ -154,15 +153,14 @@ impl<A: Remembered> IdempotencyCache<A> {
         }
     }
 
-    /// Notes whether the reply of a remembered answer reached its caller; returns whether that was noted otherwise
-    /// before.
+    /// Sets whether the reply of a cached answer is undelivered. Returns whether that is a change.
     pub(crate) fn set_undelivered(&self, key: u128, undelivered: bool) -> bool {
         let mut shard = self.shard(key);
         let Some(entry) = shard.entries.get_mut(&key) else { return false };
         std::mem::replace(&mut entry.undelivered, undelivered) != undelivered
     }
 
-    /// Answers remembered now.
+    /// Number of cached answers.
     #[cfg(feature = "fault-injection")]
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).order.len()).sum()
@@ -207,7 +205,7 @@ impl<A: Remembered> Drop for Claim<'_, A> {
     fn drop(&mut self) {
         let mut shard = self.replay.shard(self.key);
         if matches!(shard.entries.get(&self.key), Some(Entry { state: State::Deciding(_), .. })) {
-            // Dropping the senders lets a duplicate decide.
+            // Dropping the senders wakes the duplicates, one of which then decides.
             shard.entries.remove(&self.key);
         }
     }

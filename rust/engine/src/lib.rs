@@ -1,7 +1,7 @@
-//! The answer path without a wire: bundles, lanes and what is decided with them.
+//! The answer path, independent of any protocol: bundles, lanes and decisions.
 //!
-//! An [`Engine`] takes a query ([`Query`], [`SelectQuery`], [`BatchQuery`]) and gives an answer. It knows no protocol,
-//! no socket and no configuration file; a server puts adapters around it. Its stages are in [`mod@answer`].
+//! An [`Engine`] takes a query ([`Query`], [`SelectQuery`], [`BatchQuery`]) and returns an answer. It uses no protocol,
+//! socket or configuration file; a server provides adapters for these. The stages of an answer are in [`mod@answer`].
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! What of a request may be stored: card numbers are refused or replaced, entities are stored under keyed pseudonyms,
-//! sensitive features are masked or encrypted.
+//! The rules for storing data of requests: card numbers are refused or replaced, entities are stored as keyed pseudonyms,
+//! and sensitive features are masked or encrypted.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -19,37 +19,38 @@ use crate::sensitive::{self, FeatureRule, FeatureRules, Sensitive};
 
 /// The purpose of a card number's pseudonym.
 const CARD: &str = "card";
-/// What a replaced card number begins with.
+/// Prefix of the replacement of a card number.
 const CARD_PREFIX: &str = "card:";
-/// Hexadecimal digits of its pseudonym that are kept: an id with it stays short.
+/// Number of hexadecimal digits of the pseudonym in the replacement, so that ids stay short.
 const CARD_DIGITS: usize = 16;
-/// Binds encrypted features to what they are for.
+/// The purpose to which encrypted features are bound.
 const SEALED_FOR: &[u8] = b"scorer decision log: sensitive features";
-/// How long one ephemeral key is used: what it encrypted can be read from the memory of the process for so long.
+/// Time for which one ephemeral key is used. During this time, access to the memory of the process is enough to decrypt
+/// the features that the key encrypted.
 const EPHEMERAL_FOR: Duration = Duration::from_secs(3600);
 
-/// The settings.
+/// The settings of the privacy rules.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct PrivacyConfig {
-    /// What happens to text with a card number.
+    /// The treatment of text that contains a card number.
     #[serde(default)]
     pub card_numbers: CardRule,
     /// How entities are stored.
     #[serde(default)]
     pub entities: EntityRule,
-    /// The key of the pseudonyms.
+    /// File of the key of the pseudonyms.
     #[serde(default)]
     pub key_file: Option<PathBuf>,
     /// How the values of features are stored.
     #[serde(default)]
     pub features: FeatureRules,
-    /// The key that features are encrypted to.
+    /// File of the public key to which features are encrypted.
     #[serde(default)]
     pub public_key_file: Option<PathBuf>,
 }
 
-/// What happens to text with a card number.
+/// The treatment of text that contains a card number.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum CardRule {
@@ -58,7 +59,7 @@ pub enum CardRule {
     Refuse,
     /// The card number is replaced by a keyed pseudonym.
     Mask,
-    /// Nothing.
+    /// Text is not checked for card numbers.
     Off,
 }
 
@@ -66,31 +67,31 @@ pub enum CardRule {
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum EntityRule {
-    /// Under their keyed pseudonyms.
+    /// Entities are stored as keyed pseudonyms.
     Hash,
-    /// As they are sent.
+    /// Entities are stored as they are sent.
     #[default]
     Clear,
 }
 
-/// Why the rules cannot be applied.
+/// The reason why the rules cannot be applied.
 #[derive(Debug, thiserror::Error)]
 pub enum PrivacyError {
     /// The key cannot be used.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// A rule needs a key and none is named.
+    /// A rule needs a key, and no key file is configured.
     #[error("privacy: {0} needs a key; name a file in key_file")]
     NoKey(&'static str),
-    /// Features are to be encrypted and no key is named.
+    /// Features must be encrypted, and no public key file is configured.
     #[error("privacy: features are marked \"encrypt\"; name the reader's public key in public_key_file")]
     NoPublicKey,
-    /// Nothing can be encrypted to the key.
+    /// The public key cannot be used for encryption.
     #[error("privacy: public_key_file: {0}")]
     Seal(#[from] SealError),
 }
 
-/// The rules in force, and how often they acted.
+/// The effective rules, and counters of their use.
 #[derive(Debug, Default)]
 pub struct Privacy {
     cards: CardRule,
@@ -106,7 +107,7 @@ pub struct Privacy {
     pub unsealed: AtomicU64,
 }
 
-/// Encrypts sensitive features, under one ephemeral key after the other.
+/// Encrypts sensitive features with ephemeral keys, which are replaced regularly.
 #[derive(Debug)]
 struct Seal {
     reader: PublicKey,
@@ -117,10 +118,10 @@ struct Seal {
 // === impl Privacy ===
 
 impl Privacy {
-    /// Reads the key.
+    /// Reads the keys and applies the settings.
     ///
     /// # Errors
-    /// It cannot be used, or a rule needs one and there is none.
+    /// Fails if a key cannot be used, or a rule needs a key and there is none.
     pub fn new(config: &PrivacyConfig) -> Result<Privacy, PrivacyError> {
         let pseudonyms = config.key_file.as_deref().map(Pseudonyms::from_file).transpose()?;
         if pseudonyms.is_none() {
@@ -147,7 +148,7 @@ impl Privacy {
         })
     }
 
-    /// Withholds the sensitive values of a record that is about to be stored; `scratch` is overwritten.
+    /// Masks or encrypts the sensitive values of a record before it is stored. `scratch` is working memory.
     pub fn withhold(&self, sensitive: &Sensitive, record: &mut DecisionRecord, scratch: &mut Vec<u8>) {
         let sealer = self.seal.as_ref().map(|seal| seal.current.load());
         if sensitive.withhold(record, sealer.as_deref().map(|sealer| &**sealer), scratch).is_err() {
@@ -155,14 +156,14 @@ impl Privacy {
         }
     }
 
-    /// Replaces the ephemeral key of encrypted features once it has been in use for an hour.
+    /// Replaces the ephemeral key of encrypted features if it has been in use for an hour.
     pub fn renew(&self, now: Instant) {
         if let Some(seal) = &self.seal {
             seal.renew(now);
         }
     }
 
-    /// Names of features to withhold that none of these features has.
+    /// Returns the names of features in the rules that none of these features has.
     pub(crate) fn unknown_features<'a>(
         &'a self,
         features: impl Iterator<Item = &'a FeatureSpec>,
@@ -173,7 +174,7 @@ impl Privacy {
     /// Applies the rule for card numbers to an id.
     ///
     /// # Errors
-    /// It holds a card number, and those are refused.
+    /// Fails if the id contains a card number and the rule refuses it.
     pub(crate) fn id(&self, field: &'static str, id: String) -> Result<String, Rejection> {
         match self.text(field, &id)? {
             Cow::Borrowed(_) => Ok(id),
@@ -181,10 +182,10 @@ impl Privacy {
         }
     }
 
-    /// What is stored of an entity.
+    /// Returns the form in which an entity is stored.
     ///
     /// # Errors
-    /// It holds a card number, and those are refused.
+    /// Fails if the entity contains a card number and the rule refuses it.
     pub(crate) fn entity<'a>(&self, entity: &'a str) -> Result<Cow<'a, str>, Rejection> {
         let entity = self.text("entity", entity)?;
         match &self.pseudonyms {
@@ -198,7 +199,7 @@ impl Privacy {
     /// Applies the rule for card numbers to the text of a field.
     ///
     /// # Errors
-    /// It holds a card number, and those are refused.
+    /// Fails if the text contains a card number and the rule refuses it.
     pub fn text<'a>(&self, field: &'static str, text: &'a str) -> Result<Cow<'a, str>, Rejection> {
         if self.cards == CardRule::Off || !card::is_in(text) {
             return Ok(Cow::Borrowed(text));
@@ -216,18 +217,18 @@ impl Privacy {
         }
     }
 
-    /// Refuses text that could not be stored under another name: its value has a meaning of its own.
+    /// Refuses text with a card number in a field whose value cannot be replaced, because the value itself has a meaning.
     ///
     /// # Errors
-    /// It holds a card number.
+    /// Fails if the text contains a card number.
     pub fn plain(&self, field: &'static str, text: &str) -> Result<(), Rejection> {
         if self.cards != CardRule::Off && card::is_in(text) { Err(self.refuse(field)) } else { Ok(()) }
     }
 
-    /// Refuses a number that is a card number when it is written in decimal.
+    /// Refuses a number whose decimal digits are a card number.
     ///
     /// # Errors
-    /// It is one.
+    /// Fails if the number is a card number.
     pub(crate) fn number(&self, field: &'static str, value: f64) -> Result<(), Rejection> {
         if self.cards != CardRule::Off && card::is_number(value) { Err(self.refuse(field)) } else { Ok(()) }
     }
@@ -252,7 +253,7 @@ impl Seal {
         if now.saturating_duration_since(*since) < EPHEMERAL_FOR {
             return;
         }
-        // Without randomness the key before stays in use.
+        // If the system provides no randomness, the previous key stays in use.
         if let Ok(sealer) = Sealer::new(&self.reader, SEALED_FOR) {
             self.current.store(Arc::new(sealer));
             *since = now;

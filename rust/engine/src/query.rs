@@ -1,5 +1,5 @@
-//! What is asked of the engine, in no protocol's terms. Each protocol of the server is an adapter that makes a query of
-//! its request and a reply of the answer.
+//! Queries to the engine, independent of protocols. Each protocol of the server has an adapter that converts its requests
+//! to queries and the answers to replies.
 
 use crate::answered::NamedValues;
 use crate::content::Content;
@@ -10,9 +10,9 @@ use crate::rejection::Rejection;
 pub struct Query<'a, F> {
     /// Name of the checkpoint.
     pub checkpoint: &'a str,
-    /// The caller's idempotency key, which becomes the decision's id; empty for none.
+    /// The caller's idempotency key, which becomes the decision's id; empty if there is none.
     pub request_id: String,
-    /// Whom the decision is about: it stays in one lane. May be empty.
+    /// The entity of the decision. All decisions of an entity use the same lane. May be empty.
     pub entity: &'a str,
     /// The row.
     pub features: F,
@@ -24,11 +24,11 @@ pub struct SelectQuery<'a, F> {
     pub query: Query<'a, F>,
     /// The actions that may be chosen; `None` for all.
     pub eligible: Option<Eligible<'a>>,
-    /// Whether the answer holds every action's probability.
+    /// Whether the answer must contain the probability of every action.
     pub include_pmf: bool,
 }
 
-/// A set of actions: by their ids, or as a bit for each action of the catalogue. Exactly one of them is not empty.
+/// A set of actions, by ids or as one bit per action of the catalogue. Exactly one of both is not empty.
 #[derive(Clone, Copy, Debug)]
 pub struct Eligible<'a> {
     /// Ids of actions, each once.
@@ -37,15 +37,15 @@ pub struct Eligible<'a> {
     pub mask: &'a [u8],
 }
 
-/// The features of one row, as a request brings them.
+/// The features of one row in a request.
 pub trait Features: Sync {
-    /// What an adapter reports: a rejection, or an error of its own.
+                /// The adapter's error: a rejection, or an error of its own.
     type Error: From<Rejection>;
 
-    /// Whether the drawn lane may answer at all.
+    /// Checks that the drawn lane may answer the request.
     ///
     /// # Errors
-    /// It may not.
+    /// Fails if the lane may not answer.
     fn accept(&self, _lane: &ActiveLane) -> Result<(), Self::Error> {
         Ok(())
     }
@@ -53,39 +53,39 @@ pub trait Features: Sync {
     /// Fills `row` in the order of the schema of the lane's bundle.
     ///
     /// # Errors
-    /// The schema rejects a value.
+    /// Fails if the schema rejects a value.
     fn encode(&self, lane: &ActiveLane, row: &mut Vec<f32>) -> Result<(), Self::Error>;
 
     /// Adds the values to the hash of the request's content.
     fn hash(&self, content: &mut Content);
 
-    /// The values by name, for observers that read more of them than the answering bundle does.
+    /// The values by name, for observers that read features which the answering bundle does not read.
     fn named(&self) -> &dyn NamedValues {
         &()
     }
 }
 
-/// The rows of a batch, as a request brings them.
+/// The rows of a batch in a request.
 pub trait Rows: Sync {
-    /// What an adapter reports: a rejection, or an error of its own.
+                /// The adapter's error: a rejection, or an error of its own.
     type Error: From<Rejection>;
 
-    /// As [`Features::accept`].
+    /// Checks that the drawn lane may answer the request, as [`Features::accept`] does.
     ///
     /// # Errors
-    /// It may not.
+    /// Fails if the lane may not answer.
     fn accept(&self, _lane: &ActiveLane) -> Result<(), Self::Error> {
         Ok(())
     }
 
-    /// How many rows there are.
+    /// Number of rows.
     fn count(&self) -> u32;
 
-    /// All values, row by row, each row in the order of the schema of the lane's bundle. The engine checks shape and
-    /// values.
+    /// Returns all values, row by row, each row in the order of the schema of the lane's bundle. The engine checks the shape
+    /// and the values.
     ///
     /// # Errors
-    /// The values cannot be laid out for this schema.
+    /// Fails if the values cannot be arranged for this schema.
     fn values(self, lane: &ActiveLane) -> Result<Vec<f32>, Self::Error>;
 }
 
@@ -93,9 +93,9 @@ pub trait Rows: Sync {
 pub struct BatchQuery<'a, R> {
     /// Name of the checkpoint.
     pub checkpoint: &'a str,
-    /// The batch's id; empty for none.
+    /// The batch's id; empty if there is none.
     pub request_id: String,
-    /// Whom the batch is about. May be empty.
+    /// The entity of the batch. May be empty.
     pub entity: &'a str,
     /// The rows.
     pub rows: R,

@@ -1,19 +1,19 @@
-//! Why the model and its policy did not decide alone.
+//! The reasons for which the drawn lane's model and policy did not decide.
 
-/// Why an answer is a fallback.
+/// The reason why an answer is a fallback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// The evaluation panicked.
     Panic,
     /// A score was NaN or infinite.
     NonFinite,
-    /// The evaluation rejected what earlier stages should have rejected.
+    /// The evaluation rejected an input that earlier stages should have rejected.
     Error,
-    /// The decision log cannot keep the propensity.
+    /// The decision log cannot store the propensity.
     Log,
     /// No decision log is configured.
     LogOff,
-    /// The evaluation could not be done in time.
+    /// The evaluation could not end in time.
     Late,
     /// The request was shed.
     Overload,
@@ -28,7 +28,7 @@ pub enum Reason {
 // === impl Reason ===
 
 impl Reason {
-    /// How many reasons there are.
+    /// Number of reasons.
     pub const COUNT: usize = 10;
     /// Every reason.
     pub const ALL: [Reason; Reason::COUNT] = [
@@ -44,8 +44,8 @@ impl Reason {
         Reason::Cap,
     ];
 
-    /// The source of the answer: the model's best action where only exploration is stopped, the previous bundle, or
-    /// a static answer of the checkpoint.
+    /// The source of the answer: the model's best action if only exploration is stopped, the previous bundle, or a static
+    /// answer of the checkpoint.
     #[must_use]
     pub fn source(self) -> &'static str {
         match self {
@@ -61,7 +61,7 @@ impl Reason {
         }
     }
 
-    /// The reason as replies, records and metrics name it.
+    /// The name of the reason in replies, records and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

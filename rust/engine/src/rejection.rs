@@ -1,45 +1,45 @@
-//! Why a request gets no answer, in the caller's terms. The server maps each to a status of its protocol.
+//! Rejections of requests. The server maps each to a status of its protocol.
 
 use scorer_admission::{Shed, ShedReason};
 use scorer_core::policy::MaskError;
 use scorer_core::schema::SchemaError;
 use scorer_token::TokenError;
 
-/// Why one request is rejected: the field, the rule and the remedy.
+/// The reason why one request is rejected. The message states the field, the rule and the remedy.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Rejection {
     // --- admission ---
     /// The caller's deadline had passed before the work began.
     #[error("the deadline passed before the request was evaluated; allow more time or send less load")]
     Deadline,
-    /// The server-wide cap is reached.
+    /// The limit of requests in flight is reached.
     #[error("{limit} requests are in flight, the limit; retry with back-off or raise max_inflight")]
     Overloaded {
-        /// The cap.
+        /// The limit.
         limit: usize,
     },
-    /// The peer's share of that cap is used up, or the connection's part of what is left of it.
+    /// The peer's share of that limit is used up, or the connection's part of the peer's share.
     #[error(
         "{got} requests of this {of} are in flight, its share; retry with back-off, spread the load over more {of}s or raise max_inflight_per_peer"
     )]
     ShareUsed {
-        /// How many are.
+        /// Number of its requests in flight.
         got: usize,
-        /// Whose: "peer" or "connection".
+        /// The owner of the share: "peer" or "connection".
         of: &'static str,
     },
-    /// Not worked on, so that others can be on time.
+    /// The request was shed, so that others can be answered in time.
     #[error("shed ({reason}): {rule}", reason = .reason.as_str(), rule = rule(*.reason))]
     Shed {
-        /// The rule that decided.
+        /// The rule that applied.
         reason: ShedReason,
-        /// When a retry has a chance, milliseconds; none has where it is absent.
+        /// Time in milliseconds after which a retry can succeed; `None` if retries cannot.
         retry_after_ms: Option<u64>,
     },
-    /// The fallback has decided as much as it may.
+    /// The fallback has reached its exposure cap.
     #[error("the model cannot answer, and the fallback has reached its exposure cap; decide by other means")]
     Capped,
-    /// The bundle is out of service and there is nothing else to answer with.
+    /// The bundle's breaker is open, and there is no other source of an answer.
     #[error("bundle {bundle} is out of service after failing repeatedly; roll back or publish a working one")]
     BreakerOpen {
         /// The bundle's digest.
@@ -50,22 +50,22 @@ pub enum Rejection {
     Draining,
 
     // --- identify ---
-    /// No such checkpoint.
+    /// There is no such checkpoint.
     #[error("checkpoint {name:?} is not configured; this server has {known}")]
     UnknownCheckpoint {
-        /// What was asked for, shortened.
+        /// The requested name, shortened.
         name: String,
-        /// The configured ones.
+        /// The configured checkpoints.
         known: String,
     },
-    /// The method does not fit the checkpoint.
+    /// The method is for the other kind of checkpoint.
     #[error("checkpoint {name:?} is of kind {kind}; call {method}")]
     WrongKind {
         /// The checkpoint.
         name: String,
         /// Its kind.
         kind: &'static str,
-        /// The method that fits.
+        /// The method for its kind.
         method: &'static str,
     },
     /// The idempotency key breaks its rule.
@@ -73,17 +73,17 @@ pub enum Rejection {
     Id {
         /// `request_id` or `decision_id`.
         field: &'static str,
-        /// What is wrong with it; never the id itself, which may hold anything.
+        /// The fault. It does not contain the id, which may be any text.
         got: String,
-        /// Longest allowed.
+        /// Greatest allowed length in bytes.
         max: usize,
-    },
-    /// Another field is too long.
+        },
+        /// Another field is too long.
     #[error("{field}: {bytes} bytes; at most {max} are allowed")]
     TooLong {
         /// The field.
         field: &'static str,
-        /// Its length.
+        /// Length of the field in bytes.
         bytes: usize,
         /// The limit.
         max: usize,
@@ -92,10 +92,10 @@ pub enum Rejection {
     /// A text or a number is a card number, which must not be stored.
     #[error("{field}: holds a card number; send a token or a keyed hash in its place")]
     CardNumber {
-        /// The field; the value is never repeated.
+        /// The field. The message does not contain its value.
         field: &'static str,
     },
-    /// A time that no outcome has.
+    /// The time of the outcome is out of range.
     #[error("occurred_at_ms is out of range; send milliseconds since 1970, or 0 if the time is not known")]
     OccurredAt,
 
@@ -106,43 +106,43 @@ pub enum Rejection {
     /// The schema refuses a value.
     #[error(transparent)]
     Schema(#[from] SchemaError),
-    /// The same, in one row of a batch.
+    /// The schema refuses a value in one row of a batch.
     #[error("row {row}: {error}")]
     Row {
-        /// Counted from 0.
+        /// Number of the row, from 0.
         row: usize,
-        /// What is wrong with it.
+        /// The fault.
         error: SchemaError,
     },
-    /// The caller's idea of the schema is not the bundle's.
+    /// The caller built the vector for another schema than the bundle's.
     #[error(
         "schema_fingerprint {got:#018x} is not that of bundle {bundle}, {expected:#018x}; call Describe and build the vector again"
     )]
     Fingerprint {
-        /// What was sent.
+        /// The fingerprint that was sent.
         got: u64,
-        /// The bundle's.
+        /// The fingerprint of the bundle's schema.
         expected: u64,
         /// The bundle's digest.
         bundle: String,
     },
-    /// A batch without rows.
+    /// The batch has no rows.
     #[error("rows is 0; send at least one row")]
     NoRows,
-    /// A batch with too many rows.
+    /// The batch has too many rows.
     #[error("rows is {rows}, the checkpoint takes at most {max}; split the batch")]
     TooManyRows {
-        /// Rows sent.
+        /// Number of rows sent.
         rows: u32,
         /// The checkpoint's limit.
         max: u32,
     },
-    /// The values do not fill the rows.
+    /// The number of values is not rows × features.
     #[error(
         "values: {got} values for {rows} rows of {features} features; send {rows} x {features}, row by row"
     )]
     Shape {
-        /// Values sent.
+        /// Number of values sent.
         got: usize,
         /// Rows sent.
         rows: u32,
@@ -162,34 +162,34 @@ pub enum Rejection {
     /// `eligible` is present and empty.
     #[error("eligible: present but empty; mark at least one action, or leave it out for every action")]
     NothingEligible,
-    /// Both forms at once.
+    /// Both forms of the eligible set are present.
     #[error("eligible: both \"ids\" and \"mask\" are set; send one of them")]
     BothForms,
-    /// A mask without a bit.
+    /// No bit of the mask is set.
     #[error("eligible.mask: no action is eligible; set at least one bit")]
     EmptyMask,
-    /// The mask does not fit the catalogue.
+    /// The mask is not valid for the catalogue.
     #[error(transparent)]
     Mask(#[from] MaskError),
-    /// An id outside the catalogue.
+    /// An id is not in the catalogue.
     #[error(
         "eligible.ids: action {id:?} is not in the catalogue of bundle {bundle}; call Describe for its {actions} actions"
     )]
     UnknownAction {
-        /// What was sent, shortened.
+        /// The id that was sent, shortened.
         id: String,
         /// The bundle's digest.
         bundle: String,
         /// Size of the catalogue.
         actions: usize,
     },
-    /// An id given twice.
+    /// An id is listed twice.
     #[error("eligible.ids: action {id:?} is listed twice; list it once")]
     RepeatedAction {
         /// The action.
         id: String,
     },
-    /// More ids than actions.
+    /// There are more ids than actions.
     #[error(
         "eligible.ids: {got} ids, the catalogue of bundle {bundle} has {actions} actions; list each at most once"
     )]
@@ -201,7 +201,7 @@ pub enum Rejection {
         /// The bundle's digest.
         bundle: String,
     },
-    /// The id was used for something else.
+    /// The id was used for a request with other content.
     #[error(
         "request_id was used before at checkpoint {checkpoint:?} with other content; use a new id for a new decision"
     )]
@@ -211,15 +211,15 @@ pub enum Rejection {
     },
 
     // --- outcomes ---
-    /// No kind, or no plain one.
+    /// The kind of the outcome is empty, too long or not printable.
     #[error("kind: {got}; use 1 to {max} printable ASCII characters, such as \"authorised\"")]
     OutcomeKind {
-        /// What is wrong with it.
+        /// The fault.
         got: String,
-        /// Longest allowed.
+        /// Greatest allowed length in bytes.
         max: usize,
     },
-    /// NaN or infinite.
+    /// The value is NaN or infinite.
     #[error("value is not finite; report a finite number, usually 0 or 1")]
     OutcomeValue,
     /// The same revision was reported with another value.
@@ -233,7 +233,7 @@ pub enum Rejection {
         /// The revision.
         revision: u32,
     },
-    /// Outside the declared range.
+    /// The value is outside the declared range.
     #[error(
         "value of outcome {kind:?} is outside the checkpoint's range, {min} to {max}; report one within it"
     )]
@@ -245,15 +245,15 @@ pub enum Rejection {
         /// The largest value.
         max: f64,
     },
-    /// A revision above the highest.
+    /// The revision is above the highest allowed.
     #[error("revision {revision} is above {max}, the highest; number the revisions of an outcome from 0")]
     OutcomeRevision {
-        /// What was sent.
+        /// The revision that was sent.
         revision: u32,
         /// The limit.
         max: u32,
     },
-    /// Too many reports of one outcome.
+    /// There are too many reports of one outcome.
     #[error(
         "outcome {kind:?} of this decision was reported {most} times within a minute, the limit; report it later"
     )]
@@ -263,31 +263,31 @@ pub enum Rejection {
         /// The limit.
         most: u32,
     },
-    /// Too many reports of one caller.
+    /// There are too many reports of one caller.
     #[error("this caller reports more than {most} outcomes a second, the limit; spread them over more time")]
     CallerRate {
         /// The limit.
         most: u32,
-        /// When the next report has a chance, milliseconds.
+        /// Time in milliseconds after which the next report can succeed.
         retry_after_ms: u64,
     },
-    /// The token proves nothing.
+    /// The token is not valid.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// Nothing proves the outcome.
+    /// The outcome is not proven, and unproven outcomes are refused.
     #[error(
-        "the outcome is not proven, and this server refuses such; send the decision_token of the decision's answer"
+        "the outcome is not proven, and this server refuses unproven outcomes; send the decision_token of the decision's answer"
     )]
     Unproven,
-    /// There is no log to keep it in.
-    #[error("no decision log is configured, so outcomes cannot be kept; set [log] dir and restart")]
+    /// There is no decision log.
+    #[error("no decision log is configured, so outcomes cannot be recorded; set [log] dir and restart")]
     NoLog,
-    /// The log does not take it.
+    /// The log does not accept the record.
     #[error("{0}; the outcome is not recorded, report it again later")]
     Log(String),
 
     // --- defects ---
-    /// Something that must not happen; the details are in the event log under the id.
+    /// A defect of the server. The event with this id contains the details.
     #[error("internal error, id {id}; the server's log has the details under this id")]
     Internal {
         /// A UUID.
@@ -298,20 +298,21 @@ pub enum Rejection {
 // === impl Rejection ===
 
 impl Rejection {
-    /// The rejection of a request that admission control sheds.
+    /// Creates the rejection of a request that admission control sheds.
     #[must_use]
     pub fn shed(shed: &Shed) -> Rejection {
         match shed.reason {
             ShedReason::Deadline => Rejection::Deadline,
             reason => {
-                // Rounded up: a retry within the same millisecond would be shed again.
+                // Rounded up, because a retry within the same millisecond would be shed again.
                 let millis = |after: scorer_admission::Nanos| after.0.div_ceil(1_000_000);
                 Rejection::Shed { reason, retry_after_ms: shed.retry_after.map(millis) }
             }
         }
     }
 
-    /// `grpc-retry-pushback-ms`: when to retry, or -1 for never; nothing where the caller is to decide.
+    /// The value of `grpc-retry-pushback-ms`: the delay of a retry in milliseconds, or -1 for no retry. `None` leaves it to
+    /// the caller.
     #[must_use]
     pub fn retry_pushback_ms(&self) -> Option<i64> {
         match self {
@@ -327,7 +328,7 @@ impl Rejection {
     }
 }
 
-/// Rule and remedy of a shed request.
+/// The rule and the remedy for a request that was shed.
 fn rule(reason: ShedReason) -> &'static str {
     match reason {
         ShedReason::Deadline => "the time allowed is shorter than the work takes; allow more",

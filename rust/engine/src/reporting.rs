@@ -1,4 +1,4 @@
-//! Limits on reported outcomes: how often a caller reports, and how often one outcome is replaced.
+//! Limits on the rates at which a caller reports outcomes and one outcome is reported.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -6,19 +6,19 @@ use std::time::{Duration, Instant};
 
 use crate::config::OutcomeSettings;
 
-/// Callers are counted in this many slots. A caller's slot depends on a random key of the process, so no caller can
-/// choose to share another's.
+/// Number of slots in which callers are counted. A caller's slot depends on a random key of the process, so no caller can
+/// choose the slot of another.
 const SLOTS: usize = 4096;
-/// A caller that was silent may report this much of its rate at once.
+/// A caller that has been idle may send the reports of this time at once.
 const BURST: Duration = Duration::from_secs(1);
 
-/// The limits, and when each caller may report again.
+/// The limits, and the times at which callers may report again.
 pub(crate) struct ReportLimits {
     pub(crate) settings: OutcomeSettings,
     started: Instant,
-    /// Time between two reports of one caller, nanoseconds.
+    /// Time between two reports of one caller at the permitted rate, in nanoseconds.
     interval: u64,
-    /// For each slot, when all reports so far would have been due at the permitted rate (GCRA), nanoseconds.
+    /// For each slot, the time at which all reports so far would have arrived at the permitted rate (GCRA), in nanoseconds.
     due: Box<[AtomicU64]>,
 }
 
@@ -34,13 +34,13 @@ impl ReportLimits {
         }
     }
 
-    /// Counts a report of `caller` that came at `at`.
+    /// Counts a report of `caller` at time `at`.
     ///
     /// # Errors
-    /// The caller has reported too much; it may go on after this time.
+    /// Returns the time after which the caller may report again, if it has reported too much.
     pub(crate) fn admit(&self, caller: u64, at: Instant) -> Result<(), Duration> {
         let now = u64::try_from(at.saturating_duration_since(self.started).as_nanos()).unwrap_or(u64::MAX);
-        // The caller's number is a keyed hash: any of its bits will do.
+        // `caller` is a keyed hash, so all of its bits are equally suitable.
         let slot = &self.due[(caller % SLOTS as u64) as usize];
         let burst = BURST.as_nanos() as u64;
         let admitted = slot.fetch_update(Relaxed, Relaxed, |due| {

@@ -1,4 +1,4 @@
-//! Features marked sensitive: which values of a row are not stored as they are.
+//! Sensitive features, whose values are masked or encrypted in records.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,30 +7,30 @@ use scorer_privacy::{SealError, Sealer};
 use scorer_proto::v1::{DecisionRecord, SealedFeatures};
 use serde::{Deserialize, Serialize};
 
-/// Stands for every feature that the rules do not name.
+/// The name that stands for every feature without a rule of its own.
 const OTHERS: &str = "*";
 
-/// The rules by the feature's name; `*` names all others.
+/// The rules by feature name. `*` stands for all other features.
 pub type FeatureRules = BTreeMap<String, FeatureRule>;
 
 /// How the values of a feature are stored.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum FeatureRule {
-    /// As they are.
+    /// Values are stored unchanged.
     Clear,
-    /// Not at all.
+    /// Values are not stored.
     Mask,
-    /// Encrypted to a public key.
+    /// Values are stored encrypted to a public key.
     Encrypt,
 }
 
-/// What the rules mean for the rows of one bundle. Nothing is looked up by name while a request is answered.
+/// The rules, compiled for the rows of one bundle, so that requests need no look-ups by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sensitive {
-    /// Positions whose values are not stored as they are, ascending.
+    /// Positions whose values are withheld, ascending.
     withheld: Box<[u32]>,
-    /// Those of them whose values are encrypted, ascending.
+    /// The withheld positions whose values are encrypted, ascending.
     sealed: Box<[u32]>,
 }
 
@@ -50,11 +50,11 @@ impl Sensitive {
         }
     }
 
-    /// Replaces the sensitive values of a record by NaN, lists their positions in it, and adds those that are to be
-    /// encrypted. `scratch` is overwritten.
+    /// Replaces the sensitive values of a record by NaN, lists their positions in it, and adds the encrypted values.
+    /// `scratch` is working memory.
     ///
     /// # Errors
-    /// Nothing could be encrypted: these values are masked as well.
+    /// Fails if values cannot be encrypted; they are then masked.
     pub(crate) fn withhold(
         &self,
         record: &mut DecisionRecord,
@@ -107,7 +107,7 @@ impl Sensitive {
     }
 }
 
-/// Names that the rules withhold and none of these features has: a misspelt name would protect nothing.
+/// Returns the names in withholding rules that none of these features has, because a misspelt name protects no feature.
 pub(crate) fn unknown<'a>(
     rules: &'a FeatureRules,
     features: impl Iterator<Item = &'a FeatureSpec>,

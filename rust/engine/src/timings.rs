@@ -1,19 +1,19 @@
-//! When a request was decided, and where its time went.
+//! The times of a request's stages.
 
 use std::time::Duration;
 
-/// When it was decided, and where the time went, in microseconds, as replies and records carry it.
+/// The time of the decision and of its stages, as in replies and records.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timings {
-    /// When it was decided, since the Unix epoch.
+    /// Time of the decision, in microseconds since the Unix epoch.
     pub decided_at_us: i64,
-    /// Routing and encoding the features.
+    /// Time of routing and encoding the features, in microseconds.
     pub data_load_us: u32,
-    /// Evaluating the bundle.
+    /// Time of evaluating the bundle, in microseconds.
     pub exec_us: u32,
 }
 
-/// Whole microseconds; more than an hour is an hour and more.
+/// Converts a duration to whole microseconds, at most `u32::MAX` (about 71 minutes).
 #[must_use]
 pub fn micros(time: Duration) -> u32 {
     u32::try_from(time.as_micros()).unwrap_or(u32::MAX)

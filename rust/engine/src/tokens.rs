@@ -1,4 +1,4 @@
-//! Decision tokens as the engine issues and accepts them.
+//! Issues and verifies decision tokens.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -11,20 +11,20 @@ use crate::arrival::Arrival;
 use crate::checkpoint::Checkpoint;
 use crate::engine::Engine;
 
-/// The keys in force, and what is counted of them.
+/// The current keys and their counters.
 #[derive(Default)]
 pub struct Tokens {
     ring: ArcSwapOption<KeyRing>,
-    /// Key files that were read and are in force, the first one included.
+    /// Number of key files that were loaded, including the first.
     pub loads: AtomicU64,
-    /// Key files that were refused; the keys before them stayed.
+    /// Number of key files that were refused, so that the previous keys stayed in use.
     pub refusals: AtomicU64,
 }
 
 // === impl Tokens ===
 
 impl Tokens {
-    /// Puts keys in force: answers that begin after this returns are signed by the first of them.
+    /// Replaces the keys. The first of them signs all answers that start after this call.
     pub fn set(&self, ring: KeyRing) {
         self.ring.store(Some(Arc::new(ring)));
         self.loads.fetch_add(1, Relaxed);
@@ -36,13 +36,13 @@ impl Tokens {
         self.ring.load().is_some()
     }
 
-    /// Keys in force.
+    /// Number of current keys.
     #[must_use]
     pub fn keys(&self) -> usize {
         self.ring.load().as_deref().map_or(0, |ring| ring.ids().count())
     }
 
-    /// Verifies the token of a report; `None` if there are no keys to verify it with.
+    /// Verifies the token of a report. Returns `None` if there are no keys.
     pub(crate) fn verify<'a>(
         &self,
         token: &'a [u8],
@@ -56,7 +56,7 @@ impl Tokens {
 // === impl Engine ===
 
 impl Engine {
-    /// The token of an answer, as the reply carries it; empty without keys, or if the request names no checkpoint.
+    /// Creates the token for the reply of an answer; empty without keys, or if the request names no checkpoint.
     #[must_use]
     pub fn decision_token(&self, arrival: &Arrival, id: &str, claims: &Claims) -> Vec<u8> {
         let ring = self.tokens.ring.load();
@@ -68,7 +68,7 @@ impl Engine {
     }
 }
 
-/// Where a request's token is valid.
+/// Returns the scope in which a request's token is valid.
 pub(crate) fn scope<'a>(checkpoint: &'a Checkpoint, arrival: &Arrival) -> Scope<'a> {
     Scope {
         checkpoint: &checkpoint.name,

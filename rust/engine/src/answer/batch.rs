@@ -84,13 +84,13 @@ struct Batch<'a> {
     width: usize,
 }
 
-/// The answer for one row.
+/// The score of one row, and the reason if a fallback gave it.
 type Decided = (Score, Option<Reason>);
 
 // === impl Batch ===
 
 impl Batch<'_> {
-    /// The stages from `admit` on.
+    /// Runs the stages from `admit` to the end.
     async fn answer(&self, instead: Option<Reason>, data_load_us: u32) -> Result<ScoredBatch, Rejection> {
         let RequestContext { engine, checkpoint, id, .. } = self.context;
         let loaded = &*self.lane.loaded;
@@ -115,7 +115,7 @@ impl Batch<'_> {
         counters.exec.record(exec);
         counters.rows.fetch_add(rows.len() as u64, Relaxed);
         loaded.answered(rows.len() as u64);
-        // Before the first row is recorded: a caller that is gone by the second chunk leaves recorded rows as well.
+        // This is stored before the first row is recorded, because rows stay recorded if the caller leaves between chunks.
         self.context.arrival.decided_batch(id, timings.decided_at_us, rows.len() as u32);
         let unlogged = self.record(&rows, timings).await;
         Ok(self.scored(&rows, timings, unlogged))

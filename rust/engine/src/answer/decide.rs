@@ -18,7 +18,7 @@ use crate::reason::Reason;
 use crate::rejection::Rejection;
 use scorer_core::quotable;
 
-/// The model's score, or the checkpoint's static one with the reason.
+/// Returns the model's score, or the checkpoint's static score with the reason.
 pub(crate) fn or_static(
     context: RequestContext<'_>,
     loaded: &Loaded,
@@ -36,12 +36,12 @@ pub(crate) fn or_static(
     let band = if reason == Reason::Cap { Band::BeyondCaps } else { Band::Fallback };
     match *answer {
         FallbackConfig::Score { score, .. } => Ok((Score { margin: 0.0, score, band }, Some(reason))),
-        // Only answers of the other kind are allowed.
+        // A fallback of the other kind is not an answer at this checkpoint.
         FallbackConfig::Action { .. } => Err(Rejection::Capped),
     }
 }
 
-/// The label of a score.
+/// Returns the label of a score.
 pub(crate) fn label(checkpoint: &Checkpoint, loaded: &Loaded, band: Band) -> Arc<str> {
     let answer = match band {
         Band::Of(at) => return loaded.labels.get(at).map_or_else(|| "".into(), Arc::clone),
@@ -54,7 +54,8 @@ pub(crate) fn label(checkpoint: &Checkpoint, loaded: &Loaded, band: Band) -> Arc
     }
 }
 
-/// The configured action where the model cannot answer, if this request allows it. Nothing is expected of it.
+/// Returns the configured action if the model cannot answer and the request allows the action. Its expected reward is
+/// 0, because no model has estimated it.
 pub(crate) fn static_action(
     context: RequestContext<'_>,
     loaded: &Loaded,
@@ -70,7 +71,7 @@ pub(crate) fn static_action(
     };
     let allowed = |answer: &FallbackConfig| action(answer).is_some();
     let (answer, reason) = exposure::reserve(context, loaded, row, failed, allowed)?;
-    // Only what is eligible is allowed.
+    // The request allows only eligible actions.
     let index = action(answer).ok_or(Rejection::Capped)?;
     Ok((SelectOut { index, propensity: 1.0, expected_reward: 0.0 }, reason))
 }

@@ -239,23 +239,23 @@ impl Failed {
         }
     }
 
-    /// The evaluation did not end in time, or was not started because it could not.
+    /// Creates the failure of an evaluation that did not end in time, or was not started because it could not.
     pub(crate) fn late() -> Failed {
         Failed { reason: Reason::Late, rejection: Some(Rejection::Deadline) }
     }
 
-    /// Admission control shed the evaluation.
+    /// Creates the failure of an evaluation that admission control shed.
     pub(crate) fn shed(shed: &Shed) -> Failed {
         Failed { reason: Reason::Overload, rejection: Some(Rejection::shed(shed)) }
     }
 
-    /// The bundle's breaker is open.
+    /// Creates the failure of an evaluation whose bundle's breaker is open.
     pub(crate) fn out_of_service(loaded: &Loaded) -> Failed {
         let rejection = Rejection::BreakerOpen { bundle: loaded.digest_text.to_string() };
         Failed { reason: Reason::Breaker, rejection: Some(rejection) }
     }
 
-    /// Returns the rejection if there is no fallback, or none that the request allows.
+    /// Returns the rejection of a request for which there is no fallback, or none that it allows.
     pub(crate) fn rejection(self, engine: &Engine, checkpoint: &Checkpoint) -> Rejection {
         self.rejection.unwrap_or_else(|| {
             let details =

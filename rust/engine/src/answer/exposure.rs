@@ -13,7 +13,7 @@ use crate::rejection::Rejection;
 /// states whether the request allows an answer.
 ///
 /// # Errors
-/// No static answer is configured or allowed.
+/// Fails if no static answer is configured or allowed.
 pub(crate) fn reserve<'a>(
     context: RequestContext<'a>,
     loaded: &Loaded,

@@ -6,7 +6,7 @@ use crate::rejection::Rejection;
 /// Checks a vector that is in schema order already, and copies it to `row`.
 ///
 /// # Errors
-/// It was made for another schema, or the schema rejects a value.
+/// Fails if the vector was built for another schema, or the schema rejects a value.
 pub fn check_dense(
     fingerprint: u64,
     values: &[f32],
@@ -23,7 +23,7 @@ pub fn check_dense(
 /// Checks that a vector was built for the bundle's schema. A vector of another schema must never be scored.
 ///
 /// # Errors
-/// [`Rejection::Fingerprint`].
+/// Returns [`Rejection::Fingerprint`] if it was built for another schema.
 pub fn check_fingerprint(got: u64, loaded: &Loaded) -> Result<(), Rejection> {
     let expected = loaded.bundle.schema().fingerprint();
     if got == expected {
@@ -32,7 +32,7 @@ pub fn check_fingerprint(got: u64, loaded: &Loaded) -> Result<(), Rejection> {
     Err(Rejection::Fingerprint { got, expected, bundle: loaded.digest_text.to_string() })
 }
 
-/// Checks the shape and every value of a batch; returns the width of a row.
+/// Checks the shape and every value of a batch, and returns the number of values per row.
 pub(crate) fn check_rows(loaded: &Loaded, values: &[f32], rows: u32) -> Result<usize, Rejection> {
     let schema = loaded.bundle.schema();
     let width = schema.len();

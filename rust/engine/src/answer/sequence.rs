@@ -79,7 +79,7 @@ pub(crate) trait Decision: Sync {
     /// Copies results from the thread's memory, before another thread continues.
     fn detach(evaluated: &mut Self::Evaluated, memory: &BundleMemory);
 
-    /// Decides. `instead` is the reason if another source answers in place of the drawn lane.
+    /// Determines the answer. `instead` is the reason if another source answers in place of the drawn lane.
     fn decide(
         &self,
         context: RequestContext<'_>,
@@ -187,7 +187,7 @@ pub(crate) async fn run<D: Decision>(
     Ok(Answer { id: id.text, value, replayed })
 }
 
-/// The stages from `route` on.
+/// Runs the stages from `route` to the end.
 pub(super) async fn decide<D: Decision>(
     context: RequestContext<'_>,
     decision: &D,
@@ -271,8 +271,8 @@ async fn on_pool<D: Decision>(
     })
 }
 
-/// The stages `decide` and `record`.
-#[expect(clippy::too_many_arguments, reason = "what the stages before have found")]
+/// Runs the stages `decide` and `record`.
+#[expect(clippy::too_many_arguments, reason = "the results of the stages before")]
 fn conclude<D: Decision>(
     context: RequestContext<'_>,
     decision: &D,

@@ -21,14 +21,14 @@ pub(crate) struct Budget {
     pub(crate) source: String,
 }
 
-/// What a bundle of these files is expected to take beside those that are `loaded`. A forest that one of them has
-/// is shared: its file takes memory while it is read and hashed, nothing more.
+/// Estimates the memory, in bytes, that a bundle of these files needs in addition to the `loaded` bundles. A forest of
+/// one of them is shared, so its file needs memory only while it is read and hashed.
 pub(crate) fn needed<'a>(
     files: &BTreeMap<String, FileEntry>,
     loaded: impl Iterator<Item = &'a BTreeMap<String, FileEntry>> + Clone,
 ) -> u64 {
     let same = |of: &BTreeMap<String, FileEntry>, name: &str| of.get(name) == files.get(name);
-    // What a forest became for one catalogue is of no use for another.
+    // A forest is specialised to a catalogue, so it is shared only with bundles of the same catalogue and schema.
     let shares = |of: &&BTreeMap<String, FileEntry>| same(of, "actions.json") && same(of, "schema.json");
     let shared = |entry: &FileEntry| {
         loaded.clone().filter(shares).any(|of| of.values().any(|known| known.sha256 == entry.sha256))
@@ -49,8 +49,8 @@ pub fn resident() -> Option<u64> {
 // === impl Budget ===
 
 impl Budget {
-    /// The configured budget; without one 85 % of the container's limit, or of the machine's memory where there
-    /// is no lower limit. `None` where neither is known: then no bundle is rejected.
+    /// Returns the configured budget. Without one, it is 85 % of the container's limit or of the machine's memory, whichever
+    /// is lower. `None` if neither is known; then no bundle is rejected.
     pub(crate) fn find(configured: Option<u64>) -> Option<Budget> {
         if let Some(bytes) = configured {
             return Some(Budget { bytes, source: "memory_budget_mb".to_owned() });
@@ -70,13 +70,13 @@ impl Budget {
     }
 }
 
-/// `MemTotal` in bytes.
+/// Parses `MemTotal` of `/proc/meminfo`, in bytes.
 fn machine(meminfo: &str) -> Option<u64> {
     let line = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The least memory limit of the process's control group and those above it, of either version.
+/// Returns the least memory limit of the process's control group and the groups above it, of cgroup version 1 or 2.
 fn container(groups: &str, root: &Path) -> Option<u64> {
     let limit_of = |line: &str| {
         let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
@@ -86,7 +86,7 @@ fn container(groups: &str, root: &Path) -> Option<u64> {
             _ => return None,
         };
         let own = PathBuf::from(group.trim_start_matches('/'));
-        // "max", for none, is no number.
+        // "max" means no limit and is not parsed.
         let read = |group: &Path| fs::read_to_string(base.join(group).join(file)).ok()?.trim().parse().ok();
         own.ancestors().filter_map(read).min()
     };

@@ -1,4 +1,4 @@
-//! Bundles in memory: how they are loaded, warmed up, kept and freed.
+//! Loads, warms up, keeps and frees bundles in memory.
 
 mod memory;
 mod reaper;

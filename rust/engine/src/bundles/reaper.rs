@@ -76,7 +76,7 @@ fn run(retired: &Receiver<Retired>) {
         }
         let bundles = |waiting: &[Retired]| waiting.iter().filter(|waits| waits.is::<Loaded>()).count();
         let held = bundles(&waiting);
-        // Freeing one may release another: a table holds its bundles.
+        // Freeing one value may release another, because a lane table holds its bundles.
         let mut before = usize::MAX;
         while waiting.len() < before {
             before = waiting.len();
@@ -110,7 +110,7 @@ mod tests {
         let in_use = Arc::new(Reports(sender.clone()));
         let inner = Arc::new(Reports(sender));
         let outer = Arc::new((Arc::clone(&inner), 0));
-        // The inner one first: it is freed only after the outer one.
+        // The inner value is retired first; it can be freed only after the outer value.
         reaper.retire(inner);
         reaper.retire(Arc::clone(&in_use));
         reaper.retire(Arc::clone(&outer));

@@ -39,37 +39,37 @@ pub struct Loaded {
     pub digest: Digest,
     /// The digest as `sha256:<hex>`, for replies.
     pub digest_text: Arc<str>,
-    /// What it answers.
+    /// The kind of its answers.
     pub kind: Kind,
-    /// Its actions, in the order of the catalogue. A remembered answer may keep them longer than the bundle.
+    /// Its actions, in the order of the catalogue. A cached answer may hold them longer than the bundle exists.
     pub actions: Arc<[ActionInfo]>,
-    /// What its rows and masks mean.
+    /// The features and actions that its rows and masks refer to.
     pub shape: Arc<Shape>,
     /// Labels of the score bands, ascending.
     pub labels: Box<[Arc<str>]>,
     /// Serial number of the load.
     pub serial: u64,
-    /// Bytes of its files.
+    /// Total size of its files in bytes.
     pub bytes: u64,
-    /// Those of them that are of forests which bundles in memory before it hold: they are there once.
+    /// Size of the files of forests that it shares with bundles that were in memory before, in bytes.
     pub shared_bytes: u64,
-    /// Time that loading took, milliseconds.
+    /// Time of loading in milliseconds.
     pub load_ms: f64,
-    /// The same by stage.
+    /// The times of the stages of loading.
     pub stages: Stages,
     /// Time of one evaluation on this machine, which is the initial estimate of admission control.
     pub warmup: WarmUp,
-    /// Decisions that it has made.
+    /// Number of its decisions.
     pub decisions: AtomicU64,
-    /// What its signature says; absent where none was needed.
+    /// The statement of its signature; absent if no signature was required.
     pub signed: Option<Signed>,
     /// Takes the bundle out of service after repeated failures.
     pub breaker: Breaker,
-    /// It has been active; without that it may be waiting for the table that it was loaded for.
+    /// Whether the bundle has been in an active lane table. Until then it may be waiting for the table it was loaded for.
     was_live: AtomicBool,
-    /// The next answer is the first since it became active.
+    /// Whether the next answer is the first since the bundle became active.
     awaited: AtomicBool,
-    /// What to replay when a candidate is measured beside it.
+    /// The rows that are replayed when a candidate is compared with this bundle.
     rows: Box<[GoldenRow]>,
     listener: Arc<dyn BundleListener>,
 }
@@ -88,10 +88,10 @@ pub struct Shape {
 
 /// Receives lifecycle events of bundles.
 pub trait BundleListener: Send + Sync {
-    /// A bundle has given its first answer since it became active. Called by the thread that answers.
+    /// Called after a bundle's first answer since it became active, on the answering thread.
     fn first_answer(&self, _bundle: &Loaded) {}
 
-    /// A bundle is freed.
+    /// Called when a bundle is freed.
     fn freed(&self, _bundle: &Loaded) {}
 }
 
@@ -100,49 +100,49 @@ impl BundleListener for () {}
 
 /// A request to load a bundle.
 pub struct LoadRequest<'a> {
-    /// Its directory.
+    /// Directory of the bundle.
     pub path: &'a Path,
-    /// The digest it must have.
+    /// The digest that the bundle must have.
     pub expected: Digest,
-    /// What its signature is checked against.
+    /// The facts that its signature is checked against.
     pub vetting: &'a Vetting,
-    /// What it is compared with.
+    /// The live bundle that it is compared with, if there is one.
     pub live: Option<&'a Live>,
-    /// Requests are being answered, which must not wait for the load.
+    /// Whether to load at low priority, because the server is answering requests.
     pub low_priority: bool,
 }
 
-/// An action as replies describe it.
+/// An action, as described in replies.
 #[derive(Debug)]
 pub struct ActionInfo {
-    /// Its id.
+    /// The action's id.
     pub id: String,
-    /// Its factors by name.
+    /// The levels of its factors, by factor name.
     pub factors: HashMap<String, String>,
 }
 
 /// Report on a loaded bundle.
 #[derive(Clone, Debug, Serialize)]
 pub struct LoadReport {
-    /// `sha256:<hex>`.
+    /// The bundle's digest, `sha256:<hex>`.
     pub digest: String,
     /// The bundle's name.
     pub name: String,
     /// `score` or `action`.
     pub kind: &'static str,
-    /// Time to read, verify, score the golden cases and warm up, milliseconds.
+    /// Time to read, verify, score the golden cases and warm up, in milliseconds.
     pub load_ms: f64,
-    /// The same, step by step.
+    /// The times of the stages.
     pub stages: Stages,
-    /// How fast it is.
+    /// The evaluation times at warm-up.
     pub warm_up: WarmUpReport,
-    /// What its signature says; absent where none was needed.
+    /// The statement of its signature; absent if no signature was required.
     pub signed: Option<Signed>,
-    /// Bytes of its files.
+    /// Total size of its files in bytes.
     pub bytes: u64,
-    /// Those of them that are of forests of bundles that were in memory already; nothing of them was parsed again.
+    /// Size of the files of forests that it shares with bundles that were in memory before, in bytes.
     pub shared_bytes: u64,
-    /// It was in memory already; nothing was done.
+    /// Whether the bundle was in memory already, so that nothing was loaded.
     pub already_loaded: bool,
 }
 
@@ -150,14 +150,13 @@ pub struct LoadReport {
 pub struct Live {
     /// The bundle that answers most of the checkpoint's traffic now.
     pub loaded: Option<Arc<Loaded>>,
-    /// The checkpoint's SLA, milliseconds.
+    /// The checkpoint's SLA in milliseconds.
     pub p99_ms: f64,
-    /// How much slower than the live bundle it may be; infinite if that does not matter.
+    /// Limit on the candidate's evaluation time relative to the live bundle's; infinite for no limit.
     pub max_ratio: f64,
 }
 
-/// Every loaded bundle by digest. Bundles and whatever holds them are freed by the store's reaper, on a thread of its
-/// own.
+/// Every loaded bundle by digest. The store's reaper frees bundles, and values that hold them, on its own thread.
 pub struct Store {
     loaded: Mutex<HashMap<Digest, Arc<Loaded>>>,
     /// Serialises loads, because two at a time would use twice the memory and disturb each other's measurements.
@@ -173,8 +172,8 @@ pub struct Store {
 // === impl Store ===
 
 impl Store {
-    /// An empty store that keeps to `memory_budget` bytes, or to the system's limit, and takes what `trust` accepts.
-    /// `features` says which values of a row are sensitive.
+    /// Creates an empty store with a limit of `memory_budget` bytes, or else the system's limit. It loads only bundles that
+    /// `trust` accepts. `features` states which values of a row are sensitive.
     pub(crate) fn start(
         memory_budget: Option<u64>,
         trust: Trust,
@@ -193,12 +192,12 @@ impl Store {
         })
     }
 
-    /// Checks a bundle's signature; then reads, verifies, warms and measures the bundle on a thread of its own. It
-    /// shares the forests of the bundles in memory. `make_room` lets go of bundles that are kept for a rollback only,
-    /// and returns the bytes of their files.
+    /// Checks a bundle's signature, then reads, verifies, warms up and measures the bundle on a separate thread. It shares
+    /// the forests of the bundles in memory. `make_room` unloads bundles that are kept only for a rollback, and returns the
+    /// size of their files in bytes.
     ///
     /// # Errors
-    /// [`LoadError`]; the bundles in memory stay.
+    /// Returns a [`LoadError`]; the bundles in memory are not changed.
     pub fn load(
         &self,
         request: &LoadRequest<'_>,
@@ -210,14 +209,14 @@ impl Store {
         let signed = vetting::verify(&self.trust, path, &expected, vetting)?;
         if let Some(loaded) = self.get(&expected) {
             if let Some(live) = live.filter(|_| !loaded.was_live()) {
-                // It was loaded to observe, and was not compared.
+                // A bundle that was loaded for an observe lane has not been compared yet.
                 on_own_thread(low_priority, || live.compare(path, &loaded.bundle, &loaded.rows))??;
             }
             return Ok(LoadReport { signed, ..loaded.report(true) });
         }
         let started = Instant::now();
         self.check_memory(path, make_room)?;
-        // After making room: what was let go is no reason to keep its forests.
+        // This comes after making room, so that it does not keep the forests of bundles that were unloaded.
         let known = self.all();
         let Measured { bundle, rows, stages, warmup, shared_bytes } = on_own_thread(low_priority, || {
             catch_unwind(AssertUnwindSafe(|| read(path, &expected, live, &known))).unwrap_or_else(|panic| {
@@ -290,7 +289,7 @@ impl Store {
         if resident.saturating_add(needed()) <= budget.bytes {
             return Ok(());
         }
-        // What is let go is counted at its files' size: less than it will give back.
+        // Unloaded bundles count with the size of their files, which is less than the memory that they free.
         let resident = resident.saturating_sub(make_room());
         let needed = needed();
         if resident.saturating_add(needed) <= budget.bytes {
@@ -305,19 +304,19 @@ impl Store {
         })
     }
 
-    /// The bundle of this digest.
+    /// The bundle of this digest, if it is loaded.
     pub fn get(&self, digest: &Digest) -> Option<Arc<Loaded>> {
         lock(&self.loaded).get(digest).cloned()
     }
 
-    /// Every bundle, in the order in which they were loaded.
+    /// Every bundle, in the order of loading.
     pub fn all(&self) -> Vec<Arc<Loaded>> {
         let mut all: Vec<_> = lock(&self.loaded).values().cloned().collect();
         all.sort_by_key(|loaded| loaded.serial);
         all
     }
 
-    /// Bytes of the files of all bundles, those of a forest that several share once.
+    /// Total size of the files of all bundles in bytes. The file of a shared forest counts once.
     pub fn file_bytes(&self) -> u64 {
         let all = self.all();
         let mut before = Vec::with_capacity(all.len());
@@ -329,7 +328,7 @@ impl Store {
         bytes
     }
 
-    /// Memory up to which bundles are loaded, bytes; 0 where that is not known.
+    /// Memory limit for loading bundles, in bytes; 0 if it is not known.
     pub fn budget_bytes(&self) -> u64 {
         self.budget.as_ref().map_or(0, |budget| budget.bytes)
     }
@@ -382,7 +381,7 @@ fn read(
 // === impl Live ===
 
 impl Live {
-    /// Measures a candidate in turns with the live bundle.
+    /// Measures a candidate alternately with the live bundle and checks its times.
     fn compare(&self, path: &Path, bundle: &Bundle, rows: &[GoldenRow]) -> Result<WarmUp, LoadError> {
         let beside = self.loaded.as_deref().map(|loaded| Subject::new(&loaded.bundle, &loaded.rows));
         let (warmup, of_live) = warm_up(Subject::new(bundle, rows), beside);
@@ -390,7 +389,7 @@ impl Live {
         Ok(warmup)
     }
 
-    /// Whether a candidate that takes so long can meet the checkpoint's SLA.
+    /// Checks that a candidate with these times can meet the checkpoint's SLA.
     fn check(&self, path: &Path, candidate: &WarmUp, live: Option<&WarmUp>) -> Result<(), LoadError> {
         let millis = |warm: &WarmUp| warm.p99.as_secs_f64() * 1e3;
         let took = millis(candidate);
@@ -454,7 +453,7 @@ impl Loaded {
         }
     }
 
-    /// Notes `rows` decisions. Once after a swap it also calls the listener; at any other time it is one addition.
+    /// Counts `rows` decisions. The first call after the bundle became active also calls the listener.
     pub(crate) fn answered(&self, rows: u64) {
         self.decisions.fetch_add(rows, Relaxed);
         if self.awaited.load(Relaxed) {
@@ -469,13 +468,13 @@ impl Loaded {
         }
     }
 
-    /// Notes that a table is about to be active which names it where it did not answer before.
+    /// Prepares the bundle for a table in which it answers for the first time, so that its first answer is reported.
     pub fn expect_first_answer(&self) {
         self.was_live.store(true, Relaxed);
         self.awaited.store(true, Relaxed);
     }
 
-    /// Whether it has been active.
+    /// Whether the bundle has been in an active lane table.
     pub fn was_live(&self) -> bool {
         self.was_live.load(Relaxed)
     }

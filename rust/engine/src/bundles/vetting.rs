@@ -9,18 +9,18 @@ use scorer_signing::{Floors, Signed, Trust, Verification};
 use crate::bundle_dir;
 use crate::error::LoadError;
 
-/// What is known of a bundle beside its bytes.
+/// The facts about a bundle that its signature is checked against.
 #[derive(Clone, Debug, Default)]
 pub struct Vetting {
-    /// The name that its signature must state; absent: any.
+    /// The name that its signature must state; any name if absent.
     pub name: Option<String>,
-    /// By bundle name: the lowest release that is accepted.
+    /// The lowest accepted release of each bundle name.
     pub floors: Floors,
-    /// This server has accepted the bundle before.
+    /// Whether this server has accepted the bundle before.
     pub known: bool,
 }
 
-/// Checks the signature in a bundle's directory; `None` where there is none and none is needed.
+/// Checks the signature in a bundle's directory. Returns `None` if there is none and none is required.
 pub(crate) fn verify(
     trust: &Trust,
     path: &Path,

@@ -7,9 +7,10 @@ use scorer_core::budget::Unlimited;
 use scorer_core::bundle::{Bundle, EvalScratch, GoldenRow, Kind};
 use serde::Serialize;
 
-/// Rows replayed: the golden ones, over and over.
+/// Number of rows to replay. The golden rows are repeated as often as needed.
 const ROWS: usize = 1000;
-/// Rows replayed of a candidate whose forests are the live bundle's own: they are warm, and known to be fast enough.
+/// Number of rows to replay on a candidate that shares all forests with the live bundle: they are in the caches, and
+/// their times are known.
 const ROWS_OF_SHARED: usize = 200;
 /// Number of measurements per row. The shortest one counts, which excludes disturbances by other processes.
 const TIMES: usize = 3;
@@ -17,32 +18,32 @@ const TIMES: usize = 3;
 const LONG_ENOUGH: Duration = Duration::from_secs(2);
 /// Minimum number of rows for a 99th percentile.
 const FEWEST: usize = 100;
-/// The decision id that warm-up selections are drawn with.
+/// The decision id with which warm-up selections are drawn.
 const ID: &str = "warm-up";
 
 /// Times of one evaluation at warm-up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WarmUp {
-    /// Rows replayed.
+    /// Number of rows replayed.
     pub rows: usize,
-    /// The median row.
+    /// Median time of a row.
     pub p50: Duration,
-    /// The row at the 99th percentile.
+    /// 99th percentile of the times of rows.
     pub p99: Duration,
 }
 
-/// The same in microseconds, for reports.
+/// The times at warm-up in microseconds, for reports.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct WarmUpReport {
-    /// Rows replayed.
+    /// Number of rows replayed.
     pub rows: usize,
-    /// The median evaluation, microseconds.
+    /// Median time of an evaluation in microseconds.
     pub p50_us: f64,
-    /// The 99th percentile, microseconds.
+    /// 99th percentile of the times in microseconds.
     pub p99_us: f64,
 }
 
-/// A bundle with the rows to replay on it.
+/// A bundle and the rows that are replayed on it.
 pub(crate) struct Subject<'a> {
     bundle: &'a Bundle,
     rows: &'a [GoldenRow],
@@ -50,8 +51,8 @@ pub(crate) struct Subject<'a> {
     times: Vec<Duration>,
 }
 
-/// Replays the candidate's golden rows, and in turns with it the live bundle's on the live bundle, so that both
-/// meet the same machine at the same time.
+/// Replays the golden rows of the candidate and of the live bundle alternately, so that both are measured under the same
+/// conditions.
 pub(crate) fn warm_up(mut candidate: Subject<'_>, live: Option<Subject<'_>>) -> (WarmUp, Option<WarmUp>) {
     let mut live = live;
     let began = Instant::now();
@@ -68,7 +69,7 @@ pub(crate) fn warm_up(mut candidate: Subject<'_>, live: Option<Subject<'_>>) -> 
     (candidate.result(), live.map(Subject::result))
 }
 
-/// Whether every forest of a bundle is one of the other's.
+/// Whether every forest of `bundle` is shared with `other`.
 fn shares(bundle: &Bundle, other: &Bundle) -> bool {
     bundle.forests().iter().all(|own| other.forests().iter().any(|theirs| Arc::ptr_eq(own, theirs)))
 }
@@ -85,7 +86,7 @@ impl<'a> Subject<'a> {
         let mut least = Duration::MAX;
         for _ in 0..TIMES {
             let began = Instant::now();
-            // The golden rows were all evaluated at verification: none fails here.
+            // Verification has evaluated all golden rows, so none fails here.
             match (self.bundle.kind(), &row.eligible) {
                 (Kind::Action, Some(eligible)) => {
                     _ = self.bundle.select(&row.row, eligible, ID, ID, &Unlimited, &mut self.scratch);
@@ -111,7 +112,7 @@ impl<'a> Subject<'a> {
 // === impl WarmUp ===
 
 impl WarmUp {
-    /// The same in microseconds.
+    /// Converts the times to microseconds.
     #[must_use]
     pub fn report(&self) -> WarmUpReport {
         let micros = |time: Duration| time.as_secs_f64() * 1e6;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{FallbackConfig, Kind};
 
-/// Longest window of exposure caps, seconds: a day.
+/// Longest window of exposure caps: a day, in seconds.
 const MAX_WINDOW: f64 = 86_400.0;
 
 /// Effect of a checkpoint's limits.
@@ -13,7 +13,7 @@ const MAX_WINDOW: f64 = 86_400.0;
 pub enum Mode {
     /// Every request is admitted. Only the caller's deadline applies.
     Off,
-    /// As off, but requests that enforcing would have shed are counted.
+    /// As `Off`, but requests that `Enforce` would have shed are counted.
     Observe,
     /// Requests that cannot meet their deadline are shed or answered by the fallback.
     #[default]
@@ -24,22 +24,22 @@ pub enum Mode {
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct CapsConfig {
-    /// Length of the window, seconds.
+    /// Length of the window in seconds.
     #[serde(default = "default_window")]
     pub window_seconds: f64,
-    /// Most fallback answers per window.
+    /// Greatest number of fallback answers per window.
     #[serde(default)]
     pub max_count: Option<u64>,
-    /// Largest sum of their amounts per window.
+    /// Greatest sum of the amounts of fallback answers per window.
     #[serde(default)]
     pub max_total_amount: Option<f64>,
-    /// Largest amount of one of them.
+    /// Greatest amount of one fallback answer.
     #[serde(default)]
     pub max_single_amount: Option<f64>,
-    /// The feature that holds the amount; wherever it is missing, limits on amounts count as reached.
+    /// The feature that holds the amount. If a request does not have it, limits on amounts count as reached.
     #[serde(default)]
     pub amount_feature: Option<String>,
-    /// What is answered beyond the caps.
+    /// The answer beyond the caps.
     #[serde(default)]
     pub on_cap: OnCap,
 }
@@ -54,11 +54,11 @@ pub enum OnCap {
     Answer(FallbackConfig),
 }
 
-/// The word `"refuse"`.
+/// The value `"refuse"`.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Refuse {
-    /// As it says.
+    /// Requests beyond the caps are refused.
     #[default]
     Refuse,
 }
@@ -120,7 +120,7 @@ impl CapsConfig {
 // === impl FallbackConfig ===
 
 impl FallbackConfig {
-    /// Whether it fits a checkpoint of `kind`; `what` names it.
+    /// Checks that the answer matches a checkpoint of `kind`. `what` names the answer in messages.
     pub(crate) fn check(&self, what: &str, name: &str, kind: Kind, wrong: &mut Vec<String>) {
         match (self, kind) {
             (FallbackConfig::Action { .. }, Kind::Action) => {}

@@ -8,17 +8,17 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct OutcomeSettings {
-    /// File of the keys that sign decision tokens; absent: no tokens are issued.
+    /// File of the keys that sign decision tokens. Without it no tokens are issued.
     pub token_keys: Option<PathBuf>,
-    /// What proves an outcome. Default: `token` with keys, `known` without.
+    /// The accepted proof of an outcome. The default is `token` with keys and `known` without.
     pub proof: Option<ProofRule>,
-    /// What becomes of an unproven outcome.
+    /// The treatment of unproven outcomes.
     pub unproven: Unproven,
     /// The highest revision of an outcome.
     pub max_revision: u32,
-    /// Reports of one outcome, revisions and values together, that are recorded within a minute.
+    /// Greatest number of reports of one outcome, with any revision and value, that are recorded within a minute.
     pub per_decision_minute: u32,
-    /// Reports of one caller within a second.
+    /// Greatest number of reports of one caller within a second.
     pub per_caller_second: u32,
 }
 
@@ -26,9 +26,9 @@ pub struct OutcomeSettings {
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum ProofRule {
-    /// Its decision's token.
+    /// The token of its decision.
     Token,
-    /// Its decision's token, or that this server's log holds the decision.
+    /// The token of its decision, or the presence of the decision in this server's log.
     Known,
 }
 
@@ -69,7 +69,7 @@ impl Default for OutcomeSettings {
 // === impl OutcomeSettings ===
 
 impl OutcomeSettings {
-    /// The rule in force.
+    /// The effective rule: the configured one, or the default.
     #[must_use]
     pub fn proof(&self) -> ProofRule {
         self.proof.unwrap_or(match self.token_keys {
@@ -78,7 +78,7 @@ impl OutcomeSettings {
         })
     }
 
-    /// Adds everything that is wrong to `wrong`.
+    /// Appends a message for each invalid setting to `wrong`.
     pub fn check(&self, wrong: &mut Vec<String>) {
         if self.proof == Some(ProofRule::Token) && self.token_keys.is_none() {
             wrong.push(
@@ -100,7 +100,7 @@ impl OutcomeSettings {
 // === impl RewardRange ===
 
 impl RewardRange {
-    /// Whether it holds a value.
+    /// Whether the range contains a value.
     #[must_use]
     pub fn contains(self, value: f64) -> bool {
         (self.min..=self.max).contains(&value)

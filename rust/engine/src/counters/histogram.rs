@@ -1,10 +1,10 @@
-//! A histogram to which many threads add without a lock.
+//! A histogram to which many threads add without locks.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-/// Counts of durations by bucket: upper edges in microseconds, ascending; the last bucket is open.
+/// Numbers of durations by bucket. `edges` are the upper edges in microseconds, ascending; the last bucket has none.
 #[derive(Debug)]
 pub struct Histogram {
     edges: Box<[u64]>,
@@ -12,16 +12,16 @@ pub struct Histogram {
     sum_us: AtomicU64,
 }
 
-/// Edges that suit an answer of microseconds to seconds.
+/// Edges for answers that take microseconds to seconds.
 const EDGES_US: [u64; 16] = [
     50, 100, 200, 350, 500, 750, 1_000, 2_000, 3_500, 5_000, 10_000, 20_000, 50_000, 100_000, 250_000,
     1_000_000,
 ];
 
-/// Edges in parts of an SLA.
+/// Edges relative to an SLA.
 const AROUND_SLA: [f64; 8] = [0.1, 0.25, 0.5, 0.8, 1.0, 1.5, 2.0, 4.0];
 
-/// Edges that suit the way from an alias change to the first answer.
+/// Edges for the time from the change of an alias to the first answer.
 const EDGES_OF_LOADS_US: [u64; 12] = [
     10_000,
     25_000,
@@ -40,8 +40,8 @@ const EDGES_OF_LOADS_US: [u64; 12] = [
 // === impl Histogram ===
 
 impl Histogram {
-    /// The common edges and, where there is an SLA, edges around it and at it: the share of answers within
-    /// the SLA is then exact, not interpolated.
+    /// Creates a histogram with the common edges and, if there is an SLA, edges around it and at it, so that the share of
+    /// answers within the SLA is exact and not interpolated.
     #[must_use]
     pub fn new(sla: Option<Duration>) -> Histogram {
         let mut edges = EDGES_US.to_vec();
@@ -52,7 +52,7 @@ impl Histogram {
         Histogram::with_edges(edges)
     }
 
-    /// For what takes milliseconds to minutes: bringing a bundle in.
+    /// Creates a histogram for the roll-out of bundles, which takes milliseconds to minutes.
     #[must_use]
     pub fn of_loads() -> Histogram {
         Histogram::with_edges(EDGES_OF_LOADS_US.to_vec())
@@ -68,14 +68,14 @@ impl Histogram {
     /// Counts one duration.
     pub fn record(&self, value: Duration) {
         let micros = u64::try_from(value.as_micros()).unwrap_or(u64::MAX);
-        // An edge belongs to the bucket below it, as Prometheus has it ("le").
+        // A value equal to an edge belongs to the bucket below it, as in Prometheus ("le").
         let bucket = self.edges.partition_point(|&edge| edge < micros);
         self.counts[bucket].fetch_add(1, Relaxed);
         self.sum_us.fetch_add(micros, Relaxed);
     }
 
-    /// Sum in seconds, count, and the count of each bucket with its upper edge in seconds. The count is
-    /// that of the buckets read, so that a scrape in mid-traffic is consistent in itself.
+    /// Returns the sum in seconds, the count, and the count of each bucket with its upper edge in seconds. The count is the
+    /// sum of the buckets, so that a scrape during traffic is consistent.
     #[must_use]
     pub fn read(&self) -> (f64, u64, Vec<(f64, u64)>) {
         let edges = self.edges.iter().map(|&edge| edge as f64 / 1e6).chain([f64::INFINITY]);

@@ -19,28 +19,28 @@ const CAPS: [CapHit; 4] = [CapHit::Single, CapHit::Count, CapHit::Total, CapHit:
 /// All counters of the engine.
 #[derive(Debug)]
 pub struct Counters {
-    /// By the checkpoint's index.
+    /// The counters of checkpoints, by index.
     checkpoints: boxcar::Vec<CheckpointCounters>,
-    /// Panics that were caught.
+    /// Number of panics that were caught.
     pub panics: AtomicU64,
-    /// Retries answered from memory.
+    /// Retries answered from the idempotency cache.
     pub replays: AtomicU64,
     /// Decisions that were answered and are not in the log.
     pub unlogged: AtomicU64,
-    /// Decisions whose reply was given up before it reached its caller.
+    /// Decisions whose caller was gone before it was given the reply.
     pub undelivered: AtomicU64,
-    /// Outcomes recorded, by what proves them.
+    /// Counters of reported outcomes.
     pub outcomes: OutcomeCounters,
 }
 
 /// Counters of one checkpoint.
 #[derive(Debug)]
 pub struct CheckpointCounters {
-    /// How long evaluations took.
+    /// Durations of evaluations.
     pub exec: Histogram,
-    /// Decisions made.
+    /// Number of decisions.
     pub rows: AtomicU64,
-    /// Evaluations that ended after another answer had been given, and were discarded.
+    /// Evaluations that ended after the request had been answered otherwise, and were discarded.
     pub late_results: AtomicU64,
     fallbacks: [AtomicU64; Reason::COUNT],
     shed: [AtomicU64; SHED_REASONS.len()],
@@ -51,7 +51,7 @@ pub struct CheckpointCounters {
 // === impl Counters ===
 
 impl Counters {
-    /// Zeros for checkpoints with these SLAs.
+    /// Creates counters for checkpoints with these SLAs.
     pub(crate) fn new(slas: impl Iterator<Item = Duration>) -> Counters {
         Counters {
             checkpoints: slas.map(CheckpointCounters::new).collect(),
@@ -63,7 +63,7 @@ impl Counters {
         }
     }
 
-    /// Zeros for one checkpoint more.
+    /// Adds counters for one more checkpoint.
     pub(crate) fn add(&self, sla: Duration) {
         self.checkpoints.push(CheckpointCounters::new(sla));
     }
@@ -90,33 +90,33 @@ impl CheckpointCounters {
         }
     }
 
-    /// An answer did not come from the model alone.
+    /// Counts an answer that did not come from the drawn lane's model.
     pub(crate) fn fell_back(&self, reason: Reason) {
         self.fallbacks[reason as usize].fetch_add(1, Relaxed);
     }
 
-    /// A request was shed.
+    /// Counts a request that was shed.
     pub(crate) fn shed(&self, reason: ShedReason) {
         self.shed[reason as usize].fetch_add(1, Relaxed);
     }
 
-    /// A request would have been shed, had the checkpoint enforced its SLA.
+    /// Counts a request that would have been shed if the checkpoint enforced its SLA.
     pub(crate) fn would_shed(&self, reason: ShedReason) {
         self.would_shed[reason as usize].fetch_add(1, Relaxed);
     }
 
-    /// A fallback was not given because of its exposure.
+    /// Counts a fallback that was not given because of an exposure cap.
     pub(crate) fn capped(&self, cap: CapHit) {
         let at = CAPS.iter().position(|known| *known == cap).unwrap_or(CAPS.len() - 1);
         self.caps[at].fetch_add(1, Relaxed);
     }
 
-    /// Fallbacks by reason.
+    /// The numbers of fallbacks by reason.
     pub fn fallbacks(&self) -> impl Iterator<Item = (Reason, u64)> {
         Reason::ALL.into_iter().map(|reason| (reason, self.fallbacks[reason as usize].load(Relaxed)))
     }
 
-    /// Reason, requests that were shed, and requests that would have been.
+    /// For each reason the number of requests that were shed, and of those that would have been.
     pub fn sheds(&self) -> impl Iterator<Item = (ShedReason, u64, u64)> {
         SHED_REASONS.into_iter().map(|reason| {
             let at = reason as usize;
@@ -124,7 +124,7 @@ impl CheckpointCounters {
         })
     }
 
-    /// Fallbacks that were not given, by cap.
+    /// The numbers of fallbacks that were not given, by exposure cap.
     pub fn caps(&self) -> impl Iterator<Item = (CapHit, u64)> {
         CAPS.into_iter().zip(self.caps.iter().map(|count| count.load(Relaxed)))
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use scorer_proto::v1::OutcomeProof;
 
-/// Outcomes by what became of them.
+/// Numbers of recorded and refused outcomes.
 #[derive(Debug, Default)]
 pub struct OutcomeCounters {
     recorded: [AtomicU64; PROOFS.len()],
@@ -15,10 +15,10 @@ pub struct OutcomeCounters {
 const PROOFS: [(OutcomeProof, &str); 3] =
     [(OutcomeProof::Unproven, "unproven"), (OutcomeProof::Known, "known"), (OutcomeProof::Token, "token")];
 
-/// Why an outcome is refused.
+/// The reason why an outcome is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// Its token does not hold.
+    /// Its token is not valid.
     Token,
     /// It is unproven, and unproven outcomes are refused.
     Unproven,
@@ -26,9 +26,9 @@ pub enum Refusal {
     Range,
     /// Its revision is above the highest.
     Revision,
-    /// Too many reports of one outcome.
+    /// There are too many reports of the outcome.
     DecisionRate,
-    /// Too many reports of one caller.
+    /// There are too many reports of the caller.
     CallerRate,
 }
 
@@ -45,12 +45,12 @@ impl OutcomeCounters {
         self.refused[refusal as usize].fetch_add(1, Relaxed);
     }
 
-    /// Outcomes recorded, with what proves them.
+    /// The numbers of recorded outcomes by proof.
     pub fn by_proof(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         PROOFS.iter().zip(&self.recorded).map(|((_, name), count)| (*name, count.load(Relaxed)))
     }
 
-    /// Outcomes refused, with the reason.
+    /// The numbers of refused outcomes by reason.
     pub fn by_refusal(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         Refusal::ALL.iter().zip(&self.refused).map(|(refusal, count)| (refusal.as_str(), count.load(Relaxed)))
     }
@@ -59,7 +59,7 @@ impl OutcomeCounters {
 // === impl Refusal ===
 
 impl Refusal {
-    /// All of them, in the order of their counters.
+    /// All reasons, in the order of their counters.
     pub const ALL: [Refusal; 6] = [
         Refusal::Token,
         Refusal::Unproven,
@@ -69,7 +69,7 @@ impl Refusal {
         Refusal::CallerRate,
     ];
 
-    /// The reason as metrics name it.
+    /// The name of the reason in metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

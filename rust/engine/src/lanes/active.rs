@@ -24,9 +24,9 @@ const PREVIOUS: &str = "previous";
 pub struct ActiveLanes {
     /// The table's revision.
     pub version: u64,
-    /// By the checkpoint's index.
+    /// The lanes of each checkpoint, by its index.
     checkpoints: Box<[Box<[ActiveLane]>]>,
-    /// By the checkpoint's index.
+    /// The previous bundle of each checkpoint, by its index.
     previous: Box<[Option<ActiveLane>]>,
 }
 
@@ -35,22 +35,22 @@ pub struct ActiveLanes {
 pub struct ActiveLane {
     /// The bundle.
     pub loaded: Arc<Loaded>,
-    /// What every reply of the lane has in common.
+    /// The part that all replies of the lane have in common.
     pub source: Arc<Source>,
-    /// Share of traffic, 0 to 1.
+    /// Share of the traffic, from 0 to 1.
     pub share: f64,
-    /// Who is given what the lane answers.
+    /// Receives the lane's answers.
     pub(crate) sink: Option<Arc<dyn AnswerSink>>,
-    /// Shares up to and with this lane.
+    /// Sum of the shares up to and including this lane's.
     pub(crate) up_to: f64,
 }
 
 /// The source of an answer. Cached answers keep it, so it contains no forest.
 #[derive(Debug)]
 pub struct Source {
-    /// `sha256:<hex>` of the bundle.
+    /// The bundle's digest, `sha256:<hex>`.
     pub bundle: Arc<str>,
-    /// The first 8 bytes of its digest, as decision tokens name it.
+    /// The first 8 bytes of the bundle's digest, as in decision tokens.
     pub bundle_prefix: [u8; 8],
     /// Name of the lane.
     pub lane: String,
@@ -63,19 +63,19 @@ pub struct Source {
 /// Receives every answer of a lane on the thread that answers. An implementation must not block, and must not allocate
 /// for requests that it does not keep.
 pub trait AnswerSink: Send + Sync {
-    /// Whether it reads a feature that the answering bundle does not: a request may then name it.
+    /// Whether the receiver reads a feature that the answering bundle does not read. A request may then name it.
     fn reads(&self, _feature: &str) -> bool {
         false
     }
 
-    /// One request was answered.
+    /// Called after each answered request.
     fn answered(&self, answered: &Answered<'_>);
 }
 
 // === impl ActiveLanes ===
 
 impl ActiveLanes {
-    /// No lanes: before the first table.
+    /// The state before the first table: no lanes.
     pub(crate) fn none(checkpoints: usize) -> ActiveLanes {
         ActiveLanes {
             version: 0,
@@ -117,13 +117,13 @@ impl ActiveLanes {
         }
     }
 
-    /// The bundle before the live one, as a lane without a share: it answers while the live one must not.
+    /// The previous bundle, as a lane without a share. It answers while the live bundle is out of service.
     #[must_use]
     pub fn previous(&self, checkpoint: usize) -> Option<&ActiveLane> {
         self.previous.get(checkpoint)?.as_ref()
     }
 
-    /// The same lanes with only those previous bundles for which `keep` holds.
+    /// Returns the same lanes with only those previous bundles for which `keep` returns true.
     #[must_use]
     pub fn keeping_previous(&self, keep: impl Fn(&Digest) -> bool) -> ActiveLanes {
         let kept = |lane: &Option<ActiveLane>| lane.clone().filter(|lane| keep(&lane.loaded.digest));
@@ -158,7 +158,7 @@ impl ActiveLanes {
         self.checkpoints.iter().enumerate().flat_map(|(at, lanes)| lanes.iter().map(move |lane| (at, lane)))
     }
 
-    /// Whether both send the same traffic to the same bundles, whatever their revisions.
+    /// Whether both tables send the same traffic to the same bundles. Their versions are ignored.
     #[must_use]
     pub fn same_as(&self, other: &ActiveLanes) -> bool {
         let lanes = |lanes: &ActiveLanes| -> Vec<_> {
@@ -193,7 +193,7 @@ impl ActiveLane {
         ActiveLane { loaded, source, share, sink: None, up_to }
     }
 
-    /// What every answer of the lane has in common; the rest is left empty.
+    /// Returns a description with the fields that all answers of the lane have in common; the others are empty.
     pub(crate) fn answered(&self, fallback: Option<Reason>) -> Answered<'_> {
         Answered {
             checkpoint: "",
@@ -212,7 +212,7 @@ impl ActiveLane {
         }
     }
 
-    /// Whether those that observe the lane read a feature that its bundle does not.
+    /// Whether an observer of the lane reads a feature that the lane's bundle does not read.
     #[must_use]
     pub fn observers_read(&self, feature: &str) -> bool {
         self.sink.as_ref().is_some_and(|sink| sink.reads(feature))
@@ -255,14 +255,14 @@ fn compile(
     Ok(compiled.into())
 }
 
-/// The previous bundle, if it is in memory and still fits; a table does not depend on it.
+/// Returns the previous bundle, if it is in memory and can answer at the checkpoint. A table is valid without it.
 fn previous(table: &LaneTable, checkpoint: &Checkpoint, store: &Store) -> Option<ActiveLane> {
     let loaded = store.get(&table.previous.get(&checkpoint.name)?.parse().ok()?)?;
     check_fit(&checkpoint.config, &loaded).ok()?;
     Some(ActiveLane::new(loaded, PREVIOUS, table.version, 0.0, 0.0))
 }
 
-/// Whether a bundle can answer at a checkpoint, its fallback included.
+/// Checks that a bundle can answer at a checkpoint, including its static answers and caps.
 fn check_fit(config: &CheckpointConfig, loaded: &Loaded) -> Result<(), String> {
     if loaded.kind != config.kind {
         return Err(format!(

@@ -1,4 +1,4 @@
-//! Lanes: which bundle answers which share of a checkpoint's traffic.
+//! Lanes, which assign shares of a checkpoint's traffic to bundles.
 
 mod active;
 mod table;

@@ -1,4 +1,4 @@
-//! The lane table as the control plane gives it: plain data.
+//! The lane table as the control plane sends it.
 
 use std::collections::BTreeMap;
 
@@ -7,74 +7,76 @@ use serde_json::Value;
 
 use crate::error::SwapError;
 
-/// Longest lane name, bytes; it is part of every decision.
+/// Length of the longest lane name in bytes. Every decision contains the name.
 const MAX_NAME: usize = 64;
 
-/// A lane table as the control plane gives it in JSON.
+/// A lane table, as the control plane sends it in JSON.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct LaneTable {
-    /// Higher than that of every table before.
+    /// Version of the table, higher than that of every earlier table.
     pub version: u64,
-    /// Every configured checkpoint with its lanes; empty or null where it has no bundle yet.
+    /// Every configured checkpoint with its lanes, which are empty or null if it has no bundle yet.
     pub checkpoints: BTreeMap<String, Option<Vec<Lane>>>,
-    /// The bundle that answered each checkpoint before, kept loaded: what to fall back to.
+    /// The previous bundle of each checkpoint. It stays loaded for a rollback and answers while the live bundle is out of
+    /// service.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub previous: BTreeMap<String, String>,
-    /// Who observes what is answered at each checkpoint. Apart from the answer lanes in everything but their names.
+    /// The observe lanes of each checkpoint.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub observe: BTreeMap<String, Vec<ObserveLane>>,
 }
 
-/// One lane.
+/// One answer lane.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Lane {
-    /// Unique at its checkpoint.
+    /// Name, unique at its checkpoint.
     pub name: String,
-    /// `sha256:<hex>` of a loaded bundle.
+    /// Digest of a loaded bundle, `sha256:<hex>`.
     pub bundle: String,
-    /// Share of traffic, 0 to 1.
+    /// Share of the traffic, from 0 to 1.
     pub share: f64,
 }
 
-/// One observe lane as the control plane gives it in JSON.
+/// One observe lane.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct ObserveLane {
-    /// Unique at its checkpoint, answer lanes included.
+    /// Name, unique at its checkpoint among answer and observe lanes.
     pub name: String,
-    /// `sha256:<hex>` of a bundle: loaded, unless it is in the pool.
+    /// Digest of a bundle, `sha256:<hex>`. It must be loaded unless `pool` is set.
     pub bundle: String,
-    /// Share of the checkpoint's requests that it observes, above 0, to 1.
+    /// Share of the checkpoint's requests to observe, above 0 and at most 1.
     pub sample: f64,
-    /// Which of them; all conditions must hold.
+    /// Conditions that the observed requests must satisfy, all of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub filter: Vec<Condition>,
-    /// It is evaluated by the shadow pool.
+    /// Whether the shadow pool evaluates the lane.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pool: bool,
-    /// For a lane of the pool, whose bundle is not here: the features that it reads. Requests may name them.
+    /// For a lane of the pool, whose bundle is not loaded on this server, the features that it reads. Requests may name
+    /// them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<String>,
 }
 
-/// One condition. On a missing value it does not hold, except for `missing`.
+/// One condition. It does not hold for a missing value, except for the operator `missing`.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct Condition {
-    /// A feature of the bundle that answers.
+    /// A feature of the answering bundle.
     pub feature: String,
-    /// What is asked of it.
+    /// The operator.
     pub op: Op,
     /// A number, a category's name, true or false; a list of them for `in`; nothing for `missing` and `present`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<Value>,
 }
 
-/// What a condition asks.
+/// The operator of a condition.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
-#[allow(missing_docs, reason = "each says what it is")]
+#[allow(missing_docs, reason = "the names state the operators")]
 pub enum Op {
     #[serde(rename = "==")]
     Equal,
@@ -99,10 +101,10 @@ pub enum Op {
 // === impl LaneTable ===
 
 impl LaneTable {
-    /// Reads a table.
+    /// Parses a table.
     ///
     /// # Errors
-    /// [`SwapError::Table`] says what is not as documented.
+    /// Returns [`SwapError::Table`] with the fault of the JSON.
     pub fn from_json(json: &str) -> Result<LaneTable, SwapError> {
         serde_json::from_str(json).map_err(|error| SwapError::Table(error.to_string()))
     }
@@ -111,7 +113,7 @@ impl LaneTable {
 /// Checks the name of a lane.
 ///
 /// # Errors
-/// The rule and the remedy.
+/// Returns the rule that the name breaks and the remedy.
 pub fn check_name(name: &str) -> Result<(), String> {
     if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
         return Err(format!("a name is 1 to {MAX_NAME} printable characters; rename it"));

@@ -1,4 +1,5 @@
-//! The outcome of work that a task waits for: exactly one, decided by the first of result, deadline and cancellation.
+//! The outcome of work that a task waits for. There is exactly one outcome: the first of result, deadline and
+//! cancellation.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -6,39 +7,39 @@ use std::time::Instant;
 use scorer_admission::{Reply, ReplyCell};
 use tokio::sync::oneshot;
 
-/// Shared by the task, the thread that works and the watchdog.
+/// The shared state of the task, the working thread and the watchdog.
 pub(crate) struct Completion<T> {
     pub(crate) cell: ReplyCell,
     sender: Mutex<Option<oneshot::Sender<Completed<T>>>>,
 }
 
-/// What the work came to.
+/// The outcome of work.
 pub(crate) enum Outcome<T> {
-    /// The result, in time.
-    Done(T),
-    /// It was not done in time; a later result is discarded.
+                /// The result, in time.
+                Done(T),
+                /// The work did not end in time. A later result is discarded.
     TimedOut,
 }
 
-/// What the work came to, and since when that is known.
+/// The outcome, and the time at which it was determined.
 pub(crate) type Completed<T> = (Outcome<T>, Instant);
 
-/// The task's side. Dropping it cancels the work.
+/// The waiting task's end. Dropping it cancels the work.
 pub(crate) struct Receiver<T> {
     completion: Arc<Completion<T>>,
     receiver: oneshot::Receiver<Completed<T>>,
 }
 
-/// Something that has a deadline.
+/// Work that has a deadline.
 pub(crate) trait Expire: Send + Sync {
-    /// The deadline has passed.
+    /// Called when the deadline has passed.
     fn expire(&self);
 }
 
 // === impl Outcome ===
 
 impl<T, E> Outcome<Result<T, E>> {
-    /// The error of a result, or the outcome without it.
+    /// Returns the error of a result, otherwise the outcome.
     pub(crate) fn transpose(self) -> Result<Outcome<T>, E> {
         match self {
             Outcome::Done(result) => result.map(Outcome::Done),
@@ -56,21 +57,21 @@ impl<T> Completion<T> {
         (Arc::clone(&completion), Receiver { completion, receiver })
     }
 
-    /// Completes the work with its result. `Err`: the outcome was decided otherwise, and the result is discarded.
+    /// Completes the work with its result. Returns `Err` if there was another outcome first; the result is then discarded.
     pub(crate) fn complete(&self, result: T) -> Result<(), Reply> {
         self.cell.claim(Reply::Model)?;
         self.send(Outcome::Done(result));
         Ok(())
     }
 
-    /// Lets the task know that there will be no outcome.
+    /// Wakes the task without an outcome.
     pub(crate) fn abandon(&self) {
         drop(self.take_sender());
     }
 
     fn send(&self, outcome: Outcome<T>) {
         if let Some(sender) = self.take_sender() {
-            // A task that has just been dropped has no use for it.
+            // The send fails only if the task has been dropped meanwhile.
             let _ = sender.send((outcome, Instant::now()));
         }
     }
@@ -91,7 +92,7 @@ impl<T: Send> Expire for Completion<T> {
 // === impl Receiver ===
 
 impl<T> Receiver<T> {
-    /// Waits for the outcome; `None` if the work was dropped undone.
+    /// Waits for the outcome. Returns `None` if the work was dropped before it was done.
     pub(crate) async fn wait(mut self) -> Option<Completed<T>> {
         (&mut self.receiver).await.ok()
     }
@@ -99,7 +100,7 @@ impl<T> Receiver<T> {
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        // Without effect once the outcome is decided.
+        // This has no effect after the outcome was determined.
         let _ = self.completion.cell.claim(Reply::Cancelled);
     }
 }

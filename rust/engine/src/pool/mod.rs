@@ -1,7 +1,7 @@
-//! Threads that run what would hold up the threads that read and write. The pool knows nothing of what it runs.
+//! A pool of threads for work that would block the threads that read and write connections.
 //!
-//! A task that hands work over waits for its [`Completion`]: the first of the result, the deadline (kept by the
-//! [`Watchdog`]) and the task's own cancellation decides the outcome.
+//! A task that passes work to the pool waits for its [`Completion`]. The first of the result, the deadline (enforced by
+//! the [`Watchdog`]) and the cancellation of the task determines the outcome.
 
 mod completion;
 mod watchdog;
@@ -16,19 +16,19 @@ use scorer_admission::Queue;
 pub(crate) use completion::{Completed, Completion, Expire, Outcome};
 pub(crate) use watchdog::Watchdog;
 
-/// Something to run, in one go or part by part.
+/// Work to run, at once or in parts.
 pub(crate) trait Work: Send {
-    /// Which work it goes before.
+    /// The queue of the work, which determines its priority.
     fn queue(&self) -> Queue;
 
     /// Runs the next part.
     fn run(&mut self) -> Progress;
 
-    /// A part panicked; the work is dropped after this.
+    /// Called after a part has panicked. The work is then dropped.
     fn panicked(&mut self, panic: &(dyn Any + Send));
 }
 
-/// What a part of the work came to.
+/// The result of running a part of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// The work is done.
@@ -37,7 +37,7 @@ pub(crate) enum Progress {
     More,
 }
 
-/// Work that waits for a thread. Admission control bounds it: all work holds a permit.
+/// Work that waits for a thread. Admission control bounds its amount, because all work holds a permit.
 #[derive(Default)]
 pub(crate) struct Pool {
     waiting: Mutex<Waiting>,
@@ -53,7 +53,7 @@ struct Waiting {
 // === impl Pool ===
 
 impl Pool {
-    /// Adds work behind that of its queue; a closed pool drops it.
+    /// Adds work to the end of its queue. A closed pool drops it.
     pub(crate) fn push(&self, work: Box<dyn Work>) {
         let mut waiting = self.lock();
         if !waiting.closed {
@@ -63,21 +63,21 @@ impl Pool {
         }
     }
 
-    /// Runs work until the pool is closed: the life of one of its threads.
+    /// Runs work on the calling thread until the pool is closed.
     pub(crate) fn serve(&self) {
         while let Some(work) = self.next() {
             self.run_part(work);
         }
     }
 
-    /// Runs one part of what waits, on this thread; false if nothing waits.
+    /// Runs one part of waiting work on this thread. Returns false if none waits.
     #[cfg(any(test, feature = "fault-injection"))]
     pub(crate) fn run_one(&self) -> bool {
         let work = self.lock().pop();
         work.map(|work| self.run_part(work)).is_some()
     }
 
-    /// Drops what waits and lets the threads end.
+    /// Drops waiting work and ends the threads.
     pub(crate) fn close(&self) {
         let queues = {
             let mut waiting = self.lock();
@@ -96,7 +96,7 @@ impl Pool {
         }
     }
 
-    /// Puts work that has begun in front of its queue.
+    /// Adds work that has started to the front of its queue.
     fn push_front(&self, work: Box<dyn Work>) {
         let mut waiting = self.lock();
         if !waiting.closed {
@@ -136,7 +136,7 @@ mod tests {
 
     use super::*;
 
-    /// Notes its name when it is dropped, which it is when it has been taken.
+    /// Work that stores its name when it is dropped, after it has been taken.
     struct Named(Queue, &'static str, Arc<Mutex<Vec<&'static str>>>);
 
     impl Work for Named {
@@ -172,7 +172,7 @@ mod tests {
             self.pool.push(self.work(queue, name));
         }
 
-        /// The order in which one thread takes all that waits.
+        /// Returns the order in which one thread takes all waiting work.
         fn taken(self) -> Vec<&'static str> {
             while self.pool.lock().queues.iter().any(|queue| !queue.is_empty()) {
                 drop(self.pool.next());
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(test.taken(), ["waited", "came", "came back"]);
     }
 
-    /// Panics when it runs, and notes what it is given for it.
+    /// Work that panics when it runs, and stores the panic's message.
     struct Panics(Arc<Mutex<Vec<&'static str>>>);
 
     impl Work for Panics {

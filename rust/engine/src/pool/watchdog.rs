@@ -1,10 +1,10 @@
-//! Ends work whose deadline has passed. tokio's timers have a resolution of a millisecond and its threads may be busy,
-//! so one thread of our own sleeps until the next deadline.
+//! Ends work whose deadline has passed. Tokio's timers have a resolution of one millisecond and its threads may be busy,
+//! so a separate thread sleeps until the next deadline.
 //!
-//! Work usually ends long before its deadline, which a caller may set to hours. Entries of ended work are therefore
-//! removed before they outnumber the others: the heap holds at most twice as many entries as there is work under way.
-//! Nor does the thread wake up for them: it sleeps until the next deadline of work that is still under way. At
-//! thousands of requests per second that is a few hundred wake-ups instead of one per request.
+//! Work usually ends long before its deadline, which a caller may set to hours. Entries of finished work are therefore
+//! removed before they outnumber the others, so the heap has at most about twice as many entries as there is running
+//! work. The thread sleeps until the next deadline of running work and does not wake up for finished work. At thousands
+//! of requests per second, it wakes up a few hundred times per second instead of once per request.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use super::Expire;
 
-/// Up to this length the heap is not compacted.
+/// Length up to which the heap is not compacted.
 const FEW: usize = 64;
 
-/// Deadlines to come.
+/// The deadlines of work.
 #[derive(Default)]
 pub(crate) struct Watchdog {
     watched: Mutex<Watched>,
@@ -26,7 +26,7 @@ pub(crate) struct Watchdog {
 #[derive(Default)]
 struct Watched {
     deadlines: BinaryHeap<Reverse<Deadline>>,
-    /// At this length the entries of ended work are removed.
+    /// Length at which the entries of finished work are removed.
     compact_at: usize,
     closed: bool,
 }
@@ -50,7 +50,7 @@ impl Watchdog {
         }
     }
 
-    /// Runs until [`Watchdog::close`]; calls `tick` every `period`.
+    /// Runs until [`Watchdog::close`], and calls `tick` every `period`.
     pub(crate) fn run(&self, period: Duration, mut tick: impl FnMut()) {
         let mut next_tick = Instant::now() + period;
         let mut due = Vec::new();
@@ -77,13 +77,13 @@ impl Watchdog {
         }
     }
 
-    /// Entries of the heap.
+    /// Number of entries of the heap.
     #[cfg(any(test, feature = "fault-injection"))]
     pub(crate) fn len(&self) -> usize {
         self.lock().deadlines.len()
     }
 
-    /// Lets the thread end.
+    /// Ends the thread.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
         self.changed.notify_all();
@@ -97,7 +97,7 @@ impl Watchdog {
 // === impl Watched ===
 
 impl Watched {
-    /// The first deadline of work under way. Entries of ended work before it are removed.
+    /// Returns the first deadline of running work, and removes the entries of finished work before it.
     fn next(&mut self) -> Option<Instant> {
         while let Some(Reverse(next)) = self.deadlines.peek() {
             if next.what.strong_count() > 0 {
@@ -111,7 +111,7 @@ impl Watched {
     fn add(&mut self, deadline: Deadline) {
         if self.deadlines.len() >= self.compact_at.max(FEW) {
             self.deadlines.retain(|Reverse(deadline)| deadline.what.strong_count() > 0);
-            // As many entries are added before the next compaction as this one left: constant cost per entry.
+            // The next compaction comes after as many new entries as this one left, so the cost per entry is constant.
             self.compact_at = self.deadlines.len() * 2;
         }
         self.deadlines.push(Reverse(deadline));
@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    /// Far above what a test waits for.
+    /// Time limit of a test, far above its expected duration.
     const LIMIT: Duration = Duration::from_secs(60);
 
     struct Reports(u8, Sender<u8>);
@@ -207,7 +207,7 @@ mod tests {
         drop(gone);
         std::thread::scope(|scope| {
             let running = scope.spawn(|| watchdog.run(Duration::from_secs(3600), || ()));
-            // While it sleeps: an earlier one wakes it up.
+            // An earlier deadline wakes up the sleeping thread.
             let next = || receiver.recv_timeout(LIMIT).unwrap();
             assert_eq!(next(), 0);
             watchdog.watch(now + Duration::from_millis(10), Arc::downgrade(&kept[1]));
