@@ -348,7 +348,8 @@ impl Admission {
                 self.delayed(delay);
                 self.crowd();
             }
-            // The request is too expensive for its SLA even without a delay. The estimate decays, so that it is measured again.
+            // The request is too expensive for its SLA even without a delay. The estimate decays, so that it is
+            // measured again.
             if cautious.saturating_add(self.margin().0) > settings.budget(ask.rows).0 {
                 point.costs.refused(slot, ask.rows);
             }
@@ -357,7 +358,8 @@ impl Admission {
             self.window.tiers[usize::from(settings.tier)][1].fetch_add(1, Relaxed);
         }
         let instead = if settings.fallback {
-            // Fallbacks are counted even while they are refused, because their number decides whether they are given again.
+            // Fallbacks are counted even while they are refused, because their number decides whether they are given
+            // again.
             self.window.fallbacks.fetch_add(1, Relaxed);
             if self.pressure() < Pressure::Refuse { Instead::Fallback } else { Instead::Refuse }
         } else {
@@ -440,8 +442,8 @@ impl Admission {
             self.window.worked.fetch_add(served.exec.0, Relaxed);
             match served.outcome {
                 Outcome::Model => point.costs.record(ticket.slot, ticket.bundle, ticket.rows, served.exec),
-                // The evaluation was interrupted and would have taken at least this long. Only a time above the estimate adds
-                // information.
+                // The evaluation was interrupted and would have taken at least this long. Only a time above the
+                // estimate adds information.
                 Outcome::Fallback if served.exec.0 > ticket.cautious => {
                     point.costs.record(ticket.slot, ticket.bundle, ticket.rows, served.exec);
                 }

@@ -160,8 +160,8 @@ impl Breaker {
         (draw as f64) < self.settings.probe_share * u64::MAX as f64
     }
 
-    /// Makes an open breaker half open if its time has passed. `open` was read before `until`, so the time belongs to that
-    /// opening or to a later one.
+    /// Makes an open breaker half open if its time has passed. `open` was read before `until`, so the time belongs to
+    /// that opening or to a later one.
     fn try_half_open(&self, now: Nanos, open: Phase) -> bool {
         if now.0 < self.until.load(Acquire) {
             return false;

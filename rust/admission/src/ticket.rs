@@ -65,13 +65,13 @@ impl Ticket {
     /// The place where the request runs.
     #[must_use]
     pub fn place(&self) -> Place {
-                    self.place
+        self.place
     }
 
     /// The queue in which the request waits if it runs on the pool.
     #[must_use]
     pub fn queue(&self) -> Queue {
-                    self.queue
+        self.queue
     }
 
     /// Returns the time at which the evaluation must be stopped. [`Nanos::MAX`] if the SLA is not enforced and the
@@ -96,7 +96,7 @@ impl Ticket {
     /// In mode observe, the reason for which mode enforce would have shed this request.
     #[must_use]
     pub fn would_shed(&self) -> Option<ShedReason> {
-                    self.would_shed
+        self.would_shed
     }
 }
 
@@ -119,13 +119,13 @@ impl<A: Deref<Target = Admission>> Permit<A> {
     /// The place where the request runs.
     #[must_use]
     pub fn place(&self) -> Place {
-                    self.grant.place
+        self.grant.place
     }
 
     /// The queue in which the request waits if it runs on the pool.
     #[must_use]
     pub fn queue(&self) -> Queue {
-                    self.grant.queue
+        self.grant.queue
     }
 
     /// See [`Ticket::finish_by`].
@@ -149,7 +149,7 @@ impl<A: Deref<Target = Admission>> Permit<A> {
     /// In mode observe, the reason for which mode enforce would have shed this request.
     #[must_use]
     pub fn would_shed(&self) -> Option<ShedReason> {
-                    self.grant.would_shed
+        self.grant.would_shed
     }
 
     /// See [`Admission::start`].

@@ -82,9 +82,9 @@ pub struct BatchRow {
     pub label: usize,
     /// The reason if the drawn lane's model did not answer.
     pub fallback: Option<Reason>,
-    }
+}
 
-    /// The source of a score's label.
+/// The source of a score's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Band {
     /// The bundle's band at this position.

@@ -33,7 +33,8 @@ pub struct Stages {
 /// Reads, verifies and compiles the bundle in a directory.
 ///
 /// The directory must hold only the files of the manifest and a signature, and links and directories in place of a file
-/// are refused. Without `expected`, a directory whose name is 64 hexadecimal digits must hold the bundle of that digest.
+/// are refused. Without `expected`, a directory whose name is 64 hexadecimal digits must hold the bundle of that
+/// digest.
 ///
 /// # Errors
 /// Returns a [`BundleError`] that describes the first fault.
@@ -138,7 +139,8 @@ fn list(path: &Path) -> Result<Vec<String>, ReadError> {
 }
 
 /// Reads a regular file of at most `limit` bytes. The kind is that of the opened file, so the file cannot be replaced
-/// between the check and the read. The file is opened non-blocking, so that a pipe in its place cannot block the caller.
+/// between the check and the read. The file is opened non-blocking, so that a pipe in its place cannot block the
+/// caller.
 fn read(directory: &Path, name: &str, limit: u64) -> Result<Vec<u8>, ReadError> {
     let path = directory.join(name);
     let file = File::options()

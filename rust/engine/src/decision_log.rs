@@ -93,8 +93,8 @@ impl DecisionLog {
         self.log.available()
     }
 
-    /// Passes a decision to the log. `payload` is working memory. While the log is unavailable, records that must be written
-    /// are refused at once.
+    /// Passes a decision to the log. `payload` is working memory. While the log is unavailable, records that must be
+    /// written are refused at once.
     pub(crate) fn append(
         &self,
         decision: &DecisionRecord,
@@ -141,15 +141,15 @@ impl DecisionLog {
         self.index.decision_known(checkpoint, decision_id)
     }
 
-    /// Records whether a decision's reply was delivered. It never waits; if the queue is full, the record is dropped and
-    /// counted.
+    /// Records whether a decision's reply was delivered. It never waits; if the queue is full, the record is dropped
+    /// and counted.
     pub(crate) fn note_delivery(&self, delivery: DeliveryRecord) {
         let record = LogRecord { record: Some(log_record::Record::Delivery(delivery)) };
         let _ = self.log.submit(&record.encode_to_vec(), Durability::Async);
     }
 
-    /// Records an outcome unless it is recorded already. The record survives a kill of the process and, with `Sync`, a loss
-    /// of power.
+    /// Records an outcome unless it is recorded already. The record survives a kill of the process and, with `Sync`, a
+    /// loss of power.
     pub(crate) async fn report(
         &self,
         outcome: OutcomeRecord,
@@ -178,8 +178,8 @@ impl DecisionLog {
         self.index.record(key, outcome.revision, outcome.value, rate, append).await
     }
 
-    /// Records that a lane table is active from now on. It blocks for at most one second, because a stalled disk must not
-    /// delay a change of lanes, and in particular not a rollback.
+    /// Records that a lane table is active from now on. It blocks for at most one second, because a stalled disk must
+    /// not delay a change of lanes, and in particular not a rollback.
     ///
     /// # Errors
     /// Fails if the record is not in the log.
@@ -204,8 +204,8 @@ impl DecisionLog {
         self.log.upkeep()
     }
 
-    /// Reports removed segments as events. It also reports, once each, that retention fails or is blocked and that the disk
-    /// is expected to be full.
+    /// Reports removed segments as events. It also reports, once each, that retention fails or is blocked and that the
+    /// disk is expected to be full.
     pub fn report_upkeep(&self, events: &Events) {
         let round = self.log.upkeep_rounds();
         if self.reported_round.swap(round, Relaxed) == round {

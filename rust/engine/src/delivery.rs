@@ -16,8 +16,8 @@ use crate::engine::Engine;
 // === impl Engine ===
 
 impl Engine {
-    /// Marks the decision of a request, or those of its batch, as undelivered, because the caller was gone before the reply.
-    /// An answer from the idempotency cache is not marked.
+    /// Marks the decision of a request, or those of its batch, as undelivered, because the caller was gone before the
+    /// reply. An answer from the idempotency cache is not marked.
     pub fn given_up(&self, arrival: &Arrival) {
         let Some((checkpoint, made)) = self.decision_of(arrival) else { return };
         if made.replayed {

@@ -132,8 +132,8 @@ impl Default for EngineConfig {
 // === impl Engine ===
 
 impl Engine {
-    /// Opens the log and builds the engine. `started` is the origin of its time. There are no lanes yet, and the pool does
-    /// not run work before [`Engine::serve_pool`].
+    /// Opens the log and builds the engine. `started` is the origin of its time. There are no lanes yet, and the pool
+    /// does not run work before [`Engine::serve_pool`].
     ///
     /// # Errors
     /// Returns an [`EngineError`].
@@ -180,8 +180,8 @@ impl Engine {
         }))
     }
 
-    /// Adds a checkpoint without lanes. `prepare` extends everything that is stored by checkpoint index, before requests can
-    /// find the checkpoint. Returns whether it is new; adding the same checkpoint again has no effect.
+    /// Adds a checkpoint without lanes. `prepare` extends everything that is stored by checkpoint index, before
+    /// requests can find the checkpoint. Returns whether it is new; adding the same checkpoint again has no effect.
     ///
     /// # Errors
     /// Returns an [`AddError`]; nothing has then changed.

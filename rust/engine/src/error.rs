@@ -11,8 +11,8 @@ pub enum LoadError {
     /// The text is not a digest.
     #[error("{digest:?} is not a digest; write \"sha256:\" and 64 lower-case hexadecimal digits")]
     Digest {
-                    /// The text given.
-                    digest: String,
+        /// The text given.
+        digest: String,
     },
     /// The bundle cannot be read, or its verification fails.
     #[error("bundle {}: {source}", path.display())]
@@ -90,7 +90,7 @@ pub enum LoadError {
     /// The checkpoint is not configured.
     #[error("checkpoint {checkpoint:?} is not configured; load the bundle for one that is, or for none")]
     UnknownCheckpoint {
-                    /// Name of the checkpoint.
+        /// Name of the checkpoint.
         checkpoint: String,
     },
     /// The loading thread could not be started.
@@ -118,9 +118,9 @@ pub enum SwapError {
     /// The table names a checkpoint that is not configured.
     #[error("lane table: checkpoint {checkpoint:?} is not configured; the server has {known}")]
     UnknownCheckpoint {
-                    /// Name of the checkpoint.
-                    checkpoint: String,
-                    /// The configured checkpoints.
+        /// Name of the checkpoint.
+        checkpoint: String,
+        /// The configured checkpoints.
         known: String,
     },
     /// A configured checkpoint is left out.
@@ -130,8 +130,8 @@ pub enum SwapError {
     LeftOut {
         /// Name of the checkpoint.
         checkpoint: String,
-        },
-        /// A lane breaks a rule.
+    },
+    /// A lane breaks a rule.
     #[error("lane table: checkpoint {checkpoint:?}, lane {lane:?}: {reason}")]
     Lane {
         /// The checkpoint's name.

@@ -69,8 +69,8 @@ impl Events {
         ring.lines.push_back(line.to_string());
     }
 
-    /// Adds an event for a caught panic, with its message. Returns the event's id, which the caller receives instead of the
-    /// message.
+    /// Adds an event for a caught panic, with its message. Returns the event's id, which the caller receives instead of
+    /// the message.
     pub fn defect(&self, what: &str, panic: &(dyn Any + Send)) -> String {
         let message = panic
             .downcast_ref::<&str>()

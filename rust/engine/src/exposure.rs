@@ -38,8 +38,8 @@ impl Exposure {
         self.beyond.as_ref()
     }
 
-    /// Returns the amount of a request; `None` if the feature is missing or not a valid amount. The caps then assume the
-    /// greatest amount.
+    /// Returns the amount of a request; `None` if the feature is missing or not a valid amount. The caps then assume
+    /// the greatest amount.
     pub(crate) fn amount_of(&self, loaded: &Loaded, row: &[f32]) -> Option<u64> {
         let Some(feature) = &self.amount else { return Some(0) };
         let amount = f64::from(*row.get(loaded.bundle.schema().index_of(feature)?)?);

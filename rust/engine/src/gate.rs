@@ -61,7 +61,8 @@ fn settings_of(config: &CheckpointConfig) -> CheckpointSettings {
 // === impl Gate ===
 
 impl Gate {
-    /// Creates the controller for these checkpoints, `threads` evaluating threads and at most `limit` requests in flight.
+    /// Creates the controller for these checkpoints, `threads` evaluating threads and at most `limit` requests in
+    /// flight.
     pub(crate) fn new(
         checkpoints: &BTreeMap<String, CheckpointConfig>,
         threads: usize,
@@ -92,8 +93,8 @@ impl Gate {
         Ok(index)
     }
 
-    /// Admits a request that has not been read yet. `infers` states that it asks for a bundle's answer; it then counts as
-    /// waiting until [`Gate::left`] or the request for an evaluation.
+    /// Admits a request that has not been read yet. `infers` states that it asks for a bundle's answer; it then counts
+    /// as waiting until [`Gate::left`] or the request for an evaluation.
     ///
     /// # Errors
     /// Fails if too many requests are in flight, or so many are waiting unread that this one would be late.

@@ -70,6 +70,7 @@ pub use query::{BatchQuery, Eligible, Features, Query, Rows, SelectQuery};
 pub use reason::Reason;
 pub use rejection::Rejection;
 pub use scorer_core::quotable;
+pub use scorer_privacy::{KeyError, read_secret};
 pub use scorer_token::{Claims, KeyFileError, KeyRing, Kind as TokenKind, Tenant, TokenError};
 pub use sensitive::{FeatureRule, FeatureRules, Sensitive};
 pub use timings::{Timings, micros};

@@ -1,5 +1,5 @@
-//! The rules for storing data of requests: card numbers are refused or replaced, entities are stored as keyed pseudonyms,
-//! and sensitive features are masked or encrypted.
+//! The rules for storing data of requests: card numbers are refused or replaced, entities are stored as keyed
+//! pseudonyms, and sensitive features are masked or encrypted.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -217,7 +217,8 @@ impl Privacy {
         }
     }
 
-    /// Refuses text with a card number in a field whose value cannot be replaced, because the value itself has a meaning.
+    /// Refuses text with a card number in a field whose value cannot be replaced, because the value itself has a
+    /// meaning.
     ///
     /// # Errors
     /// Fails if the text contains a card number.

@@ -1,5 +1,5 @@
-//! Queries to the engine, independent of protocols. Each protocol of the server has an adapter that converts its requests
-//! to queries and the answers to replies.
+//! Queries to the engine, independent of protocols. Each protocol of the server has an adapter that converts its
+//! requests to queries and the answers to replies.
 
 use crate::answered::NamedValues;
 use crate::content::Content;
@@ -39,7 +39,7 @@ pub struct Eligible<'a> {
 
 /// The features of one row in a request.
 pub trait Features: Sync {
-                /// The adapter's error: a rejection, or an error of its own.
+    /// The adapter's error: a rejection, or an error of its own.
     type Error: From<Rejection>;
 
     /// Checks that the drawn lane may answer the request.
@@ -67,7 +67,7 @@ pub trait Features: Sync {
 
 /// The rows of a batch in a request.
 pub trait Rows: Sync {
-                /// The adapter's error: a rejection, or an error of its own.
+    /// The adapter's error: a rejection, or an error of its own.
     type Error: From<Rejection>;
 
     /// Checks that the drawn lane may answer the request, as [`Features::accept`] does.
@@ -81,8 +81,8 @@ pub trait Rows: Sync {
     /// Number of rows.
     fn count(&self) -> u32;
 
-    /// Returns all values, row by row, each row in the order of the schema of the lane's bundle. The engine checks the shape
-    /// and the values.
+    /// Returns all values, row by row, each row in the order of the schema of the lane's bundle. The engine checks the
+    /// shape and the values.
     ///
     /// # Errors
     /// Fails if the values cannot be arranged for this schema.

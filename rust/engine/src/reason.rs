@@ -44,8 +44,8 @@ impl Reason {
         Reason::Cap,
     ];
 
-    /// The source of the answer: the model's best action if only exploration is stopped, the previous bundle, or a static
-    /// answer of the checkpoint.
+    /// The source of the answer: the model's best action if only exploration is stopped, the previous bundle, or a
+    /// static answer of the checkpoint.
     #[must_use]
     pub fn source(self) -> &'static str {
         match self {

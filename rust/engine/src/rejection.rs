@@ -77,8 +77,8 @@ pub enum Rejection {
         got: String,
         /// Greatest allowed length in bytes.
         max: usize,
-        },
-        /// Another field is too long.
+    },
+    /// Another field is too long.
     #[error("{field}: {bytes} bytes; at most {max} are allowed")]
     TooLong {
         /// The field.
@@ -311,8 +311,8 @@ impl Rejection {
         }
     }
 
-    /// The value of `grpc-retry-pushback-ms`: the delay of a retry in milliseconds, or -1 for no retry. `None` leaves it to
-    /// the caller.
+    /// The value of `grpc-retry-pushback-ms`: the delay of a retry in milliseconds, or -1 for no retry. `None` leaves
+    /// it to the caller.
     #[must_use]
     pub fn retry_pushback_ms(&self) -> Option<i64> {
         match self {

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::config::OutcomeSettings;
 
-/// Number of slots in which callers are counted. A caller's slot depends on a random key of the process, so no caller can
-/// choose the slot of another.
+/// Number of slots in which callers are counted. A caller's slot depends on a random key of the process, so no caller
+/// can choose the slot of another.
 const SLOTS: usize = 4096;
 /// A caller that has been idle may send the reports of this time at once.
 const BURST: Duration = Duration::from_secs(1);
@@ -18,7 +18,8 @@ pub(crate) struct ReportLimits {
     started: Instant,
     /// Time between two reports of one caller at the permitted rate, in nanoseconds.
     interval: u64,
-    /// For each slot, the time at which all reports so far would have arrived at the permitted rate (GCRA), in nanoseconds.
+    /// For each slot, the time at which all reports so far would have arrived at the permitted rate (GCRA), in
+    /// nanoseconds.
     due: Box<[AtomicU64]>,
 }
 

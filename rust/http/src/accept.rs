@@ -1,5 +1,5 @@
-//! The accept loop: limits the number of connections, in all and of each peer, and how often a peer opens them, and
-//! survives every error of `accept`.
+//! The accept loop. It limits the number of connections, in total and per peer, and the rate at which a peer opens
+//! them, and continues after every error of `accept`.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -25,30 +25,30 @@ use crate::{ConnectionEvents, Handler, Peer, Settings};
 
 /// Pause after an error that persists for a while (out of descriptors or memory).
 const PAUSE: Duration = Duration::from_millis(20);
-/// Connections that are accepted, or closed at accept, before other tasks get a turn.
+/// Number of connections that are accepted, or closed at accept, before other tasks run.
 const ACCEPTS_PER_TURN: u32 = 4;
-/// Connections that are opened within [`OPENING`]. The beginning of a connection takes as long as several requests, so
-/// those that are opened together delay the requests that wait behind them.
+/// Number of connections that are opened within [`OPENING`]. Opening a connection takes as long as several requests, so
+/// many connections opened together would delay the requests that wait behind them.
 const OPENED_AT_ONCE: u32 = 2;
-/// The same with TLS, whose handshakes take longer.
+/// As [`OPENED_AT_ONCE`], with TLS, whose handshakes take longer.
 const HANDSHAKES_AT_ONCE: u32 = 1;
-/// The timer's resolution.
+/// Interval of [`OPENED_AT_ONCE`], which is the timer's resolution.
 const OPENING: Duration = Duration::from_millis(1);
 
 /// A listening socket.
 pub trait Listener: Send + 'static {
-    /// A connection as the operating system returns it. Dropping it closes the connection.
+    /// An accepted connection of the operating system. Dropping it closes the connection.
     type Accepted: Send;
     /// A connection that is served.
     type Io: AsyncRead + AsyncWrite + Send + Unpin + 'static;
 
-    /// Accepts a connection. Returns it with its peer.
+    /// Accepts a connection and returns it with its peer.
     fn accept(&self) -> impl Future<Output = io::Result<(Self::Accepted, Peer)>> + Send;
 
     /// Prepares a connection for being served.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Returns the error of the operating system.
     fn open(accepted: Self::Accepted, settings: &Settings) -> io::Result<Self::Io>;
 
     /// Closes a connection that is not served.
@@ -68,15 +68,16 @@ impl Listener for TcpListener {
 
     fn open(accepted: net::TcpStream, settings: &Settings) -> io::Result<TcpStream> {
         accepted.set_nonblocking(true)?;
-        // Nagle's algorithm against delayed acknowledgements costs 40 ms.
+        // Nagle's algorithm together with delayed acknowledgements would delay replies by 40 ms.
         accepted.set_nodelay(true)?;
-        // A peer that is gone without a word is noticed by what it does not acknowledge.
+        // A peer that vanished is detected by data that it does not acknowledge.
         SockRef::from(&accepted).set_tcp_user_timeout(Some(settings.write_timeout))?;
         TcpStream::from_std(accepted)
     }
 
     fn reject(accepted: net::TcpStream) {
-        // A reset: the kernel keeps no state of the connection. Without it, the client is told just the same.
+        // A linger time of zero makes the close send a reset, after which the kernel keeps no state of the connection.
+        // If setting it fails, the connection is closed without a reset.
         let _ = SockRef::from(&accepted).set_linger(Some(Duration::ZERO));
     }
 }
@@ -120,21 +121,21 @@ impl<H: Clone, E> Clone for Acceptor<H, E> {
 // === impl Acceptor ===
 
 impl<H: Handler, E: ConnectionEvents> Acceptor<H, E> {
-    /// Serves with `handler`. Once `draining` holds true, no more connections are accepted and those that are open end
-    /// gracefully.
+    /// Creates an acceptor that serves with `handler`. When `draining` becomes true, it accepts no more connections,
+    /// and open connections end gracefully.
     pub fn new(handler: H, events: Arc<E>, settings: Settings, draining: watch::Receiver<bool>) -> Self {
         Acceptor { handler, events, settings: Arc::new(settings), draining, tls: None }
     }
 
-    /// The same acceptor, whose connections begin with a TLS handshake if `tls` is given.
+    /// Returns the acceptor with TLS: if `tls` is given, every connection starts with a handshake.
     #[must_use]
     pub fn with_tls(mut self, tls: Option<Tls>) -> Self {
         self.tls = tls;
         self
     }
 
-    /// Accepts until the drain begins, then closes the listener and waits for the connections that it accepted. Each
-    /// listener has [`Settings::max_connections`] of its own.
+    /// Accepts connections until the drain starts, then closes the listener and waits for its connections. Each
+    /// listener has its own [`Settings::max_connections`].
     pub async fn run<L: Listener>(self, listener: L) {
         let slots = Arc::new(Slots::new(&self.settings));
         let arrivals = Arc::new(Arrivals::new(&self.settings));
@@ -180,7 +181,8 @@ impl<H: Handler, E: ConnectionEvents> Acceptor<H, E> {
             let slot = match arrivals.open(origin).and_then(|()| slots.take(peer)) {
                 Ok(slot) => slot,
                 Err(limit) => {
-                    // Closing tells the client at once; a connection left in the backlog would wait without an answer.
+                    // The client detects the close at once. In the backlog, the connection would wait without an
+                    // answer.
                     L::reject(raw);
                     self.events.limited(limit);
                     continue;
@@ -194,10 +196,10 @@ impl<H: Handler, E: ConnectionEvents> Acceptor<H, E> {
                 }
             };
             accepted += 1;
-            // Connections that are closed at accept cost little, and a pause would keep others waiting behind them.
+            // Connections that are closed at accept are not counted: they cost little, and a pause would delay others.
             opened.one_more();
-            // Multiples of the golden ratio are spread evenly over [0, 1), so connections that are opened together
-            // do not reach their maximal age together.
+            // Fractional parts of multiples of the golden ratio are spread evenly over [0, 1), so connections that are
+            // opened together do not reach their maximal age together.
             let jitter = (accepted as f64 * 0.618_033_988_749_895).fract();
             let context = Context {
                 settings: Arc::clone(&self.settings),
@@ -230,17 +232,17 @@ impl<H: Handler, E: ConnectionEvents> Acceptor<H, E> {
         }
     }
 
-    /// Reports a connection whose task panicked; every other end was reported by the task itself.
+    /// Reports a connection whose task panicked. Every other end is reported by the task itself.
     fn check(&self, ended: Result<(), JoinError>) {
         if let Err(error) = ended {
-            // A task that was aborted instead is a connection that outlived the drain's limit.
+            // A task that was aborted belongs to a connection that did not end within the drain's limit.
             self.events.closed(error.try_into_panic().map_or(ConnectionEnd::Failed, ConnectionEnd::Panicked));
         }
     }
 }
 
-/// Serves `io` once its TLS handshake has succeeded. Returns also whose connection it was: that of the authenticated
-/// principal, if the peer is one, else that of its address.
+/// Serves `io` after its TLS handshake. Also returns the origin of the connection: that of the authenticated principal,
+/// if there is one, otherwise that of the peer's address.
 async fn serve_tls<IO, H>(
     tls: &Tls,
     io: IO,
@@ -269,7 +271,7 @@ where
                 context.events.limited(limit);
                 return (ConnectionEnd::Limited(limit), address);
             }
-            // Behind one address there may be many principals.
+            // Many principals may share one address, so the connection counts for the principal only.
             arrivals.give_back(address);
             principal
         }
@@ -277,7 +279,7 @@ where
     (connection::serve(io, handler, context).await, origin)
 }
 
-/// Lets every other task that is ready run.
+/// Lets all other ready tasks run.
 async fn pass() {
     let mut passed = false;
     poll_fn(|context| {
@@ -290,7 +292,7 @@ async fn pass() {
     .await;
 }
 
-/// The connections that were opened lately.
+/// The number of connections that were opened recently.
 struct Opened {
     at_once: u32,
     since: Instant,
@@ -309,14 +311,14 @@ impl Opened {
         self.count += 1;
     }
 
-    /// How long to wait before the next connection is opened.
+    /// Returns the time to wait before the next connection is opened.
     fn pause(&self) -> Option<Duration> {
         let used_up = self.count >= self.at_once;
         used_up.then(|| OPENING.saturating_sub(self.since.elapsed())).filter(|pause| !pause.is_zero())
     }
 }
 
-/// Returns whether `accept` failed for want of descriptors or memory, where trying again at once would spin.
+/// Returns whether `accept` failed because of missing descriptors or memory. Trying again at once would then fail too.
 fn is_exhausted(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::ENOBUFS))
 }

@@ -1,12 +1,12 @@
-//! How often a peer opens connections, and which peers may open none for a while.
+//! Limits the rate at which a peer opens connections, and the peers that may open none for some time.
 //!
-//! Each peer has a token bucket: a connection takes one token. A peer whose connection was closed for breaking a rule
-//! has none for [`Settings::misuse_pause`]; each further one adds as much, up to [`Settings::misuse_pause_longest`].
-//! Connections that are open already are untouched.
+//! Each peer has a token bucket, and a connection takes one token. A peer whose connection was closed because it broke
+//! a rule has no tokens for [`Settings::misuse_pause`]. Each further such connection adds the same time, up to
+//! [`Settings::misuse_pause_longest`]. Open connections are not affected.
 //!
-//! The buckets are in a table of fixed size, in sets of eight. A new peer takes the place of the one in its set that is
-//! closest to a full bucket, so what is forgotten is the peer that has done least; one that may open no connections is
-//! forgotten only for another that has to wait for longer than it.
+//! The buckets are in a table of fixed size, in sets of eight. A new peer replaces the peer in its set whose bucket is
+//! closest to full, which is the peer that has opened fewest connections. A peer that may open no connections is
+//! replaced only if all others in its set must wait longer.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Mutex, PoisonError};
@@ -15,16 +15,17 @@ use std::time::{Duration, Instant};
 use crate::settings::Rate;
 use crate::{Limit, Network, Peer, Settings};
 
-/// Peers that are remembered: 64 KiB.
+/// Number of peers in the table, which takes 64 KiB.
 const PEERS: usize = 4096;
-/// Places that one peer can have.
+/// Number of entries in a set.
 const WAYS: usize = 8;
 
-/// Whose tokens a connection takes; none for users of this machine and trusted networks.
+/// The owner of the tokens that a connection takes; `None` for users of this machine and trusted networks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin(Option<u64>);
 
-/// The token buckets of a listener's peers; locked when a connection opens, and when one is closed for breaking a rule.
+/// The token buckets of a listener's peers. They are locked when a connection opens, and when a connection is closed
+/// because its peer broke a rule.
 pub(crate) struct Arrivals {
     /// Time in which one token is added.
     token: Nanos,
@@ -33,16 +34,17 @@ pub(crate) struct Arrivals {
     pause: Nanos,
     longest: Nanos,
     trusted: Vec<Network>,
-    /// Keyed, so that nobody can choose addresses that share a set.
+    /// A keyed hash, so that clients cannot choose addresses that share a set.
     hash: RandomState,
     began: Instant,
     table: Mutex<Vec<[Place; WAYS]>>,
 }
 
-/// Since [`Arrivals::began`], or a time span.
+/// Nanoseconds since [`Arrivals::began`], or a duration in nanoseconds.
 type Nanos = u64;
 
-/// A peer's bucket, as the time at which it will be full. One that is in the past is full, as if the peer was unknown.
+/// A peer's bucket, stored as the time at which it will be full. A bucket with a time in the past is full, like that of
+/// an unknown peer.
 #[derive(Clone, Copy, Debug, Default)]
 struct Place {
     origin: u64,
@@ -52,7 +54,7 @@ struct Place {
 // === impl Origin ===
 
 impl Origin {
-    /// A peer without limits.
+    /// The origin of peers without limits.
     pub(crate) const EXEMPT: Origin = Origin(None);
 }
 
@@ -74,7 +76,7 @@ impl Arrivals {
         }
     }
 
-    /// Whose tokens a connection of `peer` takes.
+    /// Returns the origin of a connection of `peer`.
     pub(crate) fn origin(&self, peer: Peer) -> Origin {
         match peer {
             Peer::Address(address) if !self.trusted.iter().any(|network| network.contains(address)) => {
@@ -84,7 +86,7 @@ impl Arrivals {
         }
     }
 
-    /// Whose tokens a connection takes whose peer has shown to be this principal.
+    /// Returns the origin of a connection whose peer has authenticated as this principal.
     pub(crate) fn principal(&self, key: u64) -> Origin {
         Origin(Some(self.hash.hash_one(("principal", key))))
     }
@@ -92,17 +94,17 @@ impl Arrivals {
     /// Takes a token for one connection.
     ///
     /// # Errors
-    /// The limit that keeps the peer from opening one.
+    /// Returns the limit that the connection would exceed.
     pub(crate) fn open(&self, origin: Origin) -> Result<(), Limit> {
         self.open_at(origin, nanos(self.began.elapsed()))
     }
 
-    /// Gives the token of a connection back, whose peer has shown to be a principal.
+    /// Returns the token of a connection whose peer has authenticated as a principal.
     pub(crate) fn give_back(&self, origin: Origin) {
         self.change(origin, |place| place.full_at = place.full_at.saturating_sub(self.token));
     }
 
-    /// A connection was closed because its peer broke a rule. Returns whether the peer has to wait for it.
+    /// Records a connection that was closed because its peer broke a rule. Returns whether the peer must wait.
     pub(crate) fn misused(&self, origin: Origin) -> bool {
         self.misused_at(origin, nanos(self.began.elapsed()))
     }
@@ -114,7 +116,8 @@ impl Arrivals {
                 place.full_at = full_at;
                 return Ok(());
             }
-            // Connections alone never take more than the bucket holds.
+            // Connections take at most the tokens that the bucket holds, so only misuse makes the time longer than
+            // this.
             let pausing = place.full_at > now + self.full;
             Err(if pausing { Limit::MisusePause } else { Limit::ConnectionRate })
         })
@@ -129,7 +132,7 @@ impl Arrivals {
         changed.is_some()
     }
 
-    /// Changes the place of an origin; `None` if it has no limits.
+    /// Changes the entry of an origin. Returns `None` if the origin has no limits.
     fn change<T>(&self, Origin(origin): Origin, change: impl FnOnce(&mut Place) -> T) -> Option<T> {
         let origin = origin?;
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
@@ -165,7 +168,7 @@ mod tests {
         Peer::of_address(text.parse().unwrap())
     }
 
-    /// How many connections a peer can open at this time.
+    /// Returns the number of connections that a peer can open at this time.
     fn opens(arrivals: &Arrivals, origin: Origin, now: Nanos) -> usize {
         std::iter::from_fn(|| arrivals.open_at(origin, now).ok()).count()
     }
@@ -191,7 +194,7 @@ mod tests {
         arrivals.open_at(origin, 0).unwrap();
         assert!(arrivals.misused_at(origin, 0));
         assert_eq!(arrivals.open_at(origin, pause - 1), Err(Limit::MisusePause));
-        // The bucket is empty after the pause, and fills at its rate.
+        // The bucket is empty after the pause and then fills at its rate.
         assert_eq!(opens(&arrivals, origin, pause + SECOND), 10);
         for _ in 0..100 {
             arrivals.misused_at(origin, 100 * SECOND);

@@ -12,10 +12,10 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::Settings;
 
-/// The mode that no umask narrows.
+/// The mode that a umask usually does not change.
 const OWNER: u32 = 0o600;
 
-/// Why a socket was not bound.
+/// The reason why a socket was not bound.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// The system refused the address.
@@ -34,7 +34,7 @@ pub enum BindError {
         /// The socket's path.
         path: PathBuf,
     },
-    /// The path of the Unix socket holds something else.
+    /// A file that is not a socket exists at the path of the Unix socket.
     #[error("uds {}: exists and is not a socket; remove it or choose another path", path.display())]
     NotASocket {
         /// The path.
@@ -47,7 +47,7 @@ pub enum BindError {
 pub struct UnixSocket {
     /// The socket.
     pub listener: UnixListener,
-    /// Its file.
+    /// The file of the socket, which is removed when this is dropped.
     pub file: SocketFile,
 }
 
@@ -64,7 +64,7 @@ pub struct SocketFile(
 /// `what` names the setting in errors; `address` is `host:port`, where port 0 lets the system choose.
 ///
 /// # Errors
-/// The name has no address, or the system refuses it.
+/// Fails if the name has no address, or if the system refuses the address.
 pub fn tcp(what: &'static str, address: &str, settings: &Settings) -> Result<TcpListener, BindError> {
     let fail = |source: io::Error| BindError::Address { what, address: address.to_owned(), source };
     let resolved: SocketAddr = address
@@ -74,10 +74,11 @@ pub fn tcp(what: &'static str, address: &str, settings: &Settings) -> Result<Tcp
         .ok_or_else(|| fail(io::Error::new(io::ErrorKind::NotFound, "the name has no address")))?;
     let bound = || -> io::Result<TcpListener> {
         let socket = Socket::new(Domain::for_address(resolved), Type::STREAM, None)?;
-        // A restart must not wait for the old connections' TIME_WAIT.
+        // Without it, a restart would have to wait until the old connections leave TIME_WAIT.
         socket.set_reuse_address(true)?;
         socket.set_nonblocking(true)?;
-        // Accepted sockets inherit it; set before listening, so that the window is agreed on with it.
+        // Accepted sockets inherit the size. It is set before listening, because the window scale is negotiated with
+        // it.
         socket.set_recv_buffer_size(settings.receive_buffer)?;
         socket.bind(&resolved.into())?;
         socket.listen(settings.backlog)?;
@@ -86,10 +87,11 @@ pub fn tcp(what: &'static str, address: &str, settings: &Settings) -> Result<Tcp
     bound().map_err(fail)
 }
 
-/// Binds a non-blocking Unix socket: in a sidecar its mode takes the place of TLS. A socket file without a listener is replaced.
+/// Binds a non-blocking Unix socket. In a sidecar, the mode of its file protects it in place of TLS. A socket file
+/// without a listener is replaced.
 ///
 /// # Errors
-/// The socket is in use, the path holds something else, or the system refuses it.
+/// Fails if the socket is in use, another file exists at the path, or the system refuses the path.
 pub fn unix(path: &Path, settings: &Settings) -> Result<UnixSocket, BindError> {
     let fail =
         |source: io::Error| BindError::Address { what: "uds", address: path.display().to_string(), source };
@@ -103,20 +105,20 @@ pub fn unix(path: &Path, settings: &Settings) -> Result<UnixSocket, BindError> {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 fs::remove_file(path).map_err(fail)?;
             }
-            // A full backlog (EAGAIN) or a refused permission is a live owner as well.
+            // A full backlog (EAGAIN) or a refused permission means that the socket has a listener too.
             Ok(_) | Err(_) => return Err(BindError::SocketInUse { path: path.to_owned() }),
         },
     }
     let bound = || -> io::Result<UnixListener> {
         let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
         socket.set_nonblocking(true)?;
-        // On Linux the file takes the mode of the unbound socket, so it is never open to others, not
-        // even for the moment between bind and chmod.
+        // On Linux the file gets the mode of the unbound socket, so it is never accessible to other users, also not
+        // between bind and chmod.
         let file = fs::File::from(OwnedFd::from(socket));
         let early = file.set_permissions(fs::Permissions::from_mode(settings.socket_mode));
         let socket = Socket::from(OwnedFd::from(file));
         socket.bind(&SockAddr::unix(path)?)?;
-        // The process's umask takes bits of a wider mode away.
+        // The umask of the process removes bits of a wider mode.
         if early.is_err() || settings.socket_mode != OWNER {
             fs::set_permissions(path, fs::Permissions::from_mode(settings.socket_mode))?;
         }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::Rate;
 
-/// A token bucket. It looks at the clock only when it is empty.
+/// A token bucket. It reads the clock only when it is empty.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     rate: Rate,
@@ -19,12 +19,12 @@ impl Bucket {
         Bucket { rate, left: f64::from(rate.burst), filled: Instant::now() }
     }
 
-    /// Adds tokens, as far as there is room.
+    /// Adds tokens, up to the burst.
     pub(crate) fn pay(&mut self, tokens: u32) {
         self.left = (self.left + f64::from(tokens)).min(f64::from(self.rate.burst));
     }
 
-    /// Takes one token; false if there is none.
+    /// Takes one token. Returns false if there is none.
     pub(crate) fn spend(&mut self) -> bool {
         self.left -= 1.0;
         if self.left >= 0.0 {

@@ -1,9 +1,9 @@
-//! What the peer of one connection does: the frames that it sends, what it takes of what it is owed, and the limits that
-//! it has reached.
+//! Observes the peer of one connection: the frames that it sends, whether it reads its replies, and the limits that it
+//! has reached.
 //!
-//! h2 has limits of its own, on header blocks, small DATA frames and resets of streams that it has not handed out. This
-//! module adds those that need time: rates instead of counts over the life of a connection, and replies that are not
-//! taken.
+//! h2 itself limits header blocks, small DATA frames and resets of streams that it has not passed to the service. This
+//! module adds limits that need time: rates instead of counts over the life of a connection, and replies that are not
+//! read.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,53 +16,53 @@ use crate::frames::{CONTINUATION, DATA, END_STREAM, Frame, Frames, HEADERS, RST_
 use crate::turn::Turn;
 use crate::{ConnectionEvents, Limit, Settings};
 
-/// The length of the connection preface, which is no frame.
+/// Length of the connection preface, which is not a frame.
 const PREFACE: usize = 24;
-/// Frames without content that a request, or a DATA frame with content, pays for: window updates, a PING for a
-/// measurement, its acknowledgement.
+/// Number of frames without content that each request, or DATA frame with content, allows: window updates, a PING for a
+/// measurement, and its acknowledgement.
 const PAID: u32 = 4;
-/// A DATA frame below this length, bytes, costs more than its content.
+/// Length in bytes below which processing a DATA frame costs more than its content.
 const SMALL: u32 = 1024;
 /// The work of a request, and of cancelling it, in frames.
 const REQUEST_WORK: u32 = 4;
-/// Bytes of header fields whose decoding is the work of one frame.
+/// Number of bytes of header fields whose decoding counts as the work of one frame.
 const FIELDS_PER_FRAME: u32 = 256;
 /// The error code of RST_STREAM for a stream above the limit.
 const REFUSED_STREAM: u32 = 7;
-/// Error codes that are no error of the peer: NO_ERROR, REFUSED_STREAM, CANCEL.
+/// Error codes that do not indicate an error of the peer: NO_ERROR, REFUSED_STREAM, CANCEL.
 const NO_ERRORS: [u32; 3] = [0, REFUSED_STREAM, 8];
 
 /// The state of one connection that its task, its socket and its streams share.
 pub(crate) struct Conduct {
     events: Arc<dyn ConnectionEvents>,
-    /// Streams whose task runs.
+    /// Number of streams whose task is running.
     tasks: AtomicUsize,
-    /// Requests that the service has got, since the beginning.
+    /// Number of requests that the service has received on the connection.
     begun: AtomicU64,
-    /// Streams that the peer has opened, since the beginning.
+    /// Number of streams that the peer has opened on the connection.
     opened: AtomicU64,
-    /// Streams that neither side has ended on the wire.
+    /// Number of streams that neither side has ended on the wire.
     open: AtomicUsize,
-    /// Streams that have ended on the wire.
+    /// Number of streams that have ended on the wire.
     ended: AtomicU64,
-    /// The socket has no room.
+    /// Whether the socket's send buffer is full.
     blocked: AtomicBool,
-    /// Bytes that the socket has taken.
+    /// Number of bytes written to the socket.
     written: AtomicU64,
-    /// Requests whose message did not come or whose reply was not taken.
+    /// Number of requests whose message did not arrive or whose reply was not read.
     unfinished: AtomicU32,
     most_unfinished: u32,
-    /// Streams that were reset for an error of the peer.
+    /// Number of streams that were reset because of an error of the peer.
     strays: AtomicUsize,
-    /// GOAWAY has been sent.
+    /// Whether GOAWAY has been sent.
     leaving: AtomicBool,
-    /// The limit that ends the connection, as its place in [`Limit::ALL`] plus one.
+    /// The limit that ends the connection, as its position in [`Limit::ALL`] plus one; 0 if there is none.
     over: AtomicU8,
-    /// Wakes the connection's task when that is set.
+    /// Wakes the connection's task when `over` is set.
     wake: Notify,
 }
 
-/// The socket's part: what comes in and goes out.
+/// The socket's part of the state: incoming and outgoing frames.
 pub(crate) struct Traffic {
     conduct: Arc<Conduct>,
     inbound: Frames,
@@ -71,7 +71,7 @@ pub(crate) struct Traffic {
     streams: Vec<u32>,
     /// The highest number so far.
     newest: u32,
-    /// [`Conduct::begun`] when it was last looked at.
+    /// Value of [`Conduct::begun`] when it was last read.
     begun: u64,
     control: Bucket,
     resets: Bucket,
@@ -101,7 +101,7 @@ impl Conduct {
         })
     }
 
-    /// Ends the connection because of `limit`; the first one counts.
+    /// Ends the connection because of `limit`. Only the first call has an effect.
     pub(crate) fn exceed(&self, limit: Limit) {
         if self.over.compare_exchange(0, limit as u8 + 1, Relaxed, Relaxed).is_ok() {
             self.wake.notify_one();
@@ -118,53 +118,53 @@ impl Conduct {
         }
     }
 
-    /// Reports that a limit acted.
+    /// Reports that a limit was applied.
     pub(crate) fn report(&self, limit: Limit) {
         self.events.limited(limit);
     }
 
-    /// A stream's task begins.
+    /// Records the start of a stream's task.
     pub(crate) fn stream_begins(&self) {
         self.tasks.fetch_add(1, Relaxed);
         self.begun.fetch_add(1, Relaxed);
     }
 
-    /// A stream's task has ended.
+    /// Records the end of a stream's task.
     pub(crate) fn stream_ends(&self) {
         self.tasks.fetch_sub(1, Relaxed);
     }
 
-    /// A request's message did not come, or its reply was not taken; too many of those end the connection.
+    /// Counts a request whose message did not arrive or whose reply was not read. Too many of them end the connection.
     pub(crate) fn unfinished(&self) {
         if self.unfinished.fetch_add(1, Relaxed) + 1 >= self.most_unfinished {
             self.exceed(Limit::Unfinished);
         }
     }
 
-    /// Whether the peer is owed bytes that it does not take: the socket has no room, or a reply is complete and still
-    /// waits for the peer's HTTP/2 window.
+    /// Whether bytes wait for the peer to read: the socket's send buffer is full, or a complete reply waits for the
+    /// peer's HTTP/2 window.
     pub(crate) fn owes(&self) -> bool {
         self.blocked.load(Relaxed) || self.open.load(Relaxed) > self.tasks.load(Relaxed)
     }
 
-    /// Changes with all that the peer takes.
+    /// Returns a value that changes whenever the peer reads something.
     pub(crate) fn taken(&self) -> (u64, u64) {
-        // While the socket has room, bytes are no progress: they may be answers to PINGs.
+        // While the socket has room, written bytes do not show progress, because they may be answers to PINGs.
         let written = if self.blocked.load(Relaxed) { self.written.load(Relaxed) } else { 0 };
         (written, self.ended.load(Relaxed))
     }
 
-    /// Requests since the beginning, or `None` while one is being answered.
+    /// Number of requests on the connection so far; `None` while one is being answered.
     pub(crate) fn idle_since(&self) -> Option<u64> {
         (self.tasks.load(Relaxed) == 0).then(|| self.opened.load(Relaxed))
     }
 
-    /// Whether a write found no room.
+    /// Whether the socket's send buffer is full.
     pub(crate) fn is_blocked(&self) -> bool {
         self.blocked.load(Relaxed)
     }
 
-    /// The connection is being ended gracefully: what its peer has sent meanwhile is no misuse.
+    /// Records that the connection is being ended gracefully. Frames that the peer sends meanwhile are not misuse.
     pub(crate) fn leave(&self) {
         self.leaving.store(true, Relaxed);
     }
@@ -173,7 +173,7 @@ impl Conduct {
         self.leaving.load(Relaxed)
     }
 
-    /// Streams that were reset for an error of the peer.
+    /// Number of streams that were reset because of an error of the peer.
     pub(crate) fn strays(&self) -> usize {
         self.strays.load(Relaxed)
     }
@@ -182,7 +182,7 @@ impl Conduct {
 // === impl Traffic ===
 
 impl Traffic {
-    /// Of a connection that begins with its preface.
+    /// Creates the state of a connection, which starts with its preface.
     pub(crate) fn new(conduct: Arc<Conduct>, settings: &Settings) -> Traffic {
         Traffic {
             conduct,
@@ -202,7 +202,7 @@ impl Traffic {
         &self.conduct
     }
 
-    /// The peer has sent these bytes. Returns how many of them may be processed in this turn.
+    /// Processes bytes that the peer has sent. Returns how many of them may be passed on in this turn.
     pub(crate) fn received(&mut self, bytes: &[u8], turn: &mut Turn) -> usize {
         let mut inbound = std::mem::take(&mut self.inbound);
         let scanned = inbound.scan(bytes, |frame| {
@@ -214,7 +214,7 @@ impl Traffic {
         scanned
     }
 
-    /// The peer has sent this frame. Returns whether it carries a request or a part of one.
+    /// Processes a frame that the peer has sent. Returns whether it contains a request or a part of one.
     fn frame(&mut self, frame: Frame) -> bool {
         let known = self.streams.binary_search(&frame.stream);
         match frame.kind {
@@ -239,7 +239,8 @@ impl Traffic {
                 }
                 true
             }
-            // What a client sends until it learns that its request has been answered comes in larger parts.
+            // A client may send large frames until it learns that its request has been answered, so only small ones
+            // count.
             DATA => {
                 if frame.length < SMALL && !self.strays.spend() && !self.conduct.is_leaving() {
                     self.conduct.exceed(Limit::StrayFrames);
@@ -260,25 +261,25 @@ impl Traffic {
         }
     }
 
-    /// A frame that carries nothing.
+    /// Counts a frame without content.
     fn control_frame(&mut self) {
         if !self.control.spend() {
             self.conduct.exceed(Limit::ControlFrames);
         }
     }
 
-    /// A request, which spends a token that is given back when the service has got it.
+    /// Counts a request. It takes a token, which is returned when the service has received the request.
     fn request(&mut self) {
         let begun = self.conduct.begun.load(Relaxed);
         self.rejected.pay(u32::try_from(begun - self.begun).unwrap_or(u32::MAX));
         self.begun = begun;
-        // Requests that come after GOAWAY are not rejected: their client sends them again elsewhere.
+        // Requests that arrive after GOAWAY do not count: their client sends them again on another connection.
         if !self.rejected.spend() && !self.conduct.is_leaving() {
             self.conduct.exceed(Limit::RejectedRequests);
         }
     }
 
-    /// The socket has taken these bytes.
+    /// Processes bytes that were written to the socket.
     pub(crate) fn sent(&mut self, bytes: &[u8]) {
         let Traffic { conduct, outbound, streams, control, resets, rejected, .. } = self;
         conduct.written.fetch_add(bytes.len() as u64, Relaxed);
@@ -303,7 +304,7 @@ impl Traffic {
         });
     }
 
-    /// The socket has no room, or has it again.
+    /// Sets whether the socket's send buffer is full.
     pub(crate) fn set_blocked(&mut self, blocked: bool) {
         self.conduct.blocked.store(blocked, Relaxed);
     }
@@ -325,7 +326,7 @@ fn close(streams: &mut Vec<u32>, stream: u32, conduct: &Conduct) {
     }
 }
 
-/// The work that a frame makes, in frames.
+/// Returns the work of processing a frame, in frames.
 fn work(frame: Frame) -> u32 {
     match frame.kind {
         HEADERS => REQUEST_WORK + frame.length / FIELDS_PER_FRAME,

@@ -27,7 +27,7 @@ use crate::{ConnectionEvents, Handler, Limit, Settings, preface};
 /// How a connection ended.
 #[derive(Debug)]
 pub enum ConnectionEnd {
-    /// It was closed by the peer, by age, or by the drain.
+    /// It was closed by the peer, because of its age, or by the drain.
     Closed,
     /// The TLS handshake failed.
     NoHandshake(HandshakeFailure),
@@ -41,17 +41,17 @@ pub enum ConnectionEnd {
     Panicked(Box<dyn Any + Send>),
 }
 
-/// What a connection needs of its listener.
+/// The parts of the listener that a connection uses.
 pub(crate) struct Context {
     pub(crate) settings: Arc<Settings>,
     pub(crate) events: Arc<dyn ConnectionEvents>,
     pub(crate) slots: Arc<Slots>,
     pub(crate) draining: watch::Receiver<bool>,
-    /// In `[0, 1)`; lengthens the connection's life by up to 10 %.
+    /// A number in `[0, 1)` that extends the connection's age limit by up to 10 %.
     pub(crate) jitter: f64,
 }
 
-/// Why a connection is ended gracefully.
+/// The reason why a connection is ended gracefully.
 enum Farewell {
     Drain,
     Aged,
@@ -87,7 +87,7 @@ where
     let mut connection = pin!(
         http2::Builder::new(streams)
             .timer(TokioTimer::new())
-            // gRPC has no use for a date.
+            // gRPC does not use the date header.
             .auto_date_header(false)
             .max_concurrent_streams(settings.max_concurrent_streams)
             .max_pending_accept_reset_streams(settings.max_pending_resets)
@@ -124,7 +124,7 @@ where
         Farewell::Drain | Farewell::Aged => {}
     }
     conduct.leave();
-    // GOAWAY: the peer opens no more streams on this connection, and its open streams may end.
+    // This sends GOAWAY: the peer opens no more streams on the connection, and its open streams can end.
     connection.as_mut().graceful_shutdown();
     let ending = async {
         tokio::select! {
@@ -133,7 +133,7 @@ where
         }
     };
     match farewell {
-        // The drain has a limit of its own, after which this task is aborted.
+        // The drain has its own time limit, after which this task is aborted.
         Farewell::Drain => ending.await,
         _ => timeout(settings.age_grace, ending).await.unwrap_or(ConnectionEnd::Closed),
     }
@@ -166,22 +166,22 @@ fn limited(conduct: &Conduct, limit: Limit) -> ConnectionEnd {
 fn end(conduct: &Conduct, result: Result<(), hyper::Error>) -> ConnectionEnd {
     let Err(error) = result else { return ConnectionEnd::Closed };
     let source = error.source().and_then(|source| source.downcast_ref::<h2::Error>());
-    // The peer's own GOAWAY is no limit of this side.
+    // A GOAWAY of the peer is not a limit of this server.
     let calmed =
         |error: &h2::Error| !error.is_remote() && error.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM);
     if source.is_some_and(calmed) { limited(conduct, Limit::Protocol) } else { ConnectionEnd::Failed }
 }
 
-/// Watches whether the peer takes what it is owed.
+/// Checks that the peer reads the bytes that wait for it.
 struct Debt<'a> {
     conduct: &'a Conduct,
     within: Duration,
     timer: Pin<Box<Sleep>>,
-    /// What had been taken when the timer was set; `None` while nothing is owed.
+    /// Value of [`Conduct::taken`] when the timer was set; `None` while no bytes wait for the peer.
     taken: Option<(u64, u64)>,
 }
 
-/// Why a connection is driven no further.
+/// The reason why a connection is no longer polled.
 enum Driven {
     Ended(Result<(), hyper::Error>),
     Strays,
@@ -194,7 +194,7 @@ impl<'a> Debt<'a> {
         Debt { conduct, within, timer: Box::pin(sleep(within)), taken: None }
     }
 
-    /// Polls a connection, then checks what it owes.
+    /// Polls a connection, then checks whether its peer reads.
     fn drive(
         &mut self,
         connection: impl Future<Output = Result<(), hyper::Error>>,

@@ -1,11 +1,11 @@
-//! Finds the frames in a stream of HTTP/2 bytes, whose payloads it skips.
+//! Finds the frames in a stream of HTTP/2 bytes and skips their payloads.
 
-/// Bytes before a frame's payload.
+/// Length of a frame header in bytes.
 const HEAD: usize = 9;
-/// Bytes of a payload that are kept: the error code of RST_STREAM.
+/// Number of bytes of a payload that are kept: the error code of RST_STREAM.
 const KEPT: usize = 4;
 
-/// The types of frames that are told apart.
+/// The types of frames that this module distinguishes.
 pub(crate) const DATA: u8 = 0;
 pub(crate) const HEADERS: u8 = 1;
 pub(crate) const RST_STREAM: u8 = 3;
@@ -19,16 +19,16 @@ pub(crate) struct Frame {
     pub(crate) kind: u8,
     pub(crate) flags: u8,
     pub(crate) stream: u32,
-    /// Bytes of its payload.
+    /// Length of its payload in bytes.
     pub(crate) length: u32,
     /// The error code, if it is RST_STREAM.
     pub(crate) code: u32,
 }
 
-/// Finds frames in bytes that come in pieces of any size.
+/// Finds frames in bytes that arrive in pieces of any size.
 #[derive(Debug, Default)]
 pub(crate) struct Frames {
-    /// Bytes to skip that belong to no frame or to a payload.
+    /// Number of bytes to skip, which belong to a payload or to no frame.
     skip: usize,
     head: [u8; HEAD + KEPT],
     filled: usize,
@@ -37,13 +37,13 @@ pub(crate) struct Frames {
 // === impl Frames ===
 
 impl Frames {
-    /// Begins after `skip` bytes that are no frames.
+    /// Creates a scanner for a stream whose first `skip` bytes are not frames.
     pub(crate) fn after(skip: usize) -> Frames {
         Frames { skip, ..Frames::default() }
     }
 
-    /// Calls `found` for each frame whose head is complete with these bytes, until it returns false. Returns how many
-    /// bytes were scanned: all, or those up to the end of that head.
+    /// Calls `found` for each frame whose header is complete with these bytes, until it returns false. Returns the
+    /// number of bytes that were scanned: all, or those up to the end of that header.
     pub(crate) fn scan(&mut self, bytes: &[u8], mut found: impl FnMut(Frame) -> bool) -> usize {
         let mut scanned = 0;
         loop {
@@ -68,7 +68,7 @@ impl Frames {
         }
     }
 
-    /// Bytes that are missing for the frame to be known.
+    /// Number of bytes that are missing to complete the frame.
     fn wanted(&self) -> usize {
         if self.filled < HEAD {
             return HEAD - self.filled;

@@ -1,4 +1,4 @@
-//! What the users of this crate implement.
+//! The traits that users of this crate implement.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -12,11 +12,11 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 
 use crate::{ConnectionEnd, Limit, Peer};
 
-/// Answers requests. Cloned per connection, so a clone has to be cheap.
+/// Answers requests. It is cloned for each connection, so a clone must be cheap.
 pub trait Handler: Clone + Send + Sync + 'static {
     /// The body of a reply.
     type Body: Body<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>> + Send + Unpin + 'static;
-    /// A reply under way. Dropped when the request is cancelled.
+    /// The future of a reply. It is dropped when the request is cancelled.
     type Future: Future<Output = Result<Response<Self::Body>, Infallible>> + Send + 'static;
 
     /// Returns the handler for one connection of `peer`.
@@ -33,33 +33,36 @@ pub trait Handler: Clone + Send + Sync + 'static {
         self.clone()
     }
 
-    /// A key of whoever has authenticated itself on the connection. Connections are then counted by it instead of by the
-    /// peer's address, which many clients may share.
+    /// Returns a key of the principal that has authenticated on the connection. Connections are then counted by it
+    /// instead of by the peer's address, which many clients may share.
     fn principal(&self) -> Option<u64> {
         None
     }
 
-    /// Starts a request. Called on the connection's task as soon as the HEADERS are decoded, before the request has a
-    /// task of its own: `arrived` is therefore its arrival, and waiting for a thread counts.
+    /// Starts a request. It is called on the connection's task as soon as the HEADERS are decoded, before the request
+    /// has its own task. `arrived` is therefore the arrival of the request, and includes the time of waiting for a
+    /// thread.
     fn handle(&self, request: Request<Incoming>, arrived: Instant) -> Self::Future;
 }
 
-/// Receives what happens to connections. Called on the runtime's threads, so no method may block.
+/// Receives the events of connections. Its methods are called on the runtime's threads and must not block.
 pub trait ConnectionEvents: Send + Sync + 'static {
-    /// `accept` failed. `exhausted` is set for the first of a row of errors for want of descriptors or memory.
+    /// Called when `accept` fails. `exhausted` is set for the first of consecutive errors that are caused by missing
+    /// descriptors or memory.
     fn accept_failed(&self, error: &io::Error, exhausted: bool);
 
-    /// A limit acted. Connections that are closed at accept are reported here alone.
+    /// Called when a limit is applied. Connections that are closed at accept are reported only here.
     fn limited(&self, limit: Limit);
 
-    /// A connection of `peer` was closed for breaking a rule, `limit`; the peer may open no more for a while.
+    /// Called when a connection of `peer` was closed because it broke the rule `limit`. The peer may open no
+    /// connections for some time.
     fn misused(&self, peer: Peer, limit: Limit) {
         let _ = (peer, limit);
     }
 
-    /// A connection was opened.
+    /// Called when a connection was opened.
     fn opened(&self);
 
-    /// A connection that was opened has ended.
+    /// Called when an opened connection has ended.
     fn closed(&self, end: ConnectionEnd);
 }

@@ -1,10 +1,10 @@
-//! gRPC over HTTP/2: from a bound address to one call of a [`Handler`] per request.
+//! gRPC over HTTP/2: binds addresses, accepts connections and calls a [`Handler`] for each request.
 //!
-//! The crate knows sockets, the life of a connection, HTTP/2 settings and the unary codec. It knows nothing of what the
-//! requests are about: a [`Handler`] answers them, and [`ConnectionEvents`] reports what happens to connections.
+//! The crate contains sockets, the life of a connection, HTTP/2 settings and the unary codec. It does not depend on the
+//! contents of requests: a [`Handler`] answers them, and [`ConnectionEvents`] reports the events of connections.
 //!
-//! tonic's own `Server` is not used. It polls a request's future before it calls the layers, so arrival cannot be told
-//! from queueing; its limits hold per connection only; and its shutdown waits without a limit.
+//! tonic's own `Server` is not used. It polls a request's future before it calls the layers, so arrival cannot be
+//! distinguished from queueing. Its limits apply only per connection, and its shutdown waits without a time limit.
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! The limits that protect clients from one another, by name: each counts how often it acted.
+//! The names of the limits that protect clients from one another. A counter shows how often each was applied.
 
-/// A limit that acted on a connection or a request. The name is that of its setting where it has one.
+/// A limit that was applied to a connection or a request. It has the name of its setting, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// A connection above the total was closed at accept.
@@ -9,21 +9,21 @@ pub enum Limit {
     ConnectionsPerPeer,
     /// A connection above its peer's rate was closed at accept.
     ConnectionRate,
-    /// A connection was closed at accept because its peer had lately broken a rule.
+    /// A connection was closed at accept because its peer had recently broken a rule.
     MisusePause,
-    /// A connection did not begin HTTP/2 in time.
+    /// A connection did not send the HTTP/2 preface in time.
     Preface,
     /// A connection without requests was closed to make room.
     Idle,
-    /// A request's body did not come in time.
+    /// A request's body did not arrive in time.
     Body,
-    /// A reply was not taken in time and its stream was reset.
+    /// A reply was not read in time and its stream was reset.
     Reply,
-    /// A connection was closed because too many of its messages did not come or replies were not taken.
+    /// A connection was closed because too many of its messages did not arrive or too many replies were not read.
     Unfinished,
-    /// A connection was closed because its peer took nothing of what it was owed.
+    /// A connection was closed because its peer did not read.
     Write,
-    /// A connection was closed because of its rate of frames that carry nothing.
+    /// A connection was closed because of its rate of frames without content.
     ControlFrames,
     /// A connection was closed because of its rate of cancelled requests.
     Resets,
@@ -31,21 +31,21 @@ pub enum Limit {
     RejectedRequests,
     /// A connection was closed, or replaced, because of frames for streams that had ended.
     StrayFrames,
-    /// HTTP/2 itself ended a connection: floods of header, data or reset frames.
+    /// h2 ended a connection because of a flood of header, data or reset frames.
     Protocol,
-    /// A request was rejected because as many as allowed were in flight in all.
+    /// A request was rejected because of the total number of requests in flight.
     Inflight,
-    /// The same for those of its peer.
+    /// A request was rejected because of the number of its peer's requests in flight.
     InflightPerPeer,
-    /// The same for those of its connection.
+    /// A request was rejected because of the number of its connection's requests in flight.
     InflightPerConnection,
-    /// A message was rejected because those in flight had as many bytes as allowed.
+    /// A message was rejected because of the total size of the messages in flight.
     InflightBytes,
-    /// The same for those of its peer.
+    /// A message was rejected because of the size of its peer's messages in flight.
     InflightBytesPerPeer,
     /// A message was rejected because of its length.
     MessageBytes,
-    /// A message was rejected because of the memory that it would take decoded.
+    /// A message was rejected because of the memory that its decoded form would take.
     DecodedBytes,
     /// A connection to the metrics listener was closed for a newer one.
     MetricsConnections,
@@ -54,10 +54,10 @@ pub enum Limit {
 // === impl Limit ===
 
 impl Limit {
-    /// How many there are.
+    /// Number of limits.
     pub const COUNT: usize = 23;
 
-    /// All of them.
+    /// All limits.
     pub const ALL: [Limit; Limit::COUNT] = [
         Limit::Connections,
         Limit::ConnectionsPerPeer,
@@ -84,7 +84,7 @@ impl Limit {
         Limit::MetricsConnections,
     ];
 
-    /// Whether it closes connections that are not served.
+    /// Whether the limit closes connections at accept, before they are served.
     #[must_use]
     pub fn is_at_accept(self) -> bool {
         matches!(
@@ -93,7 +93,8 @@ impl Limit {
         )
     }
 
-    /// Whether a connection that ends by it shows that its peer breaks rules: no working client comes near these limits.
+    /// Whether a connection that this limit ends shows that its peer breaks rules. Correct clients stay far below these
+    /// limits.
     pub(crate) fn is_misuse(self) -> bool {
         matches!(
             self,

@@ -3,22 +3,22 @@
 use std::net::IpAddr;
 use std::str::FromStr;
 
-/// A network: an address and the number of its leading bits that count.
+/// A network: an address and the length of its prefix in bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     address: IpAddr,
     prefix: u8,
 }
 
-/// A text is no network.
+/// The text is not a network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no network; write it as 10.0.0.0/8 or 2001:db8::/32, or as one address")]
+#[error("{0:?} is not a network; write it as 10.0.0.0/8 or 2001:db8::/32, or as one address")]
 pub struct InvalidNetwork(String);
 
 // === impl Network ===
 
 impl Network {
-    /// Whether `address` is part of it.
+    /// Whether the network contains `address`.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         match (self.address, address) {
@@ -67,7 +67,7 @@ mod tests {
             assert!(!network.contains(outside.parse().unwrap()), "{network:?}");
         }
         for text in ["", "10.0.0.0/33", "10.0.0/8", "::/129", "10.0.0.0/-1", "localhost"] {
-            assert!(text.parse::<Network>().unwrap_err().to_string().contains("is no network"), "{text}");
+            assert!(text.parse::<Network>().unwrap_err().to_string().contains("is not a network"), "{text}");
         }
     }
 }

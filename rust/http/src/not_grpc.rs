@@ -1,4 +1,4 @@
-//! Requests that are not gRPC: they get a status and a text of HTTP.
+//! Answers requests that are not gRPC with a status and a text of HTTP.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ use tonic::body::Body;
 
 /// Time limit for the body of such a request.
 const BODY_WITHIN: Duration = Duration::from_secs(1);
-/// Bytes that are read of such a body.
+/// Number of bytes that are read of such a body.
 const BODY_LIMIT: usize = 16 << 10;
 
 /// Returns the status for a request that is not gRPC.
@@ -27,8 +27,8 @@ pub fn status<B>(request: &Request<B>) -> Option<StatusCode> {
     (!accepted).then_some(StatusCode::UNSUPPORTED_MEDIA_TYPE)
 }
 
-/// Answers such a request once its body has ended, so that the stream ends without a reset and errors of its later
-/// frames are reported. A body that is longer or slower than the limits is not waited for.
+/// Answers such a request after its body has ended, so that the stream ends without a reset and errors of its later
+/// frames are reported. It does not wait for a body that is longer or slower than the limits.
 pub async fn answer(status: StatusCode, body: Incoming) -> Response<Body> {
     let _ = tokio::time::timeout(BODY_WITHIN, discard(body)).await;
     let text = match status {

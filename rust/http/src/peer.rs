@@ -1,4 +1,4 @@
-//! The other end of a connection: whose share of the server's limits it takes.
+//! The peer of a connection, by which the server's limits count.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -6,18 +6,19 @@ use std::net::{IpAddr, Ipv6Addr};
 /// The other end of a connection. Limits per peer count by this value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Peer {
-    /// A network address without its port. Of an IPv6 address the first 64 bits: one host usually has them all.
+    /// A network address without its port. An IPv6 address is reduced to its first 64 bits, because one host usually
+    /// has all addresses of such a network.
     Address(IpAddr),
     /// A user of this machine, on a Unix socket.
     User(u32),
-    /// A user of this machine whom the operating system does not name.
+    /// A user of this machine whose id the operating system does not provide.
     UnknownUser,
 }
 
 // === impl Peer ===
 
 impl Peer {
-    /// The peer behind a network address. An IPv4 address that is mapped into IPv6 is the IPv4 address.
+    /// Returns the peer of a network address. An IPv4-mapped IPv6 address counts as the IPv4 address.
     #[must_use]
     pub fn of_address(address: IpAddr) -> Peer {
         Peer::Address(match address.to_canonical() {
@@ -29,7 +30,7 @@ impl Peer {
         })
     }
 
-    /// Whether it is a user of this machine, whom the operating system authenticates.
+    /// Whether the peer is a user of this machine, authenticated by the operating system.
     #[must_use]
     pub fn is_local_user(self) -> bool {
         match self {

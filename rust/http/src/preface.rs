@@ -1,8 +1,8 @@
 //! Reads the HTTP/2 connection preface before hyper does, because hyper waits for it without a limit. A peer that
 //! connects and sends nothing, or speaks HTTP/1.1 or TLS, is disconnected and counted.
 //!
-//! What such a peer has sent is read before its connection is closed: closing a socket that holds unread bytes resets
-//! the connection, and a reset is reported as a broken network rather than as a server that ended the connection.
+//! The bytes that such a peer has sent are read before its connection is closed. Closing a socket with unread bytes
+//! resets the connection, which clients report as a broken network and not as a connection that the server closed.
 
 use std::io;
 use std::pin::Pin;
@@ -12,10 +12,10 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, Re
 
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Bytes that are read of a peer that speaks another protocol.
+/// Number of bytes that are read from a peer that speaks another protocol.
 const FOREIGN_LIMIT: u64 = 16 << 10;
 
-/// A connection whose preface has been read; reading from it starts with the preface again.
+/// A connection whose preface has been read. Reading from it returns the preface again first.
 pub(crate) struct Prefaced<IO> {
     io: IO,
     returned: usize,
@@ -24,7 +24,7 @@ pub(crate) struct Prefaced<IO> {
 /// Reads the preface.
 ///
 /// # Errors
-/// `InvalidData` if the peer speaks another protocol, or the socket's own error.
+/// Returns `InvalidData` if the peer speaks another protocol, or the error of the socket.
 pub(crate) async fn read<IO: AsyncRead + AsyncWrite + Unpin>(mut io: IO) -> io::Result<Prefaced<IO>> {
     let mut head = [0_u8; PREFACE.len()];
     let mut filled = 0;
@@ -42,10 +42,10 @@ pub(crate) async fn read<IO: AsyncRead + AsyncWrite + Unpin>(mut io: IO) -> io::
     Ok(Prefaced { io, returned: 0 })
 }
 
-/// Ends the server's side of a connection, then reads until the peer ends its own or the limit is reached.
+/// Ends the server's side of a connection, then reads until the peer ends its side or the limit is reached.
 async fn close<IO: AsyncRead + AsyncWrite + Unpin>(mut io: IO) {
     if io.shutdown().await.is_ok() {
-        // The connection is closed in either case.
+        // The connection is closed also if reading fails.
         let _ = tokio::io::copy(&mut io.take(FOREIGN_LIMIT), &mut tokio::io::sink()).await;
     }
 }
@@ -105,7 +105,7 @@ mod tests {
 
     use super::*;
 
-    /// A connection whose peer has sent `sent` and then ended its side.
+    /// A connection whose peer has sent some bytes and then ended its side.
     type Peer<'a> = Join<&'a [u8], tokio::io::Sink>;
 
     fn peer(sent: &[u8]) -> Peer<'_> {

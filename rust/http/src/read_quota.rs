@@ -1,14 +1,14 @@
-//! Limits how much a connection reads and does per poll, and watches what goes over its socket.
+//! Limits the bytes that a connection reads and the work that it does per poll, and observes its socket.
 //!
-//! h2 reads everything that a socket holds before it returns the first request. A client that floods one connection
-//! would have thousands of streams opened, and reset again as its requests time out, before one of them is processed,
-//! while every other connection waits. With a quota, a connection reads so much per poll, then its requests and the
-//! other connections run. The rest stays in the kernel, whose window closes and stops the client from sending more.
-//! Small frames make more work than their bytes say, so they are counted as well: what was read with the last frame of
-//! a turn is held back for the next.
+//! h2 reads all bytes of a socket before it returns the first request. If a client flooded one connection, h2 would
+//! open thousands of streams, and reset them when their requests time out, before it processes one of them, while all
+//! other connections wait. With a quota, a connection reads a limited number of bytes per poll; then its requests and
+//! the other connections run. The rest stays in the kernel, whose window closes and stops the client from sending more.
+//! Small frames cause more work than their bytes suggest, so frames are limited too: bytes read after the last frame of
+//! a turn are held back for the next turn.
 //!
-//! While the socket has no room for what the peer is owed, nothing is read at all: every frame that is read may need an
-//! answer, and a peer that sends and does not read would have the server collect them.
+//! While the socket's send buffer is full, nothing is read. Every frame may need an answer, and the answers for a peer
+//! that sends without reading would accumulate.
 
 use std::future::Future;
 use std::io;
@@ -25,25 +25,25 @@ use crate::Settings;
 use crate::conduct::Traffic;
 use crate::turn::Turn;
 
-/// The number of a connection's turn.
+/// The number of a connection's current turn.
 #[derive(Debug, Default)]
 pub(crate) struct ReadQuota(AtomicU64);
 
-/// A socket that reads no more than its quota.
+/// A socket that reads at most its quota per turn.
 pub(crate) struct Limited<IO> {
     io: IO,
     quota: Arc<ReadQuota>,
     turn: Turn,
-    /// What was read and has to wait for another turn.
+    /// Bytes that were read and must wait for another turn.
     held: BytesMut,
     traffic: Traffic,
-    /// A read was refused because the socket has no room for writing.
+    /// Whether a read was refused because the send buffer is full.
     holding: bool,
 }
 
 /// Drives a connection over a [`Limited`] socket: renews the quota and polls the connection.
 ///
-/// A connection must be polled in no other way. Without a renewal it would read nothing, wake itself and spin.
+/// A connection must not be polled in any other way. Without a renewal it would read nothing, wake itself and spin.
 pub(crate) struct Drive<'a, C> {
     connection: Pin<&'a mut C>,
     quota: &'a ReadQuota,
@@ -72,14 +72,14 @@ impl<C: Future> Future for Drive<'_, C> {
 // === impl Limited ===
 
 impl<IO> Limited<IO> {
-    /// Limits what `io` reads per poll of the connection's [`Drive`].
+    /// Limits the reads of `io` per poll of the connection's [`Drive`].
     pub(crate) fn new(io: IO, settings: &Settings, traffic: Traffic) -> (Limited<IO>, Arc<ReadQuota>) {
         let quota = Arc::new(ReadQuota::default());
         let (turn, held) = (Turn::none(settings), BytesMut::new());
         (Limited { io, quota: Arc::clone(&quota), turn, held, traffic, holding: false }, quota)
     }
 
-    /// Notes how a write of `parts` went.
+    /// Processes the result of writing `parts`.
     fn wrote<'p>(
         &mut self,
         context: &mut Context<'_>,
@@ -97,7 +97,7 @@ impl<IO> Limited<IO> {
                     left -= take;
                 }
                 if std::mem::take(&mut self.holding) {
-                    // The read that was refused left no waker behind.
+                    // The refused read has not registered a waker.
                     context.waker().wake_by_ref();
                 }
             }
@@ -136,7 +136,7 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Limited<IO> {
             buffer.put_slice(&held[..processed]);
             held.advance(processed);
             if held.is_empty() {
-                // An idle connection holds no memory for it.
+                // The buffer is freed, so that an idle connection holds no memory for it.
                 *held = BytesMut::new();
             }
             processed
@@ -191,7 +191,7 @@ mod tests {
 
     const QUOTA: usize = 1000;
 
-    /// Reads up to `bytes` bytes; returns how many, or `None` if the quota is used up.
+    /// Reads up to `bytes` bytes. Returns their number, or `None` if the quota is used up.
     fn read(io: &mut Limited<&[u8]>, bytes: usize) -> Option<usize> {
         let mut memory = vec![0; bytes];
         let mut buffer = ReadBuf::new(&mut memory);
@@ -206,7 +206,7 @@ mod tests {
 
     #[test]
     fn a_poll_reads_its_quota_and_the_next_poll_continues() {
-        // One frame whose payload is longer than what is read of it.
+        // One frame whose payload is longer than the bytes that are read of it.
         let data = [&[0; 24][..], &[0xff, 0xff, 0xff, 0, 0, 0, 0, 0, 1], &vec![7; 3 * QUOTA - 33]].concat();
         let settings = Settings { read_quota: QUOTA, ..Settings::default() };
         let traffic = Traffic::new(Conduct::new(Arc::new(Ignored), 1), &settings);
@@ -230,7 +230,7 @@ mod tests {
         }
     }
 
-    /// Bytes that a connection is given in each turn of these frames, until they end.
+    /// Returns the number of bytes of these frames that a connection reads in each turn, until they end.
     fn turns(frames: &[u8]) -> Vec<usize> {
         let settings = Settings { turn_work: 64, ..Settings::default() };
         let data = [&[0; 24][..], frames].concat();

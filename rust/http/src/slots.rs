@@ -1,11 +1,11 @@
-//! How many connections of a listener are open, in all and of each peer.
+//! Counts the open connections of a listener, in total and per peer.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{Limit, Peer, Settings};
 
-/// The open connections of a listener; locked when a connection opens and when it closes.
+/// The counts of a listener's open connections. They are locked when a connection opens and when it closes.
 #[derive(Debug)]
 pub(crate) struct Slots {
     most: usize,
@@ -19,7 +19,7 @@ struct Open {
     by_peer: HashMap<Peer, usize>,
 }
 
-/// One connection's place; given back when dropped.
+/// One counted connection. Dropping it decrements the counts.
 #[derive(Debug)]
 pub(crate) struct Slot {
     slots: Arc<Slots>,
@@ -34,10 +34,10 @@ impl Slots {
         Slots { most: max_connections, most_per_peer: max_connections_per_peer, open: Mutex::default() }
     }
 
-    /// Takes a place for one connection of `peer`.
+    /// Counts one connection of `peer`.
     ///
     /// # Errors
-    /// The limit that it would exceed.
+    /// Returns the limit that the connection would exceed.
     pub(crate) fn take(self: &Arc<Slots>, peer: Peer) -> Result<Slot, Limit> {
         let mut open = self.lock();
         if open.all >= self.most {
@@ -51,7 +51,7 @@ impl Slots {
         Ok(Slot { slots: Arc::clone(self), peer })
     }
 
-    /// Whether more than three quarters of the places are taken.
+    /// Whether more than three quarters of the greatest number of connections are open.
     pub(crate) fn is_crowded(&self) -> bool {
         self.lock().all > self.most / 4 * 3
     }

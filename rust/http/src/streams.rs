@@ -1,4 +1,4 @@
-//! Runs the task of each stream, and ends it if the peer does not take the reply.
+//! Runs the task of each stream, and ends it if the peer does not read the reply.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -20,27 +20,27 @@ tokio::task_local! {
     static STREAM: Current;
 }
 
-/// What the parts of one stream's task share.
+/// The state that the parts of one stream's task share.
 struct Current {
     phase: Cell<Phase>,
     conduct: Arc<Conduct>,
 }
 
-/// What a stream has got to.
+/// The phase of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The service answers, or its reply is not complete: the stream waits for the server.
+    /// The stream waits for the server: the service is answering, or its reply is not complete.
     Answering,
-    /// A part of the reply, counted from one, is handed over: the stream waits for the peer.
+    /// The stream waits for the peer: the part of the reply with this number, from one, has been passed to HTTP/2.
     Sending(u64),
 }
 
-/// Notes that the message of this task's request did not come in time.
+/// Counts that the message of this task's request did not arrive in time.
 pub(crate) fn message_is_late() {
     let _ = STREAM.try_with(|stream| stream.conduct.unfinished());
 }
 
-/// Spawns streams.
+/// Spawns the tasks of streams.
 #[derive(Clone)]
 pub(crate) struct Streams {
     conduct: Arc<Conduct>,
@@ -48,12 +48,12 @@ pub(crate) struct Streams {
 }
 
 pin_project! {
-    /// One stream: the service's future, then the transfer of the reply.
+    /// The task of one stream: the service's future, then the transfer of the reply.
     struct Stream<F> {
         #[pin]
         future: F,
         streams: Streams,
-        // Set while a part of the reply waits for the peer, with its number.
+        // The number and timer of the part of the reply that waits for the peer, if there is one.
         waiting: Option<(u64, Pin<Box<Sleep>>)>,
     }
 
@@ -64,7 +64,7 @@ pin_project! {
     }
 }
 
-/// The body of a reply; notes which parts were handed over.
+/// The body of a reply, which records the parts that were passed to HTTP/2.
 pub(crate) struct Noted<B> {
     body: B,
     parts: u64,
@@ -73,7 +73,8 @@ pub(crate) struct Noted<B> {
 // === impl Streams ===
 
 impl Streams {
-    /// Of a connection. A part of a reply that the peer has not taken after `reply_timeout` ends its stream.
+    /// Creates the spawner of a connection. If the peer has not read a part of a reply after `reply_timeout`, its
+    /// stream ends.
     pub(crate) fn new(conduct: Arc<Conduct>, reply_timeout: Duration) -> Streams {
         Streams { conduct, reply_timeout }
     }
@@ -109,7 +110,7 @@ impl<F: Future<Output = ()>> Future for Stream<F> {
         if let Some((_, timer)) = waiting {
             ready!(timer.as_mut().poll(context));
         }
-        // Dropping the future resets the stream and gives back what its reply held.
+        // Dropping the future resets the stream and frees the memory of its reply.
         streams.conduct.report(Limit::Reply);
         streams.conduct.unfinished();
         Poll::Ready(())
@@ -139,7 +140,7 @@ impl<B: Body + Unpin> Body for Noted<B> {
             self.parts += 1;
             Phase::Sending(self.parts)
         };
-        // Only a stream's task polls its reply.
+        // Only a stream's task polls its reply, so the task-local value exists.
         let _ = STREAM.try_with(|stream| stream.phase.set(phase));
         polled
     }

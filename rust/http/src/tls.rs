@@ -10,13 +10,13 @@ use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::{self, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
-/// The protocol that a client has to offer.
+/// The protocol that a client must offer.
 const ALPN: &[u8] = b"h2";
 
-/// Returns the certificates and rules for the next handshake. They may change at any time; connections that are
-/// established keep theirs.
+/// Provides the certificates and rules for handshakes. They may change at any time; established connections keep
+/// theirs.
 pub trait TlsSource: Send + Sync + 'static {
-    /// What the next handshake uses.
+    /// Returns the configuration for the next handshake.
     fn current(&self) -> Arc<ServerConfig>;
 }
 
@@ -29,7 +29,7 @@ pub struct Tls {
     pub handshake_timeout: Duration,
 }
 
-/// Why a handshake failed.
+/// The reason why a handshake failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HandshakeFailure {
     /// It was not completed in time.
@@ -38,8 +38,8 @@ pub enum HandshakeFailure {
     Closed,
     /// The peer does not speak TLS.
     NotTls,
-    /// The peer and the server have no version, cipher suite or application protocol in common; the application
-    /// protocol has to be `h2`.
+    /// The peer and the server have no version, cipher suite or application protocol in common. The application
+    /// protocol must be `h2`.
     Incompatible,
     /// The peer's certificate is missing, invalid, expired or revoked.
     Certificate,
@@ -66,7 +66,7 @@ impl Tls {
             .map_err(|_| HandshakeFailure::Timeout)?
             .map_err(|error| HandshakeFailure::of(&error))?;
         let (_, session) = stream.get_ref();
-        // A client that offers no protocol at all completes the handshake in rustls.
+        // rustls completes the handshake of a client that offers no protocol, so the protocol is checked here.
         if session.alpn_protocol() != Some(ALPN) {
             return Err(HandshakeFailure::Incompatible);
         }
@@ -80,9 +80,9 @@ impl Tls {
 // === impl HandshakeFailure ===
 
 impl HandshakeFailure {
-    /// How many there are.
+    /// Number of reasons.
     pub const COUNT: usize = 7;
-    /// All of them, in the order of their declaration.
+    /// All reasons, in the order of their declaration.
     pub const ALL: [HandshakeFailure; HandshakeFailure::COUNT] = [
         HandshakeFailure::Timeout,
         HandshakeFailure::Closed,
@@ -93,7 +93,7 @@ impl HandshakeFailure {
         HandshakeFailure::Protocol,
     ];
 
-    /// The word in metrics and events.
+    /// The name in metrics and events.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

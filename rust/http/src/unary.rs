@@ -1,7 +1,7 @@
-//! The unary gRPC codec: one message in, one message out.
+//! The codec of unary gRPC calls, with one message in each direction.
 //!
-//! tonic's codec is made for streams. For each call it sets up two buffers of 8 KiB and half a dozen boxes, which cost
-//! more than the message.
+//! tonic's codec is made for streams. For each call it allocates two buffers of 8 KiB and half a dozen boxes, which
+//! cost more than the message.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -18,36 +18,38 @@ use tonic::{Code, Status};
 
 use crate::Limit;
 
-/// Flag and length, before every message.
+/// Length of the flag and the length field before every message, in bytes.
 const PREFIX: usize = 5;
 const ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const ACCEPT_ENCODING: HeaderName = HeaderName::from_static("grpc-accept-encoding");
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 
-/// A message up to this length is decoded as it is: even one of nothing but empty elements takes little.
+/// Length in bytes up to which a message is decoded without a check of its decoded size, because even a message of
+/// empty elements then takes little memory.
 const SMALL: usize = 4096;
 
-/// What a message may be.
+/// The limits of a message.
 pub struct Bounds<'a> {
-    /// Its length, bytes.
+    /// Limit on the length in bytes.
     pub length: usize,
-    /// What it may take decoded, bytes.
+    /// Limit on the memory of the decoded message in bytes.
     pub decoded: usize,
-    /// Whether an encoded message takes no more than so many bytes decoded.
+    /// Returns whether the decoded form of an encoded message takes at most this number of bytes.
     pub is_within: fn(&[u8], usize) -> bool,
-    /// Called with the bytes that have arrived, once they are more than 4 KiB; may reject the message.
+    /// Called with the number of bytes that have arrived, when it exceeds 4 KiB. It may reject the message.
     pub arrived: &'a (dyn Fn(usize) -> Result<(), Status> + Sync),
-    /// When it has to be there.
+    /// Time at which the message must have arrived.
     pub until: Instant,
-    /// Called with the limit that rejects it.
+    /// Called with the limit that rejects the message.
     pub limited: &'a (dyn Fn(Limit) + Sync),
 }
 
 /// Reads a call's only message, up to the end of its stream.
 ///
 /// # Errors
-/// UNIMPLEMENTED for a compressed message and for any number of messages but one, RESOURCE_EXHAUSTED for one above a
-/// limit, INTERNAL for a malformed one, DEADLINE_EXCEEDED for one that is late, CANCELLED if the stream was reset.
+/// Returns UNIMPLEMENTED for a compressed message and for any number of messages but one, RESOURCE_EXHAUSTED for a
+/// message above a limit, INTERNAL for a malformed message, DEADLINE_EXCEEDED for a late message, and CANCELLED if the
+/// stream was reset.
 pub async fn message<M: Message + Default>(
     request: Request<Incoming>,
     bounds: Bounds<'_>,
@@ -71,7 +73,7 @@ pub async fn message<M: Message + Default>(
     M::decode(message).map_err(|error| Status::internal(error.to_string()))
 }
 
-/// Waits for the message. The timer is set up only if there is something to wait for.
+/// Waits for the message. The timer is created only if the message has not arrived yet.
 async fn timely(
     read: impl Future<Output = Result<Bytes, Status>>,
     bounds: &Bounds<'_>,
@@ -89,14 +91,14 @@ async fn timely(
     })
 }
 
-/// The message's bytes. Nearly always they come in one frame and are not copied.
+/// Reads the message's bytes. They nearly always arrive in one frame and are then not copied.
 async fn read(mut body: Incoming, bounds: &Bounds<'_>) -> Result<Bytes, Status> {
     let limit = bounds.length;
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
     while !body.is_end_stream() {
         let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await else { break };
-        // The stream was reset or its connection closed: no client receives this status.
+        // The stream was reset or its connection was closed, so no client receives this status.
         let frame = frame.map_err(|error| Status::cancelled(error.to_string()))?;
         let Ok(data) = frame.into_data() else { continue };
         if first.is_empty() {
@@ -129,7 +131,8 @@ async fn read(mut body: Incoming, bounds: &Bounds<'_>) -> Result<Bytes, Status> 
     }
 }
 
-/// The length that a message claims, once that has been read. More bytes than that are an error.
+/// Returns the length that the message's prefix states; `None` until the prefix has been read. More bytes than that are
+/// an error.
 fn length(got: &[u8], limit: usize) -> Result<Option<usize>, Status> {
     let Some((&[flag, a, b, c, d], message)) = got.split_first_chunk::<PREFIX>() else { return Ok(None) };
     if flag != 0 {
@@ -154,7 +157,7 @@ pub fn reply<M: Message>(message: &M) -> Response<Body> {
     let length = message.encoded_len();
     let mut bytes = Vec::with_capacity(PREFIX + length);
     bytes.push(0);
-    // No reply comes near 4 GiB.
+    // Replies are far smaller than 4 GiB.
     bytes.extend_from_slice(&(length as u32).to_be_bytes());
     message.encode_raw(&mut bytes);
     let mut response = Response::new(Body::new(Unary { message: Some(bytes.into()), ended: false }));

@@ -1,18 +1,18 @@
-//! Time and chance, passed in so that a seeded simulator can drive the same code.
+//! Time and randomness, which are passed in, so that a seeded simulator can run the same code.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Where the log takes its time from.
+/// The log's source of time.
 pub trait Clock: Send + Sync {
-    /// Wall clock, microseconds since the Unix epoch.
+    /// Returns the wall-clock time in microseconds since the Unix epoch.
     fn unix_us(&self) -> i64;
-    /// A clock that never goes back, from an arbitrary origin.
+    /// Returns the time of a clock that never goes back, from an arbitrary origin.
     fn monotonic(&self) -> Duration;
 }
 
-/// Where the log takes its identifiers from.
+/// The log's source of identifiers.
 pub trait Random: Send + Sync {
-    /// A UUID that no other segment has.
+    /// Returns a UUID that no other segment has.
     fn uuid(&self) -> [u8; 16];
 }
 
@@ -40,7 +40,7 @@ impl Clock for RealClock {
     }
 }
 
-/// Time-ordered UUIDs (version 7).
+/// Creates time-ordered UUIDs (version 7).
 #[derive(Debug, Default)]
 pub struct RealRandom;
 

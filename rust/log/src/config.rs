@@ -7,56 +7,58 @@ use crate::error::LogError;
 use crate::format::{MAX_PAYLOAD, span};
 use crate::retention::Retention;
 
-/// How a record is kept before `append` returns.
+/// The state that a record must have reached before `append` returns.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Durability {
-    /// Written by the writer thread, with one write for all records that wait: survives the death of the process, and of the machine once the next background
-    /// `fdatasync` has run.
+    /// Written by the writer thread, with one write for all waiting records. The record survives the end of the
+    /// process, and after the next background `fdatasync` also a crash of the machine.
     Written,
-    /// In a bounded queue: never waits for the file, is lost with the process, dropped and counted when full.
+    /// Added to a bounded queue, without waiting for the file. The record is lost if the process ends. It is dropped
+    /// and counted if the queue is full.
     Async,
-    /// On stable storage; concurrent callers share one `fdatasync`.
+    /// On stable storage. Concurrent callers share one `fdatasync`.
     Sync,
 }
 
 /// Settings of a log.
 #[derive(Debug, Clone)]
 pub struct LogConfig {
-    /// The directory; made if missing.
+    /// The directory, which is created if it does not exist.
     pub dir: PathBuf,
-    /// A segment that would grow beyond this is finished and a new one begun.
+    /// Greatest size of a segment in bytes. A record that would exceed it starts a new segment.
     pub segment_bytes: u64,
-    /// Pause between background `fdatasync` calls, milliseconds.
+    /// Pause between background `fdatasync` calls, in milliseconds.
     pub sync_ms: u64,
-    /// Most `Async` records waiting.
+    /// Greatest number of waiting `Async` records.
     pub queue_records: usize,
-    /// Most bytes of `Async` payload waiting.
+    /// Greatest number of payload bytes of waiting `Async` records.
     pub queue_bytes: usize,
-    /// Most `Written` and `Sync` records waiting for the writer thread.
+    /// Greatest number of `Written` and `Sync` records that wait for the writer thread.
     pub awaited_records: usize,
-    /// Most bytes of their payloads.
+    /// Greatest number of payload bytes of these records.
     pub awaited_bytes: usize,
     /// A write that takes longer than this, in milliseconds, makes the log unavailable until it has returned.
     pub stall_ms: u64,
-    /// Most bytes written but not yet on stable storage. They are kept in memory until they are, to be written
-    /// again should `fdatasync` fail; a disk that falls this far behind makes the log unavailable.
+    /// Greatest number of bytes that are written and not yet on stable storage. They are kept in memory until then, so
+    /// that they can be written again if `fdatasync` fails. If the disk falls this far behind, the log becomes
+    /// unavailable.
     pub max_unsynced_bytes: usize,
-    /// Outcomes, and as many decisions, that the index remembers. At open it is rebuilt from at least as many
-    /// of the newest records.
+    /// Number of outcomes, and of decisions, that the index holds. Opening the log rebuilds it from at least as many of
+    /// the newest records.
     pub index_capacity: usize,
-    /// What of the log is kept.
+    /// The rules for removing old segments.
     pub retention: Retention,
-    /// Pause between two rounds of retention and two looks at the free space.
+    /// Pause between two rounds of upkeep: retention and the measurement of free space.
     pub upkeep_every: Duration,
-    /// Run the background threads. Without them appends write on the calling thread, and the owner calls `drain`,
-    /// `sync` and `maintain`.
+    /// Whether to run background threads. Without them, appends write on the calling thread, and the owner calls
+    /// `drain`, `sync` and `maintain`.
     pub background: bool,
-    /// Called first on the writer thread, such as to set its scheduling.
+    /// Called at the start of the writer thread, for example to set its scheduling.
     pub on_writer_start: fn(),
 }
 
 impl LogConfig {
-    /// The defaults, for a directory.
+    /// Creates the default settings for a directory.
     #[must_use]
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
@@ -77,7 +79,7 @@ impl LogConfig {
         }
     }
 
-    /// The largest payload that fits.
+    /// Returns the greatest payload of a record in bytes.
     #[must_use]
     pub fn max_payload(&self) -> usize {
         MAX_PAYLOAD.min(self.max_unsynced_bytes / 4)

@@ -1,4 +1,4 @@
-//! What lies in a log directory: segments in order, and what does not belong there.
+//! Lists a log directory: its segments in order, and files that do not belong there.
 
 use std::path::Path;
 
@@ -7,20 +7,20 @@ use crate::finding::{Finding, FindingKind};
 use crate::format::{HEADER_LEN, Header, parse_segment_name};
 use crate::fs::{Fs, read_full_at};
 
-/// The file whose `flock` makes a writer the only one.
+/// The file whose `flock` ensures that there is only one writer.
 pub(crate) const LOCK: &str = "LOCK";
-/// The file whose number marks which records are elsewhere.
+/// The file with the sequence below which all records have been shipped.
 pub(crate) const SHIPPED: &str = "SHIPPED";
-/// The file that lists which entities readers leave out; `scorer.log.erasure` reads and writes it.
+/// The file that lists the entities which readers leave out. `scorer.log.erasure` reads and writes it.
 const ERASED: &str = "ERASED";
-/// Where copies of damaged segments go.
+/// The directory for copies of damaged segments.
 pub(crate) const QUARANTINE: &str = "quarantine";
 
 /// A directory's segments.
 pub(crate) struct Directory {
     pub(crate) segments: Vec<Listed>,
     pub(crate) findings: Vec<Finding>,
-    /// The first sequence, where it is known without looking at records.
+    /// The first sequence, if it is known without reading records.
     pub(crate) begins: Option<u64>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Listed {
     pub(crate) number: u64,
     pub(crate) uuid: [u8; 16],
     pub(crate) header: Option<Header>,
-    /// Records from here on are void: a later segment holds them again.
+    /// Records from this sequence on are void, because a later segment contains them again.
     pub(crate) limit: u64,
 }
 
@@ -49,7 +49,7 @@ impl Directory {
         for entry in entries {
             match (entry.name.as_str(), entry.directory) {
                 (LOCK | SHIPPED | ERASED, false) => is_log = true,
-                // Left behind by a crash.
+                // A crash left the file behind.
                 (name, false) if name.strip_suffix(".tmp") == Some(SHIPPED) => {}
                 (QUARANTINE, true) => {
                     is_log = true;
@@ -81,7 +81,7 @@ impl Directory {
         Ok(directory)
     }
 
-    /// Reads the headers, leaves out what is not of this log, and returns which records are void.
+    /// Reads the headers, removes files that do not belong to this log from the list, and determines the void records.
     fn read_headers(&mut self, fs: &dyn Fs, dir: &Path) -> Result<(), LogError> {
         let mut log = None;
         let mut kept = Vec::with_capacity(self.segments.len());
@@ -92,7 +92,7 @@ impl Directory {
                 Ok(file) => read_full_at(&*file, &mut raw, 0)
                     .and_then(|got| Ok((got, file.len()?)))
                     .map_err(LogError::io(&path, "read"))?,
-                // A writer removes a segment that it never put a record into.
+                // A writer removes a segment without records.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(LogError::io(&path, "open")(error)),
             };
@@ -111,14 +111,14 @@ impl Directory {
                 Ok(_) => {
                     self.findings.push(bad_header(&listed.name, "it was written under another file name"))
                 }
-                // Made and never used: a crash came before the header was on the disk.
+                // The segment was never used: a crash came before its header was on the disk.
                 Err(_) if len <= HEADER_LEN as u64 => {}
                 Err(reason) => self.findings.push(bad_header(&listed.name, reason)),
             }
             kept.push(listed);
         }
         if kept.first().is_some_and(|listed| listed.number == 1) {
-            // Nothing was ever removed from the front, and counting begins at 1.
+            // No segment was removed from the front, and sequences start at 1.
             self.begins = Some(1);
         }
         let mut limit = u64::MAX;

@@ -1,4 +1,4 @@
-//! What can go wrong, each with the thing, the rule and the remedy.
+//! The errors of the decision log. Each names the item, the rule and the remedy.
 
 use std::io;
 use std::path::PathBuf;
@@ -18,13 +18,13 @@ pub enum LogError {
         /// The log directory.
         dir: PathBuf,
     },
-    /// The path is missing or no directory.
+    /// The path does not exist or is not a directory.
     #[error("decision log {}: no such directory; give the directory that the server's [log] dir names", dir.display())]
     NotADirectory {
         /// The path as given.
         dir: PathBuf,
     },
-    /// The directory holds nothing of a decision log.
+    /// The directory holds no files of a decision log.
     #[error(
         "decision log {}: the directory holds no segments (*.seg); give the directory that the server's [log] dir names",
         dir.display()
@@ -36,9 +36,9 @@ pub enum LogError {
     /// An operation of the file system failed.
     #[error("decision log {}: cannot {op}: {source}", path.display())]
     Io {
-        /// The file or directory concerned.
+        /// The file or directory.
         path: PathBuf,
-        /// What was tried, as a verb phrase.
+        /// The operation, as a verb phrase.
         op: &'static str,
         /// The system's own error.
         #[source]
@@ -51,7 +51,7 @@ pub enum LogError {
         setting: &'static str,
         /// The value given.
         value: u64,
-        /// The rule it breaks and the remedy.
+        /// The rule that it breaks and the remedy.
         rule: &'static str,
     },
     /// One record is larger than the log can hold.
@@ -67,7 +67,7 @@ pub enum LogError {
     /// The log cannot record now; it recovers by itself.
     #[error("decision log is unavailable: {reason}")]
     Unavailable {
-        /// The failure that made it so.
+        /// The failure that made the log unavailable.
         reason: Arc<str>,
     },
     /// The bounded queue is full; this record was dropped.
@@ -75,18 +75,18 @@ pub enum LogError {
         "decision log: the queue of {records} records is full; the record was dropped, and the disk may be too slow"
     )]
     QueueFull {
-        /// Records waiting.
+        /// Number of waiting records.
         records: usize,
     },
-    /// A `Sync` record could not be brought to stable storage. What was written of it is withdrawn.
+    /// A `Sync` record could not be brought to stable storage. Its written bytes are withdrawn.
     #[error("decision log: record {sequence} is not on stable storage and is withdrawn: {reason}")]
     NotDurable {
         /// The record's sequence number.
         sequence: u64,
-        /// Why.
+        /// The reason.
         reason: Arc<str>,
     },
-    /// The record was withdrawn before it was in the log.
+    /// The record was withdrawn before it was written.
     #[error("decision log: the record was not written by its deadline and is withdrawn; check the disk")]
     Withdrawn,
     /// The log was sealed.

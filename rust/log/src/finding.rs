@@ -1,26 +1,26 @@
-//! What a look at the log found that is worth telling.
+//! Findings: facts about the state of a log that users should know.
 
 use serde::Serialize;
 
-/// How much a finding matters.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Severity {
-    /// Part of normal life.
+    /// The state is normal.
     Info,
-    /// Something broke; no acknowledged record is lost.
+    /// There is damage, but no acknowledged record is lost.
     Warning,
-    /// Records are lost or the log is not what it should be.
+    /// Records are lost, or the log is not consistent.
     Error,
 }
 
-/// What was found.
+/// The kind of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FindingKind {
-    /// The last segment ends in the middle of a record: the writer was stopped there (or is writing it).
+    /// The last segment ends in the middle of a record, because the writer was stopped there or is writing it.
     TornTail,
-    /// Records that were never on stable storage are gone with the power.
+    /// Records that were not on stable storage are lost because the machine stopped.
     UnsyncedLoss,
     /// Bytes are damaged and records in them are lost.
     CorruptMiddle,
@@ -28,20 +28,20 @@ pub enum FindingKind {
     DamagedBytes,
     /// A segment's header is damaged; its records are readable.
     CorruptHeader,
-    /// Sequences are missing with no damage in sight: a segment was removed.
+    /// Sequences are missing and there is no damage, so a segment was removed.
     Gap,
     /// A sequence occurs twice.
     Duplicate,
-    /// A segment of another log lies in this directory; it is not read.
+    /// A segment of another log is in this directory. It is not read.
     ForeignSegment,
-    /// A file that does not belong to a decision log; it is not read.
+    /// A file in this directory does not belong to a decision log. It is not read.
     ForeignFile,
     /// A copy of a damaged segment is kept in `quarantine/`.
     Quarantined,
 }
 
 impl FindingKind {
-    /// How much it matters.
+    /// The severity of findings of this kind.
     #[must_use]
     pub const fn severity(self) -> Severity {
         match self {
@@ -59,19 +59,19 @@ impl FindingKind {
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was found.
+    /// The kind.
     pub kind: FindingKind,
-    /// How much it matters.
+    /// The severity.
     pub severity: Severity,
     /// File name, relative to the log directory.
     pub segment: String,
-    /// Where the damage begins in the file.
+    /// Offset of the damage in the file.
     pub offset: u64,
-    /// How many bytes are no record.
+    /// Number of bytes that are not a record.
     pub bytes: u64,
-    /// First and last lost sequence, both included.
+    /// First and last lost sequence, inclusive.
     pub lost: Option<(u64, u64)>,
-    /// One line for people.
+    /// A description in one line.
     pub detail: String,
 }
 

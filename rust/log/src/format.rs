@@ -1,4 +1,4 @@
-//! Bytes on disk: the segment header, the record frame and the seal. `docs/decision-log.md` describes the same.
+//! The format on disk: the segment header, the record frame and the seal. `docs/decision-log.md` describes it too.
 
 use crc32c::{crc32c, crc32c_append};
 
@@ -10,23 +10,23 @@ pub(crate) const VERSION: u16 = 1;
 pub(crate) const HEADER_LEN: usize = 96;
 /// Bytes before a frame's payload.
 pub(crate) const FRAME_LEN: usize = 16;
-/// Every frame starts at a multiple of this, so that a search for the next good one has few places to look.
+/// Every frame starts at a multiple of this, which limits the positions where a search expects the next good frame.
 pub(crate) const ALIGN: usize = 8;
 /// The length field has 24 bits.
 pub(crate) const MAX_PAYLOAD: usize = (1 << 24) - 1;
 /// Bytes of a sealing frame, payload included.
 pub(crate) const SEAL_LEN: usize = FRAME_LEN + SEAL_PAYLOAD;
 const SEAL_PAYLOAD: usize = 32;
-/// Segment numbers and sequences are below this, which no log reaches: what is computed from numbers of a file that
-/// was damaged or forged cannot overflow.
+/// Segment numbers and sequences are below this value, which no log reaches. Computations with numbers from a damaged
+/// or forged file therefore cannot overflow.
 const END: u64 = 1 << 62;
 
-/// What a frame carries. 0 means "never written", so zeroed blocks can never pass for a record.
+/// The content of a frame. The code 0 means "never written", so zeroed blocks are never read as records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// One record of the log.
     Record,
-    /// Nothing follows in this segment.
+    /// The end of the segment.
     Seal,
 }
 
@@ -50,17 +50,17 @@ impl Kind {
 /// Head of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// Identity of the log directory; a segment copied in from another log does not match.
+    /// Identity of the log directory. A segment copied from another log has a different one.
     pub(crate) log: [u8; 16],
-    /// Identity of this segment; part of every frame's CRC.
+    /// Identity of this segment, which is part of every frame's CRC.
     pub(crate) segment: [u8; 16],
     /// Position in the directory.
     pub(crate) number: u64,
-    /// Microseconds since the Unix epoch.
+    /// Time of creation in microseconds since the Unix epoch.
     pub(crate) created_us: i64,
-    /// Sequence of the first record; records of earlier segments from here on are void.
+    /// Sequence of the first record. Records of earlier segments from this sequence on are void.
     pub(crate) first: u64,
-    /// Every sequence below this was on stable storage when the segment was made.
+    /// Every sequence below this was on stable storage when the segment was created.
     pub(crate) durable: u64,
 }
 
@@ -92,7 +92,7 @@ impl Header {
         out
     }
 
-    /// The header, or what is wrong with it.
+    /// Decodes a header. `Err` describes the fault.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
         let Some(bytes) = bytes.first_chunk::<HEADER_LEN>() else { return Err("the header is cut short") };
         if !bytes.starts_with(&MAGIC) {
@@ -124,12 +124,12 @@ impl Header {
 pub(crate) struct Seal {
     /// Records in the segment.
     pub(crate) records: u64,
-    /// First sequence; equals `next` where there is none.
+    /// First sequence; equal to `next` if there are no records.
     pub(crate) first: u64,
     /// The sequence after the last.
     pub(crate) next: u64,
-    /// Where the log goes on: `next`, or further where recovery found that the machine had stopped before the
-    /// records in between were on stable storage.
+    /// The sequence at which the log continues: `next`, or a later one if recovery found that the machine had stopped
+    /// before the records in between were on stable storage.
     pub(crate) resume: u64,
 }
 
@@ -164,7 +164,7 @@ pub(crate) struct Frame {
 }
 
 impl Frame {
-    /// Reads the fixed part; `None` where it cannot be a frame. Its CRC is still to be checked.
+    /// Parses the fixed part. Returns `None` if it cannot be a frame. The caller must still check the CRC.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let head = bytes.first_chunk::<FRAME_LEN>()?;
         let kind = Kind::from_code(head[7])?;
@@ -173,7 +173,7 @@ impl Frame {
         (sequence < END).then_some(Self { kind, crc: u32_at(head, 0), sequence, len })
     }
 
-    /// Whether the CRC belongs to this payload in this segment.
+    /// Whether the CRC is that of this payload in this segment.
     pub(crate) fn verify(&self, segment: &[u8; 16], payload: &[u8]) -> bool {
         self.crc == seal_crc(crc32c(payload), segment, self.kind, payload.len(), self.sequence)
     }
@@ -189,8 +189,8 @@ pub(crate) const fn span(len: usize) -> usize {
     (FRAME_LEN + len).next_multiple_of(ALIGN)
 }
 
-/// Completes a payload's CRC. The payload's part comes first, so that it can be computed before the writer's
-/// lock is taken; what is bound in here is only known under it.
+/// Completes a payload's CRC. The payload's part comes first, so that it can be computed before the writer's lock is
+/// taken. The values added here are known only under the lock.
 fn seal_crc(payload_crc: u32, segment: &[u8; 16], kind: Kind, len: usize, sequence: u64) -> u32 {
     let mut tail = [0_u8; 28];
     tail[..16].copy_from_slice(segment);
@@ -234,13 +234,13 @@ fn uuid_at(bytes: &[u8], at: usize) -> [u8; 16] {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or_default()
 }
 
-/// The name of segment `number`: sorts as it counts, and repeats the UUID so that records stay readable when
-/// the header is damaged.
+/// Returns the file name of segment `number`. Names sort by number, and contain the UUID, so that records stay readable
+/// if the header is damaged.
 pub(crate) fn segment_name(number: u64, segment: &[u8; 16]) -> String {
     format!("{number:010}-{}.seg", uuid::Uuid::from_bytes(*segment).as_simple())
 }
 
-/// The number and UUID in a segment's name.
+/// Parses the number and UUID in a segment's name.
 pub(crate) fn parse_segment_name(name: &str) -> Option<(u64, [u8; 16])> {
     let (number, segment) = name.strip_suffix(".seg")?.split_once('-')?;
     (number.len() >= 10).then_some(())?;

@@ -1,4 +1,4 @@
-//! The file system as the log sees it: the few operations whose failure it has to survive.
+//! The operations of the file system that the log uses, and whose failures it survives.
 
 use std::fs;
 use std::io;
@@ -8,16 +8,16 @@ use std::sync::Arc;
 
 use crate::clock::{Clock, Random, RealClock, RealRandom};
 
-/// An open file. Offsets are explicit: there is no shared cursor.
+/// An open file. Offsets are explicit, so there is no shared cursor.
 pub trait File: Send + Sync {
-    /// Reads up to `buf.len()` bytes at `offset`; 0 is the end of the file.
+    /// Reads up to `buf.len()` bytes at `offset`. Returns 0 at the end of the file.
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// Writes up to `buf.len()` bytes at `offset`; may write fewer.
+    /// Writes up to `buf.len()` bytes at `offset`. It may write fewer.
     fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize>;
     /// Cuts the file to `len` bytes.
     fn truncate(&self, len: u64) -> io::Result<()>;
-    /// `fdatasync`. After an error nothing is known about what reached the disk, and a second call on this
-    /// file may succeed without having written it: callers never retry.
+    /// Calls `fdatasync`. After an error it is not known which bytes are on the disk, and a second call may succeed
+    /// without having written them, so callers never retry it.
     fn sync_data(&self) -> io::Result<()>;
     /// Length in bytes.
     fn len(&self) -> io::Result<u64>;
@@ -27,7 +27,7 @@ pub trait File: Send + Sync {
     }
 }
 
-/// Held for as long as the writer lives.
+/// A lock on a directory, which is released when this is dropped.
 pub trait DirLock: Send + Sync {}
 
 /// One entry of a directory.
@@ -41,7 +41,7 @@ pub struct Entry {
 
 /// The file system.
 pub trait Fs: Send + Sync {
-    /// Makes the directory and its parents; succeeds if they are there.
+    /// Creates the directory and its parents. Succeeds if they exist.
     fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
     /// Entries of a directory, in no particular order.
     fn list(&self, dir: &Path) -> io::Result<Vec<Entry>>;
@@ -57,17 +57,17 @@ pub trait Fs: Send + Sync {
     fn copy(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Brings the directory's entries to stable storage.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Takes the writer's lock on `path`, made if missing; `None` if another process holds it. Freed by the kernel
-    /// however the holder dies.
+    /// Takes the writer's lock on `path`, which is created if it does not exist. Returns `None` if another process
+    /// holds it. The kernel releases it when the holder ends in any way.
     fn lock(&self, path: &Path) -> io::Result<Option<Box<dyn DirLock>>>;
-    /// Takes an existing file's lock, shared with other readers or alone; `None` if another holder forbids it. Freed by the
-    /// kernel however the holder dies.
+    /// Takes an existing file's lock, shared or exclusive. Returns `None` if another holder prevents it. The kernel
+    /// releases it when the holder ends in any way.
     fn hold(&self, path: &Path, shared: bool) -> io::Result<Option<Box<dyn DirLock>>>;
-    /// Bytes that may still be written under `dir`.
+    /// Number of bytes that can still be written under `dir`.
     fn free(&self, dir: &Path) -> io::Result<u64>;
 }
 
-/// What the log needs from outside.
+/// The environment of the log.
 #[derive(Clone)]
 pub struct Env {
     /// The file system.
@@ -79,7 +79,7 @@ pub struct Env {
 }
 
 impl Env {
-    /// This machine's file system, clocks and randomness.
+    /// The file system, clocks and randomness of this machine.
     #[must_use]
     pub fn real() -> Self {
         Self { fs: Arc::new(RealFs), clock: Arc::new(RealClock::default()), random: Arc::new(RealRandom) }
@@ -92,7 +92,7 @@ impl std::fmt::Debug for Env {
     }
 }
 
-/// Writes all of `bytes` at `offset`; on an error some of them may be in the file.
+/// Writes all of `bytes` at `offset`. After an error, some of them may be in the file.
 pub(crate) fn write_all_at(file: &dyn File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
     while !bytes.is_empty() {
         match file.write_at(bytes, offset) {
@@ -108,7 +108,7 @@ pub(crate) fn write_all_at(file: &dyn File, mut bytes: &[u8], mut offset: u64) -
     Ok(())
 }
 
-/// Reads until `buf` is full or the file ends; returns the bytes read.
+/// Reads until `buf` is full or the file ends. Returns the number of bytes read.
 pub(crate) fn read_full_at(file: &dyn File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
     let mut done = 0;
     while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
@@ -122,7 +122,8 @@ pub(crate) fn read_full_at(file: &dyn File, buf: &mut [u8], offset: u64) -> io::
     Ok(done)
 }
 
-/// Records hold personal data: the owner writes, the group reads, others have no access. The umask may narrow it.
+/// Records contain personal data, so the owner may write, the group may read, and other users have no access. The umask
+/// may restrict it further.
 const FILE_MODE: u32 = 0o640;
 const DIR_MODE: u32 = 0o750;
 

@@ -1,8 +1,7 @@
 //! The append-only decision log: segments, durability classes, recovery, reading, and the outcome index.
 //!
-//! Everything is written against [`Fs`], [`Clock`] and [`Random`], so that the simulator in `sim` drives the
-//! same code through torn writes, full disks, failing `fdatasync` and crashes. `docs/decision-log.md` describes
-//! the bytes and the guarantees.
+//! All code uses [`Fs`], [`Clock`] and [`Random`], so that the simulator in `sim` can test the same code with torn
+//! writes, full disks, failing `fdatasync` and crashes. `docs/decision-log.md` describes the format and the guarantees.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The log as its users see it: opening, appending, sealing.
+//! The interface of the log: opening, appending, sealing.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, TryLockError};
@@ -17,58 +17,58 @@ use crate::shared::{Shared, lock};
 use crate::upkeep::{Keeper, Upkeep};
 use crate::writer::Writer;
 
-/// Whether records can be kept now.
+/// Whether records can be stored now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LogState {
-    /// Yes.
+    /// Records can be stored.
     Ok,
-    /// No; `LogStatus::error` gives the reason. It recovers by itself.
+    /// Records cannot be stored; `LogStatus::error` states the reason. The log recovers by itself.
     Unavailable,
     /// The log was sealed.
     Closed,
 }
 
-/// A log's condition.
+/// The status of a log.
 #[derive(Debug, Clone, Serialize)]
 pub struct LogStatus {
-    /// Whether records can be kept now.
+    /// Whether records can be stored now.
     pub state: LogState,
-    /// Why not.
+    /// The reason if they cannot.
     pub error: Option<String>,
     /// The segment being written.
     pub segment: String,
     /// The next record's sequence.
     pub next_sequence: u64,
-    /// Every sequence below is on stable storage.
+    /// Every sequence below this is on stable storage.
     pub durable_sequence: u64,
-    /// Bytes written that are not yet on stable storage.
+    /// Number of bytes that are written and not yet on stable storage.
     pub unsynced_bytes: u64,
-    /// `Async` records waiting.
+    /// Number of waiting `Async` records.
     pub queued: u64,
-    /// `Async` records dropped since the log was opened.
+    /// Number of `Async` records dropped since the log was opened.
     pub dropped: u64,
-    /// Records refused while unavailable since the log was opened.
+    /// Number of records refused since the log was opened, because it was unavailable.
     pub refused: u64,
 }
 
-/// An open decision log; the only writer of its directory.
+/// An open decision log, the only writer of its directory.
 pub struct Log {
     shared: Arc<Shared>,
-    /// The background threads run.
+    /// Whether the background threads are running.
     background: bool,
-    /// What [`Log::status`] returned last.
+    /// The latest result of [`Log::status`].
     last: Mutex<Option<LogStatus>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     lock: Mutex<Option<Box<dyn DirLock>>>,
 }
 
 impl Log {
-    /// Opens a directory for writing: takes its lock, recovers what an unclean stop left behind, begins a new
-    /// segment. A disk that cannot be written makes the log unavailable, not the call fail.
+    /// Opens a directory for writing: takes its lock, recovers from an unclean stop, and starts a new segment. If the
+    /// disk cannot be written, the call succeeds and the log is unavailable.
     ///
     /// # Errors
-    /// Another process holds the directory, it cannot be read, or a setting is out of range.
+    /// Fails if another process holds the directory, it cannot be read, or a setting is out of range.
     pub fn open(env: Env, config: LogConfig) -> Result<(Self, Recovery), LogError> {
         config.check()?;
         let Recovered { mut writer, lock, leftovers, recovery } = recovery::recover(&env, &config)?;
@@ -124,13 +124,13 @@ impl Log {
         Ok(())
     }
 
-    /// Appends a record (an encoded `scorer.v1.LogRecord`). Blocks until it is as durable as demanded; threads of an
-    /// asynchronous runtime call [`Log::submit`]. Returns its sequence; `None` for `Async`, which gets one when it is
-    /// written.
+    /// Appends a record (an encoded `scorer.v1.LogRecord`) and blocks until it has the requested durability. Threads of
+    /// an asynchronous runtime must call [`Log::submit`] instead. Returns the record's sequence; `None` for `Async`,
+    /// whose sequence is assigned when it is written.
     ///
     /// # Errors
-    /// The record does not count: it is not in the log, or, where it was written (`NotDurable`, `Withdrawn`), the log
-    /// withdraws it on record as soon as it can write.
+    /// The record does not count: it is not in the log or, if it was written (`NotDurable`, `Withdrawn`), the log
+    /// appends its withdrawal as soon as it can write.
     pub fn append(&self, payload: &[u8], durability: Durability) -> Result<Option<u64>, LogError> {
         let shared = &*self.shared;
         match durability {
@@ -153,11 +153,11 @@ impl Log {
         }
     }
 
-    /// Hands a record (an encoded `scorer.v1.LogRecord`) to the writer thread. Never waits. Returns the receipt, which
-    /// resolves once the record is as durable as demanded; `None` for `Async`.
+    /// Passes a record (an encoded `scorer.v1.LogRecord`) to the writer thread without waiting. Returns a receipt,
+    /// which resolves when the record has the requested durability; `None` for `Async`.
     ///
     /// # Errors
-    /// The record was not accepted: it is too large, the queue is full, or the log is closed.
+    /// Fails if the record is too large, the queue is full, or the log is closed.
     pub fn submit(&self, payload: &[u8], durability: Durability) -> Result<Option<Receipt>, LogError> {
         if payload.len() > self.shared.max_payload {
             return Err(self.too_large(payload));
@@ -174,11 +174,11 @@ impl Log {
         LogError::TooLarge { bytes: payload.len(), max: self.shared.max_payload }
     }
 
-    /// Appends a record as [`Durability::Async`] does, at lower priority: it is refused, and not counted as dropped, once
-    /// half of the queue is taken. For records that must not cost others their place.
+    /// Appends a record as [`Durability::Async`] does, at lower priority: if half of the queue is used, it is refused
+    /// and not counted as dropped. Use it for records that must not take the space of others.
     ///
     /// # Errors
-    /// The record is not in the log.
+    /// Fails if the record is not in the log.
     pub fn append_spare(&self, payload: &[u8]) -> Result<(), LogError> {
         if payload.len() > self.shared.max_payload {
             return Err(self.too_large(payload));
@@ -186,15 +186,15 @@ impl Log {
         self.shared.queue.push_spare(payload)
     }
 
-    /// Whether the log can keep a record now: it has no fault, and no write of it has stalled. Does not wait. What
-    /// depends on being logged (exploration) checks this first.
+    /// Whether the log can store a record now: it has no fault and no write is stalled. It does not wait. Exploration
+    /// checks it first, because its draws must be logged.
     #[must_use]
     pub fn available(&self) -> bool {
         self.shared.available.load(Ordering::Acquire) && !self.shared.stalled()
     }
 
-    /// The log's condition. Does not wait for a write: while one is under way, everything but the queue is as of the
-    /// call before.
+    /// Returns the status of the log. It does not wait for a write: during a write, all values except those of the
+    /// queue are those of the previous call.
     #[must_use]
     pub fn status(&self) -> LogStatus {
         let (queued, dropped) = self.shared.queue.counts();
@@ -221,59 +221,59 @@ impl Log {
         status
     }
 
-    /// How the log stands with its disk, as of the latest round of retention.
+    /// Returns the state of the log's disk at the latest round of upkeep.
     #[must_use]
     pub fn upkeep(&self) -> Upkeep {
         self.shared.keeper.latest()
     }
 
-    /// Rounds of upkeep that have ended.
+    /// Number of completed rounds of upkeep.
     #[must_use]
     pub fn upkeep_rounds(&self) -> u64 {
         self.shared.keeper.rounds()
     }
 
-    /// One round of retention, and a look at the free space. A thread of the log does this every
+    /// Runs one round of upkeep: retention and the measurement of free space. A thread of the log calls it every
     /// [`LogConfig::upkeep_every`].
     pub fn keep(&self) {
         self.shared.keep();
     }
 
-    /// Writes the records that are waiting. The writer thread does this; without it the owner does.
+    /// Writes the waiting records. The writer thread calls it; without background threads the owner does.
     ///
     /// # Errors
-    /// The log is unavailable; the records stay in the queue.
+    /// Fails if the log is unavailable; the records stay in the queue.
     pub fn drain(&self) -> Result<(), LogError> {
         self.shared.drain()
     }
 
-    /// Brings everything written to stable storage.
+    /// Brings all written records to stable storage.
     ///
     /// # Errors
-    /// It could not be, and writing it again elsewhere failed too.
+    /// Fails if that is not possible and writing the records to another file failed too.
     pub fn sync(&self) -> Result<(), LogError> {
         let result = self.shared.in_turn(Shared::sync_now);
         self.shared.report_synced();
         result
     }
 
-    /// One round of background work: `fdatasync`, and an attempt to recover if one is due.
+    /// Runs one round of background work: `fdatasync`, and an attempt to recover if one is due.
     pub fn maintain(&self) {
         self.shared.maintain();
         self.shared.report_synced();
     }
 
-    /// Writes what is queued, brings everything to stable storage, seals the segment and gives up the directory.
-    /// Further appends are refused. Doing it again does nothing.
+    /// Writes the queued records, brings all records to stable storage, seals the segment and releases the directory.
+    /// Further appends are refused. A second call has no effect.
     ///
     /// # Errors
-    /// Records could not be written or synced; they are lost with this process.
+    /// Fails if records could not be written or synced. They are lost when this process ends.
     pub fn seal(&self) -> Result<(), LogError> {
         self.shared.queue.close();
         lock(&self.shared.signal).stop = true;
         self.shared.signalled.notify_all();
         for thread in lock(&self.threads).drain(..) {
-            // A panicked thread leaves its work to the lines below.
+            // The code below does the work of a thread that panicked.
             let _ = thread.join();
         }
         let mut guard = lock(&self.lock);

@@ -1,4 +1,4 @@
-//! The hand-over of records to the writer thread, in every interleaving: `make loom`. A wake-up that is lost is a
+//! Models of passing records to the writer thread, which `make loom` runs in every interleaving. A lost wake-up is a
 //! deadlock, which loom reports.
 
 use std::time::Duration;
@@ -10,15 +10,15 @@ use crate::error::LogError;
 use crate::queue::{Batch, Bounds, Queue};
 use crate::receipt::{Caller, slot};
 
-/// Every interleaving with at most three preemptions.
+/// Runs a model in every interleaving with at most three preemptions.
 fn bounded(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(model);
 }
 
-/// The writer thread writes a record, and its deadline passes: the caller is told that the record is in the log exactly
-/// where the log does not withdraw it.
+/// The writer thread writes a record while its deadline passes. The caller's result is success if and only if the log
+/// does not withdraw the record.
 #[test]
 fn a_caller_and_the_log_agree_on_a_record() {
     bounded(|| {
@@ -36,7 +36,8 @@ fn a_caller_and_the_log_agree_on_a_record() {
     });
 }
 
-/// A caller that leaves while its record is written: the log learns it, or had told the caller before.
+/// A caller leaves while its record is written. Either the log detects it, or the caller had received the result
+/// before.
 #[test]
 fn a_caller_that_leaves_withdraws_its_record() {
     bounded(|| {
@@ -48,7 +49,7 @@ fn a_caller_that_leaves_withdraws_its_record() {
     });
 }
 
-/// Two callers, one of them waiting, and the writer thread, which sleeps whenever nothing is there.
+/// Two callers, one of which waits, and the writer thread, which sleeps while the queue is empty.
 #[test]
 fn the_writer_thread_misses_no_record() {
     bounded(|| {
@@ -86,7 +87,7 @@ fn the_writer_thread_misses_no_record() {
     });
 }
 
-/// Closing the queue ends the writer thread, and a record that comes at the same time is written or refused.
+/// Closing the queue ends the writer thread. A record that arrives at the same time is written or refused.
 #[test]
 fn closing_wakes_the_writer_thread() {
     bounded(|| {

@@ -1,4 +1,4 @@
-//! What became known about which decision: first writer wins, the highest revision counts.
+//! The index of reported outcomes: the first report of a revision counts, and the highest revision counts.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -14,43 +14,44 @@ use crate::error::LogError;
 
 const SHARDS: usize = 64;
 
-/// What an outcome is about.
+/// The key of an outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutcomeKey<'a> {
     /// The decision's checkpoint.
     pub checkpoint: &'a str,
-    /// The decision.
+    /// The decision's id.
     pub decision_id: &'a str,
-    /// What became known ("fraud", "authorised", ...).
+    /// The kind of the outcome ("fraud", "authorised", ...).
     pub kind: &'a str,
-    /// The report is proven. Proven and unproven reports are apart: an unproven one is never in the way of a proven one.
+    /// Whether the report is proven. Proven and unproven reports are separate, so an unproven report never blocks a
+    /// proven one.
     pub proven: bool,
 }
 
-/// How often one outcome may be recorded.
+/// The limit on the rate of reports of one outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReportRate {
     /// The minute of the report, counted from any fixed moment.
     pub minute: u32,
-    /// Reports of one outcome that are recorded within a minute.
+    /// Greatest number of reports of one outcome that are recorded within a minute.
     pub most: u32,
 }
 
-/// How a reported outcome relates to what was known.
+/// The result of a report.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Outcome {
-    /// Recorded; it is the one that counts.
+    /// The outcome was recorded and is the one that counts.
     New,
-    /// The same was recorded before; nothing was written.
+    /// The same outcome was recorded before; nothing was written.
     Duplicate,
-    /// A higher revision is known; this one was recorded beside it.
+    /// A higher revision is known; this one was recorded in addition.
     Superseded,
     /// The same revision is known with another value; nothing was written.
     Conflict {
-        /// The value on record.
+        /// The recorded value.
         recorded: f64,
     },
-    /// The outcome was recorded as often as is allowed within a minute; nothing was written.
+    /// The outcome has reached its limit of reports within a minute; nothing was written.
     TooMany,
 }
 
@@ -88,9 +89,9 @@ struct Shard {
     decision_order: VecDeque<u128>,
 }
 
-/// Remembers the newest outcomes and decisions, by a 128-bit keyed hash. Bounded: the oldest key is forgotten
-/// first (per shard of 64, so a little before `capacity` keys are held); an outcome reported again after that is
-/// recorded again, and the join on the log sorts it out by the same rule.
+/// An index of the newest outcomes and decisions, by a 128-bit keyed hash. It is bounded: the oldest key is removed
+/// first (in each of 64 shards, so slightly before `capacity` keys are stored). An outcome that is reported again after
+/// that is recorded again, and the join on the log resolves it by the same rule.
 pub struct OutcomeIndex {
     shards: Vec<Mutex<Shard>>,
     per_shard: usize,
@@ -98,7 +99,7 @@ pub struct OutcomeIndex {
 }
 
 impl OutcomeIndex {
-    /// An empty index for about `capacity` outcomes and as many decisions.
+    /// Creates an empty index for about `capacity` outcomes and as many decisions.
     #[must_use]
     pub fn new(capacity: usize) -> Self {
         let state = RandomState::new();
@@ -110,14 +111,14 @@ impl OutcomeIndex {
         }
     }
 
-    /// Checks a report against what is known and, where it has to be kept, calls `append` and remembers it.
+    /// Compares a report with the index and, if it must be recorded, calls `append` and adds it to the index.
     ///
-    /// While `append` is under way the key is reserved: another report of the same key waits for its result, and reports
-    /// of other keys do not. Two reports that conflict cannot both win. A report that `append` could not record, or
-    /// whose future was dropped, is as if it had never come.
+    /// The key is reserved while `append` runs: another report of the same key waits for its result, reports of other
+    /// keys do not. Of two conflicting reports, only one can be recorded. A report that `append` could not record, or
+    /// whose future was dropped, has no effect.
     ///
     /// # Errors
-    /// Whatever `append` returns.
+    /// Returns the error of `append`.
     pub async fn record<A>(
         &self,
         key: OutcomeKey<'_>,
@@ -178,33 +179,33 @@ impl OutcomeIndex {
         }
     }
 
-    /// Remembers that a decision is in the log.
+    /// Adds a decision that is in the log to the index.
     pub fn note_decision(&self, checkpoint: &str, decision_id: &str) {
         let hash = self.hash(&[checkpoint, decision_id]);
         self.shard(hash).remember_decision(hash, self.per_shard);
     }
 
-    /// Whether the decision is remembered. False means "not here, or long ago".
+    /// Whether the index contains the decision. It does not contain decisions of other servers and old decisions.
     #[must_use]
     pub fn decision_known(&self, checkpoint: &str, decision_id: &str) -> bool {
         let hash = self.hash(&[checkpoint, decision_id]);
         self.shard(hash).decisions.contains(&hash)
     }
 
-    /// Outcomes remembered.
+    /// Number of outcomes in the index.
     #[must_use]
     pub fn outcomes(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).outcomes.len()).sum()
     }
 
-    /// Decisions remembered.
+    /// Number of decisions in the index.
     #[must_use]
     pub fn decisions(&self) -> usize {
         self.shards.iter().map(|shard| lock(shard).decisions.len()).sum()
     }
 
-    /// Takes in a record of the log, in log order. Records of other kinds than decisions, outcomes and withdrawals are
-    /// ignored.
+    /// Adds a record of the log to the index. Call it in log order. Records other than decisions, outcomes and
+    /// withdrawals are ignored.
     pub fn replay(&self, payload: &[u8]) {
         let Ok(peek) = <Peek as prost::Message>::decode(payload) else { return };
         if let Some(decision) = peek.decision {
@@ -242,7 +243,7 @@ impl OutcomeIndex {
     }
 
     fn shard(&self, hash: u128) -> std::sync::MutexGuard<'_, Shard> {
-        // The low bits choose the shard; `hash % SHARDS` is always in range.
+        // The low bits select the shard, and `hash % SHARDS` is always in range.
         lock(&self.shards[(hash % SHARDS as u128) as usize])
     }
 
@@ -258,7 +259,7 @@ impl OutcomeIndex {
 }
 
 impl Known {
-    /// Reports recorded within a minute.
+    /// Returns the number of reports recorded within this minute.
     fn within(self, minute: u32) -> u32 {
         if self.minute == minute { self.reports } else { 0 }
     }
@@ -297,7 +298,7 @@ impl std::fmt::Debug for OutcomeIndex {
     }
 }
 
-/// Equal values have equal bits: -0 is 0.
+/// Returns bits that are equal for equal values: -0 is treated as 0.
 fn bits(value: f64) -> u64 {
     (value + 0.0).to_bits()
 }
@@ -306,7 +307,7 @@ fn lock(shard: &Mutex<Shard>) -> std::sync::MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// `LogRecord`, with only what the index needs of a decision: the features stay unread.
+/// `LogRecord` with only the fields that the index needs, so that features are not decoded.
 #[derive(Clone, PartialEq, prost::Message)]
 pub(crate) struct Peek {
     #[prost(message, optional, tag = "1")]

@@ -1,8 +1,8 @@
-//! Records on their way to the writer thread, bounded by count and bytes. Callers copy a record and never wait for a
-//! write.
+//! The queue of records for the writer thread, bounded by count and bytes. Callers copy a record into it and never wait
+//! for a write.
 //!
-//! There are two lanes. Records whose callers wait for the result have a slot each and are written first; `Async`
-//! records are gathered in one buffer. Each lane has bounds of its own, so that neither can fill the other.
+//! It has two parts with separate bounds. Records whose callers wait for the result have one slot each and are written
+//! first. `Async` records are collected in one buffer.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::error::LogError;
 use crate::receipt::Ticket;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
-/// Payloads one behind the other, and their lengths.
+/// Payloads, one after the other, and their lengths.
 #[derive(Default)]
 pub(crate) struct Batch {
     bytes: Vec<u8>,
@@ -31,12 +31,12 @@ impl Batch {
         })
     }
 
-    /// Payloads not yet consumed.
+    /// Number of payloads that were not consumed yet.
     pub(crate) fn left(&self) -> usize {
         self.lens.len() - self.next
     }
 
-    /// Drops the first `count`; returns their bytes.
+    /// Drops the first `count` payloads and returns their number of bytes.
     pub(crate) fn consume(&mut self, count: usize) -> usize {
         let end = (self.next + count).min(self.lens.len());
         let bytes = self.lens.get(self.next..end).unwrap_or_default().iter().map(|len| *len as usize).sum();
@@ -55,18 +55,19 @@ impl Batch {
 #[derive(Default)]
 struct Waiting {
     batch: Batch,
-    /// Includes what a drain under way has taken and not yet written.
+    /// Number of records, including those that a running drain has taken and not yet written.
     records: usize,
     bytes: usize,
     dropped: u64,
     closed: bool,
     awaited: Vec<Ticket>,
     awaited_bytes: usize,
-    /// The writer thread sleeps, or is about to: waking it up is a system call, which a busy writer does not need.
+    /// Whether the writer thread sleeps or is about to sleep. Waking it is a system call, which a busy writer does not
+    /// need.
     sleeps: bool,
 }
 
-/// Most records of one lane, and most bytes of their payloads.
+/// Limits on the number of records of one part and on the bytes of their payloads.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) records: usize,
@@ -81,7 +82,7 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
-    /// `bounds` are of the `Async` lane, `awaited` of the lane whose callers wait.
+    /// Creates a queue. `bounds` are those of `Async` records, `awaited` those of records whose callers wait.
     pub(crate) fn new(bounds: Bounds, awaited: Bounds) -> Self {
         Self { waiting: Mutex::default(), arrived: Condvar::new(), bounds, awaited }
     }
@@ -90,7 +91,7 @@ impl Queue {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a copy of `payload`. The lock is held for the copy alone, never for a write.
+    /// Adds a copy of `payload`. The lock is held only during the copy, never during a write.
     pub(crate) fn push(&self, payload: &[u8]) -> Result<(), LogError> {
         self.push_within(payload, 1, true)
     }
@@ -117,12 +118,13 @@ impl Queue {
         Ok(())
     }
 
-    /// The same for what may be lost: only while the queue is less than half full, and a refusal is not counted.
+    /// Adds a copy of a payload that may be lost, only while less than half of the queue is used. A refusal is not
+    /// counted.
     pub(crate) fn push_spare(&self, payload: &[u8]) -> Result<(), LogError> {
         self.push_within(payload, 2, false)
     }
 
-    /// Takes a record whose caller waits for the result.
+    /// Adds a record whose caller waits for the result.
     pub(crate) fn push_awaited(&self, ticket: Ticket) -> Result<(), LogError> {
         let mut waiting = self.lock();
         if waiting.closed {
@@ -142,19 +144,19 @@ impl Queue {
         Ok(())
     }
 
-    /// Exchanges an empty vector for the records whose callers wait; the buffers are used in turn.
+    /// Swaps the records whose callers wait with an empty vector, so that both buffers are used again.
     pub(crate) fn take_awaited(&self, records: &mut Vec<Ticket>) {
         let mut waiting = self.lock();
         std::mem::swap(&mut waiting.awaited, records);
         waiting.awaited_bytes = 0;
     }
 
-    /// Exchanges an exhausted batch for what is waiting; the buffers go round.
+    /// Swaps the waiting `Async` records with an exhausted batch, so that both buffers are used again.
     pub(crate) fn take(&self, batch: &mut Batch) {
         std::mem::swap(&mut self.lock().batch, batch);
     }
 
-    /// Accounts for records that are written.
+    /// Subtracts written records from the counts.
     pub(crate) fn done(&self, records: usize, bytes: usize) {
         let mut waiting = self.lock();
         waiting.records -= records.min(waiting.records);
@@ -167,8 +169,8 @@ impl Queue {
         self.arrived.notify_all();
     }
 
-    /// Waits until there is something to write; false once closed. `Async` records that come alone are gathered for
-    /// `gather`, so that many go into one write; a record whose caller waits ends that.
+    /// Waits until there are records to write. Returns false if the queue is closed. `Async` records are collected for
+    /// the time `gather`, so that one write can store many; a record whose caller waits ends this time.
     pub(crate) fn wait(&self, gather: Duration) -> bool {
         let mut waiting = self.lock();
         waiting.sleeps = true;
@@ -181,7 +183,7 @@ impl Queue {
         !closed
     }
 
-    /// Pauses until a caller waits for a record, or the queue is closed.
+    /// Sleeps for `pause`, or until a caller waits for a record or the queue is closed.
     pub(crate) fn pause(&self, pause: Duration) {
         self.pause_locked(self.lock(), pause);
     }
@@ -193,7 +195,7 @@ impl Queue {
         waited.unwrap_or_else(PoisonError::into_inner).0.sleeps = false;
     }
 
-    /// Records waiting, and records dropped so far.
+    /// Returns the numbers of waiting records and of dropped records.
     pub(crate) fn counts(&self) -> (usize, u64) {
         let waiting = self.lock();
         (waiting.records, waiting.dropped)

@@ -1,4 +1,4 @@
-//! Reads a log directory in sequence order, also while a writer is at work, and reports what is wrong with it.
+//! Reads a log directory in sequence order, also while a writer uses it, and reports damage.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,52 +18,52 @@ use crate::scan::{SegmentScan, Step, read_seal};
 pub struct Record<'a> {
     /// File name of its segment.
     pub segment: &'a str,
-    /// Gap-free number within the log.
+    /// Number of the record. Numbers within a log have no gaps.
     pub sequence: u64,
-    /// A `scorer.v1.LogRecord`.
+    /// An encoded `scorer.v1.LogRecord`.
     pub payload: &'a [u8],
 }
 
-/// What is known of a segment once it was read (or skipped by its seal).
+/// Facts about a segment after it was read, or skipped because of its seal.
 #[derive(Debug, Clone, Serialize)]
 pub struct SegmentSummary {
     /// File name, relative to the log directory.
     pub name: String,
     /// Bytes in the file.
     pub bytes: u64,
-    /// Good records, void ones included.
+    /// Number of good records, including void records.
     pub records: u64,
     /// First and last sequence delivered from it.
     pub sequences: Option<(u64, u64)>,
-    /// When it was made, microseconds since the Unix epoch.
+    /// Time of its creation in microseconds since the Unix epoch.
     pub created_us: i64,
-    /// First sequence by its header; records of earlier segments from here on are void.
+    /// First sequence according to its header. Records of earlier segments from this sequence on are void.
     pub first: Option<u64>,
-    /// Every sequence below this was on stable storage when it was made.
+    /// Every sequence below this was on stable storage when it was created.
     pub durable: Option<u64>,
     /// Whether it ends with a seal.
     pub sealed: bool,
     /// Offset after the last good frame.
     pub good_end: u64,
-    /// Bytes at the end that are no frame.
+    /// Number of bytes at the end that are not a frame.
     pub torn: u64,
-    /// Whether damage lies before a good frame.
+    /// Whether there is damage before a good frame.
     pub damaged: bool,
 }
 
-/// Damage whose price is not known before the next good record.
+/// Damage whose lost records are not known before the next good record.
 struct Open {
     segment: String,
     offset: u64,
     bytes: u64,
-    /// It is the tail of a segment that has no seal.
+    /// Whether it is at the end of a segment without a seal.
     tail: bool,
 }
 
-/// How often a reader looks again for a first segment that is being removed.
+/// Number of attempts to hold a first segment that is being removed.
 const ATTEMPTS: u32 = 100;
 
-/// Lists a directory and holds its first segment, so that retention removes none of those listed.
+/// Lists a directory and locks its first segment, so that retention removes none of the listed segments.
 fn hold(fs: &dyn Fs, dir: &Path) -> Result<(Directory, Option<Box<dyn DirLock>>), LogError> {
     let mut attempt = 0;
     loop {
@@ -72,16 +72,16 @@ fn hold(fs: &dyn Fs, dir: &Path) -> Result<(Directory, Option<Box<dyn DirLock>>)
         attempt += 1;
         match fs.hold(&dir.join(&first.name), true) {
             Ok(Some(held)) => return Ok((directory, Some(held))),
-            // It is being removed, or was since it was listed.
+            // The segment is being removed, or was removed after it was listed.
             Ok(None) if attempt < ATTEMPTS => std::thread::sleep(Duration::from_millis(1)),
             Err(error) if attempt < ATTEMPTS && error.kind() == std::io::ErrorKind::NotFound => {}
-            // A file system without locks: records may vanish while they are read, and readers notice.
+            // The file system has no locks. Records may then be removed while they are read, which readers detect.
             Ok(None) | Err(_) => return Ok((directory, None)),
         }
     }
 }
 
-/// An iterator over the records of a directory. It writes nothing; until its end it holds a shared lock that keeps
+/// A reader of the records of a directory. It writes nothing. Until its end it holds a shared lock that prevents
 /// retention from removing segments.
 pub struct Reader {
     fs: Arc<dyn Fs>,
@@ -98,7 +98,7 @@ pub struct Reader {
     open: Vec<Open>,
     findings: Vec<Finding>,
     summaries: Vec<SegmentSummary>,
-    /// Keeps the first segment, and with it all others, from being removed until the end was read.
+    /// Prevents the removal of the first segment, and so of all others, until the end was read.
     held: Option<Box<dyn DirLock>>,
 }
 
@@ -106,7 +106,7 @@ impl Reader {
     /// Opens a log directory for reading.
     ///
     /// # Errors
-    /// The path is no directory, holds nothing of a log, or cannot be read.
+    /// Fails if the path is not a directory, has no files of a log, or cannot be read.
     pub fn open(fs: Arc<dyn Fs>, dir: &Path) -> Result<Self, LogError> {
         let (Directory { segments, findings, begins }, held) = hold(&*fs, dir)?;
         Ok(Self {
@@ -126,20 +126,20 @@ impl Reader {
         })
     }
 
-    /// Delivers records from this sequence onward. Of the segments before it no more is read than header and
-    /// seal, so that going on where an earlier pass ended costs one segment at most; what is wrong inside of
-    /// them is not looked for.
+    /// Delivers records from this sequence on. Only headers and seals are read of the segments before it, so that
+    /// continuing at the end of an earlier pass reads at most one segment. Damage inside of these segments is not
+    /// detected.
     #[must_use]
     pub fn starting_at(mut self, sequence: u64) -> Self {
-        // The last that is known to begin at or before it: one with a damaged header may hold anything.
+        // The last segment that is known to start at or before the sequence. One with a damaged header is not known.
         let before = |listed: &Listed| listed.header.is_some_and(|header| header.first <= sequence);
         self.scan_from = self.segments.iter().rposition(before).unwrap_or(0);
         self.start = sequence;
         self
     }
 
-    /// Lets segments before the last `records` records be skipped where their seal is good: recovery needs no
-    /// more than their numbers.
+    /// Skips segments before the last `records` records if their seal is good, because recovery needs only their
+    /// numbers.
     pub(crate) fn skip_before_last(&mut self, records: u64) {
         let newest = self.segments.iter().filter_map(|listed| listed.header).map(|header| header.first).max();
         let from = newest.unwrap_or(0).saturating_sub(records);
@@ -148,10 +148,11 @@ impl Reader {
             self.segments.iter().position(behind).unwrap_or(self.segments.len()).saturating_sub(1);
     }
 
-    /// The next record in sequence order; `None` at the end of what was there when the segment was opened.
+    /// Returns the next record in sequence order; `None` at the end of the bytes that existed when the segment was
+    /// opened.
     ///
     /// # Errors
-    /// A file could not be read.
+    /// Fails if a file could not be read.
     pub fn next_record(&mut self) -> Result<Option<Record<'_>>, LogError> {
         let sequence = loop {
             if self.scan.is_none() && !self.open_segment()? {
@@ -171,7 +172,7 @@ impl Reader {
         }
     }
 
-    /// What was found so far; complete once `next_record` returned `None`.
+    /// The findings so far. They are complete after `next_record` has returned `None`.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {
         &self.findings
@@ -183,7 +184,7 @@ impl Reader {
         &self.summaries
     }
 
-    /// Bytes in all segments, for progress.
+    /// Number of bytes in all segments, for the display of progress.
     #[must_use]
     pub fn total_bytes(&self) -> u64 {
         let len =
@@ -191,14 +192,14 @@ impl Reader {
         self.segments.iter().filter_map(|listed| len(listed).ok()).sum()
     }
 
-    /// Bytes of the segments read so far, the one being read included as far as it is.
+    /// Number of bytes read so far, including the part of the current segment.
     #[must_use]
     pub fn bytes_read(&self) -> u64 {
         let done: u64 = self.summaries.iter().map(|summary| summary.bytes).sum();
         done + self.scan.as_ref().map_or(0, SegmentScan::good_end)
     }
 
-    /// The sequence after the last one seen, if any was.
+    /// The sequence after the last one that was read, if there is one.
     pub(crate) fn expected(&self) -> Option<u64> {
         self.expected
     }
@@ -208,12 +209,13 @@ impl Reader {
         self.segments.last().map_or(0, |listed| listed.number)
     }
 
-    /// The log's identity, where a header is readable.
+    /// The log's identity, if a header is readable.
     pub(crate) fn log_id(&self) -> Option<[u8; 16]> {
         self.segments.iter().find_map(|listed| listed.header).map(|header| header.log)
     }
 
-    /// Whether the machine could still lose what is in this segment: no later header states that it is safe.
+    /// Whether the machine could still lose records of this segment, because no later header states that they are on
+    /// stable storage.
     pub(crate) fn perhaps_unsynced(&self, summary: &SegmentSummary) -> bool {
         let durable =
             self.segments.iter().filter_map(|listed| listed.header).map(|header| header.durable).max();
@@ -230,7 +232,7 @@ impl Reader {
         self.segments.iter().find(|listed| listed.name == name).map(|listed| listed.uuid)
     }
 
-    /// Opens the next segment; false at the end of the directory.
+    /// Opens the next segment. Returns false at the end of the directory.
     fn open_segment(&mut self) -> Result<bool, LogError> {
         let Some(listed) = self.segments.get(self.at) else {
             self.close_open(None);
@@ -284,9 +286,9 @@ impl Reader {
         SegmentScan::new(file, uuid, header.map_or(0, |header| header.first))
     }
 
-    /// Settles what the earlier segments left open: this one states where it begins.
+    /// Resolves open damage of earlier segments with the first sequence of this segment.
     fn enter(&mut self, header: &Header, limit: u64, name: &str) {
-        // A segment may be void as a whole.
+        // All records of a segment may be void.
         let first = header.first.min(limit);
         let Some(expected) = self.expected else {
             self.expected = Some(first);
@@ -316,7 +318,7 @@ impl Reader {
         self.summaries.push(summary);
     }
 
-    /// Passes over what an earlier recovery found missing after this segment.
+    /// Skips the sequences that an earlier recovery found missing after this segment.
     fn resume(&mut self, name: &str, seal: Seal, limit: u64) {
         let (next, resume) = (seal.next.min(limit), seal.resume.min(limit));
         if resume > next && self.expected == Some(next) {
@@ -330,7 +332,7 @@ impl Reader {
         }
     }
 
-    /// One step in the current segment; a sequence if it is a record to deliver.
+    /// Makes one step in the current segment. Returns a sequence if it is a record to deliver.
     fn step(&mut self) -> Result<Option<u64>, LogError> {
         let (Some(scan), Some(summary)) = (self.scan.as_mut(), self.current.as_mut()) else {
             return Ok(None);
@@ -392,7 +394,7 @@ impl Reader {
         }
     }
 
-    /// Prices the open damage by the good record after it.
+    /// Determines the lost sequences of open damage from the good record after it.
     fn settle(&mut self, expected: u64, sequence: u64, name: &str) {
         if sequence > expected {
             self.lose(expected, sequence - 1, false, name);
@@ -401,7 +403,7 @@ impl Reader {
         }
     }
 
-    /// Sequences `first..=last` are gone: blames the open damage, or nothing.
+    /// Records that sequences `first..=last` are lost, because of the open damage if there is any.
     fn lose(&mut self, first: u64, last: u64, unsynced: bool, next: &str) {
         let range = sequences(first, last);
         let open = std::mem::take(&mut self.open);
@@ -429,7 +431,7 @@ impl Reader {
         self.findings.push(Finding::new(kind, segment, detail).at(*offset, *bytes).losing(first, last));
     }
 
-    /// Open damage that cost no record.
+    /// Reports open damage without lost records.
     fn close_open(&mut self, next: Option<&str>) {
         for damage in std::mem::take(&mut self.open) {
             let finding = if next.is_none() && damage.tail { torn_tail(&damage) } else { harmless(&damage) };

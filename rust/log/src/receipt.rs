@@ -1,4 +1,4 @@
-//! The fate of one record on its way to the writer thread.
+//! The states of one record from its caller to the log.
 //!
 //! ```text
 //! WAITING ── the writer stages it ──▶ WRITING ── write(2) returns ──▶ DONE
@@ -6,10 +6,10 @@
 //!    └─ dropped ──▶ WITHDRAWN            └─ dropped ──▶ LATE ── write(2) returns ──▶ WITHDRAWN, also on record
 //! ```
 //!
-//! A caller that no longer waits drops its [`Receipt`], or something else withdraws the record at the caller's deadline.
-//! A record that is still queued is then never written. One whose write is under way may reach the log although its
-//! caller reports that it did not: the writer thread then appends a `WithdrawnRecord` before any other record, so that
-//! readers know.
+//! A caller that no longer waits drops its [`Receipt`], or a timer withdraws the record at the caller's deadline. A
+//! record that is still queued is then never written. A record that is being written may reach the log although its
+//! caller reports that it did not. The writer thread then appends a `WithdrawnRecord` before any other record, so that
+//! readers ignore the record.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,17 +20,17 @@ use std::time::{Duration, Instant};
 use crate::error::LogError;
 use crate::sync::{self, Mutex, MutexGuard};
 
-/// Resolves to a record's sequence once the record is in the log, as its durability demands. Dropping it withdraws the
-/// record.
+/// A future that resolves to a record's sequence when the record is in the log with its durability. Dropping it
+/// withdraws the record.
 #[must_use = "dropping a receipt withdraws its record"]
 #[derive(Debug)]
 pub struct Receipt(Arc<Slot>);
 
-/// A record and its fate, shared by its caller and the writer thread.
+/// A record and its state, shared by its caller and the writer thread.
 #[derive(Debug)]
 pub struct Slot {
     pub(crate) payload: Vec<u8>,
-    /// The record is done once it is on stable storage.
+    /// Whether the record is done only when it is on stable storage.
     pub(crate) sync: bool,
     state: Mutex<State>,
 }
@@ -49,7 +49,7 @@ enum Phase {
     Withdrawn,
     /// The record was withdrawn while it was being written.
     Late,
-    /// Empty once the result was taken.
+    /// The result; empty after it was taken.
     Done(Option<Result<u64, LogError>>),
 }
 
@@ -57,12 +57,12 @@ enum Phase {
 #[derive(Debug)]
 pub(crate) struct Ticket(Arc<Slot>);
 
-/// What became of a receipt while its record was written.
+/// The state of a receipt after its record was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Caller {
-    /// The result was handed over, or waits to be taken.
+    /// The result was passed to the caller, or waits to be taken.
     Informed,
-    /// The caller has given up: it reports that the record is not in the log.
+    /// The caller no longer waits, and reports that the record is not in the log.
     Gone,
 }
 
@@ -102,7 +102,7 @@ impl Ticket {
         &self.0
     }
 
-    /// Takes the record for writing; false if it was withdrawn.
+    /// Marks the record as being written. Returns false if it was withdrawn.
     pub(crate) fn begin(&self) -> bool {
         let mut state = self.0.lock();
         if matches!(state.phase, Phase::Waiting) {
@@ -111,7 +111,7 @@ impl Ticket {
         matches!(state.phase, Phase::Writing)
     }
 
-    /// Hands the result to the caller.
+    /// Passes the result to the caller.
     pub(crate) fn finish(&self, result: Result<u64, LogError>) -> Caller {
         let mut state = self.0.lock();
         match state.phase {
@@ -125,7 +125,7 @@ impl Ticket {
                 Caller::Informed
             }
             Phase::Late => {
-                // Its receipt may still be polled: the record stays withdrawn, whatever became of it.
+                // The receipt may still be polled, so the record stays withdrawn whatever its result.
                 state.phase = Phase::Withdrawn;
                 Caller::Gone
             }
@@ -143,25 +143,26 @@ impl Drop for Ticket {
 // === impl Receipt ===
 
 impl Receipt {
-    /// What withdraws the record when the caller's time is over. It does not keep the record alive.
+    /// Returns the slot, with which a timer can withdraw the record at the caller's deadline. It does not keep the
+    /// record alive.
     #[must_use]
     pub fn slot(&self) -> Weak<Slot> {
         Arc::downgrade(&self.0)
     }
 
-    /// Blocks until the record is in the log. Not for threads of an asynchronous runtime: await the receipt there.
+    /// Blocks until the record is in the log. Threads of an asynchronous runtime must await the receipt instead.
     ///
     /// # Errors
-    /// The record does not count: it is not in the log, or, where it was written (`NotDurable`, `Withdrawn`), the log
-    /// withdraws it on record as soon as it can write.
+    /// The record does not count: it is not in the log or, if it was written (`NotDurable`, `Withdrawn`), the log
+    /// appends its withdrawal as soon as it can write.
     pub fn wait(self) -> Result<u64, LogError> {
         self.block(None)
     }
 
-    /// The same for `limit` at most; the record is withdrawn then.
+    /// Blocks as [`Receipt::wait`] does, for at most `limit`, after which the record is withdrawn.
     ///
     /// # Errors
-    /// Those of [`Receipt::wait`], and `Withdrawn` after `limit`.
+    /// Fails as [`Receipt::wait`] does, and with `Withdrawn` after `limit`.
     pub fn wait_for(self, limit: Duration) -> Result<u64, LogError> {
         self.block(Some(Instant::now() + limit))
     }

@@ -1,4 +1,5 @@
-//! What opening a log does about an unclean stop: torn tails are cut, damage is copied aside, both go on record.
+//! Recovery from an unclean stop when a log is opened: torn tails are cut, damaged segments are copied to
+//! `quarantine/`, and both are recorded.
 
 use std::path::{Path, PathBuf};
 
@@ -17,10 +18,10 @@ use crate::segment::{is_temporary, write_seal};
 use crate::shared::recovery_record;
 use crate::writer::Writer;
 
-/// What was found and done when the log was opened.
+/// The findings and actions when the log was opened.
 #[derive(Debug, Serialize)]
 pub struct Recovery {
-    /// What was wrong, as found.
+    /// The findings.
     pub findings: Vec<Finding>,
     /// Whether the last writer stopped without sealing.
     pub unclean: bool,
@@ -28,7 +29,7 @@ pub struct Recovery {
     pub bytes_cut: u64,
     /// Copies made in `quarantine/` now, relative to the log directory.
     pub quarantined: Vec<String>,
-    /// The first sequence that this writer gives.
+    /// The first sequence that this writer assigns.
     pub next_sequence: u64,
     /// Records read back for the index.
     pub replayed: u64,
@@ -37,7 +38,7 @@ pub struct Recovery {
     pub outcomes: OutcomeIndex,
 }
 
-/// What recovery hands to the log.
+/// The result of recovery for the log.
 pub(crate) struct Recovered {
     pub(crate) writer: Writer,
     pub(crate) lock: Box<dyn DirLock>,
@@ -87,7 +88,7 @@ pub(crate) fn recover(env: &Env, config: &LogConfig) -> Result<Recovered, LogErr
     Ok(Recovered { writer, lock, leftovers, recovery })
 }
 
-/// What remains to be done once the new writer has put on record why.
+/// The work that remains after the new writer has recorded the reasons.
 pub(crate) struct Leftovers {
     /// Segments to cut and seal.
     open: Vec<Leftover>,
@@ -103,7 +104,7 @@ struct Leftover {
 }
 
 impl Leftovers {
-    /// Tidies up. Nothing depends on it: a reader understands the segments as they are, and what fails now is
+    /// Cuts, seals and removes segments. This is optional: readers can read the segments as they are, and a failure is
     /// found again at the next start.
     pub(crate) fn tidy(self, env: &Env, dir: &Path) {
         for leftover in self.open {
@@ -125,7 +126,7 @@ impl Leftover {
     }
 }
 
-/// Brings what the last writer left open to stable storage, and returns what is to be cut and sealed.
+/// Brings segments that the last writer did not seal to stable storage, and returns those to cut and seal.
 fn settle(
     env: &Env,
     dir: &Path,
@@ -146,7 +147,7 @@ fn settle(
         }
         let path = dir.join(&summary.name);
         let (Some(header_first), Some(uuid)) = (summary.first, reader.uuid_of(&summary.name)) else {
-            // Made and never used: not even its header is complete.
+            // The segment was never used: its header is not complete.
             if reader.is_last(summary) {
                 leftovers.empty.push(path);
             }
@@ -187,7 +188,7 @@ fn loss(findings: &[Finding]) -> bool {
     findings.iter().any(|finding| finding.kind == FindingKind::UnsyncedLoss)
 }
 
-/// Where the log goes on after `next`.
+/// Returns the sequence at which the log continues after `next`.
 fn resume(findings: &[Finding], next: u64) -> u64 {
     let unsynced = findings.iter().filter(|finding| finding.kind == FindingKind::UnsyncedLoss);
     unsynced.filter_map(|finding| finding.lost).find(|lost| lost.0 == next).map_or(next, |lost| lost.1 + 1)
@@ -199,7 +200,7 @@ fn sync_segment(env: &Env, dir: &Path, summary: &SegmentSummary) -> Result<(), L
     file.sync_data().map_err(LogError::io(&path, "sync"))
 }
 
-/// Keeps a copy of what is damaged, once, and puts every new finding that cost records on record.
+/// Copies each damaged segment, once, and records every new finding with lost records.
 fn quarantine(
     env: &Env,
     dir: &Path,
@@ -229,7 +230,7 @@ fn quarantine(
         if copied.is_ok() {
             recovery.quarantined.push(format!("{QUARANTINE}/{kept}"));
         } else {
-            // No room for the copy: the original stays where it is, and the next start tries again.
+            // There is no space for the copy. The original stays, and the next start tries again.
             let _ = env.fs.remove(&path);
         }
         owed.push(RecoveryRecord {

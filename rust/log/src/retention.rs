@@ -1,8 +1,8 @@
-//! Removes old segments: what is older, or more, than the log is to keep.
+//! Removes segments that are beyond the limits of age or size.
 //!
-//! Segments are removed from the front, one by one, and never out of order. Three of them stay whatever the limits say:
-//! the one being written, the newest finished one (recovery takes the next sequence from it), and one that a reader holds.
-//! Records that are not yet elsewhere ([`mark_shipped`]) stay too, unless the owner has allowed their removal.
+//! Segments are removed from the front, one by one, and never out of order. Three segments are never removed: the one
+//! that is being written, the newest finished one (recovery takes the next sequence from it), and one that a reader
+//! holds. Records that were not shipped ([`mark_shipped`]) are kept too, unless the owner has allowed their removal.
 
 use std::path::Path;
 use std::time::Duration;
@@ -13,66 +13,66 @@ use crate::directory::{Directory, SHIPPED};
 use crate::error::LogError;
 use crate::fs::{Env, Fs, read_full_at, write_all_at};
 
-/// Finished segments that always stay.
+/// Number of finished segments that are always kept.
 const ALWAYS: usize = 1;
-/// A sequence in decimal, with room to spare.
+/// Greatest length of the mark's file in bytes, more than the decimal digits of a sequence.
 const LONGEST_MARK: usize = 32;
 
-/// How much of a log is kept. Without a limit everything is.
+/// The limits of a log. Without a limit all segments are kept.
 #[derive(Debug, Clone, Copy, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(deny_unknown_fields)]
 pub struct Retention {
-    /// A segment is removed once its newest record is older.
+    /// Greatest age. A segment whose newest record is older is removed.
     #[serde(default)]
     pub max_age: Option<Duration>,
-    /// The oldest segments are removed while all of them together are larger, bytes.
+    /// Greatest total size in bytes. The oldest segments are removed while all together are larger.
     #[serde(default)]
     pub max_bytes: Option<u64>,
-    /// Records that are not known to be elsewhere may be removed as well.
+    /// Whether records that are not marked as shipped may be removed too.
     #[serde(default)]
     pub unshipped: bool,
 }
 
-/// What a round of retention did.
+/// The result of a round of retention.
 #[derive(Debug, Clone, Default, Serialize, PartialEq, Eq)]
 pub struct Pruned {
-    /// Segments that were removed, or would be, oldest first.
+    /// Segments that were removed (or would be, in a dry run), oldest first.
     pub removed: Vec<String>,
-    /// Their bytes.
+    /// Total size of the removed segments in bytes.
     pub removed_bytes: u64,
-    /// Segments that are left.
+    /// Number of segments that are left.
     pub segments: u64,
-    /// Their bytes.
+    /// Total size of the segments that are left in bytes.
     pub bytes: u64,
-    /// The lowest sequence that is left, where it is known.
+    /// The lowest sequence that is left, if it is known.
     pub first_sequence: Option<u64>,
-    /// Records below this sequence are elsewhere.
+    /// Records below this sequence are marked as shipped.
     pub shipped: u64,
-    /// Bytes beyond a limit that stay.
+    /// Number of bytes beyond a limit that are kept.
     pub blocked_bytes: u64,
-    /// Why they stay.
+    /// The reason why they are kept.
     pub blocked: Option<Blocked>,
 }
 
-/// Why a segment beyond a limit stays.
+/// The reason why a segment beyond a limit is kept.
 #[derive(Debug, Clone, Copy, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "snake_case")]
 pub enum Blocked {
-    /// Some of its records are not known to be elsewhere.
+    /// Some of its records are not marked as shipped.
     NotShipped,
     /// A reader holds it.
     BeingRead,
-    /// Its header is damaged, so that its records are not known.
+    /// Its header is damaged, so its records are not known.
     Damaged,
 }
 
-/// One segment, as retention sees it.
+/// A segment that retention considers.
 struct Candidate {
     name: String,
     bytes: u64,
-    /// Its records lie below this sequence; `None` if a later header is damaged.
+    /// Upper limit of its sequences, exclusive; `None` if a later header is damaged.
     ends: Option<u64>,
-    /// Its newest record is not younger, microseconds since the Unix epoch.
+    /// Upper limit of the time of its newest record, in microseconds since the Unix epoch.
     ended_us: i64,
 }
 
@@ -85,11 +85,11 @@ impl Retention {
         self.max_age.is_some() || self.max_bytes.is_some()
     }
 
-    /// Removes what the log is not to keep; with `dry_run` only reports it. Works beside the writer and in another
-    /// process.
+    /// Removes segments beyond the limits, or with `dry_run` only reports them. It can run beside the writer and in
+    /// another process.
     ///
     /// # Errors
-    /// The directory cannot be read, or a file not be removed.
+    /// Fails if the directory cannot be read or a file cannot be removed.
     pub fn apply(&self, env: &Env, dir: &Path, dry_run: bool) -> Result<Pruned, LogError> {
         let candidates = candidates(&*env.fs, dir)?;
         let mut pruned = Pruned {
@@ -124,7 +124,7 @@ impl Retention {
         Ok(pruned)
     }
 
-    /// Removes one segment, or returns why it stays.
+    /// Removes one segment, or returns the reason why it is kept.
     fn remove(
         &self,
         env: &Env,
@@ -139,7 +139,7 @@ impl Retention {
             Some(_) => {}
         }
         let path = dir.join(&candidate.name);
-        // Held until the file has no name: a reader that comes now finds either the lock or no file.
+        // The lock is held until the file is removed, so a reader that starts now finds either the lock or no file.
         let Some(_lock) = env.fs.hold(&path, false).map_err(LogError::io(&path, "lock"))? else {
             return Ok(Some(Blocked::BeingRead));
         };
@@ -155,7 +155,7 @@ impl Retention {
         old || self.max_bytes.is_some_and(|most| bytes > most)
     }
 
-    /// Bytes of the oldest segments that are beyond a limit.
+    /// Number of bytes of the oldest segments that are beyond a limit.
     fn beyond(&self, candidates: &[Candidate], mut bytes: u64, now: i64) -> u64 {
         let mut beyond = 0;
         for candidate in candidates {
@@ -190,7 +190,7 @@ fn candidates(fs: &dyn Fs, dir: &Path) -> Result<Vec<Candidate>, LogError> {
     Ok(candidates)
 }
 
-/// The mark of a log: records below this sequence are elsewhere. 0 without a mark.
+/// Returns the mark of a log: records below this sequence have been shipped. 0 without a mark.
 #[must_use]
 pub fn shipped(fs: &dyn Fs, dir: &Path) -> u64 {
     let mut text = [0; LONGEST_MARK];
@@ -199,17 +199,17 @@ pub fn shipped(fs: &dyn Fs, dir: &Path) -> u64 {
     text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Marks that all records below `sequence` are elsewhere (shipped, or exported). The mark never moves back.
+/// Marks all records below `sequence` as shipped or exported. The mark never decreases.
 ///
 /// # Errors
-/// It cannot be written.
+/// Fails if the mark cannot be written.
 pub fn mark_shipped(env: &Env, dir: &Path, sequence: u64) -> Result<u64, LogError> {
     let before = shipped(&*env.fs, dir);
     if sequence <= before {
         return Ok(before);
     }
     let (path, temporary) = (dir.join(SHIPPED), dir.join(format!("{SHIPPED}.tmp")));
-    // Left behind by a crash.
+    // A crash may have left the file behind.
     let _ = env.fs.remove(&temporary);
     let write = || {
         let file = env.fs.create(&temporary)?;

@@ -1,4 +1,4 @@
-//! Reads one segment frame by frame, steps over damage, and reports where it lies.
+//! Reads one segment frame by frame, skips damage, and reports its position.
 
 use std::io;
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use crate::fs::{File, read_full_at};
 
 const CHUNK: usize = 1 << 20;
 
-/// A view of a file that moves forward, holding no more than one chunk or one record.
+/// A window on a file that moves forward and holds at most one chunk or one record.
 struct Window {
     file: Arc<dyn File>,
-    /// Length when the scan began: what a live writer adds later is for the next scan.
+    /// Length of the file at the start of the scan. Bytes that a writer adds later are not read.
     end: u64,
     base: u64,
     bytes: Vec<u8>,
 }
 
 impl Window {
-    /// Up to `len` bytes at `offset`; fewer only at the end of the file.
+    /// Returns `len` bytes at `offset`, or fewer at the end of the file.
     fn get(&mut self, offset: u64, len: usize) -> io::Result<&[u8]> {
         let left = usize::try_from(self.end.saturating_sub(offset)).unwrap_or(usize::MAX);
         let len = len.min(left);
@@ -38,11 +38,11 @@ impl Window {
 /// One step through a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// A good record; its payload is `SegmentScan::payload`.
+    /// A good record, whose payload `SegmentScan::payload` returns.
     Record { sequence: u64 },
-    /// Bytes that are no frame, with a good frame after them.
+    /// Bytes that are not a frame, with a good frame after them.
     Damage { offset: u64, bytes: u64 },
-    /// The end: sealed or not, with `torn` bytes at the end that are no frame.
+    /// The end of the segment, sealed or not, with `torn` bytes at the end that are not a frame.
     End { seal: Option<Seal>, torn: u64 },
 }
 
@@ -61,7 +61,8 @@ pub(crate) struct SegmentScan {
 }
 
 impl SegmentScan {
-    /// Starts after the header. `first` is the header's first sequence (0 where the header is unreadable).
+    /// Creates a scan that starts after the header. `first` is the header's first sequence, or 0 if the header is
+    /// unreadable.
     pub(crate) fn new(file: Arc<dyn File>, segment: [u8; 16], first: u64) -> io::Result<Self> {
         let end = file.len()?;
         let offset = HEADER_LEN as u64;
@@ -83,18 +84,18 @@ impl SegmentScan {
         self.good_end
     }
 
-    /// Good records so far.
+    /// Number of good records so far.
     pub(crate) fn records(&self) -> u64 {
         self.records
     }
 
-    /// The payload of the record that `step` returned last.
+    /// Returns the payload of the record that `step` returned last.
     pub(crate) fn payload(&mut self) -> io::Result<&[u8]> {
         let (offset, len) = self.payload;
         self.window.get(offset, len)
     }
 
-    /// The next step. After `End` it is `End` again.
+    /// Makes the next step. After `End` it returns `End` again.
     pub(crate) fn step(&mut self) -> io::Result<Step> {
         let end = self.window.end;
         if self.offset >= end {
@@ -130,7 +131,7 @@ impl SegmentScan {
         Ok(Step::Damage { offset: start, bytes: next - start })
     }
 
-    /// The good frame at `offset`, if there is one whose sequence lies within `floor..=ceiling`.
+    /// Returns the good frame at `offset`, if there is one with a sequence within `floor..=ceiling`.
     fn frame_at(&mut self, offset: u64, ceiling: u64) -> io::Result<Option<Frame>> {
         let segment = self.segment;
         let Some(frame) = Frame::parse(self.window.get(offset, Frame::LEN as usize)?) else {
@@ -145,8 +146,8 @@ impl SegmentScan {
         Ok(good.then_some(frame))
     }
 
-    /// The next good frame after a bad one. The sequence must be one that the skipped bytes could have led to,
-    /// which leaves next to nothing for the CRC to reject.
+    /// Returns the offset of the next good frame after a bad one. Its sequence must be possible for the number of
+    /// skipped bytes, which excludes nearly all false frames before the CRC is checked.
     fn resync(&mut self, start: u64) -> io::Result<Option<u64>> {
         let mut offset = start.next_multiple_of(ALIGN as u64);
         if offset == start {
@@ -168,7 +169,7 @@ impl Frame {
     const LEN: u64 = crate::format::FRAME_LEN as u64;
 }
 
-/// The seal at the end of a file, if a good one is there: the quick look at a finished segment.
+/// Reads the seal at the end of a file, if there is a good one, which is a fast check of a finished segment.
 pub(crate) fn read_seal(file: &dyn File, segment: &[u8; 16]) -> io::Result<Option<Seal>> {
     let Some(offset) = file.len()?.checked_sub(SEAL_LEN as u64) else { return Ok(None) };
     let mut raw = [0_u8; SEAL_LEN];

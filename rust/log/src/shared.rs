@@ -1,5 +1,5 @@
-//! What the callers of a log and its background threads share: the writer behind its lock, and the turns in which
-//! somebody syncs or repairs.
+//! The state that the callers of a log and its background threads share: the writer behind its lock, and the turns in
+//! which one thread syncs or repairs.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,11 +18,11 @@ use crate::retention::Retention;
 use crate::upkeep::Keeper;
 use crate::writer::{Fault, Writer, rewrite};
 
-/// `Async` records are gathered this long, so that many go into one write.
+/// Time for which `Async` records are collected, so that one write can store many.
 const GATHER: Duration = Duration::from_millis(1);
 /// Pause of the writer thread while the log is unavailable.
 const HOLD: Duration = Duration::from_millis(20);
-/// Most bytes written under the lock at once by the writer thread.
+/// Greatest number of bytes that the writer thread writes at once under the lock.
 const CHUNK: usize = 64 << 10;
 
 /// The inside of a `Log`.
@@ -31,32 +31,33 @@ pub(crate) struct Shared {
     pub(crate) dir: PathBuf,
     pub(crate) max_payload: usize,
     pub(crate) writer: Mutex<Writer>,
-    /// Mirrors "no fault and not closed" for readers that must not wait.
+    /// Whether the writer has no fault and is not closed, for readers that must not wait for the lock.
     pub(crate) available: AtomicBool,
-    /// When the writer thread began to write, in microseconds of the monotonic clock plus 1; 0 while it does not.
+    /// Start of the writer thread's current write, in microseconds of the monotonic clock plus 1; 0 between writes.
     pub(crate) writing_since: AtomicU64,
     pub(crate) stall: Duration,
     pub(crate) queue: Queue,
-    /// What the writer thread has taken of the records whose callers wait. Kept for its memory.
+    /// The records that the writer thread has taken and whose callers wait. The vector is kept so that its memory is
+    /// used again.
     pub(crate) awaited: Mutex<Vec<Ticket>>,
     /// Written records whose callers wait for `fdatasync`, with their sequences.
     pub(crate) syncing: Mutex<Vec<(Ticket, u64)>>,
     pub(crate) keeper: Keeper,
     pub(crate) retention: Retention,
-    /// What a drain has taken from the queue and not yet written.
+    /// The records that a drain has taken from the queue and not yet written.
     pub(crate) batch: Mutex<Batch>,
-    /// Whether a round of `fdatasync`, or a repair, is under way: one at a time.
+    /// Whether a round of `fdatasync` or a repair is running. Only one runs at a time.
     pub(crate) turn: Mutex<bool>,
     pub(crate) turned: Condvar,
     pub(crate) signal: Mutex<Signal>,
     pub(crate) signalled: Condvar,
 }
 
-/// What the sync thread is woken for.
+/// The reasons for waking the sync thread.
 #[derive(Default)]
 pub(crate) struct Signal {
     pub(crate) stop: bool,
-    /// Much is unsynced: do not wait for the end of the pause.
+    /// Whether to end the pause early, because many bytes are not synced.
     pub(crate) hurry: bool,
 }
 
@@ -65,7 +66,7 @@ impl Shared {
         lock(&self.writer)
     }
 
-    /// Keeps `available` in step; called with the writer's lock held.
+    /// Updates `available`. The caller holds the writer's lock.
     fn publish(&self, writer: &Writer) {
         self.available.store(writer.fault.is_none() && !writer.closed, Ordering::Release);
     }
@@ -83,7 +84,7 @@ impl Shared {
         result
     }
 
-    /// Whether the writer thread has been in one write for longer than the limit.
+    /// Whether the current write of the writer thread takes longer than the limit.
     pub(crate) fn stalled(&self) -> bool {
         let since = self.writing_since.load(Ordering::Relaxed);
         since != 0 && self.micros().saturating_sub(since - 1) > self.stall.as_micros() as u64
@@ -114,13 +115,13 @@ impl Shared {
             let (written, result) = self.write_chunk(&batch);
             let bytes = batch.consume(written);
             self.queue.done(written, bytes);
-            // Between two chunks: a caller must not wait for a long queue of `Async` records.
+            // This comes between two chunks, so that callers do not wait for a long queue of `Async` records.
             self.write_awaited();
             result?;
         }
     }
 
-    /// Writes all records whose callers wait, with one write, and reports to each caller what became of its record.
+    /// Writes all records whose callers wait with one write, and passes the result to each caller.
     fn write_awaited(&self) {
         let mut records = lock(&self.awaited);
         self.queue.take_awaited(&mut records);
@@ -141,7 +142,7 @@ impl Shared {
                 Err(error) => _ = ticket.finish(Err(error)),
             }
         }
-        // A failed write takes back the sequences of its records, and the fault says why.
+        // A failed write takes back the sequences of its records, and the fault contains the reason.
         let _ = writer.commit();
         let next = writer.next_sequence;
         let mut to_sync = Vec::new();
@@ -161,8 +162,8 @@ impl Shared {
         self.hurry_if(hurry);
     }
 
-    /// Reports to the callers that wait for `fdatasync`, after a round of it. A record that could not be brought to
-    /// stable storage, or whose caller is gone, is withdrawn before anything else is written.
+    /// Passes the results of a round of `fdatasync` to the waiting callers. A record that could not be brought to
+    /// stable storage, or whose caller is gone, is withdrawn before any other record is written.
     pub(crate) fn report_synced(&self) {
         let waiting = std::mem::take(&mut *lock(&self.syncing));
         if waiting.is_empty() {
@@ -179,7 +180,7 @@ impl Shared {
             } else if writer.closed {
                 Err(LogError::NotDurable { sequence, reason: "the log was closed".into() })
             } else {
-                // Written after the round began: the next one reports it.
+                // The record was written after the round started, so the next round reports it.
                 left.push((ticket, sequence));
                 continue;
             };
@@ -196,14 +197,15 @@ impl Shared {
         }
     }
 
-    /// Withdraws a record that is written and that its caller must not count on.
+    /// Withdraws a written record whose caller reports that it is not in the log.
     pub(crate) fn withdraw(&self, payload: &[u8], sequence: u64) {
         let mut writer = self.writer();
         writer.owed.extend(withdrawn(payload, sequence));
         self.pay(&mut writer);
     }
 
-    /// Writes what the log owes. What cannot be written now is written first once the log is available again.
+    /// Writes pending withdrawals and findings. If that fails now, they are written first when the log is available
+    /// again.
     fn pay(&self, writer: &mut Writer) {
         if writer.fault.is_none() {
             let _ = writer.pay();
@@ -211,7 +213,7 @@ impl Shared {
         self.publish(writer);
     }
 
-    /// Writes the front of a batch; returns how many records of it are in the log.
+    /// Writes the front of a batch, and returns the number of its records that are in the log.
     fn write_chunk(&self, batch: &Batch) -> (usize, Result<(), LogError>) {
         let mut writer = self.writer();
         let before = writer.next_sequence;
@@ -235,7 +237,7 @@ impl Shared {
         (usize::try_from(written).unwrap_or(usize::MAX), result)
     }
 
-    /// Runs `work` when nobody else syncs or repairs.
+    /// Runs `work` when no other thread syncs or repairs.
     pub(crate) fn in_turn<T>(&self, work: impl FnOnce(&Self) -> T) -> T {
         let busy = lock(&self.turn);
         let mut busy = self.turned.wait_while(busy, |busy| *busy).unwrap_or_else(PoisonError::into_inner);
@@ -245,7 +247,7 @@ impl Shared {
         work(self)
     }
 
-    /// Returns once `sequence` is on stable storage. Whoever comes first syncs for all who wait meanwhile.
+    /// Returns when `sequence` is on stable storage. The first caller syncs for all that wait meanwhile.
     pub(crate) fn sync_through(&self, sequence: u64) -> Result<(), LogError> {
         self.in_turn(|shared| {
             if shared.writer().durable > sequence {
@@ -290,7 +292,7 @@ impl Shared {
         ended.or_else(|_| self.repair())
     }
 
-    /// Makes good what is broken, if it can be.
+    /// Tries to repair a fault.
     fn repair(&self) -> Result<(), LogError> {
         let rewriting = {
             let mut writer = self.writer();
@@ -313,7 +315,7 @@ impl Shared {
         self.in_turn(|shared| {
             let due = shared.writer().repair_due();
             if due {
-                // It stays unavailable and says why in its status.
+                // The log stays unavailable, and its status contains the reason.
                 let _ = shared.repair();
             }
             let _ = shared.sync_now();
@@ -371,7 +373,7 @@ impl Shared {
         self.in_turn(|shared| {
             let drained = shared.drain_fully();
             let synced = shared.sync_now();
-            // Before the segment is sealed: what is withdrawn now still has to be put on record.
+            // This comes before the segment is sealed, because withdrawals must still be recorded.
             shared.report_synced();
             let mut writer = shared.writer();
             writer.close();
@@ -383,7 +385,7 @@ impl Shared {
         })
     }
 
-    /// Empties the queue, making room for it as often as that helps. Called in turn.
+    /// Empties the queue, and syncs to make space as often as that helps. The caller has the turn.
     fn drain_fully(&self) -> Result<(), LogError> {
         let mut stuck = false;
         loop {
@@ -400,7 +402,7 @@ impl Shared {
     }
 }
 
-/// Ends a turn however the work in it ended.
+/// Ends a turn when it is dropped, also after a panic.
 struct Turn<'a>(&'a Shared);
 
 impl Drop for Turn<'_> {
@@ -436,7 +438,7 @@ fn unavailable(writer: &Writer) -> LogError {
     LogError::Unavailable { reason }
 }
 
-/// The record that takes back a decision or an outcome whose caller did not wait for it. Other records need none.
+/// Creates the record that withdraws a decision or an outcome. Other records are not withdrawn.
 fn withdrawn(payload: &[u8], sequence: u64) -> Option<Vec<u8>> {
     let record = match Peek::decode(payload).ok()? {
         Peek { decision: Some(decision), .. } => WithdrawnRecord {
@@ -458,7 +460,7 @@ fn withdrawn(payload: &[u8], sequence: u64) -> Option<Vec<u8>> {
     Some(LogRecord { record: Some(log_record::Record::Withdrawn(record)) }.encode_to_vec())
 }
 
-/// An encoded record of what recovery did.
+/// Encodes a record of recovery.
 pub(crate) fn recovery_record(record: RecoveryRecord) -> Vec<u8> {
     LogRecord { record: Some(log_record::Record::Recovery(record)) }.encode_to_vec()
 }

@@ -1,13 +1,13 @@
-//! When the disk will be full, from how fast its free space has been shrinking.
+//! Predicts when the disk will be full, from the rate at which its free space decreases.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-/// The growth is that of the newest hour.
+/// Time over which the rate is computed.
 const WINDOW: Duration = Duration::from_secs(3600);
-/// Samples lie at least this far apart.
+/// Least time between two samples.
 const APART: Duration = Duration::from_secs(60);
-/// No forecast is made from less.
+/// Least time between the first and the last sample for a forecast.
 const SHORTEST: Duration = Duration::from_secs(300);
 
 /// Free space over time.
@@ -20,7 +20,7 @@ pub(crate) struct Forecast {
 // === impl Forecast ===
 
 impl Forecast {
-    /// Takes a sample.
+    /// Adds a sample.
     pub(crate) fn note(&mut self, at: Duration, free: u64) {
         if self.samples.back().is_some_and(|(last, _)| at.saturating_sub(*last) < APART) {
             return;
@@ -31,7 +31,7 @@ impl Forecast {
         }
     }
 
-    /// Bytes by which free space shrinks per second; 0 while it does not, or is not known.
+    /// Returns the rate at which free space decreases, in bytes per second; 0 if it does not decrease or is not known.
     pub(crate) fn bytes_per_second(&self) -> f64 {
         let (Some(first), Some(last)) = (self.samples.front(), self.samples.back()) else { return 0.0 };
         let over = last.0.saturating_sub(first.0);
@@ -41,7 +41,7 @@ impl Forecast {
         first.1.saturating_sub(last.1) as f64 / over.as_secs_f64()
     }
 
-    /// Time until nothing is free, at the present growth; `None` if it never comes.
+    /// Returns the time until no space is free at the current rate; `None` if the space does not decrease.
     pub(crate) fn until_full(&self, free: u64) -> Option<Duration> {
         let rate = self.bytes_per_second();
         (rate > 0.0).then(|| Duration::try_from_secs_f64(free as f64 / rate).unwrap_or(Duration::MAX))
@@ -69,12 +69,12 @@ mod tests {
         }
         forecast.note(minutes(5), free);
         assert_eq!(forecast.until_full(free), Some(minutes(95)));
-        // Writing stops; an hour later nothing is growing.
+        // Writing stops. One hour later the rate is 0.
         for minute in 6..=66 {
             forecast.note(minutes(minute), free);
         }
         assert_eq!(forecast.until_full(free), None);
-        // Space is given back: no forecast from that either.
+        // Space is freed, which gives no forecast either.
         forecast.note(minutes(67), 100 * GB);
         assert_eq!(forecast.until_full(100 * GB), None);
     }

@@ -1,4 +1,5 @@
-//! What callers and the writer thread wait on. `make loom` replaces it by loom's; see docs/conformance.md.
+//! The primitives with which callers and the writer thread wait. `make loom` replaces them by those of loom; see
+//! docs/conformance.md.
 
 #[cfg(all(test, feature = "loom"))]
 pub(crate) use model::{Condvar, Mutex, MutexGuard, Thread, current, park, park_timeout};

@@ -1,4 +1,4 @@
-//! What is done beside writing: retention, and a look at the free space.
+//! Background work beside writing: retention and the measurement of free space.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -10,26 +10,26 @@ use crate::fs::Env;
 use crate::retention::{Pruned, Retention};
 use crate::space::Forecast;
 
-/// How the log stands with its disk, as of the latest round.
+/// The state of the log's disk at the latest round.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Upkeep {
-    /// Bytes that may still be written; absent where the system does not tell.
+    /// Number of bytes that can still be written; absent if the system does not report it.
     pub free_bytes: Option<u64>,
-    /// Bytes by which the free space shrinks per second, over the newest hour.
+    /// Rate at which the free space decreases, in bytes per second, over the last hour.
     pub growth_bytes_per_second: f64,
-    /// Time until the disk is full at this growth, seconds; absent while it does not shrink.
+    /// Time in seconds until the disk is full at this rate; absent if the free space does not decrease.
     pub full_in_seconds: Option<f64>,
-    /// What the latest round of retention did.
+    /// The result of the latest round of retention.
     pub retention: Pruned,
-    /// Segments removed since the log was opened.
+    /// Number of segments removed since the log was opened.
     pub removed_segments: u64,
-    /// Their bytes.
+    /// Total size of the removed segments in bytes.
     pub removed_bytes: u64,
-    /// Why the latest round of retention failed.
+    /// The error of the latest round of retention, if it failed.
     pub error: Option<String>,
 }
 
-/// Runs the rounds and keeps their result.
+/// Runs rounds of upkeep and stores their latest result.
 #[derive(Debug, Default)]
 pub(crate) struct Keeper {
     latest: Mutex<(Upkeep, Forecast)>,
@@ -39,9 +39,9 @@ pub(crate) struct Keeper {
 // === impl Keeper ===
 
 impl Keeper {
-    /// One round.
+    /// Runs one round.
     pub(crate) fn round(&self, env: &Env, dir: &std::path::Path, retention: Retention) {
-        // Measured even where nothing is ever removed.
+        // Sizes are measured also if there are no limits.
         let pruned = retention.apply(env, dir, !retention.limits());
         let free = env.fs.free(dir).ok();
         let mut guard = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
@@ -64,7 +64,7 @@ impl Keeper {
         self.rounds.fetch_add(1, Ordering::Release);
     }
 
-    /// Rounds that have ended.
+    /// Number of completed rounds.
     pub(crate) fn rounds(&self) -> u64 {
         self.rounds.load(Ordering::Acquire)
     }

@@ -1,5 +1,5 @@
-//! The state behind the log's one lock: where the next record goes, what is not yet on stable storage, and what
-//! is broken.
+//! The state behind the log's lock: the position of the next record, the records that are not yet on stable storage,
+//! and the current fault.
 
 use std::io;
 use std::path::PathBuf;
@@ -14,16 +14,16 @@ use crate::segment::Segment;
 
 const FIRST_RETRY: Duration = Duration::from_millis(100);
 const LAST_RETRY: Duration = Duration::from_secs(5);
-/// Below this much free space it is not worth trying again.
+/// Free space in bytes below which the log does not try to write again.
 const WORTH_TRYING: u64 = 64 << 10;
 
-/// Why nothing can be recorded now.
+/// The reason why records cannot be stored now.
 pub(crate) struct Fault {
     pub(crate) reason: Arc<str>,
     pub(crate) since_us: i64,
-    /// The file may end in half a record, or is suspect: go on in a fresh one.
+    /// Whether to continue in a new file, because the current one may end in an incomplete record.
     pub(crate) fresh: bool,
-    /// `fdatasync` failed: what it was to keep must be written again, to another file.
+    /// Whether `fdatasync` failed, so that its records must be written again to another file.
     pub(crate) rewrite: bool,
     retry_at: Duration,
     pause: Duration,
@@ -50,21 +50,21 @@ pub(crate) struct Writer {
     max_unsynced: usize,
     pub(crate) log: [u8; 16],
     current: Option<Segment>,
-    /// Finished segments with bytes that `fdatasync` has not seen.
+    /// Finished segments with bytes that are not synced.
     dirty: Vec<Arc<dyn File>>,
     dir_dirty: bool,
     pub(crate) next_number: u64,
     pub(crate) next_sequence: u64,
-    /// Every sequence below is on stable storage.
+    /// Every sequence below this is on stable storage.
     pub(crate) durable: u64,
-    /// Frames written since the last round of `fdatasync` began. Its tail from `staged_from` is not written yet.
+    /// Frames since the start of the last round of `fdatasync`. Those from `staged_from` on are not written yet.
     filling: Vec<u8>,
-    /// Frames that the round under way is about.
+    /// Frames of the running round.
     syncing: Vec<u8>,
     staged_from: usize,
     staged: u64,
     pub(crate) fault: Option<Fault>,
-    /// Payloads that have to be on record before anything else: findings of recovery, withdrawals.
+    /// Payloads that must be written before any other record: findings of recovery and withdrawals.
     pub(crate) owed: Vec<Vec<u8>>,
     pub(crate) refused: u64,
     pub(crate) closed: bool,
@@ -90,7 +90,7 @@ impl Writer {
             next_number,
             next_sequence,
             durable: next_sequence,
-            // Untouched pages cost nothing, and appending never has to move what is there.
+            // Untouched pages use no memory, and appending never moves the contents.
             filling: Vec::with_capacity(config.max_unsynced_bytes),
             syncing: Vec::with_capacity(config.max_unsynced_bytes),
             staged_from: 0,
@@ -106,7 +106,7 @@ impl Writer {
         self.filling.len() + self.syncing.len()
     }
 
-    /// Whether half of what may be unsynced is, and no round is under way that would change it.
+    /// Whether more than half of the allowed bytes are not synced and no round is running.
     pub(crate) fn hurry(&self) -> bool {
         self.syncing.is_empty() && self.filling.len() > self.max_unsynced / 2
     }
@@ -127,7 +127,7 @@ impl Writer {
         Ok(sequence)
     }
 
-    /// Whether a record may be appended now.
+    /// Checks that a record may be appended now.
     pub(crate) fn admit(&mut self) -> Result<(), LogError> {
         if self.closed {
             return Err(LogError::Closed);
@@ -140,8 +140,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Builds a frame behind those that are staged already; `commit` writes them all at once. Returns its
-    /// sequence.
+    /// Stages a frame after those already staged, and returns its sequence. `commit` writes all of them at once.
     pub(crate) fn stage(&mut self, payload: &[u8], crc: u32) -> Result<u64, LogError> {
         let size = span(payload.len());
         if self.unsynced_bytes() + size > self.max_unsynced {
@@ -176,8 +175,8 @@ impl Writer {
         Ok(sequence)
     }
 
-    /// Writes what is staged with one `write`. On an error none of it counts, the file ends at its last good
-    /// frame or is given up, and the log is unavailable.
+    /// Writes the staged frames with one `write`. After an error none of them counts, the file ends at its last good
+    /// frame or is no longer used, and the log is unavailable.
     pub(crate) fn commit(&mut self) -> Result<(), LogError> {
         let bytes = self.filling.get(self.staged_from..).unwrap_or_default();
         if bytes.is_empty() {
@@ -220,7 +219,7 @@ impl Writer {
         }
     }
 
-    /// Finishes the current segment; it still has to be synced.
+    /// Finishes the current segment, which must still be synced.
     fn retire(&mut self) {
         if let Some(segment) = self.current.take() {
             let _ = segment.seal(self.next_sequence);
@@ -266,14 +265,14 @@ impl Writer {
         LogError::Unavailable { reason }
     }
 
-    /// Whether there is a fault, and it is time to try again.
+    /// Whether there is a fault and the next attempt to repair it is due.
     pub(crate) fn repair_due(&self) -> bool {
         self.fault.as_ref().is_some_and(|fault| self.env.clock.monotonic() >= fault.retry_at)
     }
 
     // --- fdatasync -------------------------------------------------------------------------------------------
 
-    /// Takes what the next round of `fdatasync` is about; `None` if everything is on stable storage.
+    /// Starts a round of `fdatasync` and returns its files; `None` if all records are on stable storage.
     pub(crate) fn begin_sync(&mut self) -> Option<SyncJob> {
         if self.fault.as_ref().is_some_and(|fault| fault.rewrite) {
             return None;
@@ -289,7 +288,7 @@ impl Writer {
         Some(SyncJob { files, directory, through: self.next_sequence })
     }
 
-    /// Ends a round. After a failure the log is unavailable until the frames are in another file.
+    /// Ends a round. After a failure the log is unavailable until the frames have been written to another file.
     pub(crate) fn end_sync(&mut self, job: &SyncJob, result: io::Result<()>) -> Result<(), LogError> {
         match result {
             Ok(()) => {
@@ -303,7 +302,7 @@ impl Writer {
 
     // --- repair ----------------------------------------------------------------------------------------------
 
-    /// Takes the frames that have to be written again, and the header to write them under.
+    /// Returns the frames that must be written again, and the header of their new segment.
     pub(crate) fn begin_rewrite(&mut self) -> (Header, Vec<u8>) {
         let mut frames = std::mem::take(&mut self.syncing);
         frames.append(&mut self.filling);
@@ -312,7 +311,7 @@ impl Writer {
         (self.header(first), frames)
     }
 
-    /// Goes on in the segment that now holds them, or keeps them for the next attempt.
+    /// Continues in the segment that now contains the frames, or keeps them for the next attempt.
     pub(crate) fn end_rewrite(
         &mut self,
         mut frames: Vec<u8>,
@@ -345,7 +344,7 @@ impl Writer {
         }
     }
 
-    /// Tries to record again, first of all what recovery owes; the log is available if that worked.
+    /// Tries to write again, beginning with pending findings and withdrawals. The log is available if that succeeds.
     pub(crate) fn probe(&mut self, report: impl FnOnce(&Fault, u64) -> Vec<u8>) -> Result<(), LogError> {
         let Some(fault) = &self.fault else { return self.pay() };
         let (fresh, report) = (fault.fresh, report(fault, self.next_sequence.saturating_sub(1)));
@@ -366,7 +365,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes what the log owes: findings of recovery, withdrawals.
+    /// Writes the pending findings of recovery and withdrawals.
     pub(crate) fn pay(&mut self) -> Result<(), LogError> {
         let mut owed = std::mem::take(&mut self.owed);
         let mut paid = 0;
@@ -379,7 +378,7 @@ impl Writer {
         result
     }
 
-    /// Makes the first segment, so that a directory that cannot be written shows at once.
+    /// Creates the first segment, so that a directory that cannot be written is detected at once.
     pub(crate) fn start(&mut self) -> Result<(), LogError> {
         self.rotate()?;
         self.pay()
@@ -401,7 +400,7 @@ impl Writer {
 }
 
 impl SyncJob {
-    /// The slow part, without the lock.
+    /// Runs the slow part of a round, without the lock.
     pub(crate) fn run(&self, env: &Env, dir: &std::path::Path) -> io::Result<()> {
         for file in &self.files {
             file.sync_data()?;
@@ -410,8 +409,8 @@ impl SyncJob {
     }
 }
 
-/// Writes `frames` again under another header, brings them to stable storage, and only then lets them be seen:
-/// a reader finds either all of them or, in the old segment, what is left there.
+/// Writes `frames` again under another header, brings them to stable storage, and only then makes them visible. A
+/// reader finds either all of them or the rest in the old segment.
 pub(crate) fn rewrite(
     env: &Env,
     dir: &std::path::Path,

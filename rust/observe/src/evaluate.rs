@@ -21,8 +21,8 @@ use crate::lane::{Here, Lane};
 use crate::mapping::Mapping;
 use crate::thread::Env;
 
-/// Field number of `LogRecord.observation`. `prost::encoding` is not a documented API; a test of the engine compares its
-/// results with those of the documented API.
+/// Field number of `LogRecord.observation`. `prost::encoding` is not a documented API; a test of the engine compares
+/// its results with those of the documented API.
 const OBSERVATION: u32 = 5;
 /// Greatest CPU time of one evaluation. An evaluation that takes more is stopped.
 const LIMIT: Duration = Duration::from_millis(100);
@@ -108,7 +108,8 @@ impl Evaluator {
         count
     }
 
-    /// Converts the row and the eligible actions for the lane's bundle. Returns false if the bundle's schema rejects them.
+    /// Converts the row and the eligible actions for the lane's bundle. Returns false if the bundle's schema rejects
+    /// them.
     fn map(&mut self, loaded: &Loaded) -> bool {
         let Evaluator { job, row, eligible, mappings, record, .. } = self;
         let Some(shape) = &job.shape else { return false };
@@ -150,7 +151,8 @@ impl Evaluator {
                 // A panic can leave this memory in an inconsistent state, so it is replaced.
                 self.eval = EvalScratch::new(&loaded.bundle);
                 let panics = lane.counters.done.failures()[Failure::Panic as usize].1 + 1;
-                // Reported at powers of two, so that a lane that panics at every request does not displace other events.
+                // Reported at powers of two, so that a lane that panics at every request does not displace other
+                // events.
                 if panics.is_power_of_two() {
                     let id = env.events.defect("observe lane", panic.as_ref());
                     let fields = json!({

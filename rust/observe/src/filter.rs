@@ -42,8 +42,8 @@ pub(crate) trait Rules {
     /// Checks that the schema has the condition's feature and values.
     fn check_against(&self, schema: &Schema) -> Result<(), String>;
 
-    /// Compiles the condition. A feature that the schema does not have counts as missing; a category that it does not have
-    /// equals no value.
+    /// Compiles the condition. A feature that the schema does not have counts as missing; a category that it does not
+    /// have equals no value.
     fn compile(&self, schema: &Schema) -> Test;
 }
 

@@ -1,5 +1,6 @@
 //! Sends sampled requests of a live server to the shadow pool. They wait in one bounded queue, from which a thread of
-//! low priority with its own runtime sends them in batches. A request for which there is no room is dropped and counted.
+//! low priority with its own runtime sends them in batches. A request for which there is no room is dropped and
+//! counted.
 //!
 //! Every request that is taken is finally counted exactly once: as `accepted` or `refused`, as the pool replies, or as
 //! `dropped`.
@@ -82,8 +83,8 @@ pub struct PoolStatus {
     pub connected: bool,
     /// The latest error; empty while the pool answers.
     pub error: String,
-    /// Requests that lanes of the pool took on this server. Each is counted in one of `accepted`, `refused`, `dropped` or
-    /// `waiting`.
+    /// Requests that lanes of the pool took on this server. Each is counted in one of `accepted`, `refused`, `dropped`
+    /// or `waiting`.
     pub taken: u64,
     /// Requests that were put into calls.
     pub sent: u64,
@@ -110,8 +111,8 @@ enum Failure {
 // === impl Outgoing ===
 
 impl Outgoing {
-    /// Copies an answered request. `others` lists the features that lanes read and the row does not hold; of the request's
-    /// named features only these are copied.
+    /// Copies an answered request. `others` lists the features that lanes read and the row does not hold; of the
+    /// request's named features only these are copied.
     fn of(observed: &Observed<'_>, others: &[String]) -> Outgoing {
         let is_other = |name: &str| others.binary_search_by(|other| other.as_str().cmp(name)).is_ok();
         let mut answered = *observed.answered;
@@ -208,7 +209,8 @@ impl Forwarder {
         }
     }
 
-    /// Starts the sending thread. It ends when `stop` becomes true, and counts requests that are still waiting as dropped.
+    /// Starts the sending thread. It ends when `stop` becomes true, and counts requests that are still waiting as
+    /// dropped.
     pub(crate) fn start(
         self: &Arc<Forwarder>,
         events: Arc<Events>,
@@ -299,8 +301,8 @@ impl Sending {
         loop {
             match call(&mut client, batch, within).await {
                 Ok(()) => {
-                    // The backoff is reset only after the second reply, so that a pool that answers the first call and then fails
-                    // is tried with growing delays.
+                    // The backoff is reset only after the second reply, so that a pool that answers the first call and
+                    // then fails is tried with growing delays.
                     if std::mem::replace(&mut greeted, true) {
                         backoff.reset();
                     }

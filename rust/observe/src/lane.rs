@@ -112,7 +112,8 @@ impl Lane {
         }
     }
 
-    /// Puts a taken request into the lane's queue. Returns false if there is no room. It neither blocks nor wakes a thread.
+    /// Puts a taken request into the lane's queue. Returns false if there is no room. It neither blocks nor wakes a
+    /// thread.
     pub(crate) fn try_enqueue(&self, observed: &Observed<'_>) -> bool {
         let Some(here) = self.as_here() else { return false };
         let schema = here.loaded.bundle.schema();

@@ -1,15 +1,15 @@
 //! Observe lanes evaluate other bundles on requests that were answered, without answering themselves.
 //!
-//! The engine passes each answered request to the observe lanes of its checkpoint through a [`Subscription`], its answer
-//! sink. This costs one keyed draw, each lane's filter, and a copy into the lane's bounded queue; it wakes no thread. Each
-//! lane's own thread reads its queue every few milliseconds, evaluates requests in the idle scheduling class, and passes
-//! its records to the supervisor, which appends them to the decision log and reports stuck lanes.
+//! The engine passes each answered request to the observe lanes of its checkpoint through a [`Subscription`], its
+//! answer sink. This costs one keyed draw, each lane's filter, and a copy into the lane's bounded queue; it wakes no
+//! thread. Each lane's own thread reads its queue every few milliseconds, evaluates requests in the idle scheduling
+//! class, and passes its records to the supervisor, which appends them to the decision log and reports stuck lanes.
 //!
-//! Answering threads and lanes share only the queues and the counters. A lane that loops, panics or has too many requests
-//! changes only its own counters.
+//! Answering threads and lanes share only the queues and the counters. A lane that loops, panics or has too many
+//! requests changes only its own counters.
 //!
-//! Lanes of the shadow pool are not evaluated in this process: a forwarder sends their sampled requests to servers of role
-//! `shadow`.
+//! Lanes of the shadow pool are not evaluated in this process: a forwarder sends their sampled requests to servers of
+//! role `shadow`.
 
 #![forbid(unsafe_code)]
 

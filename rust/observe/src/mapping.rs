@@ -58,8 +58,8 @@ impl Mapping {
         }
     }
 
-    /// Fills `to`, and lists in `absent` the features that the request does not have. Returns false if the schema refuses a
-    /// value or its absence, as it would refuse a request.
+    /// Fills `to`, and lists in `absent` the features that the request does not have. Returns false if the schema
+    /// refuses a value or its absence, as it would refuse a request.
     pub(crate) fn row(
         &self,
         row: &[f32],

@@ -1,7 +1,8 @@
 //! The bounded queue from the answering threads to an observing thread.
 //!
-//! Neither side waits: a push into a full queue and a pop of an entry that is still being written return at once. Entries
-//! and their buffers are used again, so after the first round no memory is allocated on one side and freed on the other.
+//! Neither side waits: a push into a full queue and a pop of an entry that is still being written return at once.
+//! Entries and their buffers are used again, so after the first round no memory is allocated on one side and freed on
+//! the other.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -66,8 +67,8 @@ impl<T: Default> Queue<T> {
         }
     }
 
-    /// Swaps the oldest value with `with`. Returns false if there is no completely written entry. Only one thread may call
-    /// it.
+    /// Swaps the oldest value with `with`. Returns false if there is no completely written entry. Only one thread may
+    /// call it.
     pub(crate) fn pop(&self, with: &mut T) -> bool {
         let at = self.head.0.load(Relaxed);
         let (place, round) = self.place(at);

@@ -15,8 +15,8 @@ use crate::forward::Forwarder;
 use crate::job::Observed;
 use crate::lane::{Lane, Place};
 
-/// The key of the sampling draw. It is constant, so that replicas observe the same requests, and differs from the keys of
-/// all other draws.
+/// The key of the sampling draw. It is constant, so that replicas observe the same requests, and differs from the keys
+/// of all other draws.
 const KEY: &[u8; 16] = b"scorer/observing";
 
 /// The parts of the server that subscriptions use.
@@ -68,9 +68,9 @@ impl Subscription {
         }
     }
 
-    /// Offers a request to each lane. `observed` is called once, for the first lane that takes the request. Returns whether
-    /// every lane that took it had room for it. Lanes of the shadow pool receive it as one message; the pool draws and
-    /// filters again.
+    /// Offers a request to each lane. `observed` is called once, for the first lane that takes the request. Returns
+    /// whether every lane that took it had room for it. Lanes of the shadow pool receive it as one message; the pool
+    /// draws and filters again.
     pub fn offer<'a>(
         &self,
         checkpoint: &str,

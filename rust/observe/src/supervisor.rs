@@ -1,8 +1,8 @@
 //! Supervises the lanes' threads: starts and ends them, appends their records to the decision log, and reports stuck
 //! lanes.
 //!
-//! The lanes' own threads run in the idle scheduling class. If one of them held a lock of the log, it could hold it for as
-//! long as other threads need the processor. This thread, of normal priority, therefore appends their records.
+//! The lanes' own threads run in the idle scheduling class. If one of them held a lock of the log, it could hold it for
+//! as long as other threads need the processor. This thread, of normal priority, therefore appends their records.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};

@@ -58,9 +58,9 @@ impl ObserveLanes {
     /// Checks and compiles the observe lanes of a table. Active lanes that did not change are kept; new lanes have no
     /// thread yet.
     ///
-    /// `answering` are the answer lanes of the new table. At least one of their bundles must have the features and values
-    /// of each filter, unless the lane is kept or no table was active, because answering bundles may be replaced, and a
-    /// server restarted, while a lane observes.
+    /// `answering` are the answer lanes of the new table. At least one of their bundles must have the features and
+    /// values of each filter, unless the lane is kept or no table was active, because answering bundles may be
+    /// replaced, and a server restarted, while a lane observes.
     pub(crate) fn compile(
         table: &LaneTable,
         place: &Place<'_>,

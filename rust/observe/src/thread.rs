@@ -34,8 +34,8 @@ pub(crate) struct Env {
     pub(crate) logs: bool,
     /// Share of one core that the thread may use.
     pub(crate) share: f64,
-    /// Whether the server has answered its last request. The thread then evaluates the rest of its queue without sleeping,
-    /// and ends.
+    /// Whether the server has answered its last request. The thread then evaluates the rest of its queue without
+    /// sleeping, and ends.
     pub(crate) finishing: Arc<AtomicBool>,
     #[cfg(feature = "fault-injection")]
     pub(crate) faults: Arc<crate::fault::LaneFaults>,

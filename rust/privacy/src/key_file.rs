@@ -5,12 +5,12 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// What users that are neither the owner nor of the group may do with a file.
+/// The permissions of users that are neither the owner nor of the group.
 const OTHERS: u32 = 0o007;
-/// They may write it.
+/// The permission of these users to write.
 const OTHERS_WRITE: u32 = 0o002;
 
-/// Why a key cannot be used. The key itself is never named.
+/// The reason why a key cannot be used. Messages never contain the key.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     /// The file cannot be read.
@@ -22,13 +22,13 @@ pub enum KeyError {
         #[source]
         source: io::Error,
     },
-    /// Every user of the machine could read it.
+    /// Every user of the machine may access the file.
     #[error("key file {}: other users can read it; run chmod o= on it", path.display())]
     Exposed {
         /// The file.
         path: PathBuf,
     },
-    /// It holds too little, or too much.
+    /// The key is too short or too long.
     #[error(
         "key file {}: {bytes} bytes; a key has {shortest} to {longest} random bytes, such as of: openssl rand -hex 32",
         path.display()
@@ -36,14 +36,14 @@ pub enum KeyError {
     Length {
         /// The file.
         path: PathBuf,
-        /// What it holds, without white space at the end.
+        /// Length of the key in bytes, without trailing white space.
         bytes: usize,
-        /// Fewest bytes of a key.
+        /// Least length of a key in bytes.
         shortest: usize,
-        /// Most bytes of a key.
+        /// Greatest length of a key in bytes.
         longest: u64,
     },
-    /// It holds something else.
+    /// The file does not hold a usable key.
     #[error("key file {}: {rule}", path.display())]
     Unusable {
         /// The file.
@@ -53,43 +53,50 @@ pub enum KeyError {
     },
 }
 
-/// A key file as it was read.
+/// The contents of a key file.
 pub struct KeyFile {
-    /// What it holds: one byte more than was allowed, if it is larger.
+    /// The file's bytes. If the file is larger than allowed, one byte more than the limit.
     pub bytes: Vec<u8>,
-    /// Its mode, and what tells it from another version of the file.
+    /// The metadata of the file that was read.
     pub metadata: Metadata,
 }
 
 // === impl KeyFile ===
 
 impl KeyFile {
-    /// Whether every user of the machine may replace what it holds.
+    /// Whether every user of the machine may write the file.
     pub(crate) fn is_writable_by_others(&self) -> bool {
         self.metadata.mode() & OTHERS_WRITE != 0
     }
 }
 
-/// Reads at most one byte more than `longest`.
+/// Reads a file that is not secret, at most one byte more than `longest`.
 pub(crate) fn read(path: &Path, longest: u64) -> Result<KeyFile, KeyError> {
-    let read = || {
-        let file = File::open(path)?;
-        let metadata = file.metadata()?;
-        let mut bytes = Vec::new();
-        file.take(longest + 1).read_to_end(&mut bytes)?;
-        Ok(KeyFile { bytes, metadata })
-    };
-    read().map_err(|source| KeyError::Read { path: path.to_owned(), source })
+    read_checked(path, longest, |_| Ok(()))
 }
 
-/// Reads a file that nobody but its owner and its group may access.
+/// Reads a file that only its owner and its group may access, at most one byte more than `longest`.
 ///
 /// # Errors
-/// It cannot be read, or other users may access it.
+/// Returns [`KeyError::Read`] if it cannot be read, and [`KeyError::Exposed`] if other users may access it. Nothing is
+/// read in the second case.
 pub fn read_secret(path: &Path, longest: u64) -> Result<KeyFile, KeyError> {
-    let file = read(path, longest)?;
-    if file.metadata.mode() & OTHERS != 0 {
-        return Err(KeyError::Exposed { path: path.to_owned() });
-    }
-    Ok(file)
+    read_checked(path, longest, |metadata| {
+        if metadata.mode() & OTHERS != 0 { Err(KeyError::Exposed { path: path.to_owned() }) } else { Ok(()) }
+    })
+}
+
+/// Opens a file, checks the metadata of the opened file, and then reads it.
+fn read_checked(
+    path: &Path,
+    longest: u64,
+    check: impl FnOnce(&Metadata) -> Result<(), KeyError>,
+) -> Result<KeyFile, KeyError> {
+    let unreadable = |source| KeyError::Read { path: path.to_owned(), source };
+    let file = File::open(path).map_err(unreadable)?;
+    let metadata = file.metadata().map_err(unreadable)?;
+    check(&metadata)?;
+    let mut bytes = Vec::new();
+    file.take(longest + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    Ok(KeyFile { bytes, metadata })
 }

@@ -420,7 +420,7 @@ mod tests {
             (
                 r#""listen""#,
                 r#""trusted_networks":["10.0.0.0/40"],"listen""#,
-                "\"10.0.0.0/40\" is no network",
+                "\"10.0.0.0/40\" is not a network",
             ),
             (r#""fraud.checkout""#, r#""fraud checkout""#, "letters, digits"),
             (r#""fraud.checkout""#, r#""liveness""#, "choose another"),

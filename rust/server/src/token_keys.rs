@@ -1,33 +1,31 @@
-//! The key file of decision tokens, followed while the server runs.
+//! The key file of decision tokens, which is read again when it changes.
 
 use std::fs::{self, Metadata};
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use scorer_engine::{KeyFileError, KeyRing, Level};
+use scorer_engine::{KeyError, KeyFileError, KeyRing, Level, read_secret};
 use serde_json::json;
 
 use crate::files::Followed;
 use crate::services::Services;
 
-/// How often the file is looked at.
+/// Interval at which the file is checked for changes.
 const PERIOD: Duration = Duration::from_secs(1);
-/// Largest key file, bytes.
+/// Size in bytes from which a key file is refused.
 const MAX_FILE: u64 = 64 << 10;
-/// What users that are neither the owner nor of the group may do with a file.
-const OTHERS: u32 = 0o007;
 
-/// A key file as it was read.
+/// A key file and its version.
 pub(crate) struct KeyFile {
     pub(crate) keys: KeyRing,
     pub(crate) version: Version,
 }
 
-/// Why a key file is not used.
+/// The reason why a key file is not used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KeysError {
     #[error("token keys {path}: cannot be read ({source})", path = .path.display())]
@@ -40,7 +38,7 @@ pub(crate) enum KeysError {
     Keys { path: PathBuf, error: KeyFileError },
 }
 
-/// Tells a file from the one that was read before: a file that is replaced has another inode.
+/// Distinguishes versions of the file. A file that replaces another has a different inode.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Version {
     inode: u64,
@@ -65,25 +63,23 @@ impl Version {
 /// Reads a key file.
 ///
 /// # Errors
-/// [`KeysError`] names the file, the rule and the remedy, and no secret.
+/// Returns a [`KeysError`] that names the file, the rule and the remedy, and contains no secret.
 pub(crate) fn read(path: &Path) -> Result<KeyFile, KeysError> {
-    let unreadable = |source| KeysError::Read { path: path.to_owned(), source };
-    let file = fs::File::open(path).map_err(unreadable)?;
-    let metadata = file.metadata().map_err(unreadable)?;
-    if metadata.mode() & OTHERS != 0 {
-        return Err(KeysError::Open { path: path.to_owned() });
-    }
-    let mut bytes = Vec::new();
-    file.take(MAX_FILE).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 >= MAX_FILE {
+    let file = read_secret(path, MAX_FILE - 1).map_err(|error| match error {
+        KeyError::Read { path, source } => KeysError::Read { path, source },
+        KeyError::Exposed { path } => KeysError::Open { path },
+        // `read_secret` does not check the contents, so it returns no other error.
+        other => KeysError::Read { path: path.to_owned(), source: io::Error::other(other) },
+    })?;
+    if file.bytes.len() as u64 >= MAX_FILE {
         return Err(KeysError::TooLarge { path: path.to_owned() });
     }
     let keys =
-        KeyRing::from_json(&bytes).map_err(|error| KeysError::Keys { path: path.to_owned(), error })?;
-    Ok(KeyFile { keys, version: Version::of(&metadata) })
+        KeyRing::from_json(&file.bytes).map_err(|error| KeysError::Keys { path: path.to_owned(), error })?;
+    Ok(KeyFile { keys, version: Version::of(&file.metadata) })
 }
 
-/// The configured key file. One that cannot be used leaves the keys before it in force.
+/// Follows the configured key file. If a new version cannot be used, the previous keys stay in use.
 pub(crate) fn followed(services: &Arc<Services>) -> Option<Followed> {
     let path = services.config.outcomes.token_keys.clone()?;
     let services = Arc::clone(services);
@@ -91,7 +87,7 @@ pub(crate) fn followed(services: &Arc<Services>) -> Option<Followed> {
     Some(Followed::every(PERIOD, move || look(&services, &path, &mut seen)))
 }
 
-/// Looks at the file once. `seen` is what it was at the last look; `None` if it was not there.
+/// Checks the file once. `seen` is its version at the last check; `None` if it did not exist.
 fn look(services: &Services, path: &Path, seen: &mut Option<Version>) {
     let found = fs::metadata(path).ok().map(|metadata| Version::of(&metadata));
     if *seen == found {
@@ -100,7 +96,7 @@ fn look(services: &Services, path: &Path, seen: &mut Option<Version>) {
     *seen = found;
     match read(path) {
         Ok(file) => {
-            // What was written between the two looks is read at the next one.
+            // The version is that of the file that was read, so a later change is detected at the next check.
             *seen = Some(file.version);
             let ids: Vec<_> = file.keys.ids().map(|id| format!("{id:08x}")).collect();
             services.engine.tokens.set(file.keys);

@@ -164,7 +164,12 @@ async fn features() {
             Code::InvalidArgument,
             "feature \"amount\"",
         ),
-        ("fractional code", dense(&[1.0, 0.5, 0.0]), Code::InvalidArgument, "the value is not a category code"),
+        (
+            "fractional code",
+            dense(&[1.0, 0.5, 0.0]),
+            Code::InvalidArgument,
+            "the value is not a category code",
+        ),
         (
             "code out of range",
             dense(&[1.0, 3.0, 0.0]),

@@ -32,8 +32,9 @@ impl Column {
         self.0.extend_from_slice(&value);
     }
 
-    fn len(&mut self, length: usize) {
-        self.push(u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes());
+    /// Appends a number of elements as a `u32`.
+    fn push_count(&mut self, count: usize) {
+        self.push(u32::try_from(count).unwrap_or(u32::MAX).to_le_bytes());
     }
 }
 
@@ -131,15 +132,15 @@ impl Columns {
         self.action.push(record.action_index.to_le_bytes());
         self.propensity.push(record.propensity.to_le_bytes());
         record.features.iter().for_each(|value| self.features.push(value.to_le_bytes()));
-        self.feature_counts.len(record.features.len());
+        self.feature_counts.push_count(record.features.len());
         record.pmf.iter().for_each(|value| self.pmf.push(value.to_le_bytes()));
-        self.pmf_counts.len(record.pmf.len());
+        self.pmf_counts.push_count(record.pmf.len());
         self.eligible.0.extend_from_slice(&record.eligible_mask);
-        self.eligible_counts.len(record.eligible_mask.len());
+        self.eligible_counts.push_count(record.eligible_mask.len());
         self.id.0.extend_from_slice(record.decision_id.as_bytes());
-        self.id_counts.len(record.decision_id.len());
+        self.id_counts.push_count(record.decision_id.len());
         self.entity.0.extend_from_slice(record.entity.as_bytes());
-        self.entity_counts.len(record.entity.len());
+        self.entity_counts.push_count(record.entity.len());
     }
 
     fn outcome(&mut self, sequence: u64, record: &OutcomeRecord) {

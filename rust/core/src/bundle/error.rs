@@ -198,7 +198,8 @@ pub enum BundleError {
     Golden {
         /// Number of the case.
         case: usize,
-        /// The value that differs: `margin`, `score`, `probability` or `choice`, with its position if the case has several.
+        /// The value that differs: `margin`, `score`, `probability` or `choice`, with its position if the case has
+        /// several.
         what: String,
         /// Bits of the computed value.
         got: u64,

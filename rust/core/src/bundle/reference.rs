@@ -26,7 +26,8 @@ pub struct Distribution {
     pub quantiles: Vec<f64>,
     /// Edges of the histogram's bins, one more than `counts`. The outer edges may be beyond the data.
     pub edges: Vec<f64>,
-    /// Number of scores in each bin, from its lower edge up to its upper edge. Only the last bin includes its upper edge.
+    /// Number of scores in each bin, from its lower edge up to its upper edge. Only the last bin includes its upper
+    /// edge.
     pub counts: Vec<u64>,
 }
 

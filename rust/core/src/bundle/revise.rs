@@ -1,4 +1,5 @@
-//! Makes the next revision of a bundle: the same forests, schema and catalogue with another overlay or other cap prices.
+//! Makes the next revision of a bundle: the same forests, schema and catalogue with another overlay or other cap
+//! prices.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +16,8 @@ pub struct Revised {
 }
 
 impl Bundle {
-    /// Makes the next revision of this bundle. `manifest` is the revision's manifest; its digest and files are replaced.
-    /// `overlay` is the revision's overlay file, if it has one. `read` reads this bundle's own files.
+    /// Makes the next revision of this bundle. `manifest` is the revision's manifest; its digest and files are
+    /// replaced. `overlay` is the revision's overlay file, if it has one. `read` reads this bundle's own files.
     ///
     /// # Errors
     /// Fails if [`Bundle::assemble`] would refuse the revision, or if a file of this bundle has changed.

@@ -19,8 +19,8 @@ impl Bundle {
     /// Scores one row, which is in schema order and has been checked against [`Bundle::schema`].
     ///
     /// # Errors
-    /// Fails if the row has the wrong length, the bundle is an action bundle, the scratch belongs to another bundle, the
-    /// score is not finite, or the budget is spent before the score is computed.
+    /// Fails if the row has the wrong length, the bundle is an action bundle, the scratch belongs to another bundle,
+    /// the score is not finite, or the budget is spent before the score is computed.
     pub fn score(
         &self,
         row: &[f32],

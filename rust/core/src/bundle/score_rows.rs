@@ -39,9 +39,9 @@ impl Bundle {
     /// allocates memory only if `out` lacks capacity.
     ///
     /// # Errors
-    /// Fails if `rows` is not a whole number of rows, the bundle is an action bundle, or the budget is spent before every
-    /// row is scored. `out` then holds the results of the blocks that were completed. A single row that cannot be scored
-    /// is an error in `out`.
+    /// Fails if `rows` is not a whole number of rows, the bundle is an action bundle, or the budget is spent before
+    /// every row is scored. `out` then holds the results of the blocks that were completed. A single row that cannot be
+    /// scored is an error in `out`.
     pub fn score_rows(
         &self,
         rows: &[f32],

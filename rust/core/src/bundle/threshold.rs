@@ -50,8 +50,8 @@ impl Thresholds {
         })
     }
 
-    /// Returns the band of a finite score. The first band also takes lower scores, because scores of a regression have no
-    /// lower limit.
+    /// Returns the band of a finite score. The first band also takes lower scores, because scores of a regression have
+    /// no lower limit.
     pub(super) fn band(&self, score: f64) -> usize {
         self.bands.partition_point(|band| band.from <= score).saturating_sub(1)
     }

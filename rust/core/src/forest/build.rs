@@ -155,8 +155,8 @@ impl<'a, T: Real> Builder<'a, T> {
         self.engine.lines.extend(bytes.as_chunks::<64>().0.iter().map(|&line| Line(line)));
     }
 
-    /// Writes the byte slots of a tree's upper levels to `bytes`, and their cuts `half` bytes after them. Returns the node
-    /// that is reached at each position.
+    /// Writes the byte slots of a tree's upper levels to `bytes`, and their cuts `half` bytes after them. Returns the
+    /// node that is reached at each position.
     fn top(&self, tree: &Span, depth: usize, bytes: &mut [u8], half: usize) -> Vec<u32> {
         complete(self.nodes(tree), depth, |position, node| {
             if let Some(ranker) = &self.ranker {

@@ -1,5 +1,5 @@
-//! Encodes and decodes packed forests, in little-endian order. `docs/forest-format.md` describes the format; change both
-//! together.
+//! Encodes and decodes packed forests, in little-endian order. `docs/forest-format.md` describes the format; change
+//! both together.
 
 use super::error::ForestError;
 use super::layout::{Layout, Leaves, PackedNode, Span, tree_depth};

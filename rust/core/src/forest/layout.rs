@@ -114,8 +114,8 @@ impl Layout {
             + 8 * (self.base.len() + self.divisor.len())
     }
 
-    /// Checks everything on which the unchecked indexing of the evaluators relies. Every layout that passes can be walked
-    /// safely.
+    /// Checks everything on which the unchecked indexing of the evaluators relies. Every layout that passes can be
+    /// walked safely.
     pub(super) fn validate(&self) -> Result<(), ForestError> {
         self.validate_head()?;
         self.slots.validate(self.num_features)?;

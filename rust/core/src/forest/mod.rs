@@ -1,9 +1,9 @@
 //! Tree ensembles, evaluated with the same bits as in the library that trained them.
 //!
-//! An importer builds a [`Model`]: raw trees with the library's own rules for comparisons, missing values and summation.
-//! [`Forest::compile`] converts all of these rules to one form, in which a node is a pair `(slot, key)` and its test is
-//! `slots[slot] < key` on integers. Everything that differs between libraries (directions of NaN, zero as missing,
-//! category sets, `<=` on float64 thresholds) determines the vector of slots, which is computed once per row.
+//! An importer builds a [`Model`]: raw trees with the library's own rules for comparisons, missing values and
+//! summation. [`Forest::compile`] converts all of these rules to one form, in which a node is a pair `(slot, key)` and
+//! its test is `slots[slot] < key` on integers. Everything that differs between libraries (directions of NaN, zero as
+//! missing, category sets, `<=` on float64 thresholds) determines the vector of slots, which is computed once per row.
 //!
 //! There is one validated layout ([`layout::Layout`]); `docs/forest-format.md` describes its packed bytes. Loading a
 //! forest chooses an evaluator for each group of trees.
@@ -110,8 +110,8 @@ impl Forest {
         format::encode(&self.layout)
     }
 
-    /// Returns the forest, to be evaluated with this instruction set instead of the best one. Tests and measurements use
-    /// it.
+    /// Returns the forest, to be evaluated with this instruction set instead of the best one. Tests and measurements
+    /// use it.
     ///
     /// # Errors
     /// Returns [`ForestError::Unsupported`] if this machine does not have the instruction set.
@@ -189,8 +189,8 @@ impl Forest {
     /// Computes the raw outputs of one row, before the link. Results in f32 are widened exactly. It allocates nothing.
     ///
     /// # Panics
-    /// Panics if `row.len() != num_features()`, `out.len() != num_outputs()` or `scratch` belongs to a forest of another
-    /// shape. Only errors in the caller's code cause this, never the values of the row.
+    /// Panics if `row.len() != num_features()`, `out.len() != num_outputs()` or `scratch` belongs to a forest of
+    /// another shape. Only errors in the caller's code cause this, never the values of the row.
     pub fn margins(&self, row: &[f32], scratch: &mut Scratch, out: &mut [f64]) {
         // `Unlimited` is never spent.
         let _ = self.evaluate(row, &Unlimited, scratch, out);
@@ -213,9 +213,9 @@ impl Forest {
         self.evaluate(row, budget, scratch, out)
     }
 
-    /// Computes the margins `[n, num_outputs]` of any number of row-major rows `[n, num_features]`. The results have the
-    /// same bits as those of [`Forest::margins`] for each row; for dozens of rows this takes a fraction of the time. The
-    /// budget is checked before every chunk of 64 trees and 64 rows. It allocates nothing.
+    /// Computes the margins `[n, num_outputs]` of any number of row-major rows `[n, num_features]`. The results have
+    /// the same bits as those of [`Forest::margins`] for each row; for dozens of rows this takes a fraction of the
+    /// time. The budget is checked before every chunk of 64 trees and 64 rows. It allocates nothing.
     ///
     /// # Errors
     /// Returns [`OutOfTime`] if the budget is spent before the end; `out` is then unspecified.
@@ -231,11 +231,7 @@ impl Forest {
     ) -> Result<(), OutOfTime> {
         let (features, outputs) = (self.layout.num_features, self.layout.num_outputs);
         assert!(rows.len().is_multiple_of(features), "the values are not a whole number of rows");
-        assert_eq!(
-            out.len(),
-            rows.len() / features * outputs,
-            "output length is not rows × outputs"
-        );
+        assert_eq!(out.len(), rows.len() / features * outputs, "output length is not rows × outputs");
         scratch.check(self);
         let least = self.plan.least_rows(self.isa);
         for (rows, out) in rows.chunks(ROWS * features).zip(out.chunks_mut(ROWS * outputs)) {

@@ -54,8 +54,8 @@ pub(super) struct Run {
 pub(super) enum Walk {
     /// Complete trees of one depth on byte ranks; leaf values copied into the engine.
     Ranked { depth: u8, first_line: usize, first_leaf: usize },
-    /// Trees whose upper levels are evaluated on byte ranks, and the rest in the layout for as many steps as the deepest
-    /// tree needs.
+    /// Trees whose upper levels are evaluated on byte ranks, and the rest in the layout for as many steps as the
+    /// deepest tree needs.
     Tipped { first_line: usize, first_exit: usize, steps: u8 },
     /// At most [`GROUP`] complete trees of one depth on 32-bit keys, for forests that need too many byte slots.
     Padded { depth: u8, first_node: usize, first_leaf: usize },

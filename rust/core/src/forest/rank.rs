@@ -1,9 +1,9 @@
 //! Ranks of values among a forest's own thresholds. With ranks, both operands of a test are bytes.
 //!
-//! The sorted thresholds of one feature are its *cuts*. The rank of a value is the number of cuts that are not above it.
-//! For the i-th cut `value < cut` is equivalent to `rank <= i`, so nothing is rounded. Models trained on histograms have
-//! at most 256 cuts per feature, so ranks fit in bytes. A byte slot serves 255 cuts under one rule for missing values; a
-//! feature with more cuts has several slots, each for its own window of the ranks.
+//! The sorted thresholds of one feature are its *cuts*. The rank of a value is the number of cuts that are not above
+//! it. For the i-th cut `value < cut` is equivalent to `rank <= i`, so nothing is rounded. Models trained on histograms
+//! have at most 256 cuts per feature, so ranks fit in bytes. A byte slot serves 255 cuts under one rule for missing
+//! values; a feature with more cuts has several slots, each for its own window of the ranks.
 //!
 //! A rank is found by a search in blocks of 16 cuts, with a fixed number of comparisons and without branches.
 
@@ -308,8 +308,8 @@ impl Ranker {
         Some(Self { ranks, places, cuts: all_cuts })
     }
 
-    /// Returns the byte slot and the number of the cut. The test of `node` fails if and only if the slot's rank is above
-    /// the number.
+    /// Returns the byte slot and the number of the cut. The test of `node` fails if and only if the slot's rank is
+    /// above the number.
     pub(super) fn test(&self, node: PackedNode) -> (u8, u8) {
         let place = self.places[node.slot as usize - 1];
         let first = place.first_cut as usize;

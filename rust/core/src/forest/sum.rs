@@ -13,8 +13,8 @@ pub(super) trait Real: Copy + Default + AddAssign + DivAssign {
     fn to_f64(self) -> f64;
     /// The sums of this type. Those of the other type are empty.
     fn sums(sums: &mut Sums) -> &mut [Self];
-    /// Adds the leaves of one tree with scalar leaves to the sums of a block's first `rows` rows. The sums of other rows
-    /// are then unspecified.
+    /// Adds the leaves of one tree with scalar leaves to the sums of a block's first `rows` rows. The sums of other
+    /// rows are then unspecified.
     ///
     /// # Safety
     /// As [`kernel::positions`].

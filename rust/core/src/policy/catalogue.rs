@@ -95,8 +95,8 @@ pub struct ActionCatalogue {
 }
 
 impl ActionCatalogue {
-    /// Checks the actions: there are 1 to [`MAX_ACTIONS`] of them, ids are unique, factor keys are equal, and attributes
-    /// are finite and not negative.
+    /// Checks the actions: there are 1 to [`MAX_ACTIONS`] of them, ids are unique, factor keys are equal, and
+    /// attributes are finite and not negative.
     ///
     /// # Errors
     /// Returns the first rule that an action breaks; the message names the action and the remedy.

@@ -14,8 +14,8 @@ pub enum MaskError {
         expected: usize,
         /// Number of actions in the catalogue.
         actions: usize,
-        },
-        /// A bit beyond the last action is set.
+    },
+    /// A bit beyond the last action is set.
     #[error(
         "eligible.mask: bit {bit} is set, the catalogue has {actions} actions; clear the bits beyond the last action"
     )]
@@ -93,7 +93,8 @@ impl Mask {
         bytes
     }
 
-    /// The set as one bit per action, the least significant bit of the first word first. Bits beyond the last action are 0.
+    /// The set as one bit per action, the least significant bit of the first word first. Bits beyond the last action
+    /// are 0.
     #[must_use]
     pub fn words(&self) -> &[u64] {
         &self.words

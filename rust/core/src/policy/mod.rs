@@ -135,8 +135,8 @@ impl Policy {
     /// `scores[v * actions + a]`. Scores of actions that are not eligible are never read.
     ///
     /// # Errors
-    /// Fails if the eligible set is empty, a length is wrong, a score is not finite, or a rule on losses is given a score
-    /// above 1. The contents of `out` are then unspecified.
+    /// Fails if the eligible set is empty, a length is wrong, a score is not finite, or a rule on losses is given a
+    /// score above 1. The contents of `out` are then unspecified.
     pub fn pmf(
         &self,
         scores: &[f64],

@@ -11,7 +11,8 @@ pub(super) fn fill(inverse_temperature: f64, scores: &[f64], p: &mut [f64]) {
     for (p, &score) in p.iter_mut().zip(scores) {
         // The difference of two finite scores can be infinite, and 0 × infinity would be NaN.
         let behind = (score - best).max(-f64::MAX);
-        // Golden cases compare bits. The platform's `exp` differs between machines in the last bit, `libm::exp` does not.
+        // Golden cases compare bits. The platform's `exp` differs between machines in the last bit, `libm::exp` does
+        // not.
         *p = libm::exp(inverse_temperature * behind);
         sum += *p;
     }

@@ -29,13 +29,13 @@ pub enum Rule {
     SquareCb {
         /// At least 0, which is uniform.
         gamma: f64,
-        },
-        /// Inverse-gap weighting of losses `1 - score`, scaled by the least loss.
+    },
+    /// Inverse-gap weighting of losses `1 - score`, scaled by the least loss.
     FastCb {
         /// At least 0, which is uniform.
         gamma: f64,
-        },
-        /// Probabilities are proportional to `(least loss / loss)^exponent`, with losses `1 - score`.
+    },
+    /// Probabilities are proportional to `(least loss / loss)^exponent`, with losses `1 - score`.
     LossRatio {
         /// At least 0, which is uniform. 100 is a good initial value.
         exponent: f64,
@@ -69,8 +69,8 @@ pub struct Cap {
 pub struct PolicySpec {
     /// The rule that turns scores into probabilities.
     pub rule: Rule,
-    /// Total probability, from 0 to 1, that is distributed evenly as a minimum: each of `K` eligible actions has at least
-    /// `floor / K`.
+    /// Total probability, from 0 to 1, that is distributed evenly as a minimum: each of `K` eligible actions has at
+    /// least `floor / K`.
     pub floor: f64,
     /// Least probability of single actions when they are eligible, by action id.
     pub action_floors: BTreeMap<String, f64>,

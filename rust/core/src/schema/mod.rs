@@ -126,8 +126,8 @@ impl Schema {
     ///
     /// # Errors
     /// Fails if a name is unknown or repeated, a value has the wrong type, is an unknown category, is out of range,
-    /// infinite or too large for float32, or is missing although the schema refuses that. The contents of `row` are then
-    /// unspecified.
+    /// infinite or too large for float32, or is missing although the schema refuses that. The contents of `row` are
+    /// then unspecified.
     pub fn encode_named<'a>(
         &self,
         values: impl IntoIterator<Item = (&'a str, Value<'a>)>,

@@ -115,7 +115,8 @@ impl Batch<'_> {
         counters.exec.record(exec);
         counters.rows.fetch_add(rows.len() as u64, Relaxed);
         loaded.answered(rows.len() as u64);
-        // This is stored before the first row is recorded, because rows stay recorded if the caller leaves between chunks.
+        // This is stored before the first row is recorded, because rows stay recorded if the caller leaves between
+        // chunks.
         self.context.arrival.decided_batch(id, timings.decided_at_us, rows.len() as u32);
         let unlogged = self.record(&rows, timings).await;
         Ok(self.scored(&rows, timings, unlogged))

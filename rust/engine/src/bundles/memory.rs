@@ -49,8 +49,8 @@ pub fn resident() -> Option<u64> {
 // === impl Budget ===
 
 impl Budget {
-    /// Returns the configured budget. Without one, it is 85 % of the container's limit or of the machine's memory, whichever
-    /// is lower. `None` if neither is known; then no bundle is rejected.
+    /// Returns the configured budget. Without one, it is 85 % of the container's limit or of the machine's memory,
+    /// whichever is lower. `None` if neither is known; then no bundle is rejected.
     pub(crate) fn find(configured: Option<u64>) -> Option<Budget> {
         if let Some(bytes) = configured {
             return Some(Budget { bytes, source: "memory_budget_mb".to_owned() });

@@ -65,7 +65,8 @@ pub struct Loaded {
     pub signed: Option<Signed>,
     /// Takes the bundle out of service after repeated failures.
     pub breaker: Breaker,
-    /// Whether the bundle has been in an active lane table. Until then it may be waiting for the table it was loaded for.
+    /// Whether the bundle has been in an active lane table. Until then it may be waiting for the table it was loaded
+    /// for.
     was_live: AtomicBool,
     /// Whether the next answer is the first since the bundle became active.
     awaited: AtomicBool,
@@ -172,8 +173,8 @@ pub struct Store {
 // === impl Store ===
 
 impl Store {
-    /// Creates an empty store with a limit of `memory_budget` bytes, or else the system's limit. It loads only bundles that
-    /// `trust` accepts. `features` states which values of a row are sensitive.
+    /// Creates an empty store with a limit of `memory_budget` bytes, or else the system's limit. It loads only bundles
+    /// that `trust` accepts. `features` states which values of a row are sensitive.
     pub(crate) fn start(
         memory_budget: Option<u64>,
         trust: Trust,
@@ -192,9 +193,9 @@ impl Store {
         })
     }
 
-    /// Checks a bundle's signature, then reads, verifies, warms up and measures the bundle on a separate thread. It shares
-    /// the forests of the bundles in memory. `make_room` unloads bundles that are kept only for a rollback, and returns the
-    /// size of their files in bytes.
+    /// Checks a bundle's signature, then reads, verifies, warms up and measures the bundle on a separate thread. It
+    /// shares the forests of the bundles in memory. `make_room` unloads bundles that are kept only for a rollback, and
+    /// returns the size of their files in bytes.
     ///
     /// # Errors
     /// Returns a [`LoadError`]; the bundles in memory are not changed.

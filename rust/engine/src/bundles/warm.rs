@@ -51,8 +51,8 @@ pub(crate) struct Subject<'a> {
     times: Vec<Duration>,
 }
 
-/// Replays the golden rows of the candidate and of the live bundle alternately, so that both are measured under the same
-/// conditions.
+/// Replays the golden rows of the candidate and of the live bundle alternately, so that both are measured under the
+/// same conditions.
 pub(crate) fn warm_up(mut candidate: Subject<'_>, live: Option<Subject<'_>>) -> (WarmUp, Option<WarmUp>) {
     let mut live = live;
     let began = Instant::now();

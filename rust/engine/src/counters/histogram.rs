@@ -40,8 +40,8 @@ const EDGES_OF_LOADS_US: [u64; 12] = [
 // === impl Histogram ===
 
 impl Histogram {
-    /// Creates a histogram with the common edges and, if there is an SLA, edges around it and at it, so that the share of
-    /// answers within the SLA is exact and not interpolated.
+    /// Creates a histogram with the common edges and, if there is an SLA, edges around it and at it, so that the share
+    /// of answers within the SLA is exact and not interpolated.
     #[must_use]
     pub fn new(sla: Option<Duration>) -> Histogram {
         let mut edges = EDGES_US.to_vec();
@@ -74,8 +74,8 @@ impl Histogram {
         self.sum_us.fetch_add(micros, Relaxed);
     }
 
-    /// Returns the sum in seconds, the count, and the count of each bucket with its upper edge in seconds. The count is the
-    /// sum of the buckets, so that a scrape during traffic is consistent.
+    /// Returns the sum in seconds, the count, and the count of each bucket with its upper edge in seconds. The count is
+    /// the sum of the buckets, so that a scrape during traffic is consistent.
     #[must_use]
     pub fn read(&self) -> (f64, u64, Vec<(f64, u64)>) {
         let edges = self.edges.iter().map(|&edge| edge as f64 / 1e6).chain([f64::INFINITY]);

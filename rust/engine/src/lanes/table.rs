@@ -18,8 +18,8 @@ pub struct LaneTable {
     pub version: u64,
     /// Every configured checkpoint with its lanes, which are empty or null if it has no bundle yet.
     pub checkpoints: BTreeMap<String, Option<Vec<Lane>>>,
-    /// The previous bundle of each checkpoint. It stays loaded for a rollback and answers while the live bundle is out of
-    /// service.
+    /// The previous bundle of each checkpoint. It stays loaded for a rollback and answers while the live bundle is out
+    /// of service.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub previous: BTreeMap<String, String>,
     /// The observe lanes of each checkpoint.

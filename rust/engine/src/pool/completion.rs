@@ -15,9 +15,9 @@ pub(crate) struct Completion<T> {
 
 /// The outcome of work.
 pub(crate) enum Outcome<T> {
-                /// The result, in time.
-                Done(T),
-                /// The work did not end in time. A later result is discarded.
+    /// The result, in time.
+    Done(T),
+    /// The work did not end in time. A later result is discarded.
     TimedOut,
 }
 
@@ -57,7 +57,8 @@ impl<T> Completion<T> {
         (Arc::clone(&completion), Receiver { completion, receiver })
     }
 
-    /// Completes the work with its result. Returns `Err` if there was another outcome first; the result is then discarded.
+    /// Completes the work with its result. Returns `Err` if there was another outcome first; the result is then
+    /// discarded.
     pub(crate) fn complete(&self, result: T) -> Result<(), Reply> {
         self.cell.claim(Reply::Model)?;
         self.send(Outcome::Done(result));

@@ -1,5 +1,5 @@
-//! Ends work whose deadline has passed. Tokio's timers have a resolution of one millisecond and its threads may be busy,
-//! so a separate thread sleeps until the next deadline.
+//! Ends work whose deadline has passed. Tokio's timers have a resolution of one millisecond and its threads may be
+//! busy, so a separate thread sleeps until the next deadline.
 //!
 //! Work usually ends long before its deadline, which a caller may set to hours. Entries of finished work are therefore
 //! removed before they outnumber the others, so the heap has at most about twice as many entries as there is running

@@ -505,5 +505,8 @@ fn category_dictionaries_that_differ() {
     let schema = String::from_utf8(files["schema.json"].clone()).unwrap().replace("\"DE\",\"FR\"", "\"DE\"");
     files.insert("schema.json".to_owned(), schema.into_bytes());
     reseal(&mut files).unwrap();
-    refuses(&files, "feature \"country\": the value is not a category code; send a whole number from 0 and below 2");
+    refuses(
+        &files,
+        "feature \"country\": the value is not a category code; send a whole number from 0 and below 2",
+    );
 }

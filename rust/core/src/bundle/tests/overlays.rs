@@ -205,7 +205,10 @@ fn overlays_that_do_not_fit() {
             "overlay.json: segment \"issuer\" is not a feature of the request",
         ),
         (with(&|o| o["segment"] = json!("amount")), "segment \"amount\" is a number; name a category"),
-        (with(&|o| o["segment"] = json!("exemption")), "segment \"exemption\" is not a feature of the request"),
+        (
+            with(&|o| o["segment"] = json!("exemption")),
+            "segment \"exemption\" is not a feature of the request",
+        ),
         (with(&|o| o["limit"] = json!(0.0)), "limit 0 must be above 0 and at most 10"),
         (with(&|o| o["limit"] = json!(10.5)), "limit 10.5 must be above 0 and at most 10"),
         (with(&|o| o["limit"] = json!(null)), "overlay.json: invalid type: null"),

@@ -64,8 +64,8 @@ pub(super) struct Factored<T> {
     walks: Walks<T>,
     split: SplitTrees<T>,
     runs: Vec<Run>,
-    /// For each specialised tree, in the order of the runs: the position of its first class in the table, and its number
-    /// of classes.
+    /// For each specialised tree, in the order of the runs: the position of its first class in the table, and its
+    /// number of classes.
     tables: Vec<(u32, u32)>,
     /// The packed class numbers, by run, tile and tree.
     words: Vec<u32>,
@@ -121,7 +121,8 @@ impl<T: Lanes> Factored<T> {
         let Build { specialiser, residuals, mut split, runs, tables, words, mut table, .. } = build;
         let classes = table.len();
         let (tests, renumbered) = Tests::new(&specialiser.into_tests());
-        // Register loads read beyond the last tree's classes. Residuals that only complete a group write to the last entry.
+        // Register loads read beyond the last tree's classes. Residuals that only complete a group write to the last
+        // entry.
         table.resize(classes + OVERHANG, T::default());
         let spare = u32::try_from(table.len() - 1).ok()?;
         let walks = if tests.len() <= 1 << 16 {
@@ -339,8 +340,8 @@ impl<'a, T: Lanes> Build<'a, T> {
         Some(Ok(Classes { packing, table: (first, count as u32), numbers }))
     }
 
-    /// Adds the residuals of a tree and table entries for their leaves. Returns the class of each profile and the number
-    /// of classes.
+    /// Adds the residuals of a tree and table entries for their leaves. Returns the class of each profile and the
+    /// number of classes.
     fn residuals(&mut self, nodes: &'a [PackedNode], leaves: &[T]) -> Option<(Vec<u8>, usize)> {
         let (parts, sets) = self.specialiser.tree(nodes).ok()?;
         let grown: usize = parts.iter().map(|&part| self.specialiser.size(part).leaves as usize).sum();

@@ -363,7 +363,8 @@ impl<I: Number, T: Real> Residuals<I, T> {
                     return Err(OutOfTime);
                 }
                 for roots in roots.chunks(GROUP) {
-                    // SAFETY: as above for tests and outcomes; `push` made every link of a graph to a pair of the same graph.
+                    // SAFETY: as above for tests and outcomes; `push` made every link of a graph to a pair of the same
+                    // graph.
                     unsafe { graph.walk::<I>(roots, outcomes, places) };
                 }
             }
@@ -396,8 +397,8 @@ unsafe fn walk<I: Number, T: Real>(
         for _ in 0..depth {
             for (lane, at) in at.iter_mut().enumerate() {
                 debug_assert!(*at + lane < tests.len());
-                // SAFETY: outcomes are 0 or `GROUP`, so the row starts at 1, has doubled, plus 0 or 1, fewer than `depth`
-                // times, and is below 2^depth. There are 2^depth rows of `GROUP` tests.
+                // SAFETY: outcomes are 0 or `GROUP`, so the row starts at 1, has doubled, plus 0 or 1, fewer than
+                // `depth` times, and is below 2^depth. There are 2^depth rows of `GROUP` tests.
                 let test = unsafe { tests.get_unchecked(*at + lane) }.index();
                 debug_assert!(test < outcomes.len());
                 // SAFETY: the caller's obligation.
@@ -408,8 +409,8 @@ unsafe fn walk<I: Number, T: Real>(
         for (lane, (at, &to)) in at.iter().zip(to).enumerate() {
             let index = at + lane - size;
             debug_assert!(index < leaves.len() && (to as usize) < places.len());
-            // SAFETY: outcomes are 0 or `GROUP`, so the row is now at least 2^depth and below 2^(depth + 1), and there are as
-            // many leaves as tests. The place is the caller's obligation.
+            // SAFETY: outcomes are 0 or `GROUP`, so the row is now at least 2^depth and below 2^(depth + 1), and there
+            // are as many leaves as tests. The place is the caller's obligation.
             unsafe { *places.get_unchecked_mut(to as usize) = *leaves.get_unchecked(index) };
         }
     }
@@ -419,8 +420,8 @@ impl<L: Copy + Default, T: Real> Graph<L, T> {
     /// Walks at most `GROUP` residuals.
     ///
     /// # Safety
-    /// The tests of all nodes and roots are below `outcomes.len()`, outcomes are 0 or `RIGHT`, and links lead to pairs of
-    /// this graph.
+    /// The tests of all nodes and roots are below `outcomes.len()`, outcomes are 0 or `RIGHT`, and links lead to pairs
+    /// of this graph.
     #[inline(never)]
     unsafe fn walk<I: Number<Link = L>>(&self, roots: &[(u8, L, u32)], outcomes: &[u8], places: &mut [T]) {
         let steps = roots.last().map_or(0, |&(steps, ..)| steps);

@@ -147,8 +147,8 @@ impl<'a> Specialiser<'a> {
         self.made[made as usize]
     }
 
-    /// Returns the classes of the profiles `arriving` at node `at`. The recursion is bounded by the depth of a validated
-    /// tree.
+    /// Returns the classes of the profiles `arriving` at node `at`. The recursion is bounded by the depth of a
+    /// validated tree.
     fn node(&mut self, at: u32, arriving: &[u64]) -> Result<Classes, TooMany> {
         let node = self.nodes[at as usize];
         if !self.mixed[at as usize] {

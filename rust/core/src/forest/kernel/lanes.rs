@@ -44,8 +44,8 @@ pub(super) struct Tree {
     pub(super) first_row: usize,
 }
 
-/// Folds the outcomes of eight subtrees on the fourth level, `$size` nodes each. It is a macro because a closure that is
-/// not inlined would be compiled without the caller's target features.
+/// Folds the outcomes of eight subtrees on the fourth level, `$size` nodes each. It is a macro because a closure that
+/// is not inlined would be compiled without the caller's target features.
 macro_rules! eight {
     ($tree:expr, $taken:ident, $fold:ident, $size:literal, $to:literal) => {{
         let part = [

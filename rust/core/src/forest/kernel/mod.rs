@@ -156,7 +156,8 @@ pub(super) unsafe fn positions(
 ) {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the proof in `isa` shows that the machine has the instructions; the slots are the caller's obligation.
+        // SAFETY: the proof in `isa` shows that the machine has the instructions; the slots are the caller's
+        // obligation.
         Detected::Avx512(_) => unsafe { avx512::positions(nodes, tree, columns, out) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: as above.
@@ -184,7 +185,8 @@ pub(super) unsafe fn add(
 ) -> bool {
     match isa {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: the proof in `isa` shows that the machine has the instructions; the slots are the caller's obligation.
+        // SAFETY: the proof in `isa` shows that the machine has the instructions; the slots are the caller's
+        // obligation.
         Detected::Avx512(_) => unsafe {
             avx512::add(nodes, tree, columns, leaves, sums);
             true
