@@ -205,8 +205,8 @@ def test_tritonclient_is_refused_with_the_right_code(triton: dict[str, Any]) -> 
         "trace": UNIMPLEMENTED,
     }
     for name, says in {
-        "dtype": '"FP16" is not taken here',
-        "shape": "shape [4, 2] does not fit; send [rows, 4]",
+        "dtype": '"FP16" is not accepted here',
+        "shape": "shape [4, 2] is not valid here; send [rows, 4]",
         "name": 'did you mean "amount"?',
         "output": "fraud.checkout",
         "model": "fraud.checkout",

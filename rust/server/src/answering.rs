@@ -1,4 +1,4 @@
-//! A reply under way, and what the messages of its request may take.
+//! The future of a reply, and the limit on the memory of decoded messages.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -7,8 +7,9 @@ use std::pin::Pin;
 use http::Response;
 use tonic::body::Body;
 
-/// What a message may take decoded, in parts of the longest message of its kind. Features by short names come to three.
+/// Limit on the memory of a decoded message, as a multiple of the longest message of its kind. Features with short
+/// names need three times their encoded length.
 pub(crate) const DECODED: usize = 4;
 
-/// A reply under way.
+/// The future of a reply.
 pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;

@@ -1,28 +1,28 @@
-//! Stage `arrive`: when a request came, and until when its caller waits.
+//! Stage `arrive`: determines the arrival time of a request and its caller's deadline.
 
 use std::time::{Duration, Instant};
 
 use http::HeaderMap;
 use scorer_engine::{Arrival, Rejection};
 
-/// Why a request is not begun.
+/// The reason why a request is not started.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum ArriveError {
     /// `grpc-timeout` does not follow the protocol.
     #[error("grpc-timeout is malformed: {what}; write 1 to 8 digits and one of H, M, S, m, u, n")]
     Timeout {
-        /// What is wrong with it.
+        /// The fault.
         what: &'static str,
     },
-    /// As the engine has it.
+    /// A rejection of the engine.
     #[error(transparent)]
     Rejected(#[from] Rejection),
 }
 
-/// Stamps a request of `caller` that arrived at `at`.
+/// Creates the arrival of a request of `caller` that arrived at `at`.
 ///
 /// # Errors
-/// A malformed `grpc-timeout` (tonic would take it for none), or one that is over already.
+/// Fails if `grpc-timeout` is malformed (tonic would ignore it) or has passed already.
 pub(crate) fn stamp(headers: &HeaderMap, at: Instant, caller: u64) -> (Arrival, Result<(), ArriveError>) {
     let (timeout, verdict) = match timeout(headers) {
         Ok(Some(timeout)) if timeout.is_zero() => (Some(timeout), Err(Rejection::Deadline.into())),
@@ -32,7 +32,7 @@ pub(crate) fn stamp(headers: &HeaderMap, at: Instant, caller: u64) -> (Arrival, 
     (Arrival::new(at, timeout, caller), verdict)
 }
 
-/// Reads `grpc-timeout`: 1 to 8 digits and a unit, once.
+/// Parses `grpc-timeout`: 1 to 8 digits and a unit, given at most once.
 fn timeout(headers: &HeaderMap) -> Result<Option<Duration>, ArriveError> {
     let mut values = headers.get_all("grpc-timeout").iter();
     let Some(value) = values.next() else { return Ok(None) };

@@ -18,14 +18,14 @@ use crate::error::ServerError;
 use crate::service_names::is_reserved;
 pub use shadow::Role;
 
-/// How long the server waits for a peer at least and at most, if nothing is set.
+/// Least and greatest default time limit for a peer to send a message or read a reply.
 const PATIENCE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
 
-/// Everything the data plane needs to start, as the control plane gives it in JSON.
+/// The configuration of the data plane, which the control plane passes as JSON.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerConfig {
-    /// Whether it answers, or observes for those that do.
+    /// Whether the server answers requests, or observes for live servers.
     #[serde(default)]
     pub role: Role,
     /// TCP address, `host:port`; port 0 lets the system choose.
@@ -34,107 +34,110 @@ pub struct ServerConfig {
     /// Path of the Unix socket.
     #[serde(default)]
     pub uds: Option<PathBuf>,
-    /// Who may connect to it.
+    /// Mode of the Unix socket, which states the users that may connect.
     #[serde(default)]
     pub uds_mode: SocketMode,
     /// Address of the HTTP listener for `/metrics`, `/ready` and `/live`.
     #[serde(default)]
     pub metrics_listen: Option<String>,
-    /// Threads that answer requests.
+    /// Number of threads that answer requests.
     #[serde(default = "default_threads")]
     pub threads: usize,
-    /// Longest request message, bytes; of batches and inference requests see `max_batch_bytes`.
+    /// Greatest length of a request message in bytes. For batches and inference requests see `max_batch_bytes`.
     #[serde(default = "default_max_message_bytes")]
     pub max_message_bytes: usize,
-    /// Longest message of a batch or an inference request, bytes.
+    /// Greatest length of the message of a batch or an inference request in bytes.
     #[serde(default = "default_max_batch_bytes")]
     pub max_batch_bytes: usize,
-    /// Connections held at once, per listener; one above is closed at accept.
+    /// Greatest number of open connections per listener. Further connections are closed at accept.
     #[serde(default = "default_max_connections")]
     pub max_connections: usize,
-    /// Those of one peer.
+    /// Greatest number of open connections of one peer.
     #[serde(default = "default_max_connections_per_peer")]
     pub max_connections_per_peer: usize,
-    /// Connections that one peer may open per second, in the long run; at once it may open all of its connections.
+    /// Number of connections that one peer may open per second in the long run. It may open all of its connections at
+    /// once.
     #[serde(default = "default_connections_per_second_per_peer")]
     pub connections_per_second_per_peer: u32,
-    /// Time in which a peer may open no connection after one of them was closed for breaking a rule, seconds.
+    /// Time in seconds for which a peer may open no connections after one of them was closed because it broke a rule.
     #[serde(default = "default_misuse_pause_seconds")]
     pub misuse_pause_seconds: u64,
-    /// Networks whose addresses stand for many clients, in CIDR notation: they may open connections at any rate.
+    /// Networks, in CIDR notation, whose addresses represent many clients. They may open connections at any rate.
     #[serde(default)]
     pub trusted_networks: Vec<String>,
-    /// Requests in flight over all connections; one above is RESOURCE_EXHAUSTED.
+    /// Greatest number of requests in flight on all connections. Further requests are answered with RESOURCE_EXHAUSTED.
     #[serde(default = "default_max_inflight")]
     pub max_inflight: usize,
-    /// Those of one peer. Default: half of all.
+    /// Greatest number of requests in flight of one peer. The default is half of `max_inflight`.
     #[serde(default)]
     pub max_inflight_per_peer: Option<usize>,
-    /// Bytes of the messages of all requests in flight; the message that exceeds them is RESOURCE_EXHAUSTED. Messages of
-    /// up to 4 KiB are not counted: `max_inflight` bounds those.
+    /// Greatest total size of the messages of all requests in flight in bytes. A message that exceeds it is answered
+    /// with RESOURCE_EXHAUSTED. Messages of up to 4 KiB are not counted, because `max_inflight` limits them.
     #[serde(default = "default_max_inflight_bytes")]
     pub max_inflight_bytes: usize,
-    /// Those of one peer. Default: half of all.
+    /// Greatest total size of the messages of one peer's requests in flight. The default is half of
+    /// `max_inflight_bytes`.
     #[serde(default)]
     pub max_inflight_bytes_per_peer: Option<usize>,
-    /// Time that a request's message has to arrive, milliseconds. Default: see [`ServerConfig::body_timeout`].
+    /// Time limit for the arrival of a request's message, in milliseconds. For the default see
+    /// [`ServerConfig::body_timeout`].
     #[serde(default)]
     pub body_timeout_ms: Option<u64>,
-    /// Time that a caller has to take a reply, milliseconds. Default: as for `body_timeout_ms`.
+    /// Time limit for a caller to read a reply, in milliseconds. The default is that of `body_timeout_ms`.
     #[serde(default)]
     pub reply_timeout_ms: Option<u64>,
-    /// Time after which a connection is closed that takes nothing of what it is owed, milliseconds.
+    /// Time in milliseconds after which a connection is closed if its peer does not read.
     #[serde(default = "default_write_timeout_ms")]
     pub write_timeout_ms: u64,
-    /// Time without a request after which a connection is closed, seconds.
+    /// Time without a request after which a connection is closed, in seconds.
     #[serde(default = "default_idle_timeout_seconds")]
     pub idle_timeout_seconds: u64,
-    /// Bytes that the process may hold when a bundle has been loaded. Default: 85 % of the container's limit or
+    /// Memory limit of the process for loading bundles, in bytes. The default is 85 % of the container's limit or of
     /// the machine's memory.
     #[serde(default)]
     pub memory_budget_bytes: Option<u64>,
-    /// Which bundles are accepted.
+    /// The rules for accepting bundles.
     #[serde(default)]
     pub bundles: Trust,
-    /// What an observe lane's thread may use of one core, above 0, to 1.
+    /// Share of one core that an observe lane's thread may use, above 0 and at most 1.
     #[serde(default = "default_observe_cpu")]
     pub observe_cpu: f64,
-    /// Requests that may wait for an observe lane; above, they are dropped and counted.
+    /// Number of requests that may wait for an observe lane. Further requests are dropped and counted.
     #[serde(default = "default_observe_queue")]
     pub observe_queue: usize,
-    /// The decision log; absent: nothing is recorded and exploration is off.
+    /// The decision log. Without it nothing is recorded and exploration is off.
     #[serde(default)]
     pub log: Option<LogSettings>,
-    /// What of a request may be stored.
+    /// The rules for storing data of requests.
     #[serde(default)]
     pub privacy: PrivacyConfig,
-    /// Where a live server sends what the shadow pool observes; absent: there is none.
+    /// A live server's connection to the shadow pool, if there is one.
     #[serde(default)]
     pub shadow_pool: Option<ShadowPoolConfig>,
-    /// TLS of the TCP listener; absent: it speaks plaintext.
+    /// TLS of the TCP listener. Without it the listener accepts plaintext.
     #[serde(default)]
     pub tls: Option<ServerTlsConfig>,
-    /// Who may call and what for; absent: whoever can connect may call everything.
+    /// Authentication and roles of callers. Without it every client that can connect may call every method.
     #[serde(default)]
     pub identity: Option<IdentityConfig>,
-    /// What is demanded of reported outcomes.
+    /// The rules for reported outcomes.
     #[serde(default)]
     pub outcomes: OutcomeSettings,
-    /// The decision points served, by name.
+    /// The checkpoints by name.
     pub checkpoints: BTreeMap<String, CheckpointConfig>,
 }
 
 /// The mode of the Unix socket's file.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 pub enum SocketMode {
-    /// Its owner connects.
+    /// Only the owner may connect.
     #[default]
     #[serde(rename = "0600")]
     Owner,
-    /// Its group connects as well.
+    /// The owner and the group may connect.
     #[serde(rename = "0660")]
     Group,
-    /// Every user of the machine connects.
+    /// Every user of the machine may connect.
     #[serde(rename = "0666")]
     Everyone,
 }
@@ -154,10 +157,10 @@ impl SocketMode {
 // === impl ServerConfig ===
 
 impl ServerConfig {
-    /// Reads and checks a configuration.
+    /// Parses and checks a configuration.
     ///
     /// # Errors
-    /// [`ServerError::Config`] names the key, the rule and the remedy.
+    /// Returns [`ServerError::Config`], which names the key, the rule and the remedy.
     pub fn from_json(json: &str) -> Result<ServerConfig, ServerError> {
         let config: ServerConfig =
             serde_json::from_str(json).map_err(|error| ServerError::Config(error.to_string()))?;
@@ -165,32 +168,32 @@ impl ServerConfig {
         Ok(config)
     }
 
-    /// Requests that one peer may have in flight.
+    /// Greatest number of requests in flight of one peer.
     #[must_use]
     pub fn inflight_per_peer(&self) -> usize {
         self.max_inflight_per_peer.unwrap_or((self.max_inflight / 2).max(1))
     }
 
-    /// Bytes of messages that one peer may have in flight.
+    /// Greatest total size of the messages in flight of one peer, in bytes.
     #[must_use]
     pub fn inflight_bytes_per_peer(&self) -> usize {
         self.max_inflight_bytes_per_peer.unwrap_or((self.max_inflight_bytes / 2).max(1))
     }
 
-    /// Time that a request's message has to arrive. Default: ten times the longest SLA, from 250 ms to 5 s: a message
-    /// that comes later is of no use to its caller.
+    /// Time limit for the arrival of a request's message. The default is ten times the longest SLA, at least 250 ms and
+    /// at most 5 s, because the answer to a later message is of no use to its caller.
     #[must_use]
     pub fn body_timeout(&self) -> Duration {
         self.body_timeout_ms.map_or_else(|| self.patience(), Duration::from_millis)
     }
 
-    /// Time that a caller has to take a reply. Default: as for the message.
+    /// Time limit for a caller to read a reply. The default is that of the message.
     #[must_use]
     pub fn reply_timeout(&self) -> Duration {
         self.reply_timeout_ms.map_or_else(|| self.patience(), Duration::from_millis)
     }
 
-    /// Networks whose addresses stand for many clients.
+    /// The networks whose addresses represent many clients.
     pub(crate) fn trusted_networks(&self) -> Vec<Network> {
         self.trusted_networks.iter().filter_map(|network| network.parse().ok()).collect()
     }
@@ -200,10 +203,10 @@ impl ServerConfig {
         slowest.saturating_mul(10).clamp(PATIENCE.0, PATIENCE.1)
     }
 
-    /// Checks what the types cannot.
+    /// Checks the rules that the types do not express.
     ///
     /// # Errors
-    /// All mistakes at once, separated by `; `.
+    /// Returns all faults, separated by `; `.
     pub fn check(&self) -> Result<(), ServerError> {
         let mut wrong = Vec::new();
         if self.listen.is_none() && self.uds.is_none() {
@@ -278,7 +281,7 @@ impl ServerConfig {
     }
 }
 
-/// Checks that health checks do not use the name of a checkpoint for something else.
+/// Checks that the name of a checkpoint is not reserved for health checks.
 pub(crate) fn check_name(name: &str) -> Result<(), String> {
     if is_reserved(name) {
         return Err(format!("checkpoint {name:?}: health checks use this name; choose another"));
@@ -286,7 +289,7 @@ pub(crate) fn check_name(name: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// A time for the check of its range; one that is not set is in every range.
+/// Returns a time for the check of its range. A time that is not set passes every check.
 fn millis(value: Option<u64>) -> usize {
     value.map_or(1, |value| usize::try_from(value).unwrap_or(usize::MAX))
 }

@@ -1,4 +1,4 @@
-//! The content of a row as all protocols hash it, so that a retry by another protocol is the same request.
+//! Hashes the content of a row in the same way for all protocols, so that a retry by another protocol is recognised.
 
 use scorer_core::schema::Value;
 use scorer_engine::Content;

@@ -1,4 +1,4 @@
-//! The adapter between HTTP and the services: stages 1 and 2 of the answer path, and the counters at its end.
+//! The adapter between HTTP and the services: the first stages of the answer path, and the counters at its end.
 
 use std::any::Any;
 use std::convert::Infallible;
@@ -38,24 +38,24 @@ use crate::services::Services;
 use crate::shadow::ShadowError;
 use crate::share::ShareGuard;
 
-/// A request without a deadline is cancelled after this long; it can only be waiting for its own body or for a
+/// Time after which a request without a deadline is cancelled. It can only be waiting for its own body or for a
 /// concurrent duplicate.
 const WITHOUT_DEADLINE: Duration = Duration::from_secs(5);
-/// A longer deadline counts as this one: nothing that a request waits for takes longer.
+/// Longest effective deadline. No event for which a request waits takes longer.
 const LONGEST: Duration = Duration::from_secs(60);
-/// Health checks and reflection ask with a name.
+/// Greatest length of a message of health checks and reflection, which contains a name.
 const SMALL: usize = 4 << 10;
 const GRPC_STATUS: &str = "grpc-status";
-/// The services whose requests are stamped, admitted and counted, as their paths begin.
+/// Prefixes of the paths of services whose requests are admitted and counted.
 const SCORING: &str = "/scorer.v1.ScoringService/";
 const INFERENCE: &str = "/inference.GRPCInferenceService/";
 const SHADOW: &str = "/scorer.v1.ShadowService/";
 
-/// Everything that is served on one listener; cheap to clone.
+/// All services of one listener. Cloning it is cheap.
 #[derive(Clone)]
 pub(crate) struct Dispatch {
     services: Arc<Services>,
-    /// The other end of the connection.
+    /// The peer of the connection.
     peer: Peer,
     inference: GrpcInferenceServiceServer<Inference>,
     health: HealthServer<Health>,
@@ -66,48 +66,49 @@ pub(crate) struct Dispatch {
 /// A service whose type cannot be named.
 type Unnamed = Arc<dyn Fn(Request<Incoming>) -> Answering + Send + Sync>;
 
-/// One request on its way; resolves to its reply.
+/// The future of one request, which resolves to its reply.
 pub(crate) struct Answer {
     state: State,
 }
 
 enum State {
-    /// Rejected before its body is read, or answered at once. Empty once the reply has been returned.
+    /// The request was rejected before its body is read, or answered at once. Empty after the reply has been returned.
     Ready(Option<Response<Reply>>),
-    /// Answered by a status of HTTP.
+    /// The request is answered with a status of HTTP.
     NotGrpc { response: Pin<Box<dyn Future<Output = Response<Body>> + Send>>, services: Arc<Services> },
-    /// Stamped, admitted and counted.
+    /// The request was admitted and is counted.
     Counted { request: Guarded, probe: Probe, polled: bool },
-    /// Health, reflection and the metadata of the Open Inference Protocol: neither admitted nor counted by method.
+    /// A request for health, reflection or metadata of the Open Inference Protocol, which is neither subject to
+    /// admission nor counted by method.
     Auxiliary { request: Guarded, services: Arc<Services>, arrived: Instant, share: ShareGuard },
 }
 
 /// A request whose panics are caught and whose time is limited.
 struct Guarded {
     answering: Answering,
-    /// Set up only when the request has to wait: most never do.
+    /// The timer, which is created only if the request must wait. Most requests never wait.
     timer: Option<Timer>,
 }
 
 /// Ends a request that waits for too long.
 struct Timer {
-    /// The limit it was set for; the message may bring a shorter one.
+    /// The limit for which it was set. The message may contain a shorter one.
     limit: Duration,
     sleep: Pin<Box<Sleep>>,
 }
 
-/// Why a request ended without a reply of its own.
+/// The reason why a request ended without its own reply.
 enum Cut {
     Late,
     Panicked(Box<dyn Any + Send>),
 }
 
-/// The body of a reply. The request ends when it is dropped: the reply has then been handed over or cancelled.
+/// The body of a reply. Dropping it ends the request: the reply has then been passed to the transport or cancelled.
 pub(crate) struct Reply {
     body: Body,
     services: Arc<Services>,
     probe: Option<Probe>,
-    /// The place of a request without a probe.
+    /// The share of a request without a probe.
     _share: Option<ShareGuard>,
 }
 
@@ -143,7 +144,8 @@ impl Dispatch {
         Answer { state: State::Counted { request: Guarded::new(answering), probe, polled: false } }
     }
 
-    /// A shadow pool answers no requests, and a live server observes its own only.
+    /// Checks that the method is for the server's role: a shadow pool does not answer, and a live server does not
+    /// receive observations.
     fn check_role(&self, method: Method) -> Result<(), ShadowError> {
         match (self.services.config.role, method) {
             (_, Method::Unknown) => Ok(()),
@@ -202,7 +204,7 @@ impl Dispatch {
             return self
                 .ready(Status::unimplemented("no such service here; list the services by reflection"));
         };
-        // Its reply may be a stream without an end.
+        // The reply may be an endless stream, so the guard of the share is kept with the reply.
         let share = match self.peer.enter() {
             Ok(share) => share,
             Err(rejection) => {
@@ -214,7 +216,7 @@ impl Dispatch {
         Answer { state: State::Auxiliary { request, services, arrived, share } }
     }
 
-    /// A reply of a status alone.
+    /// Creates a reply that contains only a status.
     fn ready(&self, status: Status) -> Answer {
         let response = status.into_http::<Body>();
         Answer { state: State::Ready(Some(auxiliary(&self.services, response, None))) }
@@ -294,21 +296,22 @@ impl ConnectionEvents for Services {
             ConnectionEnd::Failed | ConnectionEnd::Limited(_) => _ = connections.failed.fetch_add(1, Relaxed),
             ConnectionEnd::Panicked(panic) => {
                 connections.failed.fetch_add(1, Relaxed);
-                // No request is left that could be given the id; it is in the event.
+                // There is no request to which the id could be returned; the event contains it.
                 let _ = self.engine.panicked("connection", panic.as_ref());
             }
         }
     }
 }
 
-/// Whether a path is answered to callers without a credential. Health is: probes have none, and it says no more than
-/// whether a name serves.
+/// Whether a path is answered without a credential. This is the case for health checks, because probes have none, and
+/// the reply states only whether a name serves.
 fn is_open(path: &str) -> bool {
     path.starts_with("/grpc.health.v1.Health/")
         || path.strip_prefix(INFERENCE).is_some_and(|method| matches!(method, "ServerLive" | "ServerReady"))
 }
 
-/// Reflection of what is served here; the descriptors hold the control service as well, which is not.
+/// Creates the reflection service of the served services. The descriptors also contain the control service, which is
+/// not served here.
 fn reflection(role: Role, own_name: &str) -> tonic_reflection::server::Builder<'static> {
     let builder = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(scorer_proto::FILE_DESCRIPTOR_SET)
@@ -345,7 +348,7 @@ impl Future for Answer {
                     arrival.check_deadline().err()
                 };
                 match late {
-                    // Its body is not even read.
+                    // The body of a late request is not read.
                     Some(late) => grpc_status::of(late).into_http(),
                     None => {
                         let limit = || arrival.timeout().unwrap_or(WITHOUT_DEADLINE).min(LONGEST);
@@ -370,7 +373,7 @@ impl Guarded {
         Guarded { answering, timer: None }
     }
 
-    /// Polls the request, until `limit` after `arrived` at most.
+    /// Polls the request, at most until `limit` after `arrived`.
     fn poll(
         &mut self,
         arrived: Instant,
@@ -410,7 +413,7 @@ impl Cut {
     }
 }
 
-/// Counts a reply that belongs to no method of the scoring service.
+/// Counts a reply of a service other than scoring.
 fn auxiliary(
     services: &Arc<Services>,
     response: Response<Body>,
@@ -420,14 +423,15 @@ fn auxiliary(
     response.map(|body| Reply::uncounted(services, body, share))
 }
 
-/// Hands the probe to the reply.
+/// Moves the probe into the reply.
 fn counted(response: Response<Body>, mut probe: Probe) -> Response<Reply> {
     probe.set_code(code_of(response.headers()));
     let services = Arc::clone(probe.services());
     response.map(|body| Reply { body, services, probe: Some(probe), _share: None })
 }
 
-/// An error is in the headers; without one there the reply's trailers say OK.
+/// Returns the code of a reply. Errors are in the headers; without an error there, the trailers of the reply contain
+/// OK.
 fn code_of(headers: &HeaderMap) -> Code {
     headers.get(GRPC_STATUS).map_or(Code::Ok, |value| Code::from_bytes(value.as_bytes()))
 }
@@ -457,7 +461,7 @@ impl hyper::body::Body for Reply {
             }
         };
         if frame.as_ref().is_none_or(|frame| frame.as_ref().is_ok_and(Frame::is_trailers)) {
-            // Handed over: this is where the request's time ends.
+            // The reply has been passed to the transport, which ends the request's time.
             if let Some(probe) = self.probe.take() {
                 probe.replied();
             }
@@ -479,7 +483,7 @@ impl Drop for Reply {
         if let Some(probe) = &mut self.probe
             && !self.body.is_end_stream()
         {
-            // The client went away before the last frame.
+            // The client was gone before the last frame.
             probe.set_code(Code::Cancelled);
         }
     }

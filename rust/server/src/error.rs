@@ -1,4 +1,4 @@
-//! Why the server does not start.
+//! The errors of starting a server.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use scorer_http::bind::BindError;
 use scorer_identity::IdentityError;
 use scorer_log::LogError;
 
-/// Why the server did not start.
+/// The reason why the server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ServerError {
     /// The configuration breaks a rule.
@@ -25,7 +25,7 @@ pub enum ServerError {
     /// A thread or the runtime could not be started.
     #[error("cannot start {what}: {source}; check the limits on threads and open files")]
     Start {
-        /// What was to be started.
+        /// The thread, runtime or listener.
         what: &'static str,
         /// The system's reason.
         source: io::Error,

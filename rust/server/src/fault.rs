@@ -1,9 +1,10 @@
-//! Faults of a whole server, for tests and benchmarks; compiled with the feature `fault-injection` only.
+//! Faults of a whole server for tests and benchmarks, compiled only with the feature `fault-injection`.
 //!
-//! `scorer-server` built with the feature reads the environment variable `SCORER_FAULTS`, which names a JSON file that is
-//! read again ten times a second, such as `{"slow": 10, "add_us": 500}`: every evaluation takes `slow` times as long and
-//! `add_us` microseconds more, using the processor, and stops as a slow model would when its time is over. Faults of
-//! observe lanes are in it as `{"lanes": {"fraud.checkout/cr-000017": "loop"}}`, see [`LaneFault`]. No file: no fault.
+//! If `scorer-server` is built with the feature, the environment variable `SCORER_FAULTS` names a JSON file, which is
+//! read ten times per second, such as `{"slow": 10, "add_us": 500}`. Every evaluation then takes `slow` times as long
+//! and `add_us` microseconds more of CPU time, and is stopped at its deadline like that of a slow model. The file may
+//! contain faults of observe lanes, such as `{"lanes": {"fraud.checkout/cr-000017": "loop"}}`; see [`LaneFault`].
+//! Without a file there are no faults.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -14,10 +15,10 @@ use serde::Deserialize;
 
 use crate::services::Services;
 
-/// Names the file.
+/// The environment variable that names the file.
 const FILE: &str = "SCORER_FAULTS";
 
-/// The file's content.
+/// The contents of the file.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Content {
@@ -48,7 +49,7 @@ impl FaultFile {
         let Some(file) = &self.0 else { return };
         let text = std::fs::read_to_string(file).unwrap_or_default();
         let content = if text.is_empty() { Ok(Content::default()) } else { serde_json::from_str(&text) };
-        // A file that is being written is read next time.
+        // A file that is being written may be incomplete. It is read again at the next call.
         if let Ok(Content { slow, add_us, lanes }) = content {
             services.engine.faults.slow_down(Slowness { slow, add_us });
             services.observers.faults().replace(lanes);

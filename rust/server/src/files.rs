@@ -1,11 +1,11 @@
-//! Reads configured files again when they change, on one thread: files may be slow.
+//! Reads configured files again when they change, on a separate thread, because file access may be slow.
 
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// Files that one part of the server reads again.
+/// A check for changed files of one part of the server.
 pub(crate) struct Followed {
     interval: Duration,
     next: Instant,
@@ -15,13 +15,13 @@ pub(crate) struct Followed {
 // === impl Followed ===
 
 impl Followed {
-    /// Calls `look` once each `interval`.
+    /// Calls `look` every `interval`.
     pub(crate) fn every(interval: Duration, look: impl FnMut() + Send + 'static) -> Followed {
         Followed { interval, next: Instant::now() + interval, look: Box::new(look) }
     }
 }
 
-/// Starts the thread that looks at the files, until the other end of `stop` is dropped. Without files there is none.
+/// Starts the thread that checks the files until the other end of `stop` is dropped. Without files it starts no thread.
 pub(crate) fn follow(files: Vec<Followed>, stop: Receiver<()>) -> io::Result<Option<JoinHandle<()>>> {
     if files.is_empty() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! The one place where rejections and protocol errors become gRPC statuses.
+//! Converts rejections and protocol errors to gRPC statuses.
 
 use scorer_engine::Rejection;
 use scorer_http::Limit;
@@ -8,10 +8,10 @@ use crate::arrive::ArriveError;
 use crate::oip::InferError;
 use crate::shadow::ShadowError;
 
-/// When clients that retry by themselves may do so, as gRPC's retry design has it.
+/// The metadata key of the delay after which clients may retry, according to gRPC's retry design.
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// The code of a rejection. Exhaustive on purpose: a new rejection has to be placed here.
+/// Returns the code of a rejection. The match is exhaustive, so that every new rejection must be added here.
 fn code(rejection: &Rejection) -> Code {
     match rejection {
         Rejection::WrongKind { .. }
@@ -56,7 +56,7 @@ fn code(rejection: &Rejection) -> Code {
     }
 }
 
-/// The status of a rejection.
+/// Returns the status of a rejection.
 pub(crate) fn of(rejection: Rejection) -> Status {
     let mut status = Status::new(code(&rejection), rejection.to_string());
     if let Some(ms) = rejection.retry_pushback_ms() {
@@ -65,7 +65,7 @@ pub(crate) fn of(rejection: Rejection) -> Status {
     status
 }
 
-/// The status of a message that exceeds a limit of the bytes in flight.
+/// Returns the status of a message that exceeds a limit on the bytes in flight.
 pub(crate) fn of_bytes(limit: Limit) -> Status {
     let whose = if limit == Limit::InflightBytesPerPeer { "of this peer" } else { "of all peers" };
     let mut status = Status::resource_exhausted(format!(

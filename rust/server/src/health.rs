@@ -1,4 +1,5 @@
-//! `grpc.health.v1`: the server as a whole (""), the scoring service, each checkpoint by name, and `liveness`.
+//! `grpc.health.v1`: the health of the server as a whole (""), the scoring service, each checkpoint by name, and
+//! `liveness`.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -17,7 +18,7 @@ use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 use crate::config::Role;
 use crate::service_names::{INFERENCE_SERVICE, LIVENESS, SCORING_SERVICE, SHADOW_SERVICE};
 
-/// The services of a role.
+/// Returns the services of a role.
 pub(crate) fn services(role: Role) -> &'static [&'static str] {
     match role {
         Role::Live => &[SCORING_SERVICE, INFERENCE_SERVICE],
@@ -25,8 +26,8 @@ pub(crate) fn services(role: Role) -> &'static [&'static str] {
     }
 }
 
-/// Who serves. Unlike `tonic-health`'s reporter it is set from any thread without a runtime, all names
-/// at once.
+/// The health of all names. Unlike the reporter of `tonic-health`, it can be set from any thread without a runtime, for
+/// all names at once.
 #[derive(Clone)]
 pub(crate) struct Health {
     state: Arc<watch::Sender<State>>,
@@ -35,9 +36,9 @@ pub(crate) struct Health {
 #[derive(Clone, Debug, Default, PartialEq)]
 struct State {
     role: Role,
-    /// The configured checkpoints: the server as a whole serves once each of them does.
+    /// The configured checkpoints. The server as a whole serves if each of them does.
     checkpoints: BTreeMap<String, bool>,
-    /// Checkpoints that were added to the running server. None of them holds back the others.
+    /// Checkpoints that were added to the running server. They do not affect whether the server as a whole serves.
     added: BTreeMap<String, bool>,
     draining: bool,
 }
@@ -45,13 +46,13 @@ struct State {
 // === impl Health ===
 
 impl Health {
-    /// Nothing serves yet.
+    /// Creates the state in which no checkpoint serves.
     pub(crate) fn new<'a>(role: Role, checkpoints: impl Iterator<Item = &'a String>) -> Health {
         let checkpoints = checkpoints.map(|name| (name.clone(), false)).collect();
         Health { state: Arc::new(watch::Sender::new(State { role, checkpoints, ..State::default() })) }
     }
 
-    /// Adds a checkpoint, which serves from the next table on that has lanes for it.
+    /// Adds a checkpoint. It serves when a table with lanes for it is activated.
     pub(crate) fn add(&self, checkpoint: &str) {
         self.state.send_modify(|state| _ = state.added.insert(checkpoint.to_owned(), false));
     }
@@ -70,21 +71,21 @@ impl Health {
         });
     }
 
-    /// From here on nothing serves, whatever the lanes are.
+    /// Starts the drain, after which no name but `liveness` serves.
     pub(crate) fn drain(&self) {
         self.state.send_if_modified(|state| !std::mem::replace(&mut state.draining, true));
     }
 
-    /// Resolves when the drain begins.
+    /// Resolves when the drain starts.
     pub(crate) fn draining(&self) -> impl Future<Output = ()> + Send + use<> {
         let mut states = self.state.subscribe();
         async move {
-            // The server is gone without a drain: over as well.
+            // An error means that the server was dropped without a drain, which ends the wait too.
             let _ = states.wait_for(|state| state.draining).await;
         }
     }
 
-    /// Whether one checkpoint, by its name, has lanes and the server is not draining.
+    /// Whether the checkpoint has lanes and the server is not draining.
     pub(crate) fn serves(&self, checkpoint: &str) -> bool {
         self.state.borrow().of(checkpoint) == Some(ServingStatus::Serving)
     }
@@ -148,8 +149,8 @@ impl health_server::Health for Health {
     }
 }
 
-/// The changes of one service's health. Ends with the drain's NOT_SERVING: an open watch must not hold
-/// the drain up.
+/// The changes of one service's health. The stream ends with the drain's NOT_SERVING, so that an open watch does not
+/// delay the drain.
 pub(crate) struct Changes {
     service: String,
     states: WatchStream<State>,

@@ -1,10 +1,11 @@
-//! The data plane: scores and actions over gRPC, from bundles that are swapped while it runs.
+//! The data plane, which serves scores and actions over gRPC from bundles that can be replaced while it runs.
 //!
-//! [`Server`] is the whole interface: start it with a [`ServerConfig`], [`Server::load`] bundles,
-//! [`Server::swap`] lane tables, [`Server::drain`] it. It depends on no Python and on no registry.
+//! [`Server`] is the whole interface: start it with a [`ServerConfig`], [`Server::load`] bundles, [`Server::swap`] lane
+//! tables and [`Server::drain`] it. It does not depend on Python or on a registry.
 //!
-//! The crate is the composition root and the adapters: protocols around the engine, health, status, metrics. What is
-//! answered is decided in `scorer-engine`; observe lanes are in `scorer-observe`; sockets and HTTP/2 in `scorer-http`.
+//! The crate contains the composition root and the adapters: the protocols of the engine, health, status and metrics.
+//! `scorer-engine` determines the answers, `scorer-observe` contains observe lanes, and `scorer-http` sockets and
+//! HTTP/2.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! The body of a request that tonic reads: its messages count among the bytes in flight until they are complete.
+//! The body of a request that tonic reads. Its messages count among the bytes in flight until they are complete.
 
 use std::error::Error;
 use std::pin::Pin;
@@ -7,10 +7,10 @@ use std::task::{Context, Poll, ready};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use tonic::Status;
 
-/// Flag and length, before every message.
+/// Length of the flag and the length field before every message, in bytes.
 const PREFIX: usize = 5;
 
-/// Called with the bytes that have come of a message that is not complete; may reject it.
+/// Called with the number of bytes that have arrived of an incomplete message. It may reject the message.
 pub(crate) type Arrived = Box<dyn Fn(usize) -> Result<(), Status> + Send + Sync>;
 
 /// A body whose messages are counted.
@@ -20,13 +20,13 @@ pub(crate) struct Metered {
     messages: Messages,
 }
 
-/// Finds the messages in a body that comes in pieces.
+/// Finds the messages in a body that arrives in pieces.
 #[derive(Debug, Default)]
 struct Messages {
     prefix: [u8; PREFIX],
-    /// Bytes of the prefix that have come.
+    /// Number of bytes of the prefix that have arrived.
     filled: usize,
-    /// Bytes of the message that have come, and that are missing.
+    /// Number of bytes of the message that have arrived.
     come: usize,
     missing: usize,
 }
@@ -70,7 +70,8 @@ impl Body for Metered {
 // === impl Messages ===
 
 impl Messages {
-    /// These bytes have come. Returns how many of the last message have, if it is not complete.
+    /// Processes bytes that have arrived. Returns the number of bytes of the last message that have arrived, if it is
+    /// not complete.
     fn come(&mut self, mut bytes: &[u8]) -> usize {
         while !bytes.is_empty() {
             if self.missing == 0 {
@@ -104,7 +105,7 @@ mod tests {
         assert_eq!(messages.come(&[0, 0, 0]), 0);
         assert_eq!(messages.come(&[0, 10, 1, 2, 3]), 3);
         assert_eq!(messages.come(&[4, 5, 6, 7, 8, 9]), 9);
-        // The end of one, an empty one, and the beginning of a third.
+        // The end of one message, an empty message, and the start of a third.
         assert_eq!(messages.come(&[10, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 7, 7]), 2);
         assert_eq!(messages.come(&[0; 254]), 0);
         assert_eq!(messages.come(&[0, 255, 255, 255, 255]), 0);

@@ -5,13 +5,13 @@ use tonic::Status;
 
 use crate::security::Security;
 
-/// Roles of which a caller needs one; none needs no more than a known caller.
+/// Roles of which a caller needs at least one. If the list is empty, any authenticated caller is accepted.
 pub(crate) struct Roles(&'static [Role]);
 
 // === impl Roles ===
 
 impl Roles {
-    /// Checks that a caller has one of them at any checkpoint.
+    /// Checks that a caller has one of the roles at any checkpoint.
     pub(crate) fn check(&self, security: &Security, caller: Option<&Access>) -> Result<(), Status> {
         let Some((last, others)) = self.0.split_last() else { return Ok(()) };
         let has = |role: &Role| caller.is_some_and(|access| access.check(*role).is_ok());
@@ -22,7 +22,7 @@ impl Roles {
     }
 }
 
-/// The methods that are counted: those of the scoring service, and inference by the open protocol.
+/// The methods that are counted: those of the scoring service, and inference by the Open Inference Protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     Score,
@@ -33,11 +33,11 @@ pub(crate) enum Method {
     Noop,
     /// `inference.GRPCInferenceService`.
     ModelInfer,
-    /// One message of such a stream.
+    /// One message of a `ModelStreamInfer` stream.
     ModelStreamInfer,
     /// `ShadowService`.
     Observe,
-    /// A path of the service that is none of its methods.
+    /// A path of the service that is not one of its methods.
     Unknown,
 }
 
@@ -58,7 +58,7 @@ impl Method {
         Method::Unknown,
     ];
 
-    /// From the last part of a request's path to the scoring service.
+    /// Returns the method for the last part of a path of the scoring service.
     pub(crate) fn from_name(name: &str) -> Method {
         match name {
             "Score" => Method::Score,
@@ -71,7 +71,7 @@ impl Method {
         }
     }
 
-    /// Whether it answers with the bundle.
+    /// Whether the method evaluates a bundle.
     pub(crate) fn infers(self) -> bool {
         match self {
             Method::Score
@@ -85,7 +85,7 @@ impl Method {
         }
     }
 
-    /// The roles of which a caller needs one, before the message names its checkpoint.
+    /// Returns the roles of which a caller needs one. They are checked before the message with its checkpoint is read.
     pub(crate) fn roles(self) -> Roles {
         match self {
             Method::Score | Method::ScoreBatch => Roles(&[Role::Score]),

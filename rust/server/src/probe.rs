@@ -1,4 +1,5 @@
-//! One request on its way through the server: who calls, whether it is taken on, and its place in the counters.
+//! The state of one request from its arrival to its end: the caller, the admission decision and the counters
+//! it is counted in.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -14,37 +15,37 @@ use crate::security::Credential;
 use crate::services::Services;
 use crate::share::{Held, Share, ShareGuard, Shares};
 
-/// Names a caller, where one connection carries requests of several; see [`Peer`].
+/// The header that names the caller where one connection carries requests of several callers; see [`Peer`].
 const CALLER: &str = "x-caller";
-/// Callers that one network address can have: names are not authenticated, so a client must not be able to become a new
-/// caller with each request.
+/// Number of callers that one network address can have. Names are not authenticated, so a client must not be able to
+/// appear as a new caller with each request.
 const CALLERS_PER_ADDRESS: u64 = 16;
 
-/// The other end of a connection: whose share of the capacity its requests take.
+/// The peer of a connection, to whose share of the capacity its requests count.
 ///
-/// A request may name its caller in `x-caller`. On the Unix socket, whose users the operating system authenticates, each
-/// name is a caller. On TCP a name is one of 16 callers of its address.
+/// A request may name its caller in `x-caller`. On the Unix socket, whose users the operating system authenticates,
+/// each name is a separate caller. On TCP, names are mapped to 16 callers per address.
 ///
-/// Where identity is configured, the caller is the principal, and the name that a request gives counts for nothing.
+/// If identity is configured, the caller is the principal, and the name in the request is ignored.
 #[derive(Clone)]
 pub(crate) struct Peer {
     key: u64,
-    /// It is a user of this machine.
+    /// Whether the peer is a user of this machine.
     local: bool,
     pub(crate) credential: Credential,
     share: Arc<Share>,
 }
 
-/// Who sends a request; `None` where identity is not configured.
+/// The caller of a request; `None` if identity is not configured.
 #[derive(Clone)]
 pub(crate) struct Caller(pub(crate) Option<Arc<Access>>);
 
-/// Counts one request exactly once, however it ends.
+/// Counts one request exactly once, in whatever way it ends.
 pub(crate) struct Probe {
     services: Arc<Services>,
     method: Method,
     pub(crate) arrival: Arc<Arrival>,
-    /// Who sends it; `None` where identity is not configured, or the caller is refused.
+    /// The caller; `None` if identity is not configured or the caller is refused.
     caller: Option<Arc<Access>>,
     code: Code,
     _guards: Option<(InflightGuard, ShareGuard)>,
@@ -53,7 +54,7 @@ pub(crate) struct Probe {
 // === impl Caller ===
 
 impl Caller {
-    /// The caller of a request, as the dispatch has noted it.
+    /// Returns the caller that the dispatcher has stored in the request.
     pub(crate) fn of<M>(request: &tonic::Request<M>) -> Caller {
         request.extensions().get::<Caller>().cloned().unwrap_or(Caller(None))
     }
@@ -67,7 +68,7 @@ impl Caller {
 // === impl Peer ===
 
 impl Peer {
-    /// The other end of a new connection.
+    /// Creates the peer of a new connection.
     pub(crate) fn of(services: &Services, peer: scorer_http::Peer) -> Peer {
         let credential = match peer {
             scorer_http::Peer::User(uid) => services.security.of_uid(uid),
@@ -81,25 +82,25 @@ impl Peer {
         Peer { key, local: peer.is_local_user(), credential: Credential::Absent, share }
     }
 
-    /// Takes a place in the connection's share.
+    /// Counts a request in the connection's share.
     ///
     /// # Errors
-    /// [`scorer_engine::Rejection::ShareUsed`].
+    /// Returns [`scorer_engine::Rejection::ShareUsed`].
     pub(crate) fn enter(&self) -> Result<ShareGuard, Rejection> {
         self.share.enter()
     }
 
-    /// The bytes of a message that has not arrived yet.
+    /// Creates the counter of the bytes of a message that has not arrived yet.
     pub(crate) fn hold(&self) -> Held {
         self.share.hold()
     }
 
-    /// The same end of the connection, which has shown this.
+    /// Returns the peer with this credential.
     pub(crate) fn with(&self, credential: Credential) -> Peer {
         Peer { credential, ..self.clone() }
     }
 
-    /// The caller of a request with these headers.
+    /// Returns the key of the caller of a request with these headers.
     fn caller(&self, gate: &Gate, headers: &HeaderMap) -> u64 {
         let Some(name) = headers.get(CALLER) else { return self.key };
         let name = gate.caller(name.as_bytes());
@@ -107,8 +108,8 @@ impl Peer {
     }
 }
 
-/// On whose behalf a request is sent: the decision tokens that it is given are accepted from the same tenant alone. The
-/// name that a request gives counts only where identity is not configured.
+/// Returns the tenant of a request. Its decision tokens are accepted only from the same tenant. The name in the request
+/// is used only if identity is not configured.
 fn tenant(caller: Option<&Access>, headers: &HeaderMap) -> Tenant {
     match caller {
         Some(access) => Tenant::named(access.tenant().as_bytes()),
@@ -119,7 +120,7 @@ fn tenant(caller: Option<&Access>, headers: &HeaderMap) -> Tenant {
 // === impl Probe ===
 
 impl Probe {
-    /// Stamps a request of `method` and checks whether the server accepts it.
+    /// Creates the arrival of a request of `method` and checks whether the server accepts it.
     pub(crate) fn begin(
         services: &Arc<Services>,
         method: Method,
@@ -171,7 +172,7 @@ impl Probe {
         &self.services
     }
 
-    /// Who sends the request, and what it may do.
+    /// The caller of the request, with its roles.
     pub(crate) fn caller(&self) -> Caller {
         Caller(self.caller.clone())
     }
@@ -180,13 +181,13 @@ impl Probe {
         self.code = code;
     }
 
-    /// The reply is handed over.
+    /// Records that the reply has been passed to the transport.
     pub(crate) fn replied(&self) {
         self.services.engine.admission.replied(&self.arrival);
         self.services.engine.handed_over(&self.arrival);
     }
 
-    /// The request has been answered with `code`.
+    /// Records that the request has been answered with `code`.
     pub(crate) fn end(mut self, code: Code) {
         self.code = code;
     }

@@ -1,4 +1,4 @@
-//! Roll-outs: from an alias that moves to the first answer by the new bundle, and where the time went.
+//! Roll-outs: the time from the move of an alias to the first answer by the new bundle, by stage.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,33 +9,34 @@ use scorer_engine::{BundleListener, Events, Histogram, Level, LoadReport, Loaded
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-/// For whom and since when a bundle is loaded, as the control plane gives it in JSON.
+/// Why and since when a bundle is loaded, as the control plane gives it in JSON.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadFor {
-    /// The checkpoint that it will answer at: the warm-up is compared with its SLA and its live bundle. Without a
-    /// checkpoint, the warm-up is not compared.
+    /// The checkpoint at which the bundle will answer. The warm-up is compared with its SLA and its live bundle.
+    /// Without a checkpoint, the warm-up is not compared.
     #[serde(default)]
     pub checkpoint: Option<String>,
-    /// When the alias was moved, microseconds since the Unix epoch.
+    /// Time of the change of the alias, in microseconds since the Unix epoch.
     #[serde(default)]
     pub changed_at_us: Option<i64>,
-    /// When the control plane saw it.
+    /// Time at which the control plane detected the change, in microseconds since the Unix epoch.
     #[serde(default)]
     pub noticed_at_us: Option<i64>,
-    /// How long fetching its files took, microseconds.
+    /// Time of fetching the bundle's files, in microseconds.
     #[serde(default)]
     pub fetch_us: u64,
-    /// Take it even if it is slower than `warmup_max_ratio` allows: a deliberate release of a larger model.
+    /// Whether to accept the bundle even if it is slower than `warmup_max_ratio` allows, for a deliberate release of a
+    /// larger model.
     #[serde(default)]
     pub allow_slower: bool,
-    /// The name that the bundle's signature must state; absent: any.
+    /// The name that the bundle's signature must state; any name if absent.
     #[serde(default)]
     pub name: Option<String>,
-    /// By bundle name: the lowest release that is accepted.
+    /// The lowest accepted release of each bundle name.
     #[serde(default)]
     pub floors: BTreeMap<String, u64>,
-    /// This server has accepted the bundle before: it is the last known good one, or the one before.
+    /// Whether this server has accepted the bundle before, as the last known good bundle or the one before it.
     #[serde(default)]
     pub known: bool,
 }
@@ -47,12 +48,13 @@ struct Rollout {
     lane_table: u64,
     request: LoadFor,
     stages: Stages,
-    /// When loading began; when the table became active. Microseconds since the Unix epoch.
+    /// Start of loading, in microseconds since the Unix epoch.
     began_us: i64,
+    /// Activation of the table, in microseconds since the Unix epoch.
     swapped_us: i64,
 }
 
-/// What a bundle was loaded for, until a table names it.
+/// The request for which a bundle was loaded, until a table names the bundle.
 #[derive(Clone, Debug)]
 struct Loading {
     request: LoadFor,
@@ -75,23 +77,23 @@ struct State {
     timings: BTreeMap<String, Timings>,
 }
 
-/// What is known of the roll-outs at one checkpoint.
+/// The measured roll-outs at one checkpoint.
 #[derive(Debug)]
 pub(crate) struct Timings {
-    /// Alias change to first answer.
+    /// Times from the change of an alias to the first answer.
     pub(crate) total: Histogram,
-    /// Of the newest: seconds by stage.
+    /// Seconds by stage of the newest roll-out.
     pub(crate) stages: Vec<(&'static str, f64)>,
 }
 
 // === impl Rollout ===
 
 impl Rollout {
-    /// Seconds by stage, in the order in which they happen, the whole last.
+    /// Returns the seconds of each stage, in order, and the total as the last entry.
     fn finish(&self, first_answer_us: i64) -> Vec<(&'static str, f64)> {
         let seconds = |from: i64, to: i64| (to - from).max(0) as f64 / 1e6;
         let noticed = self.request.noticed_at_us.unwrap_or(self.began_us);
-        // Clocks of two machines may differ: an alias is never seen before it was moved.
+        // The clocks of two machines may differ. A change is never detected before it was made.
         let changed = self.request.changed_at_us.unwrap_or(noticed).min(noticed);
         let Stages { read_ms, verify_ms, assemble_ms, golden_ms, warm_up_ms } = self.stages;
         let loading = (read_ms + verify_ms + assemble_ms + golden_ms + warm_up_ms) / 1e3;
@@ -119,21 +121,21 @@ impl Rollouts {
         Rollouts { events, state: Mutex::default() }
     }
 
-    /// Notes what a bundle was loaded for.
+    /// Stores the request for which a bundle was loaded.
     pub(crate) fn loaded(&self, digest: Digest, request: &LoadFor, report: &LoadReport, began_us: i64) {
         let stages = if report.already_loaded { Stages::default() } else { report.stages };
         let loading = Loading { request: request.clone(), stages, began_us };
         self.lock().loading.insert(digest, loading);
     }
 
-    /// Forgets a bundle that is unloaded.
+    /// Removes a bundle that is unloaded.
     pub(crate) fn forget(&self, digest: &Digest) {
         let mut state = self.lock();
         state.loading.remove(digest);
         state.awaited.remove(digest);
     }
 
-    /// Notes that a table which names a bundle for a checkpoint is about to be active.
+    /// Records that a table which names a bundle for a checkpoint will be activated next.
     pub(crate) fn activated(&self, digest: Digest, checkpoint: &str, lane_table: u64) {
         let swapped_us = self.events.now_us();
         let mut state = self.lock();
@@ -143,7 +145,7 @@ impl Rollouts {
         if loading.is_some() {
             state.loading.remove(&digest);
         }
-        // Without a load before it, the roll-out begins with the swap.
+        // If the bundle was not loaded for it, the roll-out starts with the swap.
         let Loading { request, stages, began_us } = loading.unwrap_or_else(|| Loading {
             request: LoadFor::default(),
             stages: Stages::default(),
@@ -204,7 +206,7 @@ impl State {
     }
 }
 
-/// Stages as an event has them.
+/// Converts stages to the fields of an event, in milliseconds.
 fn in_millis(stages: &[(&'static str, f64)]) -> Value {
     let millis = |seconds: f64| (seconds * 1e6).round() / 1e3;
     stages.iter().map(|&(stage, seconds)| (format!("{stage}_ms"), json!(millis(seconds)))).collect()
@@ -238,7 +240,7 @@ mod tests {
         assert!((of("swap") - 0.025).abs() < 1e-9);
         let sum: f64 = found[..found.len() - 1].iter().map(|(_, seconds)| seconds).sum();
         assert!((sum - of("total")).abs() < 1e-9, "{found:?}");
-        // A registry whose clock is ahead.
+        // The clock of the registry is ahead.
         let ahead = LoadFor { changed_at_us: Some(9_000_000), ..rollout.request.clone() };
         assert_eq!(Rollout { request: ahead, ..rollout }.finish(1_304_000)[0], ("notice", 0.0));
     }

@@ -1,4 +1,4 @@
-//! Listeners and threads: how they start and how they end.
+//! Start and stop of the listeners and of the threads.
 
 use std::net::TcpListener;
 use std::sync::atomic::AtomicU64;
@@ -25,42 +25,42 @@ use crate::security;
 use crate::services::Services;
 use crate::token_keys;
 
-/// After the drain's own time: what the runtime gets to stop its threads.
+/// The time the runtime has to stop its threads after the time of the drain is over.
 const STOP_WITHIN: Duration = Duration::from_secs(2);
 
-/// Tasks that a data thread runs before it looks at its sockets again. By default it is 61: requests would wait unseen
-/// behind as many turns of other connections.
+/// Number of tasks that a data thread runs before it polls its sockets again. With the default of 61, requests would
+/// wait unread behind as many polls of other connections.
 const EVENT_INTERVAL: u32 = 8;
 
-/// Pauses that a peer that breaks rules collects at most.
+/// Greatest number of pauses that a peer which breaks rules accumulates.
 const MISUSES: u64 = 6;
 
-/// Where the server really listens, port 0 resolved.
+/// The addresses on which the server listens, with the assigned port for port 0.
 #[derive(Clone, Debug, Serialize)]
 pub struct Addresses {
-    /// `host:port` and `unix:/path`.
+    /// The addresses of gRPC, `host:port` and `unix:/path`.
     pub grpc: Vec<String>,
-    /// `host:port`.
+    /// The address of the metrics listener, `host:port`.
     pub metrics: Option<String>,
 }
 
-/// What has to be stopped.
+/// The running threads of a server.
 pub(crate) struct Running {
     draining: watch::Sender<bool>,
     /// Signals that every connection has ended.
     ended: mpsc::Receiver<()>,
     runtime: JoinHandle<()>,
     stop: watch::Sender<bool>,
-    /// Dropped, it ends the thread that reads files again.
+    /// Dropping it ends the thread that follows files.
     files: Option<mpsc::Sender<()>>,
     metrics: Option<JoinHandle<()>>,
     services: Arc<Services>,
-    /// The pool's, the watchdog's and the observe lanes' supervisor's.
+    /// The threads of the pool, the watchdog and the supervisor of observe lanes.
     workers: Vec<JoinHandle<()>>,
     socket: Option<SocketFile>,
 }
 
-/// Bound, not yet served.
+/// Listeners that are bound and not yet served.
 pub(crate) struct Listeners {
     tcp: Option<TcpListener>,
     unix: Option<UnixSocket>,
@@ -105,7 +105,7 @@ impl Listeners {
 // === impl Addresses ===
 
 impl Addresses {
-    /// What the server is called in the counters of others.
+    /// The name of the server in the counters of other servers.
     pub(crate) fn name(&self) -> String {
         self.grpc.first().cloned().unwrap_or_default()
     }
@@ -114,7 +114,7 @@ impl Addresses {
 // === impl Running ===
 
 impl Running {
-    /// Starts the threads that serve.
+    /// Starts the serving threads.
     pub(crate) fn start(services: &Arc<Services>, listeners: Listeners) -> Result<Running, ServerError> {
         let start = |what: &'static str| move |source: std::io::Error| ServerError::Start { what, source };
         let dispatch = Dispatch::new(services).map_err(|error| ServerError::Config(error.to_string()))?;
@@ -180,7 +180,7 @@ impl Running {
         }
     }
 
-    /// Starts the thread that reads certificates and keys again when their files change.
+    /// Starts the thread that follows the files of certificates and keys.
     fn follow_files(&mut self, services: &Arc<Services>) -> std::io::Result<()> {
         let (alive, stopped) = mpsc::channel();
         let mut followed = security::followed(&services.security);
@@ -190,12 +190,12 @@ impl Running {
         Ok(())
     }
 
-    /// Whether everything in flight ended in time.
+    /// Stops all threads. Returns whether all requests in flight ended within the time limit.
     pub(crate) fn stop(self, within: Duration) -> bool {
-        // The receivers live in the tasks that this is for; without them there is nothing to stop.
+        // The receivers are in the tasks to stop. If the send fails, these tasks have ended already.
         let _ = self.draining.send(true);
         let complete = self.ended.recv_timeout(within).is_ok();
-        // What is evaluated now ends at its deadline; what waits is rejected.
+        // Running evaluations end at their deadlines; waiting ones are rejected.
         self.services.engine.close();
         self.services.observers.finish(within);
         let _ = self.stop.send(true);
@@ -212,7 +212,7 @@ impl Running {
     }
 }
 
-/// The limits of connections as they are configured.
+/// Returns the configured limits of connections.
 fn settings(config: &ServerConfig) -> Settings {
     Settings {
         max_connections: config.max_connections,
@@ -232,7 +232,7 @@ fn settings(config: &ServerConfig) -> Settings {
     }
 }
 
-/// Starts the threads beside the runtime.
+/// Starts the threads that do not belong to the runtime.
 fn workers(
     services: &Arc<Services>,
     stop: &watch::Sender<bool>,
@@ -267,7 +267,7 @@ fn keep(runtime: Runtime, mut loops: JoinSet<()>, tell: &mpsc::Sender<()>, mut s
     runtime.block_on(async {
         tokio::select! {
             () = async { while loops.join_next().await.is_some() {} } => {
-                // The receiver is gone only if the start failed half-way.
+                // The receiver was dropped only if the start failed.
                 let _ = tell.send(());
             }
             _ = stop.wait_for(|stop| *stop) => {}

@@ -239,7 +239,7 @@ async fn rows_by_name_follow_the_schema_as_named_features_do() {
     assert_eq!(error.code(), Code::InvalidArgument);
     assert!(error.message().contains("did you mean \"amount\""), "{error}");
     raw_request.raw_input_contents[1] = b"\x02\0\0\0XX\x09\0\0\0X".to_vec().into();
-    assert!(refused(&mut oip, raw_request).await.message().contains("cannot be taken apart"));
+    assert!(refused(&mut oip, raw_request).await.message().contains("cannot be parsed"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -342,11 +342,11 @@ async fn what_does_not_fit_is_refused_by_name() {
         (change(|request| request.model_version = "7".to_owned()), Code::NotFound, "no version \"7\""),
         (change(|request| request.inputs.clear()), invalid, "1 raw_input_contents"),
         (raw("input__0", "FP16", &[1, 3], &[0; 6]), invalid, "\"FP16\""),
-        (raw("input__0", "BYTES", &[1, 3], &[0; 12]), invalid, "\"BYTES\" is not taken here"),
+        (raw("input__0", "BYTES", &[1, 3], &[0; 12]), invalid, "\"BYTES\" is not accepted here"),
         (raw("input__0", "FP32", &[1, 2], &[0; 8]), invalid, "[rows, 3]"),
         (raw("input__0", "FP32", &[3], &[0; 12]), invalid, "shape [3]"),
         (raw("input__0", "FP32", &[-1, 3], &[0; 12]), invalid, "shape [-1, 3]"),
-        (raw("input__0", "FP32", &[i64::MAX, i64::MAX], &[]), invalid, "does not fit"),
+        (raw("input__0", "FP32", &[i64::MAX, i64::MAX], &[]), invalid, "is not valid here"),
         (
             raw("input__0", "FP32", &[1, 3], &[0; 11]),
             invalid,

@@ -1,7 +1,7 @@
-//! The data plane without Python: serves bundles from their directories by a lane table from a file.
+//! The data plane without Python. It serves bundles from directories by a lane table from a file.
 //!
-//! `scorer-server CONFIG.json LANES.json BUNDLE_DIR...`; the lane table names bundles by digest. Events go
-//! to standard error as JSON lines. SIGHUP reads the lane table again, SIGTERM and SIGINT drain.
+//! Usage: `scorer-server CONFIG.json LANES.json BUNDLE_DIR...`. The lane table names bundles by digest. Events are
+//! written to standard error as JSON lines. SIGHUP reads the lane table again; SIGTERM and SIGINT drain the server.
 
 use std::error::Error;
 use std::fs;
@@ -16,7 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 const DRAIN_WITHIN: Duration = Duration::from_secs(5);
 const EVENTS_EVERY: Duration = Duration::from_millis(100);
 const USAGE: &str = "usage: scorer-server CONFIG.json LANES.json BUNDLE_DIR...";
-/// As sysexits has it: the command or its configuration is wrong.
+/// The exit status of sysexits for a wrong command or configuration.
 const EX_USAGE: u8 = 64;
 
 fn main() -> ExitCode {
@@ -50,7 +50,7 @@ fn run(config: &str, lanes: &str, bundles: &[String]) -> Result<(), Box<dyn Erro
     Ok(())
 }
 
-/// Waits for a signal to end the process.
+/// Waits for a signal that ends the process.
 async fn wait(server: &Server, lanes: &str) -> std::io::Result<()> {
     let mut hangup = signal(SignalKind::hangup())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -66,7 +66,7 @@ async fn wait(server: &Server, lanes: &str) -> std::io::Result<()> {
     }
 }
 
-/// A table that is rejected is reported in the events, and the active one stays.
+/// Reads and activates the lane table. A rejected table is reported as an event, and the active table is not changed.
 fn swap(server: &Server, lanes: &str) {
     let table = read(lanes).and_then(|text| LaneTable::from_json(&text).map_err(|error| error.to_string()));
     match table {
@@ -83,7 +83,7 @@ fn print_events(server: &Server) {
     server.events().iter().for_each(|line| say(line));
 }
 
-/// Without standard error there is no one to report to.
+/// Writes a line to standard error. Failures are ignored, because there is no other place to report them.
 fn say(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -1,22 +1,22 @@
-//! What a server is for.
+//! The role of a server.
 
 use serde::{Deserialize, Serialize};
 
-/// What a server is for.
+/// The role of a server.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// It answers.
+    /// The server answers requests.
     #[default]
     Live,
-    /// It observes what live servers send it, and answers no requests.
+    /// The server observes requests that live servers send to it, and answers none.
     Shadow,
 }
 
 // === impl Role ===
 
 impl Role {
-    /// The word in settings, status and metrics.
+    /// The name in settings, status and metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {

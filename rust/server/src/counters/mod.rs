@@ -1,6 +1,7 @@
-//! What the server counts of requests and connections. The engine counts decisions, observe lanes count their own.
+//! The server's counters of requests and connections. The engine counts decisions, and observe lanes have their own
+//! counters.
 //!
-//! Labels are methods, checkpoints, codes, reasons and digests; never an id.
+//! Labels are methods, checkpoints, codes, reasons and digests, and never ids.
 
 mod sla;
 
@@ -17,25 +18,25 @@ use crate::config::ServerConfig;
 use crate::method::Method;
 pub(crate) use sla::{By, Miss, Sla};
 
-/// Everything that the server counts.
+/// All counters of the server.
 #[derive(Debug)]
 pub(crate) struct Counters {
     began: Instant,
-    /// Index 0 is for requests that reached no checkpoint.
+    /// The counters of checkpoints. Index 0 is for requests that reached no checkpoint.
     checkpoints: boxcar::Vec<CheckpointCounters>,
-    /// Requests that came in; each of them is replied to or cancelled, or still in flight.
+    /// Requests that arrived. Each has been replied to or cancelled, or is in flight.
     pub(crate) arrived: AtomicU64,
     pub(crate) replied: AtomicU64,
     pub(crate) cancelled: AtomicU64,
-    /// When the control plane could read the registry last, milliseconds since the Unix epoch, and whether it can.
+    /// Time at which the control plane last read the registry, in milliseconds since the Unix epoch.
     pub(crate) registry_seen_ms: AtomicU64,
     pub(crate) registry_reachable: AtomicBool,
-    /// Bundles that the control plane keeps in quarantine.
+    /// Number of bundles in the control plane's quarantine.
     pub(crate) quarantined: AtomicU64,
     pub(crate) connections: Connections,
-    /// How often each limit acted.
+    /// Number of times that each limit was applied.
     pub(crate) limits: [AtomicU64; Limit::COUNT],
-    /// Replies of the services beside scoring, by code.
+    /// Replies of the services other than scoring, by code.
     pub(crate) auxiliary: [AtomicU64; CODES],
     pub(crate) swaps: AtomicU64,
     pub(crate) swaps_rejected: AtomicU64,
@@ -46,26 +47,26 @@ pub(crate) struct Counters {
 /// Requests of one checkpoint.
 #[derive(Debug)]
 pub(crate) struct CheckpointCounters {
-    /// Empty for requests that reached no configured checkpoint.
+    /// Name of the checkpoint; empty for requests that reached no configured checkpoint.
     pub(crate) name: String,
     pub(crate) sla: Sla,
     pub(crate) codes: [[AtomicU64; CODES]; Method::COUNT],
     pub(crate) latency: [Histogram; Method::COUNT],
-    /// Nanoseconds that inference took, where it succeeded and where it failed.
+    /// Total time of inference in nanoseconds, of successes and of failures.
     took_ns: [AtomicU64; 2],
-    /// When the last inference ended, microseconds after `began`; 0 before the first.
+    /// End of the last inference in microseconds after `began`; 0 before the first.
     last_us: AtomicU64,
 }
 
-/// Inference at a checkpoint by all protocols: counts with their nanoseconds.
+/// Inference at a checkpoint by all protocols: counts and total times in nanoseconds.
 pub(crate) struct Totals {
     pub(crate) ok: (u64, u64),
     pub(crate) failed: (u64, u64),
-    /// When the last one ended, after the start; zero before the first.
+    /// End of the last inference after the server's start; zero before the first.
     pub(crate) last: Duration,
 }
 
-/// Connections by how they ended.
+/// Connections by the way in which they ended.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     pub(crate) open: AtomicU64,
@@ -106,17 +107,17 @@ impl Counters {
         }
     }
 
-    /// A bundle was rejected.
+    /// Counts a rejected bundle.
     pub(crate) fn load_rejected(&self, kind: LoadErrorKind) {
         self.loads_rejected[kind as usize].fetch_add(1, Relaxed);
     }
 
-    /// A limit acted.
+    /// Counts the application of a limit.
     pub(crate) fn limited(&self, limit: Limit) {
         self.limits[limit as usize].fetch_add(1, Relaxed);
     }
 
-    /// A request was rejected on arrival; counts the limit if it was one.
+    /// Counts the limit by which a request was rejected on arrival, if it was a limit.
     pub(crate) fn rejected(&self, rejection: &Rejection) {
         match rejection {
             Rejection::Overloaded { .. } => self.limited(Limit::Inflight),
@@ -131,32 +132,32 @@ impl Counters {
         &self.checkpoints[index + 1]
     }
 
-    /// Zeros for one checkpoint more.
+    /// Adds counters for one more checkpoint.
     pub(crate) fn add(&self, name: &str, sla: Duration) {
         self.checkpoints.push(CheckpointCounters::new(name.to_owned(), Some(sla)));
     }
 
-    /// Those of every checkpoint, and of requests that reached none.
+    /// The counters of every checkpoint, and of requests that reached none.
     pub(crate) fn all(&self) -> impl Iterator<Item = &CheckpointCounters> {
         self.checkpoints.iter().map(|(_, counters)| counters)
     }
 
-    /// Those of every checkpoint.
+    /// The counters of every checkpoint.
     pub(crate) fn named(&self) -> impl Iterator<Item = &CheckpointCounters> {
         self.all().skip(1)
     }
 
-    /// A service beside scoring has replied.
+    /// Counts a reply of a service other than scoring.
     pub(crate) fn auxiliary(&self, code: Code) {
         self.auxiliary[code as usize].fetch_add(1, Relaxed);
     }
 
-    /// A request has come in; [`Counters::finished`] is its other half.
+    /// Counts the arrival of a request. [`Counters::finished`] counts its end.
     pub(crate) fn arrived(&self) {
         self.arrived.fetch_add(1, Relaxed);
     }
 
-    /// A request has been answered or cancelled.
+    /// Counts a request that has been answered or cancelled.
     pub(crate) fn finished(&self, method: Method, arrival: &Arrival, code: Code) {
         let counters = &self.checkpoints[arrival.checkpoint().map_or(0, |index| index + 1)];
         let latency = arrival.at.elapsed();
@@ -178,7 +179,7 @@ impl Counters {
         }
     }
 
-    /// Moves what was counted into the error budgets' windows.
+    /// Moves the counts into the windows of the error budgets.
     pub(crate) fn tick(&self, now: Nanos) {
         for counters in self.all() {
             counters.sla.budget.tick(now);
@@ -200,7 +201,7 @@ impl CheckpointCounters {
         }
     }
 
-    /// Inference since the start.
+    /// Returns the totals of inference since the start.
     pub(crate) fn totals(&self) -> Totals {
         let count = |ok: bool| {
             let infers = Method::ALL.into_iter().filter(|method| method.infers());

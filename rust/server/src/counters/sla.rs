@@ -1,7 +1,7 @@
-//! How a checkpoint meets its SLA.
+//! Measures whether a checkpoint meets its SLA.
 //!
-//! Every histogram of a checkpoint has the same edges on every replica, so they can be added up; one edge is the SLA
-//! itself, so the share of answers within it is counted, not interpolated.
+//! The histograms of a checkpoint have the same edges on every replica, so they can be added. One edge is the SLA
+//! itself, so the share of answers within it is counted and not interpolated.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -11,41 +11,41 @@ use scorer_admission::{BurnRates, ErrorBudget};
 use scorer_engine::Histogram;
 use tonic::Code;
 
-/// The share of answers that have to be in time.
+/// The share of answers that must be within the SLA.
 pub(crate) const OBJECTIVE: f64 = 0.99;
 
-/// Who gave an answer, as its histogram names it.
+/// The source of an answer, as a label of its histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum By {
     /// The live bundle.
     Model = 0,
-    /// Something else, flagged in the reply with its reason.
+    /// A fallback, which the reply states with its reason.
     Fallback = 1,
     /// An error was returned.
     Refused = 2,
 }
 
-/// Why an SLA was violated.
+/// The reason why an SLA was violated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Miss {
-    /// Answered, or cancelled by the caller, after the SLA.
+    /// The request was answered, or cancelled by the caller, after the SLA.
     Late,
-    /// RESOURCE_EXHAUSTED.
+    /// The request was shed (RESOURCE_EXHAUSTED).
     Shed,
-    /// Another error of the server's making.
+    /// The request failed because of another error of the server.
     Failed,
 }
 
-/// One checkpoint's record.
+/// The measurements of one checkpoint.
 #[derive(Debug)]
 pub(crate) struct Sla {
     sla: Option<Duration>,
-    /// Of requests that ask for an answer, by source.
+    /// Latencies of requests for an answer, by source.
     pub(crate) latency: [Histogram; By::COUNT],
-    /// HEADERS to first poll.
+    /// Times from the HEADERS to the first poll.
     pub(crate) queue_delay: Histogram,
-    /// Requests under the SLA: single rows, without those that the caller got wrong or cancelled early.
+    /// Requests to which the SLA applies: single rows, without invalid requests and those cancelled early.
     pub(crate) budget: ErrorBudget,
     pub(crate) misses: [AtomicU64; Miss::COUNT],
 }
@@ -63,7 +63,7 @@ impl Sla {
         }
     }
 
-    /// A request for an answer has ended. `single_row`: the SLA is for requests of its kind.
+    /// Records the end of a request for an answer. `single_row` states whether the SLA applies to this kind of request.
     pub(crate) fn finished(
         &self,
         code: Code,
@@ -75,7 +75,7 @@ impl Sla {
         match code {
             Code::Ok if fallback => self.latency[By::Fallback as usize].record(latency),
             Code::Ok => self.latency[By::Model as usize].record(latency),
-            // How long a caller waited before it left is no latency of ours.
+            // The time after which a caller left is not a latency of the server.
             Code::Cancelled => {}
             _ => self.latency[By::Refused as usize].record(latency),
         }
@@ -92,20 +92,20 @@ impl Sla {
         self.sla
     }
 
-    /// Requests under the SLA, and those among them that violated it: what an error budget is spent on.
+    /// Returns the number of requests to which the SLA applies, and of those that violated it.
     pub(crate) fn totals(&self) -> (u64, u64) {
         let (good, bad) = self.budget.counted();
         (good + bad, bad)
     }
 
-    /// How fast the budget is spent.
+    /// Returns the burn rates of the error budget.
     pub(crate) fn burn_rates(&self) -> BurnRates {
         self.budget.rates()
     }
 }
 
-/// Whether the SLA was met; `None` where it does not apply: the caller's own mistake, or a caller that allowed less time
-/// than the SLA.
+/// Returns whether the SLA was met. `None` if it does not apply, because the request was invalid or its caller allowed
+/// less time than the SLA.
 fn verdict(
     code: Code,
     latency: Duration,

@@ -1,4 +1,4 @@
-//! The counters as OpenMetrics text.
+//! Renders the counters as OpenMetrics text.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::counters::{By, CheckpointCounters, Miss};
 use crate::method::Method;
 use crate::services::Services;
 
-/// Everything that is counted, as text, from what the atomics hold now.
+/// Renders the current values of all counters.
 pub(crate) fn render(services: &Arc<Services>) -> Result<String, fmt::Error> {
     let mut registry = Registry::with_prefix("scorer");
     registry.register_collector(Box::new(Snapshot(Arc::clone(services))));
@@ -73,7 +73,7 @@ fn requests(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result
     }
     let mut family = encoder.encode_descriptor(
         "request_seconds",
-        "From the request's HEADERS to the reply handed over",
+        "Time from the request's HEADERS to the reply",
         None,
         MetricType::Histogram,
     )?;
@@ -81,19 +81,19 @@ fn requests(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result
         let labels = [("method", method.as_str()), ("checkpoint", counters.name.as_str())];
         histogram(&mut family, &labels, &counters.latency[method as usize])?;
     }
-    // Read first what ends a request, so that a request in mid-count is in flight and not twice.
+    // Counters of ended requests are read first, so that a request that is being counted appears as in flight.
     let (replied, cancelled) = (counters.replied.load(Relaxed), counters.cancelled.load(Relaxed));
-    single(encoder, "requests_replied", "Requests that got a reply, an error included", replied)?;
-    single(encoder, "requests_cancelled", "Requests that their caller gave up", cancelled)?;
-    single(encoder, "requests_arrived", "Requests that came in", counters.arrived.load(Relaxed))
+    single(encoder, "requests_replied", "Requests with a reply, including errors", replied)?;
+    single(encoder, "requests_cancelled", "Requests cancelled by their caller", cancelled)?;
+    single(encoder, "requests_arrived", "Requests that arrived", counters.arrived.load(Relaxed))
 }
 
-/// How each checkpoint meets its SLA.
+/// Adds the metrics of each checkpoint's SLA.
 fn slas(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
     let checkpoints = || services.counters.named();
     let mut family = encoder.encode_descriptor(
         "sla_promise_seconds",
-        "The SLA: 99 % of answers are within this",
+        "The SLA: the limit on the 99th percentile of latencies",
         None,
         MetricType::Gauge,
     )?;
@@ -103,7 +103,7 @@ fn slas(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
     }
     let mut family = encoder.encode_descriptor(
         "answer_seconds",
-        "From the HEADERS of a request for an answer to the reply handed over, by who answered",
+        "Time from the HEADERS of a request for an answer to the reply, by the source of the answer",
         None,
         MetricType::Histogram,
     )?;
@@ -115,7 +115,7 @@ fn slas(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
     }
     let mut family = encoder.encode_descriptor(
         "queue_delay_seconds",
-        "From the request's HEADERS to its first poll",
+        "Time from the request's HEADERS to its first poll",
         None,
         MetricType::Histogram,
     )?;
@@ -136,14 +136,18 @@ fn slas(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
             counter(&mut family, &labels, counters.sla.misses[miss as usize].load(Relaxed))?;
         }
     }
-    let mut family =
-        encoder.encode_descriptor("sla_requests", "Requests under the SLA", None, MetricType::Counter)?;
+    let mut family = encoder.encode_descriptor(
+        "sla_requests",
+        "Requests to which the SLA applies",
+        None,
+        MetricType::Counter,
+    )?;
     for counters in checkpoints() {
         counter(&mut family, &[("checkpoint", &counters.name)], counters.sla.totals().0)?;
     }
     let mut family = encoder.encode_descriptor(
         "error_budget_remaining",
-        "Part of the last 30 days' error budget that is left; below 0: overdrawn",
+        "Remaining part of the last 30 days' error budget; negative if it is exceeded",
         None,
         MetricType::Gauge,
     )?;
@@ -153,7 +157,7 @@ fn slas(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
     }
     let mut family = encoder.encode_descriptor(
         "error_budget_burn_rate",
-        "Misses in parts of what is allowed: 1 uses up the budget in 30 days",
+        "Rate of violations relative to the allowed rate; 1 uses up the budget in 30 days",
         None,
         MetricType::Gauge,
     )?;
@@ -168,7 +172,7 @@ fn slas(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
     }
     let mut family = encoder.encode_descriptor(
         "late_results",
-        "Results that came after another reply, and were discarded",
+        "Results that were discarded because the request had been answered otherwise",
         None,
         MetricType::Counter,
     )?;
@@ -177,7 +181,7 @@ fn slas(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
     }
     let mut family = encoder.encode_descriptor(
         "exposure_cap_hits",
-        "Fallbacks not given because of their exposure, by cap",
+        "Fallbacks not given because of an exposure cap, by cap",
         None,
         MetricType::Counter,
     )?;
@@ -187,7 +191,7 @@ fn slas(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
         }
     }
     let mut family =
-        encoder.encode_descriptor("shed", "Requests not worked on, by reason", None, MetricType::Counter)?;
+        encoder.encode_descriptor("shed", "Requests that were shed, by reason", None, MetricType::Counter)?;
     for (name, counters) in decisions(services) {
         for (reason, count, _) in counters.sheds() {
             counter(&mut family, &[("checkpoint", name), ("reason", reason.as_str())], count)?;
@@ -195,7 +199,7 @@ fn slas(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
     }
     let mut family = encoder.encode_descriptor(
         "would_shed",
-        "In mode observe: requests that enforcing would have shed",
+        "Requests in mode observe that mode enforce would have shed",
         None,
         MetricType::Counter,
     )?;
@@ -207,19 +211,19 @@ fn slas(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
     Ok(())
 }
 
-/// State of the registry, as the control plane reports it.
+/// Adds the state of the registry that the control plane has reported.
 fn registry(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
     let last_seen_ms = services.counters.registry_seen_ms.load(Relaxed);
     let reachable = services.counters.registry_reachable.load(Relaxed);
     gauge(
         encoder,
         "registry_reachable",
-        "1 while the registry could be read last time",
+        "1 if the latest read of the registry succeeded",
         i64::from(reachable),
     )?;
     ConstGauge::new(last_seen_ms as f64 / 1e3).encode(encoder.encode_descriptor(
         "registry_last_seen_timestamp_seconds",
-        "When it could be read last, since the Unix epoch; 0: never, or no registry is watched",
+        "Time of the latest successful read of the registry since the Unix epoch; 0 if there was none",
         None,
         MetricType::Gauge,
     )?)
@@ -229,7 +233,7 @@ fn answers(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result 
     let counters = &services.counters;
     let mut family = encoder.encode_descriptor(
         "exec_seconds",
-        "Evaluating the bundle, per request",
+        "Time of evaluating the bundle, per request",
         None,
         MetricType::Histogram,
     )?;
@@ -242,7 +246,7 @@ fn answers(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result 
     }
     let mut family = encoder.encode_descriptor(
         "fallbacks",
-        "Decisions that the model did not make alone, by reason",
+        "Decisions that the drawn lane's model and policy did not make, by reason",
         None,
         MetricType::Counter,
     )?;
@@ -254,15 +258,15 @@ fn answers(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result 
     }
     for (name, help, value) in [
         ("panics", "Panics caught", &services.engine.counters.panics),
-        ("replays", "Retries answered from memory", &services.engine.counters.replays),
+        ("replays", "Retries answered from the idempotency cache", &services.engine.counters.replays),
         (
             "undelivered_decisions",
-            "Decisions whose reply was given up before it reached its caller",
+            "Decisions whose caller was gone before it was given the reply",
             &services.engine.counters.undelivered,
         ),
         (
             "unlogged_decisions",
-            "Decisions answered that are not in the log",
+            "Answered decisions that are not in the log",
             &services.engine.counters.unlogged,
         ),
         (
@@ -304,10 +308,10 @@ fn transport(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Resul
     for (name, help, value) in [
         (
             "connections_refused",
-            "Connections closed at accept, by a limit of their number or rate",
+            "Connections closed at accept because of a limit on their number or rate",
             &connections.refused,
         ),
-        ("connections_no_preface", "Connections that never spoke HTTP/2", &connections.no_preface),
+        ("connections_no_preface", "Connections without an HTTP/2 preface", &connections.no_preface),
         ("connections_failed", "Connections ended by a protocol or socket error", &connections.failed),
         ("accept_errors", "Failed accepts", &connections.accept_errors),
     ] {
@@ -315,7 +319,7 @@ fn transport(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Resul
     }
     let mut family = encoder.encode_descriptor(
         "limit_hits",
-        "How often a limit acted on a client, by limit",
+        "Number of times that a limit was applied to a client, by limit",
         None,
         MetricType::Counter,
     )?;
@@ -335,7 +339,7 @@ fn transport(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Resul
             counter(&mut family, &[("code", CODE_NAMES[code])], count)?;
         }
     }
-    gauge(encoder, "connections", "Connections open", connections.open.load(Relaxed) as i64)?;
+    gauge(encoder, "connections", "Open connections", connections.open.load(Relaxed) as i64)?;
     gauge(encoder, "inflight", "Requests in flight", services.engine.admission.inflight() as i64)?;
     gauge(encoder, "ready", "1 while every checkpoint serves", i64::from(services.health.is_ready()))
 }
@@ -382,21 +386,21 @@ fn bundles(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result 
     gauge(
         encoder,
         "bundle_bytes",
-        "Files of the bundles in memory, a shared forest once",
+        "Size of the files of all bundles in memory; a shared forest counts once",
         services.engine.bundles.file_bytes() as i64,
     )?;
     let budget = services.engine.bundles.budget_bytes() as i64;
-    gauge(encoder, "memory_budget_bytes", "What the process may hold once a bundle is loaded", budget)?;
+    gauge(encoder, "memory_budget_bytes", "Memory limit of the process for loading bundles", budget)?;
     let resident = resident().unwrap_or(0) as i64;
-    gauge(encoder, "memory_resident_bytes", "What the process holds", resident)
+    gauge(encoder, "memory_resident_bytes", "Resident memory of the process", resident)
 }
 
-/// From an alias change to the first answer.
+/// Adds the times from the change of an alias to the first answer.
 fn rollouts(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
     services.rollouts.read(|known| {
         let mut family = encoder.encode_descriptor(
             "data_load_seconds",
-            "From an alias change to the first answer by its bundle",
+            "Time from the change of an alias to the first answer of its bundle",
             None,
             MetricType::Histogram,
         )?;
@@ -405,7 +409,7 @@ fn rollouts(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result
         }
         let mut family = encoder.encode_descriptor(
             "data_load_stage_seconds",
-            "The same by stage, of the newest bundle",
+            "Time of each stage from the change of an alias to the first answer, of the newest bundle",
             None,
             MetricType::Gauge,
         )?;
@@ -423,25 +427,35 @@ fn log(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
     let Some(log) = &services.engine.log else { return Ok(()) };
     let status = log.status();
     gauge(encoder, "log_available", "1 while decisions can be recorded", i64::from(log.available()))?;
-    gauge(encoder, "log_unsynced_bytes", "Written, not yet on the device", status.unsynced_bytes as i64)?;
-    gauge(encoder, "log_queued_records", "Waiting to be written", status.queued as i64)?;
-    gauge(encoder, "log_next_sequence", "The next record's sequence", status.next_sequence as i64)?;
-    single(encoder, "log_dropped_records", "Dropped because the queue was full", status.dropped)?;
-    single(encoder, "log_refused_records", "Refused while the log was unavailable", status.refused)?;
+    gauge(encoder, "log_unsynced_bytes", "Bytes not yet on stable storage", status.unsynced_bytes as i64)?;
+    gauge(encoder, "log_queued_records", "Records waiting to be written", status.queued as i64)?;
+    gauge(encoder, "log_next_sequence", "Sequence of the next record", status.next_sequence as i64)?;
+    single(encoder, "log_dropped_records", "Records dropped because the queue was full", status.dropped)?;
+    single(encoder, "log_refused_records", "Records refused while the log was unavailable", status.refused)?;
     let upkeep = log.upkeep();
     let retention = &upkeep.retention;
     gauge(encoder, "log_bytes", "Size of all segments", retention.bytes as i64)?;
-    gauge(encoder, "log_segments", "Segments", retention.segments as i64)?;
-    gauge(encoder, "log_shipped_sequence", "Records below are marked as shipped", retention.shipped as i64)?;
+    gauge(encoder, "log_segments", "Number of segments", retention.segments as i64)?;
+    gauge(
+        encoder,
+        "log_shipped_sequence",
+        "Records below this are marked as shipped",
+        retention.shipped as i64,
+    )?;
     let blocked = retention.blocked_bytes as i64;
-    gauge(encoder, "log_retention_blocked_bytes", "Beyond a limit of retention and not removed", blocked)?;
+    gauge(
+        encoder,
+        "log_retention_blocked_bytes",
+        "Bytes beyond a limit of retention that are kept",
+        blocked,
+    )?;
     single(encoder, "log_pruned_segments", "Segments removed by retention", upkeep.removed_segments)?;
     single(encoder, "log_pruned_bytes", "Bytes removed by retention", upkeep.removed_bytes)?;
     if let Some(free) = upkeep.free_bytes {
-        gauge(encoder, "log_free_bytes", "Bytes that may still be written to the log's disk", free as i64)?;
+        gauge(encoder, "log_free_bytes", "Bytes that can still be written to the log's disk", free as i64)?;
     }
     let until_full = upkeep.full_in_seconds.unwrap_or(f64::INFINITY);
-    let help = "Time until the log's disk is full at the growth of the newest hour";
+    let help = "Time until the log's disk is full at the rate of the last hour";
     ConstGauge::new(until_full).encode(encoder.encode_descriptor(
         "log_full_seconds",
         help,
@@ -450,7 +464,7 @@ fn log(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
     )?)
 }
 
-/// What was called at least once; the others would only lengthen the page.
+/// Returns the checkpoints and methods that were called at least once. The page omits the others.
 fn used<'a>(
     checkpoints: impl Iterator<Item = &'a CheckpointCounters>,
 ) -> impl Iterator<Item = (&'a CheckpointCounters, Method)> {
@@ -459,7 +473,7 @@ fn used<'a>(
     )
 }
 
-/// Every checkpoint's name with what the engine counts of it.
+/// Returns every checkpoint's name with its counters of the engine.
 fn decisions(services: &Services) -> impl Iterator<Item = (&str, &Decisions)> {
     let counted = |checkpoint: &Checkpoint| services.engine.counters.checkpoint(checkpoint.index);
     let checkpoints = services.engine.checkpoints.iter();

@@ -1,5 +1,5 @@
-//! `/metrics`, `/ready` and `/live` over HTTP/1.1, on a thread and runtime of their own: a scrape takes
-//! nothing from the threads that answer requests.
+//! `/metrics`, `/ready` and `/live` over HTTP/1.1, on a separate thread and runtime, so that a scrape does not use the
+//! threads that answer requests.
 
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
@@ -24,19 +24,19 @@ use tokio::time::timeout;
 
 use crate::services::Services;
 
-/// Connections at once. One above takes the place of the oldest of the peer that has the most.
+/// Greatest number of connections. A further one replaces the oldest of the peer that has the most.
 const CONNECTIONS: usize = 64;
-/// Those of one peer. One above takes the place of its oldest.
+/// Greatest number of connections of one peer. A further one replaces its oldest.
 const CONNECTIONS_PER_PEER: usize = 16;
 /// Time limit for the request's header.
 const HEADER_WITHIN: Duration = Duration::from_secs(2);
-/// A scraper that takes longer is cut off.
+/// Time limit of a connection.
 const WITHIN: Duration = Duration::from_secs(10);
-/// Pages that are written in one second; further scrapers get the last of them.
+/// Number of pages that are rendered per second. Further scrapes return the latest page.
 const PAGES_PER_SECOND: u32 = 20;
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Serves until `stop` holds true. The listener must be non-blocking.
+/// Serves until `stop` becomes true. The listener must be non-blocking.
 pub(crate) fn start(
     listener: TcpListener,
     services: Arc<Services>,
@@ -49,7 +49,7 @@ pub(crate) fn start(
 }
 
 async fn run(listener: TcpListener, services: Arc<Services>, mut stop: watch::Receiver<bool>) {
-    // Fails only without a reactor, which this runtime has.
+    // This fails only without a reactor, which the runtime has.
     let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
     let mut open = Open::default();
     let pages = Arc::new(Mutex::new(Pages::new()));
@@ -77,14 +77,14 @@ async fn run(listener: TcpListener, services: Arc<Services>, mut stop: watch::Re
                 .header_read_timeout(HEADER_WITHIN)
                 .keep_alive(false)
                 .serve_connection(TokioIo::new(stream), service);
-            // A scraper's own failure concerns only the scraper.
+            // A failure of a scraper's connection affects only that scraper.
             let _ = timeout(WITHIN, connection).await;
         });
         open.connections.push_back((peer, serving.abort_handle()));
     }
 }
 
-/// The open connections, the oldest first.
+/// The open connections, oldest first.
 #[derive(Default)]
 struct Open {
     connections: VecDeque<(Peer, AbortHandle)>,
@@ -93,7 +93,7 @@ struct Open {
 // === impl Open ===
 
 impl Open {
-    /// Closes a connection if there is no room for another one of `peer`; returns whether it did.
+    /// Closes a connection if there is no room for another one of `peer`. Returns whether it closed one.
     fn make_room(&mut self, peer: Peer) -> bool {
         self.connections.retain(|(_, serving)| !serving.is_finished());
         let mut by_peer: HashMap<Peer, usize> = HashMap::new();
@@ -117,7 +117,7 @@ impl Open {
     }
 }
 
-/// The page of metrics, written no more often than [`PAGES_PER_SECOND`].
+/// The page of metrics, rendered at most [`PAGES_PER_SECOND`] times per second.
 struct Pages {
     last: Bytes,
     second: Instant,
@@ -163,7 +163,7 @@ fn answer(
                 response.headers_mut().insert(CONTENT_TYPE, http::HeaderValue::from_static(OPEN_METRICS));
                 response
             }
-            // Writing to a string fails only where the encoder does.
+            // Writing to a string fails only if the encoder fails.
             Err(_) => text(StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be written\n"),
         },
         _ => text(StatusCode::NOT_FOUND, "there are /metrics, /ready and /live\n"),

@@ -1,4 +1,5 @@
-//! The metrics page: reads what the engine, the observe lanes and the server count, and renders it as OpenMetrics.
+//! The metrics page: reads the counters of the engine, the observe lanes and the server, and renders them as
+//! OpenMetrics.
 
 mod admission;
 mod expose;

@@ -1,4 +1,4 @@
-//! What the active observe lanes count.
+//! Metrics of the active observe lanes.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ fn labels(counts: &ObserverStatus) -> [(&str, &str); 2] {
 /// Adds the families, by checkpoint and lane.
 pub(super) fn encode(services: &Arc<Services>, encoder: &mut DescriptorEncoder) -> fmt::Result {
     let active = services.observers.active();
-    // Without lanes there are no samples, and an empty family is not worth a line.
+    // Without lanes there are no samples, and empty families are omitted.
     let lanes: Vec<_> = active.all().map(|lane| (lane, lane.status())).collect();
     if lanes.is_empty() {
         return Ok(());
     }
-    let help = "Requests that came by an observe lane, by what became of them";
+    let help = "Requests at an observe lane, by outcome";
     let mut family = encoder.encode_descriptor("observe_requests", help, None, MetricType::Counter)?;
     for (_, counts) in &lanes {
         let failed: u64 = counts.failed.values().sum();
@@ -41,12 +41,12 @@ pub(super) fn encode(services: &Arc<Services>, encoder: &mut DescriptorEncoder) 
             counter(&mut family, &labels, count)?;
         }
     }
-    let help = "Observations that the decision log could not take";
+    let help = "Observations that were not written to the decision log";
     let mut family = encoder.encode_descriptor("observe_unlogged", help, None, MetricType::Counter)?;
     for (_, counts) in &lanes {
         counter(&mut family, &labels(counts), counts.unlogged)?;
     }
-    let help = "Processor time of a lane's thread";
+    let help = "CPU time of a lane's thread";
     let mut family =
         encoder.encode_descriptor("observe_cpu", help, Some(&Unit::Seconds), MetricType::Counter)?;
     for (_, counts) in &lanes {
@@ -57,19 +57,19 @@ pub(super) fn encode(services: &Arc<Services>, encoder: &mut DescriptorEncoder) 
     for (_, counts) in &lanes {
         ConstGauge::new(counts.waiting as i64).encode(family.encode_family(&labels(counts))?)?;
     }
-    let help = "1 while a lane has not come back from one evaluation for seconds";
+    let help = "1 while an evaluation of a lane has been running for more than 2 s";
     let mut family = encoder.encode_descriptor("observe_stuck", help, None, MetricType::Gauge)?;
     for (_, counts) in &lanes {
         ConstGauge::new(i64::from(counts.stuck)).encode(family.encode_family(&labels(counts))?)?;
     }
-    let help = "Share of requests that a lane observes, with the bundle behind it";
+    let help = "Share of requests that a lane observes, with its bundle";
     let mut family = encoder.encode_descriptor("observe_sample", help, None, MetricType::Gauge)?;
     for (lane, counts) in &lanes {
         let labels =
             [("checkpoint", &*counts.checkpoint), ("lane", &*counts.lane), ("bundle", &*counts.bundle)];
         ConstGauge::new(lane.table.sample).encode(family.encode_family(&labels)?)?;
     }
-    let help = "Evaluating an observing bundle, per request, in its thread's processor time";
+    let help = "CPU time of evaluating an observing bundle, per request";
     let mut family = encoder.encode_descriptor("observe_exec_seconds", help, None, MetricType::Histogram)?;
     for (lane, counts) in &lanes {
         histogram(&mut family, &labels(counts), lane.exec())?;

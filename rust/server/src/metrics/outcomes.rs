@@ -1,4 +1,4 @@
-//! Reported outcomes, and the keys of decision tokens.
+//! Metrics of reported outcomes and of the keys of decision tokens.
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -9,10 +9,10 @@ use prometheus_client::metrics::MetricType;
 use super::expose::{counter, gauge};
 use crate::services::Services;
 
-/// Adds the families of outcomes and tokens.
+/// Adds the metrics.
 pub(super) fn encode(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
     let outcomes = &services.engine.counters.outcomes;
-    let help = "Outcomes recorded, by what proves them";
+    let help = "Outcomes recorded, by proof";
     let mut family = encoder.encode_descriptor("outcomes_recorded", help, None, MetricType::Counter)?;
     for (proof, count) in outcomes.by_proof() {
         counter(&mut family, &[("proof", proof)], count)?;
@@ -23,9 +23,9 @@ pub(super) fn encode(services: &Services, encoder: &mut DescriptorEncoder) -> fm
         counter(&mut family, &[("reason", reason)], count)?;
     }
     let tokens = &services.engine.tokens;
-    let help = "Keys that verify decision tokens; 0: none are issued";
+    let help = "Keys that verify decision tokens; 0 if no tokens are issued";
     gauge(encoder, "token_keys", help, tokens.keys() as i64)?;
-    let help = "Key files of decision tokens read, by whether they are in force";
+    let help = "Key files of decision tokens that were read, by result";
     let mut family = encoder.encode_descriptor("token_key_files", help, None, MetricType::Counter)?;
     for (result, count) in [("in_force", &tokens.loads), ("refused", &tokens.refusals)] {
         counter(&mut family, &[("result", result)], count.load(Relaxed))?;

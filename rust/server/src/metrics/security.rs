@@ -1,4 +1,4 @@
-//! TLS and identity: what was refused, and how old certificates and keys are.
+//! Metrics of TLS and identity: refusals, and the ages of certificates and keys.
 
 use std::fmt;
 use std::sync::atomic::Ordering::Relaxed;
@@ -16,7 +16,7 @@ pub(super) fn encode(services: &Services, encoder: &mut DescriptorEncoder) -> fm
     if security.identity().is_some() {
         let mut family = encoder.encode_descriptor(
             "calls_refused",
-            "Calls refused for want of a known caller or of its role",
+            "Calls refused because the caller is unknown or lacks the role, by code",
             None,
             MetricType::Counter,
         )?;
@@ -40,7 +40,7 @@ pub(super) fn encode(services: &Services, encoder: &mut DescriptorEncoder) -> fm
         gauge(
             encoder,
             "tls_certificate_expires_timestamp_seconds",
-            "When the certificate of the listener expires",
+            "Time at which the certificate of the listener expires",
             tls.expires(),
         )?;
     }
@@ -55,12 +55,12 @@ pub(super) fn encode(services: &Services, encoder: &mut DescriptorEncoder) -> fm
         )?;
         let usable = i64::from(!keys.expired);
         gauge(encoder, "jwt_keys_usable", "0 while the issuer's keys are missing or too old", usable)?;
-        single(encoder, "jwt_verified", "Signatures of tokens that were verified", tokens.verified())?;
+        single(encoder, "jwt_verified", "Verified signatures of tokens", tokens.verified())?;
     }
     if security.has_files() {
         let mut family = encoder.encode_descriptor(
             "identity_files_read",
-            "Changed files of certificates and keys, by whether they could be used",
+            "Changed files of certificates and keys, by result",
             None,
             MetricType::Counter,
         )?;
@@ -70,7 +70,7 @@ pub(super) fn encode(services: &Services, encoder: &mut DescriptorEncoder) -> fm
         gauge(
             encoder,
             "identity_files_outdated",
-            "Kinds of files that cannot be used now; the content before is in use",
+            "Kinds of files that cannot be used now, so that their previous contents are in use",
             i64::try_from(counters.outdated.load(Relaxed)).unwrap_or(i64::MAX),
         )?;
     }

@@ -1,4 +1,4 @@
-//! The way to the shadow pool, and what a shadow pool is sent.
+//! Metrics of the connection to the shadow pool, and of the requests that a shadow pool receives.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,9 +12,9 @@ use super::expose::{counter, gauge};
 use crate::config::Role;
 use crate::services::Services;
 
-/// Adds the families of the server's role, where it has to do with a pool.
+/// Adds the role, and the metrics of the shadow pool if the server is one or sends to one.
 pub(super) fn encode(services: &Arc<Services>, encoder: &mut DescriptorEncoder) -> fmt::Result {
-    let help = "1, with what the server is for";
+    let help = "1, with the role of the server";
     let role = [("role", services.config.role.as_str())];
     let mut family = encoder.encode_descriptor("role", help, None, MetricType::Gauge)?;
     ConstGauge::new(1_i64).encode(family.encode_family(&role)?)?;
@@ -26,7 +26,7 @@ pub(super) fn encode(services: &Arc<Services>, encoder: &mut DescriptorEncoder) 
 }
 
 fn sent(status: &PoolStatus, encoder: &mut DescriptorEncoder) -> fmt::Result {
-    let help = "Requests for the shadow pool, by what became of them";
+    let help = "Requests for the shadow pool, by outcome";
     let mut family = encoder.encode_descriptor("shadow_pool_requests", help, None, MetricType::Counter)?;
     let ends = [("accepted", status.accepted), ("refused", status.refused), ("dropped", status.dropped)];
     for (outcome, count) in ends {
@@ -34,14 +34,14 @@ fn sent(status: &PoolStatus, encoder: &mut DescriptorEncoder) -> fmt::Result {
     }
     let connected = i64::from(status.connected);
     gauge(encoder, "shadow_pool_connected", "1 while the shadow pool answers", connected)?;
-    let help = "Requests that wait for the shadow pool, or for its word";
+    let help = "Requests that wait to be sent to the shadow pool or for its reply";
     gauge(encoder, "shadow_pool_waiting", help, status.waiting as i64)?;
-    let help = "Bytes that these hold";
+    let help = "Bytes of the requests that wait for the shadow pool";
     gauge(encoder, "shadow_pool_waiting_bytes", help, status.waiting_bytes as i64)
 }
 
 fn received(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
-    let help = "Requests that live servers sent, by server and whether there was room";
+    let help = "Requests that live servers sent, by server and outcome";
     let mut family = encoder.encode_descriptor("shadow_received", help, None, MetricType::Counter)?;
     for (server, received) in services.senders.all() {
         for (outcome, count) in [("accepted", received.accepted), ("dropped", received.dropped)] {

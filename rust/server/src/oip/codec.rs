@@ -1,4 +1,5 @@
-//! The codec of `ModelStreamInfer`: that of prost, once it is known that a message takes no more memory than it may.
+//! The codec of `ModelStreamInfer`: that of prost, after a check that the decoded message stays within its memory
+//! limit.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -46,11 +47,11 @@ impl StreamingService<ModelInferRequest> for Called {
 #[derive(Clone)]
 struct Checked {
     services: Arc<Services>,
-    /// What a message may take decoded, bytes.
+    /// Limit on the memory of a decoded message in bytes.
     decoded: usize,
 }
 
-/// Writes answers.
+/// The encoder of answers.
 struct Plain;
 
 impl Codec for Checked {

@@ -1,47 +1,47 @@
-//! What can be wrong with a request in the terms of the Open Inference Protocol.
+//! The errors of requests of the Open Inference Protocol.
 
 use scorer_engine::Rejection;
 
-/// Names the tensor or field, the rule and the remedy.
+/// The reason why a request is rejected. The message names the tensor or field, the rule and the remedy.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum InferError {
-    /// As for a request of any protocol.
+    /// A rejection that is common to all protocols.
     #[error(transparent)]
     Rejected(#[from] Rejection),
-    /// The model has no such version now.
+    /// The model does not have this version now.
     #[error("model {model:?} has no version {version:?} now, only {known}; name one of them or none")]
     Version {
         /// The model.
         model: String,
-        /// What was asked for, shortened.
+        /// The requested version, shortened.
         version: String,
-        /// Those that answer.
+        /// The versions that answer.
         known: String,
     },
-    /// No input.
+    /// There is no input.
     #[error("inputs: none; send \"input__0\" of shape [rows, features], or one tensor per feature")]
     NoInputs,
-    /// Some inputs raw, some not.
+    /// Only some inputs have raw contents.
     #[error("inputs: {inputs} inputs and {raw} raw_input_contents; send one for every input, or none at all")]
     RawCount {
-        /// Inputs.
+        /// Number of inputs.
         inputs: usize,
-        /// Raw contents.
+        /// Number of raw contents.
         raw: usize,
     },
-    /// Contents in both places.
+    /// An input has typed and raw contents.
     #[error("input {input:?}: both contents and raw_input_contents are set; send one of them")]
     BothContents {
         /// The input, shortened.
         input: String,
     },
-    /// The same input again.
+    /// An input is given twice.
     #[error("input {input:?}: given twice; send it once")]
     Repeated {
         /// The input, shortened.
         input: String,
     },
-    /// Rows by position and by name.
+    /// Rows are given by position and by name.
     #[error(
         "input {input:?}: rows are given by \"input__0\" already; send that alone, or one tensor per feature"
     )]
@@ -49,39 +49,39 @@ pub(crate) enum InferError {
         /// The input by name, shortened.
         input: String,
     },
-    /// A datatype that cannot be used here.
-    #[error("input {input:?}: datatype {datatype:?} is not taken here; send {expected}")]
+    /// The datatype cannot be used for this input.
+    #[error("input {input:?}: datatype {datatype:?} is not accepted here; send {expected}")]
     Datatype {
         /// The input, shortened.
         input: String,
-        /// What was sent, shortened.
+        /// The datatype that was sent, shortened.
         datatype: String,
-        /// What can be sent.
+        /// The datatypes that can be sent.
         expected: &'static str,
     },
-    /// A shape that does not fit.
-    #[error("input {input:?}: shape {shape} does not fit; send {expected}")]
+    /// The shape is not valid.
+    #[error("input {input:?}: shape {shape} is not valid here; send {expected}")]
     Shape {
         /// The input, shortened.
         input: String,
-        /// What was sent.
+        /// The shape that was sent.
         shape: String,
-        /// What can be sent.
+        /// The shape that can be sent.
         expected: String,
     },
-    /// Raw contents of the wrong size.
+    /// The raw contents have the wrong size.
     #[error(
         "input {input:?}: {got} bytes of raw contents, its shape and datatype need {expected}; send them little-endian"
     )]
     RawLength {
         /// The input, shortened.
         input: String,
-        /// Bytes sent.
+        /// Number of bytes sent.
         got: usize,
-        /// Bytes needed.
+        /// Number of bytes needed.
         expected: usize,
     },
-    /// Typed contents of the wrong size, or in the wrong field.
+    /// The typed contents have the wrong size or are in the wrong field.
     #[error(
         "input {input:?}: {got} values in {field}, its shape needs {expected}; put the values of a {datatype} tensor there"
     )]
@@ -92,73 +92,73 @@ pub(crate) enum InferError {
         field: &'static str,
         /// The datatype.
         datatype: &'static str,
-        /// Values sent.
+        /// Number of values sent.
         got: usize,
-        /// Values needed.
+        /// Number of values needed.
         expected: usize,
     },
-    /// Raw BYTES that are not length-prefixed.
+    /// The raw BYTES are not length-prefixed.
     #[error(
-        "input {input:?}: its BYTES cannot be taken apart; write each as 4 bytes of length, little-endian, and the bytes"
+        "input {input:?}: its BYTES cannot be parsed; write each as 4 bytes of length, little-endian, and the bytes"
     )]
     Bytes {
         /// The input, shortened.
         input: String,
     },
-    /// BYTES that are no text.
+    /// An element of BYTES is not text.
     #[error("input {input:?}: element {at} is not UTF-8; send text")]
     Text {
         /// The input, shortened.
         input: String,
-        /// Which.
+        /// Index of the element.
         at: usize,
     },
-    /// Columns of different lengths.
+    /// The inputs have different numbers of rows.
     #[error("input {input:?}: {got} rows, the inputs before it have {expected}; send as many in every input")]
     Rows {
         /// The input, shortened.
         input: String,
-        /// Its rows.
+        /// Number of its rows.
         got: usize,
-        /// Theirs.
+        /// Number of rows of the inputs before it.
         expected: usize,
     },
-    /// More than one row for an action.
+    /// There is more than one row for an action.
     #[error("{rows} rows; an action is selected for one row: send one request for each")]
     ActionRows {
         /// Rows sent.
         rows: u32,
     },
-    /// An output that the checkpoint does not have.
+    /// The checkpoint does not have the output.
     #[error("output {output:?}: model {model:?} has {known}; ask for one of them")]
     Output {
-        /// What was asked for, shortened.
+        /// The requested output, shortened.
         output: String,
         /// The model.
         model: String,
-        /// What there is.
+        /// The available outputs.
         known: String,
     },
-    /// The same output again.
+    /// An output is requested twice.
     #[error("output {output:?}: asked for twice; ask once")]
     RepeatedOutput {
         /// The output.
         output: &'static str,
     },
-    /// A parameter of the wrong type.
+    /// A parameter has the wrong type.
     #[error("parameter {name:?}: send {expected}")]
     Parameter {
         /// The parameter.
         name: &'static str,
-        /// What it takes.
+        /// The type and meaning of its value.
         expected: &'static str,
     },
-    /// Something that the protocol offers and this server does not.
+    /// The server does not offer a feature of the protocol.
     #[error("{what} is not offered here; {remedy}")]
     NotOffered {
-        /// What was asked for.
+        /// The feature.
         what: &'static str,
-        /// What to do instead.
+        /// The remedy.
         remedy: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! `ModelInfer`: a request of the open protocol as a query of the engine, and the answer as its reply.
+//! `ModelInfer`: converts a request of the Open Inference Protocol to a query of the engine, and the answer to a reply.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ pub(crate) async fn infer(
     Ok(response)
 }
 
-/// One request, read.
+/// One parsed request.
 struct Call<'a> {
     engine: &'a Arc<Engine>,
     arrival: &'a Arrival,
@@ -70,12 +70,12 @@ struct Call<'a> {
     include_token: bool,
 }
 
-/// The rows of a request, which are laid out for the schema of the lane that answers.
+/// The rows of a request, which are arranged for the schema of the answering lane.
 #[derive(Clone, Copy)]
 struct Tensors<'a> {
     inputs: &'a Inputs<'a>,
     model: &'a str,
-    /// The version that has to answer; empty for any.
+    /// The version that must answer; empty for any version.
     version: &'a str,
     max: u32,
 }
@@ -159,7 +159,7 @@ impl Call<'_> {
         add_token(&mut response, Some(token));
         for (key, value) in [
             ("decision_id", text(answer.id)),
-            // As text, because clients read no doubles here; it has every digit.
+            // The propensity is sent as text with all digits, because parameters have no doubles in many clients.
             ("propensity", text(selected.propensity.to_string())),
             ("logged", parameters::flag(selected.logged)),
             ("replayed", parameters::flag(answer.replayed)),
@@ -184,7 +184,7 @@ impl Call<'_> {
 // === impl Tensors ===
 
 impl Tensors<'_> {
-    /// A caller that names a version gets that or nothing.
+    /// Checks that the lane has the requested version, if the caller names one.
     fn check_version(&self, lane: &ActiveLane) -> Result<(), InferError> {
         if self.version.is_empty() || model::names(self.version, &lane.loaded.digest_text) {
             return Ok(());
@@ -230,14 +230,14 @@ impl Rows for Tensors<'_> {
     }
 }
 
-/// Adds the decision token in base64, because parameters hold no bytes. It is empty where no keys are configured.
+/// Adds the decision token in base64, because parameters cannot hold bytes. Without keys there is no token.
 fn add_token(response: &mut ModelInferResponse, token: Option<Vec<u8>>) {
     if let Some(token) = token.filter(|token| !token.is_empty()) {
         response.parameters.insert("decision_token".to_owned(), text(BASE64.encode(token)));
     }
 }
 
-/// A reply with what every reply has about its source.
+/// Creates a reply with the parameters of its source, which all replies have.
 fn begin(source: &Source, fallback: Option<Reason>, timings: Timings) -> ModelInferResponse {
     let mut parameters: Map = [
         ("lane", text(source.lane.clone())),

@@ -1,7 +1,7 @@
-//! The request's inputs and their way into rows of float32 in schema order.
+//! Converts the inputs of a request to rows of float32 in schema order.
 //!
-//! Rows come by position (`input__0` of shape `[rows, features]`, as Triton's FIL backend names it) or by
-//! name (one tensor per feature). What a value may be is the schema's business, as everywhere.
+//! Rows are given by position (`input__0` of shape `[rows, features]`, the name of Triton's FIL backend) or by name
+//! (one tensor per feature). The schema checks the values, as for all protocols.
 
 use scorer_core::schema::{FeatureType, Schema, Value};
 use scorer_engine::{Content, Kind, Rejection, quotable};
@@ -11,9 +11,9 @@ use super::error::InferError;
 use super::tensor::{Column, Tensor};
 use crate::content::{NAMED, hash_dense, hash_value};
 
-/// The rows by position.
+/// Name of the input with rows by position.
 pub(crate) const POSITIONAL: &str = "input__0";
-/// The actions that may be chosen.
+/// Name of the input with the eligible actions.
 pub(crate) const ELIGIBLE: &str = "eligible";
 
 /// The inputs of one request.
@@ -22,17 +22,17 @@ pub(crate) struct Inputs<'a> {
     eligible: Option<Tensor<'a>>,
 }
 
-/// The actions that may be chosen, in one of two forms.
+/// The eligible actions, in one of two forms.
 pub(crate) struct EligibleActions {
     pub(crate) ids: Vec<String>,
-    /// A bit for each action of the catalogue, least significant first.
+    /// One bit per action of the catalogue, least significant first.
     pub(crate) mask: Vec<u8>,
 }
 
 // === impl Inputs ===
 
 impl<'a> Inputs<'a> {
-    /// Reads the heads of all inputs.
+    /// Parses the names, datatypes and shapes of all inputs.
     pub(crate) fn read(request: &'a ModelInferRequest, kind: Kind) -> Result<Inputs<'a>, InferError> {
         let raw = &request.raw_input_contents;
         if !raw.is_empty() && raw.len() != request.inputs.len() {
@@ -53,7 +53,7 @@ impl<'a> Inputs<'a> {
         if inputs.rows.is_empty() { Err(InferError::NoInputs) } else { Ok(inputs) }
     }
 
-    /// The values of all rows, row by row in the order of `schema`; `max` rows at most.
+    /// Returns the values of all rows, at most `max`, row by row in the order of `schema`.
     pub(crate) fn rows(&self, schema: &Schema, max: u32) -> Result<Vec<f32>, InferError> {
         match self.rows.as_slice() {
             [only] if is_positional(only, schema) => positional(only, schema, max),
@@ -70,20 +70,20 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// How many rows there are, as far as the shape of the first input states; what does not fit that is found when the
-    /// rows are laid out.
+    /// Returns the number of rows that the shape of the first input states. Contradictions are found when the rows are
+    /// arranged.
     pub(crate) fn count(&self) -> u32 {
         let rows = self.rows.first().and_then(|tensor| tensor.shape.first());
         rows.map_or(1, |&rows| u32::try_from(rows).unwrap_or(1))
     }
 
-    /// Adds one row to the hash of a request's content, as the same row has it in `scorer.v1`: a retry by the other
-    /// protocol is the same request.
+    /// Adds one row to the hash of a request's content, in the same way as `scorer.v1`, so that a retry by the other
+    /// protocol is recognised.
     pub(crate) fn hash(&self, content: &mut Content) {
         match self.rows.as_slice() {
             [only] if only.name == POSITIONAL || !matches!(only.shape, [_] | [_, 1]) => match only.floats() {
                 Ok(values) => hash_dense(&values, content),
-                // Rejected when the row is laid out.
+                // The row is rejected later, when it is arranged.
                 Err(_) => content.number(u64::MAX),
             },
             columns => {
@@ -97,7 +97,7 @@ impl<'a> Inputs<'a> {
         }
     }
 
-    /// The eligible actions: their ids as BYTES, or one BOOL for every action of the catalogue.
+    /// Returns the eligible actions: their ids as BYTES, or one BOOL per action of the catalogue.
     pub(crate) fn eligible(&self) -> Result<Option<EligibleActions>, InferError> {
         let Some(tensor) = &self.eligible else { return Ok(None) };
         if !matches!(tensor.shape, [_] | [1, _]) {
@@ -121,7 +121,7 @@ impl<'a> Inputs<'a> {
     }
 }
 
-/// The first value of a column; an empty text is a missing value.
+/// Returns the first value of a column. An empty text is a missing value.
 fn first<'a>(column: &Column<'a>) -> Option<Value<'a>> {
     match column {
         Column::Numbers(numbers) => numbers.first().map(|&number| Value::Number(number)),
@@ -132,7 +132,8 @@ fn first<'a>(column: &Column<'a>) -> Option<Value<'a>> {
     }
 }
 
-/// A single matrix whose name is no feature's holds the rows, whatever servers before this one called it.
+/// Whether the only input holds rows by position. Any matrix whose name is not that of a feature does, because other
+/// servers use other names for it.
 fn is_positional(tensor: &Tensor<'_>, schema: &Schema) -> bool {
     tensor.name == POSITIONAL || (tensor.shape.len() == 2 && schema.index_of(tensor.name).is_none())
 }
@@ -190,7 +191,7 @@ fn value<'a>(schema: &Schema, name: &str, column: &Column<'a>, at: usize) -> Val
     match column {
         Column::Numbers(numbers) => Value::Number(numbers[at]),
         Column::Flags(flags) => Value::Flag(flags[at]),
-        // Tensors have no null: an empty text is a category without a value, unless the dictionary has it.
+        // Tensors have no null, so an empty text is a missing value, unless the dictionary contains it.
         Column::Texts(texts) if texts[at].is_empty() && !has_empty_category(schema, name) => Value::Missing,
         Column::Texts(texts) => Value::Category(texts[at]),
     }
@@ -198,7 +199,7 @@ fn value<'a>(schema: &Schema, name: &str, column: &Column<'a>, at: usize) -> Val
 
 fn has_empty_category(schema: &Schema, name: &str) -> bool {
     let feature = schema.index_of(name).map(|index| &schema.features()[index]);
-    // For another type an empty text is a wrong type, not a missing value.
+    // For features of other types, an empty text is a wrong type and not a missing value.
     feature.is_none_or(|feature| {
         feature.kind != FeatureType::Category || feature.categories.iter().any(String::is_empty)
     })

@@ -1,8 +1,8 @@
-//! The Open Inference Protocol (`inference.GRPCInferenceService`): every checkpoint is a model of its name.
+//! The Open Inference Protocol (`inference.GRPCInferenceService`). Every checkpoint is a model of the same name.
 //!
-//! An adapter like that of `scorer.v1`: a request becomes a query of the engine and takes the same answer path,
-//! admission, log and counters included. Bundles are loaded and unloaded by the registry; these methods report its state
-//! and change nothing.
+//! This is an adapter like that of `scorer.v1`: a request is converted to a query of the engine and takes the same
+//! answer path, including admission, log and counters. The control plane loads and unloads bundles; the methods of the
+//! repository report the state and change nothing.
 
 mod codec;
 mod error;
@@ -43,9 +43,9 @@ use model::Model;
 type Map = HashMap<String, InferParameter>;
 type Answer<T> = Result<Response<T>, Status>;
 
-/// What of the protocol's extensions is offered.
+/// The extensions of the protocol that the server offers.
 const EXTENSIONS: [&str; 4] = ["model_configuration", "model_repository", "parameters", "statistics"];
-/// The methods that are answered; see [`not_offered`].
+/// The methods that the server answers; see [`not_offered`].
 const METHODS: [&str; 12] = [
     "ServerLive",
     "ServerReady",
@@ -61,12 +61,12 @@ const METHODS: [&str; 12] = [
     "RepositoryModelUnload",
 ];
 
-/// The generated service's other half.
+/// The implementation of the generated service.
 pub(crate) struct Inference {
     services: Arc<Services>,
 }
 
-/// The status of a method that Triton has and this server does not offer.
+/// Returns the status of a method that Triton has and this server does not offer.
 pub(crate) fn not_offered(method: &str) -> Option<Status> {
     if METHODS.contains(&method) {
         return None;
@@ -77,7 +77,7 @@ pub(crate) fn not_offered(method: &str) -> Option<Status> {
     )))
 }
 
-/// Passes a request on if its caller may have it answered: the role follows from the kind of the checkpoint.
+/// Returns the request if its caller has the role that the kind of the checkpoint requires.
 pub(crate) fn permitted(
     services: &Services,
     caller: &Caller,
@@ -129,7 +129,7 @@ impl Inference {
         Ok(self.services.engine.checkpoints.get(name)?)
     }
 
-    /// Passes a message on if its caller may read what the model that it names serves.
+    /// Returns the message if its caller may read the description of the model that it names.
     fn describing<M>(&self, request: Request<M>, name: impl FnOnce(&M) -> String) -> Result<M, Status> {
         let (_, extensions, message) = request.into_parts();
         let caller = extensions.get::<Caller>().and_then(|caller| caller.0.as_deref());
@@ -150,7 +150,8 @@ impl GrpcInferenceService for Inference {
         Ok(Response::new(ServerReadyResponse { ready: self.services.health.is_ready() }))
     }
 
-    /// A model that there is not is not ready: clients poll before anything is published.
+    /// Reports whether a model is ready. An unknown model is not ready and not an error, because clients poll before
+    /// models are published.
     async fn model_ready(&self, request: Request<ModelReadyRequest>) -> Answer<ModelReadyResponse> {
         let ModelReadyRequest { name, version } = self.describing(request, |message| message.name.clone())?;
         let ready = self.services.engine.checkpoints.find(&name).is_some()
@@ -173,7 +174,7 @@ impl GrpcInferenceService for Inference {
         Ok(Response::new(self.model(&name, &version, |model| model.metadata())?))
     }
 
-    /// Never called: this method is stamped, admitted and counted, and answered by [`infer`].
+    /// Never called: the dispatcher admits and counts requests of this method and passes them to [`infer`].
     async fn model_infer(&self, _: Request<ModelInferRequest>) -> Answer<ModelInferResponse> {
         Err(Status::unimplemented("ModelInfer is answered elsewhere"))
     }
@@ -229,7 +230,7 @@ impl GrpcInferenceService for Inference {
         Ok(Response::new(RepositoryIndexResponse { models }))
     }
 
-    /// Reports whether the model is loaded; loading is the registry's task, which follows its aliases.
+    /// Reports whether the model is loaded. The control plane loads bundles, according to the registry's aliases.
     async fn repository_model_load(
         &self,
         request: Request<RepositoryModelLoadRequest>,
@@ -246,7 +247,7 @@ impl GrpcInferenceService for Inference {
         Ok(Response::new(RepositoryModelLoadResponse { model_name, is_loaded: true }))
     }
 
-    /// Rejected: a live checkpoint is not taken down through the data plane.
+    /// Always rejected, because the data plane does not take checkpoints out of service.
     async fn repository_model_unload(
         &self,
         request: Request<RepositoryModelUnloadRequest>,
@@ -259,7 +260,7 @@ impl GrpcInferenceService for Inference {
     }
 }
 
-/// Triton puts the model's name in field 2, KServe in field 1, which is Triton's repository.
+/// Returns the model's name. Triton uses field 2 for it; KServe uses field 1, which is Triton's repository.
 fn either(second: String, first: String) -> String {
     if second.is_empty() { first } else { second }
 }

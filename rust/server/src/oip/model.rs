@@ -1,4 +1,4 @@
-//! Checkpoints as models: their versions, tensors, configuration and statistics.
+//! Describes checkpoints as models: their versions, tensors, configuration and statistics.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -15,31 +15,31 @@ use super::inputs::{ELIGIBLE, POSITIONAL};
 use super::outputs::Output;
 use crate::services::Services;
 
-/// What serves the models, in the fields that name it.
+/// Value of the fields that name the platform of a model.
 const PLATFORM: &str = "scorer";
-/// Digits of a digest that make a version: enough to distinguish bundles, short enough to be read.
+/// Number of digits of a digest that form a version: enough to distinguish bundles, and short enough to read.
 const DIGITS: usize = 12;
 
-/// A checkpoint as a lane table has it, with at least one lane that answers.
+/// A checkpoint with at least one answering lane.
 pub(crate) struct Model<'a> {
     checkpoint: &'a Checkpoint,
     lanes: Vec<&'a ActiveLane>,
 }
 
-/// A bundle's version: the first digits of its digest.
+/// Returns a bundle's version: the first digits of its digest.
 pub(crate) fn version(digest: &str) -> &str {
     let hex = digest.split_once(':').map_or(digest, |(_, hex)| hex);
     hex.get(..DIGITS).unwrap_or(hex)
 }
 
-/// Whether a caller's version names this bundle: by its short form, or by its whole digest.
+/// Whether a caller's version names this bundle, by its short form or by its whole digest.
 pub(crate) fn names(version_asked: &str, digest: &str) -> bool {
     version_asked == version(digest)
         || version_asked == digest
         || digest.split_once(':').is_some_and(|(_, hex)| hex == version_asked)
 }
 
-/// The error of a version that does not answer.
+/// Creates the error for a version that does not answer.
 pub(crate) fn no_version<'a>(
     model: &str,
     version_asked: &str,
@@ -50,7 +50,7 @@ pub(crate) fn no_version<'a>(
     InferError::Version { model: model.to_owned(), version: quotable(version_asked), known: known.join(", ") }
 }
 
-/// Every checkpoint with its lanes, as the repository lists them.
+/// Lists every checkpoint with its lanes for the repository index.
 pub(crate) fn index(services: &Services, table: &ActiveLanes, only_ready: bool) -> Vec<ModelIndex> {
     let mut models = Vec::new();
     for checkpoint in services.engine.checkpoints.iter() {
@@ -79,7 +79,7 @@ pub(crate) fn index(services: &Services, table: &ActiveLanes, only_ready: bool) 
     models
 }
 
-/// The lanes that get traffic, that with the largest share first.
+/// Returns the lanes that receive traffic, the one with the largest share first.
 pub(crate) fn answering<'a>(
     table: &'a ActiveLanes,
     checkpoint: &Checkpoint,
@@ -92,7 +92,7 @@ pub(crate) fn answering<'a>(
 // === impl Model ===
 
 impl<'a> Model<'a> {
-    /// Finds a model by name and, unless that is empty, version.
+    /// Finds a model by name and, unless it is empty, version.
     pub(crate) fn find(
         checkpoint: &'a Checkpoint,
         table: &'a ActiveLanes,
@@ -112,7 +112,7 @@ impl<'a> Model<'a> {
         Ok(Model { checkpoint, lanes })
     }
 
-    /// The bundle that is described: that of the version asked for, or else of the largest share.
+    /// The described bundle: that of the requested version, or else of the lane with the largest share.
     fn loaded(&self) -> &'a Loaded {
         &self.lanes[0].loaded
     }
@@ -177,7 +177,7 @@ impl<'a> Model<'a> {
         let parameters = [
             ("bundle", loaded.digest_text.to_string()),
             ("bundle_name", loaded.bundle.name().to_owned()),
-            // Positions carry no names: this is how a caller checks its own order.
+            // Rows by position have no names, so callers use this list to check their order.
             ("features", serde_json::to_string(schema.features()).unwrap_or_default()),
             ("schema_fingerprint", format!("{:#018x}", schema.fingerprint())),
         ];
@@ -198,7 +198,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Counts are the checkpoint's, over all its lanes and by whichever protocol.
+    /// Returns the statistics of the checkpoint, over all its lanes and protocols.
     pub(crate) fn statistics(&self, services: &Services) -> ModelStatistics {
         let totals = services.counters.checkpoint(self.checkpoint.index).totals();
         let decisions = services.engine.counters.checkpoint(self.checkpoint.index);

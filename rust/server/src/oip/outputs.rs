@@ -1,4 +1,5 @@
-//! The reply's outputs: which there are, which were asked for, raw or typed.
+//! The outputs of a reply: the outputs a model has, the outputs a request asks for, and their encoding,
+//! raw or typed.
 
 use hyper::body::Bytes;
 use scorer_engine::{Checkpoint, Kind, quotable};
@@ -8,7 +9,7 @@ use scorer_proto::inference::{DataType, InferTensorContents, ModelInferResponse}
 
 use super::error::InferError;
 
-/// What can be asked for.
+/// An output that a request can ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
     /// The score as float32, under the name of Triton's FIL backend.
@@ -40,7 +41,7 @@ impl Output {
         }
     }
 
-    /// Those that are given when none is asked for.
+    /// The outputs of a reply if none is requested.
     fn default_of(kind: Kind) -> &'static [Output] {
         match kind {
             Kind::Score => &[Output::Fil],
@@ -48,7 +49,7 @@ impl Output {
         }
     }
 
-    /// Those asked for, in that order.
+    /// Returns the requested outputs in the order of the request.
     pub(crate) fn asked(
         given: &[InferRequestedOutputTensor],
         checkpoint: &Checkpoint,
@@ -118,13 +119,13 @@ impl Output {
         }
     }
 
-    /// Whether it has a value for every action of the catalogue.
+    /// Whether the output has one value per action of the catalogue.
     pub(crate) fn per_action(self) -> bool {
         self == Output::Pmf
     }
 }
 
-/// Adds an output to the reply, in the form that the request came in.
+/// Adds an output to the reply, in the raw or typed form of the request.
 pub(crate) fn add(response: &mut ModelInferResponse, output: Output, values: Values, raw: bool) {
     let count = values.len() as i64;
     let contents = if raw {

@@ -1,5 +1,5 @@
-//! The parameters of a request. Parameters that mean nothing here are passed over: clients
-//! send their own, such as `priority` and `binary_data_output`.
+//! The parameters of a request. Unknown parameters are ignored, because clients send parameters of their own, such as
+//! `priority` and `binary_data_output`.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::error::InferError;
 
 type Map = HashMap<String, InferParameter>;
 
-/// What lane shares are drawn by; empty if not given.
+/// Returns the entity by which the lane is drawn; empty if it is not given.
 pub(crate) fn entity(given: &Map) -> Result<&str, InferError> {
     match choice(given, "entity") {
         None => Ok(""),
@@ -20,7 +20,7 @@ pub(crate) fn entity(given: &Map) -> Result<&str, InferError> {
     }
 }
 
-/// Whether a score comes with its decision token, as actions always do.
+/// Whether the reply to a score must contain its decision token. Replies with actions always contain it.
 pub(crate) fn include_token(given: &Map) -> Result<bool, InferError> {
     match choice(given, "include_token") {
         None => Ok(false),
@@ -29,7 +29,7 @@ pub(crate) fn include_token(given: &Map) -> Result<bool, InferError> {
     }
 }
 
-/// How long the caller waits; 0 is for as long as it takes, as Triton has it.
+/// Returns the caller's timeout; `None` for 0, which means no limit, as in Triton.
 pub(crate) fn timeout(given: &Map) -> Result<Option<Duration>, InferError> {
     let micros = match choice(given, "timeout") {
         None => 0,
@@ -40,7 +40,7 @@ pub(crate) fn timeout(given: &Map) -> Result<Option<Duration>, InferError> {
     Ok((micros > 0).then(|| Duration::from_micros(micros)))
 }
 
-/// Models here have no state between requests.
+/// Rejects sequences, because models have no state between requests.
 pub(crate) fn check_sequence(given: &Map) -> Result<(), InferError> {
     match choice(given, "sequence_id") {
         None | Some(ParameterChoice::Int64Param(0) | ParameterChoice::Uint64Param(0)) => Ok(()),

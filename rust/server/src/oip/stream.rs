@@ -1,5 +1,5 @@
-//! `ModelStreamInfer`: one request after another on one stream, each admitted, counted and answered by
-//! itself. An error of one request is reported in its answer and leaves the stream open.
+//! `ModelStreamInfer`: one request after another on one stream. Each is admitted, counted and answered
+//! separately. An error of one request is reported in its answer and leaves the stream open.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -22,15 +22,15 @@ use crate::method::Method;
 use crate::probe::{Peer, Probe};
 use crate::services::Services;
 
-/// Answers that may wait for a slow reader; more, and the next request waits.
+/// How many answers may wait for a slow reader. While so many wait, the next request is not read.
 const AHEAD: usize = 16;
-/// As for a request of its own without a deadline.
+/// Time limit of a message without a deadline, as for a single request.
 const WITHOUT_DEADLINE: Duration = Duration::from_secs(5);
 
 /// The answers to a stream.
 pub(crate) type Answers = ReceiverStream<Result<ModelStreamInferResponse, Status>>;
 
-/// Answers until the caller closes its side, its deadline passes, or the server drains.
+/// Answers requests until the caller closes its side, its deadline passes, or the server drains.
 pub(crate) fn answers(
     services: Arc<Services>,
     until: Option<Instant>,
@@ -38,7 +38,7 @@ pub(crate) fn answers(
     mut headers: HeaderMap,
     mut requests: Streaming<ModelInferRequest>,
 ) -> Answers {
-    // Each message has what is left of the stream's time, not all of it.
+    // The deadline of a message is that of the stream, not `grpc-timeout` after its own arrival.
     headers.remove("grpc-timeout");
     let (sender, receiver) = mpsc::channel(AHEAD);
     tokio::spawn(async move {
@@ -95,7 +95,7 @@ async fn answer(
             ModelStreamInferResponse { error_message: String::new(), infer_response: Some(response) }
         }
         Err(status) => {
-            // The stream has no field for a code, so it stands before the text.
+            // The stream has no field for a code, so the code is put before the text.
             let error_message = format!("[{}] {}", CODE_NAMES[status.code() as usize], status.message());
             let response = ModelInferResponse { id, model_name, ..ModelInferResponse::default() };
             ModelStreamInferResponse { error_message, infer_response: Some(response) }
@@ -103,13 +103,13 @@ async fn answer(
     }
 }
 
-/// tonic's codec reports OUT_OF_RANGE for a message above the limit; gRPC's own table has RESOURCE_EXHAUSTED. No other
-/// error of a stream is OUT_OF_RANGE.
+/// Corrects a code. tonic's codec reports OUT_OF_RANGE for a message above the limit, for which gRPC specifies
+/// RESOURCE_EXHAUSTED. No other error of a stream is OUT_OF_RANGE.
 fn corrected(code: tonic::Code) -> tonic::Code {
     if code == tonic::Code::OutOfRange { tonic::Code::ResourceExhausted } else { code }
 }
 
-/// The answer, or what a panic or the deadline makes of it.
+/// Returns the answer, or the status after a panic or at the deadline.
 async fn guarded(
     services: &Arc<Services>,
     probe: &Probe,

@@ -7,17 +7,17 @@ use scorer_proto::inference::model_infer_request::InferInputTensor;
 
 use super::error::InferError;
 
-/// An input that has been checked as far as that goes without a schema.
+/// An input that has passed the checks that need no schema.
 pub(crate) struct Tensor<'a> {
     pub(crate) name: &'a str,
     pub(crate) shape: &'a [i64],
     datatype: Datatype,
     contents: Contents<'a>,
-    /// As the shape states.
+    /// Number of elements that the shape states.
     elements: usize,
 }
 
-/// The datatypes that values here can have; FP16 and BF16 are not among them.
+/// The supported datatypes. FP16 and BF16 are not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Datatype {
     Bool,
@@ -40,21 +40,21 @@ enum Contents<'a> {
     Typed(&'a InferTensorContents),
 }
 
-/// One column's values, by the kind of feature they suit.
+/// One column's values, by the type of feature for which they can be used.
 pub(crate) enum Column<'a> {
     Numbers(Vec<f64>),
     Flags(Vec<bool>),
     Texts(Vec<&'a str>),
 }
 
-/// What the numeric datatypes are, for errors.
+/// The numeric datatypes, for error texts.
 const NUMBERS: &str = "FP32 (or FP64, INT8 to INT64, UINT8 to UINT64)";
 const ANY: &str = "a number's (FP32, FP64, INT8 to INT64, UINT8 to UINT64), BOOL or BYTES";
 
 // === impl Tensor ===
 
 impl<'a> Tensor<'a> {
-    /// Reads the head of an input; `raw` is its entry of `raw_input_contents`, if there are any.
+    /// Parses the name, datatype and shape of an input. `raw` is its entry of `raw_input_contents`, if there are any.
     pub(crate) fn read(
         input: &'a InferInputTensor,
         raw: Option<&'a Bytes>,
@@ -62,7 +62,7 @@ impl<'a> Tensor<'a> {
         if input.parameters.contains_key("shared_memory_region") {
             return Err(InferError::NotOffered {
                 what: "shared memory",
-                remedy: "send the tensor in the request; a Unix socket is the shortest way in",
+                remedy: "send the tensor in the request; a Unix socket has the lowest latency",
             });
         }
         const EMPTY: &InferTensorContents = &InferTensorContents {
@@ -96,7 +96,7 @@ impl<'a> Tensor<'a> {
         Ok(tensor)
     }
 
-    /// Every value as a float32, as the schema reads numbers: to the nearest, ties to even.
+    /// Returns every value as a float32, rounded to the nearest, ties to even, as the schema rounds numbers.
     pub(crate) fn floats(&self) -> Result<Vec<f32>, InferError> {
         match (self.datatype, self.contents) {
             (Datatype::Fp32, Contents::Raw(raw)) => Ok(raw_values(raw, f32::from_le_bytes)),
@@ -160,7 +160,7 @@ impl<'a> Tensor<'a> {
             Contents::Raw(raw) => {
                 let malformed = || InferError::Bytes { input: quotable(self.name) };
                 let mut rest: &[u8] = raw;
-                // Each element has 4 bytes at least, so that a shape alone reserves nothing.
+                // Each element has at least 4 bytes, so a shape without contents reserves no memory.
                 let mut texts = Vec::with_capacity(self.elements.min(rest.len() / 4));
                 while let Some((length, tail)) = rest.split_first_chunk::<4>() {
                     let length = u32::from_le_bytes(*length) as usize;
@@ -173,7 +173,7 @@ impl<'a> Tensor<'a> {
         }
     }
 
-    /// Whether there are as many values as the shape states. For raw BYTES the count is known only once they are decoded.
+    /// Checks that there are as many values as the shape states. The number of raw BYTES is known only after decoding.
     fn check_length(&self) -> Result<(), InferError> {
         let input = || quotable(self.name);
         match self.contents {
@@ -197,7 +197,7 @@ impl<'a> Tensor<'a> {
     }
 
     pub(crate) fn misshapen(&self, expected: String) -> InferError {
-        // A shape is as long as its sender likes.
+        // A shape can have any number of dimensions, so only the first are shown.
         let shown: Vec<_> = self.shape.iter().take(8).map(i64::to_string).collect();
         let more = if self.shape.len() > shown.len() { ", .." } else { "" };
         let shape = format!("[{}{more}]", shown.join(", "));
@@ -210,7 +210,7 @@ impl<'a> Tensor<'a> {
     }
 }
 
-/// The caller has checked that the length is a multiple of the size.
+/// Converts raw bytes to values. The caller has checked that the length is a multiple of the size.
 fn raw_values<T, const SIZE: usize>(raw: &[u8], value: impl Fn([u8; SIZE]) -> T) -> Vec<T> {
     raw.as_chunks::<SIZE>().0.iter().map(|&bytes| value(bytes)).collect()
 }
@@ -254,7 +254,7 @@ impl Datatype {
         }
     }
 
-    /// Bytes of one raw element; of BYTES, the least.
+    /// Number of bytes of one raw element; for BYTES the minimum.
     fn size(self) -> usize {
         match self {
             Datatype::Bool | Datatype::Uint8 | Datatype::Int8 => 1,
@@ -264,7 +264,7 @@ impl Datatype {
         }
     }
 
-    /// The field of typed contents that holds it, and how many values are there.
+    /// Returns the field of typed contents for the datatype, and the number of its values.
     fn field(self, typed: &InferTensorContents) -> (&'static str, usize) {
         match self {
             Datatype::Bool => ("bool_contents", typed.bool_contents.len()),
