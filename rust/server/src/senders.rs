@@ -1,13 +1,13 @@
-//! Who sends to this pool, and how much.
+//! Counts what each live server sends to this shadow pool.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 
-/// Servers that are counted by name; further ones are counted together.
+/// The largest number of servers counted by name; the others are counted together.
 const MOST: usize = 256;
-/// Those together. No server is called this: a name has no spaces.
+/// The name under which the others are counted. No server has it: the name of a server has no spaces.
 const OTHERS: &str = "all others";
 
 /// Counters by sending server.
@@ -16,14 +16,14 @@ pub(crate) struct Senders {
     by_server: Mutex<(BTreeMap<String, Received>, String)>,
 }
 
-/// What came from one server.
+/// What this pool received from one server.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Received {
     /// Calls.
     pub calls: u64,
-    /// Requests that every lane took that wanted it.
+    /// Requests that were queued for every lane that samples them.
     pub accepted: u64,
-    /// Requests that no lane observes here, or that a lane had no room for.
+    /// Requests that no lane observes here, or for which the queue of a lane was full.
     pub dropped: u64,
 }
 
@@ -43,7 +43,7 @@ impl Senders {
         }
     }
 
-    /// Who called last; empty before the first.
+    /// The server that called last; empty before the first call.
     pub(crate) fn last(&self) -> String {
         self.by_server.lock().unwrap_or_else(PoisonError::into_inner).1.clone()
     }

@@ -1,4 +1,4 @@
-//! The server's life: start, load, swap, drain.
+//! The server as the control plane sees it: start, load, swap, unload, drain.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -29,16 +29,16 @@ use crate::share::{Most, Shares};
 use crate::status::Status;
 use crate::token_keys;
 
-/// How long a dropped server waits for what is in flight.
+/// How long a server that is dropped without a drain waits for the requests in flight.
 const DROP_WITHIN: Duration = Duration::from_millis(500);
 
 /// A running data plane. Its methods may be called from any thread and never wait for requests.
 pub struct Server {
     services: Arc<Services>,
     addresses: Addresses,
-    /// One swap or unload at a time.
+    /// Held during a swap, an unload or the addition of a checkpoint: one at a time.
     changes: Mutex<()>,
-    /// The process whose threads serve.
+    /// The id of the process that started the server; a forked child must not stop it.
     owner: u32,
     running: Mutex<Option<Running>>,
 }
@@ -46,15 +46,16 @@ pub struct Server {
 // === impl Server ===
 
 impl Server {
-    /// Binds, opens the log and starts the threads. It listens, and answers NOT_SERVING, on return.
+    /// Binds the addresses, opens the log and starts the threads. On return the server listens, and its health is
+    /// NOT_SERVING.
     ///
     /// # Errors
-    /// [`ServerError`]; nothing is left running then.
+    /// [`ServerError`]; then no thread runs and no address is bound.
     pub fn start(config: ServerConfig) -> Result<Server, ServerError> {
         Server::start_in(config, Env::real())
     }
 
-    /// The same, with the file system, clock and randomness of the log given.
+    /// As [`Server::start`], with the file system, the clock and the randomness of the log given.
     ///
     /// # Errors
     /// As [`Server::start`].
@@ -76,17 +77,17 @@ impl Server {
         })
     }
 
-    /// Reads a bundle from its directory, verifies it completely, scores its golden cases, warms it up and
-    /// keeps it ready. A bundle of that digest in memory already is left as it is.
+    /// Reads a bundle from its directory, verifies it completely, scores its golden cases, warms it up and keeps it in
+    /// memory. If a bundle with that digest is in memory already, it stays as it is.
     ///
     /// # Errors
-    /// [`LoadError`] names the defect of the bundle; what is served is not touched.
+    /// [`LoadError`] states the defect of the bundle; the active lanes do not change.
     pub fn load(&self, path: &Path, digest: &str) -> Result<LoadReport, LoadError> {
         self.load_for(path, digest, &LoadFor::default())
     }
 
-    /// The same for a checkpoint: the candidate is measured in turns with the checkpoint's live bundle, and one
-    /// that is too slow is refused. One load runs at a time, on a thread that yields to requests.
+    /// As [`Server::load`], for a checkpoint: the warm-up alternates between the candidate and the checkpoint's live
+    /// bundle, and a candidate that is too slow is refused. One load runs at a time, on a thread of low priority.
     ///
     /// # Errors
     /// As [`Server::load`].
@@ -98,7 +99,7 @@ impl Server {
         let Services { engine, rollouts, counters, .. } = &*self.services;
         let live =
             wanted.checkpoint.as_deref().map(|name| self.live(name, wanted.allow_slower)).transpose()?;
-        // Before anything is served, a load runs at normal priority.
+        // A load runs at normal priority while no lane answers: there are no requests to protect.
         let low_priority = engine.lanes().all().next().is_some();
         let vetting =
             Vetting { name: wanted.name.clone(), floors: wanted.floors.clone(), known: wanted.known };
@@ -123,7 +124,7 @@ impl Server {
         result
     }
 
-    /// What a candidate for a checkpoint is compared with.
+    /// The SLA and the live bundle with which a candidate for a checkpoint is compared.
     fn live(&self, checkpoint: &str, allow_slower: bool) -> Result<Live, LoadError> {
         let engine = &self.services.engine;
         let checkpoint = engine
@@ -137,8 +138,8 @@ impl Server {
         })
     }
 
-    /// Lets go of the bundles that are kept for a rollback only; returns the bytes of their files. One that shares
-    /// most of them with a live bundle would give back next to nothing, and stays.
+    /// Drops the bundles that are kept only for a rollback, and returns the bytes of their files. A bundle that shares
+    /// most of its bytes with a live bundle stays, because dropping it would free almost no memory.
     fn make_room(&self) -> u64 {
         let _changing = lock(&self.changes);
         let Services { engine, observers, .. } = &*self.services;
@@ -161,7 +162,7 @@ impl Server {
         self.services.publish(table.keeping_previous(stays), None);
         let mut bytes = 0;
         for loaded in &idle {
-            // A forest that several of them share is given back once.
+            // A forest that several of them share is freed, and counted, once.
             bytes += loaded.bytes - loaded.bundle.shared_bytes(&counted);
             counted.push(&loaded.bundle);
             let fields = json!({"bundle": &*loaded.digest_text, "why": "memory for another bundle"});
@@ -171,11 +172,13 @@ impl Server {
         bytes
     }
 
-    /// Adds a checkpoint to those of the configuration. It has no lanes until a table gives it some, and does not count
-    /// for whether the server as a whole is ready. Returns whether it is new; the same again has no effect.
+    /// Adds a checkpoint to those of the configuration. It has no lanes until a lane table gives it some, and the
+    /// readiness of the whole server does not depend on it. Returns whether it is new; adding the same again has no
+    /// effect.
     ///
     /// # Errors
-    /// Its settings are not valid, it exists with others, or the server has been stopped. Nothing has changed then.
+    /// Its settings are not valid, it exists with other settings, or the server has been stopped. Then nothing has
+    /// changed.
     pub fn add_checkpoint(&self, name: &str, config: &CheckpointConfig) -> Result<bool, ServerError> {
         let _changing = lock(&self.changes);
         let Services { engine, counters, health, .. } = &*self.services;
@@ -194,11 +197,11 @@ impl Server {
         self.services.rollouts.forget(digest);
     }
 
-    /// Activates a lane table: every request that starts after this returns is answered by it. Activating the active
-    /// table again has no effect.
+    /// Activates a lane table: every request that starts after the return is answered by these lanes. Activating the
+    /// active table again has no effect.
     ///
     /// # Errors
-    /// [`SwapError`]; the active table stays.
+    /// [`SwapError`]; the active table stays active.
     pub fn swap(&self, table: &LaneTable) -> Result<(), SwapError> {
         let _changing = lock(&self.changes);
         let result = self.swap_alone(table);
@@ -214,7 +217,8 @@ impl Server {
         result
     }
 
-    /// Swaps while no other change is made: check, start threads, note, activate.
+    /// Checks the table, starts the threads of its observe lanes, records it in the log and activates it. The caller
+    /// holds `changes`.
     fn swap_alone(&self, table: &LaneTable) -> Result<(), SwapError> {
         let services = &self.services;
         let Services { engine, observers, .. } = &**services;
@@ -243,7 +247,7 @@ impl Server {
         if let Some(log) = &engine.log {
             let text = serde_json::to_string(table).unwrap_or_default();
             if let Err(error) = log.note_table(table.version, engine.clock.unix_us(), text) {
-                // Every decision names its bundle and lane itself.
+                // No reason to refuse the swap: the record of each decision states its bundle and lane as well.
                 let fields = json!({"version": table.version, "error": error.to_string()});
                 engine.events.push(Level::Warning, "lanes_not_logged", fields);
             }
@@ -261,8 +265,8 @@ impl Server {
         Ok(())
     }
 
-    /// Lets go of a bundle; one that is not in memory is gone already. Its memory is freed by the reaper
-    /// once the last request that uses it has ended.
+    /// Removes a bundle from those in memory; without effect if it is not there. The reaper frees its memory once the
+    /// last request that uses it has ended.
     ///
     /// # Errors
     /// The bundle answers or observes at a checkpoint.
@@ -289,47 +293,48 @@ impl Server {
         Ok(())
     }
 
-    /// The control plane looked at the registry: whether it could be read, and when it could last, milliseconds
-    /// since the Unix epoch. For the metrics alone.
+    /// Sets two metrics: whether the control plane could read the registry at its last attempt, and the time of the
+    /// last successful read, in milliseconds since the Unix epoch.
     pub fn note_registry(&self, reachable: bool, last_seen_ms: u64) {
         self.services.counters.registry_reachable.store(reachable, Relaxed);
         self.services.counters.registry_seen_ms.store(last_seen_ms, Relaxed);
     }
 
-    /// The control plane keeps so many bundles in quarantine. For the metrics alone.
+    /// Sets the metric of how many bundles the control plane keeps in quarantine.
     pub fn note_quarantined(&self, bundles: u64) {
         self.services.counters.quarantined.store(bundles, Relaxed);
     }
 
-    /// Returns who makes a control call with this bearer token, over a connection with these certificates, PEM; and
-    /// whether that principal may operate this server.
+    /// Finds the principal of a control call with this bearer token, over a connection with these certificates (PEM),
+    /// and decides whether it may operate this server.
     #[must_use]
     pub fn operator(&self, pem: &[u8], token: Option<&str>) -> Operator {
         self.services.security.operator(pem, token)
     }
 
-    /// Where it listens.
+    /// The addresses on which the server listens.
     #[must_use]
     pub fn addresses(&self) -> &Addresses {
         &self.addresses
     }
 
-    /// Its condition now.
+    /// The current status.
     #[must_use]
     pub fn status(&self) -> Status {
         Status::of(&self.services)
     }
 
-    /// What happened since the last call, as JSON lines.
+    /// Takes the events since the last call, one JSON object each.
     #[must_use]
     pub fn events(&self) -> Vec<String> {
         self.services.engine.events.take()
     }
 
-    /// Stops: NOT_SERVING, no new connections, GOAWAY; waits up to `within` for what is in flight; writes
-    /// and seals the log; ends every thread. Doing it again does nothing.
+    /// Stops the server: sets the health to NOT_SERVING, accepts no more connections, sends GOAWAY, waits up to
+    /// `within` for the requests in flight, writes and seals the log, and ends every thread. A second call has no
+    /// effect.
     pub fn drain(&self, within: Duration) {
-        // Held throughout: a second caller returns when it is done.
+        // Held until the drain ends, so that a second caller returns only after it.
         let mut running = lock(&self.running);
         let Some(running) = running.take() else { return };
         let began = Instant::now();
@@ -350,32 +355,32 @@ impl Server {
         services.engine.events.push(level, "stopped", fields);
     }
 
-    /// Puts a fault into the request of this id.
+    /// Injects a fault into the request with this id.
     #[cfg(feature = "fault-injection")]
     pub fn inject(&self, id: &str, fault: crate::Fault) {
         self.services.engine.faults.set(id, fault);
     }
 
-    /// Puts a fault into every evaluation of an observe lane, active now or later; `None` removes it.
+    /// Injects a fault into every evaluation of an observe lane, active now or later; `None` removes it.
     #[cfg(feature = "fault-injection")]
     pub fn inject_lane(&self, checkpoint: &str, lane: &str, fault: Option<crate::LaneFault>) {
         self.services.observers.faults().set(checkpoint, lane, fault);
     }
 
-    /// Lets admission control assume that one row takes this long at a checkpoint.
+    /// Makes admission control assume that one row takes this long at a checkpoint.
     #[cfg(feature = "fault-injection")]
     pub fn assume_cost(&self, checkpoint: &str, row: Duration) {
         self.services.engine.assume_cost(checkpoint, row);
     }
 
-    /// How often the active lanes were loaded.
+    /// How many times the pointer to the active lanes was read.
     #[cfg(feature = "fault-injection")]
     #[must_use]
     pub fn lane_loads(&self) -> u64 {
         self.services.engine.lane_loads()
     }
 
-    /// Makes every evaluation slower from now on.
+    /// Makes every evaluation from now on slower.
     #[cfg(feature = "fault-injection")]
     pub fn slow_down(&self, slowness: crate::Slowness) {
         self.services.engine.faults.slow_down(slowness);
@@ -391,7 +396,7 @@ impl Drop for Server {
         if std::process::id() == self.owner {
             self.drain(DROP_WITHIN);
         } else {
-            // A forked child: the threads and the socket's file are the parent's.
+            // In a forked child, the threads and the file of the socket belong to the parent process.
             std::mem::forget(lock(&self.running).take());
         }
     }
@@ -403,7 +408,7 @@ impl std::fmt::Debug for Server {
     }
 }
 
-/// A shadow pool has no lanes that answer.
+/// Checks that no lane of a shadow pool's table answers requests.
 fn check_answers_nothing(table: &LaneTable) -> Result<(), SwapError> {
     let lanes = table
         .checkpoints

@@ -1,4 +1,4 @@
-//! The unary methods: reads each message, hands it to its adapter, and writes the reply or the status.
+//! The unary methods: reads each message, passes it to the adapter of its method, and writes the reply or the status.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -29,7 +29,8 @@ use crate::services::Services;
 use crate::shadow;
 use crate::share::Held;
 
-/// Answers one request. Each method has a future of its own size: the largest would cost every other.
+/// Answers one request. Each method has its own boxed future: one common future would have the size of the largest for
+/// all methods.
 pub(crate) fn answer(probe: &Probe, method: Method, request: Request<Incoming>, held: Held) -> Answering {
     let (services, arrival) = (Arc::clone(probe.services()), Arc::clone(&probe.arrival));
     let caller = probe.caller();
@@ -115,33 +116,33 @@ pub(crate) fn answer(probe: &Probe, method: Method, request: Request<Incoming>, 
     }
 }
 
-/// Reads the message of one request, within the limits of its kind.
+/// Reads the message of one request, within the limits of its method.
 struct Reader {
     services: Arc<Services>,
     arrived: Instant,
-    /// The message's bytes, until the request is answered.
+    /// Counts the bytes of the message until the request is answered.
     held: Held,
 }
 
 // === impl Reader ===
 
 impl Reader {
-    /// A message about one row.
+    /// Reads a message about one row.
     async fn row<M: Message + Default + Decoded>(&self, request: Request<Incoming>) -> Result<M, Status> {
         self.bounded(request, self.services.config.max_message_bytes, is_within::<M>).await
     }
 
-    /// A message of many rows.
+    /// Reads a message of many rows.
     async fn batch<M: Message + Default + Decoded>(&self, request: Request<Incoming>) -> Result<M, Status> {
         self.bounded(request, self.services.config.max_batch_bytes, is_within::<M>).await
     }
 
-    /// A message without elements.
+    /// Reads a message without repeated elements.
     async fn flat<M: Message + Default>(&self, request: Request<Incoming>) -> Result<M, Status> {
         self.bounded(request, self.services.config.max_message_bytes, |_, _| true).await
     }
 
-    /// What live servers send to a shadow pool.
+    /// Reads a message that a live server sends to a shadow pool.
     async fn observation(&self, request: Request<Incoming>) -> Result<ObserveRequest, Status> {
         self.bounded(request, MAX_MESSAGE, is_within::<ObserveRequest>).await
     }
@@ -168,7 +169,7 @@ impl Reader {
 /// Counts the bytes of a message that have arrived.
 ///
 /// # Errors
-/// RESOURCE_EXHAUSTED.
+/// RESOURCE_EXHAUSTED if they exceed the limit of the peer or of the server.
 pub(crate) fn arrived(services: &Services, held: &Held, bytes: usize) -> Result<(), Status> {
     held.set(bytes).map_err(|limit| {
         services.counters.limited(limit);
@@ -176,7 +177,7 @@ pub(crate) fn arrived(services: &Services, held: &Held, bytes: usize) -> Result<
     })
 }
 
-/// Passes a message on if its caller has a role at the checkpoint that it names.
+/// Returns the message if its caller has the role at the checkpoint that the message names.
 fn at<M>(
     services: &Services,
     caller: &Caller,

@@ -1,16 +1,16 @@
-//! The names that health checks ask for, beside those of checkpoints.
+//! The names for which health checks ask, besides the names of checkpoints.
 
 /// The gRPC service whose health is also the whole server's.
 pub(crate) const SCORING_SERVICE: &str = "scorer.v1.ScoringService";
 
-/// The same over the Open Inference Protocol.
+/// The service of the Open Inference Protocol; its health is the whole server's too.
 pub(crate) const INFERENCE_SERVICE: &str = "inference.GRPCInferenceService";
 
-/// What live servers send to a shadow pool.
+/// The service of a shadow pool, which live servers call.
 pub(crate) const SHADOW_SERVICE: &str = "scorer.v1.ShadowService";
 
-/// The name by which an orchestrator's liveness probe asks for the process itself: it serves for as long as the process
-/// answers. A server that waits for its bundles, or drains, must not be restarted for it.
+/// The name for an orchestrator's liveness probe. Its health is SERVING for as long as the process answers, because a
+/// server that waits for its bundles, or drains, must not be restarted.
 pub(crate) const LIVENESS: &str = "liveness";
 
 /// Whether a checkpoint cannot have this name.

@@ -1,4 +1,4 @@
-//! What the server's adapters share: the engine and what is built around it.
+//! The state that the server's adapters share: the engine, the counters and the configuration.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -25,9 +25,9 @@ pub(crate) struct Services {
     pub(crate) observers: Observers,
     pub(crate) security: Arc<Security>,
     pub(crate) health: Health,
-    /// For a shadow pool: who sends to it, and by which schemas.
+    /// In a shadow pool: what each live server has sent.
     pub(crate) senders: Senders,
-    /// What each peer has in flight.
+    /// The requests and bytes that each peer has in flight.
     pub(crate) shares: Arc<Shares>,
     pub(crate) schemas: SchemaCache,
     pub(crate) counters: Counters,
@@ -36,7 +36,7 @@ pub(crate) struct Services {
     pub(crate) token_keys: Option<token_keys::Version>,
     pub(crate) started: Instant,
     pub(crate) started_at_us: i64,
-    /// Microseconds from start to ready; 0 before.
+    /// Microseconds from the start to the first readiness; 0 before it.
     pub(crate) ready_after_us: AtomicU64,
     pub(crate) draining: AtomicBool,
 }
@@ -44,7 +44,8 @@ pub(crate) struct Services {
 // === impl Services ===
 
 impl Services {
-    /// Ends a window of everything that is counted over time.
+    /// Ends the current window of admission control and of the counters, renews the privacy keys if it is time, and
+    /// reports the upkeep of the log as events. Called once a window.
     pub(crate) fn tick(&self) {
         self.engine.admission.tick();
         self.engine.privacy.renew(Instant::now());
@@ -55,9 +56,9 @@ impl Services {
         }
     }
 
-    /// Activates lanes, and observe lanes if they changed.
+    /// Activates lanes, and the observe lanes if given.
     pub(crate) fn publish(&self, lanes: ActiveLanes, observe: Option<ObserveLanes>) {
-        // A shadow pool needs no lanes that answer.
+        // A checkpoint of a shadow pool is ready without a lane that answers.
         let serves = |checkpoint: &Checkpoint| {
             self.config.role == Role::Shadow || !lanes.of(checkpoint.index).is_empty()
         };
@@ -71,7 +72,7 @@ impl Services {
         self.health.set(serving.into_iter());
         if self.health.is_ready() {
             let micros = u64::try_from(self.started.elapsed().as_micros()).unwrap_or(u64::MAX);
-            // Only the first time counts.
+            // Keeps the time of the first readiness.
             let _ = self.ready_after_us.compare_exchange(0, micros, Relaxed, Relaxed);
         }
     }

@@ -1,12 +1,12 @@
-//! What one peer, and one connection of it, may have in flight, in requests and in bytes of their messages, so that one
-//! client never takes the places, or the memory, of all.
+//! Limits what one peer, and one connection of it, may have in flight, in requests and in bytes of their messages, so
+//! that one client cannot use the places, or the memory, of all.
 //!
-//! A peer has a fixed share of `max_inflight`. Within it a connection may have as many requests in flight as are left:
-//! one connection alone comes to half of the share, eight that take all they can leave a ninth of it, and a connection
-//! with few requests finds room beside any number of greedy ones.
+//! A peer has a fixed share of `max_inflight`. Within it, a connection may have at most as many requests in flight as
+//! the share has free places. So one connection alone reaches half of the share, eight connections that take all they
+//! can leave a ninth of it free, and a connection with few requests always finds a place.
 //!
-//! The bytes of messages are counted as they arrive, not as they are announced: who announces much and sends nothing
-//! takes nothing.
+//! The bytes of messages are counted when they arrive, not when they are announced, so that a client that announces a
+//! large message and sends nothing uses nothing of the limit.
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;
@@ -30,9 +30,9 @@ pub(crate) struct Shares {
 pub(crate) struct Most {
     /// Requests in flight per peer.
     pub(crate) requests: usize,
-    /// Bytes of messages, in all.
+    /// Bytes of messages in flight, of all peers.
     pub(crate) bytes: usize,
-    /// Those of one peer.
+    /// Bytes of messages in flight per peer.
     pub(crate) bytes_per_peer: usize,
 }
 
@@ -49,18 +49,18 @@ pub(crate) struct Share {
     shares: Arc<Shares>,
     peer: Peer,
     of_peer: Arc<Used>,
-    /// Requests in flight of the connection.
+    /// The connection's requests in flight.
     own: AtomicUsize,
 }
 
-/// The bytes of one request's message; given back when dropped.
+/// The bytes of one request's message that count against the limits; dropping it subtracts them.
 #[derive(Debug)]
 pub(crate) struct Held {
     share: Arc<Share>,
     bytes: AtomicUsize,
 }
 
-/// One request's place in a share; given back when dropped.
+/// One request's place in a share; dropping it frees the place.
 #[derive(Debug)]
 pub(crate) struct ShareGuard(Arc<Share>);
 
@@ -85,9 +85,9 @@ impl Share {
     /// Takes a place for one request.
     ///
     /// # Errors
-    /// [`Rejection::ShareUsed`].
+    /// [`Rejection::ShareUsed`] if the share of the peer or of the connection is in use.
     pub(crate) fn enter(self: &Arc<Share>) -> Result<ShareGuard, Rejection> {
-        // The guard exists before the check, so that a rejection gives its place back as well.
+        // The guard exists before the check, so that a rejection frees the place too.
         let of_peer = self.of_peer.requests.fetch_add(1, AcqRel);
         let own = self.own.fetch_add(1, AcqRel);
         let guard = ShareGuard(Arc::clone(self));
@@ -101,7 +101,7 @@ impl Share {
         Ok(guard)
     }
 
-    /// Of a request whose message has not arrived yet.
+    /// The count of a request whose message has not arrived yet: 0 bytes.
     pub(crate) fn hold(self: &Arc<Share>) -> Held {
         Held { share: Arc::clone(self), bytes: AtomicUsize::new(0) }
     }
@@ -110,15 +110,15 @@ impl Share {
 // === impl Held ===
 
 impl Held {
-    /// So many bytes of the message have arrived.
+    /// Sets how many bytes of the message are in memory.
     ///
     /// # Errors
-    /// The limit that they exceed; the message then holds none.
+    /// The limit that they exceed; then the message counts as 0 bytes.
     pub(crate) fn set(&self, bytes: usize) -> Result<(), Limit> {
         let Share { shares, of_peer, .. } = &*self.share;
         let before = self.bytes.swap(bytes, AcqRel);
         let add = |to: &AtomicUsize| {
-            // Wraps around where there are fewer than before.
+            // The difference is negative, and wraps around, if there are fewer bytes than before.
             to.fetch_add(bytes.wrapping_sub(before), AcqRel).wrapping_add(bytes.wrapping_sub(before))
         };
         let (all, own) = (add(&shares.bytes), add(&of_peer.bytes));
@@ -153,7 +153,7 @@ impl Drop for Held {
 impl Drop for Share {
     fn drop(&mut self) {
         let mut peers = self.shares.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        // The map's own and this one: no other connection of the peer is left.
+        // The references of the map and of this connection are the only ones: the peer has no other connection.
         if Arc::strong_count(&self.of_peer) == 2 {
             peers.remove(&self.peer);
         }

@@ -1,4 +1,4 @@
-//! The server's condition, for the control plane and operators.
+//! The server's status, for the control plane and operators.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,36 +12,36 @@ use serde::Serialize;
 use crate::senders::Received;
 use crate::services::Services;
 
-/// The server's condition.
+/// The server's status at one time.
 #[derive(Clone, Debug, Serialize)]
 pub struct Status {
     /// `live` or `shadow`.
     pub role: &'static str,
-    /// Of this build.
+    /// The version of this build.
     pub version: &'static str,
     /// `release` or `debug`.
     pub build_profile: &'static str,
     /// `SERVING`, `NOT_SERVING` or `DRAINING`.
     pub state: &'static str,
-    /// Milliseconds since the Unix epoch.
+    /// Time of the start, in milliseconds since the Unix epoch.
     pub started_at_ms: i64,
-    /// Start to ready, milliseconds; 0 while it never was.
+    /// Time from the start to the first readiness, in milliseconds; 0 before it.
     pub ready_after_ms: f64,
     /// Revision of the active lane table.
     pub lane_table: u64,
     /// Bundles in memory.
     pub bundles: Vec<BundleStatus>,
-    /// By checkpoint: the digest of the bundle before the live one, ready to take over.
+    /// By checkpoint: the digest of the bundle that was live before, kept in memory for a rollback.
     pub previous: BTreeMap<String, String>,
-    /// By checkpoint: how its SLA was met since the start.
+    /// By checkpoint: how well its SLA was met since the start.
     pub promises: BTreeMap<String, SlaStatus>,
     /// Active observe lanes.
     pub observers: Vec<ObserverStatus>,
     /// Absent if no log is configured.
     pub log: Option<LogStatus>,
-    /// The way to the shadow pool; absent without one.
+    /// The status of the forwarder to the shadow pool; absent if none is configured.
     pub pool: Option<PoolStatus>,
-    /// For a shadow pool: what live servers sent it, by server.
+    /// In a shadow pool: what it received, by live server.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub senders: BTreeMap<String, Received>,
     /// Requests in flight.
@@ -52,18 +52,18 @@ pub struct Status {
     pub panics: u64,
 }
 
-/// How a checkpoint's SLA was met since the start.
+/// How well a checkpoint's SLA was met since the start.
 #[derive(Clone, Debug, Serialize)]
 pub struct SlaStatus {
-    /// The SLA, milliseconds.
+    /// The latency that the SLA allows at the 99th percentile, in milliseconds.
     pub p99_ms: f64,
-    /// Requests under the SLA.
+    /// Requests to which the SLA applies.
     pub requests: u64,
-    /// Those among them that were late, shed or failed.
+    /// Of them, the requests that were late, shed or failed.
     pub missed: u64,
-    /// Part of the last 30 days' error budget that is left; below 0: overdrawn.
+    /// The unused part of the error budget of the last 30 days, 1 or less; below 0 if more than the budget was used.
     pub budget_remaining: f64,
-    /// How fast it is spent, over the last hour: 1 uses it up in 30 days.
+    /// The rate at which the last hour used the error budget; at 1, the budget lasts exactly 30 days.
     pub burn_rate_1h: f64,
 }
 
@@ -76,30 +76,31 @@ pub struct BundleStatus {
     pub name: String,
     /// `score` or `action`.
     pub kind: &'static str,
-    /// Time that loading took, milliseconds.
+    /// Time that loading took, in milliseconds.
     pub load_ms: f64,
-    /// How fast it was at warm-up.
+    /// The latencies measured at warm-up.
     pub warm_up: WarmUpReport,
-    /// Bytes of its files.
+    /// Size of its files, in bytes.
     pub bytes: u64,
-    /// Those of them that are of forests that bundles before it in this list hold: they are in memory once.
+    /// Of these, the bytes of forests that it shares with bundles before it in this list; they are in memory once.
     pub shared_bytes: u64,
-    /// Decisions it has made.
+    /// Decisions that it has made since it was loaded.
     pub decisions: u64,
     /// Whether it answers at a checkpoint now.
     pub live: bool,
-    /// `closed`, `open` or `half_open`: whether it was taken out of service because it kept failing.
+    /// The state of its circuit breaker, which stops its use while its evaluations fail: `closed` (in use), `open` (not
+    /// in use) or `half_open` (on trial).
     pub breaker: &'static str,
-    /// What its signature says; absent where none was needed.
+    /// The statement of its signature; absent if no signature was required.
     pub signed: Option<Signed>,
 }
 
-/// The log's own status and where it is.
+/// The status of the log, and its directory.
 #[derive(Clone, Debug, Serialize)]
 pub struct LogStatus {
-    /// The directory.
+    /// The directory of the log.
     pub directory: String,
-    /// See [`scorer_log::LogStatus`].
+    /// The counters of the log; see [`scorer_log::LogStatus`].
     #[serde(flatten)]
     pub status: scorer_log::LogStatus,
 }

@@ -1,4 +1,4 @@
-//! `Describe`: what a checkpoint serves now.
+//! `Describe`: the bundle, the lanes and the limits with which a checkpoint answers now.
 
 use scorer_engine::{ActiveLanes, Arrival, Checkpoint, Engine, Loaded, Rejection};
 use scorer_observe::describe_feature;
@@ -22,7 +22,7 @@ pub(crate) fn describe(
     Ok(DescribeResponse { checkpoints })
 }
 
-/// The bundle described is that of the lane with the largest share, the first of them at a tie.
+/// Describes the bundle of the lane with the largest share; of lanes with equal shares, the first.
 fn description(table: &ActiveLanes, checkpoint: &Checkpoint) -> CheckpointDescription {
     let lanes = table.of(checkpoint.index);
     let mut description = CheckpointDescription {

@@ -1,4 +1,4 @@
-//! Features as `scorer.v1` carries them.
+//! The features of `scorer.v1` messages, decoded for the engine.
 
 use scorer_core::schema::Value;
 use scorer_engine::{
@@ -11,11 +11,11 @@ use crate::content::{ABSENT, NAMED, hash_dense, hash_value};
 
 /// The features of one row.
 pub(crate) enum Row<'a> {
-    /// None are set.
+    /// The request gives no features.
     Absent,
-    /// By name.
+    /// Values by feature name.
     Named(NamedList<'a>),
-    /// In schema order.
+    /// Values in schema order.
     Dense(&'a DenseFeatures),
 }
 
@@ -30,7 +30,8 @@ pub(crate) struct DenseRows {
 
 impl<'a> Row<'a> {
     /// # Errors
-    /// A name or a category holds a card number. Numbers are not searched: a row keeps 24 bits of each.
+    /// A name or a category contains a card number. Numbers are not searched, because a row keeps only 24 bits of
+    /// each.
     pub(crate) fn named(engine: &Engine, named: &'a NamedFeatures) -> Result<Row<'a>, Rejection> {
         for feature in &named.features {
             engine.privacy.plain("features", &feature.name)?;
@@ -50,7 +51,7 @@ impl Features for Row<'_> {
             Row::Absent => Err(Rejection::NoFeatures),
             Row::Named(NamedList(named)) => {
                 let schema = lane.loaded.bundle.schema();
-                // A name that only observe lanes read is left to them.
+                // A name that only observe lanes read is not a feature of this schema: they get it separately.
                 let own = named.iter().filter(|feature| !lane.observers_read(&feature.name));
                 row.resize(schema.len(), 0.0);
                 Ok(schema.encode_named(own.map(|feature| (feature.name.as_str(), value(feature))), row)?)
@@ -59,7 +60,7 @@ impl Features for Row<'_> {
         }
     }
 
-    /// The order of named values is no content.
+    /// Adds the features to the hash of the request's content. The order of named values does not change the hash.
     fn hash(&self, content: &mut Content) {
         match self {
             Row::Absent => content.number(ABSENT),

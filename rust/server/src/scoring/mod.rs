@@ -1,4 +1,4 @@
-//! `scorer.v1.ScoringService`: each method makes a query of its request and a reply of the answer.
+//! `scorer.v1.ScoringService`: each method converts its request to a query of the engine and the answer to a reply.
 
 mod describe;
 mod features;

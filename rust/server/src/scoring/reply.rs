@@ -1,4 +1,4 @@
-//! Answers on the wire.
+//! Converts the engine's answers to `scorer.v1` messages.
 
 use scorer_engine::{Answer, Reason, Scored, ScoredBatch, Selected, Source, Timings};
 use scorer_proto::v1::{ScoreBatchResponse, ScoreResponse, SelectActionResponse, Served};
@@ -28,7 +28,7 @@ pub(crate) fn score(answer: Answer<Scored>, decision_token: Vec<u8>) -> ScoreRes
     }
 }
 
-/// `served` names a fallback if at least one row has one; the records name which.
+/// `served` states a fallback if at least one row has one; the records state the rows.
 pub(crate) fn batch(answer: Answer<ScoredBatch>, decision_token: Vec<u8>) -> ScoreBatchResponse {
     let Answer { id, value: ScoredBatch { source, rows, labels, timings, unlogged }, .. } = answer;
     let fallback = rows.iter().find_map(|row| row.fallback);

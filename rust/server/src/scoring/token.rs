@@ -1,4 +1,4 @@
-//! What an answer's decision token says.
+//! The claims of an answer's decision token.
 
 use scorer_engine::{
     Answer, Arrival, Claims, Engine, Reason, Scored, ScoredBatch, Selected, Source, Timings, TokenKind,

@@ -1,4 +1,4 @@
-//! Who sends a request.
+//! Finds the principal that sends a request.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -10,21 +10,21 @@ use rustls::pki_types::CertificateDer;
 use scorer_identity::tls::ServerTls;
 use scorer_identity::{Access, Identity, Unauthenticated};
 
-/// What a connection's peer has shown.
+/// How the peer of a connection has authenticated.
 #[derive(Clone, Default)]
 pub(crate) enum Credential {
-    /// Nothing.
+    /// Not at all.
     #[default]
     Absent,
-    /// A principal.
+    /// As a principal, by the user id of a Unix socket's peer.
     Known(Arc<Access>),
-    /// A certificate that names a principal.
+    /// By a certificate that names a principal.
     Certified(Arc<Certified>),
-    /// A certificate that names none.
+    /// By a certificate that names no principal.
     Refused(Unauthenticated),
 }
 
-/// The certificates of a connection, and when they were verified last.
+/// The certificates of a connection, and the epoch of their last verification.
 pub(crate) struct Certified {
     access: Arc<Access>,
     chain: Vec<CertificateDer<'static>>,
@@ -39,7 +39,7 @@ impl Certified {
         Certified { access, chain: chain.to_vec(), verified: AtomicU64::new(tls.epoch()) }
     }
 
-    /// The principal, if its certificate is still valid: a connection may outlive it.
+    /// The principal, if its certificate is still valid: a connection may last longer than the certificate.
     fn access(&self, tls: &ServerTls) -> Result<Arc<Access>, Unauthenticated> {
         let epoch = tls.epoch();
         if self.verified.load(Relaxed) != epoch {
@@ -53,7 +53,7 @@ impl Certified {
 // === impl Credential ===
 
 impl Credential {
-    /// The key of the principal that the connection has shown.
+    /// The key of the principal as which the connection has authenticated.
     pub(crate) fn key(&self) -> Option<u64> {
         match self {
             Credential::Known(access) => Some(access.key()),
@@ -63,7 +63,7 @@ impl Credential {
     }
 }
 
-/// The bearer of the request's token, or the peer of its connection if the request has none or tokens are not accepted.
+/// The principal of the request's token; that of its connection if the request has no token or tokens are not accepted.
 pub(super) fn of_request(
     identity: &Identity,
     tls: Option<&ServerTls>,

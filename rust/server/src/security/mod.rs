@@ -1,4 +1,4 @@
-//! Who may call this server: TLS of the listener, the caller of each request, and its roles.
+//! Authentication and authorization: the listener's TLS, the caller of each request, and the caller's roles.
 
 mod caller;
 mod refresh;
@@ -24,7 +24,7 @@ use caller::Certified;
 pub(crate) use caller::Credential;
 pub(crate) use refresh::followed;
 
-/// The listener's certificates, the identities that are accepted, and what was refused.
+/// The listener's certificates, the accepted identities, and the counters of refusals.
 pub(crate) struct Security {
     tls: Option<Arc<ServerTls>>,
     identity: Option<Identity>,
@@ -32,7 +32,7 @@ pub(crate) struct Security {
     pub(crate) counters: Counters,
 }
 
-/// What was refused, and what became of files that were read again.
+/// Counts of refused handshakes and requests, and of files that were read again.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) handshakes_failed: [AtomicU64; HandshakeFailure::COUNT],
@@ -40,7 +40,7 @@ pub(crate) struct Counters {
     pub(crate) denied: AtomicU64,
     pub(crate) replaced: AtomicU64,
     pub(crate) rejected: AtomicU64,
-    /// Files that cannot be used now: the last that could be are in use.
+    /// How many kinds of file cannot be used now; their last valid contents stay in use.
     pub(crate) outdated: AtomicU64,
     refusals: Rate,
     handshakes: Rate,
@@ -51,12 +51,12 @@ pub(crate) struct Counters {
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum Operator {
-    /// It may.
+    /// The peer may.
     Allowed {
-        /// Who it is.
+        /// The name of its principal.
         principal: String,
     },
-    /// It may not.
+    /// The peer may not.
     Refused {
         /// `UNAUTHENTICATED` or `PERMISSION_DENIED`.
         code: &'static str,
@@ -65,15 +65,15 @@ pub enum Operator {
     },
 }
 
-/// One event a second: a flood of refusals must not push other events out of the ring.
+/// Limits events to one a second: many refusals must not push other events out of the ring of events.
 #[derive(Debug, Default)]
 struct Rate {
-    /// The second of the last event.
+    /// The second of the last event, since the Unix epoch.
     last_s: AtomicU64,
     left_out: AtomicU64,
 }
 
-/// The certificates of the listener, as the handshake takes them.
+/// The current certificates of the listener, for handshakes.
 struct Source(Arc<ServerTls>);
 
 impl TlsSource for Source {
@@ -103,7 +103,7 @@ impl Security {
         Ok(security)
     }
 
-    /// What the TCP listener's handshakes use.
+    /// The settings for the handshakes of the TCP listener; absent without TLS.
     pub(crate) fn listener(&self) -> Option<Tls> {
         let tls = self.tls.as_ref()?;
         Some(Tls { source: Arc::new(Source(Arc::clone(tls))), handshake_timeout: tls.handshake_timeout() })
@@ -117,7 +117,7 @@ impl Security {
         self.identity.as_ref()
     }
 
-    /// What the bearer of a certificate may do, on a connection to the listener.
+    /// The credential of a connection to the listener whose peer has presented these certificates.
     pub(crate) fn of_certificates(&self, certificates: &[CertificateDer<'static>]) -> Credential {
         let (Some(identity), Some(tls), Some(leaf)) = (&self.identity, &self.tls, certificates.first())
         else {
@@ -129,16 +129,16 @@ impl Security {
         }
     }
 
-    /// What the user of the Unix socket may do.
+    /// The credential of a connection to the Unix socket by this user.
     pub(crate) fn of_uid(&self, uid: u32) -> Credential {
         self.identity.as_ref().map_or(Credential::Absent, |identity| Credential::Known(identity.of_uid(uid)))
     }
 
-    /// Who sends a request with these headers over a connection of this credential; `None` where identity is not
-    /// configured.
+    /// The principal that sends a request with these headers over a connection of this credential; `None` where
+    /// identity is not configured.
     ///
     /// # Errors
-    /// UNAUTHENTICATED.
+    /// UNAUTHENTICATED if neither the headers nor the connection name a valid principal.
     pub(crate) fn caller(
         &self,
         connection: &Credential,
@@ -153,7 +153,7 @@ impl Security {
     /// Checks that a caller has one of these roles at any checkpoint, or at `checkpoint`.
     ///
     /// # Errors
-    /// PERMISSION_DENIED.
+    /// PERMISSION_DENIED if the caller has none of the roles.
     pub(crate) fn check(
         &self,
         caller: Option<&Access>,
@@ -168,8 +168,8 @@ impl Security {
         checked.map_err(|denied| self.refused(&denied.into()))
     }
 
-    /// Who makes a call with this token over a connection that another implementation of TLS has accepted with these
-    /// certificates, PEM; and whether it may operate this server.
+    /// Finds the principal of a call with this token, over a connection that another TLS implementation has accepted
+    /// with these certificates (PEM), and decides whether it may operate this server.
     pub(crate) fn operator(&self, pem: &[u8], token: Option<&str>) -> Operator {
         let decide = || -> Result<Principal, Refused> {
             let identity = self.identity.as_ref().ok_or(Unauthenticated::Nothing)?;
@@ -195,7 +195,7 @@ impl Security {
         }
     }
 
-    /// A handshake failed.
+    /// Counts a failed handshake and reports at most one a second as an event.
     pub(crate) fn no_handshake(&self, failure: HandshakeFailure) {
         self.counters.handshakes_failed[failure as usize].fetch_add(1, Relaxed);
         if let Some(left_out) = self.counters.handshakes.event(self.events.now_us()) {
@@ -204,7 +204,7 @@ impl Security {
         }
     }
 
-    /// A connection of `peer` was closed for breaking a rule.
+    /// Reports, at most once a second, that a connection of `peer` was closed because it exceeded a limit.
     pub(crate) fn misused(&self, peer: Peer, limit: Limit, pause_seconds: u64) {
         if let Some(left_out) = self.counters.misuses.event(self.events.now_us()) {
             let fields = json!({
@@ -214,7 +214,7 @@ impl Security {
         }
     }
 
-    /// Counts a refusal and makes it a status; the events name the principal of one each second.
+    /// Counts a refusal and converts it to a status. At most one refusal a second becomes an event, with its principal.
     fn refused(&self, why: &Refused) -> Status {
         let (count, code) = match why {
             Refused::Unauthenticated(_) => (&self.counters.unauthenticated, Code::Unauthenticated),
@@ -241,7 +241,8 @@ impl Security {
 // === impl Rate ===
 
 impl Rate {
-    /// How many events were left out since the last one, if it is time for another.
+    /// How many events were omitted since the last one; `None`, and this one is omitted too, if this second has had
+    /// one.
     fn event(&self, now_us: i64) -> Option<u64> {
         let second = u64::try_from(now_us / 1_000_000).unwrap_or(0);
         if self.last_s.swap(second, Relaxed) == second {
@@ -252,7 +253,7 @@ impl Rate {
     }
 }
 
-/// Whether an address can be reached from this machine alone.
+/// Whether an address can be reached only from this machine.
 pub(crate) fn is_loopback(address: &str) -> bool {
     let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::Security;
 use crate::files::Followed;
 
-/// One kind of file: how it is read, and the events of that.
+/// One kind of file: how it is read, and the events that report the result.
 struct Kind {
     broken: bool,
     read: fn(&Security) -> Reloaded,
@@ -20,7 +20,7 @@ struct Kind {
     rejected: &'static str,
 }
 
-/// The files that are configured.
+/// The followed files, of those that are configured.
 pub(crate) fn followed(security: &Arc<Security>) -> Vec<Followed> {
     let certificates = security.tls().map(|tls| {
         let kind = Kind {
