@@ -1,7 +1,8 @@
-//! An authority for a trial: makes a root, certificates for servers and clients, and a revocation list.
+//! A certificate authority for trials and tests: issues a root certificate, certificates for servers and clients, and a
+//! revocation list.
 //!
-//! For trials and tests. A production fleet takes its certificates from SPIRE, cert-manager or another authority whose
-//! key does not lie beside the certificates.
+//! A production fleet takes its certificates from SPIRE, cert-manager or another authority whose key is not stored with
+//! the certificates.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write as _;
@@ -22,15 +23,15 @@ use crate::certificate::spiffe_domain;
 use crate::error::IdentityError;
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// Clocks of the fleet's machines may differ by this much.
+/// The largest difference allowed between the clocks of the fleet's machines.
 const SKEW: Duration = Duration::from_secs(300);
 
-/// What a certificate is for.
+/// The contents of a certificate to issue.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// The SPIFFE ids; usually one.
     pub uris: Vec<String>,
-    /// Host names and IP addresses; a server needs those by which it is called.
+    /// Host names and IP addresses; a server needs those under which clients connect to it.
     pub hosts: Vec<String>,
     /// Usable by a server.
     pub server: bool,
@@ -67,7 +68,7 @@ fn failed(error: rcgen::Error) -> IdentityError {
 // === impl Request ===
 
 impl Request {
-    /// A certificate that is valid from now on, for so many days.
+    /// A request for a certificate that is valid from now on for `days` days.
     #[must_use]
     pub fn of(uri: &str, hosts: &[&str], days: u32) -> Request {
         let now = SystemTime::now();
@@ -86,7 +87,7 @@ impl Request {
 // === impl Authority ===
 
 impl Authority {
-    /// Makes a root of this name, valid for so many days.
+    /// Makes a root of this name, valid for `days` days.
     ///
     /// # Errors
     /// The system has no randomness.
@@ -119,7 +120,7 @@ impl Authority {
     /// Makes a certificate.
     ///
     /// # Errors
-    /// A name cannot stand in a certificate.
+    /// A name is not allowed in a certificate.
     pub fn issue(&self, request: &Request) -> Result<Issued, IdentityError> {
         let key = KeyPair::generate().map_err(failed)?;
         let mut params = CertificateParams::new(request.hosts.clone()).map_err(failed)?;
@@ -146,7 +147,7 @@ impl Authority {
         Ok(Issued { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 
-    /// Makes a revocation list of serial numbers, PEM, that ends at `until`.
+    /// Makes a revocation list of serial numbers, PEM, that is valid until `until`.
     ///
     /// # Errors
     /// The list cannot be signed.
@@ -170,10 +171,11 @@ impl Authority {
     }
 }
 
-/// Writes the material of a trial fleet into a directory: the authority, and certificate and key of each member.
+/// Writes the files of a trial fleet into a directory: the authority, and the certificate and key of each member.
 ///
 /// # Arguments
-/// `members` are names and what stands in their certificate: hosts for those that are called.
+/// `members` are the names of the members, each with the hosts for its certificate; only a member that is called needs
+/// hosts.
 ///
 /// # Errors
 /// The trust domain or a name breaks its rule, a file exists, or the directory cannot be written.
@@ -220,7 +222,7 @@ pub fn write_fleet(
     Ok(())
 }
 
-/// Writes a new file; one that exists is never replaced, since it may be a fleet's key.
+/// Writes a new file. An existing file is never replaced, because it may be the key of a fleet in use.
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), IdentityError> {
     let fail = |error: std::io::Error| {
         let problem = match error.kind() {

@@ -1,4 +1,4 @@
-//! The principal that a certificate names.
+//! Reads the principal and the end of validity from a certificate.
 
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -6,7 +6,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::error::Unauthenticated;
 use crate::principal::{MAX_NAME, Principal};
 
-/// When a certificate's validity ends, seconds since the Unix epoch; `None` if it cannot be read.
+/// The end of a certificate's validity, in seconds since the Unix epoch; `None` if it cannot be read.
 pub(crate) fn expires(der: &[u8]) -> Option<i64> {
     let (_, certificate) = X509Certificate::from_der(der).ok()?;
     Some(certificate.validity().not_after.timestamp())
@@ -48,7 +48,7 @@ pub(crate) fn principal(der: &[u8], trust_domain: Option<&str>) -> Result<Princi
     }
 }
 
-/// The trust domain of a SPIFFE id, or `None` if it is none.
+/// The trust domain of a SPIFFE id; `None` if `uri` is not a SPIFFE id.
 pub(crate) fn spiffe_domain(uri: &str) -> Option<&str> {
     let (domain, path) = uri.strip_prefix("spiffe://")?.split_once('/')?;
     let in_domain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b".-_".contains(&byte);

@@ -1,4 +1,4 @@
-//! Settings of identity, as the control plane gives them in JSON.
+//! The settings of identity, which the control plane gives in JSON.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,24 +9,25 @@ use crate::jwt::JwtConfig;
 /// Longest checkpoint pattern, bytes.
 const MAX_CHECKPOINT: usize = 128;
 
-/// Who may call and what for. Where it is configured, every call needs a grant.
+/// The accepted callers and their roles. If identity is configured, every call needs a grant.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct IdentityConfig {
-    /// The trust domain of SPIFFE ids that are accepted; absent: any that the authorities vouch for.
+    /// The trust domain of the accepted SPIFFE ids; absent: every trust domain for which the authorities have signed a
+    /// certificate.
     #[serde(default)]
     pub trust_domain: Option<String>,
-    /// Tokens; absent: none are accepted.
+    /// The accepted tokens; absent: none.
     #[serde(default)]
     pub jwt: Option<JwtConfig>,
-    /// Who may do what.
+    /// The roles of each principal.
     pub grants: Vec<GrantConfig>,
 }
 
 // === impl IdentityConfig ===
 
 impl IdentityConfig {
-    /// Adds everything that is wrong to `wrong`.
+    /// Adds a message for each broken rule to `wrong`.
     pub fn check(&self, wrong: &mut Vec<String>) {
         if let Some(domain) = &self.trust_domain
             && spiffe_domain(&format!("spiffe://{domain}/a")).is_none()

@@ -1,4 +1,4 @@
-//! What can be wrong with certificates, keys and callers.
+//! Errors of certificates, keys and callers.
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +12,10 @@ pub enum IdentityError {
         what: &'static str,
         /// The file.
         path: PathBuf,
-        /// The system's reason.
+        /// The error of the operating system.
         error: String,
     },
-    /// A file does not hold what it should.
+    /// The contents of a file are not valid.
     #[error("{what} {}: {problem}", path.display())]
     File {
         /// The setting.
@@ -25,7 +25,7 @@ pub enum IdentityError {
         /// The rule and the remedy.
         problem: String,
     },
-    /// The files do not fit each other, or a setting breaks a rule.
+    /// The files do not match each other, or a setting breaks a rule.
     #[error("{0}")]
     Rule(String),
 }
@@ -38,10 +38,10 @@ impl IdentityError {
     }
 }
 
-/// Why a caller is not known. The messages hold nothing of the credential itself.
+/// Why a caller cannot be authenticated. The messages contain no part of the credential.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unauthenticated {
-    /// Neither certificate nor token nor Unix peer.
+    /// The caller has no certificate, no token and no Unix user.
     #[error("no credential; present a client certificate or a bearer token")]
     Nothing,
     /// The certificate does not name one principal.

@@ -1,4 +1,4 @@
-//! What a principal may do, and at which checkpoints.
+//! The roles of principals, and the checkpoints at which they have them.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use serde::{Deserialize, Serialize};
 use crate::error::Unauthenticated;
 use crate::principal::Principal;
 
-/// What a caller may be allowed to do.
+/// A permission that a grant can give to a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
     /// Score events and rows.
     Score,
-    /// Have actions selected.
+    /// Request the selection of actions.
     Select,
     /// Report outcomes.
     ReportOutcomes,
-    /// Read what a checkpoint serves: schemas, actions, metadata, reflection.
+    /// Read the description of a checkpoint: schemas, actions, metadata, reflection.
     Describe,
-    /// Send requests to be observed, as live servers do to a shadow pool.
+    /// Send requests to a shadow pool for observation, as live servers do.
     Observe,
     /// Call the control service: lanes, swaps, rollbacks, status.
     Operate,
@@ -29,7 +29,7 @@ pub enum Role {
 // === impl Role ===
 
 impl Role {
-    /// The word in settings and messages.
+    /// The role's name in settings and messages.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -43,15 +43,16 @@ impl Role {
     }
 }
 
-/// Roles for a principal.
+/// A grant: roles for a principal, or for all principals that match a pattern.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct GrantConfig {
     /// `spiffe://…`, `dns:…`, `jwt:…` or `uid:…`; one that ends in `*` matches every name that begins so.
     pub principal: String,
-    /// What it may do.
+    /// The roles that the principal gets.
     pub roles: Vec<Role>,
-    /// Where; a name that ends in `*` matches every checkpoint that begins so.
+    /// The checkpoints at which it gets them. A name that ends in `*` matches every checkpoint that begins with the
+    /// text before it.
     #[serde(default = "everywhere")]
     pub checkpoints: Vec<String>,
     /// Principals of one tenant accept one another's decision tokens; absent: the principal is a tenant of its own.
@@ -79,7 +80,7 @@ impl Roles {
     }
 }
 
-/// A whole name, or the beginning of one, which ends in `*`.
+/// Matches one name, or, if it ends in `*`, every name that begins with the text before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Pattern {
     Whole(String),
@@ -116,35 +117,35 @@ struct Given {
     checkpoints: Vec<Pattern>,
 }
 
-/// The table of who may do what. What it does not grant is denied.
+/// All grants. Everything that they do not grant is denied.
 #[derive(Debug)]
 pub struct Grants {
     grants: Vec<Grant>,
     hasher: RandomState,
 }
 
-/// A principal with what it may do.
+/// A principal with its roles.
 #[derive(Debug)]
 pub struct Access {
     principal: Principal,
-    /// The first one that a grant names.
+    /// The tenant of the first matching grant that names one.
     tenant: Option<Arc<str>>,
     key: u64,
     given: Vec<Arc<Given>>,
 }
 
-/// Why a known caller is denied; the message names the principal and the role.
+/// Why an authenticated caller is denied; the message names the principal and the role.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
-    /// Nothing grants the role.
+    /// No grant gives the role.
     #[error("{principal} has no grant of the role {}; add one to identity.grants", role.as_str())]
     Role {
         /// The caller.
         principal: Principal,
-        /// What the call needs.
+        /// The role that the call needs.
         role: Role,
     },
-    /// The role is granted, at other checkpoints.
+    /// The role is granted only at other checkpoints.
     #[error(
         "{principal} has no grant of the role {} at this checkpoint; add the checkpoint to its grant",
         role.as_str()
@@ -152,7 +153,7 @@ pub enum Denied {
     Checkpoint {
         /// The caller.
         principal: Principal,
-        /// What the call needs.
+        /// The role that the call needs.
         role: Role,
     },
 }
@@ -160,10 +161,10 @@ pub enum Denied {
 /// Why a call is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
-    /// The caller is not known.
+    /// The caller cannot be authenticated.
     #[error(transparent)]
     Unauthenticated(#[from] Unauthenticated),
-    /// The caller is known and may not do this.
+    /// The caller is authenticated and does not have the role.
     #[error(transparent)]
     Denied(#[from] Denied),
 }
@@ -183,7 +184,7 @@ impl Denied {
 // === impl Grants ===
 
 impl Grants {
-    /// The table of these grants.
+    /// Builds the table of these grants.
     #[must_use]
     pub fn new(grants: &[GrantConfig]) -> Grants {
         let grants = grants
@@ -200,7 +201,7 @@ impl Grants {
         Grants { grants, hasher: RandomState::new() }
     }
 
-    /// What a principal may do; nothing if no grant matches.
+    /// The roles of a principal; none if no grant matches.
     #[must_use]
     pub fn of(&self, principal: Principal) -> Access {
         let matching = || self.grants.iter().filter(|grant| grant.principal.matches(principal.as_str()));
@@ -213,19 +214,20 @@ impl Grants {
 // === impl Access ===
 
 impl Access {
-    /// Who it is.
+    /// The principal.
     #[must_use]
     pub fn principal(&self) -> &Principal {
         &self.principal
     }
 
-    /// On whose behalf it calls: the tenant of its grants, or the principal itself.
+    /// The tenant for which it calls: that of its grants, or the principal itself.
     #[must_use]
     pub fn tenant(&self) -> &str {
         self.tenant.as_deref().unwrap_or(self.principal.as_str())
     }
 
-    /// A number for the principal, by a key of this process: nobody outside can construct a name of another's number.
+    /// A hash of the principal under a random key of this process, so that no caller can construct a name with the hash
+    /// of another.
     #[must_use]
     pub fn key(&self) -> u64 {
         self.key
@@ -234,7 +236,7 @@ impl Access {
     /// Checks that a role is granted at any checkpoint.
     ///
     /// # Errors
-    /// [`Denied::Role`].
+    /// [`Denied::Role`] if no grant gives the role.
     pub fn check(&self, role: Role) -> Result<(), Denied> {
         if self.given.iter().any(|given| given.roles.has(role)) {
             return Ok(());
@@ -252,7 +254,7 @@ impl Access {
     /// Checks that a role is granted at a checkpoint.
     ///
     /// # Errors
-    /// [`Denied`].
+    /// [`Denied`] if no grant gives the role at the checkpoint.
     pub fn check_at(&self, role: Role, checkpoint: &str) -> Result<(), Denied> {
         if self.allows(role, checkpoint) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Turns credentials into what their bearers may do.
+//! Finds the principal of a credential and its roles.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub struct Identity {
 // === impl Identity ===
 
 impl Identity {
-    /// The identities of a checked configuration. Keys of tokens are read by [`Tokens::reload`].
+    /// Creates the identities of a checked configuration. The keys of tokens are read later, by [`Tokens::reload`].
     #[must_use]
     pub fn new(config: &IdentityConfig) -> Identity {
         Identity {
@@ -32,7 +32,7 @@ impl Identity {
         }
     }
 
-    /// What the bearer of a verified certificate may do.
+    /// The principal of a verified certificate, with its roles.
     ///
     /// # Errors
     /// The certificate does not name one principal of the trust domain.
@@ -41,16 +41,16 @@ impl Identity {
         Ok(Arc::new(self.grants.of(principal)))
     }
 
-    /// What the user of a Unix socket may do.
+    /// The principal of the user of a Unix socket, with its roles.
     #[must_use]
     pub fn of_uid(&self, uid: u32) -> Arc<Access> {
         Arc::new(self.grants.of(Principal::of_uid(uid)))
     }
 
-    /// What the bearer of a token may do.
+    /// The principal of a token, with its roles.
     ///
     /// # Errors
-    /// No tokens are accepted here, or not this one.
+    /// The server accepts no tokens, or does not accept this one.
     pub fn of_token(&self, token: &str) -> Result<Arc<Access>, Unauthenticated> {
         let tokens = self.tokens.as_ref().ok_or(Unauthenticated::Token("this server accepts none"))?;
         tokens.access(token, &self.grants)

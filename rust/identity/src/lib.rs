@@ -1,10 +1,10 @@
-//! Who calls, and what a caller may do.
+//! Authentication and authorization of callers.
 //!
-//! A [`Principal`] comes from a client certificate, a signed token or the user of a Unix socket. [`Grants`] give it roles
-//! at checkpoints; a principal without a grant may do nothing. [`tls`] reads certificates, authorities and revocation
-//! lists from files and replaces them while connections stay open.
+//! A [`Principal`] comes from a client certificate, a signed token or the user of a Unix socket. [`Grants`] give it
+//! roles at checkpoints; a principal without a grant may do nothing. [`tls`] reads certificates, authorities and
+//! revocation lists from files and replaces them while connections stay open.
 //!
-//! The crate knows no protocol and no server. Cryptography is ring's, in TLS as in tokens.
+//! The crate depends on no protocol and no server. Both TLS and tokens use the cryptography of ring.
 
 #![forbid(unsafe_code)]
 

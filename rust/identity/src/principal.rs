@@ -3,23 +3,23 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// Longest name of a principal, bytes.
+/// Length of the longest name of a principal, in bytes.
 pub(crate) const MAX_NAME: usize = 256;
 
-/// Who calls: `spiffe://…` or `dns:…` from a certificate, `jwt:…` from a token, `uid:…` from a Unix socket.
+/// The name of a caller: `spiffe://…` or `dns:…` from a certificate, `jwt:…` from a token, `uid:…` from a Unix socket.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Principal(Arc<str>);
 
 // === impl Principal ===
 
 impl Principal {
-    /// The user of a Unix socket.
+    /// The principal of a Unix socket's user.
     #[must_use]
     pub fn of_uid(uid: u32) -> Principal {
         Principal(format!("uid:{uid}").into())
     }
 
-    /// The subject of a token.
+    /// The principal of a token's subject.
     ///
     /// # Errors
     /// The subject is empty, too long or not printable ASCII.

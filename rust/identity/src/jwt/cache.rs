@@ -1,4 +1,4 @@
-//! Verified tokens, by a keyed hash: a signature is verified once, not with every request.
+//! A cache of verified tokens by keyed hash, so that a signature is not verified again for every request.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -11,8 +11,8 @@ use crate::grants::Access;
 
 const SHARDS: usize = 16;
 
-/// Bounded; the oldest tokens are forgotten first. Keys are 128-bit hashes under a random key, so no caller can
-/// construct two tokens that share one.
+/// The cache. It is bounded; the oldest tokens are removed first. Its keys are 128-bit hashes under a random key, so
+/// that no caller can construct two tokens with the same hash.
 pub(super) struct Cache {
     shards: [Mutex<Shard>; SHARDS],
     per_shard: usize,
@@ -28,7 +28,7 @@ struct Shard {
 struct Entry {
     access: Arc<Access>,
     until: Instant,
-    /// The key set that verified it.
+    /// The number of the key set that verified the token.
     generation: u64,
 }
 

@@ -7,13 +7,13 @@ use serde::Deserialize;
 pub(super) struct Header {
     pub(super) alg: String,
     pub(super) kid: Option<String>,
-    /// Extensions that a reader must understand; none are.
+    /// Extensions that a verifier must support; this one supports none.
     pub(super) crit: Option<serde_json::Value>,
     /// Detached or unencoded payloads are not accepted.
     pub(super) b64: Option<serde_json::Value>,
 }
 
-/// The claims that are read.
+/// The claims that this server reads.
 #[derive(Deserialize)]
 pub(super) struct Claims {
     pub(super) iss: String,
@@ -46,7 +46,8 @@ impl Audience {
 // === impl Claims ===
 
 impl Claims {
-    /// Checks the claims at `now`, seconds since the Unix epoch; returns the second at which the token ends.
+    /// Checks the claims at the time `now`, in seconds since the Unix epoch, and returns the second at which the token
+    /// expires.
     pub(super) fn check(
         &self,
         issuer: &str,

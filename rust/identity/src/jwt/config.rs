@@ -1,4 +1,4 @@
-//! Settings of tokens.
+//! The settings of accepted tokens.
 
 use std::path::PathBuf;
 
@@ -20,35 +20,35 @@ pub enum Algorithm {
     PS512,
 }
 
-/// Which tokens are accepted.
+/// The rules that an accepted token meets.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct JwtConfig {
-    /// The claim `iss` of every token.
+    /// The value that the claim `iss` must have.
     pub issuer: String,
-    /// What the claim `aud` has to name.
+    /// The value that the claim `aud` must be or contain.
     pub audience: String,
-    /// The algorithms that are accepted.
+    /// The accepted signature algorithms.
     pub algorithms: Vec<Algorithm>,
     /// The file of the issuer's keys, a JSON Web Key Set.
     pub keys: PathBuf,
-    /// Seconds for which the file counts as current after it was written; absent: for ever. For a file that is fetched
-    /// from the issuer, this is how long the issuer may be away.
+    /// Seconds after its last modification for which the file is valid; absent: without limit. For a file that is
+    /// fetched from the issuer, this is how long the issuer may be unreachable.
     #[serde(default)]
     pub max_age_s: Option<u64>,
-    /// Interval at which the file is read again, milliseconds.
+    /// Interval at which the file is read again, in milliseconds.
     #[serde(default = "default_reload_ms")]
     pub reload_ms: u64,
-    /// Seconds by which clocks may differ, at most 30.
+    /// The allowed difference between clocks, in seconds, at most 30.
     #[serde(default = "default_leeway_s")]
     pub leeway_s: u64,
-    /// Longest token, bytes.
+    /// Length of the longest accepted token, in bytes.
     #[serde(default = "default_max_bytes")]
     pub max_bytes: usize,
-    /// Seconds for which a verified token is not verified again, at most 60; 0: each time.
+    /// Seconds for which a verified token is not verified again, at most 60; 0: it is verified each time.
     #[serde(default = "default_cache_s")]
     pub cache_s: u64,
-    /// Verified tokens that are remembered.
+    /// The largest number of verified tokens in the cache.
     #[serde(default = "default_cache_tokens")]
     pub cache_tokens: usize,
 }

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use super::config::Algorithm;
 
-/// Most keys of a set.
+/// The largest number of keys in a set.
 const MAX_KEYS: usize = 64;
 
 /// The keys of a set that can verify signatures.
@@ -21,7 +21,7 @@ pub(super) struct KeySet {
 #[derive(Debug)]
 struct Key {
     id: Option<String>,
-    /// The only algorithm that the key is for, if the set names one.
+    /// The only algorithm for which the key may be used, if the set names one.
     algorithm: Option<String>,
     material: Material,
 }
@@ -39,7 +39,7 @@ struct WireSet {
     keys: Vec<WireKey>,
 }
 
-/// The members of a key that matter here; of other kinds of keys some are absent.
+/// The members of a key that this module reads. Which are present depends on the kind of the key.
 #[derive(Deserialize)]
 struct WireKey {
     kty: String,
@@ -57,12 +57,12 @@ struct WireKey {
 // === impl KeySet ===
 
 impl KeySet {
-    /// Reads a set. Keys of other kinds, and for encryption, are left out.
+    /// Reads a set. Keys of unsupported kinds and keys for encryption are ignored.
     ///
     /// # Errors
-    /// It is no key set, holds no usable key, or too many.
+    /// The text is not a key set, or has no usable key or too many keys.
     pub(super) fn from_json(json: &[u8]) -> Result<KeySet, String> {
-        // serde's own message may quote the text, at any length.
+        // The message of serde may quote the text at any length, so only the position of the error is stated.
         let place = |error: serde_json::Error| format!("line {}, column {}", error.line(), error.column());
         let set: WireSet = serde_json::from_slice(json)
             .map_err(|error| format!("it is no JSON Web Key Set ({})", place(error)))?;
@@ -76,10 +76,10 @@ impl KeySet {
         Ok(KeySet { keys })
     }
 
-    /// Returns whether a key of the set has made the signature. Without an id the set must hold one key alone.
+    /// Checks that a key of the set has made the signature. If the token names no key, the set must have exactly one.
     ///
     /// # Errors
-    /// No key has the id and fits the algorithm, or the signature is another's.
+    /// No key has the id and the algorithm, or the signature is not valid.
     pub(super) fn verify(
         &self,
         id: Option<&str>,
@@ -108,7 +108,7 @@ impl WireKey {
             return None;
         }
         let bytes = |member: &Option<String>| URL_SAFE_NO_PAD.decode(member.as_ref()?).ok();
-        // The uncompressed form of a point, as ring takes it.
+        // ring expects the point in uncompressed form.
         let point = |size: usize| {
             let (x, y) = (bytes(&self.x)?, bytes(&self.y)?);
             (x.len() == size && y.len() == size).then(|| [&[4_u8][..], &x, &y].concat())

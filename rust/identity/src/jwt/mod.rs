@@ -1,7 +1,8 @@
 //! Signed tokens (JWS compact form with JWT claims) as credentials.
 //!
-//! Only what a bearer token needs: one signature, of an algorithm from a list, by a key of a set. The verification is
-//! ring's. The crates for JWT bring a second cryptographic library, or accept claims of the wrong type as absent.
+//! It supports only what a bearer token needs: one signature, of an algorithm from a list, by a key of a set. ring
+//! verifies the signature. The existing crates for JWT depend on a second cryptographic library, or treat a claim of
+//! the wrong type as absent.
 
 mod cache;
 mod claims;

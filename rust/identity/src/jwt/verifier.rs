@@ -1,4 +1,4 @@
-//! Verifies tokens by the issuer's keys, which are read from a file again and again.
+//! Verifies tokens by the issuer's keys, which are read from a file at an interval.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
@@ -19,15 +19,15 @@ use crate::grants::{Access, Grants};
 use crate::principal::Principal;
 use crate::tls::Reloaded;
 
-/// Largest key set, bytes.
+/// The largest key set, in bytes.
 const MAX_KEYS_BYTES: u64 = 1 << 20;
 
-/// What is known of the issuer's keys.
+/// The state of the issuer's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeysState {
     /// Seconds since the file was written.
     pub age_s: u64,
-    /// They are older than allowed, or were never read: every token is refused.
+    /// Whether every token is refused because the keys are older than allowed or were never read.
     pub expired: bool,
 }
 
@@ -37,13 +37,13 @@ pub struct Tokens {
     keys: ArcSwap<Current>,
     cache: Cache,
     seen: Mutex<Option<Result<Vec<u8>, IdentityError>>>,
-    /// Signatures that were verified, whatever the result.
+    /// How many signatures were verified, including those that were not valid.
     verified: AtomicU64,
     generation: AtomicU64,
 }
 
 struct Current {
-    /// `None` before the first set that could be read.
+    /// `None` until a set was read successfully.
     keys: Option<KeySet>,
     written: SystemTime,
     generation: u64,
@@ -52,7 +52,7 @@ struct Current {
 // === impl Tokens ===
 
 impl Tokens {
-    /// A verifier whose keys have not been read. Their file may come later: until then every token is refused.
+    /// Creates a verifier without keys. Their file need not exist yet; every token is refused until it was read.
     #[must_use]
     pub fn new(config: JwtConfig) -> Tokens {
         Tokens {
@@ -65,7 +65,7 @@ impl Tokens {
         }
     }
 
-    /// Reads the file of keys again; a set that cannot be read leaves the one in use.
+    /// Reads the file of keys again. If it cannot be read, the set in use stays in use.
     pub fn reload(&self) -> Reloaded {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let read = self.read();
@@ -94,7 +94,7 @@ impl Tokens {
         *seen = Some(Ok(bytes));
         match parsed {
             Ok(keys) => {
-                // The same keys, confirmed by their issuer, keep the verified tokens.
+                // If the keys are the same, the verified tokens stay valid.
                 let generation =
                     if same { current.generation } else { self.generation.fetch_add(1, AcqRel) + 1 };
                 self.keys.store(Arc::new(Current { keys: Some(keys), written, generation }));
@@ -113,7 +113,7 @@ impl Tokens {
         Ok((fs::read(&self.config.keys)?, metadata.modified()?))
     }
 
-    /// What is known of the keys now.
+    /// The current state of the keys.
     pub fn keys(&self) -> KeysState {
         let current = self.keys.load();
         let age = SystemTime::now().duration_since(current.written).unwrap_or_default();
@@ -124,17 +124,17 @@ impl Tokens {
         self.config.max_age_s.is_some_and(|most| age > Duration::from_secs(most))
     }
 
-    /// Signatures verified so far; tokens that are remembered are not verified again.
+    /// How many signatures were verified so far. A token from the cache does not count.
     pub fn verified(&self) -> u64 {
         self.verified.load(Relaxed)
     }
 
-    /// Interval at which to call [`Tokens::reload`].
+    /// The interval at which to call [`Tokens::reload`].
     pub fn reload_interval(&self) -> Duration {
         Duration::from_millis(self.config.reload_ms)
     }
 
-    /// Returns what the bearer of a token may do.
+    /// The principal of a token, with its roles.
     ///
     /// # Errors
     /// The token is not accepted.
@@ -170,7 +170,7 @@ impl Tokens {
         Ok(access)
     }
 
-    /// The principal of a token and the second at which it ends.
+    /// Verifies a token; returns its principal and the second at which it expires.
     fn verify(&self, token: &str, keys: &KeySet, now: f64) -> Result<(Principal, f64), &'static str> {
         const FORM: &str = "it does not have the form header.payload.signature";
         let (signed, signature) = token.rsplit_once('.').ok_or(FORM)?;
@@ -194,7 +194,7 @@ impl Tokens {
         Ok((Principal::of_subject(&claims.sub)?, ends))
     }
 
-    /// The number of the key set in use, which grows with each replacement.
+    /// The number of the key set in use; each replacement increases it.
     pub fn generation(&self) -> u64 {
         self.generation.load(Acquire)
     }

@@ -1,4 +1,4 @@
-//! The client's side of TLS.
+//! The TLS settings of a client.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,30 +12,30 @@ use super::{MinVersion, provider};
 use crate::certificate;
 use crate::error::IdentityError;
 
-/// Certificates of a client.
+/// The certificate files of a client.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct ClientTlsConfig {
-    /// The authorities that vouch for the server, PEM.
+    /// The authorities that may sign the server's certificate, PEM.
     pub ca: PathBuf,
-    /// The client's certificate chain, PEM; absent: it presents none.
+    /// The client's certificate chain, PEM; absent: the client presents no certificate.
     #[serde(default)]
     pub certificate: Option<PathBuf>,
     /// Its private key, PEM.
     #[serde(default)]
     pub key: Option<PathBuf>,
-    /// The name in the server's certificate; absent: the host of its address.
+    /// The name that the server's certificate must have; absent: the host of its address.
     #[serde(default)]
     pub server_name: Option<String>,
 }
 
-/// What a connection is encrypted with. Built anew from the files for each connection, so that replaced certificates
-/// are used by the next one.
+/// The TLS settings of one connection. They are built from the files for each connection, so that the next connection
+/// uses replaced certificates.
 #[derive(Clone, Debug)]
 pub struct ClientTls {
     /// Certificates and rules.
     pub config: Arc<ClientConfig>,
-    /// The name that the server's certificate has to hold.
+    /// The name that the server's certificate must have.
     pub server_name: ServerName<'static>,
 }
 
