@@ -1,6 +1,6 @@
-//! What a token says about its decision.
+//! The claims of a token about its decision.
 
-/// What was decided.
+/// The kind of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// One score.
@@ -11,14 +11,14 @@ pub enum Kind {
     Batch,
 }
 
-/// What a token says about its decision, beside the id, the checkpoint and the tenant.
+/// The claims of a token about its decision, besides the id, the checkpoint and the tenant.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Claims {
-    /// What was decided.
+    /// The kind of the decision.
     pub kind: Kind,
-    /// A fallback answered.
+    /// Whether a fallback answered.
     pub fallback: bool,
-    /// When it was decided, milliseconds since the Unix epoch: 48 bits.
+    /// The time of the decision, in milliseconds since the Unix epoch: 48 bits.
     pub decided_at_ms: u64,
     /// The first 8 bytes of the bundle's SHA-256.
     pub bundle: [u8; 8],

@@ -1,4 +1,4 @@
-//! The keys, and what they sign and verify.
+//! The keys that sign and verify tokens.
 
 use std::collections::HashSet;
 
@@ -10,11 +10,11 @@ use crate::claims::Claims;
 use crate::layout::{LongestToken, TAG, Token, Unreadable};
 use crate::scope::Scope;
 
-/// Begins everything that is signed: a tag of these keys means nothing elsewhere.
+/// The first bytes of every signed message, so that a tag of these keys is valid for decision tokens only.
 const CONTEXT: &[u8] = b"scorer decision token 1\0";
-/// Length of a secret, bytes.
+/// Length of a secret, in bytes.
 const SECRET: usize = 32;
-/// Most keys of one file.
+/// The largest number of keys in one file.
 const MAX_KEYS: usize = 16;
 
 /// The keys of one file: the first one signs, all of them verify.
@@ -31,13 +31,13 @@ struct Key {
 /// Why a key file is not used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyFileError {
-    /// It is not the JSON of a key file; a file that is half written is none either.
+    /// It is not the JSON of a key file; it may be incompletely written.
     #[error("not a key file ({0}); create keys with `scorer token key`")]
     Malformed(String),
     /// It holds no keys, or too many.
     #[error("{0} keys; a key file holds 1 to {MAX_KEYS}")]
     Count(usize),
-    /// The key at this place, counted from 1, is not one.
+    /// The key at this position, counted from 1, is not valid.
     #[error(
         "key {0}: an id is 8 and a secret 64 lower-case hexadecimal digits; create keys with `scorer token key`"
     )]
@@ -47,10 +47,10 @@ pub enum KeyFileError {
     Repeated(u32),
 }
 
-/// Why a token proves nothing.
+/// Why a token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// Its bytes have no token's form.
+    /// Its bytes do not have the form of a token.
     #[error("decision_token: {0}; send it as it was received")]
     Unreadable(#[from] Unreadable),
     /// Its key is not in the key file.
@@ -58,10 +58,10 @@ pub enum TokenError {
         "decision_token: key {0:08x} is not in the server's key file: it was removed, or belongs to another fleet"
     )]
     Key(u32),
-    /// The signature does not hold.
+    /// The signature is not valid.
     #[error("decision_token: the signature does not hold; send the token as it was received")]
     Signature,
-    /// It was given to another tenant.
+    /// It was issued to another tenant.
     #[error(
         "decision_token: it was given to another caller; the caller that received the decision reports its outcome"
     )]
@@ -97,7 +97,7 @@ impl KeyRing {
     /// # Errors
     /// [`KeyFileError`]; no message repeats a secret.
     pub fn from_json(json: &[u8]) -> Result<KeyRing, KeyFileError> {
-        // Of the parser's message only the place is given: the rest may quote the file.
+        // Only the position from the parser's message is stated, because the rest may quote the file.
         let place = |error: serde_json::Error| format!("line {}, column {}", error.line(), error.column());
         let file: KeyFile =
             serde_json::from_slice(json).map_err(|error| KeyFileError::Malformed(place(error)))?;
@@ -116,12 +116,12 @@ impl KeyRing {
         Ok(KeyRing { keys: keys.into() })
     }
 
-    /// The ids of the keys, the signing one first.
+    /// The ids of the keys; the first one signs.
     pub fn ids(&self) -> impl Iterator<Item = u32> + '_ {
         self.keys.iter().map(|key| key.id)
     }
 
-    /// Signs what an answer says about its decision; `None` if the id has no token's length.
+    /// Signs the claims of an answer; `None` if the id is empty or too long for a token.
     #[must_use]
     pub fn sign(&self, claims: &Claims, scope: &Scope<'_>, id: &str) -> Option<LongestToken> {
         let key = self.keys.first()?;
@@ -160,7 +160,7 @@ impl KeyRing {
 }
 
 impl std::fmt::Debug for KeyRing {
-    /// Ids alone: a secret must not reach a log.
+    /// Writes only the ids: a secret must not get into a log.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.ids().map(|id| format!("{id:08x}"))).finish()
     }
@@ -179,7 +179,7 @@ impl Key {
     /// The MAC over a token and its scope; every part but the last has a known length.
     fn mac(&self, signed: &[u8], scope: &Scope<'_>) -> Hmac<Sha256> {
         let mut mac = self.mac.clone();
-        // Neither comes near 64 KiB.
+        // Both are much shorter than 64 KiB.
         mac.update(&(signed.len() as u16).to_be_bytes());
         mac.update(signed);
         mac.update(&scope.tenant.0);

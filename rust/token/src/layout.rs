@@ -10,7 +10,7 @@
 
 use crate::claims::{Claims, Kind};
 
-/// The longest token, bytes.
+/// Length of the longest token, in bytes.
 pub const MAX_TOKEN: usize = FIXED + MAX_ID + TAG;
 /// Length of the truncated tag.
 pub(crate) const TAG: usize = 16;
@@ -29,9 +29,9 @@ pub struct LongestToken {
 /// A token whose bytes were read and whose signature was not yet verified.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Token<'a> {
-    /// Which key is said to have signed it.
+    /// The id of the key that signed it, according to the token.
     pub key_id: u32,
-    /// What it says.
+    /// Its claims.
     pub claims: Claims,
     /// The decision's id.
     pub decision_id: &'a str,
@@ -39,12 +39,12 @@ pub struct Token<'a> {
     pub tenant: [u8; 4],
     /// Four bytes of the SHA-256 of the checkpoint's name.
     pub checkpoint: [u8; 4],
-    /// What is signed.
+    /// The signed bytes.
     pub(crate) signed: &'a [u8],
     pub(crate) tag: [u8; TAG],
 }
 
-/// The bytes are no token.
+/// The bytes do not have the form of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a decision token of this version")]
 pub struct Unreadable;
@@ -91,10 +91,10 @@ impl LongestToken {
 // === impl Token ===
 
 impl<'a> Token<'a> {
-    /// Reads a token without verifying it: nothing that it says may be relied on.
+    /// Reads a token without verifying it. Its claims must not be used before the signature was verified.
     ///
     /// # Errors
-    /// The bytes have no token's form.
+    /// The bytes do not have the form of a token.
     pub fn read(bytes: &'a [u8]) -> Result<Token<'a>, Unreadable> {
         if bytes.len() > MAX_TOKEN {
             return Err(Unreadable);

@@ -1,8 +1,8 @@
-//! Decision tokens: what an answer proves about its decision, signed, so that any replica accepts the outcome.
+//! Decision tokens: signed claims of an answer about its decision, with which any replica can accept the outcome.
 //!
-//! A token is at most 120 bytes. It holds the claims of [`Claims`] in a fixed layout, the decision's id, and the first
+//! A token has at most 120 bytes. It contains the [`Claims`] in a fixed layout, the decision's id, and the first
 //! 16 bytes of an HMAC-SHA-256 over both, the checkpoint's name and the tenant. `docs/decision-token.md` describes the
-//! bytes and the rotation of keys. Pure: no I/O, no clock.
+//! bytes and the rotation of keys. The crate has no I/O and reads no clock.
 
 #![forbid(unsafe_code)]
 

@@ -10,10 +10,10 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKey
 
 use crate::error::IdentityError;
 
-/// Largest file, bytes. Revocation lists are the largest: this is some 400,000 entries.
+/// The largest file, in bytes. The largest files are revocation lists: the limit allows about 400,000 entries.
 const MAX_FILE: u64 = 16 << 20;
 
-/// Bytes of a file, read once, with its setting and path for messages.
+/// The bytes of a file, read once, with its setting and its path for messages.
 pub(super) struct Source<'a> {
     what: &'static str,
     path: &'a Path,
@@ -41,11 +41,11 @@ impl<'a> Source<'a> {
         IdentityError::file(self.what, self.path, problem)
     }
 
-    /// Every object of a kind; at least one. A truncated object is an error, not the end of the list.
+    /// Reads all objects of one kind, at least one. A truncated object is an error and not the end of the list.
     fn all<T: PemObject>(&self, kind: &str) -> Result<Vec<T>, IdentityError> {
         let found: Result<Vec<T>, Error> = T::pem_slice_iter(&self.bytes).collect();
         let found = found.map_err(|error| self.malformed(&error, kind))?;
-        // The reader takes a block without its end line for no block.
+        // The reader ignores a block that has no end line.
         let (begins, ends) = (self.count(b"-----BEGIN "), self.count(b"-----END "));
         if begins != ends {
             return Err(self.fail("a PEM block is cut off; write the file under another name and rename it"));

@@ -1,4 +1,5 @@
-//! TLS from files: certificates, keys, authorities and revocation lists, replaced while connections stay open.
+//! TLS from files: certificates, keys, authorities and revocation lists, which can be replaced while connections are
+//! open.
 
 mod client;
 mod files;
@@ -17,13 +18,13 @@ use serde::{Deserialize, Serialize};
 pub use client::{ClientTls, ClientTlsConfig};
 pub use server::{ClientCertificates, ExpiredCrl, Reloaded, ServerTls, ServerTlsConfig};
 
-/// The oldest version of TLS that is spoken.
+/// The oldest version of TLS that is accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub enum MinVersion {
     /// TLS 1.2 and 1.3.
     #[serde(rename = "1.2")]
     Tls12,
-    /// TLS 1.3 alone.
+    /// Only TLS 1.3.
     #[default]
     #[serde(rename = "1.3")]
     Tls13,

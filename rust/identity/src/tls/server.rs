@@ -1,4 +1,4 @@
-//! The server's side of TLS.
+//! The TLS settings of a server.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -23,16 +23,16 @@ use crate::error::{IdentityError, Unauthenticated};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ClientCertificates {
-    /// They are not asked for one.
+    /// They are not asked for a certificate.
     Off,
-    /// One that is presented has to be valid.
+    /// They may present one; it must be valid.
     Optional,
-    /// A connection without a valid one is refused.
+    /// They must present a valid one; other connections are refused.
     #[default]
     Required,
 }
 
-/// What an expired revocation list means.
+/// The effect of an expired revocation list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ExpiredCrl {
@@ -43,7 +43,7 @@ pub enum ExpiredCrl {
     Accept,
 }
 
-/// Certificates and rules of a listener.
+/// The TLS settings of a listener.
 #[derive(Clone, Debug, Deserialize, Serialize, PartialEq)]
 #[serde(deny_unknown_fields)]
 pub struct ServerTlsConfig {
@@ -51,25 +51,25 @@ pub struct ServerTlsConfig {
     pub certificate: PathBuf,
     /// Its private key, PEM.
     pub key: PathBuf,
-    /// The authorities that vouch for clients, PEM; absent: clients present no certificate.
+    /// The authorities that may sign the certificates of clients, PEM; absent: clients present no certificate.
     #[serde(default)]
     pub client_ca: Option<PathBuf>,
     /// Whether clients present certificates; has no effect without `client_ca`.
     #[serde(default)]
     pub client_certificates: ClientCertificates,
-    /// Revocation lists, PEM. With any, a certificate whose issuer has none is refused.
+    /// Revocation lists, PEM. If there are any, a certificate is refused if its issuer has no list.
     #[serde(default)]
     pub crl: Vec<PathBuf>,
-    /// What an expired list means.
+    /// The effect of an expired list.
     #[serde(default)]
     pub expired_crl: ExpiredCrl,
     /// The oldest version of TLS.
     #[serde(default)]
     pub min_version: MinVersion,
-    /// Time limit for a handshake, milliseconds.
+    /// Time limit for a handshake, in milliseconds.
     #[serde(default = "default_handshake_ms")]
     pub handshake_ms: u64,
-    /// Interval at which the files are read again, milliseconds.
+    /// Interval at which the files are read again, in milliseconds.
     #[serde(default = "default_reload_ms")]
     pub reload_ms: u64,
 }
@@ -82,22 +82,22 @@ fn default_reload_ms() -> u64 {
     1000
 }
 
-/// What reading the files again came to.
+/// The result of reading the files again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reloaded {
-    /// They hold what they held.
+    /// Their contents are the same.
     Unchanged,
-    /// New handshakes use what they hold now.
+    /// New handshakes use the new contents.
     Replaced,
-    /// They cannot be used, for this reason; what was in use stays. Reported once for each content.
+    /// They cannot be used, for this reason; the previous contents stay in use. Reported once for each new content.
     Rejected(IdentityError),
 }
 
-/// The TLS of a listener, replaceable while connections are open.
+/// The TLS of a listener. Its files can be replaced while connections are open.
 pub struct ServerTls {
     config: ServerTlsConfig,
     active: ArcSwap<Active>,
-    /// The content that was read last, usable or not.
+    /// The contents that were read last, whether they could be used or not.
     seen: Mutex<Seen>,
     expires: AtomicI64,
     /// How often the files were replaced.
@@ -126,7 +126,7 @@ struct Material<'a> {
 // === impl ServerTlsConfig ===
 
 impl ServerTlsConfig {
-    /// Adds everything that is wrong to `wrong`.
+    /// Adds a message for each broken rule to `wrong`.
     pub fn check(&self, wrong: &mut Vec<String>) {
         for (key, value, low, high) in
             [("handshake_ms", self.handshake_ms, 10, 60_000), ("reload_ms", self.reload_ms, 10, 86_400_000)]
@@ -195,7 +195,8 @@ impl Material<'_> {
             error => self.certificate.fail(format!("it cannot be used with its key: {error}")),
         })?;
         server.alpn_protocols = vec![b"h2".to_vec()];
-        // A resumed session would not verify the client's certificate again, and connections live long.
+        // A resumed session would not verify the client's certificate again. Connections are long, so a full handshake
+        // for each costs little.
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
         Ok((Active { server: Arc::new(server), clients }, expires))
@@ -249,7 +250,7 @@ impl ServerTls {
         })
     }
 
-    /// Reads the files again; uses what they hold if it is complete and consistent.
+    /// Reads the files again, and uses the new contents if they are complete and consistent.
     pub fn reload(&self) -> Reloaded {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let material = self.config.read();
@@ -272,14 +273,14 @@ impl ServerTls {
         }
     }
 
-    /// What the next handshake uses.
+    /// The settings that the next handshake uses.
     #[must_use]
     pub fn current(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.active.load().server)
     }
 
-    /// Verifies a client's chain by the authorities and lists of now, for a connection whose handshake was made by
-    /// another implementation or before these were replaced.
+    /// Verifies a client's chain by the current authorities and lists. Needed if another TLS implementation made the
+    /// handshake, or if the files were replaced after it.
     ///
     /// # Errors
     /// The chain is not trusted, or clients present no certificates here.
@@ -296,21 +297,21 @@ impl ServerTls {
             .map_err(|error| refused(format!("not trusted: {error}")))
     }
 
-    /// A number that changes with every replacement of the files and with every minute: a certificate that was verified
-    /// under another one has to be verified again, since it may have been revoked or have expired.
+    /// A number that changes with every replacement of the files and with every minute. A certificate that was verified
+    /// under another number must be verified again, because it may have been revoked or may have expired.
     #[must_use]
     pub fn epoch(&self) -> u64 {
         let minutes = UnixTime::now().as_secs() / 60;
         (self.replaced.load(Acquire) << 32) | (minutes & u64::from(u32::MAX))
     }
 
-    /// When the server's own certificate expires, seconds since the Unix epoch.
+    /// The time at which the server's own certificate expires, in seconds since the Unix epoch.
     #[must_use]
     pub fn expires(&self) -> i64 {
         self.expires.load(Relaxed)
     }
 
-    /// Interval at which to call [`ServerTls::reload`].
+    /// The interval at which to call [`ServerTls::reload`].
     #[must_use]
     pub fn reload_interval(&self) -> Duration {
         Duration::from_millis(self.config.reload_ms)
