@@ -272,7 +272,8 @@ class ServerSettings(Section):
                 ipaddress.ip_network(network, strict=False)
             except ValueError:
                 raise ValueError(
-                    f'"{network}" is not a network; write it as 10.0.0.0/8 or 2001:db8::/32, or as one address'
+                    f'"{network}" is not a network; write it as 10.0.0.0/8 or 2001:db8::/32, '
+                    "or as one address"
                 ) from None
         return value
 
