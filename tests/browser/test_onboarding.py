@@ -96,9 +96,9 @@ def _refused(mia: Visitor, files: ModelFiles, directory: Path) -> None:
     page.locator("#f-table").set_input_files(short)
     mia.press("Build the bundle")
     page.wait_for_url("**/builds/bd-*")
-    page.get_by_role("link", name="Send other files").wait_for(timeout=90_000)
+    page.get_by_role("link", name="Upload other files").wait_for(timeout=90_000)
     assert f'feature "{FEATURES[0]}"' in page.locator("#live-build .warning").inner_text()
-    page.get_by_role("link", name="Send other files").click()
+    page.get_by_role("link", name="Upload other files").click()
     assert page.locator("#f-version").input_value() == "2026-11-23"
 
 

@@ -118,7 +118,7 @@ def test_a_page_tells_when_the_platform_is_away_and_back(site: Any) -> None:
     visitor.page.route("**/changes/cr-000018", lambda route: route.abort())
     away.get_by_text("has not answered since").wait_for()
     visitor.page.unroute("**/changes/cr-000018")
-    away.get_by_text("answers again").wait_for()
+    away.get_by_text("responds again").wait_for()
     visitor.close()
 
 
@@ -133,7 +133,7 @@ def test_a_release_is_paused_and_resumed(site: Any) -> None:
     rollout.locator("#do-pause summary").click()
     rollout.locator("#do-pause").get_by_label("Reason").fill("the bank calls")
     rollout.locator("#do-pause button").click()
-    visitor.page.get_by_text("Paused: the release holds its present shares.").wait_for()
+    visitor.page.get_by_text("Paused: the release keeps its current shares.").wait_for()
     rollout.get_by_text("Paused by ada").wait_for()
     assert rollout.locator("#do-pause").count() == 0
     rollout.locator("#do-resume summary").click()
@@ -150,7 +150,7 @@ def test_an_approver_sees_what_to_look_at_and_comments(site: Any) -> None:
     visitor.sign_in(tokens["ada"])
     visitor.open("/changes/cr-000020")
     summary = visitor.page.locator("#live-review")
-    summary.get_by_text("worth a look").wait_for()
+    summary.get_by_text("to review").wait_for()
     link = summary.locator("ul a").first
     assert visitor.page.locator(str(link.get_attribute("href"))).count() == 1
     chart = visitor.page.locator("table.gates a").first

@@ -47,7 +47,7 @@ def run(*arguments):
 def test_a_clean_log_passes_and_a_broken_rule_is_named(place):
     clean = run("check", place / "log.parquet", "--bundle", place / "soft")
     assert clean.exit_code == 0, clean.output
-    assert "2000 decisions, nothing found" in clean.output
+    assert "2000 decisions, no findings" in clean.output
     found = run(
         "check", place / "log.parquet", "--bundle", place / "soft", "--rules", place / "rules.toml", "--json"
     )

@@ -463,4 +463,4 @@ def test_command_line(
     assert json.loads(run("show", digest, "--json"))["manifest"]["lineage"]["run_id"] == "run-new"
     assert json.loads(run("rollback", "fraud-checkout@live", "--json"))["digest"] == digest
     assert [c["action"] for c in json.loads(run("history", "--json"))] == ["alias", "alias", "rollback"]
-    assert "nothing to enter" in run("reindex")
+    assert "nothing to add" in run("reindex")

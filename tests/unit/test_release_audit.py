@@ -270,7 +270,7 @@ def test_the_command(tmp_path: Path) -> None:
     anchor = call("head").output.strip()
     assert anchor == "{}:{}".format(*Audit(store).head())
     good = call("verify", "--expect", anchor)
-    assert (good.exit_code, good.output) == (0, f"6 entries, every hash right; head {anchor}\n")
+    assert (good.exit_code, good.output) == (0, f"6 entries, all hashes are correct; head {anchor}\n")
     assert "cr-5" in call("show", "--limit", "1").output
     with tampering(store) as connection:
         connection.execute(update(tables.audit).where(tables.audit.c.sequence == 4).values(actor="mallory"))

@@ -1,1 +1,1 @@
-"""The command line, one file per area; `scorer.cli` loads only the one that is asked for."""
+"""The command line, one module per area. `scorer.cli` imports only the module of the requested command."""

@@ -14,13 +14,15 @@ from scorer.commands.control import Address, BreakGlass, Json, Reason, control_a
 def add(
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help='For example "fraud.refund".')],
     kind: Annotated[
-        Literal["score", "action"] | None, typer.Option("--kind", help="What the checkpoint answers.")
+        Literal["score", "action"] | None,
+        typer.Option("--kind", help="Kind of the response: a score or an action."),
     ] = None,
     alias: Annotated[
         str | None, typer.Option("--alias", metavar="NAME@ALIAS", help="Registry alias that it follows.")
     ] = None,
     p99_ms: Annotated[
-        float | None, typer.Option("--p99-ms", metavar="MS", help="The SLA: its 99th percentile.")
+        float | None,
+        typer.Option("--p99-ms", metavar="MS", help="SLA: 99th percentile of the latency, in milliseconds."),
     ] = None,
     source: Annotated[
         Path | None,
@@ -81,9 +83,7 @@ def remove(
     )
     with client.connected(target) as stub:
         done = client.call(stub.RemoveCheckpoint, wanted, target)
-    typer.echo(
-        f"{checkpoint} has no lanes any more (lane table {done.lane_table}); the next start forgets it"
-    )
+    typer.echo(f"{checkpoint} no longer has lanes (lane table {done.lane_table}); the next start omits it")
 
 
 def _table(source: Path, checkpoint: str) -> dict[str, Any]:

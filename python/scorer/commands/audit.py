@@ -1,4 +1,4 @@
-"""``scorer audit``: the platform's audit log, read and verified beside its database."""
+"""``scorer audit``: read and verify the platform's audit log, directly on its database."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scorer.release.audit import Audit
 
 app = typer.Typer(
-    help="Read and verify the platform's audit log, beside its database.",
+    help="Read and verify the platform's audit log, directly on its database.",
     no_args_is_help=True,
     **TYPER_OPTIONS,
 )
@@ -66,7 +66,7 @@ def verify(
             }
         )
     elif not found.problems:
-        typer.echo(f"{found.entries} entries, every hash right; head {found.sequence}:{found.head}")
+        typer.echo(f"{found.entries} entries, all hashes are correct; head {found.sequence}:{found.head}")
     if found.problems:
         if json:
             raise typer.Exit(1)
@@ -168,7 +168,5 @@ def _open(config: Path, database: str | None) -> Audit:
 def _anchor(text: str) -> tuple[int, str]:
     match = re.fullmatch(r"(\d{1,18}):([0-9a-f]{64})", text.strip())
     if match is None or int(match[1]) == 0:
-        raise ConfigError(
-            f'--expect "{text[:80]}" is not SEQ:HASH; give it as `scorer audit head` printed it'
-        )
+        raise ConfigError(f'--expect "{text[:80]}" is not SEQ:HASH; copy the output of `scorer audit head`')
     return int(match[1]), match[2]

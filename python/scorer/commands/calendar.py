@@ -12,7 +12,7 @@ from scorer.commands.output import print_json, print_table
 from scorer.commands.platform_options import Json, Url, at, connected, moment, plain
 
 app = typer.Typer(help="Calendar of bookings, free slots and freezes.", no_args_is_help=True, **TYPER_OPTIONS)
-freeze = typer.Typer(help="Freezes: times without changes.", no_args_is_help=True, **TYPER_OPTIONS)
+freeze = typer.Typer(help="Freezes: time windows without changes.", no_args_is_help=True, **TYPER_OPTIONS)
 app.add_typer(freeze, name="freeze")
 
 
@@ -60,7 +60,7 @@ def show(
         for one in page.windows
     ]
     rows.sort()
-    print_table(("from", "to", "where", "kind", "what", "who"), rows, empty="nothing is booked")
+    print_table(("from", "to", "where", "kind", "what", "who"), rows, empty="no bookings and no freezes")
 
 
 @app.command("next-free")
@@ -75,7 +75,7 @@ def next_free(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Print the earliest slot that is free for the given time, outside freezes."""
+    """Print the earliest slot that is free for the given duration, outside freezes."""
     with connected(url) as platform:
         free = platform.next_free(checkpoint, minutes=minutes, after=moment(after))
     if json:
@@ -96,7 +96,7 @@ def add_freeze(
         str,
         typer.Option(
             "--kind",
-            help="deny: no changes in the windows; allow: changes only in them. deny has precedence.",
+            help="deny: no changes in the windows; allow: changes only in the windows. deny has precedence.",
         ),
     ] = "deny",
     timezone: Annotated[str, typer.Option("--timezone", help="Time zone of the cron fields.")] = "UTC",
@@ -148,7 +148,7 @@ def list_freezes(url: Url = None, json: Json = False) -> None:
         )
         for one in found
     ]
-    print_table(("id", "name", "kind", "begins", "length", "checkpoints"), rows, empty="no freezes")
+    print_table(("id", "name", "kind", "start", "duration", "checkpoints"), rows, empty="no freezes")
 
 
 @freeze.command("remove")

@@ -57,7 +57,10 @@ Start = Annotated[
 
 Version = Annotated[
     int | None,
-    typer.Option("--version", help="Version of the change request that you read; another one is rejected."),
+    typer.Option(
+        "--version",
+        help="Version of the change request that you have seen; the call is rejected if it has changed.",
+    ),
 ]
 
 
@@ -176,7 +179,9 @@ def list_changes(
             help="Part of title, id, bundle name or digest, or the description's first 300 characters.",
         ),
     ] = None,
-    archived: Annotated[bool, typer.Option("--archived", help="List archived ones instead.")] = False,
+    archived: Annotated[
+        bool, typer.Option("--archived", help="List archived change requests instead.")
+    ] = False,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Largest number of rows.")] = 50,
     url: Url = None,
     json: Json = False,
@@ -286,7 +291,7 @@ def rebook(
 ) -> None:
     """Move the booking of a change request that is not deployed yet."""
     when = moment(start)
-    assert when is not None  # noqa: S101 - a given text is a time or refused
+    assert when is not None  # noqa: S101 - the option is required
     _do(url, json, lambda platform: platform.rebook(change, start=when, minutes=minutes, slot=slot))
 
 
@@ -336,7 +341,7 @@ def withdraw(change: Change, reason: Reason, url: Url = None, json: Json = False
 
 @app.command()
 def rollback(change: Change, reason: Reason, url: Url = None, json: Json = False) -> None:
-    """Restore the lanes before the release in one call."""
+    """Restore the lanes that were active before the release."""
     _do(url, json, lambda platform: platform.rollback(change, reason=reason))
 
 
@@ -344,7 +349,7 @@ def rollback(change: Change, reason: Reason, url: Url = None, json: Json = False
 def pause(
     change: Change, reason: Reason, version: Version = None, url: Url = None, json: Json = False
 ) -> None:
-    """Hold the present stage of a release. Its gates go on, and one that fails still rolls it back."""
+    """Pause the current stage of a release. Gates are still evaluated; a failed gate rolls it back."""
     _do(url, json, lambda platform: platform.pause(change, reason=reason, version=version))
 
 
@@ -352,7 +357,7 @@ def pause(
 def resume(
     change: Change, reason: Reason, version: Version = None, url: Url = None, json: Json = False
 ) -> None:
-    """End a pause. The stage ends by its time and its gates, as planned."""
+    """End a pause. The stage ends when its time is over and its gates pass."""
     _do(url, json, lambda platform: platform.resume(change, reason=reason, version=version))
 
 
@@ -360,20 +365,22 @@ def resume(
 def promote(
     change: Change, reason: Reason, version: Version = None, url: Url = None, json: Json = False
 ) -> None:
-    """End the present stage of a release now. For approvers other than the submitter."""
+    """End the current stage of a release now. For approvers other than the submitter."""
     _do(url, json, lambda platform: platform.promote(change, reason=reason, version=version))
 
 
 @app.command()
 def skip(
     change: Change,
-    stage: Annotated[int, typer.Argument(metavar="STAGE", min=1, help="Number of a stage to come.")],
+    stage: Annotated[
+        int, typer.Argument(metavar="STAGE", min=1, help="Number of a stage that has not started.")
+    ],
     reason: Reason,
     version: Version = None,
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """Leave out a stage of a release that is to come. For approvers other than the submitter."""
+    """Skip a stage of a release that has not started. For approvers other than the submitter."""
     _do(url, json, lambda platform: platform.skip(change, stage, reason=reason, version=version))
 
 
@@ -392,7 +399,11 @@ def comment(
 def request_review(
     change: Change,
     reviewers: Annotated[
-        list[str] | None, typer.Argument(metavar="USER...", help="Approvers; none: nobody is asked any more.")
+        list[str] | None,
+        typer.Argument(
+            metavar="USER...",
+            help="Users to review it, who are approvers; without any, the request is withdrawn.",
+        ),
     ] = None,
     url: Url = None,
     json: Json = False,
@@ -404,7 +415,7 @@ def request_review(
 @app.command()
 def archive(
     change: Change,
-    undo: Annotated[bool, typer.Option("--undo", help="Show it in lists again.")] = False,
+    undo: Annotated[bool, typer.Option("--undo", help="Unarchive it, so that lists show it again.")] = False,
     url: Url = None,
     json: Json = False,
 ) -> None:

@@ -39,7 +39,7 @@ def overview(context: typer.Context, url: Url = None, json: Json = False) -> Non
         )
         for one in found
     ]
-    columns = ("checkpoint", "kind", "answers", "observes", "sample", "servers (! not in step)")
+    columns = ("checkpoint", "kind", "answers", "observes", "sample", "servers (! out of sync)")
     print_table(columns, rows, empty="no checkpoints")
 
 
@@ -51,7 +51,7 @@ def show(checkpoint: Checkpoint, url: Url = None, json: Json = False) -> None:
     if json:
         print_json(plain(one))
         return
-    typer.echo(f"{one.name}: {one.kind}, releases move {one.alias}, p99 {one.p99_ms:g} ms")
+    typer.echo(f"{one.name}: {one.kind}, alias {one.alias}, SLA p99 {one.p99_ms:g} ms")
     typer.echo(
         f"  shadow: {one.slots} slots, sample {one.sample:g}"
         + (f", filter {one.filter}" if one.filter else "")
@@ -59,18 +59,22 @@ def show(checkpoint: Checkpoint, url: Url = None, json: Json = False) -> None:
     )
     if one.recorded is not None:
         made = one.recorded
-        typer.echo(f"  table {made.revision} since {at(made.at)} by {made.actor} ({made.cause})")
+        typer.echo(f"  lane table {made.revision} since {at(made.at)} by {made.actor} ({made.cause})")
     rows = [
         (
             member.name,
             member.role,
-            ("in step" if member.in_step else "NOT in step") if member.reachable else f"away: {member.error}",
+            ("in sync" if member.in_step else "OUT OF SYNC")
+            if member.reachable
+            else f"not reachable: {member.error}",
             _lanes(member.answer),
             _lanes(member.observe),
         )
         for member in one.members
     ]
-    print_table(("server", "role", "state", "answers", "observes"), rows, empty="no server has it")
+    print_table(
+        ("server", "role", "state", "answers", "observes"), rows, empty="no server has this checkpoint"
+    )
 
 
 @app.command()
@@ -104,7 +108,9 @@ def sampling(
 @app.command()
 def history(
     checkpoint: Checkpoint,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Largest number of tables.")] = 20,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, max=1000, help="Largest number of lane tables.")
+    ] = 20,
     url: Url = None,
     json: Json = False,
 ) -> None:
@@ -119,7 +125,7 @@ def history(
         for t in found
     ]
     columns = ("table", "since", "by", "cause", "change", "answers", "observes")
-    print_table(columns, rows, empty="no table is recorded yet")
+    print_table(columns, rows, empty="no lane table is recorded yet")
 
 
 @app.command()
@@ -128,12 +134,16 @@ def versions(
     sort: Annotated[
         str,
         typer.Option(
-            "--sort", help="name, place, uploaded, live, p99, metrics.NAME, ...; -name: descending."
+            "--sort",
+            help="Order: name, place, uploaded, live, p99, metrics.NAME, ...; with a leading - descending.",
         ),
     ] = "-first",
     place: Annotated[
         str | None,
-        typer.Option("--place", help="live, canary, holdout, shadow, submitted, tested or retired."),
+        typer.Option(
+            "--place",
+            help="Place of the versions: live, canary, holdout, shadow, submitted, tested or retired.",
+        ),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=1000, help="Largest number of versions.")] = 50,
     url: Url = None,
@@ -173,22 +183,22 @@ def versions(
         "rows",
         "p99",
     )
-    print_table(columns, rows, empty="no version is like that")
+    print_table(columns, rows, empty="no version matches")
     if found.next is not None:
         typer.echo(f"{len(found.items)} of {found.total} versions; raise --limit to list more")
     if found.hidden:
-        typer.echo(f"{found.hidden} more belong to projects of which you are no member")
+        typer.echo(f"{found.hidden} more belong to projects that you are not a member of")
 
 
 @app.command()
 def rollback(checkpoint: Checkpoint, reason: Reason, url: Url = None, json: Json = False) -> None:
-    """Restore the previous answer lanes in one call."""
+    """Restore the previous answer lanes on every server."""
     with connected(url) as platform:
         table = platform.rollback_checkpoint(checkpoint, reason=reason)
     if json:
         print_json(plain(table))
     else:
-        typer.echo(f"{checkpoint}: table {table.revision}, {_lanes(table.answer)} answers")
+        typer.echo(f"{checkpoint}: table {table.revision}, answer lanes {_lanes(table.answer)}")
 
 
 def _lanes(lanes: tuple[LaneSpec, ...]) -> str:

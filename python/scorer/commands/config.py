@@ -1,4 +1,4 @@
-"""``scorer config``: checks settings files and prints an example."""
+"""``scorer config``: check settings files, or print an example."""
 
 from __future__ import annotations
 

@@ -173,7 +173,7 @@ def lanes(
 def swap(
     checkpoint: Annotated[str, typer.Argument(metavar="CHECKPOINT", help='For example "fraud.checkout".')],
     bundle: Annotated[
-        str, typer.Argument(metavar="BUNDLE", help="name@alias, a digest, or the beginning of one.")
+        str, typer.Argument(metavar="BUNDLE", help="name@alias, a digest, or an unambiguous prefix of one.")
     ],
     address: Address = None,
     reason: Reason = "",
@@ -182,7 +182,7 @@ def swap(
     break_glass: BreakGlass = False,
     json: Json = False,
 ) -> None:
-    """Route all traffic of a checkpoint to another bundle. The alias is ignored until it moves again."""
+    """Route all traffic of a checkpoint to another bundle. The alias is ignored until it changes."""
     from scorer.control import client
     from scorer.v1 import control_pb2 as pb
 
@@ -218,7 +218,7 @@ def rollback(
     break_glass: BreakGlass = False,
     json: Json = False,
 ) -> None:
-    """Restore the previous lanes. The alias is ignored until it moves again."""
+    """Restore the previous lanes. The alias is ignored until it changes."""
     from scorer.control import client
     from scorer.v1 import control_pb2 as pb
 
@@ -242,7 +242,7 @@ def unmanage(
 ) -> None:
     """End a platform's management of a checkpoint at one server, after the platform was removed.
 
-    The server follows the registry alias again from its next move on. A platform that still runs marks the
+    The server follows the registry alias again from its next change on. A platform that still runs marks the
     checkpoint as managed again within a second.
     """
     from scorer.control import client

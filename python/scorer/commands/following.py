@@ -44,7 +44,7 @@ class Progress:
         self._shown = 0
 
     def event(self, words: str) -> None:
-        """Print an event on a line of its own."""
+        """Print an event on a separate line."""
         self._clear()
         print(words, file=self._stream, flush=True)
 
@@ -70,7 +70,7 @@ def follow(platform: PlatformClient, change: str, *, json: bool) -> int:
 
     Args:
         platform: Client of the platform.
-        change: For example cr-000017.
+        change: Id of the change request, for example cr-000017.
         json: Print the result as JSON on stdout, and progress on stderr.
 
     Returns:
@@ -110,7 +110,7 @@ def follow(platform: PlatformClient, change: str, *, json: bool) -> int:
 
 
 def exit_code(detail: ChangeDetail) -> int:
-    """Exit code of a final change request: 0 passed, 1 failed, 3 inconclusive."""
+    """Return the exit code of a final change request: 0 passed, 1 failed, 3 inconclusive."""
     change = detail.change
     if change.state is not ChangeState.DONE:
         return FAILED
@@ -126,7 +126,7 @@ def print_readout(found: Readout) -> None:
     typer.echo(f"{found.change} at {found.checkpoint}, {state}: {found.rows} rows, verdict {verdict}")
     print_gates(found.gates)
     rows = [(name, _shown(value)) for name, value in found.summary.items()]
-    print_table(("summary", ""), rows, empty="nothing was observed yet")
+    print_table(("summary", ""), rows, empty="no request has been observed yet")
     typer.echo(f"with every figure: scorer change readout {found.change} -o readout.html")
 
 

@@ -1,4 +1,4 @@
-"""``scorer health``: checks whether a server is serving, for container health checks and scripts."""
+"""``scorer health``: check whether a server is serving, for container health checks and scripts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from scorer.errors import ConfigError, ServerError
 if TYPE_CHECKING:
     from scorer.config import ServerSettings
 
-# grpc.health.v1.HealthCheckResponse.ServingStatus. Its messages are one field each: written out here, they
-# cost the serving install no package.
+# grpc.health.v1.HealthCheckResponse.ServingStatus. Its messages have one field each, so they are encoded here
+# and the serving install does not need another package.
 _STATUS = {0: "UNKNOWN", 1: "SERVING", 2: "NOT_SERVING", 3: "SERVICE_UNKNOWN"}
 _METHOD = "/grpc.health.v1.Health/Check"
 
@@ -33,7 +33,7 @@ def health(
     """Check whether a server is serving. Exit codes: 0 serving, 1 not serving."""
     if target is None:
         if config is None:
-            raise ConfigError("no server is named; give host:port, unix:///path, or --config FILE")
+            raise ConfigError("no server is given; give host:port, unix:///path, or --config FILE")
         from scorer.config import load
 
         target = target_of(load(config).server)
@@ -92,7 +92,7 @@ def check(target: str, service: str = "", timeout: float = 2.0) -> str:
                 raise ServerError(f"{target}: {error.details()}") from None
             if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
                 raise ServerError(
-                    f"{target}: no answer within {timeout:g} s; is the server running?"
+                    f"{target}: no response within {timeout:g} s; is the server running?"
                 ) from None
             raise ServerError(f"{target}: {error.code().name}: {error.details()}") from None
     return _STATUS.get(reply[1] if reply[:1] == b"\x08" else 0, "UNKNOWN")

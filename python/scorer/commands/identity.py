@@ -1,4 +1,4 @@
-"""``scorer identity``: makes the certificates of a trial fleet, and checks those of a server."""
+"""``scorer identity``: create the certificates of a trial fleet, and check those of a server."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from scorer.config import Settings
 
 app = typer.Typer(
-    help="Certificates and grants: make a trial's, check a server's.", no_args_is_help=True, **TYPER_OPTIONS
+    help="Certificates and grants: create those of a trial, check those of a server.",
+    no_args_is_help=True,
+    **TYPER_OPTIONS,
 )
 
 _ROLES = {
@@ -29,7 +31,7 @@ _ROLES = {
 @app.command()
 def init(
     directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Directory to write to; files that exist are kept.")
+        Path, typer.Argument(metavar="DIR", help="Directory to write to. Existing files are kept.")
     ],
     trust_domain: Annotated[
         str, typer.Option("--trust-domain", metavar="NAME", help="Trust domain of the SPIFFE ids.")
@@ -39,23 +41,21 @@ def init(
         typer.Option(
             "--host",
             metavar="NAME",
-            help="Host name or IP address of the servers; repeat it. Default: localhost, 127.0.0.1, ::1.",
+            help="Host name or IP address of the servers; repeatable. Default: localhost, 127.0.0.1, ::1.",
         ),
     ] = None,
     client: Annotated[
         list[str] | None,
-        typer.Option(
-            "--client", metavar="NAME", help="A further client to make a certificate for; repeat it."
-        ),
+        typer.Option("--client", metavar="NAME", help="Further client that needs a certificate; repeatable."),
     ] = None,
     days: Annotated[
         int, typer.Option("--days", min=1, max=825, metavar="N", help="Validity of the certificates in days.")
     ] = 90,
 ) -> None:
-    """Make an authority and certificates for a trial: a server, clients, the platform and an operator.
+    """Create an authority and certificates for a trial: a server, clients, the platform and an operator.
 
-    The authority's key lies beside the certificates, so this is for trials. A production fleet takes its
-    certificates from an authority of its own, such as SPIRE or cert-manager.
+    The authority's key is stored beside the certificates, so this is for trials. A production fleet needs a
+    separate authority, such as SPIRE or cert-manager.
     """
     from scorer import bridge
 
@@ -79,7 +79,7 @@ def init(
 def check(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="Settings of the server: scorer.toml.")],
 ) -> None:
-    """Read the files that the settings name as the server would, and print who may do what.
+    """Check the files that the settings name, as the server does, and print the grants.
 
     Exit codes: 0 usable, 64 not usable, with the file and the reason.
     """
@@ -113,7 +113,7 @@ def _print_grants(settings: Settings) -> None:
 
     identity = settings.identity
     if not identity.enabled:
-        typer.echo("No grants: whoever can connect may call everything.")
+        typer.echo("No grants: every client that can connect may call every method.")
         return
     if identity.jwt.issuer is not None:
         typer.echo(

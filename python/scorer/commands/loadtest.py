@@ -23,38 +23,48 @@ def loadtest(
     target: Annotated[str | None, typer.Option(help='Server: "host:port" or "unix:///path".')] = None,
     checkpoint: Annotated[
         list[str] | None,
-        typer.Option(help="Checkpoint to call; repeat it for a mix. Default: the only one that fits."),
+        typer.Option(
+            help="Checkpoint to call; repeatable for a mix. Default: the only one of a suitable kind."
+        ),
     ] = None,
     method: Annotated[
         str | None,
         typer.Option(
-            help='noop, score, select_action, batch, mix, or "score=8,select_action=2". Default: score.'
+            help='Methods: noop, score, select_action, batch, mix, "score=8,select_action=2". Default: score.'
         ),
     ] = None,
     rate: Annotated[float | None, typer.Option(help="Requests per second.")] = None,
-    seconds: Annotated[float | None, typer.Option(help="Length of the measured part. Default: 10.")] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="Length of the measured part in seconds. Default: 10.")
+    ] = None,
     steps: Annotated[
         str | None,
         typer.Option(
-            help='Stretches of different load as "LOADxSECONDS,..": "1x10,5x5" is 5 s at 5 times --rate.'
+            help='Load over time as "LOADxSECONDS,...": "1x10,5x5" is 10 s at --rate, then 5 s at 5 times it.'
         ),
     ] = None,
     warmup: Annotated[
         float | None, typer.Option(help="Seconds of warm-up, not measured. Default: 1.")
     ] = None,
-    connections: Annotated[int | None, typer.Option(help="HTTP/2 connections. Default: 4.")] = None,
-    threads: Annotated[int | None, typer.Option(help="Sending threads. Default: 1.")] = None,
-    arrivals: Annotated[str | None, typer.Option(help="uniform or poisson. Default: uniform.")] = None,
-    features: Annotated[str | None, typer.Option(help="named or dense. Default: named.")] = None,
+    connections: Annotated[int | None, typer.Option(help="Number of HTTP/2 connections. Default: 4.")] = None,
+    threads: Annotated[int | None, typer.Option(help="Number of sending threads. Default: 1.")] = None,
+    arrivals: Annotated[
+        str | None, typer.Option(help="Distribution of the arrivals: uniform or poisson. Default: uniform.")
+    ] = None,
+    features: Annotated[
+        str | None, typer.Option(help="Encoding of the features: named or dense. Default: named.")
+    ] = None,
     rows: Annotated[
         Path | None,
         typer.Option(
             help="Features from a .parquet, .npy or .jsonl file. Default: generated from the schema."
         ),
     ] = None,
-    batch_rows: Annotated[int | None, typer.Option(help="Rows of a batch request. Default: 100.")] = None,
+    batch_rows: Annotated[
+        int | None, typer.Option(help="Number of rows of a batch request. Default: 100.")
+    ] = None,
     sla_ms: Annotated[
-        float | None, typer.Option(help="SLA in milliseconds that judges the run. Default: the checkpoint's.")
+        float | None, typer.Option(help="SLA of the verdict in milliseconds. Default: the checkpoint's.")
     ] = None,
     timeout_ms: Annotated[
         float | None, typer.Option(help="Time limit of a request in milliseconds. Default: 1000.")
@@ -63,29 +73,33 @@ def loadtest(
         float | None, typer.Option(help="Deadline that requests carry. Default: --timeout-ms.")
     ] = None,
     cancel: Annotated[
-        float | None, typer.Option(help="Share of the requests that are cancelled on purpose.")
+        float | None, typer.Option(help="Share of the requests that the generator cancels, 0 to 1.")
     ] = None,
     max_outstanding: Annotated[
-        int | None, typer.Option(help="Requests without a reply at a time; more are errors. Default: 10000.")
+        int | None,
+        typer.Option(help="Limit on requests without a reply; further ones are errors. Default: 10000."),
     ] = None,
     max_lag_ms: Annotated[
         float | None,
         typer.Option(
-            help="p99 send lag of the generator that voids the verdict. Default: SLA / 10, at least 1."
+            help="p99 send lag in ms above which there is no verdict. Default: SLA / 10, at least 1."
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of arrivals and generated rows. Default: 1.")] = None,
     case: Annotated[
-        Path | None, typer.Option(help="Take the settings from a case's folder; options given here win.")
+        Path | None,
+        typer.Option(help="Directory of a case with settings. Options that are given have precedence."),
     ] = None,
     find_rate: Annotated[
         bool,
         typer.Option("--find-rate", help="Search for the highest rate that meets the SLA, from --rate."),
     ] = False,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write report and verdict here.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Write a picture here (.png, .svg).")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="File for the report and the verdict.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(help="File for a plot (.png, .svg).")] = None,
 ) -> None:
-    """Send at a fixed rate, measure from the intended send time, judge by the p99 of the SLA.
+    """Send at a fixed rate, measure from the intended send time, and compare the p99 with the SLA.
 
     Exit code 0: the SLA was met, or there is none. 1: it was violated. 2: no verdict, because the generator
     could not keep its schedule or the test could not be run. SIGINT and SIGTERM end the run early; it prints
@@ -181,7 +195,7 @@ def _ended_by_signal() -> Iterator[tuple[threading.Event, list[int]]]:
         stop.set()
 
     for number, handler in before.items():
-        # A run in a shell's background ignores SIGINT, and goes on to.
+        # A process in a shell's background ignores SIGINT and must continue to do so.
         if handler is not signal.SIG_IGN:
             signal.signal(number, end)
     try:
@@ -199,7 +213,7 @@ def _find_rate(settings: LoadSettings) -> None:
 
     plan = make_plan(settings)
     if plan.sla_ms is None:
-        raise LoadTestError("--find-rate needs an SLA to search by; set --sla-ms")
+        raise LoadTestError("--find-rate requires an SLA; set --sla-ms")
     _announce(plan)
 
     def holds(rate: float) -> bool:

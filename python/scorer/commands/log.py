@@ -1,4 +1,4 @@
-"""``scorer log``: summarises, verifies, exports and prunes a decision log."""
+"""``scorer log``: summarise, verify, export and prune a decision log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ app = typer.Typer(help="Read, export and verify the decision log.", no_args_is_h
 At = Annotated[
     Path | None,
     typer.Option(
-        "--log", "-l", metavar="DIR", help="The log; default: $SCORER_LOG__DIR, or the one of ./scorer.toml."
+        "--log",
+        "-l",
+        metavar="DIR",
+        help="Decision log; default: $SCORER_LOG__DIR, or that of ./scorer.toml.",
     ),
 ]
 Bundles = Annotated[
@@ -33,7 +36,7 @@ Bundles = Annotated[
         "--bundles",
         "-b",
         metavar="DIR",
-        help="Bundles, directories of bundles or registries; repeat for more. Default: the registry.",
+        help="Bundles, directories of bundles or registries; repeatable. Default: the registry.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -92,9 +95,9 @@ def stat(log: At = None, json: Json = False) -> None:
 def verify(
     log: At = None, bundles: Bundles = None, private_key: ReaderKeyFile = None, json: Json = False
 ) -> None:
-    """Verify every record, and repeat every decision on its bundle bit for bit.
+    """Verify every record, and repeat every decision with its bundle bit for bit.
 
-    Exit code 0 only if there is no problem.
+    Exit codes: 0 no problem, 1 problems were found.
     """
     from scorer.log import verify as verify_log
 
@@ -111,18 +114,23 @@ def verify(
 @app.command()
 def keygen(
     private: Annotated[
-        Path, typer.Option("--private", metavar="FILE", help="The private key, for those who read the log.")
+        Path,
+        typer.Option(
+            "--private", metavar="FILE", help="File for the private key, which readers of the log need."
+        ),
     ],
     public: Annotated[
         Path,
         typer.Option(
-            "--public", metavar="FILE", help="The public key, for the servers' [privacy] public_key_file."
+            "--public",
+            metavar="FILE",
+            help="File for the public key: [privacy] public_key_file of the servers.",
         ),
     ],
 ) -> None:
-    """Make the keys of features that servers store encrypted.
+    """Create the keys of features that servers store encrypted.
 
-    Run it on a machine of the readers: no server needs the private key, and without it the values are lost.
+    Run it on a machine of the readers. No server needs the private key. If it is lost, the values are lost.
     """
     from scorer.log import ReaderKey, generate_keys
 
@@ -133,25 +141,25 @@ def keygen(
 
 @app.command()
 def erase(
-    entity: Annotated[str, typer.Argument(metavar="ENTITY", help="The entity, as callers send it.")],
+    entity: Annotated[str, typer.Argument(metavar="ENTITY", help="Entity id, as callers send it.")],
     log: At = None,
     key_file: Annotated[
         Path | None,
         typer.Option(
-            "--key-file", metavar="FILE", help="The server's [privacy] key_file, if it hashes entities."
+            "--key-file", metavar="FILE", help="[privacy] key_file of the server, if it hashes entities."
         ),
     ] = None,
 ) -> None:
-    """Leave an entity out of every export, join and report from now on.
+    """Omit an entity from every export, join and report from now on.
 
-    Its records stay in their segments until retention removes those. Files exported before are not changed.
+    Its records stay in their segments until retention removes these. Earlier exports are not changed.
     """
     from scorer.log import erase as erase_entity
     from scorer.log import pseudonym
 
     recorded = entity if key_file is None else pseudonym(key_file, entity)
     new = erase_entity(log_directory(log), recorded)
-    typer.echo("erased" if new else "was erased before")
+    typer.echo("erased" if new else "was already erased")
 
 
 @app.command()
@@ -159,11 +167,15 @@ def prune(
     log: At = None,
     days: Annotated[
         float | None,
-        typer.Option("--days", min=0, help="Remove segments whose newest record is older than this."),
+        typer.Option(
+            "--days", min=0, help="Remove segments whose newest record is older than this number of days."
+        ),
     ] = None,
     mb: Annotated[
         int | None,
-        typer.Option("--mb", min=0, help="Remove the oldest segments while all together are larger, MB."),
+        typer.Option(
+            "--mb", min=0, help="Remove the oldest segments until the log has at most this size in MB."
+        ),
     ] = None,
     unshipped: Annotated[
         bool,
@@ -172,14 +184,14 @@ def prune(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print what would be removed.")] = False,
     json: Json = False,
 ) -> None:
-    """Remove old segments. A server may be writing the log meanwhile.
+    """Remove old segments. A server may write to the log at the same time.
 
-    Exit code 1 if segments beyond a limit had to stay.
+    Exit code 1 if segments beyond a limit could not be removed.
     """
     from scorer.log import prune as prune_log
 
     if days is None and mb is None:
-        raise typer.BadParameter("no limit is given; give --days, --mb or both")
+        raise typer.BadParameter("no limit is given; set --days, --mb or both")
     done = prune_log(
         log_directory(log),
         max_age=None if days is None else timedelta(days=days),
@@ -201,7 +213,7 @@ def prune(
 @app.command()
 def shipped(
     through: Annotated[
-        int, typer.Option("--through", min=1, help="The last sequence that is shipped or exported.")
+        int, typer.Option("--through", min=1, help="Last sequence number that is shipped or exported.")
     ],
     log: At = None,
 ) -> None:
@@ -228,7 +240,9 @@ def export(
     ] = None,
     since: Annotated[
         str | None,
-        typer.Option(help="Earliest time: 2026-11-01 or 2026-11-01T09:30+01:00; UTC without a zone."),
+        typer.Option(
+            help="Earliest time, for example 2026-11-01 or 2026-11-01T09:30+01:00; UTC without an offset."
+        ),
     ] = None,
     until: Annotated[str | None, typer.Option(help="Latest time, exclusive.")] = None,
     bundles: Bundles = None,
@@ -323,7 +337,7 @@ def _print_verification(report: Verification) -> None:
     typer.echo(f"{total} records in {len(report.segments)} segments, {decisions} decisions")
     typer.echo(
         f"{report.verified} repeated bit for bit ({report.greedy} with exploration stopped), "
-        f"{report.fallbacks} fallbacks that no model made"
+        f"{report.fallbacks} fallbacks without a model"
     )
     if seen := report.records["observation"]:
         without = f", {report.unscored} without a score" if report.unscored else ""

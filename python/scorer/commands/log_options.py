@@ -35,12 +35,12 @@ def log_directory(path: Path | None) -> Path:
 
         path = config.load("scorer.toml").log.dir
     if path is None:
-        raise LogError("no decision log is named; give its directory with --log")
+        raise LogError("no decision log is given; set its directory with --log")
     return path
 
 
 def bundle_shelf(places: Sequence[Path] | None) -> BundleShelf:
-    """Open the bundles of these directories; by default those of the registry."""
+    """Open the bundles in these directories, by default those of the registry."""
     from scorer.log import BundleShelf
 
     if places:
@@ -56,7 +56,7 @@ def bundle_shelf(places: Sequence[Path] | None) -> BundleShelf:
 
 
 def reader_key(path: Path | None) -> ReaderKey | None:
-    """The private key of encrypted features, if one is named."""
+    """Read the private key of encrypted features; None without a path."""
     from scorer.log import ReaderKey
 
     return None if path is None else ReaderKey.from_file(path)

@@ -11,7 +11,7 @@ import typer
 def login(
     url: Annotated[str, typer.Argument(metavar="URL", help="Address of the platform.")],
 ) -> None:
-    """Check a token and store it for the other commands, readable by you alone.
+    """Check a token and store it for the other commands, readable only by you.
 
     The command prompts for the token, or reads it from standard input.
     """
@@ -21,7 +21,7 @@ def login(
     asked = typer.prompt("token", hide_input=True) if sys.stdin.isatty() else sys.stdin.readline()
     token = str(asked).strip()
     if not token:
-        raise NotAuthenticatedError("no token was given; make one on the platform's page Tokens")
+        raise NotAuthenticatedError("no token was given; create one on the platform's page Tokens")
     url = credentials.check_url(url)
     with PlatformClient(url, token) as platform:
         actor = platform.me()

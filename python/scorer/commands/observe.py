@@ -1,4 +1,4 @@
-"""``scorer observe``: sets the observe lanes of a checkpoint."""
+"""``scorer observe``: set the observe lanes of a checkpoint."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def observe(
         list[str] | None,
         typer.Argument(
             metavar="[NAME=BUNDLE:SAMPLE]...",
-            help="Observe lanes that replace the present ones; SAMPLE is a share of requests, above 0 to 1.",
+            help="Observe lanes that replace the current ones. SAMPLE is a share of requests, above 0 to 1.",
         ),
     ] = None,
     filter_: Annotated[
@@ -49,13 +49,13 @@ def observe(
 ) -> None:
     """Observe a checkpoint's requests with other bundles. The answer lanes stay unchanged.
 
-    scorer observe fraud.checkout shadow=ab12cd34:0.1 aa=fraud-checkout@live:0.1
+    Example: scorer observe fraud.checkout shadow=ab12cd34:0.1 aa=fraud-checkout@live:0.1
     """
     from scorer.control import client
     from scorer.v1 import control_pb2 as pb
 
     if bool(lanes) == none:
-        raise typer.BadParameter("give the lanes as NAME=BUNDLE:SAMPLE, or --none to end observing")
+        raise typer.BadParameter("give the lanes as NAME=BUNDLE:SAMPLE, or --none to remove all")
     wanted = pb.SetObserversRequest(
         checkpoint=checkpoint,
         lanes=[parse_observer(text, filter_, pool) for text in lanes or ()],
@@ -83,5 +83,5 @@ def parse_observer(text: str, filter_: str = "", pool: bool = False) -> pb.Lane:
         return pb.Lane(name=name, bundle=bundle, sample=float(sample), filter=filter_, pool=pool)
     except ValueError:
         raise InvalidLanesError(
-            f'"{text}" is not a lane that observes; write NAME=BUNDLE:SAMPLE, for example shadow=ab12cd34:0.1'
+            f'"{text}" is not an observe lane; write NAME=BUNDLE:SAMPLE, for example shadow=ab12cd34:0.1'
         ) from None

@@ -1,4 +1,4 @@
-"""Prints observe lanes and the shadow pool of a server."""
+"""Print observe lanes and the shadow pool of a server."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def print_observer_status(observers: Iterable[pb.ObserverStatus]) -> None:
 def print_pool(role: str, pool: pb.PoolStatus | None) -> None:
     """Print the server's connection to the shadow pool, if it has one."""
     if role == "shadow":
-        typer.echo("  shadow pool: observes what live servers send, answers nobody")
+        typer.echo("  shadow pool: evaluates requests that live servers send, and returns no response")
     if pool is not None:
         state = "connected" if pool.connected else f"NOT connected{f': {pool.error}' if pool.error else ''}"
         typer.echo(
@@ -54,6 +54,6 @@ def _state(one: pb.ObserverStatus) -> str:
 
 
 def _lost(one: pb.ObserverStatus) -> str:
-    """Taken and not in the log with a score, by reason."""
+    """Format the number of requests that were taken and have no score in the log, by reason."""
     counts = {"dropped": one.dropped, "shed": one.shed, "unlogged": one.unlogged, **one.failed}
     return ", ".join(f"{count} {why}" for why, count in counts.items() if count) or "-"

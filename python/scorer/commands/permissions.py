@@ -32,10 +32,10 @@ def list_(project: ProjectName, url: Url = None, json: Json = False) -> None:
 @app.command()
 def grant(
     project: ProjectName,
-    user: Annotated[str, typer.Option("--user", help="Modeler of the project who may submit.")],
+    user: Annotated[str, typer.Option("--user", help="Modeler of the project who may submit changes.")],
     checkpoint: Annotated[str, typer.Option("--checkpoint", "-c", help="Name of the checkpoint.")],
-    kind: Annotated[str, typer.Option("--kind", help="overlay, test or release.")],
-    days: Annotated[float, typer.Option("--days", help="Days until it expires, at most 366.")],
+    kind: Annotated[str, typer.Option("--kind", help="Kind of the changes: overlay, test or release.")],
+    days: Annotated[float, typer.Option("--days", help="Days until the permission expires, at most 366.")],
     reason: Reason,
     per_hour: Annotated[
         int, typer.Option("--per-hour", help="Changes that may be submitted within an hour, 1 to 60.")
@@ -69,7 +69,7 @@ def revoke(
     url: Url = None,
     json: Json = False,
 ) -> None:
-    """End a standing permission now. For owners; audited."""
+    """Revoke a standing permission. For owners; audited."""
     with connected(url) as platform:
         _print([platform.revoke_permission(permission, reason=reason)], json=json)
 
@@ -79,7 +79,7 @@ def _print(found: list[StandingPermission], *, json: bool) -> None:
         print_json(plain(found))
         return
     print_table(
-        ("permission", "kind", "checkpoint", "user", "an hour", "max shift", "granted by", "ends"),
+        ("permission", "kind", "checkpoint", "user", "per hour", "max shift", "granted by", "expires"),
         [
             (
                 each.id,

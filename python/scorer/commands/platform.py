@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Run the platform, and administer its database.", no_args_is_help=True, **TYPER_OPTIONS
 )
-token = typer.Typer(help="Tokens, directly on the database.", no_args_is_help=True, **TYPER_OPTIONS)
+token = typer.Typer(help="Manage tokens, directly on the database.", no_args_is_help=True, **TYPER_OPTIONS)
 project = typer.Typer(
-    help="Projects and members, directly on the database.", no_args_is_help=True, **TYPER_OPTIONS
+    help="Manage projects and members, directly on the database.", no_args_is_help=True, **TYPER_OPTIONS
 )
-user = typer.Typer(help="Users, directly on the database.", no_args_is_help=True, **TYPER_OPTIONS)
+user = typer.Typer(help="Manage users, directly on the database.", no_args_is_help=True, **TYPER_OPTIONS)
 app.add_typer(user, name="user")
 app.add_typer(token, name="token")
 app.add_typer(project, name="project")
@@ -33,7 +33,11 @@ app.add_typer(project, name="project")
 Config = Annotated[
     Path,
     typer.Option(
-        "--config", "-c", metavar="FILE", help="The settings file.", envvar="SCORER_PLATFORM_CONFIG"
+        "--config",
+        "-c",
+        metavar="FILE",
+        help="Settings file of the platform.",
+        envvar="SCORER_PLATFORM_CONFIG",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -46,7 +50,7 @@ def serve(
     ready_file: Annotated[
         Path | None,
         typer.Option(
-            "--ready-file", metavar="FILE", help="File that receives the URL once the platform answers."
+            "--ready-file", metavar="FILE", help="File that receives the URL when the platform is ready."
         ),
     ] = None,
 ) -> None:
@@ -96,7 +100,7 @@ def config_(
     for name, checkpoint in settings.checkpoints.items():
         stages = ", ".join(f"{stage.share:.0%} for {stage.minutes:g} min" for stage in checkpoint.stages)
         typer.echo(
-            f"  {name}: releases move {checkpoint.alias}, p99 {checkpoint.p99_ms:g} ms, "
+            f"  {name}: alias {checkpoint.alias}, SLA p99 {checkpoint.p99_ms:g} ms, "
             f"{checkpoint.slots} shadow "
             f"slots, sample {checkpoint.sample:g}; canary {stages or 'none'}"
         )
@@ -104,7 +108,7 @@ def config_(
 
 @app.command()
 def migrate(config: Config = _DEFAULT) -> None:
-    """Migrate the database to this version, as `serve` does too. Back up the database first."""
+    """Migrate the database to this version. `serve` does the same. Back up the database first."""
     from scorer.release.settings import PlatformFile
     from scorer.release.store import Store
 
@@ -153,7 +157,7 @@ def add_user(
 
 @user.command("remove")
 def remove_user(name: str, config: Config = _DEFAULT) -> None:
-    """Remove a user; the user's tokens, sessions and memberships end at once."""
+    """Remove a user; the user's tokens, sessions and memberships end immediately."""
     with _access(config) as (access, actor):
         access.remove_user(actor, name)
     typer.echo(f"{name} is removed")
@@ -179,7 +183,7 @@ def list_users(config: Config = _DEFAULT, json: Json = False) -> None:
 @token.command("create")
 def create_token(
     user: Annotated[str, typer.Option("--user", "-u", help="User that the token belongs to.")],
-    label: Annotated[str, typer.Option("--label", "-l", help="Where the token is used.")],
+    label: Annotated[str, typer.Option("--label", "-l", help="Label that names where the token is used.")],
     role: Annotated[str, typer.Option("--role", help="Highest role that the token grants.")] = "modeler",
     project: Annotated[
         str | None, typer.Option("--project", "-p", help="Project that the token is valid for; default: all.")
@@ -232,7 +236,7 @@ def list_tokens(config: Config = _DEFAULT, json: Json = False) -> None:
 
 @token.command("revoke")
 def revoke_token(identity: Annotated[str, typer.Argument(metavar="ID")], config: Config = _DEFAULT) -> None:
-    """Revoke a token; its sessions end at once."""
+    """Revoke a token; its sessions end immediately."""
     with _access(config) as (access, actor):
         access.revoke_token(actor, identity)
     typer.echo(f"{identity} is revoked")
@@ -284,17 +288,21 @@ def list_projects(config: Config = _DEFAULT, json: Json = False) -> None:
         )
         for one in found
     ]
-    columns = ("name", "title", "checkpoints", "open changes", "slot minutes a week", "bundles")
-    print_table(columns, rows, empty="no projects; make one with `scorer platform project create NAME`")
+    columns = ("name", "title", "checkpoints", "open changes", "slot minutes per week", "bundles")
+    print_table(columns, rows, empty="no projects; create one with `scorer platform project create NAME`")
 
 
 @project.command("set")
 def set_project(
     name: str,
-    title: Annotated[str | None, typer.Option("--title", "-t")] = None,
-    open_changes: Annotated[int | None, typer.Option("--open-changes", min=0)] = None,
-    slot_minutes: Annotated[int | None, typer.Option("--slot-minutes-per-week", min=0)] = None,
-    bundles: Annotated[int | None, typer.Option("--bundles", min=0)] = None,
+    title: Annotated[str | None, typer.Option("--title", "-t", help="Title shown on pages.")] = None,
+    open_changes: Annotated[
+        int | None, typer.Option("--open-changes", min=0, help="Limit on open change requests.")
+    ] = None,
+    slot_minutes: Annotated[
+        int | None, typer.Option("--slot-minutes-per-week", min=0, help="Limit on booked minutes per week.")
+    ] = None,
+    bundles: Annotated[int | None, typer.Option("--bundles", min=0, help="Limit on stored bundles.")] = None,
     config: Config = _DEFAULT,
 ) -> None:
     """Change a project's title or quotas."""
@@ -314,7 +322,7 @@ def set_project(
 def set_member(
     name: str,
     user: str,
-    role: Annotated[str, typer.Argument(help="viewer, modeler, approver, owner; none: removes the member.")],
+    role: Annotated[str, typer.Argument(help="viewer, modeler, approver or owner; none removes the member.")],
     config: Config = _DEFAULT,
 ) -> None:
     """Add a member to a project, change the member's role, or remove the member."""

@@ -49,7 +49,7 @@ def plain(value: Any) -> Any:
 
 
 def moment(text: str | None) -> datetime | None:
-    """Parse a time; without a zone it is local time."""
+    """Parse a time, which is local time without a time zone."""
     if text is None:
         return None
     try:
@@ -94,7 +94,7 @@ def gate_row(gate: GateResult) -> tuple[str, ...]:
 
 
 def print_backtest(found: Mapping[str, Any]) -> None:
-    """Print a backtest: its verdict, both bundles' metrics, what the candidate would miss."""
+    """Print a backtest: its verdict, both bundles' metrics, and decisions that the candidate would miss."""
     typer.echo(f"backtest: {found['words']}")
     rows = [
         (name, *(_figure(one.get(side)) for side in ("live", "candidate", "difference", "low", "high")))
@@ -127,10 +127,10 @@ def print_outlook(outlook: Outlook) -> None:
             f"expected end: {ends}, of the last stage: {whole}"
         )
     for one in outlook.waits:
-        typer.echo(f"  waits: {one}")
+        typer.echo(f"  waiting for: {one}")
 
 
-def print_gates(gates: Sequence[GateResult], *, empty: str = "no gates were evaluated yet") -> None:
+def print_gates(gates: Sequence[GateResult], *, empty: str = "no gates have been evaluated yet") -> None:
     """Print gates as a table of at most 120 columns."""
     rows = [gate_row(gate) for gate in gates]
     print_table(("gate", "outcome", "details"), rows, empty=empty, width=120)

@@ -17,7 +17,7 @@ app = typer.Typer(
 )
 
 Bundle = Annotated[
-    str, typer.Argument(metavar="BUNDLE", help="name@alias, a digest, or the beginning of one.")
+    str, typer.Argument(metavar="BUNDLE", help="name@alias, a digest, or an unambiguous prefix of one.")
 ]
 
 
@@ -37,7 +37,7 @@ def add(bundle: Bundle, address: Address = None, reason: Reason = "", json: Json
     typer.echo(f"{short(done.digest)} is in quarantine (lane table {done.lane_table})")
     for checkpoint in done.answering:
         typer.echo(
-            f"STILL ANSWERS {checkpoint}: no other bundle is known there; name one with "
+            f"STILL ANSWERS {checkpoint}: the checkpoint has no other bundle; name one with "
             f"`scorer swap {checkpoint}`"
         )
 

@@ -68,7 +68,7 @@ def push(
 @app.command("list")
 def list_bundles(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Bundles of this name; default: all.")
+        str | None, typer.Argument(metavar="[NAME]", help="Name of the bundles; default: all.")
     ] = None,
     registry: At = None,
     json: Json = False,
@@ -95,7 +95,7 @@ def list_bundles(
 @app.command()
 def show(
     reference: Annotated[
-        str, typer.Argument(metavar="BUNDLE", help="name@alias, a digest, or the beginning of one.")
+        str, typer.Argument(metavar="BUNDLE", help="name@alias, a digest, or an unambiguous prefix of one.")
     ],
     registry: At = None,
     json: Json = False,
@@ -132,7 +132,8 @@ def show(
 def alias(
     alias: Alias,
     bundle: Annotated[
-        str, typer.Argument(metavar="BUNDLE", help="A digest, the beginning of one, or another alias.")
+        str,
+        typer.Argument(metavar="BUNDLE", help="A digest, an unambiguous prefix of one, or another alias."),
     ],
     registry: At = None,
     by: By = None,
@@ -174,9 +175,7 @@ def rollback(
 
 @app.command()
 def history(
-    alias: Annotated[
-        str | None, typer.Argument(metavar="[NAME@ALIAS]", help="Changes of this alias; default: all.")
-    ] = None,
+    alias: Annotated[str | None, typer.Argument(metavar="[NAME@ALIAS]", help="Alias; default: all.")] = None,
     registry: At = None,
     json: Json = False,
 ) -> None:
@@ -201,7 +200,7 @@ def reindex(registry: At = None, by: By = None, json: Json = False) -> None:
     if json:
         print_json(list(added))
     else:
-        typer.echo("\n".join(added) or "nothing to enter")
+        typer.echo("\n".join(added) or "nothing to add")
 
 
 def _open(location: str | None) -> RegistryBackend:
@@ -226,7 +225,7 @@ def _print_history(changes: tuple[AliasChange, ...] | Any) -> None:
         for c in changes
     ]
     print_table(
-        ("when", "alias", "change", "bundle", "by", "reason"), rows, empty="no alias ever pointed here"
+        ("when", "alias", "change", "bundle", "by", "reason"), rows, empty="no alias has pointed to it"
     )
 
 

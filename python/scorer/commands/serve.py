@@ -17,12 +17,14 @@ class ServerRole(StrEnum):
 
 
 def serve(
-    config: Annotated[Path, typer.Option("--config", "-c", metavar="FILE", help="The settings file.")] = Path(
-        "scorer.toml"
-    ),
+    config: Annotated[
+        Path, typer.Option("--config", "-c", metavar="FILE", help="Settings file of the server.")
+    ] = Path("scorer.toml"),
     role: Annotated[
         ServerRole | None,
-        typer.Option(help="Role of the server, overrides the settings; a shadow server answers no requests."),
+        typer.Option(
+            help="Role of the server, which overrides the settings. A shadow server does not answer requests."
+        ),
     ] = None,
 ) -> None:
     """Serve the checkpoints of a settings file until SIGTERM or SIGINT.

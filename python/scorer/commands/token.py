@@ -1,4 +1,4 @@
-"""``scorer token``: creates keys of decision tokens and inspects tokens."""
+"""``scorer token``: create keys of decision tokens, and inspect tokens."""
 
 from __future__ import annotations
 
@@ -30,21 +30,23 @@ KeyFile = Annotated[
 def key(
     file: KeyFile,
     sign: Annotated[
-        str | None, typer.Option("--sign", metavar="ID", help="Key of the file that signs from now on.")
+        str | None, typer.Option("--sign", metavar="ID", help="Id of the key that signs from now on.")
     ] = None,
     remove: Annotated[
-        str | None, typer.Option("--remove", metavar="ID", help="Key to remove. Its tokens are rejected.")
+        str | None,
+        typer.Option("--remove", metavar="ID", help="Id of the key to remove. Its tokens are then rejected."),
     ] = None,
 ) -> None:
-    """Add a key to a key file, which is created if there is none, readable by you alone.
+    """Add a key to a key file. A new file is created readable only by you.
 
-    The first key signs, all of them verify. To replace a key: add one and copy the file to every replica;
-    then --sign with it and copy again; --remove the old one once no outcome of its decisions is expected.
+    The first key signs; all keys verify. To replace a key, add one and copy the file to every replica, then
+    use --sign with it and copy again. Use --remove for the old key when no outcome of its decisions is
+    expected.
     """
     from scorer import token_keys
 
     if sign is not None and remove is not None:
-        raise typer.BadParameter("--sign and --remove are two steps; do one at a time")
+        raise typer.BadParameter("--sign and --remove are separate steps; use one at a time")
     if sign is not None:
         token_keys.sign_with(file, sign)
         typer.echo(f"{sign} signs; copy {file} to every replica")

@@ -165,7 +165,7 @@ class BoundedProtocol(H11Protocol):
 
 
 def bounded(settings: WebSettings, counters: WebCounters) -> type[asyncio.Protocol]:
-    """Return the protocol of a listener with limits of its own."""
+    """Return the protocol of a listener with its own limits."""
     made: Any = type("BoundedProtocol", (BoundedProtocol,), {"limits": ConnectionLimits(settings, counters)})
     protocol: type[asyncio.Protocol] = made
     return protocol

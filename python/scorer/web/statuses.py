@@ -17,14 +17,14 @@ TITLES = {
     503: "Service unavailable",
 }
 REMEDIES = {
-    403: "An owner of the project can give you the role that this needs, or do it for you.",
+    403: "An owner of the project can grant you the required role, or do this for you.",
     404: "It may have been removed, belong to a project that you are not a member of, or the link is wrong.",
     405: "Open the page from the menu.",
-    409: "The state has changed since you opened the page. Check the present state and decide again.",
-    413: "Send less, or ask an admin to raise [platform] upload_mb.",
+    409: "The state has changed since you opened the page. Check the current state before you repeat it.",
+    413: "Send a smaller request, or ask an admin to raise [platform] upload_mb.",
     422: "Go back, correct the value and send the form again.",
     423: "Wait for the end of the freeze that the calendar shows. A rollback is always possible.",
     429: "Wait until another change ends, or ask an admin for a larger quota.",
-    500: "Nothing was changed in part. Try again; if it fails again, give the request id below to an admin.",
+    500: "No change was applied partially. Try again. If it fails again, send an admin the request id.",
     503: "Try again in a moment. The platform's own state is not affected.",
 }

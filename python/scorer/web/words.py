@@ -24,7 +24,7 @@ STATES = {
     ChangeState.ROLLED_BACK: "Rolled back",
 }
 KINDS = {ChangeKind.TEST: "TEST", ChangeKind.RELEASE: "RELEASE", ChangeKind.OVERLAY: "OVERLAY"}
-STEPS = {"to come": "pending", "skipped": "left out"}
+STEPS = {"to come": "pending"}
 """Status of a step, where its label differs."""
 STEP_NAMES = {
     "package": "Store the bundle",
@@ -61,11 +61,11 @@ CAUSES = {
 }
 COUNTERS = (
     ("seen", "Requests", "Requests of the checkpoint since the lane was added."),
-    ("left_out", "Not sampled", "Requests that the sampling or the filter left out."),
+    ("left_out", "Not sampled", "Requests that the sampling or the filter excluded."),
     ("evaluated", "Evaluated", "Requests that the lane evaluated."),
     ("failed", "Failed", "Evaluations that ended without a score, by reason."),
     ("dropped", "Dropped", "Sampled requests that the lane's queue had no room for."),
-    ("shed", "Shed", "Sampled requests that were given up because the server was under load."),
+    ("shed", "Shed", "Sampled requests that were not evaluated because the server was under load."),
     ("waiting", "Waiting", "Requests in the lane's queue now."),
 )
 """Key, heading and explanation of an observe lane's counters."""
@@ -78,20 +78,20 @@ EXPLANATIONS = {
     "score_psi": "Population stability index of the scores against the reference of training.",
     "score_psi_live": "Population stability index of the scores against those of the live model.",
     "flip_rate": "Share of decisions that differ from the live model.",
-    "approve_rate_delta": "Difference of the approve rate to the live model.",
-    "flagged_agreement": "How far both models rank the same requests highest, from 0 (by chance) to 1.",
-    "declined_kept": "How many of the requests that live declines this model still flags, beyond chance.",
+    "approve_rate_delta": "Approve rate minus that of the live model.",
+    "flagged_agreement": "Agreement on the requests with the highest scores, from 0 (by chance) to 1.",
+    "declined_kept": "Share of the requests declined by live that this model flags, corrected for chance.",
     "tail_correlation": "Rank correlation of both models' scores over the requests that are flagged.",
     "flagged_share_change": "Relative change of the share of requests that are flagged.",
     "backtest_auc": "Change of the area under the ROC curve over logged decisions with a known outcome.",
     "backtest_average_precision": "Relative change of the average precision over these decisions.",
     "backtest_recall_review": "Relative change of the recall where both flag the live model's share.",
     "backtest_recall_decline": "Relative change of the recall where both decline the live model's share.",
-    "backtest_value_saved": "Relative change of the amount of found frauds at the live model's share.",
+    "backtest_value_saved": "Relative change of the amount of detected fraud at the live model's share.",
     "backtest_calibration": "Sum of the scores over the number of positive outcomes.",
     "backtest_reward": "Change of the expected reward, doubly robust, over logged decisions.",
     "backtest_reward_ips": "Change of the expected reward by inverse propensities.",
-    "backtest_agreement": "Share of decisions whose likeliest action is the live policy's.",
+    "backtest_agreement": "Share of decisions for which both policies have the same most probable action.",
     "backtest_effective_share": "Effective sample size over the number of decisions.",
     "auc_matured": "Area under the ROC curve over decisions whose outcome is known.",
     "covered_hours_of_week": "Number of the 168 hours of a week with observations.",
@@ -108,7 +108,7 @@ BACKTEST = {
     "calibration": "Expected over observed positives",
     "reward": "Reward, doubly robust",
     "reward_ips": "Reward, inverse propensities",
-    "agreement": "Agreement of the likeliest actions",
+    "agreement": "Agreement of the most probable actions",
     "effective_rows": "Effective rows",
 }
 AGAINST = {
@@ -123,19 +123,19 @@ OUTCOMES = {"pass": "pass", "fail": "fail", "inconclusive": "inconclusive"}
 TONES = {"approve": "good", "review": "warn", "decline": "bad"}
 """Colour of a decision, so that a change is visible at a glance."""
 WHO = {
-    "approve": "An approver of the project approves, never the submitter.",
-    "reject": "An approver of the project rejects.",
-    "waive": "An approver of the project waives, never the submitter. The audit log records the waiver.",
-    "withdraw": "The submitter or an owner of the project withdraws.",
-    "rollback": "The submitter of the release, owners and admins roll back, also during a freeze.",
-    "request_review": "The submitter or an owner of the project asks.",
-    "pause": "The submitter, the approver of the change and owners pause. Gates go on meanwhile.",
-    "resume": "The submitter, the approver of the change and owners resume.",
-    "promote": "An approver of the project promotes, never the submitter. The rest of the stage's time and "
-    "gates without a result are left aside.",
-    "skip": "An approver of the project leaves a stage out, never the submitter.",
-    "finish": "The submitter or an owner of the project ends the observation.",
-    "rebook": "The submitter moves the booking before the change is deployed.",
+    "approve": "Requires an approver of the project other than the submitter.",
+    "reject": "Requires an approver of the project.",
+    "waive": "Requires an approver of the project other than the submitter. The audit log records it.",
+    "withdraw": "Requires the submitter or an owner of the project.",
+    "rollback": "Requires the submitter of the release, an owner or an admin. Possible also during a freeze.",
+    "request_review": "Requires the submitter or an owner of the project.",
+    "pause": "Requires the submitter, the approver of the change or an owner. Gates are still evaluated.",
+    "resume": "Requires the submitter, the approver of the change or an owner.",
+    "promote": "Requires an approver of the project other than the submitter. The remaining time of the "
+    "stage and gates without a result are ignored.",
+    "skip": "Requires an approver of the project other than the submitter.",
+    "finish": "Requires the submitter or an owner of the project.",
+    "rebook": "Requires the submitter. Possible until the change is deployed.",
 }
 BUILD_STATES = {
     "waiting": "Waiting",
@@ -156,22 +156,22 @@ SAID = {
     "delete": "The draft is deleted.",
     "submit": "Submitted: the shadow slot is booked and the checks have started.",
     "rebook": "The booking is moved.",
-    "finish": "The observation ends now; the report follows.",
-    "approve": "Approved: the release proceeds stage by stage and is watched by its gates.",
+    "finish": "The observation ends now. The platform writes the report.",
+    "approve": "Approved: the release proceeds stage by stage and is rolled back if a gate fails.",
     "reject": "The change request is rejected.",
     "waive": "The gate is waived. The audit log records the user and the reason.",
     "withdraw": "The change request is withdrawn.",
-    "pause": "Paused: the release holds its present shares.",
-    "resume": "Resumed: the stage ends by its time and its gates.",
+    "pause": "Paused: the release keeps its current shares.",
+    "resume": "Resumed: the stage ends when its time is over and its gates pass.",
     "promote": "Promoted: the servers receive the next lanes.",
-    "skip": "The stage is left out.",
+    "skip": "The stage will be skipped.",
     "comment": "The comment is saved and sent to the project's channels.",
     "request_review": "The reviewers are saved; the project's channels are notified.",
-    "archive": "Archived: lists leave the change request out.",
+    "archive": "Archived: lists omit the change request.",
     "unarchive": "The change request is listed again.",
     "rollback": "Rolled back: the previous lanes are active again.",
     "served": "The servers have the checkpoint now. It answers once its alias names a bundle.",
-    "sampling": "The sampling is changed, for running observe lanes too.",
+    "sampling": "The sampling is changed, also for running observe lanes.",
     "uploaded": "The bundle is verified and in the registry.",
     "build-cancelled": "The build is cancelled, and its files are removed.",
     "adopted": "The bundle now belongs to the project.",
@@ -181,9 +181,9 @@ SAID = {
     "freeze-removed": "The freeze is removed.",
     "member": "The members are changed.",
     "project": "The project is saved.",
-    "server": "The server answers and is managed from now on.",
-    "server-removed": "The server is not managed any more.",
-    "checkpoint": "The checkpoint is added. Its servers need it too.",
+    "server": "The server responds, and the platform manages it now.",
+    "server-removed": "The platform no longer manages the server.",
+    "checkpoint": "The checkpoint is added. Its servers must have it, too.",
     "user": "The user is changed.",
     "user-removed": "The user is disabled: tokens, sessions and roles have ended.",
     "permission": "The standing permission is granted; the audit log records it.",
@@ -209,7 +209,7 @@ _CHARTS = {
     "policy_": "actions",
     "min_propensity": "actions",
 }
-"""By the beginning of a metric's name: the figure of the report that shows it."""
+"""Name of the report's figure that shows a metric, by the prefix of the metric's name."""
 OF_DECISIONS = frozenset({"flip_rate", "approve_rate_delta", "flagged_share_change", "declined_kept"})
 """Metrics of the decisions that differ from live."""
 
@@ -235,7 +235,7 @@ def step(one: Step) -> str:
 
 
 def cause(name: str) -> str:
-    """Why a lane table was recorded."""
+    """Describe why a lane table was recorded."""
     return CAUSES.get(name, name)
 
 
@@ -253,7 +253,7 @@ def explain(name: str) -> str:
 
 
 def amount(name: str, value: float | None) -> str:
-    """Value of a metric in its unit."""
+    """Format the value of a metric in its unit."""
     if value is None or not math.isfinite(value):
         return "\N{EN DASH}"
     unit = METRICS[name].unit if name in METRICS else "number"
@@ -261,7 +261,7 @@ def amount(name: str, value: float | None) -> str:
 
 
 def figure(value: float | None) -> str:
-    """A number with four digits that count."""
+    """Format a number with four significant digits."""
     return "\N{EN DASH}" if value is None else f"{value:,.4g}"
 
 
@@ -276,7 +276,7 @@ def gate(spec: GateSpec) -> str:
     if spec.minus:
         parts.append(f"in excess of {AGAINST.get(spec.minus, spec.minus)}")
     if spec.min_rows:
-        parts.append(f"evaluated from {spec.min_rows:,} rows on")
+        parts.append(f"evaluated with at least {spec.min_rows:,} rows")
     if spec.when:
         parts.append(f"once {spec.when}")
     if spec.interval_seconds:

@@ -1,4 +1,4 @@
-"""``scorer learn``: from logged decisions and outcomes to a better bundle, with the evidence."""
+"""``scorer learn``: train, evaluate and publish bundles from logged decisions and outcomes."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from typer.core import TyperGroup
 
 from scorer.cli import TYPER_OPTIONS
 
-# Each step: its module here, whose function has the module's name, and its line of help.
+# Help of each step by the name of its module in this package. The step's function has the same name.
 STEPS: dict[str, str] = {
     "join": "Join decisions with their outcomes, as known at a moment.",
     "train": "Train the next generation and build its bundle.",
     "evaluate": "Estimate what a bundle would have earned on logged decisions.",
-    "overlay": "Fit what moved since the live oracle was trained.",
-    "run": "Run the steps of a generation, each once: join, train, evaluate, gate, publish.",
-    "schedule": "Run the steps at their times.",
+    "overlay": "Fit offsets to the live oracle on decisions after its training.",
+    "run": "Run the steps of a generation: join, train, evaluate, gate, publish.",
+    "schedule": "Run the scheduled jobs at their times.",
     "ab": "Compare lanes by the outcomes of their decisions.",
     "config": "Print a commented learn.toml, or check one.",
     "guardrails": "Check logged decisions against the guardrails; solve and control the prices of caps.",
-    "gate": "Judge a candidate against the live bundle: promote, mix or wait.",
-    "publish": "Push a judged bundle and move the alias, if its verdict says so.",
+    "gate": "Evaluate the gate of a candidate against the live bundle: promote, mix or wait.",
+    "publish": "Push the bundle of a verdict, and set the alias if the verdict is to promote or mix.",
     "report": "Render the verdicts of all generations as one HTML page.",
 }
 
 
 class _Steps(TyperGroup):
-    """Lists every step, imports one."""
+    """Lists all steps, and imports the module of a step when it is used."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(STEPS)
@@ -37,7 +37,7 @@ class _Steps(TyperGroup):
         if cmd_name not in STEPS:
             return None
         module = importlib.import_module(f"{__name__}.{cmd_name}")
-        # A step is one command; one with commands of its own has an `app`.
+        # A step is one command. A module with several commands has an `app`.
         step = getattr(module, "app", None)
         if step is None:
             step = typer.Typer(**TYPER_OPTIONS)

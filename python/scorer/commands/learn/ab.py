@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from scorer.learn.ab.readout import AbPlan, AbReport
 
 HARM = 3
-"""Exit code: a variant does harm."""
+"""Exit code if a variant is worse than the control."""
 
 
 def ab(
@@ -25,10 +25,15 @@ def ab(
     ],
     variant: Annotated[
         list[str],
-        typer.Option("--variant", metavar="LANE=BUNDLE:SHARE", help="The same of a variant; repeatable."),
+        typer.Option(
+            "--variant", metavar="LANE=BUNDLE:SHARE", help="Lane, digest and share of a variant; repeatable."
+        ),
     ],
     since: Annotated[
-        str, typer.Option("--since", help="Time from which on these lanes have been active, ISO 8601, UTC.")
+        str,
+        typer.Option(
+            "--since", help="Time since which these lanes have been active, ISO 8601, UTC without an offset."
+        ),
     ],
     experience: Annotated[
         Path | None,
@@ -44,16 +49,18 @@ def ab(
             "--registry",
             "-b",
             metavar="DIR",
-            help="Where the bundles are; default: the registry.",
+            help="Bundles, directories of bundles or registries; default: the registry.",
         ),
     ] = None,
-    config: Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE", help="learn.toml.")] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings file (learn.toml).")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Compare lanes by the outcomes of their decisions; exit code 3 if a variant does harm.
 
-    Answer lanes are set by a RELEASE with a holdout, or by `scorer lanes`. The intervals hold at all readings
-    together, so the command can run as often as needed.
+    Answer lanes are set by a RELEASE with a holdout, or by `scorer lanes`. The intervals hold at all interim
+    analyses together, so the command can run as often as needed.
     """
     from scorer.commands.control import parse_lane
     from scorer.commands.log_options import bundle_shelf, log_directory, moment
@@ -99,13 +106,17 @@ def _print(plan: AbPlan, found: AbReport) -> None:
     for one in found.differences:
         typer.echo(
             f"{one.lane} - {plan.arms[0].lane}: {one.value * 100:+.2f} points, from {one.low * 100:+.2f} to "
-            f"{one.high * 100:+.2f} at all readings together: {one.verdict}"
+            f"{one.high * 100:+.2f} at all interim analyses together: {one.verdict}"
         )
         if one.missing.low > 0 or one.missing.high < 0:
             typer.echo(
                 "  the two lanes miss different shares of outcomes: rewards are not comparable", err=True
             )
-    sample = "MISMATCH: assignment is broken, trust nothing above" if found.ratio.mismatch else "as planned"
+    sample = (
+        "MISMATCH: the assignment is broken, so the results above are not valid"
+        if found.ratio.mismatch
+        else "as planned"
+    )
     typer.echo(f"sample ratio: {sample} (evidence {found.ratio.evidence:.3g})")
     for reason, count in found.left_out.items():
         typer.echo(f"left out: {count:,} {reason}")

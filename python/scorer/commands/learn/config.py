@@ -1,4 +1,4 @@
-"""``scorer learn config``: the settings file, printed or checked."""
+"""``scorer learn config``: print an example of the settings file, or check one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import typer
 
 def config(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="A file to check; none: print a commented one.")
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="File to check; default: print a commented example."),
     ] = None,
 ) -> None:
-    """Print a complete, commented learn.toml, or check one: exit 64 with every mistake listed."""
+    """Print a complete, commented learn.toml, or check one. Exit code 64 if it is not valid."""
     from scorer.learn import settings
 
     if file is None:

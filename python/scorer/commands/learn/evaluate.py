@@ -18,27 +18,39 @@ _COLUMNS = ("estimator", "value", "95 % interval", "how", "effective rows", "mea
 
 
 def evaluate(
-    experience: Annotated[Path, typer.Argument(metavar="EXPERIENCE", help="What `scorer learn join` wrote.")],
-    bundle: Annotated[Path, typer.Option("--bundle", "-b", metavar="DIR", help="The candidate.")],
+    experience: Annotated[
+        Path, typer.Argument(metavar="EXPERIENCE", help="File that `scorer learn join` wrote.")
+    ],
+    bundle: Annotated[
+        Path, typer.Option("--bundle", "-b", metavar="DIR", help="Directory of the candidate bundle.")
+    ],
     baseline: Annotated[
         Path | None,
-        typer.Option("--baseline", metavar="DIR", help="Compare with it; default: what was logged."),
+        typer.Option(
+            "--baseline",
+            metavar="DIR",
+            help="Directory of a bundle to compare with; default: the logged policy.",
+        ),
     ] = None,
     logger: Annotated[
         list[Path] | None,
         typer.Option(
-            "--logger", metavar="DIR", help="A bundle that filled the log: all of them, for balanced weights."
+            "--logger",
+            metavar="DIR",
+            help="Bundle whose decisions are in the log; repeat for all of them to use balanced weights.",
         ),
     ] = None,
     factor: Annotated[
         list[str] | None,
         typer.Option(
-            "--factor", metavar="NAME", help="A factor of actions that matters: MIPS weighs over these."
+            "--factor", metavar="NAME", help="Action factor that the weights of MIPS use; repeatable."
         ),
     ] = None,
-    folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-fitted reward model.")] = 5,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of the reward model.")] = 2,
-    output: Annotated[Path | None, typer.Option("--output", metavar="FILE", help="Write JSON there.")] = None,
+    folds: Annotated[int, typer.Option(min=2, help="Number of folds of the cross-fitted reward model.")] = 5,
+    threads: Annotated[int, typer.Option(min=1, help="Number of threads of the reward model.")] = 2,
+    output: Annotated[
+        Path | None, typer.Option("--output", metavar="FILE", help="File for the result as JSON.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Estimate what a bundle would have earned on logged decisions, by every estimator."""

@@ -1,4 +1,4 @@
-"""``scorer learn gate``: judge a candidate against the live policy."""
+"""``scorer learn gate``: evaluate the gate of a candidate against the live policy."""
 
 from __future__ import annotations
 
@@ -11,22 +11,28 @@ from scorer.commands.output import print_json
 
 
 def gate(
-    experience: Annotated[Path, typer.Argument(metavar="EXPERIENCE", help="What `scorer learn join` wrote.")],
-    candidate: Annotated[Path, typer.Option("--candidate", metavar="DIR", help="Bundle to judge.")],
-    live: Annotated[Path, typer.Option("--live", metavar="DIR", help="Live bundle.")],
+    experience: Annotated[
+        Path, typer.Argument(metavar="EXPERIENCE", help="File that `scorer learn join` wrote.")
+    ],
+    candidate: Annotated[
+        Path, typer.Option("--candidate", metavar="DIR", help="Directory of the candidate bundle.")
+    ],
+    live: Annotated[Path, typer.Option("--live", metavar="DIR", help="Directory of the live bundle.")],
     output: Annotated[
         Path,
         typer.Option(
             "--output", "-o", metavar="DIR", help="New directory for the verdict, the report and the bundle."
         ),
     ],
-    config: Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE", help="learn.toml")] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings file (learn.toml).")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the evidence as JSON.")] = False,
 ) -> None:
-    """Judge a candidate against the live bundle: promote, mix or wait, with every reason.
+    """Evaluate the gate of a candidate against the live bundle: promote, mix or wait, with all reasons.
 
-    The directory gets verdict.json, report.html and, unless the verdict is to wait, the bundle to
-    publish. Judging the same again changes nothing.
+    The command writes verdict.json, report.html and, unless the verdict is to wait, the bundle to publish
+    to the directory. Repeating it with the same inputs changes nothing.
     """
     from scorer.learn import settings
     from scorer.learn.experience_files import read

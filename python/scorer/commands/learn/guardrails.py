@@ -1,4 +1,4 @@
-"""``scorer learn guardrails``: what no policy may do, checked on what was logged."""
+"""``scorer learn guardrails``: check logged decisions against the guardrails, and price the caps."""
 
 from __future__ import annotations
 
@@ -19,14 +19,20 @@ app = typer.Typer(
     **TYPER_OPTIONS,
 )
 
-Logged = Annotated[Path, typer.Argument(metavar="EXPERIENCE", help="What `scorer learn join` wrote.")]
-OfBundle = Annotated[Path, typer.Option("--bundle", "-b", metavar="DIR", help="The bundle.")]
-Config = Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE", help="learn.toml")]
+Logged = Annotated[Path, typer.Argument(metavar="EXPERIENCE", help="File that `scorer learn join` wrote.")]
+OfBundle = Annotated[Path, typer.Option("--bundle", "-b", metavar="DIR", help="Directory of the bundle.")]
+Config = Annotated[
+    Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings file (learn.toml).")
+]
 Caps = Annotated[
     list[str] | None,
-    typer.Option("--cap", metavar="NAME=LIMIT", help="A cap; default: those of learn.toml."),
+    typer.Option(
+        "--cap", metavar="NAME=LIMIT", help="Limit of a cap; repeatable. Default: the caps of learn.toml."
+    ),
 ]
-State = Annotated[Path, typer.Option("--state", metavar="FILE", help="Where the controller keeps its state.")]
+State = Annotated[
+    Path, typer.Option("--state", metavar="FILE", help="File with the state of the controller.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -35,12 +41,13 @@ def check(
     experience: Logged,
     bundle: OfBundle,
     rules: Annotated[
-        Path | None, typer.Option("--rules", metavar="FILE", help="Rules; default: those of learn.toml.")
+        Path | None,
+        typer.Option("--rules", metavar="FILE", help="File with the rules; default: those of learn.toml."),
     ] = None,
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """Check masks against the rules, every pmf and propensity, floors; exit 1 if anything is found."""
+    """Check eligible sets, pmfs, propensities and floors against the rules. Exit code 1 with findings."""
     from dataclasses import asdict
 
     from scorer.learn import settings
@@ -59,7 +66,7 @@ def check(
                 (one.what, str(one.rows), one.example, ", ".join(f"{n}: {k}" for n, k in one.detail.items()))
                 for one in findings
             ],
-            empty=f"{len(logged)} decisions, nothing found",
+            empty=f"{len(logged)} decisions, no findings",
         )
     if findings:
         raise typer.Exit(1)
@@ -72,7 +79,8 @@ def solve(
     cap: Caps = None,
     config: Config = None,
     state: Annotated[
-        Path | None, typer.Option("--state", metavar="FILE", help="Start the controller from this solution.")
+        Path | None,
+        typer.Option("--state", metavar="FILE", help="File for the initial state of the controller."),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -110,7 +118,7 @@ def control(
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """Move the prices by what was used since the last step; exit 1 while a cap is beyond its band."""
+    """Update the prices by the use since the last step. Exit code 1 while a cap is outside its band."""
     from dataclasses import asdict
 
     from scorer.learn import settings

@@ -1,4 +1,4 @@
-"""``scorer learn join``: decisions with their outcomes, from the log to one Parquet file."""
+"""``scorer learn join``: join decisions with their outcomes, from a log to a Parquet file."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def join(
             "--replica",
             metavar="DIR",
             help="Decision log of another server of the checkpoint, which may hold outcomes of these "
-            "decisions; repeat for more.",
+            "decisions; repeatable.",
         ),
     ] = None,
     bundles: Annotated[
@@ -50,7 +50,7 @@ def join(
             "--registry",
             "-b",
             metavar="DIR",
-            help="Bundles, directories of bundles or registries; repeat for more. Default: the registry.",
+            help="Bundles, directories of bundles or registries; repeatable. Default: the registry.",
         ),
     ] = None,
     checkpoint: Annotated[
@@ -59,7 +59,9 @@ def join(
     ] = None,
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="learn.toml; default: every default."),
+        typer.Option(
+            "--config", "-c", metavar="FILE", help="Settings file (learn.toml); default: all defaults."
+        ),
     ] = None,
     as_of: Annotated[
         str | None,
@@ -71,21 +73,21 @@ def join(
     since: Annotated[
         Path | None,
         typer.Option(
-            "--since", metavar="FILE", help="An earlier join: report what is known differently now."
+            "--since", metavar="FILE", help="File of an earlier join. The command reports the differences."
         ),
     ] = None,
     corrections: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="With --since: write the corrections to a Parquet file."),
+        typer.Option(metavar="FILE", help="Parquet file for the corrections. Requires --since."),
     ] = None,
     private_key: ReaderKeyFile = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Write nothing if anything was wrong.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Write nothing if there are problems.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Join decisions with their outcomes, as known at a moment.
 
-    A decision whose outcome is still to be expected is in flight, one whose outcome never came is missing;
-    neither is ever a decline. Everything that was wrong with the log is reported by name.
+    A decision whose outcome is still expected is in flight. A decision whose outcome did not arrive within
+    the maturity window is missing. Neither counts as a decline. All problems of the log are reported.
     """
     from scorer.learn import experience_files, settings
     from scorer.learn.errors import DataError
@@ -94,7 +96,7 @@ def join(
     from scorer.learn.join.joining import join as join_log
 
     if corrections is not None and since is None:
-        raise typer.BadParameter("--corrections needs --since: an earlier join to compare with")
+        raise typer.BadParameter("--corrections requires --since with the file of an earlier join")
     given = moment("--as-of", as_of)
     as_of_ms = int(time.time() * 1000) if given is None else round(given.timestamp() * 1000)
     section = settings.load(config).join
@@ -123,7 +125,7 @@ def join(
         _print(joined, changed, output)
     if refused:
         names = ", ".join(f"{one.count} {one.name}" for one in faults)
-        raise DataError(f"--strict: nothing was written: {names}; mend the log, or join without --strict")
+        raise DataError(f"--strict: nothing was written: {names}; repair the log, or join without --strict")
 
 
 def _summary(joined: Joined, changed: Sequence[Correction] | None) -> dict[str, Any]:
@@ -175,9 +177,9 @@ def _print(joined: Joined, changed: Sequence[Correction] | None, output: Path) -
         empty="no findings",
     )
     if changed is not None:
-        typer.echo("against the earlier join")
+        typer.echo("compared with the earlier join")
         rows = [(kind, str(count), MEANINGS[kind]) for kind, count in counts(changed).items()]
-        print_table(("correction", "count", "meaning"), rows, empty="nothing is known differently")
+        print_table(("correction", "count", "meaning"), rows, empty="no corrections")
 
 
 def _row(rate: Rate) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""``scorer learn overlay``: what moved since the live oracle was trained."""
+"""``scorer learn overlay``: fit the overlay on decisions after the live oracle's training."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ def overlay(
     experience: Annotated[
         Path, typer.Argument(metavar="EXPERIENCE", help="Parquet file that `scorer learn join` wrote.")
     ],
-    bundle: Annotated[Path, typer.Option("--bundle", metavar="DIR", help="The live action bundle.")],
+    bundle: Annotated[
+        Path, typer.Option("--bundle", metavar="DIR", help="Directory of the live action bundle.")
+    ],
     output: Annotated[
         Path,
         typer.Option(
@@ -29,19 +31,21 @@ def overlay(
     ],
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="learn.toml; default: every default."),
+        typer.Option(
+            "--config", "-c", metavar="FILE", help="Settings file (learn.toml); default: all defaults."
+        ),
     ] = None,
     since: Annotated[
         datetime | None,
-        typer.Option(help="First decision (UTC) that did not teach the oracle; default: from its lineage."),
+        typer.Option(help="Time (UTC) after the oracle's training decisions; default: from its lineage."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Fit the overlay on decisions that the live oracle has not learned from.
 
-    Logit offsets per segment and action factor, by discounted Bayesian updates; late outcomes are
-    allowed for, and a guard switches off what does harm. Fits anew from the log each time: run it every
-    few minutes. Exit code 3: the guard has it switched off, and no file is written.
+    The overlay has logit offsets per segment and action factor, fitted by discounted Bayesian updates that
+    account for late outcomes. A guard switches off segments that make predictions worse. Each run fits all
+    decisions again; run it every few minutes. Exit code 3: there is no overlay, and no file was written.
     """
     from datetime import UTC
 
@@ -83,11 +87,11 @@ def overlay(
 def _print(found: Fitted, output: Path) -> None:
     learner, delays = found.learner, found.delays
     typer.echo(
-        f"{learner.outcomes:,} outcomes that the oracle has not learned from; with the overlay they were"
-        f" foretold {learner.gain:,.1f} nats better than without"
+        f"{learner.outcomes:,} outcomes after the oracle's training; the overlay improves their "
+        f"log-likelihood by {learner.gain:,.1f} nats"
     )
     print_table(
-        ["family", "counts after", "failures known", "successes known"],
+        ["family", "counted after", "failures known", "successes known"],
         [
             [name, f"{delays.age_ms[i] / 60_000:,.0f} min", f"{bad:.0%}", f"{good:.0%}"]
             for i, (name, (bad, good)) in enumerate(zip(delays.families, delays.known, strict=True))
@@ -95,9 +99,9 @@ def _print(found: Fitted, output: Path) -> None:
         empty="no families",
     )
     if learner.off:
-        typer.echo(f"switched off, since they did harm: {', '.join(learner.off)}")
+        typer.echo(f"switched off, because their predictions were worse: {', '.join(learner.off)}")
     if found.spec is None:
-        typer.echo("nothing to serve: no outcome yet, or the guard has switched it off")
+        typer.echo("no overlay: there is no outcome yet, or the guard has switched it off")
         return
     flat = [
         (abs(value), where, factor, level, value)
@@ -113,4 +117,4 @@ def _print(found: Fitted, output: Path) -> None:
         ],
         empty="no offsets",
     )
-    typer.echo(f"{output}: the {len(flat)} offsets, of which these are the largest")
+    typer.echo(f"{output}: {len(flat)} offsets; the table shows the largest")

@@ -12,21 +12,26 @@ from scorer.commands.output import print_json, short
 
 
 def publish(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="What `scorer learn gate` wrote.")],
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Directory that `scorer learn gate` wrote.")
+    ],
     experience: Annotated[
         Path,
         typer.Option(
             "--experience", metavar="FILE", help="Experience of the verdict; its digest is checked."
         ),
     ],
-    registry: Annotated[Path, typer.Option("--registry", "-r", metavar="DIR", help="The registry.")],
+    registry: Annotated[
+        Path, typer.Option("--registry", "-r", metavar="DIR", help="Directory of the registry.")
+    ],
     alias: Annotated[str, typer.Option("--alias", metavar="NAME@live", help="Alias of the live bundle.")],
     platform: Annotated[
         str,
         typer.Option(
             "--platform",
             metavar="URL",
-            help="Platform that manages the checkpoint: draft a change request there, move no alias.",
+            help="Platform that manages the checkpoint. The command drafts a change request there and sets "
+            "no alias.",
         ),
     ] = "",
     project: Annotated[str, typer.Option("--project", help="Project of the change request.")] = "",
@@ -34,11 +39,15 @@ def publish(
         str, typer.Option("--checkpoint", help="Checkpoint of the change request.")
     ] = "action.authorise",
     by: Annotated[
-        str | None, typer.Option("--by", help="Name in the alias's history; default: this process's user.")
+        str | None,
+        typer.Option("--by", help="User recorded in the history; default: the user of this process."),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Push the bundle of a verdict and move the alias, if the verdict says so. Again changes nothing."""
+    """Push the bundle of a verdict, and set the alias unless the verdict is to wait.
+
+    Repeating the command changes nothing.
+    """
     from scorer.commands.learn.requests import requests_of
     from scorer.learn.gate.publish import publish as do
     from scorer.learn.schedule_settings import ScheduleSettings
@@ -51,7 +60,7 @@ def publish(
         print_json(asdict(done))
         return
     if done.decision == "wait":
-        typer.echo(f"the verdict is to wait: {alias} stays where it is")
+        typer.echo(f"the verdict is to wait: {alias} is not changed")
         return
     if done.requested is not None:
         asked = done.requested

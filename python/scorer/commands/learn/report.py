@@ -10,14 +10,16 @@ import typer
 
 def report(
     runs: Annotated[
-        Path, typer.Argument(metavar="RUNS_DIR", help="A directory of what `scorer learn gate` wrote.")
+        Path, typer.Argument(metavar="RUNS_DIR", help="Directory with the verdicts of `scorer learn gate`.")
     ],
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", help="The page; default: RUNS_DIR/history.html."),
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="HTML file to write; default: RUNS_DIR/history.html."
+        ),
     ] = None,
 ) -> None:
-    """Render the history over generations as one HTML page that needs nothing else."""
+    """Render the history over generations as one self-contained HTML page."""
     from scorer.durable import write_atomically
     from scorer.learn.report.history import history_page, read_runs
 

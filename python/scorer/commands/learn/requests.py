@@ -28,9 +28,9 @@ class PlatformRequests:
     """Drafts change requests at a platform and submits those that a standing permission covers.
 
     Args:
-        client: The platform, as the loop's own user.
-        project: Whose changes.
-        checkpoint: Where.
+        client: Client of the platform, as the user of the learning loop.
+        project: Project of the change requests.
+        checkpoint: Checkpoint of the change requests.
     """
 
     def __init__(self, client: PlatformClient, project: str, checkpoint: str) -> None:
@@ -47,9 +47,9 @@ class PlatformRequests:
         description: str,
         evidence: Mapping[str, Any],
     ) -> Requested:
-        """Draft a change request, once for each kind and bundle, and submit it where that is permitted.
+        """Draft a change request, once for each kind and bundle, and submit it if that is permitted.
 
-        A refusal is a result and no error: the loop goes on, and the draft waits for a person.
+        A rejection is returned and not raised: the loop continues, and the draft waits for a person.
         """
         try:
             change = self._client.draft(
@@ -75,7 +75,7 @@ class PlatformRequests:
 
 @contextmanager
 def requests_of(settings: ScheduleSettings) -> Iterator[PlatformRequests | None]:
-    """The platform that the settings name, for the length of a run; None: none manages the checkpoint."""
+    """Open a client of the platform that the settings name; None if no platform manages the checkpoint."""
     if not settings.platform:
         yield None
         return

@@ -1,4 +1,4 @@
-"""``scorer learn run``: the steps of a generation, once each."""
+"""``scorer learn run``: run the steps of a generation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ def run(
     ],
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="Settings file (learn.toml); default: defaults."),
+        typer.Option(
+            "--config", "-c", metavar="FILE", help="Settings file (learn.toml); default: all defaults."
+        ),
     ] = None,
     step: Annotated[
         str | None,
@@ -28,20 +30,22 @@ def run(
     as_of: Annotated[
         str | None,
         typer.Option(
-            help="Moment that names the generation, such as 2026-11-02T03:00; the same moment is the same "
-            "generation. Default: the unfinished generation, else a new one from now."
+            help="Time that identifies the generation, such as 2026-11-02T03:00; UTC without an offset. "
+            "Default: that of the unfinished generation, or the current time."
         ),
     ] = None,
     wait: Annotated[
         float,
-        typer.Option(min=0, metavar="SECONDS", help="Time to wait for another run in the workspace to end."),
+        typer.Option(
+            min=0, metavar="SECONDS", help="Seconds to wait for another run in the workspace to end."
+        ),
     ] = 0.0,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Join, train, evaluate, gate and publish one generation; what is done already is kept.
+    """Join, train, evaluate, gate and publish one generation. Completed steps are not repeated.
 
-    A run that was killed continues there when it is started again, so cron, a systemd timer or a Kubernetes
-    CronJob can call this command. Two runs at once in a workspace are refused.
+    A run that was killed continues at the interrupted step when it is started again, so cron, a systemd timer
+    or a Kubernetes CronJob can call this command. A workspace allows one run at a time.
     """
     from scorer.commands.learn.requests import requests_of
     from scorer.learn import settings

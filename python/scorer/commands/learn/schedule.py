@@ -1,4 +1,4 @@
-"""``scorer learn schedule``: the jobs of `[schedule]` at their times."""
+"""``scorer learn schedule``: run the jobs of `[schedule]` at their times."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def schedule(
     ],
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="Settings file (learn.toml); default: defaults."),
+        typer.Option(
+            "--config", "-c", metavar="FILE", help="Settings file (learn.toml); default: all defaults."
+        ),
     ] = None,
     once: Annotated[
         bool, typer.Option("--once", help="Run the jobs that are due, each once, and exit.")
@@ -32,11 +34,11 @@ def schedule(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Run each job of `[schedule]` at its time, as a process, until SIGTERM or SIGINT.
+    """Run each job of `[schedule]` at its time, in a separate process, until SIGTERM or SIGINT.
 
-    For machines without a scheduler; cron, a systemd timer or a Kubernetes CronJob can call
-    `scorer learn run` instead. One job runs at a time; missed runs are made up for once. The schedule
-    may be stopped and started at any time.
+    This command is for machines without a scheduler. cron, a systemd timer or a Kubernetes CronJob can call
+    `scorer learn run` instead. One job runs at a time. After missed runs, a job runs once. The command may be
+    stopped and started at any time.
     """
     from scorer.learn import settings
     from scorer.learn.schedule.jobs import JobProcesses, Schedule, next_times, read_state

@@ -1,4 +1,4 @@
-"""``scorer learn train``: experience in, a candidate bundle out."""
+"""``scorer learn train``: train a candidate bundle from experience."""
 
 from __future__ import annotations
 
@@ -23,20 +23,23 @@ def train(
         typer.Option(
             "--task",
             metavar="DIR",
-            help="The live action bundle, or a directory with its schema.json and actions.json.",
+            help="Directory of the live action bundle, or one with its schema.json and actions.json.",
         ),
     ],
     output: Annotated[
-        Path, typer.Option("--output", "-o", metavar="DIR", help="Directory to make: the candidate bundle.")
+        Path,
+        typer.Option("--output", "-o", metavar="DIR", help="Directory to create for the candidate bundle."),
     ],
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", metavar="FILE", help="learn.toml; default: every default."),
+        typer.Option(
+            "--config", "-c", metavar="FILE", help="Settings file (learn.toml); default: all defaults."
+        ),
     ] = None,
     previous: Annotated[
         Path | None,
         typer.Option(
-            metavar="DIR", help="Bundle of the generation before; default: --task, if it is a bundle."
+            metavar="DIR", help="Bundle of the previous generation; default: --task, if it is a bundle."
         ),
     ] = None,
     run_id: Annotated[
@@ -46,8 +49,8 @@ def train(
 ) -> None:
     """Train the next generation and build its bundle.
 
-    Sample weights are chosen by progressive validation, probabilities calibrated out of fold, gamma
-    measured; logistic regression and a random forest are trained beside it and compared.
+    Sample weights are chosen by progressive validation, probabilities are calibrated out of fold, and gamma
+    is measured. Logistic regression and a random forest are trained on the same data for comparison.
     """
     from scorer.bundle.check import MANIFEST
     from scorer.bundle.lineage import digest_of
@@ -88,8 +91,8 @@ def _print(trained: Trained, built: Built) -> None:
     decisions, metrics = trained.lineage["decisions"], trained.metrics
     typer.echo(
         f"{built.path}: {built.name} generation {trained.generation}, {built.digest}\n"
-        f"{decisions['settled']:,} settled decisions taught it, {decisions['in_flight']:,} are in flight, "
-        f"{decisions['missing']:,} have no outcome"
+        f"{decisions['settled']:,} settled training decisions, {decisions['in_flight']:,} in flight, "
+        f"{decisions['missing']:,} without an outcome"
     )
     typer.echo(
         f"out of fold: AUC {metrics['auc']:.4f}, log loss {metrics['log_loss']:.4f} "
@@ -113,7 +116,7 @@ def _print(trained: Trained, built: Built) -> None:
     print_table(columns, rows, empty=f"effective rows {chosen.effective_rows:,.0f}\n")
     if trained.comparison:
         first = trained.comparison[0]
-        typer.echo(f"trained on {first.rows:,} decisions, judged on the {first.judged:,} after them")
+        typer.echo(f"trained on {first.rows:,} decisions, evaluated on the {first.judged:,} after them")
         print_table(COMPARISON, comparison_rows(trained), empty="")
     gamma = trained.gamma
     limited = f", limited by {gamma.limited_by}" if gamma.limited_by else ""
@@ -136,7 +139,7 @@ COMPARISON = (
 
 
 def comparison_rows(trained: Any) -> list[tuple[str, ...]]:
-    """The article's comparison, a row per model."""
+    """Return the rows of the comparison table, one per model."""
     return [
         (
             one.model,

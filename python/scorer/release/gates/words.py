@@ -1,4 +1,4 @@
-"""The sentence of each result."""
+"""Sentences that describe the results of gates."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _SAID = {
     ">=": "at least",
     ">": "above",
     "==": "exactly",
-    "!=": "anything but",
+    "!=": "not equal to",
 }
 
 
 def number(value: float, unit: str) -> str:
-    """A value with its unit."""
+    """Format a value with its unit."""
     if not math.isfinite(value):
         return "unbounded"
     if unit == "time":
@@ -29,7 +29,7 @@ def number(value: float, unit: str) -> str:
 
 
 def compare(gate: Gate, limit: float) -> str:
-    """What the value should be."""
+    """Describe the limit of a gate."""
     said = _SAID[gate.success.comparison]
     within = "between ±" if gate.success.absolute else f"{said} "
     asked = f"{within}{number(limit, gate.names.unit)}"
@@ -37,7 +37,7 @@ def compare(gate: Gate, limit: float) -> str:
 
 
 def say(gate: Gate, found: Measured, limit: float, bounds: tuple[float, float], why: str) -> str:
-    """Value, bounds, rows, limit, and why it is not clear."""
+    """Describe a result: value, bounds, rows, limit, and the reason if it is inconclusive."""
     unit = gate.names.unit
     against = {"live": " against live", "reference": " against the reference"}.get(gate.against, "")
     less = " beyond the A/A control's" if gate.spec.minus else ""

@@ -67,7 +67,7 @@ def _choices(here: Visit) -> Sequence[tuple[str, Sequence[tuple[str, str]]]]:
     changes = here.service.changes.list(here.actor, limit=_CHOICES)
     bundles = here.service.bundles.list(here.actor, limit=_CHOICES)
     live = here.service.versions.lanes(here.actor)
-    # Bundles in lanes come first, also those of no project; of other projects, none is offered.
+    # Bundles in lanes come first, including those without a project. Bundles of other projects are omitted.
     listed = {**here.service.bundles.several(here.actor, live.keys()), **{one.digest: one for one in bundles}}
     named = {}
     for digest, one in listed.items():

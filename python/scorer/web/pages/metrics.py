@@ -30,7 +30,7 @@ def page(here: Here, name: str) -> Response:
     """Show the figures in a window, optionally of one server, lane or version."""
     metrics: CheckpointMetrics | None = None
     problem: InvalidError | UnreachableError | None = None
-    # Names an unknown checkpoint, or one of another project, before anything else.
+    # This call rejects an unknown checkpoint, or one of another project, before the window is parsed.
     choices = here.service.metrics.choices(here.actor, name)
     try:
         metrics = _metrics(here, name)

@@ -41,7 +41,7 @@ def _list(
     listed = list(page)
     lanes = here.service.versions.lanes(here.actor)
     if not (project or kind or text or before):
-        # A bundle that answers may have come into the registry without a project.
+        # A bundle in a lane may have been added to the registry without a project.
         missing = lanes.keys() - {one.digest for one in found}
         known = here.service.bundles.several(here.actor, missing).values()
         listed += [one for one in known if not one.project]

@@ -28,7 +28,7 @@ def projects(here: Here) -> Response:
 
 def _list(here: Visit, *, error: PlatformError | None = None, form: Form | None = None) -> Response:
     text, before = here.ask("text").lower(), here.ask("before")
-    # An actor sees few projects, and they are read together: by name, and not by age.
+    # A user sees few projects, so all are read at once, and the cursor is the name instead of an id.
     found = [
         one
         for one in here.projects()

@@ -24,7 +24,7 @@ def settings(here: Here) -> Response:
 
 @router.post("/settings/servers")
 def add_server(here: Here, form: Posted) -> Response:
-    """Add a server, which must answer."""
+    """Add a server, which must respond."""
     try:
         here.service.additions.add_server(here.actor, form.read(NewServer))
     except PlatformError as error:
@@ -75,4 +75,4 @@ def _gates(text: str) -> Any:
     try:
         return json.loads(text) if text else None
     except (ValueError, RecursionError):
-        raise InvalidError("the gates are not JSON; write a list in the grammar of docs/gates.md") from None
+        raise InvalidError("the gates are not JSON; write a list in the format of docs/gates.md") from None

@@ -48,7 +48,7 @@ def create(here: Here, form: Posted) -> Response:
 
 @router.post("/tokens/{token}/revoke")
 def revoke(here: Here, token: str, form: Posted) -> Response:
-    """Revoke a token, effective at once."""
+    """Revoke a token, effective immediately."""
     try:
         here.service.access.revoke_token(here.actor, token)
     except PlatformError as error:

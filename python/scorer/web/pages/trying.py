@@ -1,4 +1,4 @@
-"""The page on which a payment is tried: schema, form and programs to start from."""
+"""The page that scores one payment: schema, form and example programs."""
 
 from __future__ import annotations
 

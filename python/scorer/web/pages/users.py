@@ -50,7 +50,7 @@ def add(here: Here, form: Posted) -> Response:
 
 @router.post("/users/{user}/admin")
 def set_admin(here: Here, user: str, form: Posted) -> Response:
-    """Make a user an admin, or end that."""
+    """Grant a user the role of an admin, or revoke it."""
     try:
         here.service.access.set_admin(here.actor, user, admin=form.text("admin") == "yes")
     except PlatformError as error:
@@ -60,7 +60,7 @@ def set_admin(here: Here, user: str, form: Posted) -> Response:
 
 @router.post("/users/{user}/remove")
 def remove(here: Here, user: str, form: Posted) -> Response:
-    """Disable a user: tokens, sessions and memberships end at once."""
+    """Disable a user: tokens, sessions and memberships end immediately."""
     try:
         here.service.access.remove_user(here.actor, user)
     except PlatformError as error:

@@ -30,7 +30,7 @@ LAST = ((("rows", "Rows"), ("p99", "p99")),)
 
 @router.get("/checkpoints/{name}/versions")
 def versions(here: Here, name: str) -> Response:
-    """Show the versions of a checkpoint, sorted, filtered and in parts."""
+    """Show the versions of a checkpoint, sorted, filtered and paged."""
     sort, error = here.ask("sort") or _FIRST, None
     try:
         place = _place(here.ask("place"))
@@ -40,7 +40,7 @@ def versions(here: Here, name: str) -> Response:
         error, sort, place = problem, _FIRST, None
         found = _list(here, name, sort, None, 0)
         offset = 0
-    # Metrics of the present part are shown; a part without them has no such columns.
+    # Only metrics of the shown part have columns.
     metrics = [one for one in found.metrics if any(one in each.metrics for each in found.items)][:_METRICS]
     measured = tuple((f"metrics.{one}", one) for one in metrics)
     return here.page(
@@ -60,7 +60,7 @@ def versions(here: Here, name: str) -> Response:
 
 def _place(text: str) -> Place | None:
     if text and text not in list(Place):
-        raise InvalidError(f'"{text[:40]}" is no place of a version; use one of {", ".join(Place)}')
+        raise InvalidError(f'"{text[:40]}" is not a place of a version; use one of {", ".join(Place)}')
     return Place(text) if text else None
 
 

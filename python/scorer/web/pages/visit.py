@@ -260,7 +260,7 @@ class Form:
         return self.number(name, what=name) / 100 if self.text(name) else None
 
     def on(self, name: str) -> bool:
-        """Whether a box is ticked."""
+        """Whether a checkbox is ticked."""
         return self._data.get(name) is not None
 
     def file(self, name: str, *, what: str) -> UploadFile:
@@ -275,7 +275,7 @@ class Form:
         return uploaded(self._data)
 
     def values(self) -> Mapping[str, str]:
-        """As sent, to show again beside what was wrong."""
+        """Return the text fields as they were sent, so that the page can show them again."""
         return {name: value for name, value in self._data.items() if isinstance(value, str) and name != FIELD}
 
 
@@ -285,7 +285,7 @@ def _field_names(kind: type) -> Iterable[str]:
 
 
 def moment(text: str, what: str = "the time") -> datetime:
-    """Reads `2026-11-21T13:00`, in UTC unless it says otherwise."""
+    """Parse a time such as `2026-11-21T13:00`. Without an offset it is in UTC."""
     try:
         value = datetime.fromisoformat(text)
     except ValueError:
@@ -351,7 +351,7 @@ PostedFiles = Annotated[Form, Depends(posted(files=4))]
 
 
 def one_of(what: str, name: str, known: Mapping[str, Any]) -> Any:
-    """Raises NotFoundError that says what there is."""
+    """Return an entry by name. Raises NotFoundError, which lists the known names."""
     if name not in known:
         raise NotFoundError(f'there is no {what} "{name}"; there are {", ".join(sorted(known)) or "none"}')
     return known[name]

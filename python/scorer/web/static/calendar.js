@@ -1,5 +1,5 @@
-// Dragging on the calendar: over free time to book it, a booking of one's own to move it.
-// Everything here can be done by the forms of the page as well.
+// Dragging in the calendar: over free time books it; dragging a booking of the user moves it.
+// The forms of the page offer the same operations.
 "use strict";
 (() => {
   const gantt = document.getElementById("gantt");
@@ -59,7 +59,7 @@
     if (!done) return;
     done.shade.remove();
     if (!done.moved) return;
-    // The browser would follow the link under the pointer.
+    // Without this the browser would follow the link under the pointer.
     addEventListener("click", (event) => event.preventDefault(), { capture: true, once: true });
     const { checkpoint, slot } = done.row.dataset;
     if (done.booking) {

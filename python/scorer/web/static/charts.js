@@ -10,7 +10,7 @@
     modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d"],
   };
 
-  // Ticks that fit a wide figure would overlap on a phone: every second or third one stays.
+  // Ticks that fit a wide figure would overlap on a phone, so at most four of them are shown.
   const thinned = (given) => {
     if (!narrow() || (given?.tickvals?.length ?? 0) <= 4) return {};
     const every = Math.ceil(given.tickvals.length / 4);
@@ -33,7 +33,7 @@
   const dressed = (layout) => {
     const made = {
       ...layout,
-      title: undefined, // The heading above says it.
+      title: undefined, // The page shows the title as a heading.
       autosize: true,
       width: undefined,
       height: undefined,
@@ -52,12 +52,12 @@
     return made;
   };
 
-  // Figures carry the colours of a light page; these stand for them on a dark one.
+  // Figures contain the colours of a light page. This table maps them to those of a dark page.
   const lighter = {
     "#9D174D": "#F58FB8", "#0072B2": "#56B4E9", "#D55E00": "#FF9A4D", "#009E73": "#3CCFA4",
     "#9467BD": "#C3A1E6", "#8C6D1F": "#D9B95B", "#5B6CC9": "#A3AFF5", "#B0478C": "#F08CCB",
     "#6B7280": "#B4BBC6", "#374151": "#D1D5DB",
-    // The sequential scale, turned round: few stay near the ground, many stand out from it.
+    // The sequential scale, reversed: low values are close to the background, high values stand out.
     "#F7FBFF": "#1B2531", "#C6DBEF": "#224766", "#6BAED6": "#2F78AE", "#2171B5": "#67AEE2", "#08306B": "#D3E9FB",
   };
   const dark = matchMedia("(prefers-color-scheme: dark)");
@@ -75,7 +75,7 @@
       await Plotly.react(place, figure.data, dressed(figure.layout ?? {}), settings);
     } catch (error) {
       place.classList.add("failed");
-      place.textContent = `This figure cannot be drawn (${error.message}); its numbers are below.`;
+      place.textContent = `This figure cannot be drawn (${error.message}). Its numbers are in the table below.`;
     }
   };
 
@@ -93,6 +93,6 @@
   else
     figures.forEach(({ place }) => {
       place.classList.add("failed");
-      place.textContent = "The script that draws did not load; the numbers are below.";
+      place.textContent = "The script that draws this figure did not load. Its numbers are in the table below.";
     });
 })();

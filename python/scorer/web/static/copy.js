@@ -1,4 +1,4 @@
-// Adds a button to each program that copies it. Without a clipboard the text is selected instead.
+// Adds a button to each code block that copies its text. Without access to the clipboard, the text is selected.
 "use strict";
 for (const part of document.querySelectorAll("[data-copy]")) {
   const button = document.createElement("button");
@@ -12,7 +12,7 @@ for (const part of document.querySelectorAll("[data-copy]")) {
       button.textContent = "Copied";
     } catch {
       getSelection().selectAllChildren(part);
-      button.textContent = "Selected: press Ctrl-C";
+      button.textContent = "Selected. Press Ctrl+C";
     }
   });
   part.before(button);

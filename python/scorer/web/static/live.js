@@ -1,12 +1,12 @@
-// Keeps a page current while it is visible. A page that names its events waits for the next one by a long poll
-// and is then requested again; the others are requested again from time to time, less often while nothing
-// changes. A response that is the same as before has no body (304). Of a response that differs, the marked parts
-// that have changed are replaced; a part in which the user types, or has opened something, is left alone.
+// Keeps a page current while it is visible. A page with an event stream waits for the next event by a long poll
+// and is then requested again. Other pages are requested again at an interval, which grows while nothing
+// changes. If nothing has changed, the response has no body (304). Otherwise the marked parts that differ are
+// replaced, except for parts in which the user types or has opened a form.
 "use strict";
 (() => {
   const every = Number(document.body.dataset.refresh || 0);
   const events = document.body.dataset.events;
-  const patience = 4000; // A platform that has not answered for so long is reported as away.
+  const patience = 4000; // Milliseconds without a response until the page reports that the platform does not respond.
   const retry = 5000;
   const slowest = 30000;
   const wait = 25; // Seconds of a long poll.
@@ -37,7 +37,7 @@
       for (const id of open) document.getElementById(id)?.setAttribute("open", "");
       if (held) part.querySelector(`[href="${CSS.escape(held)}"]`)?.focus();
     }
-    // A part that was left alone is compared again, with a whole response.
+    // A part that was not replaced is compared again, so the next response must have a body.
     if (left) tag = "";
     pause = left ? every : Number(fresh.body.dataset.refresh || 0);
   };
@@ -50,13 +50,13 @@
   };
   const lost = () => {
     since ??= new Date().toISOString().slice(11, 19);
-    tell(`The platform has not answered since ${since} UTC. The page shows the state before; it retries every few seconds.`, "bad");
+    tell(`The platform has not answered since ${since} UTC. The page shows the last known state and retries every few seconds.`, "bad");
   };
   const back = () => {
     if (!since) return;
     const from = since;
     since = null;
-    tell(`The platform answers again; it was away from ${from} UTC. The page is current.`, "good");
+    tell(`The platform responds again; it had not responded since ${from} UTC. The page is current.`, "good");
     setTimeout(() => since || tell("", ""), 15000);
   };
 
@@ -117,18 +117,18 @@
     }
   };
 
-  // A page that is shown again is brought up to date at once.
+  // A page that becomes visible again is refreshed immediately.
   document.addEventListener("visibilitychange", () => document.hidden || (every && refresh()));
   later();
   listen(Number(document.body.dataset.after || 0));
 
-  // On a narrow screen the navigation is behind a button.
+  // On a narrow screen a button opens the navigation.
   const menu = document.getElementById("menu");
   menu?.addEventListener("click", () =>
     menu.setAttribute("aria-expanded", String(menu.getAttribute("aria-expanded") !== "true")),
   );
 
-  // A choice that shows what belongs to it alone.
+  // A select element that shows only the parts of its selected option.
   for (const choice of document.querySelectorAll("[data-shows]")) {
     const show = () => {
       for (const part of document.querySelectorAll(`[data-shown-for="${choice.dataset.shows}"]`))
@@ -138,14 +138,14 @@
     show();
   }
 
-  // One click, one request.
+  // A second click while the request is in progress does not send the form again.
   document.addEventListener("submit", (event) => {
     const form = event.target;
     if (form.method !== "post") return;
     if (form.dataset.sent) return event.preventDefault();
     form.dataset.sent = "yes";
     setTimeout(() => delete form.dataset.sent, 4000);
-    // A response that takes longer than this is announced; an upload at once, with its size.
+    // A response that takes longer than 400 ms is announced. An upload is announced immediately, with its size.
     const file = form.querySelector('input[type="file"]')?.files[0];
     setTimeout(() => busyWith(form, event.submitter, file), file ? 0 : 400);
   });
@@ -157,10 +157,10 @@
     said.setAttribute("role", "status");
     form.append(said);
     said.textContent = file
-      ? `Uploading ${file.name} (${(file.size / 1e6).toFixed(1)} MB); the platform verifies it before it answers.`
-      : "Waiting for the platform.";
+      ? `Uploading ${file.name} (${(file.size / 1e6).toFixed(1)} MB). The platform verifies the file before it responds.`
+      : "Waiting for the platform to respond.";
   };
-  // A page that comes back from the browser's cache waits for nothing.
+  // A page that the browser restores from its cache has no request in progress.
   addEventListener("pageshow", (event) => {
     if (!event.persisted) return;
     for (const one of document.querySelectorAll(".sending")) one.remove();
@@ -168,7 +168,7 @@
     for (const one of document.querySelectorAll("button.busy")) one.classList.remove("busy");
   });
 
-  // Times are UTC; the local time is beside each as its title, and the zone is named at the end of the page.
+  // Times are UTC. The title of each time is the local time, and the end of the page names the time zone.
   const zone = Intl.DateTimeFormat(undefined, { timeZoneName: "short" });
   const local = (root) => {
     for (const one of root.querySelectorAll("time[datetime]:not([data-local])")) {
@@ -184,7 +184,7 @@
     const minutes = -new Date().getTimezoneOffset();
     const sign = minutes < 0 ? "−" : "+";
     const hours = `${Math.floor(Math.abs(minutes) / 60)}:${String(Math.abs(minutes) % 60).padStart(2, "0")}`;
-    clock.textContent = ` Your clock is UTC${sign}${hours} (${name}); a time's title is your local time.`;
+    clock.textContent = ` Your time zone is UTC${sign}${hours} (${name}); point at a time to see it in your time zone.`;
   }
   local(document);
 })();
