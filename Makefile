@@ -1,11 +1,11 @@
-# The only entry point: whatever CI or a person runs, runs from here.
-# Nothing needs to be prepared but Python >= 3.11, a Rust toolchain and make.
+# The entry point for developers and CI.
+# It requires Python >= 3.11, a Rust toolchain and make.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 MAKEFLAGS += --no-builtin-rules --no-print-directory
 .DELETE_ON_ERROR:
-# Steps say what they do; two at a time would mix their words, and cargo waits for itself anyway.
+# Steps print what they do. Parallel steps would mix their output, and cargo runs one build at a time.
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -19,12 +19,12 @@ PYTHON := $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { command -v "$$p"; break; }; done; true)
 endif
 
-# One environment, whatever shell this was called from.
+# The environment does not depend on the calling shell.
 export VIRTUAL_ENV := $(VENV)
 export PYO3_PYTHON := $(RUN)
 export PATH := $(CURDIR)/.build/bin:$(BIN):$(PATH)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# A company's own certificate authority is in the system's store, not in uv's.
+# The certificate authority of a company is in the system's store and not in that of uv.
 export UV_SYSTEM_CERTS := 1
 unexport PYTHONPATH PYTHONHOME CONDA_PREFIX
 
@@ -33,12 +33,12 @@ EXTENSION := python/scorer/_scorer.abi3.so
 RUST_SOURCES := $(shell find rust protos -path rust/fuzz -prune -o \( -type d -o -name '*.rs' -o -name '*.proto' -o -name Cargo.toml \) -print) \
 	Cargo.toml Cargo.lock rust-toolchain.toml pyproject.toml
 
-# A stamp holds the checksum of the extension it stands for: one put there by hand is not taken for a release build.
+# The stamp contains the checksum of the extension, so that an extension from elsewhere does not count as a build.
 CHECKSUM := cat $(EXTENSION) 2>/dev/null | cksum
 ifneq ($(shell $(CHECKSUM)),$(shell cat $(VENV)/.extension 2>/dev/null))
 $(VENV)/.extension: stale
 endif
-# The interpreter that .venv was made with has left the machine.
+# Recreate .venv if its interpreter was removed from the machine.
 ifeq ($(shell test -x '$(RUN)' && echo there),)
 $(VENV)/.packages: stale
 endif
@@ -54,14 +54,14 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 .PHONY: build
-build: $(VENV)/.extension ## Everything needed to run: .venv, pinned packages, release build of the extension
+build: $(VENV)/.extension ## Create .venv with pinned packages, and build the extension in release mode
 
 $(VENV)/.packages: requirements/dev.txt requirements/build.txt
 	@'$(or $(PYTHON),python3)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
 		found=$$('$(or $(PYTHON),python3)' --version 2>/dev/null) || found=none; \
-		echo "error: Python 3.11 or newer is needed (found: $$found); install it, or name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+		echo "error: Python 3.11 or newer is required (found: $$found); install it, or set its path: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@'$(PYTHON)' -c 'import ensurepip, venv' 2>/dev/null || { \
-		echo "error: $(PYTHON) cannot make virtual environments; install its venv package (Debian: apt-get install python3-venv)" >&2; exit 1; }
+		echo "error: $(PYTHON) cannot create virtual environments; install its venv package (Debian: apt-get install python3-venv)" >&2; exit 1; }
 	$(call say,'Python packages')
 	@[ -x '$(RUN)' ] && '$(RUN)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || '$(PYTHON)' -m venv --clear '$(VENV)'
 	@'$(RUN)' -m pip install --quiet --require-hashes -r requirements/build.txt
@@ -78,25 +78,25 @@ $(VENV)/.extension: $(VENV)/.packages $(RUST_SOURCES) | cargo
 	@$(CHECKSUM) > $@
 
 .PHONY: demo
-demo: build ## Train, serve, score, choose, swap in a minute or two; also learn and ship: make demo ARGS=--full
+demo: build ## Train, serve, score, select actions and swap bundles in 1 to 2 minutes; with learning and releases: make demo ARGS=--full
 	@'$(RUN)' -m examples.demo $(ARGS)
 
 .PHONY: up
-up: build ## Serve the demo's bundles and the platform's pages with payments, until Ctrl-C; options: make up ARGS='--pages-port 0'
+up: build ## Serve the demo's bundles and the platform's pages with generated payments until Ctrl-C; options: make up ARGS='--pages-port 0'
 	@'$(RUN)' -m examples.demo.up $(ARGS)
 
 .PHONY: test
-test: lint test-rust test-python ## Everything CI runs: lint, Rust tests, Python tests
+test: lint test-rust test-python ## Run lint, the Rust tests and the Python tests
 
 .PHONY: test-rust
-test-rust: $(VENV)/.packages | cargo ## The Rust tests
+test-rust: $(VENV)/.packages | cargo ## Run the Rust tests
 	$(call say,'Rust tests')
 	@cargo test --locked --quiet
 
-# The kernels of a processor that this one is not. What is missing is named, and nothing is tested.
+# The kernels of another processor. If a tool is missing, the target prints its name and skips the tests.
 NEON := aarch64-unknown-linux-gnu
 .PHONY: test-neon
-test-neon: | cargo ## The engine's tests on an emulated AArch64, for its NEON kernels
+test-neon: | cargo ## Run the engine's tests on an emulated AArch64, for its NEON kernels
 	$(call say,'Engine on AArch64 (emulated)')
 	@skip() { echo "skipped: $$1"; exit 0; }; \
 	qemu=$$(command -v qemu-aarch64-static || command -v qemu-aarch64) || skip 'no qemu-aarch64 (Debian: apt-get install qemu-user-static)'; \
@@ -106,16 +106,16 @@ test-neon: | cargo ## The engine's tests on an emulated AArch64, for its NEON ke
 	CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER="$$qemu -L /usr/aarch64-linux-gnu" \
 	cargo test --locked --quiet --package scorer-core --lib --target $(NEON)
 
-# Two files of tests run at once; tests marked `alone` have the machine to themselves (PROCESSES=0: one after another).
-# The suite's own last line is the last line of `make test`.
+# Two test files run in parallel. Tests marked `alone` run without others. PROCESSES=0 runs all tests one after another.
+# The last line of `make test` is that of pytest.
 .PHONY: test-python
-test-python: build ## The Python tests; options: make test-python ARGS='-m "not slow" tests/unit'
+test-python: build ## Run the Python tests; options: make test-python ARGS='-m "not slow" tests/unit'
 	$(call say,'Python tests')
 	@'$(RUN)' -m pytest --numprocesses $(or $(PROCESSES),2) --dist loadfile $(ARGS)
 
 .PHONY: fuzz-api
-fuzz-api: build ## REST fuzzed from its description for some minutes, another seed each time; options: make fuzz-api EXAMPLES=100
-	$(call say,'REST fuzzed from its description')
+fuzz-api: build ## Fuzz the REST API from its OpenAPI description for some minutes, with a new seed; options: make fuzz-api EXAMPLES=100
+	$(call say,'REST API under fuzzing')
 	@FUZZ_EXAMPLES='$(or $(EXAMPLES),40)' '$(RUN)' -m pytest -s tests/contract/test_platform_api_fuzz.py
 
 .PHONY: poisoning
@@ -123,7 +123,7 @@ poisoning: build ## Forge outcomes of 30 % of the decisions, and compare the can
 	$(call say,'Forged outcomes')
 	@'$(RUN)' -m pytest -s tests/integration/test_poisoning.py $(ARGS)
 
-# Instrumentation and Miri need a nightly toolchain. Raise it by hand, and run `make fuzz miri` with it.
+# Instrumentation and Miri need a nightly toolchain. After raising its version, run `make fuzz miri`.
 NIGHTLY ?= nightly-2026-05-20
 FUZZ_SECONDS ?= 600
 .build/fuzz/bin/cargo-fuzz: | cargo
@@ -131,14 +131,14 @@ FUZZ_SECONDS ?= 600
 	@cargo install --quiet --locked --root .build/fuzz cargo-fuzz@0.13.2
 
 .PHONY: fuzz
-fuzz: .build/fuzz/bin/cargo-fuzz ## Fuzz what reads bytes from outside, 10 minutes each; options: make fuzz FUZZ_SECONDS=60 TARGETS='forest log'
+fuzz: .build/fuzz/bin/cargo-fuzz ## Fuzz the parsers of untrusted bytes, 10 minutes each; options: make fuzz FUZZ_SECONDS=60 TARGETS='forest log'
 	$(call say,'Fuzzing')
 	@nightly=$$(scripts/nightly.sh '$(NIGHTLY)'); \
 	'$(or $(PYTHON),python3)' scripts/fuzz.py --toolchain "$$nightly" --seconds '$(FUZZ_SECONDS)' $(TARGETS)
 
-# Only code that is `unsafe`, and the code whose results it trusts: everything else forbids it.
+# Miri runs the `unsafe` code and the code that it relies on. All other code forbids `unsafe`.
 .PHONY: miri
-miri: | cargo ## The evaluators' unsafe code under Miri, portable and AVX2, some minutes
+miri: | cargo ## Run the evaluators' unsafe code under Miri, portable and AVX2 (some minutes)
 	$(call say,'Evaluators under Miri')
 	@nightly=$$(scripts/nightly.sh '$(NIGHTLY)'); \
 	for features in '' $$([ "$$(uname -m)" != x86_64 ] || echo '-Ctarget-feature=+avx2,+bmi1,+bmi2,+popcnt'); do \
@@ -147,23 +147,23 @@ miri: | cargo ## The evaluators' unsafe code under Miri, portable and AVX2, some
 	done
 
 .PHONY: loom
-loom: | cargo ## What threads share without a lock, in every interleaving (loom)
+loom: | cargo ## Check lock-free data structures in all interleavings (loom)
 	$(call say,'Models of concurrency')
 	@for crate in admission observe log; do \
 		cargo test --locked --quiet --package "scorer-$$crate" --features "scorer-$$crate/loom" --lib models::; done
 
 .PHONY: kills
-kills: build ## 200 change requests while server, shadow pool and platform are killed; options: make kills ARGS='--seed 7'
+kills: build ## Run 200 change requests while server, shadow pool and platform are killed; options: make kills ARGS='--seed 7'
 	$(call say,'Change requests under kill -9')
 	@'$(RUN)' -m loadtests.kills $(ARGS)
 
 .PHONY: kill-rounds
-kill-rounds: build ## 200 rounds of SIGKILL under load against a client-side ledger; options: make kill-rounds ROUNDS=500
+kill-rounds: build ## Run 200 rounds of SIGKILL under load, and compare with a client-side ledger; options: make kill-rounds ROUNDS=500
 	$(call say,'SIGKILL under load')
 	@SCORER_KILL_ROUNDS='$(or $(ROUNDS),200)' '$(RUN)' -m pytest --timeout=0 tests/integration/test_kill9.py
 
 .PHONY: lint
-lint: lint-rust lint-python ## Formatting, lints, types, stubs, generated code
+lint: lint-rust lint-python ## Check formatting, lints, types, stubs and generated code
 
 .PHONY: lint-rust
 lint-rust: $(VENV)/.packages | cargo
@@ -200,10 +200,10 @@ format: $(VENV)/.packages | cargo ## Format Rust and Python in place
 	@'$(BIN)/ruff' check --fix --quiet
 	@'$(BIN)/ruff' format
 
-# The peers live beside .venv, never in it; hashes as everywhere.
+# Peers have a separate environment, with hashes as all others.
 PEERS := $(CURDIR)/.build/bench/venv
 $(PEERS)/.packages: requirements/bench.txt $(VENV)/.packages
-	$(call say,'Peers to measure beside')
+	$(call say,'Peers of the benchmarks')
 	@'$(BIN)/uv' venv --quiet --clear --python '$(RUN)' '$(PEERS)'
 	@'$(BIN)/uv' pip sync --quiet --python '$(PEERS)/bin/python' --require-hashes requirements/bench.txt
 	@touch $@
@@ -212,21 +212,21 @@ $(PEERS)/.packages: requirements/bench.txt $(VENV)/.packages
 bench-peers: $(PEERS)/.packages
 
 .PHONY: bench
-bench: build bench-peers ## Every figure beside its peers, into loadtests/results; groups: make bench ARGS='engine policy'
+bench: build bench-peers ## Measure all figures and their peers, into loadtests/results; groups: make bench ARGS='engine policy'
 	@'$(RUN)' -m loadtests.bench $(ARGS)
 
 .PHONY: bench-quick
-bench-quick: build bench-peers ## The figures that guard against regressions, judged by loadtests/baseline.json
+bench-quick: build bench-peers ## Measure the figures that detect regressions, and compare them with loadtests/baseline.json
 	@'$(RUN)' -m loadtests.quick $(ARGS)
 
 .PHONY: bench-baseline
-bench-baseline: build bench-peers ## Measure this machine's baseline anew, after a change that is meant to be
+bench-baseline: build bench-peers ## Measure the baseline of this machine again, after an intended change
 	@'$(RUN)' -m loadtests.quick --update $(ARGS)
 
-# Learning's peers run in the process that measures: their environment holds ours too.
+# The peers of learning run in the process that measures, so their environment also contains our packages.
 LEARNING := $(CURDIR)/.build/learning/venv
 $(LEARNING)/.packages: requirements/learning.txt requirements/learning-obp.txt $(VENV)/.packages
-	$(call say,'Peers to learn beside')
+	$(call say,'Peers of the learning benchmarks')
 	@'$(BIN)/uv' venv --quiet --clear --python '$(RUN)' '$(LEARNING)'
 	@'$(BIN)/uv' pip sync --quiet --python '$(LEARNING)/bin/python' --require-hashes requirements/learning.txt
 	@'$(BIN)/uv' pip install --quiet --no-deps --python '$(LEARNING)/bin/python' --require-hashes -r requirements/learning-obp.txt
@@ -236,32 +236,32 @@ $(LEARNING)/.packages: requirements/learning.txt requirements/learning-obp.txt $
 learning-peers: $(LEARNING)/.packages
 
 .PHONY: bench-learning
-bench-learning: build learning-peers ## What learning is worth beside its peers; parts: make bench-learning ARGS='estimators intervals'
+bench-learning: build learning-peers ## Measure learning and its peers; parts: make bench-learning ARGS='estimators intervals'
 	@PYTHONPATH='$(CURDIR)/python' '$(LEARNING)/bin/python' -m loadtests.learning $(ARGS)
 
 .PHONY: bench-gates
-bench-gates: build ## Which candidates release gates stop, and how often they fail the live bundle (ten minutes on two cores)
+bench-gates: build ## Measure which candidates the release gates fail, and their false-alarm rate (10 minutes on two cores)
 	@'$(RUN)' -m loadtests.gates $(ARGS)
 
 .PHONY: bench-pages
-bench-pages: build ## How long the metrics of a checkpoint take over half a year at 1,000 decisions a second (three minutes)
+bench-pages: build ## Measure the page of a checkpoint's metrics over half a year at 1,000 decisions per second (3 minutes)
 	@'$(RUN)' -m loadtests.pages $(ARGS)
 
 .PHONY: figures
-figures: build ## Write docs/benchmarks.md, README's table and the plots; add a run: make figures ARGS='loadtests/results/A.jsonl'
+figures: build ## Write docs/benchmarks.md, the table of README.md and the plots; add a run: make figures ARGS='loadtests/results/A.jsonl'
 	@'$(RUN)' -m loadtests.report --publish $(ARGS)
 
 .PHONY: screenshots
-screenshots: build ## docs/screenshots from a real platform in a real browser (Debian: chromium)
+screenshots: build ## Take docs/screenshots of a running platform in a browser (Debian: chromium)
 	@'$(RUN)' scripts/screenshots.py
 
 .PHONY: proto
-proto: $(VENV)/.packages | cargo ## Regenerate what is generated from protos (Python, Rust), and the SDK's operations from REST
+proto: $(VENV)/.packages | cargo ## Generate code from the protos (Python, Rust), and the SDK's operations from the REST API
 	@'$(RUN)' scripts/gen_protos.py
 	@cargo run --locked --quiet --package scorer-proto --example generate
 	@'$(RUN)' scripts/gen_sdk.py
 
-# Hashes only: which index the files come from is the business of whoever installs them.
+# The files contain hashes and no index, so that an installation can use any index.
 LOCK := '$(BIN)/uv' pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header
 .PHONY: lock
 lock: $(VENV)/.packages ## Pin requirements/*.in again after changing one (UPGRADE=--upgrade moves every pin)
@@ -277,12 +277,12 @@ lock: $(VENV)/.packages ## Pin requirements/*.in again after changing one (UPGRA
 		$(LOCK) $(UPGRADE) $$part.in --output-file $$part.txt; done
 
 .PHONY: clients
-clients: $(VENV)/.packages ## Other people's inference clients into .build/clients, for the tests that call us with them
+clients: $(VENV)/.packages ## Install third-party inference clients into .build/clients, for the tests that use them
 	$(call say,'Inference clients')
 	@[ -x .build/clients/bin/python ] || '$(BIN)/uv' venv --quiet --python '$(RUN)' .build/clients
 	@'$(BIN)/uv' pip sync --python .build/clients/bin/python --require-hashes requirements/clients.txt
 
-# Servers of their own for the tests: what serves and what trains installs neither.
+# Separate environments for the tests. Serving and training do not install these packages.
 .build/%/.packages: requirements/%.txt $(VENV)/.packages
 	$(call say,'$* for the tests')
 	@'$(BIN)/uv' venv --quiet --clear --python '$(RUN)' .build/$*
@@ -290,7 +290,7 @@ clients: $(VENV)/.packages ## Other people's inference clients into .build/clien
 	@touch $@
 
 .PHONY: oidc
-oidc: .build/oidc/.packages ## An OpenID provider (npm) into .build/oidc, for the test that signs in at it
+oidc: .build/oidc/.packages ## Install an OpenID provider (npm) into .build/oidc, for the sign-in test
 .build/oidc/.packages: tests/support/oidc/package.json tests/support/oidc/package-lock.json
 	$(call say,'OpenID provider')
 	@mkdir -p .build/oidc && cp $^ .build/oidc/
@@ -298,15 +298,15 @@ oidc: .build/oidc/.packages ## An OpenID provider (npm) into .build/oidc, for th
 	@touch $@
 
 .PHONY: mlflow
-mlflow: .build/mlflow/.packages ## An MLflow server into .build/mlflow, for the tests of the registry that it can be
+mlflow: .build/mlflow/.packages ## Install an MLflow server into .build/mlflow, for the tests of the MLflow registry
 
 .PHONY: airflow
-airflow: .build/airflow/.packages ## Airflow into .build/airflow, for the test that runs the learning DAG
+airflow: .build/airflow/.packages ## Install Airflow into .build/airflow, for the test that runs the learning DAG
 
-# Programs that other projects check HTTP/2 and gRPC servers with, and the test services that some of them call.
-# Versions and hashes of the programs stand in the Go module.
+# Third-party programs that check HTTP/2 and gRPC servers, and the test services that some of them call.
+# The Go module contains the versions and hashes of the programs.
 .PHONY: conformance-tools
-conformance-tools: | cargo ## h2spec, gRPC's interop client, connectconformance, ghz, grpcurl and test services into .build/bin, for the tests
+conformance-tools: | cargo ## Install h2spec, gRPC's interop client, connectconformance, ghz, grpcurl and test services into .build/bin
 	$(call say,'Conformance tools')
 	@command -v go >/dev/null || { echo "error: go not found; install Go 1.26 or newer" >&2; exit 1; }
 	@mkdir -p .build/bin
@@ -317,21 +317,21 @@ conformance-tools: | cargo ## h2spec, gRPC's interop client, connectconformance,
 	@for service in interop connectrpc; do cp "target/debug/examples/$$service" ".build/bin/$$service-server"; done
 
 .PHONY: docs
-docs: .build/docs/.packages ## The documentation site into .build/site; a broken link is an error
+docs: .build/docs/.packages ## Build the documentation site into .build/site; broken links are errors
 	$(call say,'Documentation site')
 	@'.build/docs/bin/mkdocs' build --quiet --clean
 
 .PHONY: audit
-audit: .build/audit/.packages | cargo ## Advisories, licences and sources of every dependency; offline: make audit ADVISORY_DB=PATH
+audit: .build/audit/.packages | cargo ## Check advisories, licences and sources of all dependencies; offline: make audit ADVISORY_DB=PATH
 	@code=0; .build/audit/bin/python scripts/audit.py || code=$$?; \
 	[ $$code -eq 0 ] || { [ $$code -eq 3 ] && [ -z '$(STRICT)' ]; }
 
 .PHONY: sbom
-sbom: .build/audit/.packages | cargo ## What is inside the wheels and the image, as CycloneDX, into target/sbom
+sbom: .build/audit/.packages | cargo ## Write SBOMs of the wheels and the image (CycloneDX) into target/sbom
 	@.build/audit/bin/python scripts/sbom.py
 
 .PHONY: wheels
-wheels: build .build/wheels/.packages | cargo ## Wheels for x86-64 and AArch64 into target/wheels, each tried in empty environments
+wheels: build .build/wheels/.packages | cargo ## Build wheels for x86-64 and AArch64 into target/wheels, and test each in empty environments
 	@'$(RUN)' scripts/wheels.py $(ARGS)
 
 .PHONY: reproducible
@@ -339,7 +339,7 @@ reproducible: .build/wheels/.packages | cargo ## Build the wheel twice, in two d
 	@'$(RUN)' scripts/reproducible.py
 
 .PHONY: image
-image: build ## The serving image by buildah, its entry point asked; after `make wheels` (Debian: buildah debootstrap bubblewrap)
+image: build ## Build the serving image with buildah and test its entry point; after `make wheels` (Debian: buildah debootstrap bubblewrap)
 	@code=0; '$(RUN)' scripts/image.py || code=$$?; [ $$code -eq 0 ] || { [ $$code -eq 3 ] && [ -z '$(STRICT)' ]; }
 
 .PHONY: wheel
@@ -347,5 +347,5 @@ wheel: $(VENV)/.packages | cargo ## Build the wheel into target/wheels
 	@'$(BIN)/maturin' build --release --locked
 
 .PHONY: clean
-clean: ## Remove everything that was built, .venv included
+clean: ## Remove all build products and .venv
 	@rm -rf .venv .build target $(EXTENSION) .pytest_cache .mypy_cache .ruff_cache .hypothesis
