@@ -1,11 +1,11 @@
-"""Checks dependencies: known vulnerabilities, licences, sources, doubles. `make audit`.
+"""Check dependencies for known vulnerabilities, licences, sources and duplicates (`make audit`).
 
 Advisories of Rust come from a copy of the RustSec database at a pinned commit, those of Python from the
-index's vulnerability service. `ADVISORY_DB=PATH` names a copy of the database that is there already, for a
-machine without access to GitHub; `UPDATE=1` takes the newest commit in place of the pinned one.
+index's vulnerability service. `ADVISORY_DB=PATH` sets the path of an existing copy of the database, for a
+machine without access to GitHub. `UPDATE=1` uses the newest commit instead of the pinned one.
 
-Exit code 0: nothing was found, and every check ran. 1: something was found. 3: nothing was found, but a check
-that needs the network could not run; its name is printed.
+Exit code 0: no findings, and every check ran. 1: findings. 3: no findings, but a check that needs the network
+could not run; its name is printed.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / ".build" / "audit-tools"
 DATABASE = "https://github.com/rustsec/advisory-db"
-# Raise it by hand, at least before every release.
+# Update it at least before every release.
 COMMIT = "bf5c0d245a92671908518d7e765914d437954ed6"
 TOOLS = {"cargo-deny": "0.20.2", "cargo-audit": "0.22.2"}
-# The product, and what fuzzes it: a workspace of its own.
+# The workspace of the product, and the separate workspace of the fuzz targets.
 WORKSPACES = [ROOT, ROOT / "rust" / "fuzz"]
 LOCKS = ["requirements/serve.txt", "requirements/train.txt", "requirements/platform.txt"]
 FOUND, NOT_RUN = 1, 3
 
 
 def main() -> int:
-    """Run every check; say which failed."""
+    """Run every check, print those that failed, and return the exit code."""
     found: list[str] = []
     missing: list[str] = []
-    _say("Licences, sources and doubles of the crates (cargo-deny)")
+    _say("Licences, sources and duplicates of the crates (cargo-deny)")
     for workspace in WORKSPACES:
         manifest = str(workspace / "Cargo.toml")
         if _run(
@@ -41,13 +41,13 @@ def main() -> int:
             "check", "--hide-inclusion-graph", "licenses", "bans", "sources",
         ):  # fmt: skip
             found.append(f"cargo-deny of {manifest}")
-    _say("Advisories against the crates (cargo-audit)")
+    _say("Advisories for the crates (cargo-audit)")
     database = _database()
     for workspace in WORKSPACES:
         lock = str(workspace / "Cargo.lock")
         if database is None:
             missing.append(
-                f"cargo-audit of {lock}: {DATABASE} cannot be cloned; name a copy: ADVISORY_DB=PATH"
+                f"cargo-audit of {lock}: {DATABASE} cannot be cloned; set ADVISORY_DB=PATH to a copy"
             )
         elif _run(
             _tool("cargo-audit"),
@@ -61,24 +61,24 @@ def main() -> int:
             lock,
         ):
             found.append(f"cargo-audit of {lock}")
-    _say("Advisories against the Python packages (pip-audit)")
+    _say("Advisories for the Python packages (pip-audit)")
     for lock in LOCKS:
         code = _pip_audit(ROOT / lock)
         if code is None:
-            missing.append(f"pip-audit of {lock}: the index does not tell of every package")
+            missing.append(f"pip-audit of {lock}: the index has no data on some packages")
         elif code:
             found.append(f"pip-audit of {lock}")
     for line in missing:
         print(f"NOT RUN  {line}")
     if found:
-        print(f"error: {', '.join(found)} found something; see above", file=sys.stderr)
+        print(f"error: findings of {', '.join(found)}; see above", file=sys.stderr)
         return FOUND
-    print("audit: nothing was found" + (f"; {len(missing)} checks did not run" if missing else ""))
+    print("audit: no findings" + (f"; {len(missing)} checks did not run" if missing else ""))
     return NOT_RUN if missing else 0
 
 
 def _tool(name: str) -> str:
-    """Where a tool of exactly the pinned version is; it is built if it is not there."""
+    """Return the path of a tool of exactly the pinned version; build it if it is missing."""
     version = TOOLS[name]
     own = WORK / "bin" / name
     for candidate in (own, shutil.which(name)):
@@ -103,19 +103,19 @@ def _version(program: str) -> str | None:
 
 
 def _database() -> Path | None:
-    """The advisory database: the named copy, or a clone at the pinned commit."""
+    """Return the advisory database: the copy in ADVISORY_DB, or a clone at the pinned commit."""
     if named := os.environ.get("ADVISORY_DB"):
         path = Path(named).resolve()
         if (path / "crates").is_dir():
             return path
         return _checked_out(path) or sys.exit(
-            f"error: ADVISORY_DB={named} holds no RustSec advisory database"
+            f"error: ADVISORY_DB={named} is not a RustSec advisory database"
         )
     return _checked_out(None)
 
 
 def _checked_out(source: Path | None) -> Path | None:
-    """The pinned commit of the database, from GitHub or from a git directory."""
+    """Check out the pinned commit of the database, from GitHub or from a git directory."""
     clone = WORK / "advisory-db"
     wanted = "HEAD" if os.environ.get("UPDATE") else COMMIT
     clone.mkdir(parents=True, exist_ok=True)
@@ -139,7 +139,7 @@ def _checked_out(source: Path | None) -> Path | None:
 
 
 def _pip_audit(lock: Path) -> int | None:
-    """How many vulnerabilities are known; None where the service cannot be asked."""
+    """Return the number of known vulnerabilities; None if the service is not reachable."""
     program = Path(sys.executable).with_name("pip-audit")
     if not program.exists():
         sys.exit("error: pip-audit is not in this environment; run `make audit`")

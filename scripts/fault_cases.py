@@ -1,4 +1,4 @@
-"""Writes the fault cases of docs/fault-cases.toml, with the tests that assert them, into docs/security.md.
+"""Write the fault cases of docs/fault-cases.toml, with the tests that assert them, to docs/security.md.
 
 A Python test names its cases by `@pytest.mark.fault_case(1, 2)`, a Rust test by the line
 `/// Fault cases 1, 2.` above it. An unknown number is an error.
@@ -71,7 +71,7 @@ def rust_tests(root: Path) -> Iterator[tuple[int, Test]]:
 
 @dataclass(frozen=True)
 class Case:
-    """A fault, and what must happen."""
+    """A fault and the expected behaviour."""
 
     number: int
     fault: str

@@ -1,7 +1,7 @@
 """Compile the fuzz targets of rust/fuzz and run one after another: ``make fuzz``, see docs/conformance.md.
 
-Compiled targets lie in target/fuzz; inputs that were found to reach new code lie in .build/fuzz/corpus, and
-findings in .build/fuzz/findings.
+Compiled targets are in target/fuzz, inputs that reach new code in .build/fuzz/corpus, and findings in
+.build/fuzz/findings.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ ROOT = Path(__file__).resolve().parents[1]
 CRATE = ROOT / "rust/fuzz"
 BUILT = ROOT / "target/fuzz"
 KEPT = ROOT / ".build/fuzz"
-# An input that takes longer is a finding; the server's own limits of waiting are below it.
+# An input that takes longer is a finding. The time limits of the server are shorter.
 SECONDS_PER_INPUT = 25
 MEMORY_MB = 2048
 TELLING = re.compile(r"panicked|^ERROR|SUMMARY|Test unit written|internal error|^assertion")
 
 
 def run(*command: str) -> str:
-    """Run a command that must succeed; return what it prints."""
+    """Run a command that must succeed, and return its output."""
     return subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def build(toolchain: str) -> Path:
-    """Compile every target; return the directory of the programs."""
+    """Compile every target, and return the directory of the programs."""
     environment = os.environ | {"PATH": f"{KEPT / 'bin'}{os.pathsep}{os.environ['PATH']}"}
     command = [
         "cargo",
@@ -47,7 +47,7 @@ def build(toolchain: str) -> Path:
 
 
 def fuzz(program: Path, seconds: int) -> bool:
-    """Run one target for some seconds; print its figures; return whether nothing was found."""
+    """Run one target for some seconds, print its figures, and return whether there were no findings."""
     target = program.name
     corpus, findings, log = KEPT / "corpus" / target, KEPT / "findings" / target, KEPT / f"{target}.log"
     for directory in (corpus, findings):
@@ -73,19 +73,21 @@ def fuzz(program: Path, seconds: int) -> bool:
 
 
 def main() -> int:
-    """Build, run, and return 1 if anything was found."""
+    """Build and run the targets, and return 1 if there were findings."""
     targets = sorted(path.stem for path in (CRATE / "fuzz_targets").glob("*.rs"))
-    parser = argparse.ArgumentParser(description="Fuzz what reads bytes from outside.")
-    parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"some of {', '.join(targets)}")
+    parser = argparse.ArgumentParser(description="Fuzz the parsers of untrusted bytes.")
+    parser.add_argument(
+        "targets", nargs="*", metavar="TARGET", help=f"targets to run, of {', '.join(targets)}; default: all"
+    )
     parser.add_argument("--seconds", type=int, default=600, help="seconds for each target (0 compiles only)")
-    parser.add_argument("--toolchain", default="nightly", help="a nightly toolchain that rustup has")
+    parser.add_argument("--toolchain", default="nightly", help="installed nightly toolchain")
     arguments = parser.parse_args()
     if unknown := set(arguments.targets) - set(targets):
         parser.error(f"no target {', '.join(sorted(unknown))}; the targets are {', '.join(targets)}")
     programs = build(arguments.toolchain)
     if not arguments.seconds:
         return 0
-    # Every target runs, whatever the others found.
+    # Every target runs, also after findings of others.
     ended = [fuzz(programs / target, arguments.seconds) for target in arguments.targets or targets]
     return int(not all(ended))
 

@@ -1,4 +1,4 @@
-"""Generates python/scorer/v1 from protos/; `--check` fails if what is committed differs."""
+"""Generate python/scorer/v1 from protos/. With `--check`, fail if the committed files differ."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ SUFFIXES = ["_pb2.py", "_pb2.pyi", "_pb2_grpc.py", "_pb2_grpc.pyi"]
 
 
 def generate(out: Path) -> None:
-    """Writes the generated package below `out`; the proto path mirrors the package, so imports are right."""
-    # The plugins are scripts beside the interpreter, which need not be an activated one.
+    """Write the generated package below `out`. The proto path mirrors the package, so imports resolve."""
+    # The plugins are scripts beside the interpreter, whose environment may not be activated.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
     subprocess.run(
         [
@@ -31,7 +31,7 @@ def generate(out: Path) -> None:
 
 
 def main() -> int:
-    """Generates, or compares."""
+    """Generate or compare the files, and return the exit code."""
     if "--check" not in sys.argv[1:]:
         generate(ROOT / "python")
         return 0

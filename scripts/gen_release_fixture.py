@@ -1,7 +1,7 @@
-"""Writes tests/fixtures/releases/VERSION.tar.xz: what this version leaves on disk, for later ones to read.
+"""Write tests/fixtures/releases/VERSION.tar.xz: files of this version, which later versions must read.
 
-Run it once for each release, from a build of the release, and commit the file; never for an older version.
-The tar holds a registry with a bundle and an alias, a decision log with an unsealed segment, and the
+Run it once for each release, from a build of the release, and commit the file. Do not run it for an older version.
+The tar contains a registry with a bundle and an alias, a decision log with an unsealed segment, and the
 platform's SQLite database.
 """
 
@@ -21,7 +21,7 @@ sys.path[:0] = [str(ROOT / "python"), str(ROOT / "tests/support")]
 
 
 def make_registry(directory: Path) -> None:
-    """A registry where one score bundle is live."""
+    """Create a registry with one live score bundle."""
     from bundles import tiny_score_bundle
 
     from scorer.registry import Registry
@@ -34,7 +34,7 @@ def make_registry(directory: Path) -> None:
 
 
 def make_log(directory: Path) -> None:
-    """Three scores and an outcome, by a real server that is then killed."""
+    """Create a log of three scores and an outcome, by a server that is then killed."""
     from servers import SCORE, settings, start_server
 
     from scorer.client import Client
@@ -49,7 +49,7 @@ def make_log(directory: Path) -> None:
 
 
 def make_platform(directory: Path) -> None:
-    """A platform's database with one project."""
+    """Create the database of a platform with one project."""
     from sqlalchemy import insert
 
     from scorer.release.store import Store, tables
@@ -61,13 +61,13 @@ def make_platform(directory: Path) -> None:
         values = row | limits | {"created_at": datetime(2026, 3, 2, tzinfo=UTC)}
         connection.execute(insert(tables.projects).values(values))
     store.close()
-    # One file: what is in the write-ahead log goes into the database.
+    # Merges the write-ahead log into the database, which is then a single file.
     with sqlite3.connect(directory / "platform.sqlite") as connection:
         connection.execute("PRAGMA journal_mode = DELETE")
 
 
 def main() -> int:
-    """Make the fixture of the version that is built."""
+    """Create the fixture of the built version, and return the exit code."""
     from scorer import bridge
 
     target = FIXTURES / f"{bridge.__version__}.tar.xz"

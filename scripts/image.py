@@ -1,11 +1,11 @@
-"""Builds the serving image without a container engine; its entry point answers a request. `make image`.
+"""Build the serving image without a container engine, and test its entry point (`make image`).
 
-buildah (isolation chroot) builds deploy/Dockerfile on a base that debootstrap makes: the stages that install
-and serve are those of the file; the wheel comes from `make wheels` in place of the stage that compiles. The
-entry point then runs in the image's own root file system, read-only, as the image's unprivileged user. Writes
-the image to target/image as an OCI directory.
+buildah (isolation chroot) builds deploy/Dockerfile on a base image that debootstrap creates. The stages that
+install and serve are those of the file. The stage that compiles is replaced by the wheel of `make wheels`. The
+entry point then runs in the root file system of the image, read-only, as the image's unprivileged user. The
+script writes the image to target/image as an OCI directory.
 
-Exit code 0: the image answers. 1: it does not. 3: a tool is missing; its package is named.
+Exit code 0: the image answers a request. 1: it does not. 3: a tool is missing; its package is printed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ NOT_RUN = 3
 
 
 def main() -> int:
-    """Build the image and try it."""
+    """Build and test the image, and return the exit code."""
     if missing := [package for tool, package in TOOLS.items() if shutil.which(tool) is None]:
         print(
             f"NOT RUN  make image: install {', '.join(missing)} (Debian: apt-get install {' '.join(missing)})"
@@ -85,7 +85,7 @@ def _buildah(command: str, *arguments: str) -> str:
 
 
 def _base() -> None:
-    """A small Debian with Python, as an image; made once."""
+    """Create an image of a minimal Debian with Python, unless there is one."""
     if BASE in _buildah("images", "--format", "{{.Name}}:{{.Tag}}").split():
         return
     print(f"== Base: Debian {DEBIAN} with its Python", flush=True)
@@ -114,7 +114,7 @@ def _build(wheel: Path) -> None:
     (context / "wheels").mkdir()
     shutil.copy(wheel, context / "wheels")
     (context / "Dockerfile").write_text(without_compiling((ROOT / "deploy/Dockerfile").read_text()))
-    # The packages come from outside, so that no index's address or credential gets into a layer.
+    # The packages are downloaded outside the build, so that no layer contains an index's address or credential.
     packages = context / "packages"
     subprocess.run(
         [sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes", "--only-binary", ":all:",
@@ -134,7 +134,7 @@ def _build(wheel: Path) -> None:
 
 
 def without_compiling(dockerfile: str) -> str:
-    """The Dockerfile without its first stage; what that would have built is in the context."""
+    """Remove the stage that compiles from a Dockerfile. The build context contains the wheel instead."""
     head, *stages = re.split(r"(?m)^(?=FROM )", dockerfile)
     kept = [stage for stage in stages if not re.match(r"FROM \S+ AS wheel\b", stage)]
     if len(kept) != len(stages) - 1:
@@ -152,11 +152,11 @@ def _mounted() -> Iterator[Path]:
 
 
 def _try(root: Path, bundles: Path) -> str:
-    """Have the image's entry point serve and answer, confined as a hardened pod confines it."""
+    """Run the image's entry point, confined like in a hardened pod, and send it requests."""
     config = json.loads(_buildah("inspect", "--type", "image", IMAGE))["OCIv1"]["config"]
     user, _, group = config["User"].partition(":")
     variables = dict(pair.split("=", 1) for pair in config["Env"])
-    # Free ports; everything else is as the image has it.
+    # The ports are free ones. All other settings are those of the image.
     variables |= dict.fromkeys(LISTENERS, "127.0.0.1:0")
     variables["SCORER_REGISTRY__PATH"] = "/var/lib/scorer/registry"
     with tempfile.TemporaryDirectory(prefix="image-") as folder:

@@ -1,7 +1,7 @@
-"""Finds circular dependencies between the modules of each Rust crate.
+"""Find circular dependencies between the modules of each Rust crate.
 
 Within one folder, files may refer to one another. Between folders, and between a folder and a file beside it,
-the references must have one direction: a cycle is named with a line of code for each of its arrows, and the
+the references must have one direction: a cycle is printed with a line of code for each reference, and the
 exit code is 1. Test modules are ignored, and so are references between a folder and what is inside of it.
 
     python scripts/module_cycles.py [CRATE_DIRECTORY ...]      # all crates of rust/ unless given
@@ -184,12 +184,12 @@ def _split(inner: str) -> list[str]:
 
 
 def _blank(match: re.Match[str]) -> str:
-    """Keep the lines of what is removed, so that places stay true."""
+    """Replace removed code by blanks, so that line numbers do not change."""
     return re.sub(r"[^\n]", " ", match[0])
 
 
 def _without_tests(code: str) -> tuple[str, set[str]]:
-    """Return the code without its test modules, and the names of those that are files of their own."""
+    """Return the code without its test modules, and the names of those in separate files."""
     files: set[str] = set()
     while match := _TEST.search(code):
         end = match.end()
@@ -205,7 +205,7 @@ def _without_tests(code: str) -> tuple[str, set[str]]:
 
 
 def main(arguments: list[str]) -> int:
-    """Check the crates in the given directories; return the exit code."""
+    """Check the crates in the given directories, and return the exit code."""
     crates = [Path(argument) for argument in arguments] or sorted(
         manifest.parent for manifest in (ROOT / "rust").glob("*/Cargo.toml")
     )
@@ -216,8 +216,7 @@ def main(arguments: list[str]) -> int:
                 continue
             failed = True
             print(
-                f"{directory.name}: modules depend on each other in a circle; "
-                "move what they share to a module of its own"
+                f"{directory.name}: circular dependency of modules; move the shared code to a separate module"
             )
             for reference in cycle:
                 print(

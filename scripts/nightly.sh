@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the nightly toolchain that fuzzing and Miri use: that of its argument, which is installed if it is missing.
-# Without a network an installed `nightly` is used instead, and a warning names both.
+# Print the nightly toolchain for fuzzing and Miri: the one given as argument, which is installed if it is missing.
+# If it cannot be installed, an installed `nightly` is used instead, with a warning.
 set -euo pipefail
 pinned=$1
 works() { rustup run "$1" rustc --version >/dev/null 2>&1; }

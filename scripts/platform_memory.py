@@ -1,4 +1,4 @@
-"""Measures the platform's memory while a TEST is observed and its report is viewed.
+"""Measure the platform's memory while a TEST is observed and its report is viewed.
 
 The process imports what the platform imports. Its collector reads a log that grows, gates are evaluated, and
 threads request reports, as those of the web server do. Another process makes the bundles and the log, so that
@@ -27,7 +27,7 @@ _SHOWN = 12
 
 
 def main() -> None:
-    """Measure."""
+    """Run the measurement."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=60, help="Batches collected, each followed by reports.")
     parser.add_argument("--rows", type=int, default=1000, help="Observations of a batch.")

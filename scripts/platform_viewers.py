@@ -1,4 +1,4 @@
-"""Measures what viewers of one change request cost the platform, as a share of a core.
+"""Measure the CPU use of the platform for viewers of one change request, as a share of a core.
 
 The platform serves in this process; the viewers are another one, which does what the pages' script does: a
 long poll for events, and after each event the page again. They are of several users with different rights.
@@ -55,10 +55,10 @@ _USERS = ("modeler", "approver", "owner", "viewer")
 
 
 def main() -> None:
-    """Measure."""
+    """Run the measurement."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--viewers", type=int, default=50, help="Pages that are open.")
-    parser.add_argument("--seconds", type=float, default=30.0, help="Length of each measurement.")
+    parser.add_argument("--viewers", type=int, default=50, help="Number of open pages.")
+    parser.add_argument("--seconds", type=float, default=30.0, help="Length of each measurement in seconds.")
     parser.add_argument("--every", type=float, default=10.0, help="Seconds between two events.")
     options = parser.parse_args()
     from bundles import tiny_action_bundle, tiny_score_bundle
@@ -105,7 +105,7 @@ def main() -> None:
 
 
 def _share(seconds: float, work: object = None, every: float = 0.0) -> float:
-    """Processor time of this process over wall time, while it serves."""
+    """Return the CPU time of this process over the wall time, while it serves."""
     began, used = time.monotonic(), sum(os.times()[:2])
     following = began + every
     while time.monotonic() - began < seconds:

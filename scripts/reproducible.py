@@ -1,7 +1,7 @@
-"""Builds the wheel twice, in two directories, and compares the bytes. `make reproducible`.
+"""Build the wheel twice, in two directories, and compare the bytes (`make reproducible`).
 
-Both trees are of the last commit; nothing of the working tree is in them. They have paths of different
-lengths, and each has a target directory of its own.
+Both builds use the last commit and no changes of the working tree. Their paths have different lengths, and
+each has its own target directory.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from wheels import ROOT, build
 
 
 def main() -> int:
-    """Build twice; 1 if the wheels differ, with the members that do."""
+    """Build twice, and return 1 if the wheels differ. The members that differ are printed."""
     with tempfile.TemporaryDirectory(prefix="reproducible-") as folder:
         wheels = [_built(Path(folder) / name) for name in ("one", "another/and/deeper")]
         sums = [hashlib.sha256(wheel.read_bytes()).hexdigest() for wheel in wheels]
         for wheel, digest in zip(wheels, sums, strict=True):
             print(f"{digest}  {wheel.name}")
         if len(set(sums)) == 1:
-            print("reproducible: both builds gave the same bytes")
+            print("reproducible: both builds have the same bytes")
             return 0
         print(f"error: the builds differ in {', '.join(_different(*wheels))}", file=sys.stderr)
         return 1
 
 
 def _built(place: Path) -> Path:
-    """A wheel of the last commit, built below a directory."""
+    """Build a wheel of the last commit below a directory, and return its path."""
     tree = place / "tree"
     tree.mkdir(parents=True)
     archive = subprocess.Popen(["git", "-C", str(ROOT), "archive", "HEAD"], stdout=subprocess.PIPE)

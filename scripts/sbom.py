@@ -1,8 +1,8 @@
-"""Lists what is inside the wheel and the image, as CycloneDX 1.6. `make sbom`.
+"""Write software bills of materials of the wheel and the image as CycloneDX 1.6 (`make sbom`).
 
-The crates come from Cargo's own resolution for the wheel's processor, the Python packages from the pinned
+The crates come from Cargo's resolution for the wheel's processor, the Python packages from the pinned
 requirements of a server, the Debian packages from the image that `make image` built. Each document is
-validated against the schema and written to target/sbom. The same commit gives the same documents.
+validated against the schema and written to target/sbom. The same commit produces the same documents.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def _crates(target: str) -> Iterator[Component]:
-    """The crates that are compiled into the extension: neither tests nor build scripts of tests."""
+    """Return the crates that are compiled into the extension, without those of tests."""
     said = subprocess.run(
         ["cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", target],
         cwd=ROOT, capture_output=True, text=True, check=True,
@@ -84,14 +84,14 @@ def _crates(target: str) -> Iterator[Component]:
 
 
 def _python() -> Iterator[Component]:
-    """The pinned packages of a server."""
+    """Return the pinned Python packages of a server."""
     text = (ROOT / "requirements" / "serve.txt").read_text()
     for name, version in re.findall(r"^([a-z0-9-]+)==([^ ;\\]+)", text, flags=re.MULTILINE):
         yield _component("pypi", name, version, None, "")
 
 
 def _debian() -> Iterator[Component]:
-    """The Debian packages of the image: what its package database says."""
+    """Return the Debian packages in the package database of the image."""
     for blob in sorted((IMAGE / "blobs" / "sha256").glob("*")) if IMAGE.is_dir() else ():
         try:
             with tarfile.open(blob) as layer:
@@ -129,13 +129,13 @@ def _write(name: str, kind: ComponentType, components: Iterable[Component]) -> N
     version = tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
     bom = Bom(components=components)
     bom.metadata.component = Component(type=kind, name="scorer", version=version, bom_ref="scorer")
-    # A time and a number of the build's own would make every build another document.
+    # The time and the serial number depend on the commit, so that builds of one commit do not differ.
     bom.metadata.timestamp = datetime.fromtimestamp(_commit_time(), UTC)
     bom.serial_number = uuid5(NAMESPACE_URL, f"scorer {version} {name} {_commit_time()}")
     bom.register_dependency(bom.metadata.component, bom.components)
     text = JsonV1Dot6(bom).output_as_string(indent=1)
     if wrong := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text):
-        sys.exit(f"error: {name} is no valid CycloneDX document: {wrong}")
+        sys.exit(f"error: {name} is not a valid CycloneDX document: {wrong}")
     path = OUT / f"{name}.cdx.json"
     path.write_text(text + "\n")
     counts: dict[str, Any] = {}

@@ -80,7 +80,7 @@ p99_ms = 20.0
 
 
 def shoppers(count: int, seed: int) -> Any:
-    """float32 `[count, 6]`."""
+    """Generate the features of shoppers: float32 `[count, 6]`."""
     random = np.random.default_rng(seed)
     columns = (
         random.gamma(1.6, 45.0, count).round(2),
@@ -94,7 +94,7 @@ def shoppers(count: int, seed: int) -> Any:
 
 
 def measured(model: Any, rows: Any, labels: Any) -> Iterator[tuple[str, float]]:
-    """Metrics of a model on rows that it was not trained on."""
+    """Return the metrics of a model on rows that it was not trained on."""
     import xgboost as xgb
     from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
 
@@ -108,7 +108,7 @@ def measured(model: Any, rows: Any, labels: Any) -> Iterator[tuple[str, float]]:
 
 
 def bundle(directory: Path, *, seed: int, trees: int, drift: float = 0.0) -> str:
-    """A fraud model of synthetic payments; `drift` moves what it believes."""
+    """Build the bundle of a fraud model of synthetic payments; `drift` shifts its labels' log-odds."""
     import xgboost as xgb
 
     from scorer.bundle import Band, Feature, Lineage, SchemaFile, build_score_bundle
@@ -147,7 +147,7 @@ def bundle(directory: Path, *, seed: int, trees: int, drift: float = 0.0) -> str
 
 @contextmanager
 def traffic(server: RunningServer) -> Iterator[None]:
-    """Shoppers at both checkpoints until the end."""
+    """Send requests to both checkpoints within the block."""
     stop = threading.Event()
     stub, people = ScoringServiceStub(server.channel()), shoppers(5000, seed=9)
     context = ("amount", "hour", "count_24h", "distance")
@@ -179,7 +179,7 @@ def traffic(server: RunningServer) -> Iterator[None]:
 
 
 class Story:
-    """What happens before the pictures are taken."""
+    """The users and change requests of the screenshots."""
 
     def __init__(self, platform: PlatformServices, candidate: str, shifted: str, policy: str) -> None:
         self._service = platform.service
@@ -195,7 +195,12 @@ class Story:
         for digest in (candidate, shifted, policy):
             self._service.bundles.adopt(self._who("mia"), "fraud", digest)
         weekend = {"cron": "0 18 * * 5", "timezone": "Europe/Amsterdam", "minutes": 3600}
-        freeze = {"name": "Weekend", "kind": "deny", "checkpoints": ["action.*"], "reason": "Nobody is there"}
+        freeze = {
+            "name": "Weekend",
+            "kind": "deny",
+            "checkpoints": ["action.*"],
+            "reason": "No approvers on call",
+        }
         self._service.calendar.add_freeze(root, NewFreeze(**freeze, **weekend))
         self._candidate, self._shifted, self._policy = candidate, shifted, policy
 
@@ -225,7 +230,7 @@ class Story:
         time.sleep(100)
 
     def flipped(self, change: str) -> str:
-        """A decision that the change would have made otherwise."""
+        """Return the id of a decision that differs from live."""
         return str(self._service.readouts.readout(self._who("mia"), change).examples[0]["decision"])
 
     def _who(self, user: str) -> Any:
@@ -264,17 +269,17 @@ class Story:
 
 
 def smaller(path: Path) -> None:
-    """Few colours are enough for a page."""
+    """Reduce the number of colours of an image, and check its size."""
     from PIL import Image
 
     with Image.open(path) as picture:
         picture.convert("RGB").quantize(128).save(path, optimize=True)
     if path.stat().st_size > MOST_BYTES:
-        raise SystemExit(f"{path.name} has {path.stat().st_size:,} bytes, {MOST_BYTES:,} are the most")
+        raise SystemExit(f"{path.name} has {path.stat().st_size:,} bytes, the limit is {MOST_BYTES:,}")
 
 
 def look(browser: Any, address: str, story: Story, passed: str, release: str, live: str) -> None:
-    """Takes the pictures."""
+    """Take the screenshots."""
     OUT.mkdir(parents=True, exist_ok=True)
     for name, user, path, height in (
         ("home", "otto", "/", 900),
@@ -430,7 +435,7 @@ def take_learning(browser: Any, directory: Path) -> None:
 
 
 def main() -> None:
-    """Everything, in a directory that is gone afterwards."""
+    """Start the platform in a temporary directory, and take the screenshots."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="scorer-screenshots-")))
         registry = Registry(directory / "registry")

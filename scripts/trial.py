@@ -1,7 +1,7 @@
-"""Tries an installed `scorer` from outside: a bundle is stored, served and asked, by the installation alone.
+"""Test an installed `scorer` as a separate program: store a bundle, serve it and send a request.
 
-Nothing here imports scorer: the interpreter under trial may be of another version or another processor, or
-run in a root file system of its own. It is started by `prefix`, such as `["/tmp/env/bin/python"]`.
+This module does not import scorer, because the tested interpreter may have another version or processor, or run
+in another root file system. `prefix` starts it, such as `["/tmp/env/bin/python"]`.
 """
 
 from __future__ import annotations
@@ -55,25 +55,25 @@ print(json.dumps({
 
 
 class TrialError(Exception):
-    """What was installed does not do what it should."""
+    """The installation does not work as expected."""
 
 
 @dataclass
 class Trial:
-    """One installation, in a folder of its own."""
+    """One installation, tested in its own directory."""
 
     prefix: Sequence[str]
     folder: Path
     environment: dict[str, str]
     seconds: float = 120.0
     serve: Sequence[str] = ()
-    """The command that serves; empty: `scorer serve` on settings of the trial's own."""
+    """Command that serves; empty: `scorer serve` with the settings of the trial."""
 
     def run(self, bundles: Sequence[str]) -> str:
-        """Store bundles as `name` directories, serve them and ask the first; a line about what answered."""
+        """Store bundles in directories with their names, serve them, send a request, and describe the result."""
         found = json.loads(self._python("-c", PROBE, ",".join(TRAINING)))
         if found["training"]:
-            raise TrialError(f"a serving installation holds {', '.join(found['training'])}")
+            raise TrialError(f"a serving installation contains {', '.join(found['training'])}")
         if not self.serve:
             (self.folder / "scorer.toml").write_text(SETTINGS)
         for bundle in bundles:
@@ -111,13 +111,13 @@ class Trial:
             finally:
                 watchdog.cancel()
                 server.kill()
-        # What confines a server ends by the signal that it was sent, and takes the server with it.
+        # A program that confines the server ends by the signal and ends the server.
         if server.returncode not in (0, -signal.SIGTERM if self.serve else 0):
             raise TrialError(f"the server ended with exit code {server.returncode}")
 
 
 def _address(server: subprocess.Popen[bytes]) -> str:
-    """Where the server listens, once it says that it serves."""
+    """Wait for the event `serving`, and return the address of the server."""
     stderr = server.stderr
     if stderr is None:
         raise TrialError("the server's events cannot be read")
@@ -126,14 +126,14 @@ def _address(server: subprocess.Popen[bytes]) -> str:
         said.append(line.decode(errors="replace"))
         event: dict[str, Any] = json.loads(line) if line.startswith(b"{") else {}
         if event.get("event") == "serving":
-            # Whatever it says from now on is read, so that it never waits for a reader.
+            # Later output is read, so that the server does not block on a full pipe.
             threading.Thread(target=stderr.read, daemon=True).start()
             return str(event["grpc"][0])
     raise TrialError("the server does not serve: " + "".join(said)[-1500:])
 
 
 def clean_environment(**more: str) -> dict[str, str]:
-    """An environment without this project's own variables, and without a compiler on its path."""
+    """Return environment variables without those of this project and without a compiler on the path."""
     kept = {name: os.environ[name] for name in ("LANG", "TMPDIR") if name in os.environ}
     return {"PATH": "/nonexistent", "HOME": "/nonexistent", "PYTHONDONTWRITEBYTECODE": "1", **kept, **more}
 
@@ -149,7 +149,7 @@ tiny_action_bundle(Path(sys.argv[1]) / "action-authorise")
 
 @contextmanager
 def sample_bundles() -> Iterator[Path]:
-    """A folder with a small real bundle of each kind, built by this project's own environment."""
+    """Yield a directory with a small bundle of each kind, built by this project's environment."""
     with tempfile.TemporaryDirectory(prefix="trial-") as folder:
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'python'}:{ROOT / 'tests' / 'support'}"}
         subprocess.run([sys.executable, "-c", BUILD, folder], env=environment, check=True)

@@ -1,9 +1,9 @@
-"""Builds the wheels of both processors, and tries each in empty environments. `make wheels`.
+"""Build the wheels for both processors, and test each in empty environments (`make wheels`).
 
-One wheel a processor serves every Python from 3.11 on (abi3) and every Linux with glibc 2.28 or newer
-(manylinux_2_28). zig, from PyPI, compiles and links for both, so no container is needed. Each wheel is
+The wheel of a processor runs on every Python from 3.11 on (abi3) and every Linux with glibc 2.28 or newer
+(manylinux_2_28). zig, installed from PyPI, compiles and links for both, so no container is needed. Each wheel is
 installed with the pinned packages of a server, without a compiler and without a training library, on the
-oldest and the newest Python that can be had; what cannot be tried is named.
+oldest and the newest available Python. Combinations that cannot be tested are printed.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from trial import ROOT, Trial, TrialError, clean_environment, sample_bundles
 WHEELS = ROOT / "target" / "wheels"
 TARGETS = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
 PYTHONS = ["3.11", "3.14", "3.13", "3.12"]
-"""The oldest; then the newest of those that can be had."""
+"""The oldest version, then newer ones in the order of preference."""
 DEBIAN = "bookworm"
 MIRROR = os.environ.get("DEBIAN_MIRROR", "http://deb.debian.org/debian")
 EMULATED_SECONDS = 600.0
 
 
 def main() -> int:
-    """Build and try; 1 if a wheel does not do what it should."""
+    """Build and test the wheels, and return 1 if one does not work."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("machines", nargs="*", help=f"default: {' and '.join(TARGETS)}")
-    parser.add_argument("--no-build", action="store_true", help="try the wheels that are there")
+    parser.add_argument("--no-build", action="store_true", help="test existing wheels")
     options = parser.parse_args()
     left_out: list[str] = []
     failed = False
     for machine in options.machines or TARGETS:
         if machine not in TARGETS:
-            parser.error(f"{machine}: give {' or '.join(TARGETS)}")
+            parser.error(f"unknown machine {machine}; use {' or '.join(TARGETS)}")
         if not options.no_build:
             build(machine, WHEELS)
         wheels = sorted(WHEELS.glob(f"scorer-*{machine}.whl"))
@@ -50,12 +50,12 @@ def main() -> int:
             tries = _tried if machine == platform.machine() else _emulated
             failed |= not tries(wheel, machine, bundles, left_out)
     for line in left_out:
-        print(f"NOT TRIED  {line}")
+        print(f"NOT TESTED  {line}")
     return int(failed)
 
 
 def build(machine: str, out: Path, *, source: Path = ROOT) -> None:
-    """Build one wheel from a source tree; the same commit gives the same bytes wherever the tree is."""
+    """Build one wheel from a source tree. The bytes depend on the commit and not on the directory."""
     target = TARGETS[machine]
     _need_target(target)
     cargo_home = os.environ.get("CARGO_HOME", str(Path.home() / ".cargo"))
@@ -66,7 +66,7 @@ def build(machine: str, out: Path, *, source: Path = ROOT) -> None:
         "CARGO_ENCODED_RUSTFLAGS": "\x1f".join(
             f"--remap-path-prefix={path}={name}" for path, name in remaps.items()
         ),
-        # C of dependencies: no paths and no dates either.
+        # C code of dependencies must not contain paths either.
         "CFLAGS": f"-ffile-prefix-map={source}=/scorer -ffile-prefix-map={cargo_home}=/cargo",
     }
     path = ROOT / ".build" / "wheels" / "bin"
@@ -80,7 +80,7 @@ def build(machine: str, out: Path, *, source: Path = ROOT) -> None:
 
 
 def commit_time() -> str:
-    """The time that archives carry: of the commit, so that it is no property of the build."""
+    """Return the time of the commit, for archives, so that it does not depend on the build."""
     said = subprocess.run(
         ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"], capture_output=True, text=True, check=False
     ).stdout.strip()
@@ -88,14 +88,14 @@ def commit_time() -> str:
 
 
 def _need_target(target: str) -> None:
-    """Rust's standard library of the other processor; fetched by rustup where it is missing."""
+    """Install Rust's standard library of a target with rustup if it is missing."""
     said = subprocess.run(
         ["rustc", "--print", "target-libdir", "--target", target], capture_output=True, text=True, check=True
     )
     if Path(said.stdout.strip()).is_dir():
         return
     if shutil.which("rustup") is None:
-        sys.exit(f"error: no Rust for {target}, and no rustup to fetch it; install rust-std for {target}")
+        sys.exit(f"error: no Rust for {target}, and rustup is missing; install rust-std for {target}")
     subprocess.run(["rustup", "target", "add", target], check=True)
 
 
@@ -108,22 +108,22 @@ def _sysroot() -> Path:
 
 
 def _tried(wheel: Path, machine: str, bundles: Path, left_out: list[str]) -> bool:
-    """Try the wheel on the oldest Python, and on the newest that can be had."""
+    """Test the wheel on the oldest Python, and on the newest available one."""
     oldest, *newer = PYTHONS
     found = [oldest] if _interpreter(oldest) else []
     if not found:
-        left_out.append(f"{machine} on Python {oldest}: no such interpreter, and uv cannot fetch one")
+        left_out.append(f"{machine} on Python {oldest}: no such interpreter, and uv cannot install one")
     for version in newer:
         if _interpreter(version):
             found.append(version)
             break
-        left_out.append(f"{machine} on Python {version}: no such interpreter, and uv cannot fetch one")
+        left_out.append(f"{machine} on Python {version}: no such interpreter, and uv cannot install one")
     results = [_try_on(wheel, version, bundles) for version in found]
     return all(results)
 
 
 def _interpreter(version: str) -> str | None:
-    """An interpreter of this version: the system's, pyenv's, or one that uv fetches."""
+    """Return an interpreter of this version: of the system, of pyenv, or installed by uv."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
     if kept := sorted(pyenv.glob(f"versions/{version}.*/bin/python{version}")):
         return str(kept[-1])
@@ -159,7 +159,7 @@ def _try_on(wheel: Path, version: str, bundles: Path) -> bool:
 
 
 def _emulated(wheel: Path, machine: str, bundles: Path, left_out: list[str]) -> bool:
-    """Try the wheel on Debian's Python of the other processor, under qemu."""
+    """Test the wheel on Debian's Python of the other processor, under qemu."""
     qemu = shutil.which(f"qemu-{machine}-static") or shutil.which(f"qemu-{machine}")
     needed = {"debootstrap": "debootstrap", "dpkg": "dpkg"}
     for program, package in needed.items():
@@ -182,12 +182,12 @@ def _emulated(wheel: Path, machine: str, bundles: Path, left_out: list[str]) -> 
         subprocess.run([*install, "--no-deps", "--no-index", str(wheel)], check=True)
         environment = clean_environment(PYTHONPATH=str(site), PYTHONHOME=str(root / "usr"))
         prefix = [qemu, "-L", str(root), str(root / "usr/bin/python3.11")]
-        left_out.append(f"{machine} on a newer Python than Debian {DEBIAN}'s 3.11: none can be had for it")
+        left_out.append(f"{machine} on a newer Python than Debian {DEBIAN}'s 3.11: none is available")
         return _report(Trial(prefix, place, environment, EMULATED_SECONDS), bundles)
 
 
 def _debian_python(machine: str, place: Path) -> Path:
-    """Debian's Python of another processor, unpacked; nothing of it is run but the interpreter."""
+    """Unpack Debian's Python of another processor. Only the interpreter is run."""
     architecture = {"aarch64": "arm64", "x86_64": "amd64"}[machine]
     root = place / "root"
     subprocess.run(

@@ -1,8 +1,8 @@
-"""The learning loop under Airflow: the very steps of `scorer learn run`, one task each.
+"""The learning loop under Airflow, with one task for each step of `scorer learn run`.
 
 Copy this file into the DAGs folder. The worker needs the command `scorer` (its `train` extra) and the
-workspace on a file system that every task sees; Airflow itself needs nothing of the project. Set in the
-environment of scheduler and workers:
+workspace on a file system that every task can access. Airflow itself needs no package of the project. Set in
+the environment of scheduler and workers:
 
     SCORER_COMMAND        default "scorer"; "/opt/scorer/bin/scorer", "docker exec learn scorer", ...
     SCORER_WORKSPACE      default "/var/lib/scorer/learning"
@@ -10,8 +10,8 @@ environment of scheduler and workers:
     SCORER_LEARN_CRON     default "0 3 * * mon"
     SCORER_OVERLAY_CRON   default "*/5 * * * *"
 
-Every task names the moment of its run, so a retry, a cleared task or a run by hand does the same
-generation again: what is done is kept, what was cut off is done anew (docs/schedule.md).
+Every task passes the time of its run, so a retry, a cleared task or a manual run continues the same
+generation: completed steps are kept, and interrupted ones are repeated (docs/schedule.md).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def task(step: str, *, moment: bool) -> BashOperator:
-    """`scorer learn run --step ...`."""
+    """Return the task that runs `scorer learn run --step STEP`."""
     run = f"{COMMAND} learn run '{WORKSPACE}' --config '{CONFIG}' --step {step} --json"
     return BashOperator(
         task_id=step, bash_command=f"{run} --as-of '{MOMENT}'" if moment else run, append_env=True
@@ -41,11 +41,11 @@ def task(step: str, *, moment: bool) -> BashOperator:
 
 with DAG(
     "scorer_learning",
-    description="Decisions with their outcomes in, a better bundle out.",
+    description="One generation: join, train, evaluate, gate and publish.",
     schedule=os.environ.get("SCORER_LEARN_CRON", "0 3 * * mon"),
     start_date=BEGAN,
     catchup=False,
-    # Two generations at once would judge against each other's live bundle; the lock refuses it, too.
+    # Parallel generations would be compared with different live bundles. The workspace lock rejects them as well.
     max_active_runs=1,
     default_args=DEFAULTS,
     tags=["scorer"],
@@ -54,12 +54,12 @@ with DAG(
 
 with DAG(
     "scorer_overlay",
-    description="What moved since the live oracle was trained, as the bundle's next revision.",
+    description="The overlay on decisions after the live oracle's training, as a revision of the bundle.",
     schedule=os.environ.get("SCORER_OVERLAY_CRON", "*/5 * * * *"),
     start_date=BEGAN,
     catchup=False,
     max_active_runs=1,
-    # The next run looks from later and does the same better.
+    # No retries: the next run uses newer decisions.
     default_args={**DEFAULTS, "retries": 0, "execution_timeout": timedelta(minutes=4)},
     tags=["scorer"],
 ):

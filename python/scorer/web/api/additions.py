@@ -32,13 +32,13 @@ def list_servers(by: By) -> list[ServerInfo]:
 
 @router.post("/servers", status_code=201, responses=_IN_USE)
 def add_server(by: By, body: NewServer) -> ServerInfo:
-    """Add a server, which must answer. For admins."""
+    """Add a server, which must respond. For admins."""
     return by.service.additions.add_server(by.actor, body)
 
 
 @router.delete("/servers/{server}", status_code=204, responses=_DECLARED)
 def remove_server(by: By, server: ServerPath) -> Response:
-    """Remove a server that was added; it goes on with its lanes. For admins."""
+    """Remove a server that was added; it keeps its lanes. For admins."""
     by.service.additions.remove_server(by.actor, server)
     return Response(status_code=204)
 

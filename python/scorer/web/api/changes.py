@@ -117,7 +117,7 @@ def get_change(by: By, change: ChangePath, response: Response) -> ChangeDetail:
 def edit_change(
     by: By, change: ChangePath, body: Edit, response: Response, if_match: IfMatch = None
 ) -> ChangeRequest:
-    """Replace a draft, based on a version of it: in If-Match or in the body."""
+    """Replace a draft, based on the version in If-Match or in the body."""
     version = _one_version(body.version, if_match)
     if version is None:
         raise InvalidError(
@@ -129,7 +129,7 @@ def edit_change(
 
 @router.delete("/changes/{change}", status_code=204, responses=refusals(409))
 def delete_change(by: By, change: ChangePath) -> Response:
-    """Delete a draft for good. For its authors and owners."""
+    """Delete a draft permanently. For its authors and owners."""
     by.service.changes.delete(by.actor, change)
     return Response(status_code=204)
 
@@ -194,7 +194,7 @@ def withdraw_change(by: By, change: ChangePath, body: WithReason, response: Resp
 
 @router.post("/changes/{change}/rollback", responses=_MOVES)
 def rollback_change(by: By, change: ChangePath, body: WithReason, response: Response) -> ChangeRequest:
-    """Restore the lanes before a release in one call, also during a freeze."""
+    """Restore the lanes that were active before a release, also during a freeze."""
     return _operate(by, response, "rollback", change, body)
 
 
@@ -202,7 +202,7 @@ def rollback_change(by: By, change: ChangePath, body: WithReason, response: Resp
 def pause_release(
     by: By, change: ChangePath, body: OfVersion, response: Response, if_match: IfMatch = None
 ) -> ChangeRequest:
-    """Hold the present stage of a release. Its gates go on, and one that fails still rolls it back."""
+    """Pause the current stage of a release. Gates are still evaluated; a failed gate rolls it back."""
     return _operate(by, response, "pause", change, _guarded(body, if_match))
 
 
@@ -210,7 +210,7 @@ def pause_release(
 def resume_release(
     by: By, change: ChangePath, body: OfVersion, response: Response, if_match: IfMatch = None
 ) -> ChangeRequest:
-    """End a pause. The stage ends by its time and its gates, as planned."""
+    """End a pause. The stage ends when its time is over and its gates pass."""
     return _operate(by, response, "resume", change, _guarded(body, if_match))
 
 
@@ -218,7 +218,7 @@ def resume_release(
 def promote_release(
     by: By, change: ChangePath, body: OfVersion, response: Response, if_match: IfMatch = None
 ) -> ChangeRequest:
-    """End the present stage of a release now. For approvers other than the submitter."""
+    """End the current stage of a release now. For approvers other than the submitter."""
     return _operate(by, response, "promote", change, _guarded(body, if_match))
 
 
@@ -226,7 +226,7 @@ def promote_release(
 def skip_stage(
     by: By, change: ChangePath, body: Skip, response: Response, if_match: IfMatch = None
 ) -> ChangeRequest:
-    """Leave out a stage of a release that is to come. For approvers other than the submitter."""
+    """Skip a stage of a release that has not started. For approvers other than the submitter."""
     return _operate(by, response, "skip", change, _guarded(body, if_match))
 
 
@@ -263,7 +263,7 @@ def _operate(by: RestCaller, response: Response, name: str, change: str, request
 
 
 def _guarded(body: V, if_match: str | None) -> V:
-    """The request with the version of the header."""
+    """Return the request with the version of the header."""
     return body.model_copy(update={"version": _one_version(body.version, if_match)})
 
 

@@ -56,7 +56,7 @@ def get_checkpoint(by: By, checkpoint: CheckpointPath) -> CheckpointView:
 
 @router.post("/checkpoints/{checkpoint}/try")
 def try_checkpoint(by: By, checkpoint: CheckpointPath, body: Try) -> Tried:
-    """Score one payment with the live or a stored bundle, beside the traffic and without a log entry."""
+    """Score one payment with the live or a stored bundle, without a call of a server or a log entry."""
     return by.service.trying.score(by.actor, checkpoint, body.features, reference=body.bundle)
 
 

@@ -17,7 +17,7 @@ p { margin: .2rem 0; }
 .method { display: inline-block; min-width: 4.5rem; font-weight: 700; }
 ul { margin: .2rem 0; padding-left: 1.2rem; overflow-wrap: anywhere; } .quiet { color: #5b6577; }
 """
-"""Style of the page, in a file of its own because the content security policy forbids inline style."""
+"""Style of the page, in a separate file because the content security policy forbids inline style."""
 
 
 def page(schema: dict[str, Any]) -> str:
@@ -31,7 +31,7 @@ def _lines(schema: dict[str, Any]) -> Iterator[str]:
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield f'<link rel="stylesheet" href="docs.css"></head><body><header><h1>{title}: REST</h1></header><main>'
     yield "<p>Machine-readable: <a href='openapi.json'>openapi.json</a>. "
-    yield "Send <code>Authorization: Bearer TOKEN</code>; JSON in and out; errors are "
+    yield "Send <code>Authorization: Bearer TOKEN</code>; requests and responses are JSON, and errors are "
     yield "<code>application/problem+json</code>.</p>"
     groups: dict[str, list[tuple[str, str, dict[str, Any]]]] = {}
     for path, operations in schema["paths"].items():
@@ -56,7 +56,7 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> Iterator[st
         kinds = ", ".join(operation["requestBody"]["content"])
         names = ", ".join(_names(operation["requestBody"]["content"]))
         yield f"<li>body: {escape(kinds)} <code>{escape(names)}</code></li>"
-    yield f'</ul><p class="quiet">answers {escape(", ".join(operation["responses"]))}</p></section>'
+    yield f'</ul><p class="quiet">responses: {escape(", ".join(operation["responses"]))}</p></section>'
 
 
 def _names(content: dict[str, Any]) -> Iterator[str]:

@@ -121,7 +121,7 @@ async def stream_events(
             else:
                 found = found.model_copy(update={"items": []})
                 # Proxies close connections without traffic.
-                yield ": still here\n\n"
+                yield ": keep-alive\n\n"
 
     return _Stream(
         lines(),

@@ -30,7 +30,7 @@ WindowQuery = Annotated[
 StartQuery = Annotated[Moment | None, Query(description="Start, with its time zone; null: of `window`.")]
 EndQuery = Annotated[Moment | None, Query(description="End, with its time zone; null: now.")]
 ServerQuery = Annotated[Line | None, Query(description="Name of a server; null: all.")]
-LaneQuery = Annotated[Line | None, Query(description="Name of a lane; null: all that answer.")]
+LaneQuery = Annotated[Line | None, Query(description="Name of a lane; null: all answer lanes.")]
 VersionQuery = Annotated[
     str | None,
     Query(

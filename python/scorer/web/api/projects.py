@@ -121,7 +121,7 @@ def set_admin(by: By, user: UserPath, body: AdminChange) -> Person:
 
 @router.delete("/users/{user}", status_code=204, tags=["access"], responses=_LAST_ADMIN)
 def remove_user(by: By, user: UserPath) -> Response:
-    """Remove a user; the user's tokens and sessions end at once. For admins."""
+    """Remove a user; the user's tokens and sessions end immediately. For admins."""
     by.service.access.remove_user(by.actor, user)
     return Response(status_code=204)
 
@@ -146,6 +146,6 @@ def create_token(by: By, body: NewToken) -> MadeToken:
 
 @router.delete("/tokens/{token}", status_code=204, tags=["access"])
 def revoke_token(by: By, token: TokenPath) -> Response:
-    """Revoke a token; its sessions end at once."""
+    """Revoke a token; its sessions end immediately."""
     by.service.access.revoke_token(by.actor, token)
     return Response(status_code=204)

@@ -28,8 +28,8 @@ def list_versions(
             "p99 or metrics.NAME; with - before it descending."
         ),
     ] = "-first",
-    place: Annotated[Place | None, Query(description="Only versions that are there now; null: all.")] = None,
-    offset: Annotated[int, Query(ge=0, le=1_000_000, description="How many versions to skip.")] = 0,
+    place: Annotated[Place | None, Query(description="Place of the versions now; null: all.")] = None,
+    offset: Annotated[int, Query(ge=0, le=1_000_000, description="Number of versions to skip.")] = 0,
     limit: Limit = 100,
 ) -> VersionList:
     """List every bundle that was submitted, tested, released or live at a checkpoint."""
@@ -42,7 +42,7 @@ def get_timeline(
     checkpoint: CheckpointPath,
     metric: Annotated[Line | None, Query(description="Name of a metric; null: the main one.")] = None,
     group: Annotated[
-        Line | None, Query(description="Parameter that the chart tells apart; null: the data.")
+        Line | None, Query(description="Parameter that groups the versions in the chart; null: the data.")
     ] = None,
 ) -> Timeline:
     """Return the versions of a checkpoint over time, with one metric and the parameters that changed."""
