@@ -1,6 +1,7 @@
 """Write tests/fixtures/releases/VERSION.tar.xz: files of this version, which later versions must read.
 
-Run it once for each release, from a build of the release, and commit the file. Do not run it for an older version.
+Run it once for each release, from a build of the release, and commit the file. Do not run it for an older
+version.
 The tar contains a registry with a bundle and an alias, a decision log with an unsealed segment, and the
 platform's SQLite database.
 """

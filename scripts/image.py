@@ -1,9 +1,9 @@
 """Build the serving image without a container engine, and test its entry point (`make image`).
 
 buildah (isolation chroot) builds deploy/Dockerfile on a base image that debootstrap creates. The stages that
-install and serve are those of the file. The stage that compiles is replaced by the wheel of `make wheels`. The
-entry point then runs in the root file system of the image, read-only, as the image's unprivileged user. The
-script writes the image to target/image as an OCI directory.
+install and serve are those of the file. The stage that compiles is replaced by the wheel of `make wheels`.
+The entry point then runs in the root file system of the image, read-only, as the image's unprivileged user.
+The script writes the image to target/image as an OCI directory.
 
 Exit code 0: the image answers a request. 1: it does not. 3: a tool is missing; its package is printed.
 """
@@ -114,7 +114,7 @@ def _build(wheel: Path) -> None:
     (context / "wheels").mkdir()
     shutil.copy(wheel, context / "wheels")
     (context / "Dockerfile").write_text(without_compiling((ROOT / "deploy/Dockerfile").read_text()))
-    # The packages are downloaded outside the build, so that no layer contains an index's address or credential.
+    # Packages are downloaded outside the build, so that layers contain no address or credential of an index.
     packages = context / "packages"
     subprocess.run(
         [sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes", "--only-binary", ":all:",

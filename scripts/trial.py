@@ -1,7 +1,7 @@
 """Test an installed `scorer` as a separate program: store a bundle, serve it and send a request.
 
-This module does not import scorer, because the tested interpreter may have another version or processor, or run
-in another root file system. `prefix` starts it, such as `["/tmp/env/bin/python"]`.
+This module does not import scorer, because the tested interpreter may have another version or processor, or
+run in another root file system. `prefix` starts it, such as `["/tmp/env/bin/python"]`.
 """
 
 from __future__ import annotations
@@ -70,7 +70,11 @@ class Trial:
     """Command that serves; empty: `scorer serve` with the settings of the trial."""
 
     def run(self, bundles: Sequence[str]) -> str:
-        """Store bundles in directories with their names, serve them, send a request, and describe the result."""
+        """Store bundles, serve them, send a request to the first, and return a line about the result.
+
+        Args:
+            bundles: Directories with the names of the bundles.
+        """
         found = json.loads(self._python("-c", PROBE, ",".join(TRAINING)))
         if found["training"]:
             raise TrialError(f"a serving installation contains {', '.join(found['training'])}")

@@ -1,8 +1,8 @@
 """Build the wheels for both processors, and test each in empty environments (`make wheels`).
 
 The wheel of a processor runs on every Python from 3.11 on (abi3) and every Linux with glibc 2.28 or newer
-(manylinux_2_28). zig, installed from PyPI, compiles and links for both, so no container is needed. Each wheel is
-installed with the pinned packages of a server, without a compiler and without a training library, on the
+(manylinux_2_28). zig, installed from PyPI, compiles and links for both, so no container is needed. Each wheel
+is installed with the pinned packages of a server, without a compiler and without a training library, on the
 oldest and the newest available Python. Combinations that cannot be tested are printed.
 """
 

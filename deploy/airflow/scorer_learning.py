@@ -45,7 +45,7 @@ with DAG(
     schedule=os.environ.get("SCORER_LEARN_CRON", "0 3 * * mon"),
     start_date=BEGAN,
     catchup=False,
-    # Parallel generations would be compared with different live bundles. The workspace lock rejects them as well.
+    # Parallel generations would be compared with different live bundles. The lock also rejects them.
     max_active_runs=1,
     default_args=DEFAULTS,
     tags=["scorer"],

@@ -1,1 +1,1 @@
-"""From data to decisions on one machine: train, publish, serve, score, choose, swap; then learn and ship."""
+"""The demo on one machine: train, publish, serve, score, select actions, swap; then learn and release."""

@@ -1,4 +1,4 @@
-"""``python -m examples.demo``: the demo on the command line."""
+"""Command line of the demo: ``python -m examples.demo``."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ def demo(
         ),
     ] = None,
     simulated: Annotated[
-        bool, typer.Option("--simulated", help="Simulate the transactions; ignore files in ../shared/data.")
+        bool,
+        typer.Option("--simulated", help="Simulate the transactions and ignore files in ../shared/data."),
     ] = False,
     output: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder of every file written; default: demo-output.")
+        Path | None, typer.Option(metavar="DIR", help="Directory for all files; default: demo-output.")
     ] = None,
     full: Annotated[
         bool,
-        typer.Option("--full", help="Go on: learn two generations, ship a model through the platform."),
+        typer.Option("--full", help="Also learn two generations, and test a model through the platform."),
     ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Run every step on small data.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of data and training.")] = 0,
 ) -> None:
-    """Train, publish, serve, score, choose and swap, on real or simulated transactions."""
+    """Train, publish, serve and swap models, and score real or simulated transactions."""
     # Idle threads of the numeric libraries sleep instead of spinning; the libraries read this when they load.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     from examples.demo.plan import HANDBOOK, ROUTING, DemoPlan, Paths, default_input, project_root

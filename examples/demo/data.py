@@ -1,4 +1,4 @@
-"""The demo's input: transactions with their features, and the routing log if there is one."""
+"""Input of the demo: transactions with their features, and the routing log if there is one."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from examples.simulators.transactions import simulate_transactions
 
 @dataclass(frozen=True)
 class Data:
-    """The demo's input.
+    """Input of the demo.
 
     Attributes:
-        source: where the transactions come from, for people.
+        source: description of the source of the transactions.
         transactions: all of them.
-        rows: `[n, 15]` their features.
+        rows: `[n, 15]` features of the transactions.
         routing: the real routing log, if there is one.
     """
 
@@ -33,7 +33,7 @@ class Data:
     routing: RoutingLog | None
 
     def summary(self) -> dict[str, Any]:
-        """The entry of summary.json."""
+        """Return the entry of summary.json."""
         table = self.transactions
         return {
             "source": self.source,

@@ -2,7 +2,8 @@
 
 For each generation, training traffic is served and logged, the log is joined with its outcomes, and a
 candidate is trained on everything known so far. Then evaluation traffic is served; it is not used for
-training and judges the candidate against the live bundle. The gate's verdict decides what is served next.
+training, and the gate compares the candidate with the live bundle on it. The verdict decides which bundle is
+served next.
 """
 
 from __future__ import annotations
@@ -36,19 +37,19 @@ class Learned:
     """One generation.
 
     Attributes:
-        number: from 1.
-        trained_on: settled decisions that trained the candidate.
-        auc: of the candidate, out of fold.
+        number: number of the generation, from 1.
+        trained_on: number of settled training decisions.
+        auc: AUC of the candidate, out of fold.
         decision: the gate's verdict: promote, mix or wait.
-        share: the candidate's share of the traffic where the verdict is to mix.
+        share: the candidate's share of the traffic if the verdict is to mix.
         value: estimated authorisation rate of the candidate.
         live_value: estimated authorisation rate of the live bundle.
-        difference: of both.
-        low: lower end of its 95 % interval; None where it has none.
-        high: upper end.
-        judged: payments of evaluation traffic.
-        reasons: the gate's.
-        live: digest that is live afterwards.
+        difference: estimated difference of both rates.
+        low: lower bound of its 95 % interval; None: it has none.
+        high: upper bound.
+        judged: number of payments of the evaluation traffic.
+        reasons: reasons of the gate.
+        live: digest of the live bundle afterwards.
     """
 
     number: int
@@ -66,7 +67,7 @@ class Learned:
     live: str
 
     def as_dict(self) -> dict[str, Any]:
-        """The entry of summary.json."""
+        """Return the entry of summary.json."""
         return asdict(self)
 
 
@@ -74,12 +75,12 @@ class Learning:
     """Runs the learning loop on the demo's server.
 
     Args:
-        paths: the run's files.
-        plan: sizes.
-        registry: that the server follows.
-        server: running.
-        trained: the first models with the log that trained them.
-        output: destination of the lines.
+        paths: files of the run.
+        plan: sizes of the run.
+        registry: registry that the server follows.
+        server: running server.
+        trained: first models, with the log that trained them.
+        output: destination of the printed lines.
     """
 
     def __init__(
@@ -101,10 +102,10 @@ class Learning:
         self._before = trained.experience(time.time_ns() // 1_000_000)
 
     def run(self, traffic: Callable[[int], Traffic]) -> list[Learned]:
-        """Run every generation, then write the page over all of them.
+        """Run every generation, then write the report over all of them.
 
         Args:
-            traffic: makes the payments of part `i`, from 0; each generation has two parts.
+            traffic: returns the payments of part `i`, from 0. Each generation has two parts.
 
         Raises:
             DemoError: a command failed or the server ended.
@@ -132,7 +133,7 @@ class Learning:
         judged = self._serve(traffic(2 * number + 1), "evaluation traffic")
         self._join(judging)
         verdict = folder / "verdict"
-        with self._output.busy("judging the candidate against the live bundle"):
+        with self._output.busy("comparing the candidate with the live bundle"):
             evidence = self._learn(
                 *("gate", str(judging), "--candidate", str(folder / "candidate"), "--live", str(live)),
                 *("--output", str(verdict), *self._config),
@@ -221,7 +222,7 @@ def _headline(verdict: Path) -> str:
 
 
 def write_settings(path: Path, plan: DemoPlan) -> None:
-    """Write learn.toml, with which every step can be repeated by hand."""
+    """Write learn.toml, so that every step can be repeated manually."""
     lines = [
         "# Written by the demo; `scorer learn config` prints every key.",
         "[train]",

@@ -1,4 +1,4 @@
-"""The demo's models: two versions of each; version 2 is trained on later data."""
+"""Models of the demo, in two versions. Version 2 is trained on later data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from examples.simulators.payments import Logged, Payments, baseline_pmf, context
 from examples.simulators.task import authorise_task, choices, context_rows
 from scorer.learn.experience import Experience, State
 
-# How much older the first version's data is, where the data is long enough.
+# Days by which the first version's data is older, if there are enough days.
 DAYS_BETWEEN = 14
 # Share of the routing log that trains the provider oracle; the rest evaluates it.
 ROUTING_TRAINING = 0.6
@@ -47,7 +47,7 @@ class Trained:
     def experience(self, until_ms: int) -> Experience:
         """Return the baseline's log as experience, shifted so that it ends at `until_ms`.
 
-        The transactions are of another year; the server's own decisions follow right after them.
+        The transactions are of another year. The server's decisions follow directly after the shifted ones.
 
         Args:
             until_ms: Unix time in milliseconds.
@@ -75,7 +75,7 @@ class Trained:
         )
 
     def summary(self) -> dict[str, Any]:
-        """The entry of summary.json: what training itself measured on held-out data."""
+        """Return the entry of summary.json: metrics of the training on held-out data."""
         return {
             "fraud": [model.metrics.as_dict() for model in self.fraud],
             "oracle": [dict(oracle.metrics) for oracle in self.oracle],
@@ -116,8 +116,8 @@ def log_payments(
 ) -> tuple[Logged, npt.NDArray[np.int64]]:
     """Simulate the baseline's log; return it with the Unix times of its payments in milliseconds.
 
-    The payments lie between the training days of the first fraud model and the test days. Their risk is that
-    model's score, whose training did not include them.
+    The payments are between the training days of the first fraud model and the test days. Their risk is the
+    score of that model, which was not trained on them.
     """
     days = Days(fraud.split.calibration.end, fraud.split.test.first)
     stream = days.rows(transactions)

@@ -1,4 +1,4 @@
-"""What the demo prints: numbered steps with the time since the start, short lines, compact tables."""
+"""Output of the demo: numbered steps with the time since the start, lines and compact tables."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PIPE_WIDTH = 240
 
 
 class Output:
-    """Writes to a terminal; to a file or a pipe the same lines without moving parts.
+    """Writes to a terminal. A file or a pipe receives the same lines without progress bars.
 
     Args:
         console: destination; default: stdout.
@@ -24,7 +24,7 @@ class Output:
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console(highlight=False)
         if not self._console.is_terminal:
-            # A pipe has no width of its own, and a wrapped line cannot be searched.
+            # A pipe has no width, and wrapped lines are hard to search.
             self._console = Console(file=self._console.file, highlight=False, width=_PIPE_WIDTH)
         self._number = 0
         self._started = time.perf_counter()
@@ -38,7 +38,7 @@ class Output:
 
     @contextmanager
     def step(self, title: str) -> Iterator[None]:
-        """Print a numbered headline and keep the step's duration in `seconds`."""
+        """Print a numbered headline, and record the duration of the step in `seconds`."""
         self._number += 1
         self.step_name = title
         self._console.print(f"[dim]{self.elapsed:4.0f} s[/]  [bold cyan]{self._number}. {title}[/]")
@@ -48,7 +48,7 @@ class Output:
 
     @contextmanager
     def busy(self, text: str) -> Iterator[None]:
-        """Show `text` on a terminal while the block runs; nothing elsewhere."""
+        """Show `text` on a terminal while the block runs. Other outputs receive nothing."""
         if self._console.is_terminal:
             with self._console.status(f"{text} ..."):
                 yield
@@ -77,7 +77,7 @@ class Output:
 
     @contextmanager
     def progress(self, text: str, total: int) -> Iterator[Callable[[int], None]]:
-        """Yield a function that takes what is done of `total`: a bar on a terminal, nothing elsewhere."""
+        """Show a progress bar on a terminal. Yields a function of the number done, of `total`."""
         if not self._console.is_terminal:
             yield lambda _: None
             return

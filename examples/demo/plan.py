@@ -1,4 +1,4 @@
-"""The demo's sizes and files."""
+"""Sizes and files of the demo."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ class DemoPlan:
     """Sizes of one run.
 
     Attributes:
-        simulated: transactions to simulate where none are given.
+        simulated: sizes of the simulation if no transactions are given.
         trees: boosting rounds of the first models.
-        depth: of their trees.
+        depth: depth of their trees.
         first_log: logged payments that train version 1 of the action model.
         second_log: logged payments that train version 2.
-        payments: payments sent through the server, at least.
-        most_batch_rows: test transactions scored in batches, at most.
-        routing_replay: attempts of the routing log replayed, at most.
+        payments: smallest number of payments sent to the server.
+        most_batch_rows: largest number of test transactions scored in batches.
+        routing_replay: largest number of replayed attempts of the routing log.
         threads: client threads.
         block: payments that a thread handles at a time.
-        swap_at: share of the payments after which the aliases move.
+        swap_at: share of the payments after which the aliases change.
         swap_seconds: time limit in seconds for the new bundles to answer.
         training_traffic: payments that each generation adds to the training data.
-        evaluation_traffic: payments that each generation is judged on.
+        evaluation_traffic: payments on which the gate of each generation is evaluated.
         candidate_trees: boosting rounds of a generation.
         margin: largest accepted loss of a candidate against the live policy, as a rate.
         shadow_minutes: length of the TEST in minutes.
@@ -57,12 +57,12 @@ class DemoPlan:
 
     @staticmethod
     def normal() -> DemoPlan:
-        """The sizes of `make demo`."""
+        """Return the sizes of `make demo`."""
         return DemoPlan(simulated=TransactionPlan(days=77))
 
     @staticmethod
     def quick() -> DemoPlan:
-        """Every step on small data, for tests."""
+        """Return small sizes, for tests of every step."""
         return DemoPlan(
             simulated=TransactionPlan(customers=1_200, terminals=4_000, days=45),
             trees=60,
@@ -85,8 +85,8 @@ class Paths:
 
     Attributes:
         transactions: Parquet file of transactions; None: simulate them.
-        routing: CSV file of routed attempts; None: leave that part out.
-        output: folder of everything that the demo writes.
+        routing: CSV file of routed attempts; None: skip that part.
+        output: directory for all files of the demo.
     """
 
     transactions: Path | None
@@ -95,52 +95,52 @@ class Paths:
 
     @property
     def registry(self) -> Path:
-        """The demo's own registry."""
+        """Registry of the demo."""
         return self.output / "registry"
 
     @property
     def bundles(self) -> Path:
-        """Bundles as they were built."""
+        """Directory of the built bundles."""
         return self.output / "bundles"
 
     @property
     def decisions(self) -> Path:
-        """The decision log."""
+        """Directory of the decision log."""
         return self.output / "decisions"
 
     @property
     def exported(self) -> Path:
-        """The decisions as a Parquet file."""
+        """Parquet file of the exported decisions."""
         return self.output / "decisions.parquet"
 
     @property
     def settings(self) -> Path:
-        """The server's settings file."""
+        """Settings file of the server."""
         return self.output / "scorer.toml"
 
     @property
     def server_log(self) -> Path:
-        """The server's events."""
+        """File with the events of the server."""
         return self.output / "server.log"
 
     @property
     def platform_settings(self) -> Path:
-        """The platform's settings file."""
+        """Settings file of the platform."""
         return self.output / "platform.toml"
 
     @property
     def learning(self) -> Path:
-        """A folder per generation: training data, evaluation data, candidate, verdict."""
+        """Directory of the generations, each with its data, candidate and verdict."""
         return self.output / "learning"
 
     @property
     def learn_settings(self) -> Path:
-        """The settings of learning."""
+        """Settings file of learning."""
         return self.output / "learn.toml"
 
     @property
     def summary(self) -> Path:
-        """Every figure of the run as JSON."""
+        """JSON file with all figures of the run."""
         return self.output / "summary.json"
 
 
@@ -166,15 +166,15 @@ WRITTEN = (
     "traceback.txt",
     "decisions.parquet",
 )
-"""Names in the output folder that a run replaces; every other file there is left alone."""
+"""Names in the output directory that a run replaces. Other files there are not changed."""
 
 
 def project_root() -> Path:
-    """The repository that this package is in."""
+    """Return the root directory of the repository."""
     return Path(__file__).resolve().parents[2]
 
 
 def default_input(name: str) -> Path | None:
-    """A data file beside the repository, if it is there."""
+    """Return the path of a data file beside the repository; None if there is none."""
     path = project_root().parent / "shared" / "data" / name
     return path if path.is_file() else None

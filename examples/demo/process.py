@@ -1,4 +1,4 @@
-"""The server and the platform as child processes, and commands as a user types them."""
+"""The server and the platform as child processes, and calls of `scorer` commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from examples.demo.errors import DemoError
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where the demo's processes listen; the same in every settings file, so that they find each other later.
+    """Addresses on which the demo's processes listen. All settings files have the same addresses.
 
     Attributes:
         data: host:port of the scoring service.
@@ -38,7 +38,7 @@ class Addresses:
 
     @staticmethod
     def free() -> Addresses:
-        """Four ports of the loopback interface on which nothing listens now."""
+        """Return addresses with four unused ports of the loopback interface."""
         with ExitStack() as held:
             listeners = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(4)]
             data, control, metrics, pages = (f"127.0.0.1:{one.getsockname()[1]}" for one in listeners)
@@ -53,8 +53,8 @@ class ServingProcess:
     """A `scorer` command that serves. As a context manager it is always stopped on exit.
 
     Args:
-        what: name in error messages.
-        command: the command's words, such as `("serve",)`.
+        what: name of the process in error messages.
+        command: words of the command, such as `("serve",)`.
         settings: the settings file.
         log: file that receives the process's events.
     """
@@ -142,7 +142,7 @@ class ServingProcess:
                 )
 
     def _read(self) -> None:
-        """Copy events to the log file, keep the last problem, wait for `serving`. Ends with the process."""
+        """Copy events to the log file until the process ends; record the last problem and `serving`."""
         process = self._process
         if process is None or process.stderr is None:
             return
@@ -222,13 +222,13 @@ def run_command(*arguments: str) -> dict[str, Any]:
         env=environment(),
     )
     try:
-        # `log verify` exits with 1 and prints its findings where the log is not in order.
+        # `log verify` prints its findings and exits with 1 if there are any.
         found = json.loads(done.stdout)
     except ValueError:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["no reason given"]
         raise DemoError(f"scorer {' '.join(arguments)} failed: {said[-1].removeprefix('error: ')}") from None
     if not isinstance(found, dict):
-        raise DemoError(f"scorer {' '.join(arguments)} printed something else than a JSON object")
+        raise DemoError(f"scorer {' '.join(arguments)} printed no JSON object")
     return found
 
 
@@ -237,7 +237,7 @@ def run_quietly(*arguments: str, codes: tuple[int, ...] = (0,), env: dict[str, s
 
     Args:
         arguments: words after `scorer`.
-        codes: exit codes that are no failure.
+        codes: exit codes that count as success.
         env: the process's environment; default: `environment()`.
 
     Raises:
@@ -253,7 +253,7 @@ def run_quietly(*arguments: str, codes: tuple[int, ...] = (0,), env: dict[str, s
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return this process's environment plus `more`, without `SCORER_*`, which is meant for others."""
+    """Return this process's environment plus `more`, without `SCORER_*`, which is for other processes."""
     return {key: value for key, value in os.environ.items() if not key.startswith("SCORER_")} | more
 
 

@@ -1,4 +1,4 @@
-"""From trained models to a registry and the settings of a server that follows it."""
+"""Publish trained models in a registry, and write the settings of a server that follows it."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from scorer.learn.training.trained import Built
 from scorer.registry import Registry
 
 # Exponent of the loss-ratio policy by version: version 1 has seen little data and explores more. The default
-# of `scorer learn` explores less; here the gate has to judge on a few thousand payments.
+# of `scorer learn` explores less, but the gate of the demo has only a few thousand payments.
 EXPONENTS = (8.0, 12.0)
-# There are four providers, one of them far better than the others.
+# Exploration is small, because one of the four providers is much better than the others.
 ROUTING_EPSILON = 0.05
 
 
@@ -35,7 +35,7 @@ class Published:
     routing: Built | None
 
     def names(self) -> dict[str, str]:
-        """Map each digest to a name for people."""
+        """Return a readable name by digest."""
         named = {
             self.fraud[0].digest: "fraud v1",
             self.fraud[1].digest: "fraud v2",
@@ -75,7 +75,9 @@ def publish(trained: Trained, registry: Registry, paths: Paths, run_id: str, out
     for built in (*frauds, *oracles, *extra):
         digest = registry.push(built.path)
         if digest != built.digest:
-            raise DemoError(f"the registry calls {built.path.name} {digest}, the builder {built.digest}")
+            raise DemoError(
+                f"the registry computed digest {digest} for {built.path.name}, the builder {built.digest}"
+            )
     for built in (frauds[0], oracles[0], *extra):
         registry.alias(built.name, "live", built.digest, reason="demo: first version")
     published = Published((frauds[0], frauds[1]), (oracles[0], oracles[1]), routing)
@@ -93,12 +95,12 @@ def write_settings(published: Published, paths: Paths, addresses: Addresses) -> 
     """Write the server's settings file.
 
     Args:
-        published: the bundles to serve.
-        paths: where the file goes.
-        addresses: fixed, so that the server is found at the same ones when it is started again.
+        published: bundles to serve.
+        paths: files of the run.
+        addresses: fixed addresses, so that a restarted server has the same ones.
     """
-    # The client shares the machine's cores with the server: violations of the SLA are counted, none is shed,
-    # and a bundle whose warm-up met a busy core is not refused.
+    # The client shares the machine's cores with the server, so violations of the SLA are only counted, and a
+    # slower warm-up on a busy core is accepted.
     sla = 'mode = "observe"\nwarmup_max_ratio = 50.0'
     sections = [
         "# Written by the demo; `scorer config example` prints every key.",

@@ -81,18 +81,18 @@ def drive(
     old: Mapping[str, str],
     new: Mapping[str, str],
 ) -> Swap:
-    """Run the traffic, move the aliases on the way, and end once the new bundles have answered.
+    """Run the traffic, change the aliases during it, and end when the new bundles have answered.
 
     Args:
-        traffic: not started yet, with more payments than `least`.
-        server: checked while the traffic runs.
-        reach: receives the number of payments done.
-        least: payments to send, at least.
-        swap_at: share of them after which the aliases move.
+        traffic: traffic with more payments than `least`, not started yet.
+        server: server, which must not end while the traffic runs.
+        reach: receives the number of completed payments.
+        least: smallest number of payments to send.
+        swap_at: share of `least` after which the aliases change.
         swap_seconds: time limit in seconds for the new bundles to answer.
-        order: moves the aliases.
-        old: checkpoint to the digest before.
-        new: checkpoint to the digest after.
+        order: changes the aliases.
+        old: previous digest by checkpoint.
+        new: new digest by checkpoint.
 
     Raises:
         DemoError: a call failed, the server ended, or the new bundles did not answer in time.
@@ -144,7 +144,7 @@ class RoutingReplay:
         rows: positions in the log.
         pmf: `[rows, providers]` as served.
         chosen: `[rows]` the provider that was drawn.
-        digest: of the bundle.
+        digest: digest of the bundle.
     """
 
     rows: npt.NDArray[np.intp]

@@ -1,4 +1,4 @@
-"""The demo's figures as lines and tables."""
+"""Print the figures of the demo as lines and tables."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from scorer.learn.ope import Estimate
 
 
 def rate(estimate: Estimate) -> str:
-    """A rate with its 95 % interval, in per cent."""
+    """Format a rate with its 95 % interval, in per cent."""
     return f"{estimate.value:.1%} [{estimate.low:.1%}, {estimate.high:.1%}]"
 
 
 def points(estimate: Estimate) -> str:
-    """A difference of rates with its 95 % interval, in percentage points."""
+    """Format a difference of rates with its 95 % interval, in percentage points."""
     return f"{100 * estimate.value:+.1f} [{100 * estimate.low:+.1f}, {100 * estimate.high:+.1f}]"
 
 
@@ -103,7 +103,7 @@ def _show_authorisation(output: Output, measured: Authorisation, distinct: int) 
 
 
 def show_swap(output: Output, results: Results) -> None:
-    """Print the swap: replies per bundle, errors, times."""
+    """Print the figures of the swap: replies by bundle, errors and times."""
     for entry in results.summary()["swap"]["answers"]:
         output.line(
             f"  {entry['checkpoint']}: {entry['answers']:,} replies from {entry['bundle']}"
@@ -117,7 +117,7 @@ def show_swap(output: Output, results: Results) -> None:
 
 
 def show_learning(output: Output, learned: Sequence[Learned]) -> None:
-    """Print a line per generation: the gate's verdict on payments that were not used for training."""
+    """Print a line per generation with the gate's verdict on the evaluation traffic."""
     rows = []
     for one in learned:
         low, high = ("?" if end is None else f"{100 * end:+.1f}" for end in (one.low, one.high))
@@ -141,26 +141,26 @@ def show_learning(output: Output, learned: Sequence[Learned]) -> None:
 def where_next(
     output: Output, paths: Paths, summary: Mapping[str, Any], pages: str, token: str, *, full: bool
 ) -> None:
-    """Print what the run left behind and the commands that go on from there.
+    """Print the files of the run, and commands to continue with.
 
     Args:
-        output: destination.
-        paths: the run's files.
-        summary: the run's figures.
-        pages: URL that the platform has once it is started.
-        token: signs in to the platform's pages.
-        full: the run included learning and shipping.
+        output: destination of the printed lines.
+        paths: files of the run.
+        summary: figures of the run.
+        pages: URL of the platform when it runs.
+        token: token to sign in to the pages.
+        full: whether the run included learning and a TEST.
     """
     output.line()
     output.line(f"[bold green]Done in {summary['total_s']:.0f} s.[/] Next:")
-    # `make demo` runs in an environment that the reader's shell has not activated.
+    # The shell of the user has not activated the environment of `make demo`.
     scorer = _from_here(Path(sys.executable).with_name("scorer"))
     elsewhere = "" if paths.output == project_root() / "demo-output" else f" ARGS='--output {paths.output}'"
     up = f"make up{elsewhere}   # server, pages and payments, until Ctrl-C"
     entries = [
         ("the decisions", _from_here(paths.exported)),
         ("the figures", _from_here(paths.summary)),
-        ("see it alive", up),
+        ("run it live", up),
         ("serve again", f"{scorer} serve --config {_from_here(paths.settings)}"),
         ("open the pages", f"{scorer} platform serve --config {_from_here(paths.platform_settings)}"),
         ("", f"then {pages}, and sign in with {token}"),
@@ -180,6 +180,6 @@ def where_next(
 
 
 def _from_here(path: Path) -> str:
-    """The path as it is typed from the current folder."""
+    """Return a path relative to the current directory, if it is below it."""
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)

@@ -1,4 +1,4 @@
-"""From replies to figures: what the traffic showed, each figure with the number of payments behind it."""
+"""Compute figures from the replies of the traffic, each with its number of payments."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def latency(values: Sequence[float] | Sequence[int]) -> dict[str, float]:
 
 
 def latencies(measured: Measured) -> dict[str, dict[str, dict[str, float]]]:
-    """By method: client latency in ms, and the server's evaluation time in µs where it reports one."""
+    """Return by method the client latency in ms and the server's evaluation time in µs, if any."""
     return {
         method: {
             "client_ms": latency(values),
@@ -68,7 +68,7 @@ def latencies(measured: Measured) -> dict[str, dict[str, dict[str, float]]]:
 
 @dataclass(frozen=True)
 class Reference:
-    """A policy beside the bandit, on the same payments.
+    """A policy that is compared with the bandit on the same payments.
 
     Attributes:
         rate: its authorisation rate by the simulator's hidden truth.
@@ -84,7 +84,7 @@ class Authorisation:
     """How often payments are authorised, under the served policy and under simpler ones.
 
     Rates are means of the simulator's hidden P(authorised | payment, action) over the payments that version 2
-    decided, so their intervals hold the payments' variety and no luck of single outcomes.
+    decided, so their intervals reflect the variety of payments and not the randomness of single outcomes.
 
     Attributes:
         outcomes: version 2's rate by the simulated outcomes.
@@ -104,11 +104,11 @@ class Authorisation:
 
     @property
     def own_part(self) -> Estimate:
-        """What the bandit adds to a linear model per issuer from the same log."""
+        """Difference of the bandit and a linear model per issuer from the same log."""
         return self.references[LINEAR].difference
 
     def as_dict(self) -> dict[str, Any]:
-        """The entry of summary.json."""
+        """Return the entry of summary.json."""
         return {
             "served": self.served.as_dict(),
             "outcomes": self.outcomes.as_dict(),
@@ -183,7 +183,7 @@ def _outcomes(answers: Answers, rows: Rows) -> Estimate:
 
 @dataclass(frozen=True)
 class RoutingValue:
-    """What the served routing policy would have earned on the log: an estimate, not a measurement.
+    """The estimated value of the served routing policy on the log.
 
     Attributes:
         logged: success rate per attempt, as logged.
@@ -200,7 +200,7 @@ class RoutingValue:
     logged_shares: Mapping[str, float]
 
     def as_dict(self) -> dict[str, Any]:
-        """The entry of summary.json."""
+        """Return the entry of summary.json."""
         return {
             "label": ROUTING_LABEL,
             "logged": self.logged.as_dict(),
@@ -254,7 +254,7 @@ def disagreements(answers: Answers, bundles: Sequence[str], batches: Mapping[str
 
 
 def answers_by_bundle(measured: Measured, names: Mapping[str, str]) -> list[dict[str, Any]]:
-    """How many replies each bundle gave, by checkpoint and name."""
+    """Return the number of replies by checkpoint and bundle."""
     return [
         {
             "checkpoint": checkpoint,
@@ -275,16 +275,16 @@ def _shares(chosen: npt.NDArray[np.int64], names: Sequence[str]) -> dict[str, fl
 
 @dataclass(frozen=True)
 class Results:
-    """What the traffic showed.
+    """Figures of the traffic.
 
     Attributes:
         ranking: measures of the served scores, by version.
         decisions: label to its share of the rows, version 2.
         compared: single scores that were compared with the batch on the same bundle; all were equal.
-        authorisation: rates, served and beside it.
+        authorisation: rates of the served policy and of others.
         distinct: number of different actions chosen.
         routing: the off-policy estimate, if there is a routing log.
-        names: digest to a name for people.
+        names: readable names by digest.
         measured: counts and times.
         seconds: length of the traffic.
         payments: payments sent.
@@ -307,18 +307,18 @@ class Results:
 
     @property
     def calls(self) -> int:
-        """Calls of the traffic."""
+        """Number of calls of the traffic."""
         return sum(len(values) for values in self.measured.latency_ms.values())
 
     def takeover_ms(self) -> dict[str, float]:
-        """By checkpoint, milliseconds from the alias's move to the new bundle's first reply."""
+        """Return by checkpoint the ms from the change of the alias to the new bundle's first reply."""
         return {
             checkpoint: round((at - self.swap.ordered_at) * 1e3, 1)
             for checkpoint, at in self.swap.first_answer.items()
         }
 
     def summary(self) -> dict[str, Any]:
-        """The entries of summary.json."""
+        """Return the entries of summary.json."""
         return {
             "fraud_as_served": {name: one.as_dict() for name, one in self.ranking.items()},
             "decisions": dict(self.decisions),
@@ -360,17 +360,17 @@ def evaluate(
     """Compute the figures of the finished traffic.
 
     Args:
-        transactions: all of them.
+        transactions: all transactions.
         tested: rows scored in the batches.
-        stream: rows paid for, a subset of `tested`.
-        trained: the models.
-        names: digest to a name for people.
+        stream: rows of the payments, a subset of `tested`.
+        trained: trained models.
+        names: readable names by digest.
         second: digest of version 2 of the action bundle.
-        traffic: finished.
-        swap: its times.
-        batches: of versions 1 and 2.
+        traffic: finished traffic.
+        swap: times of the swap.
+        batches: batches of versions 1 and 2.
         routing: estimate on the routing log.
-        status: the server's, after the traffic.
+        status: status of the server after the traffic.
 
     Raises:
         DemoError: calls failed, replies fell back or were not logged, a single score differs from the batch

@@ -42,11 +42,11 @@ def run_demo(
     """Run the demo and return its summary.
 
     Args:
-        paths: inputs and the output folder.
+        paths: inputs and the output directory.
         plan: sizes.
-        seed: of simulation, training and sampling.
+        seed: seed of simulation, training and sampling.
         output: destination of the lines; default: stdout.
-        full: go on with two generations of learning and a model that is shipped through the platform.
+        full: also learn two generations, and test a model through the platform.
 
     Raises:
         DemoError: a step failed; the message is one line with the step and the reason.
@@ -76,7 +76,7 @@ class _Demo:
         self._seed = seed
         self._output = output
         self._world = Payments()
-        # Request ids of two runs must differ, should the runs ever share a log.
+        # Request ids of two runs must differ if they use the same log.
         self._run_id = f"demo{seed}"
         self._summary: dict[str, Any] = {"seed": seed}
 
@@ -130,9 +130,9 @@ class _Demo:
         client: Client,
         token: str,
     ) -> None:
-        """The steps of the full demo."""
+        """Run the additional steps of the full demo."""
         output = self._output
-        with output.step("Learn two generations from the log, each judged before it serves"):
+        with output.step("Learn two generations from the log, each with a gate before it serves"):
             learned = self._learn(data, trained, registry, server, client)
             self._summary["learning"] = [one.as_dict() for one in learned]
             report.show_learning(output, learned)
@@ -168,7 +168,7 @@ class _Demo:
     ) -> Results:
         tested = test_rows(data.transactions, trained.fraud[1].split)[: self._plan.most_batch_rows]
         before = self._batch(client, data, tested, "v1")
-        # The first part is sent in any case; the rest is for a swap that takes long.
+        # The first part is always sent. The rest is sent if the swap takes long.
         shuffled = np.random.default_rng([self._seed, 7]).permutation(tested)
         stream = np.concatenate([np.sort(part) for part in np.split(shuffled, [self._plan.payments])])
         traffic = self._traffic(client, data, stream, self._run_id, self._seed + 1)
@@ -198,7 +198,7 @@ class _Demo:
 
         def traffic(part: int) -> Traffic:
             wanted = plan.evaluation_traffic if part % 2 else plan.training_traffic
-            # Two payments may be made of one transaction: its shopper comes back.
+            # A transaction may be used for two payments of one shopper.
             own = np.sort(np.roll(rows, -part * wanted)[:wanted])
             return self._traffic(client, data, own, f"{self._run_id}-l{part}", self._seed + 10 + part)
 
@@ -270,7 +270,7 @@ class _Demo:
         calls = sum(len(values) for values in traffic.measured.latency_ms.values())
         self._output.line(
             f"{traffic.done:,} payments, {calls:,} calls from {plan.threads} threads in"
-            f" {traffic.seconds:.1f} s; the aliases moved to version 2 on the way"
+            f" {traffic.seconds:.1f} s; the aliases changed to version 2 meanwhile"
         )
         return swap
 
@@ -285,7 +285,7 @@ class _Demo:
     def _check_log(self) -> None:
         paths = self._paths
         log = ("--log", str(paths.decisions), "--bundles", str(paths.registry))
-        # Both only read, so they run side by side.
+        # Both commands only read, so they run in parallel.
         with ThreadPoolExecutor(2) as pool:
             verifying = pool.submit(run_command, "log", "verify", *log)
             exporting = pool.submit(run_command, "log", "export", *log, "--to", str(paths.exported))
@@ -314,7 +314,7 @@ def _log_summary(verified: Mapping[str, Any], exported: Mapping[str, Any]) -> di
 
 
 def _remove_earlier(output: Path) -> None:
-    """Remove what an earlier demo wrote, and nothing else."""
+    """Remove the files of an earlier demo, and no others."""
     try:
         output.mkdir(parents=True, exist_ok=True)
         for name in WRITTEN:
@@ -324,5 +324,5 @@ def _remove_earlier(output: Path) -> None:
                 (output / name).unlink(missing_ok=True)
     except OSError as error:
         raise DemoError(
-            f"output {error.filename or output}: {error.strerror or error}; give another folder with --output"
+            f"output {error.filename or output}: {error.strerror or error}; set another directory with --output"
         ) from error

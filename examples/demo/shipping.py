@@ -1,6 +1,6 @@
-"""A data scientist brings a model to the shadow with three commands: from a model file to a finished report.
+"""Test a model through the platform with three commands, from a model file to a finished report.
 
-The demo prints each command and its output. Payments run meanwhile, and the shadow observes all of them.
+The demo prints each command and its output. Meanwhile it sends payments, which the TEST observes.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Shipped:
     """The finished TEST.
 
     Attributes:
-        change: number of the change request.
-        verdict: of all gates together.
-        seconds: from the model file to the finished report.
-        rows: observations behind the verdict.
-        payments: payments answered meanwhile.
+        change: id of the change request.
+        verdict: verdict of all gates.
+        seconds: time from the model file to the finished report.
+        rows: number of observations of the verdict.
+        payments: number of payments answered meanwhile.
     """
 
     change: str
@@ -64,20 +64,20 @@ class Shipped:
     payments: int
 
     def as_dict(self) -> dict[str, Any]:
-        """The entry of summary.json."""
+        """Return the entry of summary.json."""
         return asdict(self) | {"seconds": round(self.seconds, 1)}
 
 
 def set_up(paths: Paths, addresses: Addresses, alias: str) -> str:
-    """Write the platform's settings, make its database with a first user and a project.
+    """Write the platform's settings, and create its database with a first user and a project.
 
     Args:
-        paths: the run's files.
-        addresses: of the demo's server and of the pages.
-        alias: that releases at `fraud.checkout` move.
+        paths: files of the run.
+        addresses: addresses of the demo's server and of the pages.
+        alias: alias of `fraud.checkout`.
 
     Returns:
-        The token with which the user signs in.
+        The token of the user.
 
     Raises:
         DemoError: a command failed.
@@ -121,13 +121,13 @@ def ship(
     """Run the platform and the three commands while payments are scored.
 
     Args:
-        paths: the run's files.
-        plan: sizes.
-        output: destination of the lines.
-        token: of the user.
-        client: to the server.
-        model: the new model.
-        held_out: `[n, 15]` features that calibrate it, and `[n]` which of them are frauds.
+        paths: files of the run.
+        plan: sizes of the run.
+        output: destination of the printed lines.
+        token: token of the user.
+        client: client of the server.
+        model: new model.
+        held_out: `[n, 15]` features that calibrate it, and `[n]` whether each row is a fraud.
         stream: `[m, 15]` features of the payments meanwhile, repeated as needed.
 
     Raises:
@@ -163,7 +163,7 @@ def ship(
 def train(
     transactions: Transactions, rows: npt.NDArray[np.float32], before: FraudModel, plan: DemoPlan, seed: int
 ) -> FraudModel:
-    """Train the model to ship: fewer trees on the same days."""
+    """Train the model to test, with fewer trees on the same days."""
     smaller = FraudPlan(trees=plan.trees * 3 // 5, depth=plan.depth, learning_rate=0.08, seed=seed + 1)
     return train_fraud(transactions, rows, before.split, smaller, data_digest=before.data_digest)
 
@@ -171,7 +171,7 @@ def train(
 def _write_model(
     folder: Path, model: FraudModel, rows: npt.NDArray[np.float32], labels: npt.NDArray[np.bool_]
 ) -> None:
-    """Write what a data scientist has: a model file, two tables, and a bundle.toml that describes them."""
+    """Write the input of a bundle: a model file, two tables, and a bundle.toml that describes them."""
     folder.mkdir(parents=True)
     model.booster.save_model(folder / "model.ubj")
     _write_table(folder / "training.parquet", model.training_rows)
@@ -200,7 +200,7 @@ def _write_model(
 
 
 def _show(output: Output, env: dict[str, str], *words: str, codes: tuple[int, ...] = (0,)) -> list[str]:
-    """Print a command and its lines as they come; return the lines."""
+    """Print a command and its output line by line, and return the lines."""
     output.command("scorer", *map(_short, words))
     process = subprocess.Popen(  # noqa: S603
         command_line(*words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
@@ -263,7 +263,7 @@ def _change_of(lines: list[str]) -> str:
     for line in lines:
         if number := re.search(r"cr-\d+", line):
             return number[0]
-    raise DemoError("`scorer change test` printed no number of a change request")
+    raise DemoError("`scorer change test` printed no id of a change request")
 
 
 def _short(word: str) -> str:

@@ -1,7 +1,7 @@
 """Payments through `scorer.Client`: score, select an action, simulate the outcome, report it.
 
 Each thread takes a block of payments at a time. It scores them one by one, applies the rules for eligible
-actions at that risk, selects an action for each, simulates what comes of it and reports both outcomes.
+actions at that risk, selects an action for each, simulates the outcome and reports both outcomes.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from scorer.errors import ScorerError
 FRAUD = "fraud.checkout"
 AUTHORISE = "action.authorise"
 
-# Generous: the demo must not fail on a busy laptop; latency is measured here, not enforced.
+# A long timeout, so that the demo does not fail on a busy machine. Latency is only measured.
 TIMEOUT_S = 10.0
 
 
 @dataclass
 class Answers:
-    """The replies for `n` payments; -1 or NaN where a payment was not sent.
+    """The replies for `n` payments; -1 or NaN for payments that were not sent.
 
     Attributes:
         score: `[n]` fraud probability as served.
@@ -42,10 +42,10 @@ class Answers:
         action: `[n]` chosen action.
         propensity: `[n]` its probability under the policy.
         expected: `[n]` the oracle's P(authorised) of the chosen action.
-        authorised: `[n]` 1 where the environment authorised it.
-        risk: `[n]` risk that the action's request carried.
-        fraud_bundle: `[n]` which bundle scored, as position in `bundles`.
-        action_bundle: `[n]` which bundle chose.
+        authorised: `[n]` 1 if the simulated issuer authorised it, else 0.
+        risk: `[n]` risk in the request of the action.
+        fraud_bundle: `[n]` bundle that scored, as position in `bundles`.
+        action_bundle: `[n]` bundle that selected the action, as position in `bundles`.
         sent_at: `[n]` seconds since the traffic began.
     """
 
@@ -62,7 +62,7 @@ class Answers:
 
     @staticmethod
     def empty(n: int) -> Answers:
-        """Rows for `n` payments that are not sent yet."""
+        """Return empty rows for `n` payments."""
         return Answers(
             score=np.full(n, np.nan),
             margin=np.full(n, np.nan),
@@ -79,15 +79,15 @@ class Answers:
 
 @dataclass
 class Measured:
-    """Counts and times of one run; written under the traffic's lock, once per block.
+    """Counts and times of one run, which threads update once per block under a lock.
 
     Attributes:
-        latency_ms: by method, of every call, measured in the client.
-        execution_us: by method, the server's evaluation time of every call.
-        answers: by checkpoint and bundle digest, how many.
+        latency_ms: latency of every call by method, measured in the client.
+        execution_us: evaluation time of the server of every call, by method.
+        answers: number of answers by checkpoint and bundle digest.
         timeline: (seconds, checkpoint, digest) of every answer.
         fallbacks: replies that came from a fallback.
-        unlogged: choices that the server could not log.
+        unlogged: actions that the server could not log.
         errors: calls that failed, by message.
     """
 
@@ -100,7 +100,7 @@ class Measured:
     errors: Counter[str] = field(default_factory=Counter)
 
     def took(self, method: str, started: float, served: Served | None = None) -> None:
-        """Record a call that has just been answered."""
+        """Record a call that was answered now."""
         self.latency_ms.setdefault(method, []).append((time.perf_counter() - started) * 1e3)
         if served is not None:
             self.execution_us.setdefault(method, []).append(served.exec_us)
@@ -122,13 +122,13 @@ class Traffic:
     """Sends payments from several threads until stopped, or until all are sent.
 
     Args:
-        client: shared by the threads.
-        columns: the fraud model's schema.
-        payments: the transactions to pay for.
-        rows: `[n, features]` the fraud model's features of the payments.
+        client: client that the threads share.
+        columns: schema of the fraud model.
+        payments: transactions to send as payments.
+        rows: `[n, features]` features of the fraud model.
         contexts: `[n]` contexts of the payments; their risk is replaced by the served score.
         world: simulates the outcomes.
-        run: prefix of request ids, unique on one log.
+        run: prefix of request ids, unique within one log.
         threads: number of client threads.
         block: payments that a thread handles at a time.
     """
@@ -249,7 +249,7 @@ class Traffic:
             )
             seen.took("Score", started, answer.served)
             self.answers.score[i], self.answers.margin[i] = answer.score, answer.margin
-            # What the next request carries is what the model saw in training: a float32.
+            # The next request contains a float32, as the training data did.
             self.answers.risk[i] = np.float32(answer.score)
             self.answers.fraud_bundle[i] = self._count(seen, FRAUD, answer.served)
 

@@ -1,4 +1,4 @@
-"""``python -m examples.demo.up``: the demo's server and pages again, with payments, until Ctrl-C."""
+"""``python -m examples.demo.up``: run the demo's server and pages with payments until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 app = typer.Typer(**TYPER_OPTIONS)
 
 PAGES = "learning-pages"
-"""Folder that shows the demo's generations to the page Learning."""
+"""Directory of the demo's generations for the page Learning."""
 _SETTINGS = ("up-scorer.toml", "up-platform.toml")
 _DAYS = "1"
-"""Lifetime of the token that is printed."""
+"""Lifetime of the printed token in days."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Ports:
     """Ports of the loopback interface; 0: any free one.
 
     Attributes:
-        data: of the scoring service.
-        control: of the control service.
-        metrics: of the metrics page.
-        pages: of the platform.
+        data: port of the scoring service.
+        control: port of the control service.
+        metrics: port of the metrics page.
+        pages: port of the platform.
     """
 
     data: int
@@ -55,7 +55,7 @@ class Ports:
         """Return host:port by the option's name.
 
         Raises:
-            DemoError: something else listens on a port; the message names its option.
+            DemoError: a port is in use; the message names its option.
         """
         found = {}
         with ExitStack() as held:
@@ -75,7 +75,7 @@ class Ports:
 @app.command()
 def up(
     output: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Folder that the demo wrote; default: demo-output.")
+        Path | None, typer.Option(metavar="DIR", help="Directory that the demo wrote; default: demo-output.")
     ] = None,
     data_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the scoring service.")] = 7700,
     control_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the control service.")] = 7701,
@@ -92,7 +92,7 @@ def up(
     end_on_sigterm()
     with suppress(KeyboardInterrupt):
         _serve(paths, Ports(data_port, control_port, metrics_port, pages_port), rate)
-    typer.echo("Stopped: nothing is left running.")
+    typer.echo("Stopped: all processes have ended.")
 
 
 def _serve(paths: Paths, ports: Ports, rate: int) -> None:
@@ -117,7 +117,7 @@ def _serve(paths: Paths, ports: Ports, rate: int) -> None:
 
 
 def _keep_busy(server: ServerProcess, platform: PlatformProcess, traffic: Iterator[Traffic]) -> None:
-    """Send a second's payments each second, until a process ends. Raises DemoError."""
+    """Send the payments of one second each second, until a process ends. Raises DemoError."""
     while True:
         begun = time.monotonic()
         if (batch := next(traffic, None)) is not None:
@@ -133,7 +133,7 @@ def _keep_busy(server: ServerProcess, platform: PlatformProcess, traffic: Iterat
 
 
 def _traffic(client: Client, rate: int) -> Iterator[Traffic]:
-    """Yield a second's payments at a time, without end."""
+    """Yield the payments of one second at a time, without end."""
     import numpy as np
 
     from examples.demo.plan import DemoPlan
@@ -147,7 +147,7 @@ def _traffic(client: Client, rate: int) -> Iterator[Traffic]:
     transactions = simulate_transactions(DemoPlan.quick().simulated, seed)
     rows = features(transactions)
     world = Payments()
-    # Later transactions have a history, as those of a running system do.
+    # Later transactions have a history, like those of a running system.
     order = np.arange(len(transactions) // 2, len(transactions))
     for number, start in enumerate(itertools.cycle(range(0, len(order) - rate, rate))):
         part = order[start : start + rate]
@@ -166,7 +166,7 @@ def _traffic(client: Client, rate: int) -> Iterator[Traffic]:
 
 
 def write_settings(paths: Paths, ports: Ports) -> tuple[Path, Path]:
-    """Write the settings of the server and of the platform, as the demo left them, with other ports.
+    """Write the settings of the server and of the platform, as the demo wrote them, with other ports.
 
     Returns:
         The settings files of both.
@@ -176,7 +176,9 @@ def write_settings(paths: Paths, ports: Ports) -> tuple[Path, Path]:
     """
     for needed in (paths.settings, paths.platform_settings):
         if not needed.is_file():
-            raise DemoError(f'"{needed}" is missing; run `make demo` first, or name its folder with --output')
+            raise DemoError(
+                f'"{needed}" is missing; run `make demo` first, or set its directory with --output'
+            )
     found = ports.addresses()
     server = _replaced(
         paths.settings.read_text(),
@@ -197,7 +199,7 @@ def show_generations(paths: Paths) -> bool:
     """Link the generations that the full demo learned, under the names that the page Learning expects.
 
     Returns:
-        Whether there is one.
+        Whether there are generations.
     """
     folder = paths.output / PAGES / "generations"
     learned = [one for one in sorted(paths.learning.glob("generation-*")) if (one / "verdict").is_dir()]
@@ -209,7 +211,7 @@ def show_generations(paths: Paths) -> bool:
             old.unlink()
     last = datetime.min.replace(tzinfo=UTC)
     for one in learned:
-        # Two generations may be judged within a second; their names must differ.
+        # Two verdicts may be written within a second, but the names must differ.
         judged = datetime.fromtimestamp((one / "verdict").stat().st_mtime, UTC).replace(microsecond=0)
         last = max(judged, last + timedelta(seconds=1))
         (folder / f"{last:%Y%m%dT%H%M%SZ}").symlink_to(one, target_is_directory=True)

@@ -380,7 +380,7 @@ def test_up_serves_pages_with_payments_and_generations_until_ctrl_c(finished):
             up.kill()
             up.wait()
     assert (up.returncode, errors) == (0, "")
-    assert "nothing is left running" in rest
+    assert "all processes have ended" in rest
     assert not is_alive(pid)
     with pytest.raises(httpx.TransportError):
         httpx.get(url, timeout=5)
