@@ -1,4 +1,4 @@
-"""Admission: what it adds to a request, and thousands of seeded scenarios of it in simulated time."""
+"""Cost of admission control per request, and thousands of seeded scenarios in simulated time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_NS = 200.0
 
 
 def run(figures: Figures, _options: Options) -> None:
-    """Both."""
+    """Measure the cost, and run the simulator."""
     cost = measured("admission_cost", crate=CRATE)
     for what, key, most in (
         ("admitted, started, finished, replied", "admit_start_finish_reply", MOST_NS),
@@ -31,10 +31,10 @@ def run(figures: Figures, _options: Options) -> None:
 
 
 def simulate(figures: Figures) -> None:
-    """Runs the simulator; it prints a line per case, and a line in words per seed that broke a promise.
+    """Run the simulator, which prints a line per case and a line per seed that violated an invariant.
 
     Raises:
-        RuntimeError: It ended without having counted.
+        RuntimeError: The simulator ended without a result.
     """
     command = [str(program("admission_sim", CRATE)), "--seeds", str(SEEDS)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)

@@ -1,14 +1,14 @@
-"""What honest clients notice of an attack: their p99 beside each attack over their p99 without one.
+"""Measure the effect of attacks on honest clients: their p99 during each attack over their p99 without one.
 
-    python -m loadtests.attacks                     # every attack, some seconds each
+    python -m loadtests.attacks                     # every attack, for some seconds
     python -m loadtests.attacks --attack stray-frames --seconds 10
     python -m loadtests.attacks --from 127.0.0.1    # the attacker shares the honest clients' address
 
-One server on one core; honest clients send `Noop` at a fixed rate from another; the attacker is a process of
-its own, from another address than theirs unless `--from` says otherwise. Each attack has a server of its own.
-Before each attack the same load is measured without it. The attack begins with the measurement, when the
-honest clients have connected: its first moments, before any limit acts, count. Memory is the server's, at its
-highest during the attack.
+The server runs on one core. Honest clients send `Noop` at a fixed rate from another core. The attacker is a
+separate process with another address unless `--from` sets it. Each attack has a new server. Before each
+attack the same load is measured without it. The attack begins with the measurement, after the honest clients
+have connected, so its first moments, before any limit acts, count. Memory is the largest of the server during
+the attack.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ p99_ms = 10.0
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """One HTTP/2 frame."""
+    """Return an HTTP/2 frame."""
     return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 
 
 def request(path: str = NOOP, **more: str) -> bytes:
-    """A header block of literals that leave the dynamic table alone."""
+    """Return a header block of literals that do not change the dynamic table."""
     fields = {":path": path, ":authority": "scorer", "content-type": "application/grpc", "te": "trailers"}
     fields |= {name.replace("_", "-"): value for name, value in more.items()}
     block = b"\x83\x86"
@@ -79,12 +79,12 @@ class Attacker:
         self._target, self._source, self._metrics = target, source, metrics
 
     def raw(self, *, metrics: bool = False) -> socket.socket:
-        """A TCP connection."""
+        """Open a TCP connection."""
         host, _, port = (self._metrics if metrics else self._target).rpartition(":")
         return socket.create_connection((host, int(port)), timeout=1.0, source_address=(self._source, 0))
 
     def open(self, **settings: int) -> socket.socket:
-        """A connection after its preface; `window` is SETTINGS_INITIAL_WINDOW_SIZE."""
+        """Open a connection and send its preface; `window` is SETTINGS_INITIAL_WINDOW_SIZE."""
         payload = struct.pack(">HI", 4, settings["window"]) if "window" in settings else b""
         stream = self.raw()
         preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
@@ -93,7 +93,7 @@ class Attacker:
 
 
 def _drained(stream: socket.socket) -> bool:
-    """Reads what is there; false once the connection has ended."""
+    """Read the available data, and return whether the connection is still open."""
     stream.setblocking(False)
     try:
         while data := stream.recv(1 << 16):
@@ -108,7 +108,7 @@ def _drained(stream: socket.socket) -> bool:
 
 
 def _holding(attacker: Attacker, calls: bytes, **settings: int) -> None:
-    """Eight connections of 256 calls each that are held open and opened again when the server ends them."""
+    """Hold eight connections with 256 calls each, and open them again when the server closes them."""
     streams: list[socket.socket] = []
     while True:
         streams = [stream for stream in streams if _drained(stream)]
@@ -120,7 +120,7 @@ def _holding(attacker: Attacker, calls: bytes, **settings: int) -> None:
 
 
 def window_zero(attacker: Attacker) -> None:
-    """Replies that are never taken."""
+    """Do not accept replies (a window of zero)."""
     message = b"\x00\x00\x00\x00\x00"
     calls = (
         frame(HEADERS, END_HEADERS, stream, request()) + frame(DATA, END_STREAM, stream, message)
@@ -130,13 +130,13 @@ def window_zero(attacker: Attacker) -> None:
 
 
 def no_body(attacker: Attacker) -> None:
-    """Messages that never come, with a deadline of a year."""
+    """Start calls without sending their messages, with a deadline of a year."""
     block = request(grpc_timeout="9999H")
     _holding(attacker, b"".join(frame(HEADERS, END_HEADERS, stream, block) for stream in range(1, 512, 2)))
 
 
 def _flooding(attacker: Attacker, first: bytes, flood: Callable[[int], bytes], *, reads: bool) -> None:
-    """One connection that sends as fast as it can, and is opened again when the server ends it."""
+    """Send on one connection as fast as possible, and open it again when the server closes it."""
     while True:
         stream = attacker.open()
         with stream, suppress(OSError):
@@ -150,7 +150,7 @@ def _flooding(attacker: Attacker, first: bytes, flood: Callable[[int], bytes], *
 
 
 def stray_frames(attacker: Attacker) -> None:
-    """Frames for streams that are forgotten, from a peer that does not read."""
+    """Send frames of closed streams, without reading."""
     first = frame(HEADERS, END_HEADERS | END_STREAM, 2_100_001, request())
 
     def flood(turn: int) -> bytes:
@@ -160,7 +160,7 @@ def stray_frames(attacker: Attacker) -> None:
 
 
 def rapid_reset(attacker: Attacker) -> None:
-    """Requests that are cancelled as they are made."""
+    """Send requests and cancel them immediately."""
     block = request()
 
     def flood(turn: int) -> bytes:
@@ -175,32 +175,32 @@ def rapid_reset(attacker: Attacker) -> None:
 
 
 def pings(attacker: Attacker) -> None:
-    """PING as fast as it goes."""
+    """Send PING frames as fast as possible."""
     flood = frame(PING, 0, 0, bytes(8)) * 1000
     _flooding(attacker, b"", lambda _: flood, reads=True)
 
 
 def settings(attacker: Attacker) -> None:
-    """SETTINGS as fast as it goes, unread."""
+    """Send SETTINGS frames as fast as possible, without reading."""
     flood = frame(SETTINGS, 0, 0) * 1000
     _flooding(attacker, b"", lambda _: flood, reads=False)
 
 
 def window_updates(attacker: Attacker) -> None:
-    """WINDOW_UPDATE as fast as it goes."""
+    """Send WINDOW_UPDATE frames as fast as possible."""
     first = frame(HEADERS, END_HEADERS, 1, request())
     flood = frame(WINDOW_UPDATE, 0, 1, struct.pack(">I", 1)) * 1000
     _flooding(attacker, first, lambda _: flood, reads=True)
 
 
 def continuation(attacker: Attacker) -> None:
-    """Header blocks without an end."""
+    """Send header blocks without an end."""
     flood = frame(CONTINUATION, 0, 1, b"\x00\x01x\x64" + b"y" * 100) * 1000
     _flooding(attacker, frame(HEADERS, 0, 1, request()), lambda _: flood, reads=True)
 
 
 def header_bomb(attacker: Attacker) -> None:
-    """One entry of the dynamic table, named again and again."""
+    """Send header blocks that refer to one large entry of the dynamic table many times."""
     entry = request() + b"\x40\x01x\x7f\xa1\x1e" + b"y" * 4000
     first = frame(HEADERS, END_HEADERS | END_STREAM, 1, entry)
 
@@ -213,7 +213,7 @@ def header_bomb(attacker: Attacker) -> None:
 
 
 def decode_bomb(attacker: Attacker) -> None:
-    """`ModelInfer` of empty inputs, 1 MiB each."""
+    """Send `ModelInfer` requests of 1 MiB with empty inputs."""
     message = b"\x2a\x00" * 524_000
     body = b"\x00" + struct.pack(">I", len(message)) + message
     block = request("/inference.GRPCInferenceService/ModelInfer")
@@ -228,7 +228,7 @@ def decode_bomb(attacker: Attacker) -> None:
 
 
 def connections(attacker: Attacker) -> None:
-    """Connections that are opened and say nothing, as many as go."""
+    """Open connections and send nothing, as many as possible."""
     held: list[socket.socket] = []
     while True:
         with suppress(OSError):
@@ -238,7 +238,7 @@ def connections(attacker: Attacker) -> None:
 
 
 def scrapes(attacker: Attacker) -> None:
-    """Scrapers that ask all the time, and some that never finish asking."""
+    """Request the metrics all the time, and hold connections with incomplete requests."""
     held = [attacker.raw(metrics=True) for _ in range(10)]
     while True:
         with suppress(OSError), attacker.raw(metrics=True) as stream:
@@ -275,13 +275,13 @@ class Server:
     metrics: str
 
     def resident(self) -> int:
-        """Its memory, bytes."""
+        """Return the resident memory of the server in bytes."""
         return int(Path(f"/proc/{self.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @contextmanager
 def serving(directory: Path) -> Iterator[Server]:
-    """Runs `scorer serve` without a bundle, on a core of its own."""
+    """Run `scorer serve` without a bundle, on its own core."""
     (directory / "registry").mkdir()
     config, events = directory / "scorer.toml", directory / "events.jsonl"
     config.write_text(SERVER.format(directory=directory))
@@ -290,7 +290,7 @@ def serving(directory: Path) -> Iterator[Server]:
             [sys.executable, "-m", "scorer.cli", "serve", "--config", str(config)],
             stderr=sink,
         )
-    # Before it has started a thread.
+    # Set before the process has started a thread.
     os.sched_setaffinity(process.pid, {cores()[0]})
     try:
         deadline = time.monotonic() + 30.0
@@ -302,7 +302,7 @@ def serving(directory: Path) -> Iterator[Server]:
                 yield Server(process.pid, addresses["grpc"][0], addresses["metrics"])
                 return
             if time.monotonic() > deadline or process.poll() is not None:
-                raise RuntimeError(f"the server does not start; what it said:\n{events.read_text()}")
+                raise RuntimeError(f"the server does not start; its events:\n{events.read_text()}")
             time.sleep(0.05)
     finally:
         process.send_signal(signal.SIGTERM)
@@ -311,12 +311,12 @@ def serving(directory: Path) -> Iterator[Server]:
 
 @contextmanager
 def attacked(server: Server, name: str, source: str) -> Iterator[tuple[Callable[[], None], list[int]]]:
-    """Prepares an attack as a process; yields what begins it, and the server's memory as it is sampled."""
+    """Prepare an attack as a process. Yield a function that starts it and samples of the server's memory."""
     command = [sys.executable, "-m", "loadtests.attacks", "--be", name, server.grpc, server.metrics, source]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None and process.stdout is not None
     go = process.stdin
-    # It has started up.
+    # Wait until the process is ready.
     process.stdout.readline()
     samples, ended = [server.resident()], threading.Event()
 
@@ -344,7 +344,7 @@ def attacked(server: Server, name: str, source: str) -> Iterator[tuple[Callable[
 
 
 def measure(server: Server, name: str, source: str, rate: float, seconds: float) -> bool:
-    """Prints the line of one attack; returns whether every honest call succeeded."""
+    """Print the line of one attack, and return whether every honest call succeeded."""
     load = Load(target=server.grpc, methods=[Method(name="noop", path=NOOP, requests=[b""])], connections=4)
     before = load.run(rate, seconds, warmup_seconds=WARMUP_SECONDS)
     with attacked(server, name, source) as (begin, samples), ThreadPoolExecutor(1) as pool:
@@ -365,27 +365,29 @@ def measure(server: Server, name: str, source: str, rate: float, seconds: float)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line."""
+    """Run the command line, and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m loadtests.attacks", description=__doc__)
-    parser.add_argument("--attack", action="append", choices=sorted(ATTACKS), help="only these")
-    parser.add_argument("--seconds", type=float, default=3.0, help="of each measurement")
-    parser.add_argument("--rate", type=float, default=500.0, help="honest requests per second")
-    parser.add_argument("--from", dest="source", default="127.0.0.2", help="the attacker's address")
+    parser.add_argument(
+        "--attack", action="append", choices=sorted(ATTACKS), help="attack to run; repeatable, default: all"
+    )
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of each measurement in seconds")
+    parser.add_argument("--rate", type=float, default=500.0, help="requests of honest clients per second")
+    parser.add_argument("--from", dest="source", default="127.0.0.2", help="address of the attacker")
     parser.add_argument("--be", nargs=4, metavar=("NAME", "GRPC", "METRICS", "FROM"), help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.be:
         name, target, metrics, source = options.be
-        # The generator is on the same core, and its waiting for that core would count as the server's delay.
+        # The generator runs on the same core, and waiting for that core would count as delay of the server.
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         attacker = Attacker(target, source, metrics)
         print("ready", flush=True)
         sys.stdin.readline()
         while True:
-            # The server has ended a connection: the attack goes on with another.
+            # After the server has closed a connection, the attack continues with another.
             with suppress(OSError):
                 ATTACKS[name](attacker)
             time.sleep(0.01)
-    print(f"{'attack':16} {'p99 without':>12} {'p99 beside':>12} {'ratio':>7} {'failed':>7} {'memory':>10}")
+    print(f"{'attack':16} {'p99 without':>12} {'p99 during':>12} {'ratio':>7} {'failed':>7} {'memory':>10}")
     clean = True
     for name in options.attack or list(ATTACKS):
         with (

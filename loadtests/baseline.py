@@ -1,8 +1,8 @@
-"""Ratios that were reached once, by processor, and how a new run compares with them.
+"""Baseline ratios by processor, and the comparison of a new run with them.
 
 A ratio to a peer in the same run differs far less between machines than a time does. It still depends on
-the vector instructions and somewhat on the processor's generation, so a baseline counts in full on its own
-processor and with a wider tolerance elsewhere. No machine is left unjudged.
+the vector instructions and somewhat on the processor's generation, so a baseline applies with its normal
+tolerance on its own processor and with a wider one elsewhere.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any, Final
 from loadtests.figures import Figure
 
 FILE: Final = Path(__file__).with_name("baseline.json")
-# The part of a ratio that may be lost: for computation alone, and where sockets and schedulers take part.
+# Share of a ratio that may be lost: for pure computation, and for measurements with sockets and schedulers.
 TOLERANCE: Final = {"engine": 0.2}
 TOLERANCE_OF_SERVERS: Final = 0.35
-# How much more of what is left may be lost on another processor: with the same instructions, with others.
+# Share of the rest that may be lost in addition on another processor, with the same or other instructions.
 SAME_INSTRUCTIONS: Final = 0.3
 OTHER_INSTRUCTIONS: Final = 0.7
-# Figures without a peer that are comparable between runs: a ratio of two figures of our own.
+# Unit of figures without a peer that can be compared between runs: ratios of two of our figures.
 RATIO_UNIT: Final = "×"
 
 
 class Outcome(StrEnum):
-    """What a figure is against its baseline."""
+    """Result of the comparison of a figure with its baseline."""
 
     HELD = "held"
     REGRESSED = "REGRESSED"
@@ -42,11 +42,11 @@ class Verdict:
     """The verdict on one figure.
 
     Attributes:
-        key: The figure.
-        outcome: The verdict.
-        worth: How good the figure is now, more is better; None: it was not measured.
-        before: Its baseline.
-        tolerance: The part of the baseline that may be lost.
+        key: Key of the figure.
+        outcome: Result of the comparison.
+        worth: Value of the figure, higher is better; None: it was not measured.
+        before: Baseline of the figure.
+        tolerance: Share of the baseline that may be lost.
     """
 
     key: str
@@ -57,7 +57,7 @@ class Verdict:
 
 
 def worth(figure: Figure) -> float | None:
-    """Return how good a figure is, more is better; None where it cannot be compared between runs."""
+    """Return the value of a figure, higher is better; None if it cannot be compared between runs."""
     if figure.plot is not None:
         return None
     if figure.ratio is not None:
@@ -68,9 +68,9 @@ def worth(figure: Figure) -> float | None:
 
 
 def medians(figures: Iterable[Figure]) -> dict[str, float]:
-    """Return the median worth of each figure over its measurements.
+    """Return the median value of each figure over its measurements.
 
-    The best measurement would let a real loss pass by repetition; the median does not.
+    With the best measurement instead, repetitions could hide a real loss.
     """
     found: dict[str, list[float]] = {}
     for figure in figures:
@@ -81,7 +81,7 @@ def medians(figures: Iterable[Figure]) -> dict[str, float]:
 
 
 def broken_counts(figures: Iterable[Figure]) -> list[str]:
-    """Return the counts, such as wrong answers, that miss their target; they do not vary between machines."""
+    """Return the counts that miss their target. Counts do not depend on the machine."""
     return [
         figure.key
         for figure in figures
@@ -90,16 +90,16 @@ def broken_counts(figures: Iterable[Figure]) -> list[str]:
 
 
 def load(path: Path = FILE) -> dict[str, Any]:
-    """Return all baselines by processor; none where there is no file."""
+    """Return all baselines by processor; empty without a file."""
     kept: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return kept
 
 
 def choose(kept: dict[str, Any], machine: dict[str, Any]) -> tuple[str | None, float]:
-    """Return the processor whose baseline a machine is held to, and how much more may be lost on this one.
+    """Return the processor whose baseline applies to a machine, and the additional tolerance.
 
     Returns:
-        The name in the file, None where there is no baseline at all, and the share that may be lost besides.
+        The name in the file, None without any baseline, and the share that may be lost in addition.
     """
     if machine["cpu"] in kept:
         return machine["cpu"], 0.0
@@ -112,13 +112,13 @@ def choose(kept: dict[str, Any], machine: dict[str, Any]) -> tuple[str | None, f
 def judge(
     measured: dict[str, float], kept: dict[str, Any], machine: dict[str, Any], groups: dict[str, str]
 ) -> list[Verdict]:
-    """Hold what was measured against a baseline, in the baseline's order.
+    """Compare measured values with a baseline, in the order of the baseline.
 
     Args:
-        measured: Worth by figure.
+        measured: Values by figure.
         kept: All baselines.
-        machine: What was measured on.
-        groups: The group of each figure.
+        machine: Description of the machine.
+        groups: Group of each figure.
     """
     name, more = choose(kept, machine)
     before: dict[str, float] = kept[name]["figures"] if name else {}

@@ -1,7 +1,7 @@
-"""Measure groups of figures, each in a process of its own, then print the table.
+"""Measure groups of figures, each in a separate process, then print the table.
 
-A group that fails keeps the lines that it wrote, and the other groups are measured all the same; the exit
-code is 1 if a group failed. Missed targets are shown and are not a failure.
+The lines of a group that fails are kept, and the other groups are still measured. The exit code is 1 if a
+group failed. Missed targets are printed and are not a failure.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from loadtests.options import PEERS_PYTHON, Group, Options, groups
 from loadtests.report import closing_words
 from loadtests.runs import add_run_options, open_run
 
-# The longest that a group may take: one that hangs does not keep the others from being measured.
+# Time limit of a group, so that a group that hangs does not prevent the others.
 LONGEST_SECONDS = 5400.0
 
 
@@ -38,19 +38,27 @@ def main() -> int:
         epilog="groups:\n" + "\n".join(f"  {group.name:10} {group.about}" for group in known.values()),
     )
     parser.add_argument(
-        "groups", nargs="*", metavar="GROUP", help="what to measure; none, or all: everything"
+        "groups", nargs="*", metavar="GROUP", help="groups to measure; default or all: every group"
     )
-    parser.add_argument("--decisions", type=int, default=Options.decisions, help="for the policies")
-    parser.add_argument("--seconds", type=float, default=Options.seconds, help="length of each load case")
-    parser.add_argument("--demo", type=Path, default=Options.demo, help="output folder of the demo to serve")
     parser.add_argument(
-        "--thorough", action="store_true", help="finer rate searches with more and longer windows: hours"
+        "--decisions", type=int, default=Options.decisions, help="number of decisions of the policies"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=Options.seconds, help="length of each load case in seconds"
+    )
+    parser.add_argument(
+        "--demo", type=Path, default=Options.demo, help="output directory of the demo to serve"
+    )
+    parser.add_argument(
+        "--thorough",
+        action="store_true",
+        help="finer rate searches with more and longer windows, which take hours",
     )
     add_run_options(parser)
     asked = parser.parse_args()
     names = list(known) if not asked.groups or "all" in asked.groups else list(dict.fromkeys(asked.groups))
     if unknown := sorted(set(names) - set(known)):
-        parser.error(f"no such group: {', '.join(unknown)}; there are: {', '.join(known)}, all")
+        parser.error(f"unknown group {', '.join(unknown)}; use {', '.join(known)} or all")
 
     options = Options(
         decisions=asked.decisions,
@@ -69,15 +77,15 @@ def main() -> int:
     title(f"{figures.path} ({(time.monotonic() - started) / 60:.0f} min)")
     sys.stdout.write(closing_words(read(figures.path)))
     if failed:
-        sys.stderr.write(f"error: failed, what they had measured is kept: {', '.join(failed)}\n")
+        sys.stderr.write(f"error: failed groups, whose lines are kept: {', '.join(failed)}\n")
     return 1 if failed else 0
 
 
 def measure(group: Group, path: Path, options: Options, position: str = "") -> bool:
-    """Append a group's figures to a file; return whether the group finished."""
+    """Append the figures of a group to a file, and return whether the group succeeded."""
     title(f"{group.name}: {group.about}" + (f" ({position})" if position else ""))
     if group.peers and not PEERS_PYTHON.exists():
-        sys.stderr.write("error: the peers are not installed; `make bench-peers` does it\n")
+        sys.stderr.write("error: the peers are not installed; run `make bench-peers`\n")
         return False
     command = [str(PEERS_PYTHON) if group.peers else sys.executable, "-m", "loadtests.bench"]
     command += ["--one", group.name, str(path), _packed(options)]
@@ -94,12 +102,12 @@ def measure(group: Group, path: Path, options: Options, position: str = "") -> b
 
 
 def _run(command: list[str], environment: dict[str, str]) -> int:
-    """Return the exit code; end the whole process group of a group that takes too long or is interrupted."""
+    """Run a command and return its exit code. Ends its process group after the time limit or an interrupt."""
     process = subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True)
     try:
         return process.wait(LONGEST_SECONDS)
     except subprocess.TimeoutExpired:
-        sys.stderr.write(f"error: no end after {LONGEST_SECONDS / 60:.0f} minutes\n")
+        sys.stderr.write(f"error: time limit of {LONGEST_SECONDS / 60:.0f} minutes exceeded\n")
         return 1
     finally:
         if process.poll() is None:

@@ -1,4 +1,4 @@
-"""Every load case (loadtests/cases/*/case.toml) on the demo's server."""
+"""Run every load case (loadtests/cases/*/case.toml) on the demo's server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CASES = ROOT / "loadtests/cases"
 
 
 def run(figures: Figures, options: Options) -> None:
-    """One server, one case after the other."""
+    """Run all cases one after another on one server."""
     with server(demo_settings(options.demo)) as serving:
         figures.add(
             name="start to ready, the demo's two bundles",

@@ -1,8 +1,8 @@
-"""Whether reports count the observations of the logs, each once, whatever was killed meanwhile.
+"""Check that reports count each observation of the logs exactly once, also after processes were killed.
 
-The logs are read here record by record, apart from the way that the platform reads them. A report is made at
-a moment when the newest observations may not have been read. Of each source it must therefore count all that
-its log holds up to some record: none in between is missing, and none is counted twice.
+This module reads the logs record by record, independent of the platform's reader. A report may be computed
+before the newest observations are read. Therefore it must count, for each source, all observations in its log
+up to some record: none before it is missing, and none is counted twice.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from scorer.log import scan
 
 @dataclass(frozen=True)
 class ReportOfLane:
-    """What the report of a change says.
+    """Counts in the report of a change request.
 
     Attributes:
-        summary: Of the report as a whole.
-        rows: By server: observations in the report.
-        newest: By server: time of the newest of them, microseconds since the Unix epoch.
+        summary: Summary of the report.
+        rows: Number of observations in the report, by server.
+        newest: Time of the newest of them by server, in microseconds since the Unix epoch.
     """
 
     summary: Mapping[str, Any]
@@ -31,26 +31,26 @@ class ReportOfLane:
 
 
 Logged = Mapping[tuple[str, str], Mapping[str, int]]
-"""By server and lane: the ids of the observed decisions, with the time of each, microseconds."""
+"""By server and lane: the time of each observed decision by its id, in microseconds since the Unix epoch."""
 
 
 def observations(logs: Mapping[str, Path], checkpoint: str) -> dict[tuple[str, str], dict[str, int]]:
-    """Return what the logs hold."""
+    """Return the observations in the logs."""
     found: dict[tuple[str, str], dict[str, int]] = {}
     for server, log in logs.items():
         for entry in scan(log, kinds={"observation"}, checkpoint=checkpoint):
             own = entry.record.decision
-            # What a canary of the same change answered is not compared with it.
+            # Answers of a canary of the same change are not compared with it.
             if entry.record.live_lane != "canary":
                 found.setdefault((server, own.lane), {})[own.decision_id] = entry.record.answered_at_us
     return found
 
 
 def check(reports: Mapping[str, ReportOfLane | None], logged: Logged) -> list[str]:
-    """Return every rule that is broken, in a sentence each.
+    """Return a sentence for each violated rule.
 
     Args:
-        reports: By change; None: it has none.
+        reports: Reports by change request; None: it has none.
         logged: Observations in the logs.
     """
     problems = []
@@ -63,8 +63,8 @@ def check(reports: Mapping[str, ReportOfLane | None], logged: Logged) -> list[st
             until = sum(at <= report.newest[server] for at in times)
             if rows != until:
                 problems.append(
-                    f"{change}: the report has {rows} observations of {server}, and its log {until} up to "
-                    f"the newest of them, {len(times)} in all"
+                    f"{change}: the report has {rows} observations of {server}, but its log has {until} "
+                    f"up to the newest of them, {len(times)} in total"
                 )
         problems += [f"{change}: {what}" for what in _unbalanced(report.summary)]
     return problems
@@ -76,10 +76,10 @@ def _unbalanced(summary: Mapping[str, Any]) -> list[str]:
     for name, one in {"all sources": counts, **sources}.items():
         parts = one["observed"] + one["dropped"] + one["shed"] + one["failed"]
         if one["taken"] != parts or min(one.values()) < 0:
-            problems.append(f"{name}: {one['taken']} taken are not {parts}: {one}")
+            problems.append(f"{name}: {one['taken']} taken, but {parts} accounted for: {one}")
         if not one["taken"] <= one["eligible"] <= one["requests"]:
-            problems.append(f"{name}: more were taken than came by: {one}")
+            problems.append(f"{name}: more requests taken than eligible or received: {one}")
     for kind, total in counts.items():
         if total != sum(one[kind] for one in sources.values()):
-            problems.append(f"{kind} of all sources is not their sum: {counts}, {sources}")
+            problems.append(f"{kind} of all sources differs from their sum: {counts}, {sources}")
     return problems

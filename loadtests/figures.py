@@ -1,6 +1,6 @@
 """Figures: one JSON line each, after a line that describes the machine.
 
-Pages and plots are made from these lines alone.
+Pages and plots are generated only from these lines.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ RESULTS: Final = ROOT / "loadtests/results"
 
 
 class NotReleaseError(Exception):
-    """The extension is a debug build, whose figures mean nothing."""
+    """The extension is a debug build, whose figures are not valid."""
 
 
 class UnpublishableError(Exception):
-    """Lines that must not become a published figure: of a dirty tree, a smoke run or an unknown commit."""
+    """A line must not be published: it is of a dirty tree, a smoke run or an unknown commit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
     """One measured quantity.
 
-    With a peer, ``ratio`` is how many times better ours is (a time: theirs / ours, a rate: ours / theirs),
-    and ``target`` is the least ratio. Without a peer, ``target`` bounds ``ours`` from above, or from below
-    where ``higher_is_better``.
+    With a peer, ``ratio`` is the factor by which ours is better (times: theirs / ours, rates: ours / theirs),
+    and ``target`` is the smallest accepted ratio. Without a peer, ``target`` is the upper bound of ``ours``,
+    or the lower bound if ``higher_is_better``.
 
     Attributes:
-        group: The group of the benchmark that measured it.
-        name: What was measured. Together with the peer it identifies the figure, also in the baseline.
-        ours: The median over the rounds.
-        theirs: The peer's median over the same rounds.
-        rounds: How many rounds were measured; None for a count, which does not vary.
-        low, high: The interval of the judged value (the ratio, or ours) over the rounds.
-        settled: Whether the rounds agree well enough to judge the figure; None for a count.
-        met: Whether the median keeps the target, whether settled or not.
-        command: The command that measures it again.
-        note: What a reader has to know beside it.
-        plot: The plot that this is a point of; tables leave points out.
-        x: The place in the plot.
-        at: The time of the measurement.
-        commit: The commit that was measured.
-        cpu, isa: The processor and its level of vector instructions.
-        unpublishable: Why the line must not be published: "dirty" or "smoke".
+        group: Group of the benchmark that measured it.
+        name: Description of the figure. With the peer it identifies the figure, also in the baseline.
+        ours: Median over the rounds.
+        theirs: Median of the peer over the same rounds.
+        rounds: Number of rounds; None for a count, which does not vary.
+        low, high: Interval of the compared value (the ratio, or ours) over the rounds.
+        settled: Whether the rounds agree well enough for a verdict; None for a count.
+        met: Whether the median meets the target, settled or not.
+        command: Command that repeats the measurement.
+        note: Additional information for readers.
+        plot: Plot that contains the figure as a point; tables omit points.
+        x: Position in the plot.
+        at: Time of the measurement.
+        commit: Measured commit.
+        cpu, isa: Processor and its level of vector instructions.
+        unpublishable: Reason why the line must not be published: "dirty" or "smoke".
     """
 
     group: str
@@ -85,12 +85,12 @@ class Figure:
 
     @property
     def key(self) -> str:
-        """The identity of the figure among all."""
+        """Unique key of the figure."""
         return self.name if self.peer is None else f"{self.name} | {self.peer}"
 
     @property
     def result(self) -> str:
-        """The verdict: met, missed, not settled, worse (than the peer, without a target), or nothing."""
+        """Verdict: met, missed, not settled, worse (than the peer, without a target), or empty."""
         if self.settled is False:
             return "not settled"
         if self.met is not None:
@@ -99,7 +99,7 @@ class Figure:
 
 
 class Figures:
-    """The file of one run; every line is complete on the disk once `add` returns."""
+    """The file of one run. A line is written completely when `add` returns."""
 
     def __init__(
         self,
@@ -111,13 +111,13 @@ class Figures:
     ) -> None:
         """Start a file with the line that describes the machine.
 
-        The commit is read here, before anything is measured.
+        The commit is read now, before the measurements.
 
         Args:
-            directory: Folder of the file.
-            group: The group that measures.
-            machine: The description; read from this machine where it is not given.
-            unpublishable: Why the run's lines must not be published. None requires a clean tree.
+            directory: Directory of the file.
+            group: Group that measures.
+            machine: Description of the machine; None: that of this machine.
+            unpublishable: Reason why the lines must not be published. None requires a clean tree.
 
         Raises:
             NotReleaseError: The extension is not a release build.
@@ -128,7 +128,7 @@ class Figures:
             described["commit"] = provenance.clean_head()
         if described["build_profile"] != "release":
             raise NotReleaseError(
-                f"the extension is a {described['build_profile']} build, whose figures mean nothing;"
+                f"the extension is a {described['build_profile']} build, whose figures are not valid;"
                 " run `make build` for a release build"
             )
         if unpublishable is not None:
@@ -166,14 +166,14 @@ class Figures:
         plot: str | None = None,
         x: float | None = None,
     ) -> Figure:
-        """Append a figure; `Figure` defines its parts.
+        """Append a figure. `Figure` describes the arguments.
 
-        ``ours`` and ``theirs`` hold one value per round, of the same rounds in the same order; a count, which
-        does not vary, is a single number.
+        ``ours`` and ``theirs`` contain one value per round, for the same rounds in the same order. A count,
+        which does not vary, is a single number.
 
         Raises:
-            ValueError: A value is not a finite number, a peer has no value or the other way round, or the
-                two have different numbers of rounds.
+            ValueError: A value is not a finite number, a peer has no value or a value has no peer, or
+                both have different numbers of rounds.
         """
         if (peer is None) != (theirs is None):
             raise ValueError(f"{name}: peer and theirs belong together")
@@ -244,10 +244,10 @@ def _ratio(name: str, ours: float, theirs: float, higher_is_better: bool) -> flo
 
 @dataclass(frozen=True)
 class Run:
-    """The content of one file, or of several merged.
+    """The content of one file, or of several merged files.
 
     Attributes:
-        machine: The description in the last file.
+        machine: Description in the last file.
         figures: In the order in which they were first measured.
     """
 
@@ -259,23 +259,23 @@ def lines(path: Path) -> tuple[dict[str, Any], list[Figure]]:
     """Return the machine and every line of one run.
 
     Raises:
-        ValueError: The file does not begin with a machine's line.
+        ValueError: The file does not begin with the line of a machine.
     """
     first, *others = path.read_text().splitlines() or ["{}"]
     machine: dict[str, Any] = json.loads(first).get("machine", {})
     if not machine:
-        raise ValueError(f"{path} does not begin with a machine's line")
+        raise ValueError(f"{path} does not begin with the line of a machine")
     return machine, [Figure(**json.loads(text)) for text in others]
 
 
 def read(*paths: Path) -> Run:
-    """Merge runs. A group that a later file measured again replaces the group of the earlier files.
+    """Merge runs. A group in a later file replaces the group of earlier files.
 
-    Within one file the last line of a figure counts. Each line names its own commit and processor, so files
-    of different machines can be merged.
+    Within one file the last line of a figure counts. Each line contains its commit and processor, so files of
+    different machines can be merged.
 
     Raises:
-        ValueError: A machine's line is missing.
+        ValueError: The line of a machine is missing.
     """
     machine: dict[str, Any] = {}
     groups: dict[str, dict[tuple[str, float | None], Figure]] = {}
@@ -289,7 +289,7 @@ def read(*paths: Path) -> Run:
 
 
 def publishable(run: Run) -> Run:
-    """Return the run, if every line of it can be published.
+    """Return the run if all of its lines can be published.
 
     Raises:
         UnpublishableError: A line is of a dirty tree or a smoke run, or its commit cannot be traced.
@@ -305,7 +305,7 @@ def publishable(run: Run) -> Run:
 
 
 def write(run: Run, path: Path) -> None:
-    """Write a merged run as the lines that `read` reads."""
+    """Write a merged run in the format of `read`."""
     kept = {name: value for name, value in run.machine.items() if name not in {"commit", "modified"}}
     first = json.dumps({"machine": kept})
     path.write_text("\n".join([first, *(_line(figure) for figure in run.figures)]) + "\n")
@@ -315,11 +315,11 @@ def newest(directory: Path = RESULTS) -> Path:
     """Return the file of the last run.
 
     Raises:
-        FileNotFoundError: Nothing has been measured yet.
+        FileNotFoundError: There is no run yet.
     """
     paths = sorted(directory.glob("*.jsonl"))
     if not paths:
-        raise FileNotFoundError(f"nothing measured in {directory}; run `make bench`")
+        raise FileNotFoundError(f"there is no run in {directory}; run `make bench`")
     return paths[-1]
 
 
@@ -342,7 +342,7 @@ def describe_machine() -> dict[str, Any]:
 
 
 def cpu_facts() -> dict[str, str]:
-    """The first processor's entry in /proc/cpuinfo; empty on other systems."""
+    """Return the entry of the first processor in /proc/cpuinfo; empty on other systems."""
     info = Path("/proc/cpuinfo")
     if not info.exists():
         return {}
@@ -354,7 +354,7 @@ def cpu_facts() -> dict[str, str]:
 def processor_name(facts: dict[str, str]) -> str:
     """Return the processor's name with vendor, family, model and stepping.
 
-    Generations of a processor share the name alone.
+    Different generations of a processor can have the same name.
     """
     name = facts.get("model name") or platform.processor() or platform.machine()
     parts = [facts[key] for key in ("vendor_id", "cpu family", "model", "stepping") if key in facts]
@@ -362,7 +362,7 @@ def processor_name(facts: dict[str, str]) -> str:
 
 
 def isa_level(machine: str, flags: set[str]) -> str:
-    """The level of vector instructions, by which baselines are kept: avx512, avx2, neon or portable."""
+    """Return the level of vector instructions: avx512, avx2, neon or portable."""
     if machine in {"aarch64", "arm64"}:
         return "neon"
     if {"avx512f", "avx512bw", "avx512vl", "avx512vbmi"} <= flags:
@@ -371,7 +371,7 @@ def isa_level(machine: str, flags: set[str]) -> str:
 
 
 def caches() -> dict[str, int]:
-    """Bytes of the data caches that one core can reach, by name (L1, L2, L3), from sysfs."""
+    """Return the sizes in bytes of one core's data caches by name (L1, L2, L3), from sysfs."""
     found = {}
     for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
         if (index / "type").read_text().strip() != "Instruction":
@@ -407,11 +407,11 @@ def in_words(figure: Figure) -> str:
 
 
 def amount(value: float, unit: str) -> str:
-    """Return a value with its unit and no more digits than were measured."""
+    """Return a value with its unit."""
     shown = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:g}"
     return f"{shown} {unit}".rstrip()
 
 
 def _rounded(value: float) -> float:
-    """Round to four significant digits: no timing is more precise."""
+    """Round to four significant digits, which is the precision of timings."""
     return value if value == 0 else float(f"{value:.4g}")

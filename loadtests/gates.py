@@ -1,8 +1,8 @@
-"""`make bench-gates`: which candidates the standard gates stop, and how often they fail the live bundle.
+"""`make bench-gates`: measure which candidates the standard gates fail, and their false-alarm rate.
 
-First the zoo (loadtests/zoo), candidates whose worth is known; then windows whose bundle is the live one.
-Every window is simulated with a seed of its own, so a run is repeated exactly. The peer is the rule of thumb
-that a PSI above 0.1 is a shift, over the same windows and the same bins.
+The first part uses the zoo (loadtests/zoo), candidates of known quality. The second part uses windows whose
+bundle is the live one. Every window is simulated with its own seed, so a run can be repeated exactly. The
+peer is the rule of thumb that a PSI above 0.1 is a shift, over the same windows and the same bins.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _CANARY: Final = tuple(spec for gate, spec in zip(read_all(SCORE), SCORE, strict
 
 @dataclass(frozen=True)
 class Alarms:
-    """What became of windows of one size."""
+    """Results of the windows of one size."""
 
     windows: int
     failed: int
@@ -57,27 +57,32 @@ class Alarms:
 
     @property
     def rate(self) -> float:
-        """False alarms, %."""
+        """False-alarm rate in per cent."""
         return 100 * self.failed / self.windows
 
 
 def judged(evidence: ShadowEvidence, specs: Sequence[GateSpec] = SCORE) -> tuple[GateResult, ...]:
-    """The gates that decide."""
+    """Return the results of the deciding gates."""
     return tuple(result for result in evaluate(specs, evidence) if not result.dry_run)
 
 
 def canary_judged(evidence: ShadowEvidence, settled: Collection[str] = ()) -> tuple[GateResult, ...]:
-    """As a canary is judged, at every look; `settled` are metrics that have passed on pairs in the shadow."""
+    """Evaluate the gates of a canary at an interim analysis.
+
+    Args:
+        evidence: Observations of the canary.
+        settled: Metrics that have passed on pairs in the shadow.
+    """
     return evaluate(_CANARY, evidence, repeated=True, measured_by=measure_canary, settled=settled)
 
 
 def after_its_shadow(evidence: ShadowEvidence) -> tuple[GateResult, ...]:
-    """As the canary of a change is judged whose shadow has passed."""
+    """Evaluate the gates of a canary whose shadow has passed."""
     return canary_judged(evidence, {spec.metric for spec in _CANARY})
 
 
 def by_thumb(evidence: ShadowEvidence) -> bool:
-    """Whether the rule of thumb sees a shift."""
+    """Whether the rule of thumb detects a shift."""
     assert evidence.reference is not None
     own = evidence.shadow.score[evidence.shadow.scored]
     binned = distances.by_reference(evidence.reference.counts, evidence.reference.edges, own)
@@ -93,7 +98,7 @@ def alarms(
     salt: int = 0,
     first: int = 0,
 ) -> Alarms:
-    """Judges so many windows of one size, the shapes of scores in turn, from window `first` on."""
+    """Evaluate `count` windows of one size from window `first` on, with the shapes of scores in turn."""
     failed = passed = thumb = 0
     by_gate: dict[str, int] = {}
     for window in range(first, first + count):
@@ -110,13 +115,13 @@ def alarms(
 
 
 def _some(place: int, rows: int, count: int, first: int) -> Alarms:
-    """Judges a part of a case's windows, in a process of its own."""
+    """Evaluate a part of the windows of a case, in a separate process."""
     _, make, judge = CASES[place]
     return alarms(rows, count, make, judge, first=first)
 
 
 def together(place: int, rows: int, count: int, pool: ProcessPoolExecutor | None, parts: int) -> Alarms:
-    """Judges the windows of a case by several processes; the same windows whatever their number."""
+    """Evaluate the windows of a case in several processes. The windows do not depend on their number."""
     if pool is None:
         return _some(place, rows, count, 0)
     starts = [count * part // parts for part in range(parts + 1)]
@@ -132,24 +137,27 @@ def together(place: int, rows: int, count: int, pool: ProcessPoolExecutor | None
 
 
 def usual(rows: int, random: np.random.Generator, shape: str) -> ShadowEvidence:
-    """The same bundle twice, times in bursts, well within the SLA."""
+    """Simulate the same bundle twice, with times in bursts that are well within the SLA."""
     times = windows.latencies(rows, random, bursts=True)
     return windows.same_bundle(rows, random, shape=shape, exec_us=times)
 
 
 def small_reference(rows: int, random: np.random.Generator, shape: str) -> ShadowEvidence:
-    """The same, and the bundle was validated on 500 rows only."""
+    """Simulate the same bundle twice, validated on only 500 rows."""
     return windows.same_bundle(rows, random, shape=shape, reference_rows=500)
 
 
 def on_the_line(rows: int, random: np.random.Generator, shape: str) -> ShadowEvidence:
-    """The same, and the p99 of execution is the SLA exactly: the hardest case for a gate on times."""
+    """Simulate the same bundle twice, with a p99 of the execution that equals the SLA.
+
+    This is the hardest case for a gate on times.
+    """
     times = windows.latencies(rows, random)
     return replace(windows.same_bundle(rows, random, shape=shape, exec_us=times), sla_us=_p99())
 
 
 def canary(rows: int, random: np.random.Generator, shape: str) -> ShadowEvidence:
-    """The same bundle on two lanes, each with requests of its own."""
+    """Simulate the same bundle on two lanes with different requests."""
     return windows.canary(rows, random, shape=shape)
 
 
@@ -163,7 +171,7 @@ CASES: Final = (
 
 
 def _p99() -> float:
-    """Of `latencies`, by four millions of them."""
+    """Return the p99 of `latencies`, from four million samples."""
     global _KNOWN  # noqa: PLW0603 - computed once
     if _KNOWN is None:
         _KNOWN = float(np.quantile(windows.latencies(4_000_000, np.random.default_rng(99)), 0.99))
@@ -177,7 +185,7 @@ _KNOWN: float | None = None
 
 
 def shifted(rows: int, random: np.random.Generator, size: float) -> ShadowEvidence:
-    """Scores that come out higher than at validation, by so many logits; bands are where they were."""
+    """Simulate scores that are `size` logits higher than in validation, with the same bands."""
     live = windows.fraud_scores(rows, random)
     evidence = windows.same_bundle(rows, random)
     own = 1 / (1 + np.exp(-(np.log(live / (1 - live)) + size)))
@@ -186,20 +194,20 @@ def shifted(rows: int, random: np.random.Generator, size: float) -> ShadowEviden
 
 
 def slow(rows: int, random: np.random.Generator, size: float) -> ShadowEvidence:
-    """The p99 of execution is so many times the SLA."""
+    """Simulate a p99 of the execution of `size` times the SLA."""
     times = windows.latencies(rows, random) * (size * 5_000 / _p99())
     return windows.same_bundle(rows, random, exec_us=times)
 
 
 def broken(rows: int, random: np.random.Generator, size: float) -> ShadowEvidence:
-    """A share of the scores is NaN."""
+    """Simulate NaN in a share `size` of the scores."""
     evidence = windows.same_bundle(rows, random)
     score = np.where(random.random(rows) < size, np.nan, evidence.shadow.score)
     return replace(evidence, shadow=replace(evidence.shadow, score=score))
 
 
 def featureless(rows: int, random: np.random.Generator, size: float) -> ShadowEvidence:
-    """A share of the rows has another feature than live saw."""
+    """Simulate a feature that differs from live in a share `size` of the rows."""
     evidence = windows.same_bundle(rows, random)
     differs = (random.random(rows) < size).astype(np.int64)
     return replace(evidence, shadow=replace(evidence.shadow, differs=differs))
@@ -219,7 +227,7 @@ def least_found(
     make: Callable[[int, np.random.Generator, float], ShadowEvidence],
     sizes: Sequence[float],
 ) -> float | None:
-    """The least size from which on nine of ten windows fail; None: not even the largest."""
+    """Return the smallest size from which on nine of ten windows fail; None if the largest does not."""
     found = None
     for size in reversed(sizes):
         failed = 0
@@ -241,7 +249,7 @@ def _said(size: float | None, unit: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns 1 where a target was missed."""
+    """Run the measurement, and return 1 if a target was missed."""
     parser = argparse.ArgumentParser(prog=_COMMAND, description=__doc__)
     parser.add_argument("--windows", type=int, default=WINDOWS)
     parser.add_argument("--sizes", type=int, nargs="*", default=list(SIZES))
@@ -275,7 +283,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _windows(asked: argparse.Namespace, figures: Figures) -> bool:
-    """The live bundle against itself; returns whether a target was missed."""
+    """Compare the live bundle with itself, and return whether a target was missed."""
     missed = False
     parts = asked.processes
     pool = ProcessPoolExecutor(parts, mp_context=get_context("spawn")) if parts > 1 else None

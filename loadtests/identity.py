@@ -1,8 +1,8 @@
-"""What encryption, identity and decision tokens cost: a server with each beside the one without.
+"""Measure the cost of encryption, identity and decision tokens: servers with and without them.
 
 The servers run on one core in turns, the generator on another. Connections are kept, so handshakes are not
-part of the figures. Score is called over mutual TLS; SelectAction also over a Unix socket, where identity and
-decision tokens are all that is added.
+part of the figures. Score is called over mutual TLS, SelectAction also over a Unix socket, which adds only
+identity and decision tokens.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ UNIX, TCP = "Unix socket", "TCP"
 
 
 def run(figures: Figures, options: Options) -> None:
-    """Measure the highest rate of Score and the median of SelectAction, with and without."""
+    """Measure the highest rate of Score and the median of SelectAction, with and without them."""
     model = subject()
     with on_generators_core(), tempfile.TemporaryDirectory() as name:
         directory = Path(name) / "tls"
@@ -108,7 +108,7 @@ def _select(figures: Figures, options: Options, directory: Path) -> None:
     settings = demo_settings(options.demo)
     keys = directory / "token-keys.json"
     add_key(keys)
-    # Paths in the settings are relative to their file, so this one lies beside the original.
+    # Paths in the settings are relative to their file, so this file is in the same directory.
     secure = settings.with_name("scorer-identity.toml")
     with_tokens = f'[outcomes]\ntoken_keys = "{keys}"\n'
     secure.write_text("\n".join([settings.read_text(), _settings(directory), with_tokens]))
@@ -165,7 +165,7 @@ def _select(figures: Figures, options: Options, directory: Path) -> None:
 
 
 def _selections(target: str) -> Method:
-    """Encoded selections of the demo's checkpoint, each with an id of its own when it is sent."""
+    """Return encoded requests of SelectAction at the demo's checkpoint. Each is sent with a new id."""
     wanted = {"target": target, "methods": "select_action", "checkpoints": [SELECTS], "rate": STEADY_RATE}
     plan = make_plan(make_settings(wanted))
     path = "/scorer.v1.ScoringService/SelectAction"

@@ -1,9 +1,9 @@
-"""Change requests through real processes that are killed all the time; then the ledger is checked.
+"""Run change requests while processes are killed, then check the platform's database.
 
-A live server with its traffic, a shadow pool, the platform: each is killed with SIGKILL at random moments
-and started again, while people draft, submit, approve, waive, withdraw and roll back over REST. At the end
-nothing may be lost, nothing released without its gates, and no server may ever have had a table that is not
-recorded.
+A live server with traffic, a shadow pool and the platform are killed with SIGKILL at random times and
+restarted, while users draft, submit, approve, waive, withdraw and roll back change requests over REST. At the
+end no change request may be lost, none may be released without its gates, and no server may have had a lane
+table that was not recorded.
 
     python -m loadtests.kills --changes 200 --seed 1
 """
@@ -83,12 +83,12 @@ gates = [
   {{ metric = "approve_rate_delta", success = "abs <= 0.6 upper95", against = "live", min_rows = 5 }},
 ]
 """
-# A run with fewer kills than one in so many changes does not count.
+# A run with fewer than one kill per this number of change requests is not valid.
 CHANGES_PER_KILL = 4
 
 
 class Process:
-    """One that is killed and started again, at the same addresses."""
+    """A process that is killed and restarted with the same addresses."""
 
     def __init__(self, name: str, directory: Path, *words: str) -> None:
         self.name = name
@@ -98,7 +98,7 @@ class Process:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Starts it; its events go into a file."""
+        """Start the process. Its events are written to a file."""
         with self._lock, (self._directory / f"{self.name}.events").open("ab") as events:
             self._process = subprocess.Popen(
                 self._command,
@@ -109,7 +109,7 @@ class Process:
             )
 
     def kill(self) -> None:
-        """Kill -9."""
+        """End the process with SIGKILL."""
         with self._lock:
             if self._process is not None:
                 self._process.send_signal(signal.SIGKILL)
@@ -118,12 +118,12 @@ class Process:
 
     @property
     def running(self) -> bool:
-        """Whether it has not ended by itself."""
+        """Whether the process runs."""
         return self._process is not None and self._process.poll() is None
 
 
 class Run:
-    """All of it."""
+    """One run with its processes, users and counts."""
 
     def __init__(self, directory: Path, *, changes: int, seed: int) -> None:
         self.directory, self.count = directory, changes
@@ -143,7 +143,7 @@ class Run:
             "platform": Process("platform", directory, "platform", "serve", "--config", "platform.toml"),
         }
 
-    # --- the beginning ---
+    # --- set-up ---
 
     def _build(self) -> None:
         from scorer.registry import Registry
@@ -154,7 +154,7 @@ class Run:
         directory, registry = self.directory, self.directory / "registry"
         store = Registry(registry)
         for number in range(8):
-            # The last two turn everything round: gates must stop them.
+            # The last two reverse all decisions, so the gates must fail them.
             self.digests.append(
                 store.push(_bundle(directory / f"bundle-{number}", number, turned=number > 5))
             )
@@ -211,10 +211,10 @@ class Run:
             ]
         )
 
-    # --- what goes on at once ---
+    # --- threads ---
 
     def traffic(self) -> None:
-        """Payments, all the time; nobody answers while the server is down."""
+        """Send payments until the end. They are not answered while the server is down."""
         rows = _rows(5000, seed=77)
         at = 0
         with Client(f"127.0.0.1:{self.ports[0]}", timeout=2, retry=RetryPolicy(attempts=1)) as client:
@@ -228,7 +228,7 @@ class Run:
                     self.counted["unanswered"] += 1
 
     def watch(self) -> None:
-        """Every table that a server has for at least a moment."""
+        """Record every lane table that a server reports."""
         while not self.stop.wait(_STATUS_EVERY):
             for member in self.fleet.members:
                 status = self.fleet.status(member)
@@ -238,11 +238,11 @@ class Run:
 
     @property
     def kills(self) -> int:
-        """How many processes were killed."""
+        """Number of kills."""
         return sum(count for what, count in self.counted.items() if what.startswith("killed "))
 
     def killer(self) -> None:
-        """Kill processes one after another, at random; one in five while it starts."""
+        """Kill random processes one after another, one in five of them while it starts."""
         chance = random.Random(self.random.random())
         while not self.stop.wait(chance.uniform(0.0, 2.0)):
             process = self.processes[chance.choice(["live", "pool", "platform", "platform"])]
@@ -255,7 +255,7 @@ class Run:
             process.start()
 
     def _wait_for(self, name: str) -> None:
-        """Until it answers, for at most a while."""
+        """Wait until a process responds, at most one minute."""
         deadline = time.monotonic() + 60
         while not self.stop.wait(0.05) and time.monotonic() < deadline:
             if name == "platform":
@@ -265,10 +265,10 @@ class Run:
             elif any(m.name == name and self.fleet.status(m).reachable for m in self.fleet.members):
                 return
 
-    # --- people ---
+    # --- users ---
 
     def people(self, seconds: float) -> None:
-        """Asks for changes until there are enough, then sees them to their end."""
+        """Submit change requests until there are enough, and operate them until all are final."""
         from scorer.sdk import PlatformClient
 
         deadline = time.monotonic() + seconds
@@ -288,10 +288,10 @@ class Run:
                 except (ScorerError, OSError) as error:
                     self.counted[type(error).__name__] += 1
                 self.stop.wait(0.05)
-        raise TimeoutError(f"not at its end within {seconds:g} s: {self._open()}")
+        raise TimeoutError(f"not all change requests are final after {seconds:g} s: {self._open()}")
 
     def _act(self, people: dict[str, Any]) -> bool:
-        """One thing that somebody does; whether everything has ended."""
+        """Perform one operation of a user, and return whether all change requests are final."""
         dana, ari, olga = people["dana"], people["ari"], people["olga"]
         found: list[ChangeRequest] = list(dana.changes(project="fraud"))
         for change in found:
@@ -308,7 +308,7 @@ class Run:
                 ari.reject(change.id, reason="its gates")
             elif chance < 0.1:
                 dana.approve(change.id)
-                self.counted["approved his own"] += 1
+                self.counted["approvals by the submitter"] += 1
             else:
                 ari.approve(change.id)
             return False
@@ -355,10 +355,10 @@ class Run:
         finally:
             store.close()
 
-    # --- the whole ---
+    # --- run and checks ---
 
     def run(self, seconds: float) -> list[str]:
-        """What is broken; empty: nothing."""
+        """Run everything, and return the violated rules."""
         threads = [
             threading.Thread(target=work, daemon=True) for work in (self.traffic, self.watch, self.killer)
         ]
@@ -379,7 +379,7 @@ class Run:
             self.fleet.close()
 
     def _settled(self) -> list[str]:
-        """Everybody is there again, and in step."""
+        """Wait until all processes are in sync again, and return the violated rules."""
         from scorer.release.lanes import recorded
         from scorer.release.store import Store
 
@@ -390,13 +390,13 @@ class Run:
         store = Store(self.settings.platform.database)
         try:
             deadline = time.monotonic() + 60
-            behind = ["nobody was asked"]
+            behind = ["no server was checked"]
             while behind and time.monotonic() < deadline:
                 time.sleep(0.1)
                 with store.read() as connection:
                     newest = recorded.newest(connection, CHECKPOINT)
                 behind = [
-                    f"{member.name} is not in step at the end"
+                    f"{member.name} is out of sync at the end"
                     for member in self.fleet.members
                     if not recorded.has(
                         newest,
@@ -421,7 +421,7 @@ class Run:
             store.close()
 
     def _miscounted(self) -> list[str]:
-        """What the reports say of the requests, held against the logs."""
+        """Compare the counts of the reports with the logs, and return the violated rules."""
         from scorer.release.errors import ConflictError
         from scorer.release.store import micros
         from scorer.sdk import PlatformClient
@@ -441,7 +441,7 @@ class Run:
                 except ConflictError:
                     reports[change] = None
         logged = conserved.observations(logs, CHECKPOINT)
-        self.counted["reports held against the logs"] = sum(one is not None for one in reports.values())
+        self.counted["reports compared with the logs"] = sum(one is not None for one in reports.values())
         self.counted["observations in them"] = sum(
             sum(one.rows.values()) for one in reports.values() if one is not None
         )
@@ -449,7 +449,7 @@ class Run:
 
 
 def _bundle(directory: Path, variant: int, *, turned: bool) -> Path:
-    """A small model of payments; `turned`: it declines what the others approve."""
+    """Build the bundle of a small model. With `turned`, it declines what others approve."""
     import numpy as np
     import xgboost as xgb
 
@@ -500,14 +500,14 @@ def _free_port() -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: nothing is broken."""
+    """Run the command line, and return 0 if no rule is violated."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--changes", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--seconds", type=float, default=3600.0, help="give up after")
-    parser.add_argument("--directory", type=Path, help="kept; otherwise a temporary one")
+    parser.add_argument("--changes", type=int, default=200, help="number of change requests")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the run")
+    parser.add_argument("--seconds", type=float, default=3600.0, help="time limit of the run in seconds")
+    parser.add_argument("--directory", type=Path, help="directory that is kept; default: a temporary one")
     options = parser.parse_args(arguments)
     with ExitStack() as stack:
         directory = options.directory or Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -517,15 +517,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         problems = run.run(options.seconds)
         if run.kills < options.changes / CHANGES_PER_KILL:
             problems.append(
-                f"{run.kills} kills are too few for {options.changes} changes: the run shows nothing"
+                f"{run.kills} kills are too few for {options.changes} change requests: the run is not valid"
             )
-        print(f"seed {options.seed}: {len(run.known)} changes in {time.monotonic() - began:.0f} s")
+        print(f"seed {options.seed}: {len(run.known)} change requests in {time.monotonic() - began:.0f} s")
         for what, count in sorted(run.counted.items()):
             print(f"  {what}: {count}")
-        print(f"  answered: {run.answered}, tables seen: {len(run.seen)}")
+        print(f"  answered: {run.answered}, lane tables seen: {len(run.seen)}")
         for problem in problems:
-            print(f"BROKEN: {problem}")
-        print("nothing is broken" if not problems else f"{len(problems)} rules are broken")
+            print(f"VIOLATED: {problem}")
+        print("no rule is violated" if not problems else f"{len(problems)} rules are violated")
     return 1 if problems else 0
 
 

@@ -1,4 +1,4 @@
-"""What must hold of a platform's database whatever happened to its processes: `check` names what does not."""
+"""Rules that a platform's database must meet also after processes were killed; `check` returns violations."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ Seen = tuple[str, tuple[LaneSpec, ...], tuple[LaneSpec, ...], str]
 def check(
     store: Store, checkpoints: Sequence[str], *, known: Iterable[str] = (), over: bool = True
 ) -> list[str]:
-    """Every rule that is broken, in a sentence each.
+    """Return a sentence for each violated rule.
 
     Args:
-        store: the database.
-        checkpoints: all of them.
-        known: changes that somebody was told had been made.
-        over: whether everything is to have ended.
+        store: Database of the platform.
+        checkpoints: All checkpoints.
+        known: Change requests that the platform has acknowledged.
+        over: Whether all change requests must be final.
     """
     problems = list(Audit(store).verify().problems)
     with store.read() as connection:
         changes = {row.id: rows.change(row) for row in connection.execute(select(t.changes))}
-        problems += [f"{name} was acknowledged and is not there" for name in known if name not in changes]
+        problems += [f"{name} was acknowledged but is missing" for name in known if name not in changes]
         if over:
             problems += [f"{c.id} is still {c.state}" for c in changes.values() if not c.state.is_final]
         for checkpoint in checkpoints:
@@ -53,7 +53,7 @@ def check(
 
 
 def strangers(store: Store, checkpoint: str, seen: Iterable[Seen]) -> list[str]:
-    """Tables that a server had and that were never recorded."""
+    """Return a sentence for each lane table that a server had and that was not recorded."""
     with store.read() as connection:
         tables = recorded.history(connection, checkpoint)
     found = []
@@ -63,7 +63,7 @@ def strangers(store: Store, checkpoint: str, seen: Iterable[Seen]) -> list[str]:
             tuple(lane for lane in table.observe if lane.pool or role == "live") for table in tables
         ]
         if not answers or not any(recorded.same_observe(observe, lanes) for lanes in wanted):
-            found.append(f"{name} had {answer} and {observe}, which was never recorded")
+            found.append(f"{name} had {answer} and {observe}, which were never recorded")
     return found
 
 
@@ -84,17 +84,21 @@ def _bookings(connection: Connection, checkpoint: str) -> list[str]:
 def _lanes(connection: Connection, checkpoint: str, changes: dict[str, ChangeRequest]) -> list[str]:
     newest = recorded.newest(connection, checkpoint)
     if newest is None:
-        return [f"{checkpoint} has no recorded table"]
+        return [f"{checkpoint} has no recorded lane table"]
     lanes = {lane.name for lane in newest.observe} - {recorded.CONTROL}
     observed = {c.id for c in changes.values() if c.checkpoint == checkpoint and c.state in OBSERVED}
-    problems = [] if lanes == observed else [f"{checkpoint}: lanes {lanes}, in the shadow are {observed}"]
+    problems = (
+        []
+        if lanes == observed
+        else [f"{checkpoint}: observe lanes are {lanes}, but changes in the shadow are {observed}"]
+    )
     if abs(sum(lane.share for lane in newest.answer) - 1) > 1e-9:
         problems.append(f"{checkpoint}: shares do not add up to 1")
     return problems
 
 
 def _release(connection: Connection, changes: dict[str, ChangeRequest], name: str) -> list[str]:
-    """It answered: its TEST passed, its gates passed or were waived, somebody else approved, all before."""
+    """Check that a change answered only after a passed TEST, gates or waivers, and another user's approval."""
     change, said = changes[name], []
     test = changes.get(change.test or "")
     if test is None or (test.kind, test.state, test.verdict) != (
@@ -104,7 +108,7 @@ def _release(connection: Connection, changes: dict[str, ChangeRequest], name: st
     ):
         said.append(f"{name} answered without a TEST that passed")
     elif (test.bundle, test.checkpoint, test.project) != (change.bundle, change.checkpoint, change.project):
-        said.append(f"{name} answered after a TEST of something else")
+        said.append(f"{name} answered after a TEST of another bundle, checkpoint or project")
     row = rows.row_of(connection, name)
     results = rows.gates(connection, name, "report")
     if rows.verdict(results) is not Outcome.PASS:

@@ -1,10 +1,9 @@
-"""Shoppers for Locust: fraud scores and payment actions over gRPC.
+"""Users for Locust that request fraud scores and payment actions over gRPC.
 
     locust -f loadtests/locustfile.py --host 127.0.0.1:7000 --headless -u 50 -r 50 -t 30s
 
-Locust is a closed loop: each user waits for its answer, so a stalled server is asked less.
-Use it to see how a population of users fares; use `scorer loadtest` to judge a promise
-(README.md says why).
+Locust is a closed loop: each user waits for its answer, so a stalled server receives fewer requests.
+Use it to simulate a population of users. Use `scorer loadtest` to check an SLA (README.md gives the reason).
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from locust.exception import StopUser
 from scorer.client import Client, ClientError, Score, SelectedAction
 from scorer.loadtest.rows import generate_rows
 
-# Locust runs its users as greenlets; gRPC's core must yield to them instead of to threads.
+# Locust runs its users as greenlets, so the core of gRPC must yield to greenlets instead of threads.
 grpc.experimental.gevent.init_gevent()
-# The imports took seconds in which the event loop's clock stood still; a run time counted from
-# there would be over before it began.
+# The clock of the event loop did not advance during the imports, which took seconds. Without this update, a
+# short run time would already be over.
 gevent.get_hub().loop.update_now()
 
 ROWS = 1_000
 
 
 class Shop:
-    """What all users of a process share: one client, and what the server offers."""
+    """State that all users of a process share: the client and the checkpoints of the server."""
 
     def __init__(self, host: str) -> None:
         self.client = Client(host, timeout=1.0)
@@ -43,25 +42,25 @@ class Shop:
 
 @events.test_start.add_listener
 def open_shop(environment: Environment, **_: Any) -> None:
-    """Connects once, before the first user comes."""
+    """Connect once, before the first user starts."""
     environment.shop = Shop(environment.host or "")
 
 
 @events.test_stop.add_listener
 def close_shop(environment: Environment, **_: Any) -> None:
-    """Closes the connection."""
+    """Close the connection."""
     environment.shop.client.close()
 
 
 class Shopper(User):
-    """Asks ten times per second, or as fast as the answers come."""
+    """A user who sends ten requests per second, or one after each answer if that is slower."""
 
     abstract = True
     kind = ""
     wait_time = constant_throughput(10)
 
     def on_start(self) -> None:
-        """Makes up what to send."""
+        """Generate the rows to send."""
         shop = self.environment.shop
         if self.kind not in shop.checkpoints:
             raise StopUser(f'the server has no checkpoint of kind "{self.kind}"')
@@ -70,7 +69,7 @@ class Shopper(User):
         self.rows = itertools.cycle(generate_rows(shop.checkpoints[self.kind], ROWS, seed=id(self) & 0xFFFF))
 
     def call(self, name: str, ask: Callable[[], Any]) -> Any:
-        """Calls, times and tells Locust; None if the call failed."""
+        """Make a call, and report its time to Locust. Returns None if the call failed."""
         began = time.perf_counter()
         answer, error = None, None
         try:
@@ -91,27 +90,27 @@ class Shopper(User):
 
 
 class FraudShopper(Shopper):
-    """Has payments scored."""
+    """A user who requests fraud scores."""
 
     kind = "score"
     weight = 8
 
     @task
     def score(self) -> None:
-        """One event."""
+        """Request one score."""
         row = next(self.rows)
         self.call("Score", lambda: self.client.score(self.checkpoint, row))
 
 
 class PayingShopper(Shopper):
-    """Has payment actions chosen, and reports how they went."""
+    """A user who requests payment actions and reports outcomes."""
 
     kind = "action"
     weight = 2
 
     @task
     def select_action(self) -> None:
-        """One payment and its outcome."""
+        """Request one action, and report its outcome."""
         row = next(self.rows)
         action = self.call("SelectAction", lambda: self.client.select_action(self.checkpoint, row))
         if action is not None and action.decision_id:

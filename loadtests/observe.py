@@ -1,4 +1,4 @@
-"""The cost of observe lanes to live requests: p99 at half of the capacity, with and without lanes.
+"""Measure the cost of observe lanes for live requests: p99 at half of the capacity, with and without lanes.
 
 One server runs on one core, which its lanes share with the requests; the generator runs on another. Rounds
 with three lanes, with one of the three in an endless loop, and without lanes take turns in one run.
@@ -29,7 +29,7 @@ SLA_MS: Final = 10.0
 LANES: Final = 3
 ROUND_SECONDS: Final = 1.0
 SECONDS: Final = 144.0
-# The platform's default share of the requests, and all of them.
+# The default share of requests of the platform, and all requests.
 SAMPLES: Final = (0.1, 1.0)
 
 
@@ -74,13 +74,13 @@ class _Bench:
         _say(f"capacity {rate:,.0f}/s; measured at half of it")
 
     def measure(self, sample: float, seconds: float) -> None:
-        """Measure rounds in turns: no lanes, three, no lanes, three of which one is stuck."""
+        """Measure rounds in turns: no lanes, three lanes, no lanes, three lanes of which one is stuck."""
         turns = 1 if self.options.smoke else max(3, round(seconds / (4 * (ROUND_SECONDS + 1.0))))
         kinds = ("none", "three", "none", "stuck") * turns
         rounds = [self._round(kind, sample) for kind in (*kinds, "none")]
         for kind, words in (("three", "three observe lanes"), ("stuck", "one of three observe lanes stuck")):
             at = [place for place, found in enumerate(rounds) if found.kind == kind]
-            # Each beside the rounds before and after it: what the machine does changes from second to second.
+            # Each round is compared with those before and after it, because the load of the machine changes.
             without = [(rounds[place - 1].p99_us + rounds[place + 1].p99_us) / 2 for place in at]
             with_lanes = [rounds[place].p99_us for place in at]
             self.figures.add(
@@ -103,7 +103,7 @@ class _Bench:
         return _Round(kind, report.latency_us.p99, ends)
 
     def _lanes(self, count: int, sample: float, *, stuck: bool = False) -> None:
-        """Activate so many observe lanes, of which one loops if `stuck`."""
+        """Activate `count` observe lanes. With `stuck`, one of them is in an endless loop."""
         directory = self.serving.process.log.parent
         faults = {"lanes": {f"{CHECKPOINT}/observer-0": "loop"}} if stuck else {}
         _write(directory / "faults.json", faults)
@@ -122,10 +122,10 @@ class _Bench:
             if time.monotonic() > deadline:
                 raise servers.ServerError(self.serving.process.story())
             time.sleep(0.01)
-        # The faults are read ten times a second.
+        # The server reads the faults ten times per second.
         time.sleep(0.3)
         if stuck:
-            # Into the loop, before anything is measured.
+            # The lane enters the loop before the measurement.
             self.load.run(1000.0, 0.2)
 
 

@@ -1,4 +1,4 @@
-"""The generator on its own core, and the server as a rate search drives it."""
+"""The load generator on its own core, and a server under load for rate searches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from loadtests.ratesearch import Found, RateSearch, Window
 from scorer import bridge
 from scorer.loadtest.report import LoadProgress, Report
 
-# How often each rate is searched for, ours and peers' alike.
+# Number of searches of each rate, for our servers and peers.
 SEARCHES: Final = 3
 
 
@@ -49,7 +49,7 @@ def on_generators_core() -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """What to call: encoded requests, sent in turn."""
+    """A method with encoded requests, which are sent in turn."""
 
     name: str
     path: str
@@ -65,11 +65,11 @@ class Load:
 
     Attributes:
         target: "host:port" or "unix:/path".
-        methods: What to call.
+        methods: Methods to call.
         protocol: "grpc" or "http".
-        metadata: Headers of every request, where there is one caller.
-        connections: Of each caller.
-        more: Further settings of the generator, by their names there.
+        metadata: Headers of every request, if there is one caller.
+        connections: Number of connections of each caller.
+        more: Further settings of the generator by name.
     """
 
     target: str
@@ -87,7 +87,7 @@ class Load:
         progress: Callable[[LoadProgress], None] | None = None,
         **settings: Any,
     ) -> Report:
-        """Send at a rate for some seconds; settings given here override the load's."""
+        """Send at a rate for some seconds. The given settings override those of the load."""
         config = {
             "target": self.target,
             "protocol": self.protocol,
@@ -120,20 +120,20 @@ class Load:
         return Report.model_validate_json(bridge.run_load(json.dumps(config), payloads, tell))
 
 
-# Until p99 at a trickle of requests is below this, an overload has not been worked off.
+# An overload is worked off when the p99 at a low rate is below this, in microseconds.
 _CALM_US: Final = 20_000
 _MOST_SETTLING: Final = 30
 
 
 class LoadedServer:
-    """A load on a running server, as `RateSearch` drives it."""
+    """A load on a running server, for `RateSearch`."""
 
     def __init__(self, load: Load, *, warmup_seconds: float = 0.3) -> None:
-        """Measure with this load.
+        """Create the server under load.
 
         Args:
-            load: What to send, and where to.
-            warmup_seconds: Sent before each window, not counted.
+            load: Requests and target.
+            warmup_seconds: Length of the warm-up before each window, which is not counted.
         """
         self.load = load
         self.warmup_seconds = warmup_seconds
@@ -143,20 +143,20 @@ class LoadedServer:
         cpu, wall = time.process_time(), time.monotonic()
         report = self.load.run(rate, seconds, warmup_seconds=self.warmup_seconds)
         busy = (time.process_time() - cpu) / (time.monotonic() - wall)
-        # A fallback is an answer in time, but not one that a capacity can be made of.
+        # Fallbacks are answers in time, but do not count as capacity.
         by_model = report.answered - sum(report.fallbacks.values())
         return Window(
             rate=rate,
             p99_ms=report.latency_us.p99 / 1000,
             failed=1 - by_model / max(report.requests, 1),
-            # A queue that grew is answered after the window: count the time that it took as well.
+            # Requests in a queue are answered after the window, so the time for them is added.
             answered=by_model / (seconds + max(report.latency_us.p99 - report.latency_us.min, 0.0) / 1e6),
             lag_us=float(report.send_lag_us.p99),
             busy=busy,
         )
 
     def settle(self) -> None:
-        """Wait until a trickle of requests is answered fast again, for ten seconds at most."""
+        """Wait until requests at a low rate are answered fast again, at most ten seconds."""
         for _ in range(_MOST_SETTLING):
             report = self.load.run(20.0, 0.3, warmup_seconds=0.0)
             if report.answered == report.requests and report.latency_us.p99 <= _CALM_US:
@@ -167,16 +167,16 @@ def capacity(load: Load, threshold_ms: float, *, start: float, options: Options)
     """Search three times for the highest rate whose p99 is within a threshold.
 
     Args:
-        load: The load on the server.
-        threshold_ms: The bound of p99, milliseconds.
-        start: The first rate to try, requests per second.
-        options: How thoroughly; a smoke run searches once, and its result means nothing.
+        load: Load on the server.
+        threshold_ms: Bound of the p99 in milliseconds.
+        start: First rate in requests per second.
+        options: Options of the run. A smoke run searches once, and its result is not valid.
 
     Returns:
         The result of each search; the figure is their median.
     """
     if options.smoke:
-        # A few windows may find none: what follows needs some rate.
+        # A few windows may find no rate, but the next steps need one.
         rate = new_search(load, start=start, options=options).highest(threshold_ms).rate
         return [Found(rate or start / 4, generator_bound=False)]
     found: list[Found] = []
@@ -186,7 +186,7 @@ def capacity(load: Load, threshold_ms: float, *, start: float, options: Options)
     return found
 
 
-# A search of half a minute for three thresholds: coarser, with fewer and shorter windows.
+# A coarser search with fewer and shorter windows: half a minute for three thresholds.
 SHORT: Final[dict[str, Any]] = {
     "seconds": 0.5,
     "requests": 300,
@@ -207,7 +207,7 @@ _SMOKE: Final[dict[str, Any]] = {
 
 
 def new_search(load: Load, *, start: float, options: Options) -> RateSearch:
-    """Return a search without any window yet."""
+    """Return a new search without windows."""
     if options.smoke:
         return RateSearch(LoadedServer(load, warmup_seconds=0.1), start, **_SMOKE)
     if options.thorough:

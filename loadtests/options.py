@@ -1,4 +1,4 @@
-"""The options that groups receive, and the list of groups."""
+"""Options of groups, and the list of groups."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import Final
 
 from loadtests.figures import ROOT
 
-# The peers' environment, and what is made once: trained models, compiled programs.
+# Directory of the peers' environment, trained models and compiled programs.
 WORK: Final = ROOT / ".build/bench"
 PEERS_PYTHON: Final = WORK / "venv/bin/python"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How to measure.
+    """Options of a run.
 
     Attributes:
-        quick: Measure what `make bench-quick` judges, in a few minutes.
-        smoke: Run every part for a moment only; the figures mean nothing.
-        thorough: Search rates with longer and more windows at a finer resolution, and take more rounds.
-        only: Keys of the figures wanted; empty: all.
-        decisions: How many decisions the policies draw.
+        quick: Measure the figures of `make bench-quick`, in a few minutes.
+        smoke: Run every part only for a moment; the figures are not valid.
+        thorough: Search rates with longer and more windows at a finer resolution, with more rounds.
+        only: Keys of the figures to measure; empty: all.
+        decisions: Number of decisions of the policies.
         seconds: Length of each load case; None: the case's own.
-        demo: Output folder of the demo, whose bundles serve the load cases.
+        demo: Output directory of the demo, whose bundles serve the load cases.
     """
 
     quick: bool = False
@@ -37,11 +37,11 @@ class Options:
     demo: Path = ROOT / "demo-output"
 
     def wants(self, key: str) -> bool:
-        """Return whether a figure of this key is to be measured."""
+        """Whether to measure the figure with this key."""
         return not self.only or key in self.only
 
     def wants_any(self, prefix: str) -> bool:
-        """Return whether a figure is to be measured whose key begins with the prefix."""
+        """Whether to measure a figure whose key begins with the prefix."""
         return not self.only or any(key.startswith(prefix) for key in self.only)
 
 
@@ -51,8 +51,8 @@ class Group:
 
     Attributes:
         about: One line for `--help`.
-        peers: Whether it runs in the environment of requirements/bench.txt (the peers, and serving's).
-        quick: Whether `make bench-quick` judges figures of it.
+        peers: Whether it runs in the environment of requirements/bench.txt (peers and serving packages).
+        quick: Whether `make bench-quick` has figures of it.
     """
 
     name: str
@@ -62,20 +62,25 @@ class Group:
 
     @property
     def module(self) -> str:
-        """The module that holds ``run``."""
+        """Name of the module with ``run``."""
         return f"loadtests.{self.name}"
 
 
-# Groups that need a quiet machine come first.
+# Groups that need an idle machine come first.
 _GROUPS: Final = (
-    Group("engine", "forests and actions beside XGBoost, ONNX Runtime and others", peers=True, quick=True),
-    Group("wire", "the server beside other servers: rates, latencies, a held GIL", quick=True),
-    Group("identity", "what TLS, certificates and grants cost: rates and medians beside plaintext"),
+    Group(
+        "engine",
+        "forests and actions, compared with XGBoost, ONNX Runtime and others",
+        peers=True,
+        quick=True,
+    ),
+    Group("wire", "the server, compared with other servers: rates, latencies, a held GIL", quick=True),
+    Group("identity", "cost of TLS, certificates and grants: rates and medians, compared with plaintext"),
     Group("sla", "overload: goodput, callers, batches, slow models, cancelled requests", quick=True),
-    Group("swaps", "bundles swapped under load", quick=True),
-    Group("observe", "what observe lanes cost those who are answered, one of them stuck included"),
+    Group("swaps", "swaps of bundles under load", quick=True),
+    Group("observe", "cost of observe lanes for answered requests, also with a stuck lane"),
     Group("cases", "every load case on the demo's server"),
-    Group("admission", "what admission costs; thousands of seeds of it in simulated time"),
+    Group("admission", "cost of admission control, and thousands of seeds in simulated time"),
     Group("policy", "policy invariants over millions of decisions"),
 )
 
