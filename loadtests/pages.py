@@ -1,9 +1,9 @@
-"""`make bench-pages`: how long the metrics of a checkpoint over time take, and how fast logs are counted.
+"""`make bench-pages`: measure the answer times of a checkpoint's metrics and the rate of counting logs.
 
-Rollups of half a year at 1,000 decisions a second are generated, as the platform would have made them: three
-servers, two lanes, a version a month. A platform on them answers over HTTP, as REST and as a page. Then some
-millions of encoded log records are decoded and counted, as the platform's background thread does; reading
-them from a disk is not part of that.
+The command generates the rollups that the platform would have made of half a year at 1,000 decisions per
+second: three servers, two lanes, a new version each month. A platform with these rollups answers over HTTP,
+through REST and as a page. Then millions of encoded log records are decoded and counted, as in the platform's
+background thread. The time to read them from disk is not included.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ p99_ms = 5.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, and print a table."""
+    """Measure and print a table."""
     parser = argparse.ArgumentParser(prog=COMMAND, description=__doc__)
     parser.add_argument("--days", type=int, default=DAYS, help="days of rollups that are generated")
     parser.add_argument("--rate", type=int, default=RATE, help="decisions a second")
@@ -166,15 +166,15 @@ def _serving(platform: PlatformServices) -> Iterator[str]:
 def generate(
     ledger: Ledger, references: References, now: int, days: int, rate: int, step: int
 ) -> tuple[int, int]:
-    """Write the rollups of the last days; return the number of cells and of decisions.
+    """Write the rollups of the last days. Return the numbers of cells and of decisions.
 
     Args:
-        ledger: Whose file.
-        references: The bins of scores.
+        ledger: Ledger whose file is written.
+        references: References that give the bins of scores.
         now: The current time, microseconds.
-        days: Days.
-        rate: Decisions a second of all servers.
-        step: Length of a cell, a minute or an hour, microseconds.
+        days: Number of days.
+        rate: Decisions per second of all servers together.
+        step: Length of a cell (a minute or an hour), microseconds.
     """
     random = np.random.default_rng(1)
     end = now // step * step
@@ -222,7 +222,7 @@ def _bell(middle: int, width: int) -> Floats:
 
 
 def _counting(folder: Path, figures: Figures, records: int) -> None:
-    """Decode and count encoded records, a batch a time."""
+    """Decode and count encoded records, one batch at a time."""
     rules = {CHECKPOINT: OutcomeRule({"fraud": ["score"]})}
     now = micros(utcnow())
     ledger = Ledger(folder / "metrics.sqlite", _no_bundle, now=lambda: now, rules=lambda: rules)

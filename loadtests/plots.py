@@ -1,4 +1,4 @@
-"""Plots of a run: every ratio beside its target, and a curve per plot that figures are points of."""
+"""Plots of a run: one of all ratios with their targets, and one for each name that figures give as `plot`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loadtests.figures import Figure, Run
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Told apart by people who do not see red and green alike (Okabe, Ito), ours always the first.
+# Colours that colour-blind people can tell apart (Okabe and Ito). The first is always ours.
 _COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#000000")
 _STYLE: Final[dict[str, Any]] = {
     "figure.dpi": 110,
@@ -33,30 +33,31 @@ _STYLE: Final[dict[str, Any]] = {
     "lines.linewidth": 1.8,
     "lines.markersize": 4.5,
 }
-# With the colours of the peers, enough for 21 of them.
+# Together with the colours of the peers, enough for 21 peers.
 _MARKERS: Final = ("o", "s", "D")
-# A logarithmic axis that spans more has labels at powers of ten alone.
+# A logarithmic axis whose ends have a larger ratio has labels only at powers of ten.
 _FEW_LABELS: Final = 500
-# Memory of the forest at a point: where it outgrows a cache is drawn, not a curve of its own.
+# Name of the figures that give the memory of the forest. They are not drawn as a curve; a line marks where
+# the forest becomes larger than a cache.
 MEMORY: Final = "memory"
 
 
 @dataclass(frozen=True)
 class Curve:
-    """How a plot's points are shown."""
+    """How the points of a plot are shown."""
 
     title: str
     across: str
     logarithmic: tuple[bool, bool] = (True, True)
-    # Names are servers, each with a colour, rather than works of ours.
+    # Whether the names are those of servers, each with a colour, and not those of our workloads.
     servers: bool = False
-    # Whether an even scale starts at 0.
+    # Whether a linear scale starts at 0.
     from_zero: bool = True
-    # What stands at 1, 2, ...: things without an order, so nothing is drawn between them.
+    # Labels of the positions 1, 2, ... They have no order, so no lines connect them.
     places: tuple[str, ...] = ()
-    # Each peer has one point: its name stands on the axis, since there are more than there are colours.
+    # Whether each peer has one point and its name is on the axis, because there are more peers than colours.
     named: bool = False
-    # What is drawn; where it is empty, the unit says it.
+    # Label of the vertical axis; by default the unit.
     quantity: str = ""
 
 
@@ -94,15 +95,15 @@ CURVES: Final = {
 
 
 def draw(run: Run, ratios: list[Figure], folder: Path) -> Iterator[Path]:
-    """Draw the ratios and every plot that the run has points for.
+    """Draw the ratios and every plot for which the run has points.
 
     Args:
         run: The lines.
-        ratios: The figures in the plot of ratios; that plot is left out where there are none.
-        folder: Where the PNG files go.
+        ratios: The figures of the plot of ratios. Without figures, that plot is not drawn.
+        folder: Folder of the PNG files.
 
     Yields:
-        The files.
+        The path of each file.
     """
     import matplotlib as mpl
 
@@ -129,7 +130,7 @@ def _save(figure: Any, path: Path) -> Path:
 
 
 def _ratios(figures: list[Figure]) -> Any:
-    """One line per figure's name, a marker per peer, a bar where the target is."""
+    """Draw a row for each name of a figure, with a marker per peer and a bar at the target."""
     import matplotlib.pyplot as plt
 
     names = list(dict.fromkeys(figure.name for figure in figures))
@@ -166,7 +167,7 @@ def _ratios(figures: list[Figure]) -> Any:
 
 
 def _named(points: list[Figure], curve: Curve) -> Any:
-    """One line per peer in the order of the points, ours beside each."""
+    """Draw a row for each peer in the order of the points, each with our value."""
     import matplotlib.pyplot as plt
 
     ordered = sorted(points, key=lambda point: point.x or 0)
@@ -209,7 +210,7 @@ def _curve(points: list[Figure], curve: Curve, caches: dict[str, int]) -> Any:
         axes.plot(*zip(*sorted(values.items()), strict=True), f"o{style}", color=colour, label=label)
     for i, (peer, values) in enumerate(theirs.items()):
         colour = _COLOURS[1 + i % (len(_COLOURS) - 1)]
-        # More peers than colours: the second round of colours has another mark.
+        # If there are more peers than colours, the colours are used again with another marker.
         style = ("_" if i < len(_COLOURS) - 1 else "x") if curve.places else "o-"
         size = {"_": 12, "x": 5}.get(style)
         axes.plot(*zip(*sorted(values.items()), strict=True), style, color=colour, label=peer, ms=size)
@@ -234,7 +235,7 @@ def _curve(points: list[Figure], curve: Curve, caches: dict[str, int]) -> Any:
 
 
 def _cache_ends(axes: Axes, memory: list[tuple[float, float]], caches: dict[str, int]) -> None:
-    """Where the forest outgrows each cache, between the two points that its size lies between."""
+    """Mark where the forest becomes larger than each cache, interpolated between two points."""
     for (x0, bytes0), (x1, bytes1) in pairwise(memory):
         for name, size in caches.items():
             if bytes0 < size <= bytes1:
@@ -252,5 +253,5 @@ def _cache_ends(axes: Axes, memory: list[tuple[float, float]], caches: dict[str,
 
 
 def _plain(value: float, _position: float) -> str:
-    """1, 10, 1,000 rather than powers of ten."""
+    """Format a number as 1, 10 or 1,000, not as a power of ten."""
     return f"{value:,g}"

@@ -1,4 +1,4 @@
-"""Policy invariants: decisions are drawn under every rule; not one may break its promises."""
+"""Policy invariants: draw decisions under every rule and count those that break an invariant."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from loadtests.options import Options
 
 
 def run(figures: Figures, options: Options) -> None:
-    """Runs the checker, a Rust program that prints one JSON line.
+    """Run the checker, a Rust program that prints one line of JSON.
 
     Raises:
-        RuntimeError: It ended without having counted.
+        RuntimeError: The checker ended without a result.
     """
     command = [str(program("policy_invariants")), str(options.decisions)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)

@@ -23,7 +23,7 @@ _FOREST: Final = (
 _SERVER: Final = ("rust", "protos", "python/scorer/serve.py", "python/scorer/control", "Cargo.lock")
 _SEARCH: Final = ("loadtests/ratesearch.py", "loadtests/openloop.py")
 _LEARNING: Final = ("python/scorer/learn", "examples/simulators", "examples/loop", "loadtests/learning")
-# Paths whose content a group measures: the code under test and the harness that measures it.
+# Paths whose content affects the figures of a group: the measured code and the code that measures it.
 SOURCES: Final[dict[str, tuple[str, ...]]] = {
     "engine": (*_FOREST, "Cargo.toml", "Cargo.lock", "loadtests/engine"),
     "wire": (*_SERVER, "loadtests/wire.py", *_SEARCH, "loadtests/peers"),
@@ -49,22 +49,22 @@ class DirtyTreeError(Exception):
 
 
 def sources(group: str) -> tuple[str, ...]:
-    """Return the paths that a group measures; a part of learning is measured with all of learning's."""
+    """Return the paths of a group. Every part of learning has all paths of learning."""
     return SOURCES[group.partition(".")[0]]
 
 
 def has_history() -> bool:
-    """Return whether this is a full clone; a source archive or a shallow clone cannot be checked."""
+    """Return whether this is a full clone. Source archives and shallow clones cannot be checked."""
     return _git("rev-parse", "--is-shallow-repository") == "false"
 
 
 def head() -> str:
-    """Return the commit that is checked out; empty outside a repository."""
+    """Return the commit that is checked out, or an empty string outside a repository."""
     return _git("rev-parse", "HEAD") or ""
 
 
 def changed_files() -> list[str]:
-    """Return the files of the working tree that differ from the commit, untracked ones included."""
+    """Return the files of the working tree that differ from the commit, including untracked files."""
     return [line[3:] for line in (_git("status", "--porcelain") or "").splitlines()]
 
 
@@ -86,7 +86,7 @@ def clean_head() -> str:
 
 @functools.cache
 def commit_time(commit: str) -> datetime | None:
-    """Return when a commit was made; None where it is not an ancestor of the current one."""
+    """Return when a commit was made, or None if it is not an ancestor of the current commit."""
     if _git("merge-base", "--is-ancestor", commit, "HEAD") is None:
         return None
     found = _git("log", "-1", "--format=%aI", commit)
@@ -135,7 +135,7 @@ def _is_text(node: ast.stmt) -> bool:
 
 
 def problem(commit: str, at: str) -> str | None:
-    """Return why a line cannot be traced to the code that it measured; None where it can.
+    """Return why a line cannot be traced to the code that it measured, or None if it can.
 
     Args:
         commit: The commit that the line names.
@@ -150,11 +150,11 @@ def problem(commit: str, at: str) -> str | None:
 
 
 def existing(paths: Iterable[str]) -> list[str]:
-    """Return those of the paths that are there."""
+    """Return the paths that exist."""
     return [path for path in paths if (ROOT / path).exists()]
 
 
 def _git(*arguments: str) -> str | None:
-    """Return what git prints, without the end of the line; None where it fails."""
+    """Return the output of git without the final newline, or None if git fails."""
     done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
     return done.stdout.rstrip("\n") if done.returncode == 0 else None

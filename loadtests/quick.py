@@ -1,8 +1,8 @@
-"""`make bench-quick`: has a ratio to a peer, or of the server to itself, become worse?
+"""`make bench-quick`: find ratios to a peer, or between two states of the server, that have become worse.
 
-Each figure is the median over rounds in which ours and the peer take turns. A figure that looks worse than
-its baseline is measured twice more and judged by the median of all measurements: a busy moment passes, a
-loss does not.
+Each figure is the median over rounds in which ours and the peer take turns. A figure that is worse than its
+baseline is measured two more times and judged by the median of all measurements, so that a short load of the
+machine is not taken for a regression.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ RUNS = 3
 
 
 def main() -> int:
-    """Judge this machine, or write its baseline; return 1 for a regression or a failed measurement."""
+    """Compare figures with the baseline, or write it. Return 1 for a regression or a failed measurement."""
     parser = argparse.ArgumentParser(prog="make bench-quick", description=__doc__)
-    parser.add_argument("--update", action="store_true", help=f"write the baseline: medians of {RUNS} runs")
-    parser.add_argument("groups", nargs="*", help="which groups; none: all that have quick figures")
+    parser.add_argument(
+        "--update", action="store_true", help=f"write the baseline, the medians of {RUNS} runs"
+    )
+    parser.add_argument("groups", nargs="*", help="groups to measure (default: all that have quick figures)")
     asked = parser.parse_args()
     quick = [group for group in groups().values() if group.quick]
     chosen = [group for group in quick if not asked.groups or group.name in asked.groups]
@@ -37,7 +39,7 @@ def main() -> int:
     except NotReleaseError as error:
         sys.exit(f"error: {error}")
     finally:
-        sys.stdout.write(f"   {time.monotonic() - started:.0f} s in all\n")
+        sys.stdout.write(f"   {time.monotonic() - started:.0f} s in total\n")
 
 
 def _check(quick: list[Group]) -> int:
@@ -49,9 +51,9 @@ def _check(quick: list[Group]) -> int:
     machine, measured, verdicts = _judged(figures.path, kept, quick)
     regressed = frozenset(found.key for found in verdicts if found.outcome is Outcome.REGRESSED)
     own = {figure.group for figure in measured if figure.key in regressed}
-    # Always both times, so that the first good measurement does not end it.
+    # Both measurements are always made: to stop at the first good one would bias the median.
     for _ in range(AGAIN if regressed else 0):
-        title(f"Measured again, since it looks worse: {len(regressed)}")
+        title(f"Measuring {len(regressed)} figures again that look worse")
         for group in (group for group in quick if group.name in own):
             if not measure(group, figures.path, Options(quick=True, only=regressed)):
                 return 1
@@ -61,8 +63,8 @@ def _check(quick: list[Group]) -> int:
     name, more = baseline.choose(kept, machine)
     if more:
         sys.stdout.write(
-            f"   no baseline for {machine['cpu']} ({machine['isa']}); judged by that of {name}, of which"
-            f" {more:.0%} more may be lost; `make bench-baseline` makes one\n"
+            f"   no baseline for {machine['cpu']} ({machine['isa']}): the baseline of {name} is used, and"
+            f" figures may be {more:.0%} worse in addition; `make bench-baseline` creates a baseline\n"
         )
     for found in verdicts:
         sys.stdout.write(f"   {_words(found)}\n")
@@ -70,8 +72,8 @@ def _check(quick: list[Group]) -> int:
     bad += baseline.broken_counts(measured)
     if bad:
         sys.stderr.write(
-            f"error: worse than the baseline, or gone: {'; '.join(bad)};"
-            " if that is meant, `make bench-baseline` makes a new one\n"
+            f"error: worse than the baseline, or missing: {'; '.join(bad)};"
+            " if this is intended, create a new baseline with `make bench-baseline`\n"
         )
     return 1 if bad else 0
 
@@ -83,7 +85,7 @@ def _judged(
     of_group = {figure.key: figure.group for figure in measured}
     verdicts = baseline.judge(baseline.medians(measured), kept, machine, of_group)
     if len(quick) < sum(group.quick for group in groups().values()):
-        # Some groups only: what belongs to the others is not missing.
+        # Only some groups were measured. The figures of the others are not missing.
         verdicts = [found for found in verdicts if found.outcome is not Outcome.MISSING]
     return machine, measured, verdicts
 
@@ -103,7 +105,7 @@ def _update(quick: list[Group]) -> int:
 
 def _words(found: Verdict) -> str:
     now = "" if found.worth is None else f"{found.worth:,.3g}"
-    then = "" if found.before is None else f" (baseline {found.before:,.3g}, may lose {found.tolerance:.0%})"
+    then = "" if found.before is None else f" (baseline {found.before:,.3g}, tolerance {found.tolerance:.0%})"
     return f"{found.outcome:12}  {now:>8}{then:36}  {found.key}"
 
 

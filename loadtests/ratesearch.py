@@ -1,8 +1,8 @@
-"""The highest rate that a server sustains, found from repeated windows.
+"""Search for the highest rate that a server sustains, with repeated windows.
 
-A window offers one rate for a few seconds, open loop. A single window decides nothing: a rate holds if most
-of its windows hold. A window in which the generator itself was late is measured again, and the two rates on
-either side of the result are measured twice as often as the others before the result counts.
+A window offers one rate for a few seconds, open loop. A rate holds if the majority of its windows hold. A
+window in which the generator itself was late is measured again. Before the search ends, the rate that it
+found and the next higher one are measured with twice as many windows as the others.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Final, Protocol
 
-# The 99th percentile of the send lag above which a window says nothing about the server.
+# If the 99th percentile of the send lag, in µs, is larger, the window does not describe the server.
 MOST_LAG_US: Final = 1_000
-# The share of its core above which the generator cannot offer more.
+# If the generator uses a larger share of its core, it cannot offer a higher rate.
 BUSY: Final = 0.95
-# The most by which the next rate exceeds the one before while the search goes up or down.
+# Largest factor between one rate and the next while the search goes up or down.
 STRIDE: Final = 2.0
-# The share of requests that may fail, or be answered by a fallback, in a window that holds.
+# Largest share of requests that fail or get a fallback in a window that holds.
 MISSES: Final = 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """What one window measured.
+    """Result of one window.
 
     Attributes:
         rate: Requests per second that were due.
-        p99_ms: 99th percentile of the latency from the intended send time; infinite where the window was cut
-            short because the queue grew without bound.
+        p99_ms: 99th percentile of the latency from the intended send time; infinite if the window was ended
+            early because the queue grew without bound.
         failed: Share of the requests that were not answered by the model.
         answered: Answers per second.
         lag_us: 99th percentile of the generator's send lag.
@@ -56,14 +56,14 @@ class Window:
 
 
 class Server(Protocol):
-    """What a search needs of a server and its generator."""
+    """A server and its generator, as a search uses them."""
 
     def window(self, rate: float, seconds: float) -> Window:
-        """Offer a rate for some seconds."""
+        """Offer a rate, in requests per second, for a number of seconds."""
         ...
 
     def settle(self) -> None:
-        """Wait until the server has worked off what an overload left behind."""
+        """Wait until the server has processed the requests that an overload left."""
         ...
 
 
@@ -72,10 +72,11 @@ class Found:
     """The result of one search for one threshold.
 
     Attributes:
-        rate: The highest rate that held, requests per second; 0 where none did.
-        generator_bound: Whether the next higher rate was beyond the generator rather than the server.
-        unfinished: Whether the search reached a limit of its own first; the rate is then the one with which
-            most of its windows agree.
+        rate: The highest rate that held, requests per second; 0 if none held.
+        generator_bound: Whether the generator, not the server, could not reach the next higher rate.
+        unfinished: Whether the search ended because of `most_windows` or `most_seconds`. The rate is then the
+        one
+            with which most windows agree.
     """
 
     rate: float
@@ -85,22 +86,20 @@ class Found:
 
 @dataclass
 class RateSearch:
-    """One search on one server, for any number of thresholds; they share the measured windows.
+    """A search on one server, for any number of thresholds, which share the measured windows.
 
     Attributes:
-        server: What is measured.
+        server: The measured server.
         start: The first rate to try, requests per second.
         least: The lowest rate to try, requests per second.
-        seconds: Length of a window; longer where the rate gives fewer requests than `requests`.
-        requests: Requests of a window, as far as `longest` allows.
-        longest: Bound of a window's length in seconds.
-        step: Ratio of neighbouring rates, less one: the resolution of the result.
-        repeats: The most windows per rate before its verdict; a majority ends it earlier.
-        retries: How often a window is measured again in which the generator was late.
-        most_windows: Bound of the whole search.
-        most_seconds: Bound of the search for one threshold.
-        saturating_windows: Windows at each of the rates that `saturation` offers.
-        saturating_seconds: Length of such a window.
+        seconds: Length of a window, seconds. The window is longer if it would have fewer requests than
+        `requests`. requests: Smallest number of requests of a window, as far as `longest` permits. longest:
+        Largest length of a window, seconds. step: Ratio of neighbouring rates minus one. This is the
+        resolution of the result. repeats: Largest number of windows per rate. Fewer are measured if a
+        majority is certain earlier. retries: How often a window is measured again if the generator was late.
+        most_windows: Largest number of windows of the whole search. most_seconds: Largest time of the search
+        for one threshold, seconds. saturating_windows: Number of windows at each rate of `saturation`.
+        saturating_seconds: Length of such a window, seconds.
     """
 
     server: Server
@@ -123,15 +122,15 @@ class RateSearch:
     _end: float = math.inf
 
     def rate(self, place: int) -> float:
-        """Return the rate at a place of the grid."""
+        """Return the rate at a position of the grid, requests per second."""
         return self.start * float((1 + self.step) ** place)
 
     def highest(self, threshold_ms: float, *, near: float | None = None) -> Found:
         """Find the highest rate whose p99 is within the threshold.
 
         Args:
-            threshold_ms: The bound of p99, milliseconds.
-            near: A rate close to the result, where one is known.
+            threshold_ms: The upper bound of p99, milliseconds.
+            near: A rate close to the result, if one is known.
         """
         place = 0 if near is None else round(math.log(near / self.start) / math.log(1 + self.step))
         lowest = math.floor(math.log(self.least / self.start) / math.log(1 + self.step))
@@ -148,7 +147,7 @@ class RateSearch:
                 return self._estimate(threshold_ms)
             if good < lowest:
                 return Found(0.0, generator_bound=False)
-            # Both ends again: a verdict that more windows overturn continues the search from there.
+            # Measure both ends again. If more windows change a verdict, the search continues from there.
             if not self._holds(good, threshold_ms, again=True):
                 good, bad = self._bracket(good - 1, threshold_ms, lowest)
             elif not self._is_generators(bad) and self._holds(bad, threshold_ms, again=True):
@@ -157,10 +156,10 @@ class RateSearch:
                 return Found(self.rate(good), generator_bound=self._is_generators(bad))
 
     def saturation(self, above: float) -> float:
-        """Return the answers per second that the server gives while more is offered than it can answer.
+        """Return the answers per second of the server while the offered rate is above its capacity.
 
         Args:
-            above: A rate that the server no longer sustains.
+            above: A rate that the server does not sustain.
 
         Returns:
             The largest of the medians over the offered rates.
@@ -175,7 +174,7 @@ class RateSearch:
         return max(medians)
 
     def _bracket(self, place: int, threshold_ms: float, lowest: int) -> tuple[int, int]:
-        """Return two places, the lower of which holds while the upper does not; steps grow."""
+        """Return a position that holds and a higher one that does not. The steps between tries grow."""
         longest = max(1, int(math.log(STRIDE) / math.log(1 + self.step)))
         stride = min(4, longest)
         if self._holds(place, threshold_ms):
@@ -189,16 +188,16 @@ class RateSearch:
         return max(bad - stride, lowest - 1), bad
 
     def _holds(self, place: int, threshold_ms: float, *, again: bool = False) -> bool:
-        """Return the verdict of most windows of a rate; `again` doubles how many are measured."""
+        """Return the verdict of the majority of a rate's windows. `again` doubles their largest number."""
         if self._is_generators(place):
             return False
         wanted = self.repeats * (2 if again else 1)
         kept = self.windows.setdefault(place, [])
         while not self._is_generators(place):
-            # A late generator's window counts where it held all the same.
+            # A window in which the generator was late counts only if it held nevertheless.
             judged = [window for window in kept if not window.is_late or window.holds(threshold_ms)]
             held = sum(window.holds(threshold_ms) for window in judged)
-            # Whatever the missing windows would be, the majority stands.
+            # The windows that are not measured yet cannot change the majority.
             decided = max(held, len(judged) - held) > max(wanted, len(judged)) // 2
             if decided or len(judged) >= wanted or self._is_over():
                 return held * 2 > len(judged)
@@ -211,7 +210,7 @@ class RateSearch:
     def _estimate(self, threshold_ms: float) -> Found:
         """Return the measured rate with which most windows agree: up to it they held, above it they did not.
 
-        One window that failed at a low rate, or held at a high one, does not decide.
+        A single window that failed at a low rate or held at a high rate does not determine the result.
         """
         held = {
             place: [window.holds(threshold_ms) for window in windows]
@@ -222,7 +221,7 @@ class RateSearch:
         def agreeing(limit: float) -> int:
             return sum(holds == (place <= limit) for place, verdicts in held.items() for holds in verdicts)
 
-        # Of rates that as many windows agree with, the lowest.
+        # The lowest of the rates with which the most windows agree.
         best = max(sorted([-math.inf, *held]), key=agreeing)
         return Found(
             self.rate(int(best)) if best > -math.inf else 0.0, generator_bound=False, unfinished=True
@@ -232,7 +231,7 @@ class RateSearch:
         return self.generator_limit is not None and place >= self.generator_limit
 
     def _measure(self, place: int, kept: list[Window], threshold_ms: float) -> None:
-        """Add a window in which the generator kept its schedule, or find that it cannot at this rate."""
+        """Add a window in which the generator was not late, or record that it cannot offer this rate."""
         rate = self.rate(place)
         seconds = min(max(self.seconds, self.requests / rate), self.longest)
         tries: list[Window] = []
@@ -247,15 +246,17 @@ class RateSearch:
                 kept.append(window)
                 return
         if all(window.busy >= BUSY for window in tries):
-            # Late each time with its core used up: rates from here on are beyond the generator.
+            # The generator was late each time and used its whole core: it cannot offer this rate or higher
+            # ones.
             self.generator_limit = place
             return
-        # Late each time with time to spare: the server does not take what is sent to it; the lag is its own.
+        # The generator was late each time although its core was not busy: the server does not accept requests
+        # fast enough, so the lag is that of the server.
         kept.append(replace(min(tries, key=lambda window: window.lag_us), lag_us=0.0))
 
 
 def median_rate(found: Sequence[Found]) -> tuple[float, bool]:
-    """Return the median of several searches, and whether most were bound by the generator."""
+    """Return the median rate of several searches and whether the generator limited most of them."""
     bound = sum(one.generator_bound for one in found)
     return median(one.rate for one in found), bound * 2 > len(found)
 

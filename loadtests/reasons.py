@@ -1,4 +1,4 @@
-"""Why a figure misses its target or is worse than a peer's: reasons.toml, joined to the measured lines."""
+"""Reasons why figures miss their targets or are worse than a peer's, read from reasons.toml."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ NONE: Final = "No reason has been found yet."
 
 @dataclass(frozen=True)
 class Reason:
-    """Why some figures miss.
+    """Why some figures miss their targets.
 
     Attributes:
-        figures: Pattern of the keys, "name" or "name | peer", that it explains.
-        why: The explanation, with what shows it.
+        figures: Regular expression of the keys, "name" or "name | peer", that it explains.
+        why: The explanation with its evidence.
     """
 
     figures: str
     why: str
 
     def explains(self, figure: Figure) -> bool:
-        """Return whether the reason belongs to a figure."""
+        """Return whether the reason explains a figure."""
         return re.fullmatch(self.figures, figure.key) is not None
 
 
@@ -38,12 +38,12 @@ def load(path: Path = FILE) -> list[Reason]:
 
 
 def misses(figures: Iterable[Figure]) -> list[Figure]:
-    """Return the settled figures that miss their target or, without one, are worse than a peer's."""
+    """Return the settled figures that miss their target or, without a target, are worse than a peer's."""
     return [figure for figure in figures if figure.plot is None and figure.result in {"missed", "worse"}]
 
 
 def section(figures: Iterable[Figure], reasons: list[Reason]) -> str:
-    """Return the section of the page: each miss below the first reason that explains it.
+    """Return the section of the page that lists each miss below the first reason that explains it.
 
     Args:
         figures: Lines that are not stale.

@@ -1,4 +1,4 @@
-"""Pages and plots, made from the lines of runs alone.
+"""Pages and plots, made only from the lines of runs.
 
 python -m loadtests.report                        print the last run as a Markdown table
 python -m loadtests.report A.jsonl B.jsonl        print several runs; a later file replaces groups
@@ -65,7 +65,7 @@ class Shown:
     peer: str | None = None
 
     def find(self, figures: Iterable[Figure]) -> Figure | None:
-        """Return the first figure that matches, or else ours of a pair that has no ratio."""
+        """Return the first figure that matches, or else our figure of a pair without a ratio."""
         alone = None
         for figure in figures:
             if figure.plot is not None:
@@ -80,7 +80,7 @@ class Shown:
         return alone
 
 
-# Like for like first; then the figures that are unfavourable to scorer.
+# Direct comparisons first, then figures that are unfavourable to scorer.
 TEN: Final = (
     Shown("One row, 500 trees of depth 6, from Python", "500×6, 1 row, Python", "ONNX Runtime"),
     Shown("One row, 500 trees of depth 6, native API", "500×6, 1 row, native", "ONNX Runtime C API"),
@@ -112,7 +112,7 @@ TEN: Final = (
 
 
 def row(figure: Figure, *, stale: bool = False) -> tuple[str, ...]:
-    """Return the cells of a figure, in the order of the table's head."""
+    """Return the cells of a figure in the order of the table's columns."""
     interval = "" if figure.low is None or figure.high is None else f"{figure.low:,g} to {figure.high:,g}"
     return (
         figure.name,
@@ -135,7 +135,7 @@ def _target(figure: Figure) -> str:
 
 
 def table_text(run: Run) -> str:
-    """Return the figures for a terminal: aligned columns, numbers to the right."""
+    """Return the figures as a table for a terminal, with numbers aligned to the right."""
     cells = [_HEAD, *(row(figure) for figure in run.figures if figure.plot is None)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     right = {1, 3, 4, 5, 6}
@@ -158,12 +158,12 @@ def summary(figures: Iterable[Figure]) -> str:
 
 
 def closing_words(run: Run) -> str:
-    """Return what a run prints at its end: the table and the summary."""
+    """Return the text that a run prints at its end, the table and the summary."""
     return f"{table_text(run)}\n\n{summary([figure for figure in run.figures if figure.plot is None])}\n"
 
 
 def table_markdown(figures: list[Figure], *, stale: bool = False) -> str:
-    """Return a Markdown table of figures, judged or not; their notes stand behind their names."""
+    """Return a Markdown table of figures, with their notes after their names."""
     body = []
     for figure in figures:
         name, *cells = row(figure, stale=stale)
@@ -173,7 +173,7 @@ def table_markdown(figures: list[Figure], *, stale: bool = False) -> str:
 
 
 def page_of_all(run: Run) -> str:
-    """Return docs/benchmarks.md: every line of every group."""
+    """Return the text of docs/benchmarks.md, which contains every line of every group."""
     parts = [_INTRODUCTION, machine_words(run)]
     tables = [figure for figure in run.figures if figure.plot is None]
     drawn = {figure.plot for figure in run.figures} | ({"ratios"} if with_ratio(run) else set())
@@ -211,7 +211,7 @@ rate that is 1 to 2 % lower than the thorough one's, for scorer and its peers al
 
 
 def machine_words(run: Run) -> str:
-    """Return what the last run was measured on, in a sentence."""
+    """Return a sentence about the machine of the last run."""
     machine = run.machine
     sizes = ", ".join(f"{name} {size / 1024:,.0f} KiB" for name, size in machine["caches"].items())
     return (
@@ -234,7 +234,8 @@ def _measured(figures: list[Figure], stale: bool) -> str:
 def with_ratio(run: Run) -> list[Figure]:
     """Return the figures of the plot of ratios.
 
-    Stale figures are left out, and those of learning, whose peers differ in method rather than in speed.
+    Stale figures are left out. Figures of learning are left out too, because their peers differ in method and
+    not in speed.
     """
     return [
         figure
@@ -290,7 +291,7 @@ def with_table(page: str, table: str, place: str = "figures") -> str:
     """Return the page with the table between the markers of a place.
 
     Raises:
-        ValueError: The markers are not there, once each and in order.
+        ValueError: The page does not contain both markers exactly once and in order.
     """
     begin, end = f"<!-- {place}: begin (make figures writes these lines) -->", f"<!-- {place}: end -->"
     if page.count(begin) != 1 or page.count(end) != 1 or page.index(begin) > page.index(end):
@@ -300,10 +301,10 @@ def with_table(page: str, table: str, place: str = "figures") -> str:
 
 
 def publish(paths: list[Path]) -> None:
-    """Add runs to the kept lines and write everything that is made from them.
+    """Add runs to the kept lines and write the pages and plots made from them.
 
     Raises:
-        UnpublishableError: A line is of a dirty tree or a smoke run, or its commit cannot be traced.
+        UnpublishableError: A line is from a dirty tree or a smoke run, or its commit cannot be traced.
     """
     from loadtests.plots import draw
 
@@ -320,16 +321,18 @@ def publish(paths: list[Path]) -> None:
 
 
 def main() -> None:
-    """Print a table, or publish the lines."""
+    """Print a table or publish the lines."""
     parser = argparse.ArgumentParser(
         prog="python -m loadtests.report",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("lines", nargs="*", type=Path, metavar="FILE.jsonl", help="default: the last run's")
+    parser.add_argument(
+        "lines", nargs="*", type=Path, metavar="FILE.jsonl", help="files of runs (default: the last run)"
+    )
     parser.add_argument("--plots", type=Path, metavar="DIR", help="draw the plots into this folder")
     parser.add_argument(
-        "--publish", action="store_true", help="write docs/benchmarks.md, README's table, plots"
+        "--publish", action="store_true", help="write docs/benchmarks.md, README's table and the plots"
     )
     options = parser.parse_args()
     if options.publish:

@@ -9,7 +9,7 @@ from typing import Final
 
 # Without a target, the interval of a settled figure is at most this part of its median.
 MARGIN: Final = 0.25
-# Fewer rounds cannot show how much a figure varies.
+# With fewer rounds the variation of a figure is unknown.
 LEAST_ROUNDS: Final = 3
 _COVERAGE: Final = 0.95
 
@@ -17,14 +17,14 @@ _COVERAGE: Final = 0.95
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """Return the distribution-free 95 % interval of the median.
 
-    The limits are order statistics; with fewer than six values no pair of them reaches 95 %, and the
-    range of the values is returned.
+    The limits are order statistics. With fewer than six values no pair of them reaches 95 %, so the range of
+    the values is returned.
 
     Args:
         values: One value per round, at least one.
 
     Raises:
-        ValueError: There are no values.
+        ValueError: `values` is empty.
     """
     if not values:
         raise ValueError("an interval needs at least one value")
@@ -39,14 +39,14 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def is_settled(values: Sequence[float], target: float | None) -> bool:
-    """Return whether the rounds agree well enough for the figure to be judged.
+    """Return whether the rounds agree closely enough to judge the figure.
 
-    The margin of a figure is its distance to its target; without a target it is `MARGIN` of the median.
-    Rounds whose interval is wider than the margin do not settle the figure, whatever their median is.
+    The margin of a figure is the distance of its median to its target, or without a target `MARGIN` of the
+    median. The figure is settled if the interval is at most as wide as the margin.
 
     Args:
         values: The judged value (the ratio, or the figure itself) of each round.
-        target: The bound that the median is held to; None where there is none.
+        target: The bound of the median, or None.
     """
     if len(values) < LEAST_ROUNDS:
         return False

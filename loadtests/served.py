@@ -1,4 +1,4 @@
-"""The demo's server, started for a measurement on ports of its own with a log of its own."""
+"""The demo's server, started for a measurement with its own ports and log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ READY_SECONDS = 60.0
 
 
 def demo_settings(demo: Path) -> Path:
-    """The demo's settings; runs the demo first where it has not been run."""
+    """Return the path of the demo's settings. Run the demo first if they do not exist."""
     settings = demo / "scorer.toml"
     if not settings.exists():
         command = [sys.executable, "-m", "examples.demo", "--output", str(demo)]
@@ -30,12 +30,12 @@ def demo_settings(demo: Path) -> Path:
 
 @contextmanager
 def server(settings: Path, *, core: int | None = None, uds: str | None = None) -> Iterator[dict[str, Any]]:
-    """Run `scorer serve`, and yield what it announced when it was ready.
+    """Run `scorer serve` and yield its event `serving`.
 
     Args:
-        settings: The settings file; addresses and directories of its own replace those in it.
-        core: The only core that the server may use; by default it may use those of this process.
-        uds: A Unix socket to listen on besides, relative to the directory of the measurement.
+        settings: The settings file. Its addresses and directories are replaced.
+        core: The only core that the server may use. By default it may use the cores of this process.
+        uds: Additional Unix socket to listen on, relative to the directory of the measurement.
     """
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         variables = {
@@ -64,7 +64,7 @@ def server(settings: Path, *, core: int | None = None, uds: str | None = None) -
 
 
 def _announced(process: subprocess.Popen[bytes], events: Path) -> dict[str, Any]:
-    """Waits for the event `serving`."""
+    """Wait for the event `serving`."""
     deadline = time.monotonic() + READY_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
         for line in events.read_text().splitlines():
@@ -72,4 +72,4 @@ def _announced(process: subprocess.Popen[bytes], events: Path) -> dict[str, Any]
             if event.get("event") == "serving":
                 return event
         time.sleep(0.05)
-    raise RuntimeError(f"the demo's server does not serve; what it said:\n{events.read_text()}")
+    raise RuntimeError(f"the demo's server did not start; its output:\n{events.read_text()}")

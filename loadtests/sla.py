@@ -1,7 +1,7 @@
-"""Overload: requests are answered within the SLA or rejected in time, whatever the load is.
+"""Overload: requests are answered within the SLA or rejected in time at every load.
 
-Each part is a load case (loadtests/cases/sla) against `scorer serve` on one core, the generator on another;
-`scorer loadtest --case loadtests/cases/sla/step --rate CAPACITY` runs the same by hand.
+Each part is a load case (loadtests/cases/sla) against `scorer serve` on one core, with the generator on
+another. `scorer loadtest --case loadtests/cases/sla/step --rate CAPACITY` runs one of the cases by hand.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CHECKPOINT: Final = (
 
 
 def run(figures: Figures, options: Options) -> None:
-    """Every case."""
+    """Run every case."""
     if options.quick:
         with on_generators_core():
             quick(figures, options)
@@ -54,7 +54,7 @@ def run(figures: Figures, options: Options) -> None:
 
 
 def quick(figures: Figures, options: Options) -> None:
-    """Measure how much of its answers a server keeps when four times as much is offered, in turns."""
+    """Measure the answer rate at four times the load as a share of the rate at saturation, in turns."""
     bench = Bench(figures, options, heavy(trees=300), "3,600×8")
     with servers.hosted(bench.it, checkpoint=CHECKPOINT) as serving:
         load = Load(target=serving.load.target, methods=_scored(serving.load), connections=8)
@@ -79,13 +79,13 @@ def quick(figures: Figures, options: Options) -> None:
 
 @dataclass(frozen=True)
 class Counters:
-    """The server's own counters."""
+    """The counters of the server."""
 
     values: dict[str, float]
 
     @classmethod
     def of(cls, serving: Serving) -> Counters:
-        """Read the counters; each label is kept, and summed up under the bare name."""
+        """Read the counters: one for each set of labels, and their sum under the bare name."""
         with urllib.request.urlopen(f"http://{serving.metrics}/metrics", timeout=10) as reply:
             text = reply.read().decode()
         values: dict[str, float] = {}
@@ -113,7 +113,7 @@ class Counters:
         return int(sum(counted))
 
     def since(self, before: Counters, name: str) -> int:
-        """Return the growth of a counter."""
+        """Return the increase of a counter."""
         return int(self[name] - before[name])
 
 
@@ -123,7 +123,7 @@ class Bench:
     def __init__(self, figures: Figures, options: Options, it: Subject, words: str) -> None:
         self.figures = figures
         self.options = options
-        # The default is meant for the cases on the demo's server; these keep their own lengths.
+        # The default applies to the cases on the demo's server. These cases have their own lengths.
         self.seconds = None if options.seconds == Options.seconds else options.seconds
         if options.smoke:
             self.seconds = 2.0
@@ -143,7 +143,10 @@ class Bench:
         self.slow()
 
     def small(self) -> None:
-        """Measure the case in which a fast model is harder; one core cannot offer ten times its capacity."""
+        """Measure only the case that is harder with a fast model.
+
+        The generator's core could not offer ten times the capacity of a fast model.
+        """
         with self._server() as serving:
             self._measure_capacity(serving)
             self.batches(serving)
@@ -151,14 +154,14 @@ class Bench:
     # --- the cases ---
 
     def _measure_capacity(self, serving: Serving) -> None:
-        """Find the most that the model answers per second: at a kept p99, or while more is offered."""
+        """Measure the highest answer rate of the model: with p99 within the bound, or at saturation."""
         load = Load(target=serving.load.target, methods=_scored(serving.load), connections=8)
         found = capacity(load, SLA_MS, start=1000.0, options=self.options)
         sustained, bound = median_rate(found)
         if sustained <= 0:
             raise servers.ServerError(f"{self.words}: no rate keeps p99 within {SLA_MS:g} ms")
-        # The rate at which p99 is still kept lies below what an overloaded server answers; multiples of the
-        # lower one would be smaller multiples of what the server can do.
+        # The highest rate with p99 within the bound is lower than the answer rate of a saturated server.
+        # Multiples of it would overload the server less than their factor says.
         saturated = new_search(load, start=sustained, options=self.options).saturation(sustained)
         self.capacity = max(sustained, saturated)
         self._add("capacity: most answers by the model", self.capacity, "req/s", higher_is_better=True)
@@ -171,7 +174,7 @@ class Bench:
         )
 
     def overload(self, serving: Serving, case: Path) -> None:
-        """Goodput and p99 from one to ten times the capacity, and one reply to each request."""
+        """Measure goodput and p99 from one to ten times the capacity, and check the number of replies."""
         before = Counters.of(serving)
         report = self._run(serving, case)
         after = Counters.of(serving)
@@ -200,9 +203,9 @@ class Bench:
         self._exactly_one_reply(report, before, after, serving.process.log.parent / "decisions")
 
     def _exactly_one_reply(self, report: Report, before: Counters, after: Counters, log: Path) -> None:
-        """Hold the client's ledger (one ending per request) against the server's (one record per id).
+        """Compare the client's results (one per request) with the server's log (one record per id).
 
-        A lost reply and a doubled one do not cancel: doubled decisions are found by their ids.
+        A lost reply and a duplicate one do not cancel: duplicate decisions are found by their ids.
         """
         lost = {"client_timeout", "connection_lost", "stream_reset", "malformed_reply", "not_connected"}
         without = sum(count for name, count in report.errors.items() if name in lost | {"overflow"})
@@ -220,13 +223,13 @@ class Bench:
         )
 
     def step(self, serving: Serving) -> None:
-        """From silence to five times the capacity and back to half of it."""
+        """Step the load from zero to five times the capacity and back to half of it."""
         report = self._run(serving, CASES / "step")
         starts = [step.start for step in report.callers[0].steps]
         windows = [window for window in report.windows if window.latency_us.count]
         normal = median(it.latency_us.p99 for it in windows if it.start < starts[1])
         after = [it for it in windows if it.start >= starts[3]]
-        # Half a second's p99 is the mean of a few requests: twice the normal one is still normal.
+        # The p99 of half a second depends on a few requests, so twice the normal p99 is accepted.
         late = [it.start for it in after if it.latency_us.p99 > 2 * normal]
         length = report.windows[1].start - report.windows[0].start
         self._add(
@@ -241,7 +244,7 @@ class Bench:
             self._point("step", words, window.start, window.latency_us.p99 / 1000, "ms")
 
     def batches(self, serving: Serving) -> None:
-        """Single rows with and without batches of 1,000 beside them."""
+        """Measure single rows with and without concurrent batches of 1,000 rows."""
         report = self._run(serving, CASES / "batches", rate=1000.0)
         pairs = _alternating(report.callers[0].steps)
         self._add(
@@ -253,7 +256,7 @@ class Bench:
         )
 
     def noisy(self, serving: Serving) -> None:
-        """Four callers while a fifth sends twenty times as much."""
+        """Measure four callers while a fifth sends twenty times as many requests."""
         report = self._run(serving, CASES / "noisy-caller")
         pairs = [pair for caller in report.callers[:-1] for pair in _alternating(caller.steps)]
         calm, loud = (median(column) for column in zip(*pairs, strict=True))
@@ -269,7 +272,7 @@ class Bench:
         )
 
     def cancel(self, serving: Serving) -> None:
-        """Requests called off at random, until there were 100,000."""
+        """Cancel requests at random until 100,000 were cancelled."""
         self._run(serving, CASES / "cancel", rate=self.capacity * 1.5, seconds=self.seconds or 3.0)
         before, memory = Counters.of(serving), serving.process.memory_mb()
         cancelled = arrived = 0
@@ -298,7 +301,7 @@ class Bench:
         )
 
     def stolen(self, serving: Serving) -> None:
-        """The server's core taken away, by a spinning process, then by SIGSTOP."""
+        """Take the core from the server, first with a busy process, then with SIGSTOP."""
         before = Counters.of(serving)
         stop = threading.Event()
         thief = threading.Thread(target=_steal, args=(serving.process.pid, stop))
@@ -309,7 +312,8 @@ class Bench:
             stop.set()
             thief.join()
         after = Counters.of(serving)
-        # Begun, not finished in time, thrown away; what expired while it waited is not among them.
+        # Results that were computed too late and discarded. Requests that expired in the queue are not
+        # counted.
         wasted = after.since(before, "scorer_late_results_total")
         late = after.fallbacks("late") - before.fallbacks("late")
         self._add(
@@ -322,7 +326,7 @@ class Bench:
         )
 
     def slow(self) -> None:
-        """The model ten times slower than when it was measured, in a server built to be made slow."""
+        """Make the model ten times slower than measured, in a server built with fault injection."""
         limits: dict[str, Any] = {"p99_ms": SLA_MS, "tier": 0, "mode": "enforce"}
         limits["fallback"] = {"decision": "review", "score": 0.5}
         config = servers.settings(metrics=True, **limits)
@@ -333,7 +337,8 @@ class Bench:
             before = Counters.of(serving)
 
             def slow_down() -> None:
-                # The first progress comes as the warm-up ends; the second step begins five seconds later.
+                # The first progress report comes at the end of the warm-up. The second step begins five
+                # seconds later.
                 started.wait()
                 if not ended.wait(self._seconds(CASES / "slow-model") / 3):
                     (serving.process.log.parent / "faults.json").write_text('{"slow": 10}')
@@ -390,7 +395,7 @@ class Bench:
         return report
 
     def _settled(self, serving: Serving) -> int:
-        """Requests in flight once they had time to end."""
+        """Return the number of requests that are still in flight after ten seconds, 0 if all ended."""
         for _ in range(100):
             if not (left := int(Counters.of(serving)["scorer_inflight"])):
                 return 0
@@ -409,7 +414,7 @@ class Bench:
 
 
 def _steal(pid: int, stop: threading.Event) -> None:
-    """Five seconds of peace, five of a spinning neighbour, then two stops of half a second."""
+    """Wait, use the server's core for five seconds, then stop the server twice for half a second."""
     if stop.wait(6.0):
         return
     spin = ["taskset", "-c", str(cores()[0]), sys.executable, "-c", "while True: pass"]
@@ -428,7 +433,7 @@ def _steal(pid: int, stop: threading.Event) -> None:
 
 
 def _decisions_by_id(log: Path) -> Counter[str]:
-    """Return how often each decision is in a server's log."""
+    """Return how often each decision id is in a server's log."""
     found: Counter[str] = Counter()
     for _, record in LogReader(log).records():
         if record.HasField("decision"):
@@ -442,7 +447,7 @@ def _by_model(window: WindowReport, seconds: float) -> float:
 
 
 def _windows(report: Report, step: StepReport) -> list[tuple[WindowReport, float]]:
-    """Return the whole windows of a step and their length in seconds."""
+    """Return the complete windows of a step and their length in seconds."""
     starts = [window.start for window in report.windows]
     length = starts[1] - starts[0] if len(starts) > 1 else step.seconds
     end = step.start + step.seconds
@@ -453,13 +458,13 @@ def _windows(report: Report, step: StepReport) -> list[tuple[WindowReport, float
     ]
     if whole:
         return whole
-    # The step is shorter than a window, as in a smoke run: it counts as one.
+    # The step is shorter than a window, as in a smoke run, and is used as one window.
     shared = {name: getattr(step, name) for name in ("start", "misses", "errors", "fallbacks", "latency_us")}
     return [(WindowReport(intended=step.requests, **shared), step.seconds)]
 
 
 def _alternating(steps: tuple[StepReport, ...]) -> list[tuple[float, float]]:
-    """Return the p99 of each even step and of the odd step after it, microseconds."""
+    """Return the p99 of each step with an even index and of the step after it, microseconds."""
     p99 = [step.latency_us.p99 for step in steps]
     return list(zip(p99[0::2], p99[1::2], strict=True))
 

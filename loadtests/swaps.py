@@ -1,8 +1,9 @@
-"""Swaps that nobody notices: 1000-tree bundles replaced under load, one after another, by moving an alias.
+"""Swaps under load: replace bundles of 1000 trees one after another by moving an alias.
 
-One run in three parts: quiet, swapping, quiet. Every bundle is fetched, verified, scored on its golden cases,
-warmed up and swapped in; the one after the next to last is unloaded, so each comes in from the disk. A second
-client compares each answer with what the bundle that it names says about that row.
+A run has three parts: without swaps, with swaps, without swaps. Every bundle is fetched, verified, scored on
+its golden cases, warmed up and swapped in. The server keeps only the live bundle and the one before, so each
+bundle is loaded from disk again. A second client compares each answer with the answer of the bundle that the
+reply names.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ CHECKPOINT: Final = "fraud.checkout"
 NAME: Final = "swapped"
 MODEL: Final = Spec(1000, 8)
 QUICK_MODEL: Final = Spec(100, 6)
-# Two of them stay in memory: each is brought in anew when its turn comes again.
+# Two of them stay in memory, so each is loaded again at its next turn.
 BUNDLES: Final = 4
 SWAPS: Final = 50
 SECONDS: Final = 60.0
@@ -56,7 +57,7 @@ fallback = {{ decision = "review", score = 0.5 }}
 
 @dataclass
 class Checked:
-    """What the comparing client saw."""
+    """Results of the client that compares answers."""
 
     answers: int = 0
     wrong: list[str] = field(default_factory=list)
@@ -66,8 +67,8 @@ class Checked:
 
 
 def run(figures: Figures, options: Options) -> None:
-    """Swaps for a minute, or for as long as asked."""
-    # The default length is meant for the cases on the demo's server.
+    """Swap bundles for a minute, or for the time in the options."""
+    # The default length applies to the cases on the demo's server.
     seconds = SECONDS if options.seconds == Options.seconds else options.seconds or SECONDS
     if options.quick or options.smoke:
         seconds = 8.0 if options.quick else 4.0
@@ -171,7 +172,8 @@ class _Swapping:
             }
         )
         checking = threading.Thread(target=self._check)
-        # The run begins with its warm-up; half a second in, so that no swap falls into the quiet parts.
+        # The run begins with its warm-up. Half a second is added so that no swap falls into the parts
+        # without swaps.
         swapping = threading.Thread(
             target=self._swap, args=(2.0 + quiet + 0.5, (seconds - 1.5) / swaps, swaps)
         )
@@ -197,7 +199,7 @@ class _Swapping:
             time.sleep(max(0.0, start + (number - 1) * every - time.monotonic()))
             registry.alias(NAME, "live", self._digests[number % BUNDLES])
             if number == 3:
-                # Two have been swapped in: live bundle and the one before, as ever after.
+                # From now on the server holds two bundles: the live one and the one before.
                 self._resident.append(_resident(self._process.pid))
         time.sleep(every)
         deadline = time.monotonic() + 20
@@ -231,7 +233,7 @@ class _Swapping:
 
 
 def _publish(base: Path, rows: Any, model: Spec) -> tuple[list[str], dict[str, Any]]:
-    """A registry with the bundles, the first one live; and what each says about each row."""
+    """Create a registry with the bundles, the first live. Return their digests and scores of the rows."""
     from scorer.bundle import Bundle
     from scorer.registry import Registry
 
@@ -248,7 +250,7 @@ def _publish(base: Path, rows: Any, model: Spec) -> tuple[list[str], dict[str, A
 
 
 def _built(variant: int, spec: Spec) -> Path:
-    """A bundle like the others but for its base score; built once."""
+    """Return a bundle that differs from the others only in its base score. It is built once."""
     import xgboost
 
     from scorer.bundle import Band, Feature, Lineage, SchemaFile, build_score_bundle

@@ -1,4 +1,4 @@
-"""Windows of observations whose causes are known: what gates are calibrated on, and tested with."""
+"""Simulated windows of observations with known causes, for the calibration and the tests of gates."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SHAPES = ("tied", "skewed", "wide")
 
 
 def fraud_scores(rows: int, random: np.random.Generator, *, shape: str = "tied", shift: float = 0.0) -> Any:
-    """Scores of payments.
+    """Return scores of payments.
 
     Args:
-        rows: how many.
-        random: where they come from.
-        shape: "tied": most near 0 and many equal, as sums of few leaves are; "skewed": the same without ties;
-            "wide": spread over 0 to 1.
-        shift: by how much every logit is moved.
+        rows: Number of scores.
+        random: Source of randomness.
+        shape: "tied": most scores are near 0 and many are equal, like sums of few leaves; "skewed": the same
+            without ties; "wide": spread over 0 to 1.
+        shift: Amount added to every logit.
     """
     if shape == "wide":
         margin = random.normal(0, 1.5, rows)
@@ -44,7 +44,10 @@ def latencies(
     spread: float = 0.45,
     bursts: bool = False,
 ) -> Any:
-    """Microseconds: a log-normal body, a tail of scheduling; with bursts, slow requests come side by side."""
+    """Return latencies in microseconds: a log-normal body and a tail of scheduling delays.
+
+    With `bursts`, slow requests follow one another.
+    """
     body = median * np.exp(random.normal(0, spread, rows))
     times = body + (random.random(rows) < 0.004) * random.exponential(6 * median, rows)
     if bursts:
@@ -54,7 +57,7 @@ def latencies(
 
 
 def labels(scores: Any) -> Any:
-    """Codes of `LABELS`."""
+    """Return the codes of the scores' labels in `LABELS`."""
     return 1 + np.searchsorted(THRESHOLDS, scores, side="right")
 
 
@@ -69,9 +72,9 @@ def observed(
     servers: int = 2,
     full: bool = True,
 ) -> Observed:
-    """Observations of a score checkpoint; by default the lane says what live said.
+    """Return observations of a score checkpoint. By default the lane's scores equal those of live.
 
-    `full` is whether live has times of its own and evaluations a lag, which no gate reads.
+    With `full`, live has separate times and evaluations have a lag; no gate reads these.
     """
     live = fraud_scores(rows, random) if live is None else live
     own = live if own is None else own
@@ -114,7 +117,7 @@ def observed(
 
 
 def twin(one: Observed, random: np.random.Generator) -> Observed:
-    """The A/A control of these rows: the live bundle again, with times of its own."""
+    """Return the A/A control of these rows: the live bundle again, with separate times."""
     known = np.isfinite(one.distance).any()
     return replace(
         one,
@@ -136,7 +139,7 @@ def same_bundle(
     sla_us: float = 5_000,
     exec_us: Any = None,
 ) -> ShadowEvidence:
-    """A pair that is the same bundle twice, on the traffic that it was validated on."""
+    """Return evidence of the same bundle twice, with traffic like that of its validation."""
     live = fraud_scores(rows, random, shape=shape)
     shadow = observed(rows, random, live=live, exec_us=exec_us, full=False)
     reference = distribution(fraud_scores(reference_rows, random, shape=shape))
@@ -154,7 +157,7 @@ def same_bundle(
 def canary(
     rows: int, random: np.random.Generator, *, shape: str = "tied", shift: float = 0.0
 ) -> ShadowEvidence:
-    """A canary that gets as many requests as the lane before it, of the same kind."""
+    """Return evidence of a canary with as many requests as the lane before it, of the same kind."""
     own = observed(rows, random, live=fraud_scores(rows, random, shape=shape, shift=shift))
     before = observed(rows, random, live=fraud_scores(rows, random, shape=shape))
     return ShadowEvidence(

@@ -1,8 +1,8 @@
-"""The server beside other servers: sustained rates, latencies, the cost of scoring and of Python, a held GIL.
+"""Compare the server with others: sustained rates, latencies, cost of scoring and of Python, a held GIL.
 
-One server at a time runs on one core, the generator on another. In each round every server, ours and peers
-alike, is started and searched once; a figure is the median over the rounds. README.md describes the peers'
-settings.
+One server at a time runs on one core, the generator on another. In each round every server, ours and the
+peers, is started and searched once. A figure is the median over the rounds. README.md describes the settings
+of the peers.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from loadtests.ratesearch import Found, RateSearch, limits, median_rate
 from scorer.loadtest.report import Report
 
 COMMAND: Final = "make bench ARGS=wire"
-# Rates are searched for at each of these bounds of p99, milliseconds.
+# A rate is searched for each of these bounds of p99, milliseconds.
 THRESHOLDS_MS: Final = (25.0, 10.0, 5.0)
-# p99 is measured at these rates, requests per second, for so many seconds a round.
+# Rates at which p99 is measured, requests per second, with the seconds per round.
 STEADY: Final = {100.0: 4.0, 500.0: 2.5, 2000.0: 1.5}
 STEADY_THOROUGH: Final = {100.0: 6.0, 500.0: 4.0, 2000.0: 3.0}
 HELD_SECONDS: Final = 5.0
@@ -55,21 +55,21 @@ PEERS: Final[dict[str, Starts]] = {
     "BentoML (HTTP)": servers.bentoml,
     "Ray Serve": servers.ray_serve,
 }
-# The least ratio of the rates at p99 ≤ 5 ms, and the least ratio of p99 by peer and rate; MLServer does not
-# sustain 500 requests/s.
+# Targets: the smallest ratio of the rates at p99 ≤ 5 ms by peer, and the smallest ratio of p99 by peer and
+# rate. MLServer does not sustain 500 requests/s.
 LEAST_RATE: Final = {RUST: 0.9, MLSERVER: 25.0}
 LEAST_STEADY: Final = {(MLSERVER, 100.0): 4.0, (FOREST, 500.0): 1.0}
-# Of these only the rate at p99 ≤ 5 ms is a figure.
+# For these, only the rate at p99 ≤ 5 ms is a figure.
 RATE_ALONE: Final = frozenset({SOCKET, NOOP})
 
 
 def run(figures: Figures, options: Options) -> None:
-    """Measure every figure of the wire.
+    """Measure every figure of the group.
 
-    A peer that does not start, or ends, is a line of the table and ends nothing.
+    If a peer does not start or ends early, a line of the table reports it and the run continues.
 
     Raises:
-        ServerError: A server of ours could not be measured; everything else was.
+        ServerError: A server of ours could not be measured. All other servers were measured.
     """
     model = subject()
     if options.quick:
@@ -87,12 +87,12 @@ def run(figures: Figures, options: Options) -> None:
 
 
 QUICK_ROUNDS: Final = 9
-# The first rate offered on the way to saturation, requests per second.
+# The first rate in the search for saturation, requests per second.
 FIRST_RATE: Final = {OURS: 8_000.0, FOREST: 500.0}
 
 
 def quick(figures: Figures, model: Subject) -> None:
-    """Measure ours beside grpc.aio with our engine, in turns: p99 at a low rate, answers/s at saturation."""
+    """Compare ours with grpc.aio and our engine, in turns: p99 at a low rate, answers/s at saturation."""
     p99: dict[str, list[float]] = defaultdict(list)
     answers: dict[str, list[float]] = defaultdict(list)
     with servers.hosted(model) as ours, PEERS[FOREST](model) as peer:
@@ -120,13 +120,13 @@ def quick(figures: Figures, model: Subject) -> None:
 
 @dataclass
 class Rounds:
-    """What was measured of one load on one server, each by the number of its round.
+    """Measurements of one load on one server, by the number of the round.
 
     Attributes:
-        found: The searches, by bound of p99.
-        saturation: Answers per second under more load than can be answered.
-        steady_ms: p99, by rate.
-        points: All p99 by rate, for the plot.
+        found: Results of the searches, by bound of p99.
+        saturation: Answers per second at saturation.
+        steady_ms: p99 by rate, milliseconds.
+        points: All values of p99 by rate, milliseconds, for the plot.
     """
 
     found: dict[float, dict[int, Found]] = field(default_factory=lambda: defaultdict(dict))
@@ -145,7 +145,7 @@ class Rounds:
 
 
 class Bench:
-    """One run of the group."""
+    """A run of the group."""
 
     def __init__(self, figures: Figures, model: Subject, options: Options) -> None:
         self.figures = figures
@@ -153,7 +153,7 @@ class Bench:
         self.options = options
         self.command = f"{COMMAND[:-4]}'wire --thorough'" if options.thorough else COMMAND
         self.count = 0
-        # By server, why it was not measured in a round.
+        # Reasons why a server was not measured in a round, by server.
         self.failures: dict[str, list[str]] = defaultdict(list)
         self.rounds: dict[str, Rounds] = defaultdict(Rounds)
 
@@ -169,7 +169,7 @@ class Bench:
                 self._measure(number, name, start)
 
     def _measure(self, number: int, name: str, start: Starts) -> None:
-        """Start and search one server; start it once more if that fails, as some do not always come up."""
+        """Start and search one server. If that fails, try again once: some servers do not always start."""
         reason = ""
         for _ in range(2):
             try:
@@ -230,7 +230,7 @@ class Bench:
     # --- figures ---
 
     def add_figures(self) -> None:
-        """Add the medians of ours beside each peer's, and the points of the plot."""
+        """Add our medians with those of each peer, and the points of the plot."""
         for name in [RUST, *PEERS]:
             self._add_rates("Score", OURS, name)
             self._add_steady(name)
@@ -295,7 +295,7 @@ class Bench:
         target: float | None = None,
         note: str | None = None,
     ) -> None:
-        """Add the rounds in which both servers were measured; one without a rate in any has no ratio."""
+        """Add the rounds in which both servers were measured. If any round has no rate, add no ratio."""
         both = [number for number in ours if number in theirs]
         if not both:
             return
@@ -328,7 +328,7 @@ class Bench:
         for rate in STEADY:
             ours, theirs = self.rounds[OURS].steady_ms[rate], self.rounds[peer].steady_ms[rate]
             both = [number for number in ours if number in theirs]
-            # A rate that the peer does not sustain would compare a queue with an answer.
+            # At a rate that the peer does not sustain, its p99 would be the time in a growing queue.
             if not both or highest < rate:
                 continue
             self.figures.add(
@@ -344,7 +344,7 @@ class Bench:
     # --- the wire alone, and a held lock ---
 
     def wire_alone(self) -> None:
-        """Measure what decoding, scoring, logging and encoding add to a call that does nothing."""
+        """Measure the time that decoding, scoring, logging and encoding add to a call that does nothing."""
         with servers.hosted(self.model) as serving:
             socket = servers.over_unix_socket(serving)
             for words, load in (("TCP", serving.load), ("Unix socket", socket)):
@@ -364,7 +364,7 @@ class Bench:
                 )
 
     def held_lock(self) -> None:
-        """Measure p99 while a thread holds the lock, beside p99 while it does not, in turns."""
+        """Measure p99 with and without a thread that holds the GIL, in turns."""
         for what, target, words in (
             ("hold", 10.0, "GIL held"),
             ("burn", None, "GIL held by a thread that also burns the server's core"),
@@ -384,13 +384,13 @@ class Bench:
 
 
 def _in_turns(serving: Serving, what: str, seconds: float, turns: int) -> list[tuple[float, float]]:
-    """Return the p99 of each free stretch and of the held one after it, microseconds."""
+    """Return the p99 of each step with a free GIL and of the step with a held GIL after it, microseconds."""
     steps = [{"seconds": seconds, "load": 1.0} for _ in range(2 * turns)]
     warmup = 1.0
     started = threading.Event()
 
     def hold() -> None:
-        # The first progress comes a second after the first request, which is the end of the warm-up.
+        # The first progress report comes one second after the first request, at the end of the warm-up.
         started.wait()
         for _ in range(turns):
             if pause.wait(seconds):
@@ -423,7 +423,7 @@ def _p50(report: Report) -> float:
 
 
 def _steady_ms(server: LoadedServer, rate: float, seconds: float) -> float:
-    """Return p99 at a rate, measured again while the generator is late."""
+    """Return p99 at a rate. Measure again, at most three times, if the generator was late."""
     window = server.window(rate, seconds)
     for _ in range(3):
         if not window.is_late:
@@ -433,7 +433,10 @@ def _steady_ms(server: LoadedServer, rate: float, seconds: float) -> float:
 
 
 def _saturating_rate(server: LoadedServer, rate: float) -> float:
-    """Return a rate somewhat above what a server sustains: far above, a queue would outlast every timeout."""
+    """Return a rate a little above the sustained one.
+
+    At a much higher rate, requests would wait longer than any timeout.
+    """
     while server.window(rate, 0.7).holds(THRESHOLDS_MS[0]) and rate < 200_000:
         rate *= 1.5
     server.settle()
@@ -441,7 +444,7 @@ def _saturating_rate(server: LoadedServer, rate: float) -> float:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return the first line of an error that says something, at most 120 characters long."""
+    """Return the first informative line of an error, at most 120 characters."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     details = [line for line in lines if line.startswith("details")]
     return (details or lines or [type(error).__name__])[0][:120]
