@@ -1,4 +1,4 @@
-"""Forests and actions beside their peers: same model, same rows, one thread, in turns, answers checked."""
+"""Compare forests and actions with peers: same model, same rows, one thread, in turns, answers checked."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from loadtests.options import Options
 
 
 def run(figures: Figures, options: Options) -> None:
-    """Measure everything; the quick run leaves out what takes long or guards nothing."""
+    """Measure everything. The quick run omits parts that take long or have no baseline."""
     if options.wants_any(forests.MAIN.words):
         forests.run(figures, options)
     if options.wants_any(actions.SPEC.words):

@@ -1,7 +1,7 @@
-"""One context, hundreds of actions: our evaluator beside peers that score one row per action.
+"""Compare our evaluator of many actions for one context with peers that score one row per action.
 
-All are given the same contexts and actions, return probabilities and take turns (race.py). The peers' rows,
-one per action, are made beforehand.
+All get the same contexts and actions, return probabilities and take turns (race.py). The peers' rows, one per
+action, are created before the measurement.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SIZES: Final = (16, 64, 256, 1024)
 
 @dataclass(frozen=True)
 class Field:
-    """The oracle, our forest of it, and its peers from Python."""
+    """The oracle, our forest of it and the Python calls of the peers."""
 
     model: Any
     forest: Forest
@@ -44,7 +44,7 @@ class Field:
 
 
 def catalogue(actions: int) -> Rows:
-    """Return the features of so many actions, each a combination of the factors."""
+    """Return the features of a number of actions, each a combination of the factors."""
     every = np.array(list(product(*map(range, models.FACTORS))), dtype=np.float32)
     chosen = np.random.default_rng(2).permutation(len(every))[:actions]
     return np.ascontiguousarray(every[np.sort(chosen)])
@@ -67,7 +67,7 @@ def enter(spec: Spec) -> Field:
 
 
 def contexts_of(spec: Spec) -> Rows:
-    """Return the contexts that everything compared is given; their action features are missing."""
+    """Return the contexts, the same for ours and all peers. Their action features are missing."""
     rows = models.sample(spec)[0][:CONTEXTS].copy()
     rows[:, CONTEXT:] = np.nan
     return np.ascontiguousarray(rows)
@@ -84,7 +84,7 @@ def exploded(spec: Spec, actions: int) -> list[Rows]:
 
 @contextmanager
 def native_racers(field: Field, spec: Spec, actions: int) -> Iterator[dict[str, Program]]:
-    """Run the programs, each of which has given the same probabilities as ours."""
+    """Run the programs and check that each gives the same probabilities as ours."""
     packed = native.kept("oracle.bin", field.forest.to_bytes())
     contexts = native.kept("contexts.f32", contexts_of(spec).tobytes())
     features = native.kept(f"catalogue-{actions}.f32", catalogue(actions).tobytes())
@@ -107,7 +107,7 @@ def native_racers(field: Field, spec: Spec, actions: int) -> Iterator[dict[str, 
 
 
 def run(figures: Figures, options: Options) -> None:
-    """Measure 256 actions beside the peers; fewer vector instructions, more actions, fewer eligible ones."""
+    """Compare 256 actions with the peers, also with AVX2 only, and vary the numbers of actions."""
     spec = smoked(SPEC) if options.smoke else SPEC
     field = enter(spec)
     seconds = 0.1 if options.smoke else 6.0 if options.quick else 20.0
@@ -139,7 +139,7 @@ def run(figures: Figures, options: Options) -> None:
 
 
 def _proportions(field: Field, figures: Figures, options: Options) -> None:
-    """Measure the evaluator beside itself: more actions, fewer eligible ones."""
+    """Compare times of our evaluator: with more actions, and with fewer eligible ones."""
     packed = native.kept("oracle.bin", field.forest.to_bytes())
 
     def ours(actions: int, share: float = 1.0) -> float:
@@ -174,7 +174,7 @@ def _curve(figures: Figures, field: Field, spec: Spec, options: Options) -> None
 
 
 def vowpal_wabbit(features: Rows) -> dict[str, Call]:
-    """Return SquareCB's calls over a linear model of the same contexts and actions, trained a little."""
+    """Return calls of SquareCB on a linear model of the same contexts and actions, with a short training."""
     import vowpalwabbit as vw
 
     random = np.random.default_rng(3)

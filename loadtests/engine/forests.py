@@ -1,7 +1,7 @@
-"""Rows through a forest: one at a time by native API and from Python, and many per call.
+"""Measure the scoring of rows: one at a time through native APIs and from Python, and many per call.
 
-Like is compared with like: a native API (Rust or C) beside native APIs, a Python call beside Python calls.
-All are given the same rows, return probabilities and take turns (race.py).
+Native APIs (Rust or C) are compared with native APIs, and Python calls with Python calls. All get the same
+rows, return probabilities and take turns (race.py).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from scorer import Forest
 
 COMMAND: Final = "make bench ARGS=engine"
 MAIN: Final = Spec(500, 6)
-# The last six lie outside of what the kernels are made for: deep, unbinned, unbalanced, wide, categorical.
+# The kernels are not designed for the last six: deep, unbinned, unbalanced, wide or categorical.
 MODELS: Final = (
     Spec(100, 6),
     MAIN,
@@ -38,7 +38,7 @@ MODELS: Final = (
     Spec(500, 6, features=300),
     Spec(200, 10, forest=True),
 )
-# One row at a time: so many different ones that no branch predictor learns them.
+# Number of different rows that are scored one at a time: too many for a branch predictor to learn.
 SINGLES: Final = 64
 BULK: Final = 10_000
 OURS: Final = "scorer"
@@ -65,7 +65,7 @@ ROWS: Final = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
 
 @dataclass(frozen=True)
 class Field:
-    """A model, our forest of it, its peers, and the rows that all of them are given."""
+    """A model, our forest of it, its peers and the rows of all of them."""
 
     spec: Spec
     model: Any
@@ -75,13 +75,13 @@ class Field:
 
     @property
     def file_name(self) -> str:
-        """The spec's name as part of a file's name."""
+        """The name of the spec as part of a file name."""
         return "".join(letter if letter.isalnum() else "-" for letter in self.spec.words.replace("×", "x"))
 
     def python_racers(
         self, rows: list[Rows], clock: Callable[[], int] = time.perf_counter_ns
     ) -> dict[str, Racer]:
-        """Return ours and the peers from Python; each call takes one of `rows`."""
+        """Return the Python calls of ours and the peers, one call for each element of `rows`."""
         predictors: dict[str, rivals.Predict] = {OURS: self.forest.predict, **self.peers}
         return {
             name: PythonCalls([lambda predict=predict, row=row: predict(row) for row in rows], clock)
@@ -89,12 +89,12 @@ class Field:
         }
 
     def singles(self) -> list[Rows]:
-        """Return rows to give one at a time."""
+        """Return the rows that are scored one at a time."""
         return [self.rows[at : at + 1] for at in range(SINGLES)]
 
 
 def run(figures: Figures, options: Options) -> None:
-    """Measure every model; the quick run only the main one."""
+    """Measure every model, or in the quick run only the main one."""
     for spec in (MAIN,) if options.quick else MODELS:
         field = enter(smoked(spec) if options.smoke else spec, compiled=not (options.quick or options.smoke))
         one_row(field, figures, options)
@@ -103,7 +103,7 @@ def run(figures: Figures, options: Options) -> None:
 
 
 def smoked(spec: Spec) -> Spec:
-    """Return a model of the same kind that is trained in a moment."""
+    """Return a small model of the same kind, for the smoke run."""
     return replace(spec, trees=max(spec.trees // 50, 2))
 
 
@@ -112,7 +112,7 @@ def enter(spec: Spec, *, compiled: bool) -> Field:
 
     Args:
         spec: The model.
-        compiled: Whether to include peers that compile the model, which takes minutes once.
+        compiled: Whether to include peers that compile the model. The first compilation takes minutes.
 
     Raises:
         RuntimeError: Our margins are not bit-equal to the library's, or a peer evaluates another model.
@@ -121,12 +121,13 @@ def enter(spec: Spec, *, compiled: bool) -> Field:
     rows, _ = sample(spec)
     if spec.library == "lightgbm":
         forest, peers = Forest.from_lightgbm(model), ["LightGBM"]
-        # For trees of 255 leaves LLVM needs a quarter of an hour.
+        # LLVM needs a quarter of an hour to compile trees of 255 leaves.
         peers += ["lleaves"] if compiled and not spec.leaves else []
         margins, expected = forest.predict(rows, margin=True), model.predict(rows, raw_score=True)
     else:
         forest, peers = Forest.from_xgboost(model), ["XGBoost", "Treelite GTIL"]
-        # The other converters have no categories; for larger forests gcc needs a quarter of an hour.
+        # The other converters do not support categories. gcc needs a quarter of an hour to compile larger
+        # forests.
         peers += ["ONNX Runtime", "oneDAL (daal4py)"] if not spec.categorical else []
         peers += ["TL2cgen"] if compiled and not spec.categorical and spec.depth <= 6 else []
         margins, expected = forest.predict(rows, margin=True), rivals.xgboost_margins(model, rows)
@@ -139,7 +140,7 @@ def enter(spec: Spec, *, compiled: bool) -> Field:
 
 @contextmanager
 def native_racers(field: Field) -> Iterator[dict[str, Program]]:
-    """Run the programs of a model, each of which has given the same probabilities as ours."""
+    """Run the programs of a model and check that each gives the same probabilities as ours."""
     rows = native.kept(f"{field.file_name}.f32", np.ascontiguousarray(field.rows[:SINGLES]).tobytes())
     packed = native.kept(f"{field.file_name}.bin", field.forest.to_bytes())
     features = str(field.spec.features)
@@ -165,7 +166,7 @@ def native_racers(field: Field) -> Iterator[dict[str, Program]]:
 def xgboost_commands(
     model: Any, name: str, rows: Path, features: str, block: int, categorical: bool
 ) -> dict[str, list[str | Path]]:
-    """Return the commands of the C APIs that evaluate an XGBoost model, with so many rows per call."""
+    """Return the commands that evaluate an XGBoost model through C APIs, with `block` rows per call."""
     saved = native.kept(f"{name}.ubj", model.save_raw("ubj"))
     program = native.peer_program("xgboost_turns", "xgboost", "lib/libxgboost.so")
     commands: dict[str, list[str | Path]] = {XGBOOST_C: [program, saved, rows, features, str(block)]}
@@ -179,7 +180,7 @@ def xgboost_commands(
 
 
 def one_row(field: Field, figures: Figures, options: Options) -> None:
-    """Measure one row per call, native beside native and Python beside Python; and the memory."""
+    """Measure one row per call through native APIs and from Python, and the memory of the forest."""
     by_native, by_python = (f"{field.spec.words}, 1 row, {way}" for way in ("native", "Python"))
     seconds = _seconds(options, quick=4.0, full=10.0)
     main = field.spec == MAIN
@@ -208,7 +209,7 @@ def one_row(field: Field, figures: Figures, options: Options) -> None:
 
 
 def bulk(field: Field, figures: Figures, options: Options) -> None:
-    """Measure many rows per call on one core, through each library's Python call."""
+    """Measure many rows per call on one core, with each library's Python call."""
     name = f"{field.spec.words}, {BULK:,} rows per call, per row"
     rows = [np.ascontiguousarray(field.rows[:BULK])]
     racers = field.python_racers(rows, time.process_time_ns)
@@ -223,7 +224,7 @@ def bulk(field: Field, figures: Figures, options: Options) -> None:
 def beside(
     figures: Figures, name: str, ours: Lap, peer: str, theirs: Lap, target: float | None, *, rows: int = 1
 ) -> None:
-    """Add a figure of two racers, in microseconds per row."""
+    """Add a figure that compares two racers, in microseconds per row."""
     factor = 1e6 / rows
     figures.add(
         name=name,
@@ -241,7 +242,7 @@ def _seconds(options: Options, *, quick: float, full: float) -> float:
 
 
 def curves(figures: Figures, options: Options) -> None:
-    """Measure how the time grows with trees, up to where no cache holds them, and with rows per call."""
+    """Measure the time by number of trees, up to forests larger than all caches, and by rows per call."""
     longest = smoked(LONGEST) if options.smoke else LONGEST
     whole = booster(longest)
     for trees in (trees for trees in TREES if trees <= longest.trees):
@@ -257,7 +258,7 @@ def curves(figures: Figures, options: Options) -> None:
                 _point(figures, "1 row, native", laps[OURS], peer, lap, "trees", trees, rows=1)
     field = enter(smoked(MAIN) if options.smoke else MAIN, compiled=False)
     for count in ROWS:
-        # No row twice within a call; several calls where they are short.
+        # No row is used twice within a call. Short calls are repeated with different rows.
         calls = [field.rows[at * count : (at + 1) * count] for at in range(max(1, SINGLES // count))]
         clock = time.perf_counter_ns if count <= 10 else time.process_time_ns
         racers = field.python_racers(calls, clock)

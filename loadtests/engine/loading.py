@@ -1,4 +1,4 @@
-"""Loading a bundle: bytes read and hashed, the forest validated, every golden case scored again."""
+"""Measure loading a bundle: read and hash its bytes, validate the forest, score every golden case."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_MS: Final = 150.0
 
 
 def run(figures: Figures, options: Options) -> None:
-    """Builds the bundle once, then loads it again and again."""
+    """Build the bundle once, then load it repeatedly."""
     from scorer.bundle import Band, Bundle, Feature, Lineage, SchemaFile, build_score_bundle
 
     spec = replace(SPEC, trees=20) if options.smoke else SPEC

@@ -1,4 +1,4 @@
-"""The models and rows that engines are measured with, trained once from fixed seeds and kept."""
+"""The models and rows of the measurements. Models are trained once from fixed seeds and kept."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from loadtests.options import WORK
 FEATURES: Final = 40
 MISSING: Final = 0.05
 SAMPLES: Final = 20_000
-# Of the categorical model: features that are categories, and how many each has.
+# Number of categorical features of the categorical model, and the numbers of their categories.
 CATEGORICAL: Final = 24
 CATEGORIES: Final = (3, 8, 20, 60, 200, 12)
 
-# Of an oracle: how many values each factor of an action has; 1,024 actions in all.
+# Number of values of each factor of an oracle's actions; 1,024 actions in total.
 FACTORS: Final = (4, 4, 8, 2, 4)
-# How much an action matters beside its context.
+# Size of an action's effect relative to its context's.
 EFFECT: Final = 0.3
 
 Rows = npt.NDArray[np.float32]
@@ -30,7 +30,7 @@ Rows = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Spec:
-    """What a model is trained to; ``leaves`` bounds LightGBM's trees instead of the depth."""
+    """Size and kind of a model. ``leaves``, if set, limits LightGBM's trees instead of the depth."""
 
     trees: int
     depth: int
@@ -44,7 +44,7 @@ class Spec:
 
     @property
     def words(self) -> str:
-        """The name in figures."""
+        """The name of the model in figures."""
         kinds = [
             "LightGBM" if self.library == "lightgbm" else "",
             "categorical" if self.categorical else "",
@@ -60,9 +60,10 @@ class Spec:
 
 
 def sample(spec: Spec) -> tuple[Rows, npt.NDArray[np.bool_]]:
-    """Rows with missing values, and labels that depend on single features and on pairs.
+    """Return rows with missing values, and labels that depend on single features and on pairs.
 
-    An oracle's last features are an action's, drawn from all combinations of the factors, never missing.
+    The last features of an oracle are those of an action, drawn from all combinations of the factors. They
+    are never missing.
     """
     random = np.random.default_rng(1)
     x = random.normal(size=(SAMPLES, spec.features)).astype(np.float32)
@@ -84,7 +85,7 @@ def sample(spec: Spec) -> tuple[Rows, npt.NDArray[np.bool_]]:
 
 
 def booster(spec: Spec, folder: Path = WORK / "models") -> Any:
-    """The trained model, a Booster of its library; from the file of an earlier run where there is one."""
+    """Return the trained model, a Booster of its library. It is read from a file if it was trained before."""
     import xgboost as xgb
 
     settings = _settings(spec)
@@ -121,7 +122,7 @@ def booster(spec: Spec, folder: Path = WORK / "models") -> Any:
 
 
 def _settings(spec: Spec) -> dict[str, Any]:
-    """Settings under which late trees still grow to their depth, as they do on more data than this."""
+    """Return settings with which late trees reach their full depth, as they would with more data."""
     if spec.library == "lightgbm":
         return {
             "objective": "binary",
@@ -139,12 +140,12 @@ def _settings(spec: Spec) -> dict[str, Any]:
         "eta": 0.02,
         "min_child_weight": 0.2,
         "tree_method": spec.method,
-        # Part of the rows per tree trains as well in a third of the time.
+        # Training on part of the rows per tree gives the same quality in a third of the time.
         "subsample": 0.3,
         "nthread": 1,
         "seed": 1,
     }
     if spec.forest:
         settings |= {"num_parallel_tree": spec.trees, "eta": 1, "colsample_bynode": 0.5}
-    # Sets rather than one category against the rest.
+    # Split on sets of categories, not on one category against the rest.
     return settings | ({"max_cat_to_onehot": 1} if spec.categorical else {})

@@ -1,4 +1,4 @@
-"""Programs without Python: ours in Rust, and C programs against the libraries inside the peers' wheels."""
+"""Programs without Python: ours in Rust, and C programs linked to the libraries of the peers' wheels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROGRAMS: Final = Path(__file__).parent / "programs"
 
 @functools.cache
 def program(name: str, crate: str = "scorer-core") -> Path:
-    """Build the example `name` of `crate` in release mode; return the path of its binary."""
+    """Build the example `name` of `crate` in release mode and return the path of its binary."""
     command = ["cargo", "build", "--release", "--locked", "--quiet", "-p", crate, "--example", name]
     subprocess.run([*command, "--message-format", "short"], cwd=ROOT, check=True)
     directory = json.loads(
@@ -35,15 +35,15 @@ def program(name: str, crate: str = "scorer-core") -> Path:
 
 @functools.cache
 def peer_program(name: str, package: str, pattern: str) -> Path:
-    """Compile a C program against a library inside a wheel of this environment; return its path.
+    """Compile a C program with a library of an installed wheel and return its path.
 
     Args:
         name: The program, `programs/NAME.c`.
-        package: The installed package whose wheel holds the library.
-        pattern: The library's file inside the package.
+        package: The installed package that contains the library.
+        pattern: Glob pattern of the library's file in the package.
 
     Raises:
-        FileNotFoundError: The package does not hold such a library.
+        FileNotFoundError: The package has no such library.
         subprocess.CalledProcessError: The compiler failed.
     """
     libraries = sorted(Path(sysconfig.get_paths()["platlib"], package).glob(pattern))
@@ -55,7 +55,7 @@ def peer_program(name: str, package: str, pattern: str) -> Path:
     if not built.exists():
         built.parent.mkdir(parents=True, exist_ok=True)
         options = ["-O2", "-Wall", "-Wextra", "-Werror", "-std=c11", "-D_POSIX_C_SOURCE=200809L"]
-        # A wheel holds the file alone, without the name of its major version that the loader looks for.
+        # The wheel has only the file itself, without the link with the major version that the loader needs.
         named = built.with_name(f"lib-{built.name}") / re.sub(r"(\.so\.\d+)\..*", r"\1", library.name)
         named.parent.mkdir(exist_ok=True)
         named.unlink(missing_ok=True)
@@ -68,7 +68,7 @@ def peer_program(name: str, package: str, pattern: str) -> Path:
 
 @functools.cache
 def isa_names(forest: Path, rows: Path) -> frozenset[str]:
-    """Return the levels of vector instructions that this machine runs."""
+    """Return the vector instruction sets that this machine supports."""
     command = [str(program("turns")), "--forest", str(forest), "--rows", str(rows)]
     found = []
     for isa in ("avx2", "avx512", "neon"):
@@ -80,10 +80,10 @@ def isa_names(forest: Path, rows: Path) -> frozenset[str]:
 
 
 def measured(name: str, *arguments: object, crate: str = "scorer-core") -> dict[str, Any]:
-    """Run one of our Rust programs and return the JSON line that it prints.
+    """Run one of our Rust programs and return the JSON object that it prints.
 
     Raises:
-        RuntimeError: It failed.
+        RuntimeError: The program failed.
     """
     command = [str(program(name, crate)), *map(str, arguments)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -94,7 +94,7 @@ def measured(name: str, *arguments: object, crate: str = "scorer-core") -> dict[
 
 
 def kept(name: str, data: bytes) -> Path:
-    """Write a file that a program is to read; return its path."""
+    """Write an input file of a program and return its path."""
     path = WORK / "given" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)

@@ -1,4 +1,4 @@
-"""Timing in turns: everything that is compared runs in the same moments of the machine."""
+"""Time calls in turns, so that a change of the machine's load affects all racers alike."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from statistics import median
 from typing import Any, Final, Protocol
 
 Call = Callable[[], object]
-# Rounds are grouped into so many blocks; a figure has one value per block.
+# Number of blocks into which rounds are grouped. A figure has one value per block.
 BLOCKS: Final = 9
 
 
 class Racer(Protocol):
-    """Something whose calls are timed."""
+    """A set of calls that are timed."""
 
     def turn(self) -> Sequence[float]:
-        """Make every call once, after a few untimed ones; return nanoseconds per call."""
+        """Make some untimed calls, then every call once, and return nanoseconds for each call."""
         ...
 
 
@@ -33,14 +33,15 @@ class PythonCalls:
 
     Attributes:
         calls: One per row, or per block of rows.
-        clock: Nanoseconds; `time.process_time_ns` for calls longer than a turn on a shared processor.
+        clock: Clock in nanoseconds; `time.process_time_ns` for calls during which the process may be
+        preempted.
     """
 
     calls: Sequence[Call]
     clock: Callable[[], int] = time.perf_counter_ns
 
     def turn(self) -> list[float]:
-        """Make every call once, after an eighth of them untimed."""
+        """Make an eighth of the calls untimed, then every call once, and return nanoseconds for each."""
         for call in self.calls[: _warm(len(self.calls))]:
             call()
         return [self._timed(call) for call in self.calls]
@@ -52,7 +53,7 @@ class PythonCalls:
 
 
 class Program:
-    """A program that makes its calls by command; `programs/turns.h` describes the commands."""
+    """A program that makes calls on command. `programs/turns.h` describes the commands."""
 
     def __init__(self, process: subprocess.Popen[str], calls: int) -> None:
         self._process = process
@@ -60,7 +61,7 @@ class Program:
         self.about: dict[str, Any] = self._line()
 
     def turn(self) -> list[float]:
-        """Have the program make every call once, after an eighth of them untimed."""
+        """Let the program make an eighth of the calls untimed, then every call once."""
         return self._asked(f"turn {_warm(self._calls)}")
 
     def answers(self) -> list[float]:
@@ -69,7 +70,7 @@ class Program:
 
     def _asked(self, command: str) -> list[float]:
         assert self._process.stdin is not None
-        # A program that has ended is reported by the missing reply, with its exit code.
+        # If the program has ended, the missing reply raises an error with its exit code.
         with suppress(BrokenPipeError):
             self._process.stdin.write(command + "\n")
             self._process.stdin.flush()
@@ -86,11 +87,11 @@ class Program:
 
 @contextmanager
 def running(command: Sequence[str | Path], calls: int) -> Iterator[Program]:
-    """Run a program for a race; it ends with the context.
+    """Run a program for a race and end it with the context.
 
     Args:
         command: The program and its arguments.
-        calls: How many calls a turn of it makes.
+        calls: Number of calls per turn.
     """
     process = subprocess.Popen(
         [str(part) for part in command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -102,7 +103,7 @@ def running(command: Sequence[str | Path], calls: int) -> Iterator[Program]:
         process.wait(10)
         for stream in (process.stdin, process.stdout):
             if stream is not None:
-                with suppress(BrokenPipeError):  # closing writes what a program that has ended did not read
+                with suppress(BrokenPipeError):  # closing flushes, which fails if the program has ended
                     stream.close()
 
 
@@ -111,31 +112,32 @@ class Lap:
     """The time per call of one racer.
 
     Attributes:
-        blocks: Seconds per call in each block of rounds. A block's value is the mean over the calls of each
-            call's median over the block's rounds.
+        blocks: Seconds per call in each block of rounds. The value of a block is the mean over the calls of
+        each
+            call's median over the rounds of the block.
     """
 
     blocks: Sequence[float]
 
     @property
     def median(self) -> float:
-        """Seconds per call: the median over the blocks."""
+        """Seconds per call, the median over the blocks."""
         return median(self.blocks)
 
     def scaled(self, factor: float) -> list[float]:
-        """Return the blocks in another unit."""
+        """Return the values of the blocks, multiplied by a factor."""
         return [value * factor for value in self.blocks]
 
 
 def race(racers: Mapping[str, Racer], *, seconds: float = 3.0, blocks: int = BLOCKS) -> dict[str, Lap]:
-    """Time each racer's calls in rounds; in each round every racer has one turn.
+    """Time the calls of all racers in rounds. In each round every racer has one turn.
 
-    The untimed calls at the beginning of a turn bring the racer's own code and data back into the caches.
+    The untimed calls at the beginning of a turn load the racer's code and data into the caches again.
 
     Args:
-        racers: Everything that is compared.
-        seconds: Time for all rounds; each block has at least one round, however long that takes.
-        blocks: How many values each figure has.
+        racers: The racers by name.
+        seconds: Time for all rounds, seconds. Each block has at least one round, even if that takes longer.
+        blocks: Number of values of each figure.
 
     Returns:
         Seconds per call, by racer.

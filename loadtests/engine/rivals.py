@@ -1,4 +1,4 @@
-"""The peers' Python calls, on one thread, and a check that every peer evaluates the same model."""
+"""The Python calls of the peers on one thread, and a check that all evaluate the same model."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from loadtests.engine.models import Rows
 from loadtests.options import WORK
 
 Predict = Callable[[Rows], Any]
-# Peers add float32 leaves in an order of their own, and some round the margin differently.
+# Peers add float32 leaves in a different order, and some round the margin differently.
 TOLERANCE: Final = 2e-4
 
 
 def xgboost(model: Any) -> Predict:
-    """XGBoost's fastest call from Python."""
+    """Return XGBoost's fastest call from Python."""
     model.set_param({"nthread": 1})
     return model.inplace_predict  # type: ignore[no-any-return]
 
 
 def xgboost_margins(model: Any, rows: Rows) -> Any:
-    """XGBoost's own float32 sums of leaves."""
+    """Return XGBoost's margins, float32 sums of leaves."""
     import xgboost as xgb
 
     kinds = model.feature_types
@@ -57,7 +57,7 @@ def onnxruntime(model: Any) -> Predict:
 
 
 def treelite(model: Any) -> Predict:
-    """Treelite's interpreter."""
+    """Return the call of Treelite's interpreter."""
     import treelite as tl
 
     compiled = tl.frontend.from_xgboost(model)
@@ -65,7 +65,7 @@ def treelite(model: Any) -> Predict:
 
 
 def tl2cgen(model: Any, folder: Path = WORK / "compiled") -> Predict:
-    """Trees as C code, compiled by gcc once and kept."""
+    """Return the call of trees that were compiled as C code. The library is compiled once and kept."""
     import hashlib
 
     import tl2cgen as compiler
@@ -87,7 +87,7 @@ def tl2cgen(model: Any, folder: Path = WORK / "compiled") -> Predict:
 
 
 def daal4py(model: Any) -> Predict:
-    """Return oneDAL's call through daal4py, on a model that it converts itself."""
+    """Return oneDAL's call through daal4py, on a model that daal4py converted."""
     from daal4py.mb import convert_model
 
     converted = convert_model(model)
@@ -95,12 +95,12 @@ def daal4py(model: Any) -> Predict:
 
 
 def lightgbm(model: Any) -> Predict:
-    """LightGBM's own prediction."""
+    """Return LightGBM's call."""
     return lambda rows: model.predict(rows, num_threads=1)
 
 
 def lleaves(model: Any, folder: Path = WORK / "compiled") -> Predict:
-    """LightGBM trees compiled by LLVM; the compiled code is kept."""
+    """Return the call of LightGBM trees that LLVM compiled. The compiled code is kept."""
     import hashlib
 
     import lleaves as compiler
@@ -116,10 +116,10 @@ def lleaves(model: Any, folder: Path = WORK / "compiled") -> Predict:
 
 
 def check(peers: Mapping[str, Predict], rows: Rows, expected: Any, model: str) -> None:
-    """Holds peers' answers against ours; some give the probabilities of both classes.
+    """Compare the answers of peers with ours. Some peers return the probabilities of both classes.
 
     Raises:
-        RuntimeError: A peer means another model.
+        RuntimeError: A peer evaluates another model.
     """
     for name, predict in peers.items():
         found = np.asarray(predict(rows), dtype=np.float64).reshape(len(rows), -1)[:, -1]

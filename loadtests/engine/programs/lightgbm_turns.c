@@ -1,7 +1,7 @@
 // LightGBM through its C API for single rows: lightgbm_turns MODEL.txt ROWS.f32 FEATURES
 //
-// One call is LGBM_BoosterPredictForMatSingleRowFast, the call that LightGBM offers where latency matters, with one
-// thread and everything that can be prepared prepared once.
+// One call is LGBM_BoosterPredictForMatSingleRowFast, LightGBM's call for low latency, with one thread.
+// Everything that can be prepared is prepared once.
 #include "turns.h"
 
 #include <stdint.h>

@@ -1,13 +1,13 @@
 // ONNX Runtime through its C API: onnxruntime_turns MODEL.onnx ROWS.f32 FEATURES ROWS_PER_CALL OUTPUT
 //
-// One call is OrtApi::Run for the probabilities alone, with one thread. Input and output tensors lie in memory of
-// the program and are made once.
+// One call is OrtApi::Run for only the probabilities, with one thread. Input and output tensors are in memory of
+// the program and are created once.
 #include "turns.h"
 
 #include <stdint.h>
 
-// The wheel holds no header. OrtApi is a table of functions whose order never changes (onnxruntime_c_api.h: "This
-// order must be kept"); these are the places of the ones that are called.
+// The wheel has no header. OrtApi is a table of functions whose order never changes (onnxruntime_c_api.h: "This
+// order must be kept"). These are the positions of the functions that are called.
 enum {
     GET_ERROR_MESSAGE = 2,
     CREATE_ENV = 3,

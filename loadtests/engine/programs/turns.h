@@ -1,8 +1,8 @@
-// The part of a measuring program that all C APIs share: rows, the clock, and turns by command.
+// Code that the measuring programs of all C APIs share: rows, the clock and turns on command.
 //
-// A program is started once and then reads commands from standard input, a line each:
+// A program is started once. Then it reads commands from standard input, one per line:
 //   answers   print the probability of every row as a JSON array
-//   turn N    call N rows untimed, then every call timed; print nanoseconds per call as a JSON array
+//   turn N    make N untimed calls, then time every call; print nanoseconds per call as a JSON array
 // The race between programs and Python calls (race.py) sends the commands in turns.
 #ifndef TURNS_H
 #define TURNS_H
@@ -17,7 +17,7 @@ static void fail(const char *what, const char *why) {
     exit(1);
 }
 
-// Read a file of little-endian float32; the caller owns the result.
+// Read a file of little-endian float32. The caller owns the result.
 static float *read_floats(const char *path, size_t *count) {
     FILE *file = fopen(path, "rb");
     if (!file) fail(path, "cannot be read");
@@ -37,7 +37,7 @@ static long long nanoseconds(void) {
     return now.tv_sec * 1000000000LL + now.tv_nsec;
 }
 
-// `call(at)` answers call number `at`; `answer(at, row)` is the probability of one of its rows afterwards.
+// `call(at)` makes call number `at`. After it, `answer(at, row)` returns the probability of one of its rows.
 static void serve_turns(size_t calls, size_t rows_per_call, void (*call)(size_t), double (*answer)(size_t, size_t)) {
     char line[64];
     long long *times = malloc(calls * sizeof(long long));

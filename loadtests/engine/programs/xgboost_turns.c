@@ -1,7 +1,7 @@
 // XGBoost through its C API: xgboost_turns MODEL.ubj ROWS.f32 FEATURES ROWS_PER_CALL
 //
-// One call is XGBoosterPredictFromDense on rows that lie in memory, with one thread and a proxy matrix that is
-// made once; the descriptions of the rows are written beforehand.
+// One call is XGBoosterPredictFromDense on rows in memory, with one thread and a proxy matrix that is created
+// once. The descriptions of the rows are written before.
 #include "turns.h"
 
 #include <stdint.h>
