@@ -98,7 +98,7 @@ def _lanes(connection: Connection, checkpoint: str, changes: dict[str, ChangeReq
 
 
 def _release(connection: Connection, changes: dict[str, ChangeRequest], name: str) -> list[str]:
-    """Check that a change answered only after a passed TEST, gates or waivers, and another user's approval."""
+    """Check that a change answered only after a TEST, gates or waivers, and another user's approval."""
     change, said = changes[name], []
     test = changes.get(change.test or "")
     if test is None or (test.kind, test.state, test.verdict) != (

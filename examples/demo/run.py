@@ -324,5 +324,5 @@ def _remove_earlier(output: Path) -> None:
                 (output / name).unlink(missing_ok=True)
     except OSError as error:
         raise DemoError(
-            f"output {error.filename or output}: {error.strerror or error}; set another directory with --output"
+            f"output {error.filename or output}: {error.strerror or error}; choose another with --output"
         ) from error

@@ -230,7 +230,7 @@ class Operations:
         return self._call(User, "PATCH", f"/users/{_segment(name)}", json={"admin": admin})
 
     def remove_user(self, name: str) -> None:
-        """Remove a user; the user's tokens and sessions end at once. For admins.
+        """Remove a user; the user's tokens and sessions end immediately. For admins.
 
         Args:
             name: Name of the user.
@@ -277,7 +277,7 @@ class Operations:
         )
 
     def revoke_token(self, token: str) -> None:
-        """Revoke a token; its sessions end at once.
+        """Revoke a token; its sessions end immediately.
 
         Args:
             token: Id of the token, not its secret.
@@ -297,7 +297,7 @@ class Operations:
         return self._call(list[ServerInfo], "GET", "/servers")
 
     def add_server(self, name: str, control: str, *, role: str = "live", log: str = "") -> ServerInfo:
-        """Add a server, which must answer. For admins.
+        """Add a server, which must respond. For admins.
 
         Args:
             name: Name of the server on the platform.
@@ -316,7 +316,7 @@ class Operations:
         )
 
     def remove_server(self, name: str) -> None:
-        """Remove a server that was added; it goes on with its lanes. For admins.
+        """Remove a server that was added; it keeps its lanes. For admins.
 
         Args:
             name: Name of the server.
@@ -471,7 +471,7 @@ class Operations:
         return self._call(BundleDetail, "GET", f"/bundles/{_segment(reference)}")
 
     def delete(self, change: str) -> None:
-        """Delete a draft for good. For its authors and owners.
+        """Delete a draft permanently. For its authors and owners.
 
         Args:
             change: Id of the change request, for example cr-000017.
@@ -629,7 +629,7 @@ class Operations:
         )
 
     def rollback(self, change: str, *, reason: str) -> ChangeRequest:
-        """Restore the lanes before a release in one call, also during a freeze.
+        """Restore the lanes that were active before a release, also during a freeze.
 
         Args:
             change: Id of the change request, for example cr-000017.
@@ -648,7 +648,7 @@ class Operations:
         )
 
     def pause(self, change: str, *, reason: str, version: int | None = None) -> ChangeRequest:
-        """Hold the present stage of a release. Its gates go on, and one that fails still rolls it back.
+        """Pause the current stage of a release. Gates are still evaluated; a failed gate rolls it back.
 
         Args:
             change: Id of the change request, for example cr-000017.
@@ -671,7 +671,7 @@ class Operations:
         )
 
     def resume(self, change: str, *, reason: str, version: int | None = None) -> ChangeRequest:
-        """End a pause. The stage ends by its time and its gates, as planned.
+        """End a pause. The stage ends when its time is over and its gates pass.
 
         Args:
             change: Id of the change request, for example cr-000017.
@@ -694,7 +694,7 @@ class Operations:
         )
 
     def promote(self, change: str, *, reason: str, version: int | None = None) -> ChangeRequest:
-        """End the present stage of a release now. For approvers other than the submitter.
+        """End the current stage of a release now. For approvers other than the submitter.
 
         Args:
             change: Id of the change request, for example cr-000017.
@@ -717,7 +717,7 @@ class Operations:
         )
 
     def skip(self, change: str, stage: int, *, reason: str, version: int | None = None) -> ChangeRequest:
-        """Leave out a stage of a release that is to come. For approvers other than the submitter.
+        """Skip a stage of a release that has not started. For approvers other than the submitter.
 
         Args:
             change: Id of the change request, for example cr-000017.
@@ -943,7 +943,7 @@ class Operations:
             start: Start, with its time zone; None: of `window`.
             end: End, with its time zone; None: now.
             server: Name of a server; None: all.
-            lane: Name of a lane; None: all that answer.
+            lane: Name of a lane; None: all answer lanes.
             version: Digest of a bundle, or at least its first four digits; None: all.
 
         Raises:
@@ -985,7 +985,7 @@ class Operations:
             start: Start, with its time zone; None: of `window`.
             end: End, with its time zone; None: now.
             server: Name of a server; None: all.
-            lane: Name of a lane; None: all that answer.
+            lane: Name of a lane; None: all answer lanes.
             version: Digest of a bundle, or at least its first four digits; None: all.
 
         Raises:
@@ -1096,7 +1096,7 @@ class Operations:
     def try_payment(
         self, checkpoint: str, features: Mapping[str, float | bool | str | None], *, bundle: str | None = None
     ) -> Tried:
-        """Score one payment with the live or a stored bundle, beside the traffic and without a log entry.
+        """Score one payment with the live or a stored bundle, without a call of a server or a log entry.
 
         Args:
             checkpoint: Name of the checkpoint.
@@ -1145,8 +1145,8 @@ class Operations:
             checkpoint: Name of the checkpoint.
             sort: Order: first, name, place, uploaded, by, live, live_time, changes, verdict, rows, p99 or
                 metrics.NAME; with - before it descending.
-            place: Only versions that are there now; None: all.
-            offset: How many versions to skip.
+            place: Place of the versions now; None: all.
+            offset: Number of versions to skip.
             limit: Largest number of items, up to 1000.
 
         Raises:
@@ -1165,7 +1165,7 @@ class Operations:
         Args:
             checkpoint: Name of the checkpoint.
             metric: Name of a metric; None: the main one.
-            group: Parameter that the chart tells apart; None: the data.
+            group: Parameter that groups the versions in the chart; None: the data.
 
         Raises:
             NotFoundError: The object does not exist, or the user may not see it.

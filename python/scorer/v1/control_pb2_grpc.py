@@ -90,76 +90,79 @@ class ControlServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def GetStatus(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Returns the bundles, lanes, counters and components of the server.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListLanes(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Returns the lane table of the server.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetLanes(self, request, context):
         """Replaces the answer lanes of one checkpoint. Every bundle is loaded,
-        verified and warmed first; on any failure nothing changes.
+        verified and warmed up first. If that fails, the lanes do not change.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Swap(self, request, context):
-        """Sends all of a checkpoint's traffic to one bundle: SetLanes with one lane.
+        """Routes all traffic of a checkpoint to one bundle: SetLanes with one lane.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetObservers(self, request, context):
-        """Replaces the observe lanes of one checkpoint; an empty list ends observing.
-        What answers is not touched, and a rollback does not bring them back.
+        """Replaces the observe lanes of one checkpoint; an empty list removes them.
+        Answer lanes do not change, and a rollback does not restore observe lanes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Rollback(self, request, context):
-        """Restores the answer lanes before the current ones.
+        """Restores the previous answer lanes.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetManagement(self, request, context):
-        """Marks a checkpoint as managed by a platform, or ends that. While a platform
-        manages a checkpoint, the registry alias is not followed and answer lanes are
-        changed by that platform alone, or with `break_glass`. Kept across restarts.
+        """Marks a checkpoint as managed by a platform, or ends the management. While a
+        platform manages a checkpoint, the server does not follow the registry alias,
+        and only that platform, or a call with `break_glass`, changes the answer lanes.
+        The mark is kept across restarts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def AddCheckpoint(self, request, context):
-        """Adds a checkpoint to those of the server's settings, without a restart. It has no
-        lanes until SetLanes, Swap or its alias gives it some. Kept across restarts. The
-        same again has no effect; other settings of a known checkpoint are refused.
+        """Adds a checkpoint without a restart. It has no lanes until SetLanes, Swap or its
+        alias sets them, and is kept across restarts. Repeating the call has no effect.
+        Different settings for an existing checkpoint are rejected.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RemoveCheckpoint(self, request, context):
-        """Ends all lanes of a checkpoint that was added, and forgets it at the next start.
+        """Removes all lanes of a checkpoint that was added. The next start omits it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetQuarantine(self, request, context):
-        """Puts a bundle into quarantine, or lifts that. A bundle in quarantine is not
-        loaded again; where it answers, another one takes over if there is one. Kept
-        across restarts.
+        """Puts a bundle into quarantine, or lifts its quarantine. A bundle in quarantine is
+        not loaded again. Other lanes or the previous ones replace it where it answers, if
+        there are any. The quarantine is kept across restarts.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

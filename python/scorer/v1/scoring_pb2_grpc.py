@@ -77,7 +77,7 @@ class ScoringServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ScoreBatch(self, request, context):
-        """Scores many rows at one checkpoint; every row sees the same bundle.
+        """Scores many rows at one checkpoint. The same bundle scores all rows.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -91,22 +91,22 @@ class ScoringServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ReportOutcome(self, request, context):
-        """Reports what became known about a decision. Idempotent; late and
-        out-of-order reports are welcome; a conflicting one is refused.
+        """Reports what became known about a decision. The call is idempotent. Late and
+        out-of-order reports are accepted, and conflicting ones are rejected.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Describe(self, request, context):
-        """Describes what a checkpoint serves now: schema, fingerprint, actions.
+        """Describes what a checkpoint serves now: schema, fingerprint and actions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Noop(self, request, context):
-        """Does nothing: the floor of the wire, for load tests.
+        """Returns an empty response. Load tests measure the cost of the transport with it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -45,8 +45,8 @@ class ShadowServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Observe(self, request, context):
-        """Hands over requests to observe. The pool takes what it has room for and
-        counts the rest: nothing is sent again.
+        """Sends requests to observe. The pool accepts as many as its queues hold and
+        counts the others, which are not sent again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
