@@ -149,7 +149,7 @@ miri: | cargo ## Run the evaluators' unsafe code under Miri, portable and AVX2 (
 .PHONY: loom
 loom: | cargo ## Check lock-free data structures in all interleavings (loom)
 	$(call say,'Models of concurrency')
-	@for crate in admission observe log; do \
+	@for crate in admission engine observe log; do \
 		cargo test --locked --quiet --package "scorer-$$crate" --features "scorer-$$crate/loom" --lib models::; done
 
 .PHONY: kills

@@ -5,13 +5,12 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use tokio::sync::oneshot;
 
-use crate::checkpoint::Checkpoint;
 use crate::content::Content;
-use crate::rejection::Rejection;
+use crate::sync::{Mutex, MutexGuard};
 
 const SHARDS: usize = 64;
 
@@ -54,6 +53,10 @@ pub(crate) enum Claimed<'a, A: Remembered> {
     /// The answer of another request.
     Answered(A),
 }
+
+/// The id belongs to a request of other content.
+#[derive(Debug)]
+pub(crate) struct ContentDiffers;
 
 /// The right to decide one id. If it is dropped without an answer, the id is new again.
 pub(crate) struct Claim<'a, A: Remembered> {
@@ -131,12 +134,10 @@ impl<A: Remembered> IdempotencyCache<A> {
 
     /// Returns the right to decide if the id is new, otherwise the answer, for which it waits if another request is
     /// deciding. A failed attempt is not cached.
-    pub(crate) async fn claim(
-        &self,
-        key: u128,
-        content: u128,
-        checkpoint: &Checkpoint,
-    ) -> Result<Claimed<'_, A>, Rejection> {
+    ///
+    /// # Errors
+    /// [`ContentDiffers`] if the id was used with other content.
+    pub(crate) async fn claim(&self, key: u128, content: u128) -> Result<Claimed<'_, A>, ContentDiffers> {
         loop {
             match self.begin(key, content) {
                 Known::New(claim) => return Ok(Claimed::Mine(claim)),
@@ -146,9 +147,7 @@ impl<A: Remembered> IdempotencyCache<A> {
                         return Ok(Claimed::Answered(answer));
                     }
                 }
-                Known::ContentDiffers => {
-                    return Err(Rejection::ContentDiffers { checkpoint: checkpoint.name.clone() });
-                }
+                Known::ContentDiffers => return Err(ContentDiffers),
             }
         }
     }

@@ -27,6 +27,8 @@ mod fault;
 mod gate;
 mod idempotency;
 mod lanes;
+#[cfg(all(test, feature = "loom"))]
+mod models;
 mod pool;
 mod privacy;
 mod query;
@@ -34,6 +36,7 @@ mod reason;
 mod rejection;
 mod reporting;
 mod sensitive;
+mod sync;
 mod timings;
 mod tokens;
 

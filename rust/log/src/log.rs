@@ -1,7 +1,7 @@
 //! The interface of the log: opening, appending, sealing.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, TryLockError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, TryLockError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -10,11 +10,11 @@ use serde::Serialize;
 use crate::config::{Durability, LogConfig};
 use crate::error::LogError;
 use crate::fs::{DirLock, Env};
-use crate::queue::{Bounds, Queue};
 use crate::receipt::{self, Receipt};
 use crate::recovery::{self, Recovered, Recovery};
 use crate::shared::{Shared, lock};
-use crate::upkeep::{Keeper, Upkeep};
+use crate::sync::Mutex;
+use crate::upkeep::Upkeep;
 use crate::writer::Writer;
 
 /// Whether records can be stored now.
@@ -54,7 +54,7 @@ pub struct LogStatus {
 
 /// An open decision log, the only writer of its directory.
 pub struct Log {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     /// Whether the background threads are running.
     background: bool,
     /// The latest result of [`Log::status`].
@@ -77,28 +77,7 @@ impl Log {
             leftovers.tidy(&env, &config.dir);
         }
         let last = Mutex::new(Some(describe(&writer)));
-        let shared = Arc::new(Shared {
-            env,
-            dir: config.dir.clone(),
-            max_payload: config.max_payload(),
-            writer: Mutex::new(writer),
-            available: AtomicBool::new(available),
-            writing_since: AtomicU64::new(0),
-            stall: Duration::from_millis(config.stall_ms),
-            queue: Queue::new(
-                Bounds { records: config.queue_records, bytes: config.queue_bytes },
-                Bounds { records: config.awaited_records, bytes: config.awaited_bytes },
-            ),
-            awaited: Mutex::default(),
-            syncing: Mutex::default(),
-            keeper: Keeper::default(),
-            retention: config.retention,
-            batch: Mutex::default(),
-            turn: Mutex::default(),
-            turned: Condvar::new(),
-            signal: Mutex::default(),
-            signalled: Condvar::new(),
-        });
+        let shared = Arc::new(Shared::new(env, &config, writer, available));
         let background = config.background;
         let log = Self { shared, background, threads: Mutex::default(), lock: Mutex::new(Some(lock)), last };
         if config.background {
@@ -269,9 +248,7 @@ impl Log {
     /// # Errors
     /// Fails if records could not be written or synced. They are lost when this process ends.
     pub fn seal(&self) -> Result<(), LogError> {
-        self.shared.queue.close();
-        lock(&self.shared.signal).stop = true;
-        self.shared.signalled.notify_all();
+        self.shared.stop();
         for thread in lock(&self.threads).drain(..) {
             // The code below does the work of a thread that panicked.
             let _ = thread.join();

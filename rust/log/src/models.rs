@@ -1,19 +1,30 @@
 //! Models of passing records to the writer thread, which `make loom` runs in every interleaving. A lost wake-up is a
 //! deadlock, which loom reports.
 
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use loom::sync::Arc;
 use loom::thread;
 
+use crate::config::{Durability, LogConfig};
 use crate::error::LogError;
+use crate::log::Log;
 use crate::queue::{Batch, Bounds, Queue};
 use crate::receipt::{Caller, slot};
+use crate::sim::SimMachine;
 
 /// Runs a model in every interleaving with at most three preemptions.
 fn bounded(model: impl Fn() + Send + Sync + 'static) {
+    preempted(3, model);
+}
+
+/// Every interleaving with at most so many preemptions.
+fn preempted(times: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(times);
+    builder.max_branches = 10_000;
     builder.check(model);
 }
 
@@ -115,5 +126,61 @@ fn closing_wakes_the_writer_thread() {
         queue.close();
         let accepted = pusher.join().unwrap();
         assert_eq!(writer.join().unwrap(), usize::from(accepted));
+    });
+}
+
+/// A log on a disk that does not fail, whose threads the model runs.
+fn open(machine: &SimMachine) -> Arc<Log> {
+    let mut config = LogConfig::new("/log");
+    config.background = false;
+    config.index_capacity = 64;
+    config.max_unsynced_bytes = 64 << 10;
+    Arc::new(Log::open(machine.start(), config).unwrap().0)
+}
+
+/// Two callers wait for stable storage: each record is there when its caller returns, no round of `fdatasync` ends
+/// before another that began earlier, and callers that come together share one.
+#[test]
+fn callers_take_turns_to_sync_and_share_them() {
+    static FEWEST: AtomicU64 = AtomicU64::new(u64::MAX);
+    bounded(|| {
+        let machine = SimMachine::new(1);
+        let log = open(&machine);
+        let before = machine.fs.syncs();
+        let append = |log: &Log| {
+            let sequence = log.append(b"record", Durability::Sync).unwrap().unwrap();
+            assert!(log.shared.writer().durable > sequence, "reported before it was on stable storage");
+        };
+        let other = {
+            let log = Arc::clone(&log);
+            thread::spawn(move || append(&log))
+        };
+        append(&log);
+        other.join().unwrap();
+        let rounds = machine.fs.syncs() - before;
+        assert!((1..=2).contains(&rounds), "{rounds} rounds for two records");
+        FEWEST.fetch_min(rounds, Relaxed);
+        let status = log.status();
+        assert_eq!((status.durable_sequence, status.unsynced_bytes), (status.next_sequence, 0));
+    });
+    assert_eq!(FEWEST.load(Relaxed), 1, "callers that come together need one round");
+}
+
+/// The writer thread and the sync thread, which sleeps until it is signalled: the record of a caller that waits for
+/// stable storage starts a round, and both threads end when the log is stopped.
+#[test]
+fn the_sync_thread_misses_no_record() {
+    preempted(2, || {
+        let machine = SimMachine::new(1);
+        let log = open(&machine);
+        let (writing, syncing) = (Arc::clone(&log), Arc::clone(&log));
+        let writing = thread::spawn(move || writing.shared.write_loop());
+        let syncing = thread::spawn(move || syncing.shared.sync_loop(Duration::MAX));
+        let receipt = log.submit(b"record", Durability::Sync).unwrap().unwrap();
+        let sequence = receipt.wait().unwrap();
+        assert!(log.shared.writer().durable > sequence, "reported before it was on stable storage");
+        log.shared.stop();
+        writing.join().unwrap();
+        syncing.join().unwrap();
     });
 }

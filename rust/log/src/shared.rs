@@ -3,18 +3,20 @@
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use prost::Message;
 use scorer_proto::v1::{LogRecord, OutcomeProof, RecoveryRecord, WithdrawnRecord, log_record};
 
+use crate::config::LogConfig;
 use crate::error::LogError;
 use crate::fs::Env;
 use crate::outcomes::Peek;
-use crate::queue::{Batch, Queue};
+use crate::queue::{Batch, Bounds, Queue};
 use crate::receipt::{Caller, Ticket};
 use crate::retention::Retention;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::upkeep::Keeper;
 use crate::writer::{Fault, Writer, rewrite};
 
@@ -62,6 +64,31 @@ pub(crate) struct Signal {
 }
 
 impl Shared {
+    pub(crate) fn new(env: Env, config: &LogConfig, writer: Writer, available: bool) -> Shared {
+        Shared {
+            env,
+            dir: config.dir.clone(),
+            max_payload: config.max_payload(),
+            writer: Mutex::new(writer),
+            available: AtomicBool::new(available),
+            writing_since: AtomicU64::new(0),
+            stall: Duration::from_millis(config.stall_ms),
+            queue: Queue::new(
+                Bounds { records: config.queue_records, bytes: config.queue_bytes },
+                Bounds { records: config.awaited_records, bytes: config.awaited_bytes },
+            ),
+            awaited: Mutex::default(),
+            syncing: Mutex::default(),
+            keeper: Keeper::default(),
+            retention: config.retention,
+            batch: Mutex::default(),
+            turn: Mutex::default(),
+            turned: Condvar::new(),
+            signal: Mutex::default(),
+            signalled: Condvar::new(),
+        }
+    }
+
     pub(crate) fn writer(&self) -> MutexGuard<'_, Writer> {
         lock(&self.writer)
     }
@@ -367,6 +394,13 @@ impl Shared {
                 return;
             }
         }
+    }
+
+    /// Refuses further records and lets the background threads end.
+    pub(crate) fn stop(&self) {
+        self.queue.close();
+        lock(&self.signal).stop = true;
+        self.signalled.notify_all();
     }
 
     pub(crate) fn finish(&self) -> Result<(), LogError> {

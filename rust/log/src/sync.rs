@@ -1,5 +1,5 @@
-//! The primitives with which callers and the writer thread wait. `make loom` replaces them by those of loom; see
-//! docs/conformance.md.
+//! The primitives with which callers, the writer thread and rounds of `fdatasync` wait. `make loom` replaces them by
+//! those of loom; see docs/conformance.md.
 
 #[cfg(all(test, feature = "loom"))]
 pub(crate) use model::{Condvar, Mutex, MutexGuard, Thread, current, park, park_timeout};
@@ -11,7 +11,7 @@ pub(crate) use std::thread::{Thread, current, park, park_timeout};
 /// loom's, with the rest of the standard library's interface.
 #[cfg(all(test, feature = "loom"))]
 mod model {
-    use std::sync::LockResult;
+    use std::sync::{LockResult, PoisonError};
     use std::time::Duration;
 
     pub(crate) use loom::sync::{Mutex, MutexGuard};
@@ -43,14 +43,24 @@ mod model {
             Ok(guard)
         }
 
-        /// Time passes without a notification.
+        /// Time passes without a notification; `Duration::MAX` never does.
         pub(crate) fn wait_timeout_while<'a, T>(
             &self,
             guard: MutexGuard<'a, T>,
-            _: Duration,
-            _: impl FnMut(&mut T) -> bool,
+            limit: Duration,
+            condition: impl FnMut(&mut T) -> bool,
         ) -> LockResult<(MutexGuard<'a, T>, ())> {
+            if limit < Duration::MAX {
+                return Ok((guard, ()));
+            }
+            let guard = self.wait_while(guard, condition).unwrap_or_else(PoisonError::into_inner);
             Ok((guard, ()))
+        }
+    }
+
+    impl Default for Condvar {
+        fn default() -> Condvar {
+            Condvar::new()
         }
     }
 

@@ -4,8 +4,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::RequestContext;
 use super::sequence::{self, Decision};
-use crate::idempotency::Claimed;
+use crate::idempotency::{Claimed, ContentDiffers};
 use crate::query::Features;
+use crate::rejection::Rejection;
 
 /// Returns the answer for an id, and whether it comes from the cache.
 pub(super) async fn once<D: Decision>(
@@ -19,7 +20,8 @@ pub(super) async fn once<D: Decision>(
     decision.query().features.hash(&mut content);
     decision.hash(&mut content);
     let key = cache.key(arrival.principal, checkpoint.index, id);
-    match cache.claim(key, content.finish(), checkpoint).await? {
+    let differs = |ContentDiffers| Rejection::ContentDiffers { checkpoint: checkpoint.name.clone() };
+    match cache.claim(key, content.finish()).await.map_err(differs)? {
         Claimed::Mine(claim) => {
             let answer = sequence::decide(context, decision).await?;
             claim.finish(&answer);

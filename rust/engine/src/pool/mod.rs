@@ -9,9 +9,11 @@ mod watchdog;
 use std::any::Any;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
 
 use scorer_admission::Queue;
+
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 pub(crate) use completion::{Completed, Completion, Expire, Outcome};
 pub(crate) use watchdog::Watchdog;

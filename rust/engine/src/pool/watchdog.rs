@@ -8,10 +8,11 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use super::Expire;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// Length up to which the heap is not compacted.
 const FEW: usize = 64;

@@ -11,11 +11,12 @@ use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake};
 
 use crate::clock::{Clock, Random};
 use crate::fs::{DirLock, Entry, Env, File, Fs};
+use crate::sync;
 
 /// Runs a future on the calling thread, which sleeps while it is pending.
 pub fn block_on<F: Future>(future: F) -> F::Output {
@@ -52,22 +53,22 @@ struct Shared {
     stall_gate: Gate,
 }
 
-/// Where operations wait while it is closed.
+/// Where operations wait while it is closed. With loom's lock, other threads may run before an operation.
 #[derive(Default)]
 struct Gate {
     /// Whether it is closed, and how many operations wait.
-    state: Mutex<(bool, usize)>,
-    changed: Condvar,
+    state: sync::Mutex<(bool, usize)>,
+    changed: sync::Condvar,
 }
 
 impl Gate {
     fn set(&self, closed: bool) {
-        lock(&self.state).0 = closed;
+        self.lock().0 = closed;
         self.changed.notify_all();
     }
 
     fn pass(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.lock();
         state.1 += 1;
         self.changed.notify_all();
         let mut state =
@@ -77,8 +78,11 @@ impl Gate {
 
     /// Waits until an operation waits.
     fn wait_for_one(&self) {
-        let state = lock(&self.state);
-        drop(self.changed.wait_while(state, |state| state.1 == 0));
+        drop(self.changed.wait_while(self.lock(), |state| state.1 == 0));
+    }
+
+    fn lock(&self) -> sync::MutexGuard<'_, (bool, usize)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
