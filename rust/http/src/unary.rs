@@ -3,6 +3,7 @@
 //! tonic's codec is made for streams. For each call it allocates two buffers of 8 KiB and half a dozen boxes, which
 //! cost more than the message.
 
+use std::fmt::Display;
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
@@ -10,7 +11,7 @@ use std::time::Instant;
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
-use hyper::body::{Body as _, Bytes, Frame, Incoming, SizeHint};
+use hyper::body::{Body as _, Bytes, Frame, SizeHint};
 use prost::Message;
 use prost::bytes::{Buf as _, BytesMut};
 use tonic::body::Body;
@@ -28,13 +29,18 @@ const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 /// empty elements then takes little memory.
 const SMALL: usize = 4096;
 
+/// Number of bytes of a message after whose arrival their decoded size is counted before more are read, and again at
+/// four times as many. Together these counts add at most a third to the count of the whole message.
+const EARLY: usize = 64 << 10;
+
 /// The limits of a message.
 pub struct Bounds<'a> {
     /// Limit on the length in bytes.
     pub length: usize,
     /// Limit on the memory of the decoded message in bytes.
     pub decoded: usize,
-    /// Returns whether the decoded form of an encoded message takes at most this number of bytes.
+    /// Returns whether the decoded form of an encoded message, or of its first part, takes at most this number of
+    /// bytes.
     pub is_within: fn(&[u8], usize) -> bool,
     /// Called with the number of bytes that have arrived, when it exceeds 4 KiB. It may reject the message.
     pub arrived: &'a (dyn Fn(usize) -> Result<(), Status> + Sync),
@@ -50,10 +56,11 @@ pub struct Bounds<'a> {
 /// Returns UNIMPLEMENTED for a compressed message and for any number of messages but one, RESOURCE_EXHAUSTED for a
 /// message above a limit, INTERNAL for a malformed message, DEADLINE_EXCEEDED for a late message, and CANCELLED if the
 /// stream was reset.
-pub async fn message<M: Message + Default>(
-    request: Request<Incoming>,
-    bounds: Bounds<'_>,
-) -> Result<M, Status> {
+pub async fn message<M, B>(request: Request<B>, bounds: Bounds<'_>) -> Result<M, Status>
+where
+    M: Message + Default,
+    B: hyper::body::Body<Data = Bytes, Error: Display> + Unpin,
+{
     if let Some(encoding) = request.headers().get(ENCODING).filter(|name| *name != "identity") {
         let encoding = String::from_utf8_lossy(encoding.as_bytes());
         let mut status = Status::unimplemented(format!(
@@ -63,14 +70,22 @@ pub async fn message<M: Message + Default>(
         return Err(status);
     }
     let message = timely(read(request.into_body(), &bounds), &bounds).await?;
-    if message.len() > SMALL && !(bounds.is_within)(&message, bounds.decoded) {
-        (bounds.limited)(Limit::DecodedBytes);
-        return Err(Status::resource_exhausted(format!(
-            "the message has so many elements that it would take more than {} bytes of memory; send fewer at once",
-            bounds.decoded
-        )));
+    if message.len() > SMALL {
+        check_decoded(&message, &bounds)?;
     }
     M::decode(message).map_err(|error| Status::internal(error.to_string()))
+}
+
+/// Rejects a message, or the first part of one, whose decoded form would take too much memory.
+fn check_decoded(message: &[u8], bounds: &Bounds<'_>) -> Result<(), Status> {
+    if (bounds.is_within)(message, bounds.decoded) {
+        return Ok(());
+    }
+    (bounds.limited)(Limit::DecodedBytes);
+    Err(Status::resource_exhausted(format!(
+        "the message has so many elements that it would take more than {} bytes of memory; send fewer at once",
+        bounds.decoded
+    )))
 }
 
 /// Waits for the message. The timer is created only if the message has not arrived yet.
@@ -92,10 +107,15 @@ async fn timely(
 }
 
 /// Reads the message's bytes. They nearly always arrive in one frame and are then not copied.
-async fn read(mut body: Incoming, bounds: &Bounds<'_>) -> Result<Bytes, Status> {
+async fn read<B>(mut body: B, bounds: &Bounds<'_>) -> Result<Bytes, Status>
+where
+    B: hyper::body::Body<Data = Bytes, Error: Display> + Unpin,
+{
     let limit = bounds.length;
     let mut first = Bytes::new();
     let mut rest = BytesMut::new();
+    let mut announced = 0;
+    let mut early = EARLY;
     while !body.is_end_stream() {
         let Some(frame) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await else { break };
         // The stream was reset or its connection was closed, so no client receives this status.
@@ -105,19 +125,26 @@ async fn read(mut body: Incoming, bounds: &Bounds<'_>) -> Result<Bytes, Status> 
             first = data;
         } else {
             if rest.is_empty() {
+                // Once, instead of at every doubling. The pages of what has not arrived take no memory.
+                rest.reserve(PREFIX + announced);
                 rest.extend_from_slice(&first);
             }
             rest.extend_from_slice(&data);
         }
+        let part: &[u8] = if rest.is_empty() { &first } else { &rest };
         // A message above the limit is rejected before the rest of it is read.
-        length(if rest.is_empty() { &first } else { &rest }, limit).inspect_err(|status| {
+        let length = length(part, limit).inspect_err(|status| {
             if status.code() == Code::ResourceExhausted {
                 (bounds.limited)(Limit::MessageBytes);
             }
         })?;
-        let arrived = first.len().max(rest.len());
-        if arrived > SMALL {
-            (bounds.arrived)(arrived)?;
+        announced = length.unwrap_or(0);
+        if part.len() > SMALL {
+            (bounds.arrived)(part.len())?;
+        }
+        if part.len() >= early {
+            early = part.len() * 4;
+            check_decoded(part.get(PREFIX..).unwrap_or_default(), bounds)?;
         }
     }
     let mut whole = if rest.is_empty() { first } else { rest.freeze() };
@@ -201,7 +228,78 @@ impl hyper::body::Body for Unary {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering::Relaxed;
+    use std::time::Duration;
+
+    use http_body_util::StreamBody;
+    use prost::DecodeError;
+    use prost::bytes::{Buf, BufMut};
+    use prost::encoding::{DecodeContext, WireType, skip_field};
+
     use super::*;
+
+    /// Elements that were decoded.
+    static ELEMENTS: AtomicUsize = AtomicUsize::new(0);
+
+    /// A message that counts its elements as they are decoded.
+    #[derive(Debug, Default)]
+    struct Counted;
+
+    impl Message for Counted {
+        fn encode_raw(&self, _: &mut impl BufMut) {}
+
+        fn merge_field(
+            &mut self,
+            tag: u32,
+            wire: WireType,
+            buffer: &mut impl Buf,
+            context: DecodeContext,
+        ) -> Result<(), DecodeError> {
+            ELEMENTS.fetch_add(1, Relaxed);
+            skip_field(wire, tag, buffer, context)
+        }
+
+        fn encoded_len(&self) -> usize {
+            0
+        }
+
+        fn clear(&mut self) {}
+    }
+
+    /// Reads a message of so many empty elements in frames of 16 KiB. Returns the result, and how many frames were read.
+    async fn read_elements(count: usize) -> (Result<Counted, Status>, usize) {
+        let content = [3 << 3 | 2, 0].repeat(count);
+        let mut message = vec![0];
+        message.extend_from_slice(&(content.len() as u32).to_be_bytes());
+        message.extend_from_slice(&content);
+        let read = AtomicUsize::new(0);
+        let frames: Vec<_> = message.chunks(16 << 10).map(Bytes::copy_from_slice).collect();
+        let frames = frames.into_iter().inspect(|_| _ = read.fetch_add(1, Relaxed));
+        let body =
+            StreamBody::new(tokio_stream::iter(frames.map(|data| Ok::<_, Infallible>(Frame::data(data)))));
+        let bounds = Bounds {
+            length: 2 << 20,
+            decoded: 8 << 20,
+            is_within: |part, most| part.len() / 2 * 512 <= most,
+            arrived: &|_| Ok(()),
+            until: Instant::now() + Duration::from_secs(60),
+            limited: &|limit| assert_eq!(limit, Limit::DecodedBytes),
+        };
+        let result = message::<Counted, _>(Request::new(body), bounds).await;
+        (result, read.load(Relaxed))
+    }
+
+    #[tokio::test]
+    async fn of_too_many_elements_none_is_decoded_and_most_are_not_read() {
+        let (result, frames) = read_elements(1 << 20).await;
+        assert_eq!(result.unwrap_err().code(), Code::ResourceExhausted);
+        assert_eq!((ELEMENTS.load(Relaxed), frames), (0, EARLY >> 14), "of 129 frames");
+        let (result, frames) = read_elements(16 << 10).await;
+        result.unwrap();
+        assert_eq!((ELEMENTS.load(Relaxed), frames), (16 << 10, 3));
+    }
 
     #[test]
     fn the_length_in_the_prefix_is_enforced() {

@@ -85,8 +85,9 @@ impl Decoded for ObserveRequest {
     const SHAPE: &'static Shape = &OBSERVE;
 }
 
-/// Whether a message of type `M` takes at most `limit` bytes once it is decoded. Bytes that are no message of that type
-/// are counted up to where that shows; decoding them reports the error.
+/// Whether a message of type `M` takes at most `limit` bytes once it is decoded. Of the first part of a message, what is
+/// there counts: it never takes more than the whole. Bytes that are no message of that type are counted up to where that
+/// shows; decoding them reports the error.
 #[must_use]
 pub fn is_within<M: Decoded>(message: &[u8], limit: usize) -> bool {
     let mut left = limit;
@@ -110,10 +111,9 @@ fn count(shape: &Shape, mut bytes: &[u8], left: &mut usize) -> Option<()> {
             WireType::ThirtyTwoBit => 4,
             WireType::LengthDelimited => {
                 let Ok(length) = decode_varint(&mut bytes) else { return Some(()) };
-                let Some(content) = usize::try_from(length).ok().and_then(|length| bytes.get(..length))
-                else {
-                    return Some(());
-                };
+                // A field that goes on behind the end of the bytes counts as far as it is there.
+                let length = usize::try_from(length).unwrap_or(usize::MAX);
+                let content = bytes.get(..length).unwrap_or(bytes);
                 if let Some((_, inner)) = shape.messages.iter().find(|(number, _)| *number == field) {
                     count(inner, content, left)?;
                 } else if shape.varints.contains(&field) {
@@ -173,6 +173,28 @@ mod tests {
         let needs = 100 * size_of::<InferInputTensor>() + size_of::<ModelInferRequest>();
         assert!(is_within::<ModelInferRequest>(&few, needs));
         assert!(!is_within::<ModelInferRequest>(&few, needs - 1));
+    }
+
+    /// What is refused in part would be refused as a whole.
+    #[test]
+    fn the_first_part_of_a_message_takes_no_more_than_the_whole() {
+        let decision =
+            DecisionRecord { features: vec![1.0; 20], eligible_mask: vec![7; 9], ..Default::default() };
+        let feature = Feature { name: "amount".to_owned(), value: Some(feature::Value::Number(1.0)) };
+        let observed = ObservedRequest { schema: 1, decision: Some(decision), others: vec![feature; 3] };
+        let message = ObserveRequest { requests: vec![observed; 3], ..Default::default() }.encode_to_vec();
+        let needs = |part: &[u8]| {
+            let mut left = usize::MAX;
+            count(ObserveRequest::SHAPE, part, &mut left).unwrap();
+            usize::MAX - left
+        };
+        let parts: Vec<usize> = (0..=message.len()).map(|length| needs(&message[..length])).collect();
+        assert!(parts.is_sorted(), "{parts:?}");
+        // Elements are found within an element that has not arrived to its end.
+        let mut bomb = vec![3 << 3 | 2];
+        prost::encoding::encode_varint(1 << 20, &mut bomb);
+        bomb.extend(empties(3, 100));
+        assert!(!is_within::<ObserveRequest>(&bomb, 100 * size_of::<Feature>()));
     }
 
     #[test]
