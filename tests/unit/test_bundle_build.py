@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -476,6 +477,38 @@ def test_golden_rows_sit_on_the_models_thresholds(score_bundle: Trained) -> None
     hit = sum((column, row[column]) in thresholds for row in rows for column in (0, 1))
     assert hit > 50
     assert np.isnan(rows[0, 1:]).all()
+
+
+@pytest.mark.parametrize(
+    ("sensitive", "withheld"), [((), set()), (["amount", "country"], {0, 2}), ("*", {0, 1, 2, 3})]
+)
+def test_golden_cases_hold_no_training_value_of_a_sensitive_feature(
+    tmp_path: Path, score_bundle: Trained, sensitive: Sequence[str], withheld: set[int]
+) -> None:
+    training = contexts(400)
+    # Values that are no threshold of the model: it was trained on others.
+    random = np.random.default_rng(7)
+    training[:, 0] = random.uniform(1, 40_000, 400).astype(np.float32)
+    training[:, 1] = random.uniform(0, 23, 400).astype(np.float32)
+    output = tmp_path / "bundle"
+    build(output, model=score_bundle.model, training=training, sensitive=sensitive)
+    golden = (output / "golden.bin").read_bytes()
+    case = 4 * len(CONTEXT) + 8 + 8 + 4
+    rows = np.stack(
+        [np.frombuffer(golden, np.float32, len(CONTEXT), 28 + case * number) for number in range(512)]
+    )
+    for column in (0, 1):
+        shared = np.isin(rows[:, column], training[:, column]).sum()
+        assert (shared == 0) == (column in withheld), f"{shared} values of training rows in column {column}"
+        # The sign of a comparison that is wrong shows with the values that take their place as well.
+        assert len(np.unique(rows[:, column])) > 20
+    assert set(rows[~np.isnan(rows[:, 2]), 2]) == {0, 1, 2}, "every category occurs"
+    assert verify(output).score(rows).scores.shape == (512,)
+
+
+def test_a_sensitive_feature_has_to_be_in_the_schema(tmp_path: Path, score_bundle: Trained) -> None:
+    with pytest.raises(BundleError, match='sensitive: "amuont" is no feature of the schema'):
+        build(tmp_path / "bundle", model=score_bundle.model, sensitive=["amount", "amuont"])
 
 
 def test_a_bundle_can_be_moved(tmp_path: Path, score_bundle: Trained) -> None:

@@ -142,7 +142,9 @@ def test_a_score_bundle(
     monkeypatch.delenv("SCORER_PLATFORM_URL", raising=False)
     assert run(monkeypatch, "build", "fraud.toml", "--output", "out/fraud") == 0
     digest = verify(here / "out" / "fraud").digest
-    assert capsys.readouterr().out.splitlines() == [digest, "next: scorer registry push out/fraud"]
+    printed = capsys.readouterr()
+    assert printed.out.splitlines() == [digest, "next: scorer registry push out/fraud"]
+    assert "in the clear for 4 features (amount, hour, country, night)" in printed.err
     # Whoever is signed in to a platform goes on there: it uploads by itself.
     credentials.keep(credentials.Credentials("https://platform.example", "token"))
     assert run(monkeypatch, "build", "fraud.toml", "--output", "out/again") == 0
@@ -185,6 +187,20 @@ def test_an_action_bundle(
     shown = capsys.readouterr().out
     for text in ("fastcb", "gamma", "3ds=none|exemption=none", "action (6)", "forest > calibrate > policy"):
         assert text in shown
+
+
+def test_a_build_names_the_features_whose_golden_cases_are_in_the_clear(
+    here: Path, score_bundle: Trained, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    score_bundle.model.save_model(here / "model.ubj")
+    for number, (sensitive, expected) in enumerate(
+        [('["amount", "country"]', "in the clear for 2 features (hour, night)"), ('["*"]', "")]
+    ):
+        named = SCORE.replace("[bundle]", f"[bundle]\nsensitive = {sensitive}")
+        (here / "fraud.toml").write_text(named)
+        assert run(monkeypatch, "build", "fraud.toml", "-o", f"out/{number}") == 0
+        printed = capsys.readouterr().err
+        assert expected in printed and bool(printed) == bool(expected)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from os import PathLike
@@ -117,6 +117,7 @@ def build_score_bundle(
     margins: Margins | None = None,
     output_index: int = 0,
     golden_cases: int = 512,
+    sensitive: Collection[str] = (),
     created_at: datetime | None = None,
     seed: int = 0,
 ) -> WrittenBundle:
@@ -137,6 +138,8 @@ def build_score_bundle(
         margins: What golden cases are compared with, instead of the library's own prediction.
         output_index: Which output of a model with several is the score.
         golden_cases: At least 256.
+        sensitive: Names of features whose values in the training data do not go into golden cases; `*` stands
+            for all features. Values that the model and the schema have anyway take their place.
         created_at: Default: now. The same inputs and time give the same digest.
         seed: For sampling golden rows.
 
@@ -153,7 +156,7 @@ def build_score_bundle(
     end = ThresholdNode(input=score, output="decision", bands=list(bands))
     bundle = Bundle(draft.bundle(end))
     random = np.random.default_rng(seed)
-    rows = _golden_rows(draft, known, golden_cases, random)
+    rows = _golden_rows(draft, known, golden_cases, random, sensitive)
     reference = ReferenceFile(
         training=distribution(bundle.score(_subset(known, _REFERENCE_ROWS, random)).scores),
         validation=distribution(bundle.score(_subset(unseen, _REFERENCE_ROWS, random)).scores),
@@ -178,6 +181,7 @@ def build_action_bundle(
     margins: Margins | None = None,
     output_index: int = 0,
     golden_cases: int = 256,
+    sensitive: Collection[str] = (),
     created_at: datetime | None = None,
     seed: int = 0,
 ) -> WrittenBundle:
@@ -202,6 +206,7 @@ def build_action_bundle(
         margins: What golden cases of the oracle are compared with.
         output_index: Which output of a model with several is the reward.
         golden_cases: At least 256.
+        sensitive: Names of context features whose values do not go into golden cases.
         created_at: Default: now.
         seed: For sampling golden rows and eligible sets.
 
@@ -219,7 +224,7 @@ def build_action_bundle(
     end = PolicyNode(input=score, output="action", voters=members, policy=policy)
     bundle = Bundle(draft.bundle(end))
     random = np.random.default_rng(seed)
-    rows = _golden_rows(draft, known, golden_cases, random)
+    rows = _golden_rows(draft, known, golden_cases, random, sensitive)
     masks = golden.sample_masks(len(rows), len(actions), random)
     count = max(256, _REFERENCE_ACTION_ROWS // (len(actions) * len(sources)))
     reference = ReferenceFile(
@@ -334,11 +339,18 @@ def _rows_of_taken(schema: SchemaFile, held_out: HeldOut, action_rows: Rows) -> 
     return np.ascontiguousarray(np.concatenate([rows, action_rows[taken]], axis=1))
 
 
-def _golden_rows(draft: _Draft, data: Rows, count: int, random: np.random.Generator) -> Rows:
+def _golden_rows(
+    draft: _Draft, data: Rows, count: int, random: np.random.Generator, sensitive: Collection[str]
+) -> Rows:
     if len(data) == 0:
         raise BundleError("training: no rows; golden cases are sampled from them")
     transformed = {step.feature for step in draft.steps}
     features = draft.schema.features
+    names = {feature.name for feature in features}
+    if unknown := sorted(set(sensitive) - names - {"*"}):
+        raise BundleError(
+            f'sensitive: "{unknown[0]}" is no feature of the schema; correct the name or remove it'
+        )
     # Thresholds of a transformed feature are no values of the feature.
     splits = [
         (column, threshold)
@@ -346,7 +358,8 @@ def _golden_rows(draft: _Draft, data: Rows, count: int, random: np.random.Genera
         for column, threshold in source.splits()
         if column < len(features) and features[column].name not in transformed
     ]
-    return golden.sample_rows(features, data, splits, count, random)
+    withheld = names if "*" in sensitive else set(sensitive)
+    return golden.sample_rows(features, data, splits, count, random, withheld)
 
 
 def _finish(

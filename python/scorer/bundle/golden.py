@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +21,20 @@ def sample_rows(
     splits: Iterable[tuple[int, float]],
     count: int,
     random: np.random.Generator,
+    sensitive: Collection[str] = (),
 ) -> Rows:
     """`count` rows that the schema accepts: half from the data, half of them changed to sit on an edge.
 
     Edges are the model's own thresholds (at, just below, just above), missing values, the ends of the allowed
-    range, and zeros; one feature at a time, so that the rest of the row stays plausible.
+    range, and zeros; one feature at a time, so that the rest of the row stays plausible. The values of the
+    features named in `sensitive` are never those of the data: each is drawn from the edges of its feature.
     """
+    splits = list(splits)
     rows = data[random.integers(0, len(data), count)].copy()
+    for column, feature in enumerate(features):
+        if feature.name in sensitive:
+            drawn = _values_of(feature, [threshold for at, threshold in splits if at == column])
+            rows[:, column] = drawn[random.integers(0, len(drawn), count)]
     edges = [
         (column, value)
         for column, threshold in _some(splits, 4 * count, random)
@@ -58,6 +65,16 @@ def sample_masks(count: int, actions: int, random: np.random.Generator) -> npt.N
         mask[random.choice(actions, size, replace=False)] = True
     masks[0] = True
     return masks
+
+
+def _values_of(feature: Feature, thresholds: Iterable[float]) -> Rows:
+    """Return the values of a feature that are known without the data: edges, and codes of categories."""
+    values = _edges_of(feature)
+    if feature.type == "category":
+        values += [np.float32(code) for code in range(len(feature.categories))]
+    if feature.type == "number":
+        values += [value for threshold in sorted(set(thresholds)) for value in _around(threshold)]
+    return np.array([value for value in values if _accepts(feature, value)], dtype=np.float32)
 
 
 def _some(

@@ -30,6 +30,8 @@ class BundleSection(_Section):
     voters: list[Path] = []
     output_index: int = 0
     golden_cases: int = Field(default=512, ge=256)
+    sensitive: list[str] = []
+    """Features whose values in the training data do not go into golden cases; `*` stands for all of them."""
     seed: int = 0
 
 
@@ -76,6 +78,12 @@ class BuildSpec(_Section):
     """JSON, as in a bundle's actions.json."""
     calibration: CalibrationSection | None = None
     lineage: LineageSection = LineageSection()
+
+    @property
+    def clear_features(self) -> list[str]:
+        """Names of the features whose golden cases hold values of training rows."""
+        sensitive = self.bundle.sensitive
+        return [] if "*" in sensitive else [each.name for each in self.features if each.name not in sensitive]
 
 
 def read_spec(path: Path) -> BuildSpec:
@@ -129,6 +137,7 @@ def build_from_spec(path: Path, output: Path) -> WrittenBundle:
         "steps": spec.steps,
         "output_index": spec.bundle.output_index,
         "golden_cases": spec.bundle.golden_cases,
+        "sensitive": spec.bundle.sensitive,
         "seed": spec.bundle.seed,
     }
     if spec.policy is None or spec.actions is None:

@@ -34,9 +34,15 @@ def build(
     json: Json = False,
 ) -> None:
     """Build a bundle from a model file, a schema and data."""
-    from scorer.bundle.spec import build_from_spec
+    from scorer.bundle.spec import build_from_spec, read_spec
 
     _made(build_from_spec(spec, output), json)
+    if clear := read_spec(spec).clear_features:
+        typer.echo(
+            f"golden.bin holds values of training rows in the clear for {len(clear)} features "
+            f"({', '.join(clear)}); list those with personal data in `sensitive` of [bundle]",
+            err=True,
+        )
 
 
 @app.command()
