@@ -1,7 +1,6 @@
 """connectconformance's cases for gRPC against a test service behind the server's own HTTP layers.
 
-The service is `rust/http/examples/connectrpc`. Cases that are known to fail are listed with their reasons in
-`connect-known-failing.txt`; one that passes nevertheless is an error, too.
+The service is `rust/http/examples/connectrpc`.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from waiting import PATIENCE
 
 HERE = Path(__file__).parent
 CASES = 198
-KNOWN_FAILING = 10
 
 
 @pytest.mark.fault_case(33)
@@ -24,11 +22,13 @@ def test_every_case_ends_as_expected() -> None:
     program = components.require_program("connectconformance")
     service = components.require_program("connectrpc-server")
     done = subprocess.run(
-        [program, "--mode", "server", "--conf", HERE / "connect.yaml",
-         "--known-failing", f"@{HERE / 'connect-known-failing.txt'}", "--", service],
-        capture_output=True, text=True, timeout=3 * PATIENCE, check=False,
-    )  # fmt: skip
+        [program, "--mode", "server", "--conf", HERE / "connect.yaml", "--", service],
+        capture_output=True,
+        text=True,
+        timeout=3 * PATIENCE,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     counted = re.search(r"Total cases: (\d+)\n(\d+) passed", done.stdout + done.stderr)
     assert counted is not None, done.stdout + done.stderr
-    assert [int(count) for count in counted.groups()] == [CASES, CASES - KNOWN_FAILING]
+    assert [int(count) for count in counted.groups()] == [CASES, CASES]

@@ -17,6 +17,7 @@ mod connection;
 mod frames;
 mod handler;
 mod limit;
+pub mod message_status;
 mod network;
 pub mod not_grpc;
 mod peer;

@@ -14,7 +14,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
 use hyper::body::{Bytes, Incoming};
 use prost::Message;
 use prost_types::Any;
-use scorer_http::{not_grpc, unary};
+use scorer_http::{message_status, not_grpc, unary};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::body::Body;
@@ -68,7 +68,7 @@ async fn answer(request: Request<Incoming>, limit: usize) -> Response<Body> {
     let method = request.uri().path().strip_prefix(&prefix).unwrap_or_default().to_owned();
     match method.as_str() {
         "Unary" | "IdempotentUnary" => {
-            let message = unary::message::<UnaryRequest>(request, testing::bounds(limit)).await;
+            let message = unary::message::<UnaryRequest, _>(request, testing::bounds(limit)).await;
             match message {
                 Ok(message) => unary_answer(&format!("{method}Request"), vec![message], info).await,
                 Err(status) => status.into_http(),
@@ -105,7 +105,7 @@ async fn client_stream(request: Request<Incoming>, info: RequestInfo, limit: usi
         async move {
             let mut messages = request.into_inner();
             let mut requests = Vec::new();
-            while let Some(message) = messages.message().await? {
+            while let Some(message) = messages.message().await.map_err(message_status::of_stream)? {
                 requests.push(message);
             }
             let answer = unary_answer("ClientStreamRequest", requests, info).await;
@@ -144,7 +144,7 @@ async fn bidi_stream(request: Request<Incoming>, info: RequestInfo, limit: usize
         async move {
             let mut messages = request.into_inner();
             let (sender, replies) = mpsc::channel(1);
-            let first = messages.message().await?;
+            let first = messages.message().await.map_err(message_status::of_stream)?;
             let definition = first.as_ref().and_then(|first| first.response_definition.clone());
             if let (Some(tell), Some(definition)) = (tell, &definition) {
                 let headers = metadata(&definition.response_headers);
@@ -193,7 +193,7 @@ async fn converse(
             send(sender, reply(data, Some(told))).await?;
             sent += 1;
         }
-        next = messages.message().await?;
+        next = messages.message().await.map_err(message_status::of_stream)?;
     }
     definition.response_data = data.collect();
     if sent == 0 {

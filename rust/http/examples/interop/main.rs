@@ -42,9 +42,9 @@ async fn answer(request: Request<Incoming>) -> Response<Body> {
     let method =
         request.uri().path().strip_prefix("/grpc.testing.TestService/").unwrap_or_default().to_owned();
     let response = match method.as_str() {
-        "EmptyCall" => {
-            unary::message::<Empty>(request, testing::bounds(LIMIT)).await.map(|empty| unary::reply(&empty))
-        }
+        "EmptyCall" => unary::message::<Empty, _>(request, testing::bounds(LIMIT))
+            .await
+            .map(|empty| unary::reply(&empty)),
         "UnaryCall" => unary_call(request).await.map(|reply| unary::reply(&reply)),
         "StreamingInputCall" => {
             let service = tower::service_fn(streaming_input_call);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use http::HeaderMap;
 use scorer_engine::Rejection;
+use scorer_http::message_status;
 use scorer_proto::CODE_NAMES;
 use scorer_proto::inference::{ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
 use tokio::sync::mpsc;
@@ -59,7 +60,7 @@ pub(crate) fn answers(
             let answer = match next {
                 Ok(Some(request)) => Ok(answer(&services, until, &peer, &headers, request).await),
                 Ok(None) => return,
-                Err(status) => Err(Status::new(corrected(status.code()), status.message())),
+                Err(status) => Err(message_status::of_stream(status)),
             };
             let last = answer.is_err();
             if sender.send(answer).await.is_err() || last {
@@ -103,12 +104,6 @@ async fn answer(
     }
 }
 
-/// Corrects a code. tonic's codec reports OUT_OF_RANGE for a message above the limit, for which gRPC specifies
-/// RESOURCE_EXHAUSTED. No other error of a stream is OUT_OF_RANGE.
-fn corrected(code: tonic::Code) -> tonic::Code {
-    if code == tonic::Code::OutOfRange { tonic::Code::ResourceExhausted } else { code }
-}
-
 /// Returns the answer, or the status after a panic or at the deadline.
 async fn guarded(
     services: &Arc<Services>,
@@ -131,21 +126,5 @@ async fn guarded(
     match tokio::time::timeout(left, caught).await {
         Ok(answered) => answered,
         Err(_) => Err(InferError::from(Rejection::Deadline).into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use tonic::Code;
-
-    use super::*;
-
-    #[test]
-    fn only_out_of_range_is_corrected() {
-        for number in 0..=16 {
-            let code = Code::from(number);
-            let expected = if code == Code::OutOfRange { Code::ResourceExhausted } else { code };
-            assert_eq!(corrected(code), expected);
-        }
     }
 }
