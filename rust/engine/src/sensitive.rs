@@ -38,7 +38,8 @@ pub struct Sensitive {
 
 impl Sensitive {
     /// Applies the rules to the features of a row.
-    pub(crate) fn of(features: &[FeatureSpec], rules: &FeatureRules) -> Sensitive {
+    #[must_use]
+    pub fn of(features: &[FeatureSpec], rules: &FeatureRules) -> Sensitive {
         let others = rules.get(OTHERS).copied().unwrap_or(FeatureRule::Clear);
         let rule = |feature: &FeatureSpec| rules.get(&feature.name).copied().unwrap_or(others);
         let positions = |wanted: &dyn Fn(FeatureRule) -> bool| {
@@ -55,7 +56,7 @@ impl Sensitive {
     ///
     /// # Errors
     /// Fails if values cannot be encrypted; they are then masked.
-    pub(crate) fn withhold(
+    pub fn withhold(
         &self,
         record: &mut DecisionRecord,
         sealer: Option<&Sealer>,
