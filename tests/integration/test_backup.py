@@ -1,4 +1,4 @@
-"""A backup of registry, log and platform, made under load, is restored elsewhere, aliases included."""
+"""Tests of backups of registry, log and platform under load, and of restoring them to new directories."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import json
 import shutil
 import sqlite3
 import threading
+from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from servers import ACTION, SCORE, scorer, settings, start_server
 
-from scorer.backup import Sources, Targets, back_up, restore
+from scorer.backup import Sources, Targets, back_up, create, restore
 from scorer.client import Client
 from scorer.errors import BackupError
 from scorer.log import LogReader
@@ -121,6 +123,27 @@ def test_a_platform_is_copied_as_of_one_commit(tmp_path: Path) -> None:
     assert target[0].stat().st_mode & 0o777 == 0o600
     assert (target[1] / "readouts" / "1.parquet").read_bytes() == b"report"
     assert not (target[1] / "uploads").exists()
+
+
+def test_a_bundle_that_is_pushed_while_the_platform_is_copied_is_in_the_backup(
+    tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database, data = _platform(tmp_path)
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("CREATE TABLE t (x)")
+    bundle = registry.resolve(next(iter(registry.list())).digest).path
+    assert bundle is not None
+    source, copy_platform = Registry(tmp_path / "source"), create._platform
+
+    def push_and_copy(database: Path, data: Path, target: Path) -> Mapping[str, Any]:
+        # The platform could name the bundle from now on.
+        source.push(bundle)
+        return copy_platform(database, data, target)
+
+    monkeypatch.setattr(create, "_platform", push_and_copy)
+    back_up(Sources(registry=source.path, platform=(database, data)), tmp_path / "saved")
+    copied = Registry(tmp_path / "saved" / "registry")
+    assert [record.digest for record in copied.list()] == [record.digest for record in source.list()]
 
 
 def test_a_backup_that_is_altered_or_incomplete_is_not_restored(tmp_path: Path) -> None:

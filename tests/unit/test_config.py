@@ -1,4 +1,4 @@
-"""Settings: what is accepted, and what every mistake is called, with key and line."""
+"""Tests of settings: which values are valid, and the message, key and line of every error."""
 
 from __future__ import annotations
 
@@ -398,6 +398,10 @@ MISTAKES: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
         [(2, "server.uds", "longer than the 107 bytes")],
     ),
     "no checkpoint": ("[server]\n", [(0, "checkpoints", "no checkpoint is defined")]),
+    "no roles": (
+        f'{CHECKPOINT}[[identity.grants]]\nprincipal = "dns:a"\nroles = []\n',
+        [(6, "identity.grants[0].roles", "the list is empty; add an entry")],
+    ),
     "no kind, no alias": (
         "[checkpoints.c]\n",
         [(1, "checkpoints.c.alias", "required"), (1, "checkpoints.c.kind", "required")],

@@ -1,4 +1,4 @@
-"""Erasure of an entity: no export, join or report returns anything of it again."""
+"""Tests of erasing an entity: no scan, export, join, report or search returns its records."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from servers import scorer_here
 
 from scorer.errors import LogError
 from scorer.log import erase, export, pseudonym, scan
+from scorer.log.segments import entries_at
+from scorer.log.tail import Tail
 from scorer.v1.log_pb2 import DecisionRecord, LogRecord, ObservationRecord, OutcomeRecord
 
 
@@ -47,6 +49,19 @@ def test_an_erased_entity_is_in_no_scan_and_no_export(tmp_path: Path) -> None:
     for path in files.values():
         assert set(pq.read_table(path)["decision_id"].to_pylist()) == {"d1", "d3"}
         assert b"customer-1" not in path.read_bytes()
+
+
+def test_an_erased_entity_is_neither_among_the_newest_decisions_nor_found_by_its_records(
+    tmp_path: Path,
+) -> None:
+    log = _log(tmp_path / "log", ("customer-1", "customer-2"))
+    tail = Tail(log)
+    assert [one.decision_id for one in tail.newest("c", 9)] == ["d1", "d0"]
+    assert [entry.decision_id for entry in entries_at(log, range(1, 7))] == ["d0"] * 3 + ["d1"] * 3
+    # The reader of the newest decisions and an index of sequences may be older than the erasure.
+    erase(log, "customer-1")
+    assert [one.decision_id for one in tail.newest("c", 9)] == ["d1"]
+    assert [entry.decision_id for entry in entries_at(log, range(1, 7))] == ["d1"] * 3
 
 
 def test_an_entity_behind_a_pseudonym_is_erased_by_its_key(tmp_path: Path) -> None:

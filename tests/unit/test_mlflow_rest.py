@@ -1,4 +1,4 @@
-"""MLflow's REST API against servers that misbehave: every call ends, in time, with one of our errors."""
+"""Tests of the MLflow client against faulty servers: every call ends in time, with a documented error."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ import pytest
 from fakes import fake_manifest
 
 from scorer.errors import BundleError, InvalidReferenceError, RegistryUnavailableError
-from scorer.registry.mlflow import artifacts
+from scorer.registry.base import AliasChange
+from scorer.registry.mlflow import artifacts, versions
 from scorer.registry.mlflow.rest import MlflowRefusedError, Rest, check_url
+from scorer.registry.rows import before_current
 
 Say = Callable[[socket.socket], None]
 
@@ -261,3 +263,17 @@ def test_a_manifest_cannot_ask_for_more_than_a_bundle(
     with pytest.raises(BundleError, match=reason):
         artifacts.fetch(FewFiles(manifest_json=text), "f", f"sha256:{digest}", tmp_path)  # type: ignore[arg-type]
     assert [entry.name for entry in tmp_path.rglob("*")] == ["manifest.json"]
+
+
+def test_a_list_whose_pages_never_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    page = json.dumps({"model_versions": [], "registered_models": [{}], "next_page_token": "more"}).encode()
+    monkeypatch.setattr(versions, "_MAX_PAGES", 3)
+    with answering(sends(page)) as url:
+        rest = Rest(url, seconds=20.0, environment={})
+        with pytest.raises(RegistryUnavailableError, match="more than 3 pages"):
+            list(versions.models(rest))
+
+
+def test_a_history_without_the_entry_that_a_rollback_undid_has_no_earlier_value() -> None:
+    rollback = AliasChange(2, "a@live", "sha256:b", "sha256:a", "rollback", 1, "", "")
+    assert before_current([rollback]) is None

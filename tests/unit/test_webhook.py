@@ -1,4 +1,4 @@
-"""The webhook listener: what is believed and what is refused; neither does more than wake the watcher."""
+"""Tests of the webhook listener: which deliveries are accepted, and that they only wake the watcher."""
 
 from __future__ import annotations
 
@@ -110,6 +110,7 @@ def test_the_listener_answers_wakes_and_survives(deliveries: Deliveries) -> None
                 await ask(at, b"GET / HTTP/1.1\r\n\r\n"),
                 await ask(at, b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n"),
                 await ask(at, b"POST / HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n"),
+                await ask(at, b"POST / HTTP/1.1\r\nContent-Length: " + b"9" * 5_000 + b"\r\n\r\n"),
                 await ask(at, b"POST / HTTP/1.1\r\n" + b"A: b\r\n" * 10_000),
                 await ask(at, request({}, body)),
                 await ask(at, request({}, body)),
@@ -119,7 +120,16 @@ def test_the_listener_answers_wakes_and_survives(deliveries: Deliveries) -> None
             await listener.stop()
 
     answers = asyncio.run(scenario())
-    assert [answer.split()[1] for answer in answers] == ["405", "400", "413", "400", "401", "401", "200"]
+    assert [answer.split()[1] for answer in answers] == [
+        "405",
+        "400",
+        "413",
+        "413",
+        "400",
+        "401",
+        "401",
+        "200",
+    ]
     assert woken == [1]
     said = [json.loads(line) for line in b"".join(log.lines).splitlines()]
     assert [entry["event"] for entry in said] == ["webhook_refused"] * 5 + ["registry_webhook"]

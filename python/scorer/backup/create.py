@@ -1,4 +1,4 @@
-"""Makes a backup of a registry, a log and a platform while they are in use."""
+"""Creating a backup of a registry, a log and a platform while they are in use."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from scorer.registry import files as bundle_files
 BUNDLES = "bundles"
 DATABASE = "platform.sqlite"
 DATA = "data"
-# What the platform makes again by itself.
+# Entries of the data directory that the platform creates again by itself.
 _REBUILT = ("uploads", "decisions.sqlite", "decisions.sqlite-wal", "decisions.sqlite-shm")
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What is backed up; None: left out.
+    """The parts to back up; None leaves a part out.
 
     Attributes:
         registry: Directory of a registry.
@@ -41,7 +41,14 @@ class Sources:
 
 
 def back_up(sources: Sources, target: Path) -> manifest.BackupManifest:
-    """Write a backup to a directory that does not exist yet. It appears when it is complete.
+    """Write a backup to a new directory. The directory is created atomically.
+
+    Args:
+        sources: The parts to back up.
+        target: The directory to create; it must not exist.
+
+    Returns:
+        The content of the backup's manifest.
 
     Raises:
         BackupError: The directory exists, there is nothing to back up, or a source cannot be read.
@@ -74,16 +81,17 @@ def back_up(sources: Sources, target: Path) -> manifest.BackupManifest:
 
 def _parts(sources: Sources, working: Path) -> dict[manifest.PartName, manifest.BackupPart]:
     made: dict[manifest.PartName, manifest.BackupPart] = {}
-    # The registry first: every bundle that a later part names is then in it.
-    if sources.registry is not None:
-        facts = _registry(sources.registry, working / "registry")
-        made["registry"] = _describe(working / "registry", sources.registry, facts)
     if sources.platform is not None:
         facts = _platform(*sources.platform, working / "platform")
         made["platform"] = _describe(working / "platform", sources.platform[0], facts)
     if sources.log is not None:
         facts = _log(sources.log, working / "log")
         made["log"] = _describe(working / "log", sources.log, facts)
+    # The registry is copied last: a bundle is pushed before a platform or a log names it, so every bundle
+    # that the other parts name is then in the copy.
+    if sources.registry is not None:
+        facts = _registry(sources.registry, working / "registry")
+        made["registry"] = _describe(working / "registry", sources.registry, facts)
     return made
 
 
@@ -97,7 +105,7 @@ def _describe(directory: Path, source: Path, facts: Mapping[str, Any]) -> manife
 
 
 def _registry(source: Path, target: Path) -> Mapping[str, Any]:
-    """The database first: whatever it names was stored before."""
+    """Copy the database before the bundles, because a bundle is stored before the database lists it."""
     copy_database(source / registry_database.FILE, target / registry_database.FILE)
     from scorer.registry import Registry
 
@@ -123,9 +131,9 @@ def _platform(database: Path, data: Path, target: Path) -> Mapping[str, Any]:
 
 
 def _log(source: Path, target: Path) -> Mapping[str, Any]:
-    """Read to the end, so that every record is checked; what is being written is cut after a whole record.
+    """Read the log to its end to check every record, and copy its segments up to their last complete record.
 
-    The reader keeps retention from removing segments meanwhile.
+    The second reader, `held`, keeps retention from removing segments until they are copied.
     """
     make_directory(target)
     held, reader = LogReader(source), LogReader(source)

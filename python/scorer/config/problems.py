@@ -1,4 +1,4 @@
-"""Turns the faults that pydantic found into one line each: where, which key, what to do."""
+"""Conversion of pydantic's validation errors to one line each: file and line, key, rule and remedy."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from pydantic import BaseModel
 from scorer.errors import ConfigError
 
 KeyPath = tuple[str | int, ...]
-"""Keys and indices from the top of a file to a value."""
+"""Keys and indices from the root of a file to a value."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Problem:
-    """One fault in the settings."""
+    """One error in the settings."""
 
     line: int
-    """Line in the file, from 1; 0 where the file has no line for it."""
+    """Line in the file, from 1; 0 if the file has no line for it."""
     where: str
     """``scorer.toml:12`` or ``environment variable SCORER_...``."""
     key: str
-    """Dotted key path; empty where the file as a whole is meant."""
+    """Dotted key path; empty if the problem is with the file as a whole."""
     message: str
 
     def __str__(self) -> str:
@@ -33,7 +33,7 @@ class Problem:
 
 
 class InvalidSettingsError(ConfigError):
-    """Settings with at least one fault; ``problems`` holds all of them."""
+    """Settings that are not valid. ``problems`` lists all errors."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems = tuple(sorted(problems))
@@ -53,7 +53,7 @@ def dotted(path: KeyPath) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return a "did you mean" clause, the list of known names, or nothing where there are none."""
+    """Return a "did you mean" clause, or a list of up to 12 known names, or "" if no names are known."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
     if close:
@@ -65,7 +65,12 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def describe(error: Mapping[str, Any], root: type[BaseModel]) -> tuple[KeyPath, str]:
-    """Return the key path of a pydantic error and a message with the rule and the remedy."""
+    """Return the key path of a pydantic error, and a message with the rule and the remedy.
+
+    Args:
+        error: An entry of `ValidationError.errors()`.
+        root: The model that was validated.
+    """
     location: KeyPath = tuple(error["loc"])
     if location and location[-1] == "[key]":
         location = location[:-1]
@@ -88,7 +93,7 @@ def _message(error: Mapping[str, Any], location: KeyPath, root: type[BaseModel])
         "value_error": lambda: str(context.get("error", error["msg"])),
         "literal_error": lambda: f"{value} is not one of {context['expected']}",
         "string_pattern_mismatch": lambda: _pattern_message(error, value),
-        "too_short": lambda: 'no checkpoint is defined; add a table such as [checkpoints."fraud.checkout"]',
+        "too_short": lambda: _empty_message(location),
         "string_too_short": lambda: "the text is empty; write a value or leave the key out",
     }
     return messages[kind]() if kind in messages else str(error["msg"])
@@ -120,6 +125,12 @@ _TYPES = {
 }
 
 
+def _empty_message(location: KeyPath) -> str:
+    if location == ("checkpoints",):
+        return 'no checkpoint is defined; add a table such as [checkpoints."fraud.checkout"]'
+    return "the list is empty; add an entry or leave the key out"
+
+
 def _pattern_message(error: Mapping[str, Any], value: str) -> str:
     from scorer.config.fields import NAME_RULE
 
@@ -136,7 +147,7 @@ def _shown(value: Any) -> str:
 
 
 def _keys_at(root: type[BaseModel], path: KeyPath) -> list[str]:
-    """The keys that the model knows at a path."""
+    """Return the keys that the model has at a path."""
     at: Any = root
     for key in path:
         if key in _fields_of(at):
@@ -146,14 +157,14 @@ def _keys_at(root: type[BaseModel], path: KeyPath) -> list[str]:
 
 
 def _fields_of(model: Any) -> Mapping[str, Any]:
-    """The fields of a section with their types; none of anything else."""
+    """Return the fields of a section with their types; empty if the type is not a section."""
     if isinstance(model, type) and issubclass(model, BaseModel):
         return {name: field.annotation for name, field in model.model_fields.items()}
     return {field.name: field.type for field in fields(model)} if is_dataclass(model) else {}
 
 
 def model_of(annotation: Any) -> Any:
-    """Return the section inside ``X``, ``X | None`` or ``dict[str, X]``; None: there is none."""
+    """Return the section ``X`` of a type ``X``, ``X | None`` or ``dict[str, X]``; None if there is none."""
     if isinstance(annotation, type) and (issubclass(annotation, BaseModel) or is_dataclass(annotation)):
         return annotation
     for argument in get_args(annotation):

@@ -1,7 +1,7 @@
-"""Hears MLflow's registry webhooks: a signed word that an alias moved, upon which the registry is asked.
+"""Receiver of MLflow's registry webhooks, signed notifications that an alias has moved.
 
-What a delivery says is never acted on by itself: it only brings the next look forward. So a lost,
-forged or repeated one costs a request to the registry at most, and polling stands behind it.
+A delivery only starts the next poll of the registry earlier; its content is not acted on. A lost delivery is
+therefore replaced by polling, and a forged or repeated one causes at most one request to the registry.
 
 The signature is MLflow's (mlflow/webhooks/delivery.py, after standardwebhooks.com): base64 of
 HMAC-SHA256 over ``<delivery id>.<Unix seconds>.<body>``, sent as ``v1,<base64>``.
@@ -25,6 +25,7 @@ from scorer.events import EventLog
 
 _MAX_HEAD = 16_384
 _MAX_BODY = 65_536
+_MAX_DIGITS = 19
 _SECONDS = 5.0
 _CONNECTIONS = 16
 _FRESH_SECONDS = 300.0
@@ -43,7 +44,7 @@ _REASONS = {
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not an error of this program
-    """A delivery that is not believed."""
+    """A delivery that is rejected, with the HTTP status of the response."""
 
     def __init__(self, status: int, reason: str) -> None:
         self.status = status
@@ -51,10 +52,11 @@ class Refused(Exception):  # noqa: N818 - an answer, not an error of this progra
 
 
 def read_secret(path: Path) -> bytes:
-    """The secret in a file, without the newline at its end.
+    """Read the secret in a file, without surrounding white space.
 
     Raises:
-        ServerError: It cannot be read, is too short to be one, or others may read it.
+        ServerError: The file cannot be read, other users can access it, or the secret has fewer than 16
+            bytes.
     """
     try:
         mode = path.stat().st_mode
@@ -72,7 +74,13 @@ def read_secret(path: Path) -> bytes:
 
 
 class Deliveries:
-    """Decides what is believed: signed, fresh, and not heard before."""
+    """Validates deliveries: their signature, their age, and that they were not received before.
+
+    Args:
+        secret: The secret of the webhook.
+        aliases: Returns the aliases that this server follows.
+        now: Returns the time in seconds since the Unix epoch.
+    """
 
     def __init__(
         self, secret: bytes, aliases: Callable[[], Collection[str]], *, now: Callable[[], float] = time.time
@@ -83,14 +91,15 @@ class Deliveries:
         self._heard: OrderedDict[str, None] = OrderedDict()
 
     def concerns_us(self, headers: Mapping[str, str], body: bytes) -> bool:
-        """Whether the delivery says that an alias moved that is followed here.
+        """Return whether a delivery reports a move of an alias that this server follows.
 
         Args:
-            headers: Names in lower case.
-            body: As sent.
+            headers: Headers of the request, with names in lower case.
+            body: Body of the request, not decoded.
 
         Raises:
-            Refused: It is not believed.
+            Refused: The signature is wrong, the delivery is more than 300 s old, or it is not an event of
+                MLflow's registry.
         """
         identity, sent = headers.get("x-mlflow-delivery-id", ""), headers.get("x-mlflow-timestamp", "")
         signed = f"{identity}.{sent}.".encode() + body
@@ -117,7 +126,15 @@ class Deliveries:
 
 
 class Listener:
-    """A small HTTP server for deliveries alone: POST, a bounded body, one answer, closed."""
+    """A minimal HTTP server for deliveries.
+
+    It reads one POST request per connection, with bounded size and time.
+
+    Args:
+        deliveries: The validation of deliveries.
+        wake: Called for each delivery that concerns this server.
+        events: Event log for deliveries and rejections.
+    """
 
     def __init__(self, deliveries: Deliveries, wake: Callable[[], None], events: EventLog) -> None:
         self._deliveries = deliveries
@@ -128,7 +145,14 @@ class Listener:
         self._said = ""
 
     async def start(self, address: str) -> str:
-        """Listens; returns where it really does."""
+        """Start listening and return the address with the actual port.
+
+        Args:
+            address: host:port; port 0 lets the system choose a port.
+
+        Raises:
+            ServerError: The address cannot be used.
+        """
         host, _, port = address.rpartition(":")
         try:
             self._server = await asyncio.start_server(
@@ -167,7 +191,7 @@ class Listener:
                 self._wake()
         except Refused as refused:
             reason = str(refused)
-            if reason != self._said:  # once, not at every knock
+            if reason != self._said:  # successive rejections with the same reason are logged once
                 self._events.warning("webhook_refused", reason=reason)
             self._said = reason
             return refused.status
@@ -198,7 +222,8 @@ async def _read(reader: asyncio.StreamReader) -> tuple[dict[str, str], bytes]:
     length = headers.get("content-length", "")
     if not length.isdecimal() or "transfer-encoding" in headers:
         raise Refused(400, "no content-length")
-    if int(length) > _MAX_BODY:
+    # The number of digits is checked first: `int` raises for thousands of digits.
+    if len(length) > _MAX_DIGITS or int(length) > _MAX_BODY:
         raise Refused(413, f"a body of more than {_MAX_BODY} bytes")
     body = b""
     with suppress(asyncio.IncompleteReadError):

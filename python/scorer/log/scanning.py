@@ -1,4 +1,4 @@
-"""One pass over a log: the records of some kinds, of some checkpoint, in sequence order."""
+"""One pass over a log that yields the records of some kinds and of one checkpoint, in sequence order."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from scorer.log.reading import Advance, LogFinding, LogReader, LogSegment, decod
 from scorer.log.sealing import ReaderKey, SealedCounts, open_features
 
 UNKNOWN = "unknown"
-"""Kind of a record that this version has no message for."""
+"""Kind of a record of a newer version, for which this version has no message."""
 DELIVERY = "delivery"
-"""Kind of a record that says whether a decision's reply reached its caller."""
+"""Kind of a record that states whether a decision's reply reached its caller."""
 WITHDRAWN = "withdrawn"
-"""Kind of a record that takes back an earlier one."""
+"""Kind of a record that withdraws an earlier record."""
 REACH = 8_192
-"""Records within which a withdrawal follows its record: the writer appends both in one turn, at most 4,096
-records and as many withdrawals. With durability `sync`, a slow fdatasync can put more between them."""
+"""Number of records within which a withdrawal follows its record. The writer appends both in one batch of at
+most 4,096 records and as many withdrawals. With durability `sync`, more records can be between them if an
+fdatasync is slow."""
 _WITHDRAWN_TAG = b"\x32"
 """First byte of a `LogRecord` that holds `withdrawn`: field 6, length-delimited."""
 
@@ -28,10 +29,10 @@ class Entry(NamedTuple):
     """One record of a log.
 
     Attributes:
-        sequence: Its number in the log, without gaps.
+        sequence: Number of the record in the log, without gaps.
         kind: `decision`, `observation`, `outcome`, `delivery`, `withdrawn`, `lane_table`, `recovery`, or
-            `unknown` for one of a newer version.
-        record: The `DecisionRecord`, `ObservationRecord`, ... of that kind; None if unknown.
+            `unknown` for a record of a newer version.
+        record: The message of that kind, such as `DecisionRecord`; None for kind `unknown`.
     """
 
     sequence: int
@@ -40,13 +41,13 @@ class Entry(NamedTuple):
 
     @property
     def checkpoint(self) -> str | None:
-        """Name of the checkpoint; None for a record that is of no checkpoint."""
+        """Name of the record's checkpoint; None if its kind has no checkpoint."""
         about = self._about()
         return None if about is None else str(about.checkpoint)
 
     @property
     def decision_id(self) -> str | None:
-        """Id of the decision that the record is about; None for a record that is about no decision."""
+        """Id of the record's decision; None if its kind has no decision."""
         about = self._about()
         return None if about is None else str(about.decision_id)
 
@@ -57,10 +58,10 @@ class Entry(NamedTuple):
 
 
 class LogScan:
-    """Iterates over the entries of a log; see `scan`.
+    """An iterable over the entries of a log; see `scan`. It can be iterated over once.
 
     Attributes:
-        sealed: What was found of sensitive features in the entries so far.
+        sealed: Counts of sensitive features in the entries so far.
     """
 
     def __init__(
@@ -74,16 +75,13 @@ class LogScan:
     ) -> None:
         self._reader = LogReader(directory, start_sequence)
         self._kinds, self._checkpoint = kinds, checkpoint
-        self._start, self._advance = start_sequence, advance
+        self._advance = advance
         self._erased = erased(directory)
         self._reader_key = reader_key
         self.sealed = SealedCounts()
 
     def __iter__(self) -> Iterator[Entry]:
         for sequence, payload in self._kept():
-            if sequence < self._start:
-                # The reader starts at the beginning of a segment.
-                continue
             entry = entry_of(sequence, payload)
             if self._erased and self._erased.covers(entry.kind, entry.record):
                 continue
@@ -97,7 +95,7 @@ class LogScan:
             yield entry
 
     def _kept(self) -> Iterator[tuple[int, bytes]]:
-        """Yield each record once the next `REACH` ones, or all that there are, do not withdraw it."""
+        """Yield the records that no withdrawal among the `REACH` following records names."""
         held: OrderedDict[int, bytes] = OrderedDict()
         for sequence, payload in self._reader.payloads(self._advance):
             if payload[:1] == _WITHDRAWN_TAG:
@@ -112,7 +110,7 @@ class LogScan:
 
     @property
     def findings(self) -> list[LogFinding]:
-        """What is wrong with the log's bytes as far as they were read; complete after the last entry."""
+        """Faults of the part of the log that was read so far; complete after the last entry."""
         return self._reader.findings
 
     @property
@@ -130,38 +128,43 @@ def scan(
     advance: Advance | None = None,
     reader_key: ReaderKey | None = None,
 ) -> LogScan:
-    """Return the records of a log, from its first one or from a sequence on.
+    """Read the records of a log, from its first record or from a given sequence.
 
-    Withdrawn records are left out, and those of erased entities (`scorer.log.erase`).
+    Withdrawn records and records of erased entities (`scorer.log.erase`) are skipped.
 
-    A reply does not wait for a write beyond its deadline. If the record reaches the log nevertheless, the
-    server appends a record of kind `withdrawn`: the reply has reported that nothing was logged. One pass is
-    enough, since a withdrawal follows within `REACH` records. A reader that keeps what it has read and reads
-    on later applies the `withdrawn` entries itself: the log may have ended between the two.
+    A reply does not wait for a write beyond its deadline. If the record reaches the log after the reply has
+    reported that nothing was logged, the server appends a record of kind `withdrawn`. One pass is enough to
+    apply it, because a withdrawal follows within `REACH` records. A reader that stores what it has read and
+    continues later must apply the `withdrawn` entries itself, because the earlier pass may have ended between
+    a record and its withdrawal.
 
     Args:
-        directory: The log; a server may be writing it meanwhile.
-        kinds: Kinds of records to return; all unless given.
-        checkpoint: Return the records of this checkpoint and those that are of none; all unless given.
-        start_sequence: First record of interest. Segments that end before it are not read.
-        advance: Called with the bytes read so far and the bytes in all.
-        reader_key: Decrypts sensitive features. Without it they are NaN, as masked ones are, and their
-            positions are in the record's `withheld`.
+        directory: The log's directory; a server may write to it at the same time.
+        kinds: Kinds of records to return; default: all.
+        checkpoint: Return only records of this checkpoint and records without a checkpoint; default: all.
+        start_sequence: Sequence of the first record to return. Segments that end before it are not read.
+        advance: Called with the bytes read so far and the total bytes.
+        reader_key: Key that decrypts sensitive features. Without it they are NaN, like masked features, and
+            their positions are in the record's `withheld`.
 
     Returns:
-        Entries in sequence order, to be iterated over once; then `findings` and `segments`.
+        An iterable over the entries in sequence order, with `findings` and `segments` after the iteration.
 
     Raises:
-        LogError: The directory is no log, cannot be read, or holds another program's records.
+        LogError: The directory is not a log, cannot be read, or has records of another program.
     """
     return LogScan(directory, kinds, checkpoint, start_sequence, advance, reader_key)
 
 
 def entry_of(sequence: int, payload: bytes) -> Entry:
-    """Decode a record and return it by its kind.
+    """Decode a record.
+
+    Args:
+        sequence: Sequence of the record.
+        payload: The encoded bytes.
 
     Raises:
-        LogError: The bytes are no record of a scorer log.
+        LogError: The bytes are not a record of a scorer log.
     """
     record = decode(sequence, payload)
     kind = record.WhichOneof("record")

@@ -1,4 +1,4 @@
-"""Reading single records of a log: which segments there are, and the records of given sequences."""
+"""Listing the segments of a log, and reading the records with given sequences."""
 
 from __future__ import annotations
 
@@ -7,34 +7,36 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from scorer.log.erasure import erased
 from scorer.log.reading import LogReader
 from scorer.log.scanning import WITHDRAWN, Entry, entry_of
 
-# Passing over so many records costs less than opening a reader, which begins at a segment's start.
+# Skipping up to this many records takes less time than opening a reader at a segment's start.
 _NEAR = 20_000
 _HEADER = 96
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """One segment by its header; docs/decision-log.md has the bytes."""
+    """The header of one segment; docs/decision-log.md describes its bytes."""
 
     log: bytes
-    """UUID of the log: another one, another log in the same place."""
+    """UUID of the log, which tells it from a later log in the same directory."""
     number: int
+    """Number of the segment."""
     first: int
-    """Sequence of its first record."""
+    """Sequence of the segment's first record."""
 
 
 def segment_files(directory: Path) -> list[SegmentFile]:
-    """Return the segments whose headers can be read, newest first; others are read with their predecessor."""
+    """Return the segments whose headers can be read, newest first."""
     found = []
     for path in directory.glob("*.seg"):
         try:
             with path.open("rb") as file:
                 header = file.read(_HEADER)
         except OSError:
-            continue  # collected meanwhile
+            continue  # retention has removed the file since it was listed
         if len(header) == _HEADER and header.startswith(b"scorerDL"):
             number, _, first = struct.unpack_from("<QqQ", header, 48)
             found.append(SegmentFile(header[16:32], number, first))
@@ -42,7 +44,7 @@ def segment_files(directory: Path) -> list[SegmentFile]:
 
 
 def log_identity(directory: Path) -> str | None:
-    """Return the id of the log in a directory as 32 hexadecimal digits, None where there is no log yet."""
+    """Return the UUID of the log in a directory as 32 hexadecimal digits, or None if there is no log yet."""
     try:
         segments = segment_files(directory)
     except OSError:
@@ -51,13 +53,21 @@ def log_identity(directory: Path) -> str | None:
 
 
 def entries_at(directory: Path, sequences: Iterable[int]) -> list[Entry]:
-    """Return the entries of some sequences, in order, without those that are gone or withdrawn.
+    """Return the entries with given sequences, in order.
 
-    A withdrawal counts if its own sequence is among those that are given.
+    Records that are removed or withdrawn, and those of erased entities, are skipped. A withdrawal is applied
+    only if its own sequence is given too, and an erasure to an outcome only if its decision's sequence is.
+    Each group of sequences with gaps below 20,000 reads at most one segment more than the records themselves.
 
-    Costs at most one segment's bytes for each stretch of sequences that are near one another.
+    Args:
+        directory: The log's directory.
+        sequences: The sequences, in any order.
+
+    Raises:
+        LogError: The directory is not a log, or cannot be read.
     """
-    found = list(_read_at(directory, sequences))
+    hidden = erased(directory)
+    found = [entry for entry in _read_at(directory, sequences) if not hidden.covers(entry.kind, entry.record)]
     withdrawn = {entry.record.sequence for entry in found if entry.kind == WITHDRAWN}
     return [entry for entry in found if entry.kind != WITHDRAWN and entry.sequence not in withdrawn]
 

@@ -6,19 +6,26 @@ from collections import deque
 from pathlib import Path
 from threading import Lock
 
+from scorer.log.erasure import erased
 from scorer.log.reading import LogReader
 from scorer.log.scanning import WITHDRAWN, entry_of
 from scorer.log.segments import segment_files
 from scorer.v1.log_pb2 import DecisionRecord
 
 KEPT = 500
-"""Decisions per checkpoint."""
+"""Number of decisions that are kept per checkpoint."""
 _LOOKED_AT = 20_000
-"""Of what a log got since the last look, the newest so many records."""
+"""Most records that one update reads; if the log got more since the last update, the oldest are skipped."""
 
 
 class Tail:
-    """Of one log. The first look reads its two newest segments, later ones what came since."""
+    """The newest decisions of one log.
+
+    The first call of `newest` reads the two newest segments, later calls read the records that came since.
+
+    Args:
+        log: The log's directory.
+    """
 
     def __init__(self, log: Path) -> None:
         self._log = log
@@ -28,15 +35,21 @@ class Tail:
         self._lock = Lock()
 
     def newest(self, checkpoint: str, limit: int) -> list[DecisionRecord]:
-        """Up to `limit` (at most `KEPT`) decisions, newest first.
+        """Return the newest decisions of a checkpoint, newest first, without those of erased entities.
+
+        Args:
+            checkpoint: Name of the checkpoint.
+            limit: Largest number of decisions, at most `KEPT`.
 
         Raises:
-            LogError: It is no log, or cannot be read.
+            LogError: The directory is not a log, or cannot be read.
         """
         with self._lock:
             self._look()
-            kept = self._newest.get(checkpoint, ())
-            return [record for _, record in reversed(kept)][:limit]
+            # Read for each call: an entity may be erased after its decisions were kept.
+            hidden = erased(self._log)
+            kept = (record for _, record in reversed(self._newest.get(checkpoint, ())))
+            return [record for record in kept if not hidden.names(record.entity)][:limit]
 
     def _look(self) -> None:
         segments = segment_files(self._log)

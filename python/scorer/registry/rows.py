@@ -1,4 +1,4 @@
-"""The statements over the registry's tables, and what their rows become."""
+"""The SQL statements over the registry's tables, and the conversion of their rows."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ RETURNING sequence, name, alias, digest, previous, action, at_ms, by, reason
 
 
 def current(connection: sqlite3.Connection) -> Mapping[str, str]:
-    """Where each ``name@alias`` points now, as hex digests."""
+    """Return the digest, as hex digits, that each ``name@alias`` points to now."""
     return {f"{name}@{alias}": digest for name, alias, digest in connection.execute(_CURRENT)}
 
 
 def changed_at_ms(connection: sqlite3.Connection, alias: AliasReference) -> int | None:
-    """When an alias was last moved."""
+    """Return when an alias was last moved, in milliseconds since the Unix epoch; None if it never was."""
     row = connection.execute(
         "SELECT at_ms FROM alias_history WHERE name = ? AND alias = ? ORDER BY sequence DESC LIMIT 1",
         (alias.name, alias.alias),
@@ -51,14 +51,14 @@ def changed_at_ms(connection: sqlite3.Connection, alias: AliasReference) -> int 
 
 
 def digests(connection: sqlite3.Connection) -> set[str]:
-    """The hex digest of every bundle."""
+    """Return the digest of every bundle as hex digits."""
     return {row[0] for row in connection.execute("SELECT digest FROM bundles")}
 
 
 def records(
     connection: sqlite3.Connection, *, name: str | None = None, digest: str | None = None
 ) -> Sequence[BundleRecord]:
-    """The bundles (of one name, or the one with a digest), newest push first."""
+    """Return all bundles, those of one name, or the one with a digest (hex digits), newest push first."""
     pointing: dict[str, list[str]] = {}
     for alias, target in current(connection).items():
         pointing.setdefault(target, []).append(alias)
@@ -75,30 +75,40 @@ def records(
 def history(
     connection: sqlite3.Connection, *, alias: AliasReference | None = None, digest: str | None = None
 ) -> Sequence[AliasChange]:
-    """Alias changes, oldest first: of one alias, or of all that ever pointed to a digest, or all."""
+    """Return alias changes, oldest first.
+
+    Args:
+        connection: An open connection.
+        alias: Return only the changes of this alias.
+        digest: Return only the changes of aliases that have pointed to this digest (hex digits).
+    """
     values = {"name": alias and alias.name, "alias": alias and alias.alias, "digest": digest}
     return [_change(row) for row in connection.execute(_HISTORY, values)]
 
 
 def add_bundle(connection: sqlite3.Connection, values: Mapping[str, Any]) -> None:
-    """Enters a bundle unless it is there."""
+    """Enter a bundle unless a bundle with its digest is already entered."""
     connection.execute(_ADD_BUNDLE, values)
 
 
 def add_change(connection: sqlite3.Connection, values: Mapping[str, Any]) -> AliasChange:
-    """Appends to an alias's history, which moves the alias."""
+    """Append an entry to an alias's history. The newest entry determines where the alias points."""
     return _change(connection.execute(_ADD_CHANGE, values).fetchone())
 
 
 def before_current(changes: Sequence[AliasChange]) -> str | None:
-    """The digest that an alias had before its current one was set, or None.
+    """Return the digest that an alias had before its current one was set, or None.
 
-    Rolling back undoes: after A, B, C and one rollback the answer is A, not C.
+    A rollback undoes the last change: after A, B, C and one rollback (to B), the result is A and not C.
+
+    Args:
+        changes: The entries of one alias, oldest first.
     """
     values: list[str] = []
     for change in changes:
         if change.action == "rollback":
-            values.pop()
+            # MLflow's history can lack the entry that a rollback undid.
+            values = values[:-1]
         else:
             values.append(change.digest)
     return values[-2] if len(values) >= 2 else None

@@ -1,4 +1,4 @@
-"""Model versions that are bundles: what MLflow says of one, and how they are found."""
+"""Model versions that are bundles: their tags, and how to search for them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from scorer.errors import BundleError
+from scorer.errors import BundleError, RegistryUnavailableError
 from scorer.registry.mlflow.rest import MlflowRefusedError, Rest
 from scorer.registry.reference import full_digest
 
@@ -16,6 +16,8 @@ DIGEST, KIND, CREATED, BY, BYTES = (
 """Tags of a model version."""
 _NOT_THERE = {"RESOURCE_DOES_NOT_EXIST", "RESOURCE_NOT_FOUND"}
 _PAGE = 200
+_MAX_PAGES = 1_000
+"""Most pages of one list, so that a server whose pages never end cannot hold the caller."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +35,7 @@ class ModelVersion:
         """The bundle's digest, from its tag.
 
         Raises:
-            BundleError: The version was not made by this project.
+            BundleError: The version has no such tag, so `scorer` did not create it.
         """
         digest = self.tags.get(DIGEST, "")
         if not digest.startswith("sha256:") or full_digest(digest) is None:
@@ -56,11 +58,11 @@ def parse(value: Any) -> ModelVersion:
 
 
 def by_alias(rest: Rest, name: str, alias: str) -> ModelVersion | None:
-    """Where an alias points; None if there is none."""
+    """Return the model version that an alias points to, or None if the alias does not exist."""
     try:
         return parse(rest.get("/registered-models/alias", name=name, alias=alias)["model_version"])
     except MlflowRefusedError as error:
-        # MLflow calls a missing alias an invalid parameter.
+        # MLflow reports a missing alias as an invalid parameter.
         if error.code in _NOT_THERE or error.code == "INVALID_PARAMETER_VALUE":
             return None
         raise
@@ -69,7 +71,7 @@ def by_alias(rest: Rest, name: str, alias: str) -> ModelVersion | None:
 
 
 def model(rest: Rest, name: str) -> Mapping[str, Any] | None:
-    """A registered model with its aliases and tags; None if there is none."""
+    """Return a registered model with its aliases and tags, or None if it does not exist."""
     try:
         found = rest.get("/registered-models/get", name=name).get("registered_model")
     except MlflowRefusedError as error:
@@ -82,12 +84,20 @@ def model(rest: Rest, name: str) -> Mapping[str, Any] | None:
 
 
 def models(rest: Rest) -> Iterator[Mapping[str, Any]]:
-    """Return the names of all registered models."""
+    """Yield all registered models, with their tags, as MLflow's REST API returns them."""
     yield from _pages(rest, "/registered-models/search", "registered_models")
 
 
 def bundles(rest: Rest, *, name: str | None = None, prefix: str = "sha256:") -> list[ModelVersion]:
-    """The versions that are bundles, newest first; of several with one digest, the newest."""
+    """Return the model versions that are bundles, newest first.
+
+    If several versions have the same digest, only the newest is returned.
+
+    Args:
+        rest: The server.
+        name: Return only versions of this registered model.
+        prefix: Return only digests that begin with this text.
+    """
     found = _search(rest, f"tags.`{DIGEST}` LIKE '{prefix}%'" + (f" AND name = '{name}'" if name else ""))
     found.sort(key=lambda v: (v.created_ms, v.name, len(v.version), v.version), reverse=True)
     newest: dict[str, ModelVersion] = {}
@@ -98,7 +108,7 @@ def bundles(rest: Rest, *, name: str | None = None, prefix: str = "sha256:") -> 
 
 
 def every(rest: Rest, name: str) -> list[ModelVersion]:
-    """All versions of a registered model, whatever they are."""
+    """Return all versions of a registered model, including those that are not bundles."""
     return _search(rest, f"name = '{name}'")
 
 
@@ -113,7 +123,7 @@ def _search(rest: Rest, query: str) -> list[ModelVersion]:
 
 def _pages(rest: Rest, path: str, key: str, **query: str) -> Iterator[Mapping[str, Any]]:
     token = ""
-    while True:
+    for _ in range(_MAX_PAGES):
         page = rest.get(path, max_results=_PAGE, **query, **({"page_token": token} if token else {}))
         found = page.get(key, [])
         if not isinstance(found, list):
@@ -122,3 +132,6 @@ def _pages(rest: Rest, path: str, key: str, **query: str) -> Iterator[Mapping[st
         token = str(page.get("next_page_token") or "")
         if not token or not found:
             return
+    raise RegistryUnavailableError(
+        f"MLflow at {rest.url} returned more than {_MAX_PAGES} pages of one list; check the server"
+    )
