@@ -1,12 +1,13 @@
-"""Backs up a registry, a decision log and a platform while they are in use, and restores them elsewhere.
+"""Backup of a registry, a decision log and a platform while they are in use, and restore to new directories.
 
 A backup is a directory::
 
-    backup.json            what it holds, with the SHA-256 of every file; written last
+    backup.json            list of the files with their SHA-256; written last
     registry/ log/ platform/
 
-Databases are copied by SQLite's backup interface, so a copy is one committed state. Bundles are immutable.
-Of the log, finished segments are copied whole, and the one being written up to its last complete record.
+Databases are copied with SQLite's backup interface, so a copy is one committed state. Bundles are immutable.
+Finished segments of the log are copied completely, and the segment that is being written is copied up to its
+last complete record.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Copies files and databases to stable storage."""
+"""Copying of files and databases to stable storage."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BUSY_SECONDS = 30.0
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory that other users cannot read, and its parents."""
+    """Create a directory that other users cannot read, and its missing parents."""
     for one in [*reversed(path.parents), path]:
         if not one.exists():
             one.mkdir(mode=DIRECTORY_MODE)
@@ -49,7 +49,11 @@ def copy_file(source: Path, target: Path, *, length: int | None = None) -> None:
 
 
 def copy_database(source: Path, target: Path) -> None:
-    """Copy a SQLite database as of one committed state, while others write to it, and check the copy."""
+    """Copy one committed state of a SQLite database, which may be written meanwhile, and check the copy.
+
+    Raises:
+        BackupError: The database cannot be copied within 30 s of waiting for its lock, or is damaged.
+    """
     make_directory(target.parent)
     os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, FILE_MODE))
     try:
@@ -60,7 +64,7 @@ def copy_database(source: Path, target: Path) -> None:
             closing(sqlite3.connect(target)) as written,
         ):
             read.backup(written)
-            # One file, without a log beside it: what is copied and hashed is all there is.
+            # Without a write-ahead log the database is one file, which the manifest's hash covers completely.
             written.execute("PRAGMA journal_mode = DELETE")
             problem = written.execute("PRAGMA integrity_check").fetchone()[0]
     except sqlite3.Error as error:
@@ -71,13 +75,13 @@ def copy_database(source: Path, target: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
-    """Bring a file to stable storage."""
+    """Sync the content of a file to disk."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
 
 
 def sync_tree(directory: Path) -> None:
-    """Bring the entries of a directory and of all below it to stable storage."""
+    """Sync the entries of a directory and of all directories below it to disk."""
     for path, _, _ in os.walk(directory, topdown=False):
         sync_directory(Path(path))
 

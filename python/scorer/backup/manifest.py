@@ -1,4 +1,4 @@
-"""What a backup holds: its parts, and the digest of every file."""
+"""The manifest of a backup: its parts, and size and SHA-256 of every file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PartName = Literal["registry", "log", "platform"]
 
 
 class StoredFile(BaseModel):
-    """One file: its size and digest."""
+    """Size of a file in bytes, and the SHA-256 of its content in hexadecimal digits."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -26,7 +26,13 @@ class StoredFile(BaseModel):
 
 
 class BackupPart(BaseModel):
-    """A registry, a log or a platform."""
+    """A registry, a log or a platform.
+
+    Attributes:
+        source: Absolute path of the directory or database that was backed up.
+        files: Size and SHA-256 of every file, by its path within the part.
+        facts: Facts for display, such as the number of bundles.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,13 +42,13 @@ class BackupPart(BaseModel):
 
 
 class BackupManifest(BaseModel):
-    """The whole backup.
+    """The content of `backup.json`.
 
     Attributes:
         version: Version of this layout.
-        created_at: ISO 8601, UTC.
-        scorer: The version of scorer that made it.
-        parts: By name.
+        created_at: Time of the backup, ISO 8601 in UTC.
+        scorer: Version of scorer that created the backup.
+        parts: The parts by name.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -54,12 +60,19 @@ class BackupManifest(BaseModel):
 
     @property
     def bytes(self) -> int:
-        """Size of all files of all parts, without the manifest."""
+        """Total size of the files of all parts in bytes, without the manifest."""
         return sum(file.bytes for part in self.parts.values() for file in part.files.values())
 
 
 def read_manifest(directory: Path) -> BackupManifest:
-    """Read `backup.json`; every file name in it lies within its part."""
+    """Read `backup.json` and check that every file in it lies within its part.
+
+    Args:
+        directory: The backup's directory.
+
+    Raises:
+        BackupError: The file is missing, cannot be read or is not valid.
+    """
     path = directory / FILE
     try:
         manifest = BackupManifest.model_validate_json(path.read_bytes())
@@ -91,8 +104,13 @@ def digest(path: Path) -> StoredFile:
 def check_part(directory: Path, name: str, part: BackupPart) -> None:
     """Compare every file of a part with the manifest.
 
+    Args:
+        directory: The backup's directory.
+        name: Name of the part.
+        part: The part's entry in the manifest.
+
     Raises:
-        BackupError: A file is missing, cut short or altered.
+        BackupError: A file is missing, truncated or altered.
     """
     for file, expected in part.files.items():
         path = directory / name / file
@@ -107,5 +125,5 @@ def check_part(directory: Path, name: str, part: BackupPart) -> None:
 
 
 def dump(manifest: BackupManifest) -> bytes:
-    """Return the manifest as the text of `backup.json`."""
+    """Return the content of `backup.json`."""
     return (json.dumps(manifest.model_dump(mode="json"), indent=1, sort_keys=True) + "\n").encode()

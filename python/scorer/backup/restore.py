@@ -1,4 +1,4 @@
-"""Restores a backup to places where nothing is yet."""
+"""Restoring a backup to new or empty directories."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from scorer.errors import BackupError
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Where the parts are restored; None: the part is left out.
+    """The locations to restore the parts to; None leaves a part out.
 
     Attributes:
-        registry: Directory of the registry; must be missing or empty.
-        log: Directory of the log; must be missing or empty.
-        platform: The platform's SQLite file, which must not exist, and its data directory, missing or empty.
+        registry: Directory of the registry. It must not exist, or be empty.
+        log: Directory of the log. It must not exist, or be empty.
+        platform: The platform's SQLite file, which must not exist, and its data directory, which must not
+            exist or be empty.
     """
 
     registry: Path | None = None
@@ -29,12 +30,19 @@ class Targets:
 
 
 def restore(backup: Path, targets: Targets) -> manifest.BackupManifest:
-    """Check a backup and copy its parts to where nothing is yet.
+    """Check a backup and copy its parts to new locations.
 
-    Every file is checked before the first is copied. A part appears as a whole.
+    All files are checked before the first is copied. Each directory is created atomically.
+
+    Args:
+        backup: The backup's directory.
+        targets: The locations of the parts.
+
+    Returns:
+        The content of the backup's manifest.
 
     Raises:
-        BackupError: The backup is incomplete or altered, holds no such part, or a target is in use.
+        BackupError: The backup is incomplete or altered, lacks a part, or a target is not empty.
     """
     described = manifest.read_manifest(backup)
     places: dict[manifest.PartName, Path | None] = {"registry": targets.registry, "log": targets.log}
@@ -91,7 +99,7 @@ def _restore_platform(source: Path, database: Path, data: Path, part: manifest.B
     working = database.with_name(f".{database.name}.partial")
     working.unlink(missing_ok=True)
     copy_file(source / DATABASE, working)
-    # The owner alone, as the platform keeps it: it holds hashes of tokens.
+    # Only the owner may read the database, as on the platform, because it contains hashes of tokens.
     working.chmod(0o600)
     working.rename(database)
     sync_directory(database.absolute().parent)

@@ -1,6 +1,7 @@
-"""Bundles: the only deployable artifact. Build, verify, inspect, use offline.
+"""Bundles, the only deployable artifact: building, verifying, inspecting and using them offline.
 
-Importing this loads neither numpy nor a model library; building and encoding do.
+Importing this package loads neither numpy nor a training library. They are loaded when a function that builds
+or encodes is first used.
 """
 
 from __future__ import annotations

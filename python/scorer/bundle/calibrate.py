@@ -1,4 +1,4 @@
-"""Calibration maps, fitted on data the model has not seen."""
+"""Fitting calibration maps on held-out data."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from scorer.errors import BundleError
 
 
 def fit_isotonic(scores: npt.ArrayLike, labels: npt.ArrayLike) -> IsotonicMap:
-    """The non-decreasing map that fits best.
+    """Fit the non-decreasing map with the least squared error (isotonic regression).
 
-    It is flat in places, so rows that the model tells apart may end up equal: for action bundles, where
-    small differences between actions matter, `fit_sigmoid` keeps them apart.
+    The map is constant on some intervals, so different predictions can become equal. Use `fit_sigmoid` for
+    action bundles, whose policy depends on small differences between actions.
 
     Args:
-        scores: The model's predictions.
-        labels: What came true, 0 or 1.
+        scores: The model's predictions for held-out rows, ``[n]``.
+        labels: The outcomes, 0 or 1, ``[n]``.
+
+    Raises:
+        BundleError: The lengths differ, a score is not finite, or the labels are not 0 and 1 with both
+            occurring.
     """
     from sklearn.isotonic import IsotonicRegression
 
@@ -29,14 +33,15 @@ def fit_isotonic(scores: npt.ArrayLike, labels: npt.ArrayLike) -> IsotonicMap:
 
 
 def fit_sigmoid(margins: npt.ArrayLike, labels: npt.ArrayLike) -> SigmoidMap:
-    """Platt scaling: a logistic regression on the margin.
+    """Fit a logistic regression of the labels on the margin (Platt scaling).
 
     Args:
-        margins: The model's raw outputs, before its link.
-        labels: What came true, 0 or 1.
+        margins: The model's raw outputs for held-out rows, before its link function, ``[n]``.
+        labels: The outcomes, 0 or 1, ``[n]``.
 
     Raises:
-        BundleError: The margins fall where the labels rise; such a model is not to be calibrated.
+        BundleError: The lengths differ, a margin is not finite, the labels are not 0 and 1 with both
+            occurring, or the fitted slope is not positive, so that calibration would reverse the ranking.
     """
     from sklearn.linear_model import LogisticRegression
 

@@ -15,11 +15,11 @@ from scorer.errors import BundleError
 
 MANIFEST = "manifest.json"
 SIGNATURE = "signature.json"
-"""Over the manifest's digest; the manifest cannot list it."""
+"""File of the signature of the manifest's digest. The manifest does not list it."""
 
 
 class Inspection(BaseModel):
-    """A bundle in full: its JSON files as models."""
+    """A verified bundle, with the contents of its JSON files."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -40,14 +40,15 @@ class Inspection(BaseModel):
 
 
 def verify(path: str | PathLike[str], digest: str | None = None) -> Bundle:
-    """Loads a bundle exactly as the server does: hashes, structure, every golden case bit for bit.
+    """Load a bundle with all checks of a server: hashes, structure, and every golden case bit for bit.
 
     Args:
         path: The bundle's directory.
-        digest: The digest it must have; a directory named by 64 hexadecimal digits must have that one.
+        digest: The digest that the bundle must have. A directory whose name is 64 hexadecimal digits must
+            have the digest of its name.
 
     Raises:
-        BundleError: With one line that names what is wrong and what to do.
+        BundleError: A check failed. The message is one line with the failed check and the remedy.
     """
     directory = Path(path)
     if not directory.is_dir():
@@ -56,8 +57,15 @@ def verify(path: str | PathLike[str], digest: str | None = None) -> Bundle:
 
 
 def inspect(path: str | PathLike[str]) -> Inspection:
-    """Verifies a bundle and returns everything that its JSON files say."""
-    # The directory may be an alias's symbolic link: name the place itself.
+    """Verify a bundle and return the contents of its JSON files.
+
+    Args:
+        path: The bundle's directory.
+
+    Raises:
+        BundleError: The bundle is not valid.
+    """
+    # Resolve symbolic links, so that the result names the directory itself and not an alias of it.
     directory = Path(os.path.realpath(path))
     bundle = verify(directory)
     manifest = read_manifest(directory)
@@ -80,7 +88,14 @@ def inspect(path: str | PathLike[str]) -> Inspection:
 
 
 def read_manifest(path: str | PathLike[str]) -> Manifest:
-    """The manifest alone; nothing is verified."""
+    """Read a bundle's manifest without verifying the bundle.
+
+    Args:
+        path: The bundle's directory.
+
+    Raises:
+        BundleError: The manifest is missing, or does not have the format of a manifest.
+    """
     file = Path(path) / MANIFEST
     try:
         return Manifest.model_validate_json(file.read_bytes())

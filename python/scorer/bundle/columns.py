@@ -1,4 +1,4 @@
-"""Named columns to float32 rows, with the rules that the server applies to a request."""
+"""Encoding of named columns as float32 rows, by the rules that the server applies to a request."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Rows = npt.NDArray[np.float32]
 
 
 def encode(features: Sequence[Feature], data: Any) -> Rows:
-    """Rows ``[n, features]`` from columns.
+    """Encode a table as float32 rows ``[n, features]``.
 
     Args:
-        features: What the rows consist of.
-        data: A table with one column per feature (pyarrow, pandas, or a mapping of arrays), or rows that
-            are encoded already, as an array. Columns that the schema does not name are left out.
+        features: The features, in the order of the rows' columns.
+        data: A table with one column per feature (pyarrow, pandas, or a mapping of arrays). Other columns are
+            ignored. An array ``[n, features]`` of encoded rows is returned as float32 without checks.
 
     Raises:
-        BundleError: A column is missing, has the wrong type, or holds a value that the schema refuses.
+        BundleError: A column is missing, has the wrong type, or has a value that the schema rejects.
     """
     if isinstance(data, np.ndarray):
         if data.ndim != 2 or data.shape[1] != len(features):
@@ -37,7 +37,19 @@ def encode(features: Sequence[Feature], data: Any) -> Rows:
 
 
 def transform(features: Sequence[Feature], steps: Sequence[Log1p | Standardise], rows: Rows) -> Rows:
-    """Rows as the forest sees them behind a transform node; train on these."""
+    """Apply a transform node to rows. A model of a bundle with `steps` must be trained on the result.
+
+    Args:
+        features: The features, in the order of the rows' columns.
+        steps: The transformations.
+        rows: Encoded rows ``[n, features]``.
+
+    Returns:
+        The transformed rows ``[n, features]``.
+
+    Raises:
+        BundleError: A step does not match the features.
+    """
     from scorer import bridge
 
     rows = np.ascontiguousarray(rows, dtype=np.float32)
@@ -69,7 +81,7 @@ def _column(feature: Feature, values: npt.NDArray[Any]) -> npt.NDArray[np.float3
     if feature.type == "category":
         return _codes(feature, values)
     try:
-        # None and pandas' NA become NaN on the way.
+        # `_number` converts None and pandas' NA to NaN.
         wide = np.array([_number(value) for value in values]) if values.dtype == object else values
         wide = np.asarray(wide, dtype=np.float64)
     except (TypeError, ValueError):
@@ -87,7 +99,7 @@ def _number(value: Any) -> float:
 
 
 def _codes(feature: Feature, values: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
-    # By value as it stands in the column; filled while reading, as there are far fewer values than rows.
+    # A cache from the column's values to codes: a column has far fewer different values than rows.
     codes: dict[Any, float] = {}
     known = {category: float(code) for code, category in enumerate(feature.categories)}
     column = np.empty(len(values), np.float32)
@@ -104,7 +116,7 @@ def _codes(feature: Feature, values: npt.NDArray[Any]) -> npt.NDArray[np.float32
 def _code(feature: Feature, known: dict[str, float], value: Any) -> float:
     if value is None or value != value:  # noqa: PLR0124 (NaN)
         return float("nan")
-    # Whole numbers are categories too, by their decimal name.
+    # A whole number stands for the category with its decimal text: 3.0 and 3 for "3".
     whole = isinstance(value, float) and value.is_integer()
     name = str(int(value)) if whole else str(value)
     if name not in known and feature.unknown_category == "refuse":

@@ -1,4 +1,4 @@
-"""Golden rows: what is asked again, and must be answered alike, whenever a bundle is loaded."""
+"""Sampling of golden rows, which a server scores at every load and compares with the stored results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scorer.bundle.models import Feature
 
 Rows = npt.NDArray[np.float32]
 
-# Golden cases are evaluated at every load: together they should cost well under a second.
+# Most eligible actions of all golden cases. They are evaluated at every load, which shall take less than 1 s.
 _MAX_ACTION_ROWS = 32_768
 
 
@@ -23,7 +23,7 @@ def sample_rows(
     random: np.random.Generator,
     sensitive: Collection[str] = (),
 ) -> Rows:
-    """`count` rows that the schema accepts: half from the data, half of them changed to sit on an edge.
+    """Sample rows that the schema accepts, half of them with one feature set to an edge value.
 
     Edges are the model's own thresholds (at, just below, just above), missing values, the ends of the allowed
     range, and zeros; one feature at a time, so that the rest of the row stays plausible. The values of the
@@ -49,7 +49,6 @@ def sample_rows(
             column, value = allowed[int(random.integers(len(allowed)))]
             rows[place, column] = value
     if count > 1:
-        # Everything missing that may be.
         for column, feature in enumerate(features):
             if feature.missing == "allow":
                 rows[0, column] = np.nan
@@ -57,7 +56,15 @@ def sample_rows(
 
 
 def sample_masks(count: int, actions: int, random: np.random.Generator) -> npt.NDArray[np.bool_]:
-    """Eligible sets ``[count, actions]``: one with every action, single ones, then sets of every size."""
+    """Sample eligible sets ``[count, actions]``.
+
+    The first set has every action, one in sixteen has a single action, and the others have random sizes.
+
+    Args:
+        count: Number of sets.
+        actions: Number of actions of the catalogue.
+        random: Source of random numbers.
+    """
     most = max(1, min(actions, _MAX_ACTION_ROWS // count))
     masks = np.zeros((count, actions), dtype=bool)
     for place, mask in enumerate(masks):
@@ -97,7 +104,7 @@ def _edges_of(feature: Feature) -> list[np.float32]:
     if feature.type == "flag":
         return [np.float32(0), np.float32(1), np.float32(np.nan)]
     ends = [value for value in (feature.minimum, feature.maximum) if value is not None]
-    tiny = np.float32(1e-45)  # the least denormal
+    tiny = np.float32(1e-45)  # the smallest positive float32, which is subnormal
     return [np.float32(np.nan), np.float32(0), np.float32(-0.0), tiny, *(np.float32(end) for end in ends)]
 
 

@@ -1,4 +1,4 @@
-"""Schemas from a table, from an example request, or from lines of text."""
+"""Inference of a schema from a table, from an example request, or from lines of text."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scorer.bundle.models import Feature
 from scorer.errors import BundleError
 
 MAX_LEVELS = 10_000
-"""Most levels of a category that are taken from a table."""
+"""Most levels that a category may have if they are read from a table."""
 _EXAMPLE_BYTES = 1 << 20
 _FORM = 'write "name type", such as "amount number", "amount number 0..5000" or "country category DE, FR"'
 
@@ -25,7 +25,7 @@ def from_table(table: Any, *, names: Sequence[str] = (), without: Sequence[str] 
     Args:
         table: A pyarrow table.
         names: Columns of the model, in its order; empty: every column of the table, in the table's order.
-        without: Columns of the table that are no features, such as the label.
+        without: Columns of the table that are not features, such as the label.
 
     Raises:
         BundleError: A column is missing, or has a type that is not a number, a boolean or text.
@@ -35,15 +35,15 @@ def from_table(table: Any, *, names: Sequence[str] = (), without: Sequence[str] 
 
 
 def from_example(text: bytes, table: Any, *, names: Sequence[str] = ()) -> list[Feature]:
-    """Return the features of an example request. Levels of categories come from the table.
+    """Return the features of an example request. The levels of categories are read from the table.
 
     Args:
-        text: A JSON object from feature to value, or one that has it as `features`.
+        text: A JSON object from feature to value, or an object with such an object as `features`.
         table: A pyarrow table with a column of each category.
         names: Columns of the model, in its order; empty: the order of the example.
 
     Raises:
-        BundleError: The example is no such object, or does not have the columns of the model.
+        BundleError: The example is not such an object, or does not have the columns of the model.
     """
     if len(text) > _EXAMPLE_BYTES:
         raise BundleError(f"the example has more than {_EXAMPLE_BYTES:,} bytes; send one request")
@@ -65,7 +65,10 @@ def from_example(text: bytes, table: Any, *, names: Sequence[str] = ()) -> list[
 def from_lines(text: str) -> list[Feature]:
     """Return the features of lines such as `amount number 0..5000` and `country category DE, FR`.
 
-    A feature may be missing, unless its line ends with `required`.
+    A feature may be missing unless its line ends with `required`.
+
+    Args:
+        text: One feature per line; empty lines are ignored.
 
     Raises:
         BundleError: A line does not have this form, or a name occurs twice.

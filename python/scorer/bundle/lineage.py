@@ -1,4 +1,4 @@
-"""Where a bundle comes from."""
+"""The lineage of a bundle: training data, code, library versions and metrics."""
 
 from __future__ import annotations
 
@@ -29,16 +29,20 @@ def describe_lineage(
     parameters: Mapping[str, Any] | None = None,
     importance: Mapping[str, float] | None = None,
 ) -> Lineage:
-    """Lineage of a training run.
+    """Describe a training run for a bundle's manifest.
 
     Args:
-        data: The files that were trained on; their digest identifies the data.
-        data_digest: In place of files, for data that is in none: the digest that identifies it.
-        code_version: Version of the training code; by default the commit of the working directory.
-        run_id: The training run; by default a new id.
-        metrics: What was measured.
+        *data: The files of the training data; their digest identifies the data.
+        data_digest: The digest that identifies training data which is not in files; used instead of `data`.
+        code_version: Version of the training code; default: the Git commit of the working directory.
+        run_id: Id of the training run; default: a new id.
+        metrics: Metrics of the training run, by name.
         parameters: Algorithm and hyperparameters, by name.
         importance: Importance of each feature, 0 or above, in any unit.
+
+    Raises:
+        BundleError: Neither files nor a digest are given, or an importance is negative or not finite.
+        OSError: A file cannot be read.
     """
     if not data and not data_digest:
         raise BundleError("lineage: no data files; name the files that were trained on")
@@ -59,7 +63,7 @@ def describe_lineage(
 
 
 def digest_of(*paths: str | PathLike[str]) -> str:
-    """SHA-256 over the contents of files, in the given order."""
+    """Return ``sha256:`` and the SHA-256 of the concatenated SHA-256 digests of files, in the given order."""
     whole = hashlib.sha256()
     for path in paths:
         with Path(path).open("rb") as file:
@@ -68,7 +72,7 @@ def digest_of(*paths: str | PathLike[str]) -> str:
 
 
 def library_versions() -> dict[str, str]:
-    """Versions of what could have a part in training."""
+    """Return the versions of Python and of the installed libraries that training may use."""
     versions = {"python": platform.python_version()}
     for name in _LIBRARIES:
         try:

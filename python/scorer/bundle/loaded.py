@@ -1,4 +1,4 @@
-"""A verified bundle for offline work: scoring, replay, evaluation."""
+"""A verified bundle for offline scoring, replay and evaluation."""
 
 from __future__ import annotations
 
@@ -24,32 +24,39 @@ _CHUNK_VALUES = 1 << 22
 
 @dataclass(frozen=True)
 class Scores:
-    """What a score bundle says about rows; one entry per row."""
+    """The results of a score bundle, one entry per row."""
 
     margins: Doubles
+    """Raw output of the forest, ``[n]``."""
     scores: Doubles
+    """Scores after link and calibration, ``[n]``."""
     bands: npt.NDArray[np.uint32]
-    """Index into the bundle's labels."""
+    """Index of the score's band in the bundle's labels, ``[n]``."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What an action bundle chose, and from what."""
+    """The action that an action bundle chose, with the probabilities and expected rewards of all actions."""
 
     index: int
+    """Position of the chosen action in the catalogue."""
     action: str
+    """Id of the chosen action."""
     propensity: float
+    """Probability of the chosen action."""
     expected_reward: float
+    """The oracle's score of the chosen action."""
     pmf: Doubles
-    """Over the whole catalogue."""
+    """Probability of every action of the catalogue, ``[actions]``."""
     expected_rewards: Doubles
-    """Over the whole catalogue; NaN where not eligible."""
+    """Expected reward of every action, ``[actions]``; NaN for actions that are not eligible."""
 
 
 class Bundle:
     """A bundle whose files, structure and golden cases have been verified.
 
-    Rows are float32 in schema order; `scorer.bundle.encode` makes them from named columns.
+    Rows are float32 in the order of the schema; `scorer.bundle.encode` converts named columns to rows. Use
+    `Bundle.load` to open a bundle's directory.
     """
 
     def __init__(self, raw: RawBundle) -> None:
@@ -57,10 +64,14 @@ class Bundle:
 
     @classmethod
     def load(cls, path: str | PathLike[str], digest: str | None = None) -> Bundle:
-        """Reads and verifies a bundle's directory.
+        """Read and verify a bundle's directory.
+
+        Args:
+            path: The bundle's directory.
+            digest: The digest that the bundle must have; None accepts any.
 
         Raises:
-            BundleError: With one line that names what is wrong and what to do.
+            BundleError: A check failed. The message is one line with the failed check and the remedy.
         """
         from scorer import bridge
 
@@ -83,44 +94,55 @@ class Bundle:
 
     @property
     def num_features(self) -> int:
-        """Features of a request's row."""
+        """Number of features of a request's row."""
         return self._raw.num_features
 
     @property
     def schema_fingerprint(self) -> int:
-        """What callers of dense rows must name."""
+        """Fingerprint of the schema, which a request with a dense row must contain."""
         return self._raw.schema_fingerprint
 
     @cached_property
     def labels(self) -> Sequence[str]:
-        """The score bands' labels; empty for an action bundle."""
+        """Labels of the score bands; empty for an action bundle."""
         return self._raw.labels
 
     @cached_property
     def actions(self) -> Sequence[str]:
-        """The actions' ids in catalogue order; empty for a score bundle."""
+        """Ids of the actions in catalogue order; empty for a score bundle."""
         return self._raw.action_ids
 
     @property
     def policy(self) -> str | None:
-        """The policy in one line."""
+        """One-line description of the policy; None for a score bundle."""
         return self._raw.policy
 
     @property
     def forests(self) -> Sequence[Mapping[str, int]]:
-        """Size of each forest, the oracle's first."""
+        """Numbers of trees, nodes and outputs of each forest, that of the oracle first."""
         return [
             {"trees": trees, "nodes": nodes, "outputs": outputs}
             for trees, nodes, outputs in self._raw.forests
         ]
 
     def check(self, rows: Any) -> None:
-        """Refuses rows that the schema refuses."""
+        """Check rows ``[n, features]`` against the schema.
+
+        Raises:
+            BundleError: The rows have another shape, or the schema rejects a value.
+        """
         for _, chunk in self._chunks(rows):
             self._raw.check_rows(chunk)
 
     def score(self, rows: Any) -> Scores:
-        """Score ``[n, features]`` float32 rows offline, as the server does."""
+        """Score rows offline, with the same results as the server's.
+
+        Args:
+            rows: Encoded rows, float32 ``[n, features]``.
+
+        Raises:
+            BundleError: The rows have another shape, or the bundle is an action bundle.
+        """
         import numpy as np
 
         whole = self._rows(rows)
@@ -130,26 +152,37 @@ class Bundle:
         return out
 
     def select(self, row: Any, *, checkpoint: str, decision_id: str, eligible: Any = None) -> Selection:
-        """Chooses as the server would for this decision.
+        """Choose the action that the server chooses for this decision.
+
+        The draw depends only on the policy's salt, the checkpoint and the decision id, so it can be repeated.
 
         Args:
-            row: The context's features.
+            row: The features of the context, float32 ``[features]``.
             checkpoint: The checkpoint's name.
             decision_id: The decision's id.
-            eligible: A mask as bytes, booleans over the catalogue, or None for every action.
+            eligible: The eligible set as booleans ``[actions]`` or as packed bytes (least significant bit
+                first), or None for every action.
         """
         return self._select(row, eligible, (checkpoint, decision_id))
 
     def select_greedy(self, row: Any, *, eligible: Any = None) -> Selection:
-        """Takes the best eligible action, as the server does while exploration is stopped."""
+        """Choose the eligible action with the highest expected reward, as while exploration is stopped.
+
+        Args:
+            row: The features of the context, float32 ``[features]``.
+            eligible: As in `select`.
+        """
         return self._select(row, eligible, None)
 
     def evaluate(self, rows: Any, *, eligible: Any = None) -> tuple[Doubles, Doubles]:
-        """Probabilities and expected rewards, each ``[n, actions]``, without choosing.
+        """Return probabilities and expected rewards, each ``[n, actions]``, without choosing an action.
 
         Args:
-            rows: The contexts.
+            rows: Encoded contexts, float32 ``[n, features]``.
             eligible: Booleans ``[n, actions]``, or None for every action.
+
+        Raises:
+            BundleError: An array has another shape.
         """
         import numpy as np
 

@@ -1,7 +1,7 @@
-"""The JSON files of a bundle as models: what `docs/bundle-format.md` describes.
+"""Models of a bundle's JSON files, which `docs/bundle-format.md` describes.
 
-They give errors early and editors something to complete. The rules that need more than one
-field (thresholds in order, floors that fit) are checked by the engine, which has the last word.
+They check single fields early and support completion in editors. Rules that need several fields, such as the
+order of thresholds and the sum of floors, are checked by the engine when a bundle is built or loaded.
 """
 
 from __future__ import annotations
@@ -23,20 +23,24 @@ class Feature(_Strict):
     name: str
     type: Literal["number", "category", "flag"] = "number"
     categories: list[str] = []
-    """The dictionary of a category; a category's code is its position."""
+    """The levels of a feature of type category. The code of a level is its position."""
     missing: Literal["allow", "refuse"] = "allow"
+    """Whether a request may leave the feature out."""
     unknown_category: Literal["refuse", "missing"] = "refuse"
+    """Whether a level that is not listed is rejected or treated as missing."""
     minimum: FiniteFloat | None = None
+    """Least allowed value of a number."""
     maximum: FiniteFloat | None = None
+    """Greatest allowed value of a number."""
 
 
 class SchemaFile(_Strict):
     """``schema.json``: the columns of the forest's input, in order."""
 
     features: list[Feature]
-    """What a request brings."""
+    """The features of a request, which are the first columns."""
     action_features: list[Feature] = []
-    """The columns after those, filled from the catalogue."""
+    """The columns after those, whose values come from the catalogue."""
 
     @property
     def columns(self) -> list[Feature]:
@@ -50,20 +54,20 @@ class Action(_Strict):
     id: str
     factors: dict[str, str] = {}
     features: list[FiniteFloat | None] = []
-    """The action's own columns, as float32; None is missing, a category is its code."""
+    """Values of the action features, as float32: None for a missing value, the code for a category."""
     attributes: dict[str, FiniteFloat] = {}
-    """Quantities that caps refer to, such as a cost."""
+    """Quantities by name that caps refer to, such as a cost."""
 
 
 class Band(_Strict):
-    """Scores from here up to the next band's start have this label."""
+    """A label for the scores from `start` up to the next band's start."""
 
     start: FiniteFloat = Field(validation_alias=AliasChoices("from", "start"), serialization_alias="from")
     label: str
 
 
 class Cap(_Strict):
-    """A price on an attribute of actions."""
+    """A price (Lagrange multiplier) on an attribute of actions, which keeps its mean below a limit."""
 
     attribute: str
     lambda_: FiniteFloat = Field(
@@ -73,7 +77,7 @@ class Cap(_Strict):
 
 
 class PolicySpec(_Strict):
-    """A policy: the rule with its own setting, floors, caps and the key of the draw."""
+    """A policy: its rule with the rule's parameter, the floors, the caps and the salt of the draw."""
 
     rule: Literal["uniform", "epsilon_greedy", "softmax", "squarecb", "fastcb", "loss_ratio", "bagging"]
     epsilon: FiniteFloat | None = None
@@ -85,7 +89,7 @@ class PolicySpec(_Strict):
     action_floors: dict[str, FiniteFloat] = {}
     caps: list[Cap] = []
     salt: str
-    """32 hexadecimal digits."""
+    """32 hexadecimal digits from which, with checkpoint and decision id, the draw is derived."""
 
 
 class Log1p(_Strict):
@@ -96,7 +100,7 @@ class Log1p(_Strict):
 
 
 class Standardise(_Strict):
-    """(x - mean) / scale."""
+    """Transform a value x to (x - mean) / scale."""
 
     function: Literal["standardise"] = "standardise"
     feature: str
@@ -126,7 +130,7 @@ class ForestNode(_Strict):
 
 
 class LinkNode(_Strict):
-    """Margins to score, by the training library's own link."""
+    """Program node that maps margins to a score, by the link function of the training library."""
 
     kind: Literal["link"] = "link"
     input: str
@@ -135,7 +139,7 @@ class LinkNode(_Strict):
 
 
 class CalibrateNode(_Strict):
-    """Score to score, by a map of ``calibration.json``."""
+    """Program node that maps a score or margin to a calibrated score, by a map of ``calibration.json``."""
 
     kind: Literal["calibrate"] = "calibrate"
     map: str
@@ -144,7 +148,7 @@ class CalibrateNode(_Strict):
 
 
 class OverlayNode(_Strict):
-    """Score to score of every action, by ``overlay.json``."""
+    """Program node that adds the overlay of ``overlay.json`` to the score of every action."""
 
     kind: Literal["overlay"] = "overlay"
     file: str
@@ -162,7 +166,7 @@ class ThresholdNode(_Strict):
 
 
 class PolicyNode(_Strict):
-    """Scores of every action to one action."""
+    """Program node that maps the scores of all actions to one action."""
 
     kind: Literal["policy"] = "policy"
     input: str
@@ -178,7 +182,7 @@ Node: TypeAlias = Annotated[
 
 
 class IsotonicMap(_Strict):
-    """Of the model's prediction: linear between knots, constant beyond them."""
+    """A piecewise linear map of the model's prediction, constant outside its knots."""
 
     method: Literal["isotonic"] = "isotonic"
     x: list[FiniteFloat]
@@ -186,7 +190,7 @@ class IsotonicMap(_Strict):
 
 
 class SigmoidMap(_Strict):
-    """Platt scaling: 1 / (1 + exp(-(slope x + intercept))), of the margin."""
+    """Platt scaling of the margin x: 1 / (1 + exp(-(slope x + intercept)))."""
 
     method: Literal["sigmoid"] = "sigmoid"
     slope: FiniteFloat
@@ -203,26 +207,27 @@ class CalibrationFile(_Strict):
 
 
 Offsets: TypeAlias = dict[str, dict[str, FiniteFloat]]
-"""Logit offsets by factor of the catalogue and the factor's level."""
+"""Logit offsets, by factor of the catalogue and level of the factor."""
 
 
 class OverlaySpec(_Strict):
-    """``overlay.json``: logit offsets per segment and factor level, for what moved since training.
+    """``overlay.json``: logit offsets per segment and factor level, for changes since training.
 
-    The offset of an action in segment ``s`` is ``everywhere[f][level]`` plus ``segments[s][f][level]``, with
-    ``level`` the action's, summed over the factors ``f`` and clipped to ``[-limit, limit]``. A request whose
-    segment is missing or not listed gets `everywhere` alone. It is added to the logit of a probability.
+    The offset of an action in segment ``s`` is the sum over the factors ``f`` of ``everywhere[f][level]`` and
+    ``segments[s][f][level]``, where ``level`` is the action's level of the factor. The sum is clipped to
+    ``[-limit, limit]`` and added to the logit of the oracle's probability. For a request whose segment is
+    missing or not listed, only `everywhere` is used.
     """
 
     segment: str
-    """A category of the context."""
+    """Name of the context feature, of type category, whose level is the segment."""
     limit: FiniteFloat = Field(default=2.0, gt=0, le=10)
     everywhere: Offsets = {}
     segments: dict[str, Offsets] = {}
 
 
 class Distribution(_Strict):
-    """Histogram and percentiles of a model's scores."""
+    """Histogram (`edges`, `counts`), mean and 101 percentiles (`quantiles`) of a model's scores."""
 
     count: int
     mean: FiniteFloat
@@ -239,7 +244,7 @@ class ReferenceFile(_Strict):
 
 
 class FileEntry(_Strict):
-    """One file as the manifest lists it."""
+    """Hash and size in bytes of a file, as the manifest lists them."""
 
     sha256: str
     bytes: int
@@ -250,7 +255,7 @@ def _unset(value: Any) -> bool:
 
 
 class Lineage(BaseModel):
-    """What a bundle was made from; other fields are left alone."""
+    """The origin of a bundle. Fields that are not listed here are kept unchanged."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
@@ -262,13 +267,13 @@ class Lineage(BaseModel):
     parameters: dict[str, Any] = Field(default={}, exclude_if=_unset)
     """Algorithm and hyperparameters of training, by name."""
     importance: dict[str, FiniteFloat] = Field(default={}, exclude_if=_unset)
-    """Importance of each feature as training measured it, 0 or above."""
+    """Importance of each feature in training, 0 or above."""
     revision_of: str = Field(default="", exclude_if=_unset)
-    """Digest of the bundle that this one is the next revision of."""
+    """Digest of the bundle that this bundle is a revision of."""
     revision: int = Field(default=0, exclude_if=_unset)
-    """How many revisions lie between it and the bundle that was built."""
+    """Number of the revision: 0 for a bundle that was built, 1 for its first revision."""
     revision_notes: dict[str, Any] = Field(default={}, exclude_if=_unset)
-    """What the revision was made from, such as the window that its overlay was fitted on."""
+    """Notes on the revision, such as the time window that its overlay was fitted on."""
 
 
 class Manifest(_Strict):
@@ -285,5 +290,5 @@ class Manifest(_Strict):
 
 
 def to_json(model: BaseModel) -> bytes:
-    """A file of a bundle: readable, without fields that are not set."""
+    """Return the content of a bundle's JSON file, indented and without fields that are None."""
     return model.model_dump_json(indent=1, by_alias=True, exclude_none=True).encode() + b"\n"

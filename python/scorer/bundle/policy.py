@@ -1,4 +1,4 @@
-"""A policy without a bundle: for simulation and off-policy evaluation."""
+"""A policy without a bundle, for simulation and off-policy evaluation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from scorer.errors import BundleError
 
 
 class Policy:
-    """Turns scores of actions into probabilities, with the code that the server runs."""
+    """A policy that turns scores of actions into probabilities, with the same code as the server.
+
+    Args:
+        spec: The policy.
+        actions: The catalogue.
+
+    Raises:
+        BundleError: The policy is not valid for this catalogue.
+    """
 
     def __init__(self, spec: PolicySpec, actions: Sequence[Action]) -> None:
         dumped = [action.model_dump(mode="json") for action in actions]
@@ -25,15 +33,18 @@ class Policy:
 
     @property
     def voters(self) -> int:
-        """Rows of scores needed beyond the oracle's: the members of bagging, else 0."""
+        """Number of ensemble members whose scores bagging needs in addition to the oracle's; otherwise 0."""
         return self._raw.voters
 
     def pmf(self, scores: npt.ArrayLike, eligible: npt.ArrayLike | None = None) -> npt.NDArray[np.float64]:
-        """Probabilities ``[n, actions]``.
+        """Return the probabilities ``[n, actions]`` of all actions.
 
         Args:
-            scores: ``[n, actions]``; with voters ``[n, 1 + voters, actions]``, the oracle's first.
+            scores: Scores ``[n, actions]``; with voters ``[n, 1 + voters, actions]``, the oracle's first.
             eligible: Booleans ``[n, actions]``, or None for every action.
+
+        Raises:
+            BundleError: An array has another shape.
         """
         values = np.ascontiguousarray(scores, dtype=np.float64)
         count = len(values)
@@ -51,7 +62,16 @@ class Policy:
         return out
 
     def choose(self, pmf: npt.ArrayLike, checkpoint: str, decision_id: str) -> int:
-        """The action drawn for a decision."""
+        """Return the position of the action that the server would draw for a decision.
+
+        Args:
+            pmf: The probabilities of one row of `pmf`'s result, ``[actions]``.
+            checkpoint: The checkpoint's name.
+            decision_id: The decision's id.
+
+        Raises:
+            BundleError: No probability is above 0.
+        """
         index = self._raw.choose(np.ascontiguousarray(pmf, dtype=np.float64), checkpoint, decision_id)
         if index is None:
             raise BundleError("pmf: no probability is above 0; pass what `pmf` returned")

@@ -1,7 +1,7 @@
-"""The next revision of an action bundle: the same forests, another overlay or other prices.
+"""Revisions of an action bundle: the same forests with another overlay or other cap prices.
 
-A revision is a bundle like any other, with its own digest, made in a fraction of the time: nothing is trained
-or asked of a library. Its forests have the same content, so a server that has those in memory shares them.
+A revision is a complete bundle with its own digest. It is created faster than a new bundle, because nothing
+is trained and no training library is called. A server that has the same forests in memory shares them.
 """
 
 from __future__ import annotations
@@ -36,23 +36,24 @@ def revise(
     notes: Mapping[str, Any] | None = None,
     created_at: datetime | None = None,
 ) -> WrittenBundle:
-    """Makes the next revision of the action bundle in a directory.
+    """Create the next revision of an action bundle.
 
-    Forests, schema, catalogue, calibration and reference statistics are the same files; golden cases keep
-    their rows and the libraries' margins, and what follows from them is the engine's. Both bundles are
-    verified as the server would.
+    Forests, schema, catalogue, calibration and reference statistics are the same files. Golden cases keep
+    their rows and the margins of the training libraries; the engine computes their other results again. Both
+    bundles are verified with all checks of a server.
 
     Args:
-        live: The bundle's directory, itself a revision or not.
-        output: The directory to make; it must not exist.
-        overlay: The new overlay. None keeps the one there is, if any.
-        remove_overlay: Leave the overlay out instead.
-        caps: New lambdas by attribute, for caps that the policy has.
-        notes: What the revision was made from; kept as ``revision_notes`` in the lineage.
-        created_at: Default: now. The same inputs and time give the same digest.
+        live: Directory of the bundle to revise, which may itself be a revision.
+        output: The directory to create; it must not exist.
+        overlay: The new overlay; None keeps the present one, if any.
+        remove_overlay: Remove the overlay.
+        caps: New prices (lambda) by attribute, for caps that the policy has.
+        notes: Notes that are stored as ``revision_notes`` in the lineage.
+        created_at: Time of the revision; default: now. The same inputs and time give the same digest.
 
     Raises:
-        BundleError: The bundle is not one of actions, or something does not fit it.
+        BundleError: The bundle is not an action bundle, nothing is to be changed, or the overlay or a cap
+            does not match the bundle.
     """
     directory = Path(path.realpath(live))
     before = read_manifest(directory)
@@ -64,7 +65,7 @@ def revise(
         raise BundleError("nothing to revise; give an overlay, remove it, or give a cap's lambda")
     if remove_overlay and OVERLAY not in before.files:
         raise BundleError(f'"{directory}" has no overlay to remove; leave that out')
-    # The document itself: whatever it says beside what is known here stays.
+    # The parsed JSON and not the model, so that fields which this version does not know are kept.
     document: dict[str, Any] = json.loads((directory / MANIFEST).read_bytes())
     program = document["program"]
     if remove_overlay:
@@ -92,19 +93,19 @@ def revise(
 
 
 def read_overlay(file: Path) -> OverlaySpec:
-    """An overlay from a JSON file.
+    """Read an overlay from a JSON file.
 
     Raises:
-        BundleError: With one line that names file, place and rule.
+        BundleError: The file cannot be read or is not an overlay. The message names file, field and rule.
     """
     return _read(file, "overlay", OverlaySpec.model_validate_json)
 
 
 def read_notes(file: Path) -> dict[str, Any]:
-    """Notes from a JSON file, which holds an object.
+    """Read notes from a file with one JSON object.
 
     Raises:
-        BundleError: With one line that names file and rule.
+        BundleError: The file cannot be read or is not a JSON object. The message names file and rule.
     """
     return _read(file, "notes", TypeAdapter(dict[str, Any]).validate_json)
 
@@ -121,7 +122,7 @@ def _read(file: Path, what: str, parse: Callable[[bytes], _T]) -> _T:
 
 
 def _with_overlay(program: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Puts an overlay node between every score that the policy reads and the policy."""
+    """Return a program with an overlay node between the policy and each score that it reads."""
     *steps, end = program
     taken = {"row", *(step["output"] for step in program)}
     moved: dict[str, str] = {}
@@ -137,7 +138,11 @@ def _with_overlay(program: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def without_overlay(program: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return a program without its overlay nodes; what read the output of one reads its input."""
+    """Return a program without its overlay nodes. Nodes that read an overlay's output now read its input.
+
+    Args:
+        program: The nodes of a manifest's program, as JSON.
+    """
     steps = []
     source: dict[str, str] = {}
     for step in program:
@@ -150,7 +155,7 @@ def without_overlay(program: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _reading(step: dict[str, Any], instead: Mapping[str, str]) -> dict[str, Any]:
-    """The step with other slots in place of those that it reads."""
+    """Return a node that reads other slots: `instead` maps the present slot to the new one."""
     changed = {**step, "input": instead.get(step["input"], step["input"])}
     if step.get("voters"):
         changed["voters"] = [instead.get(slot, slot) for slot in step["voters"]]

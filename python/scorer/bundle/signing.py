@@ -1,4 +1,4 @@
-"""Signatures of bundles: keys, the file beside the manifest, and what a server would say of it."""
+"""Signatures of bundles: creating keys, signing, and verifying as a server does."""
 
 from __future__ import annotations
 
@@ -16,30 +16,33 @@ from scorer.durable import write_atomically
 from scorer.errors import SignatureError
 
 KEYS_VARIABLE = "SCORER_SIGNING_KEYS"
-"""Names private keys, separated as in PATH; whatever writes a bundle then signs it."""
+"""Environment variable with paths of private keys, separated as in PATH. If it is set, every bundle that is
+written is signed with these keys."""
 _MAX_KEY_BYTES = 16 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a verified signature says."""
+    """The content of a signature."""
 
     name: str
     """The bundle's name."""
     release: int
-    """Which release of that name it is."""
+    """Number of the release of that name."""
     key: str
-    """The id of the key."""
+    """Id of the key, or ids separated by commas."""
     signed_at: str
+    """Time of signing; empty for a signature that was just created."""
 
 
 def new_key(private: Path, public: Path, *, not_after: str | None = None) -> str:
-    """Write a new Ed25519 key pair; the id of the key.
+    """Write a new Ed25519 key pair and return the id of the key.
 
     Args:
-        private: File of the private key, readable by its owner alone.
-        public: File of the public key, for `bundles.trusted_keys`.
-        not_after: When the key stops signing, such as 2027-01-01T00:00:00Z.
+        private: File of the private key, which only its owner can read.
+        public: File of the public key, for the setting `bundles.trusted_keys`.
+        not_after: Time after which signatures of the key are no longer accepted, such as
+            2027-01-01T00:00:00Z.
 
     Raises:
         SignatureError: A file exists, or cannot be written.
@@ -64,17 +67,18 @@ def sign(
     *,
     release: int | None = None,
 ) -> Signature:
-    """Sign a bundle, in place of the signature that it may have.
+    """Sign a bundle and replace its present signature, if any.
 
     Args:
-        directory: The bundle; its digest is signed, its files are not verified.
-        keys: Files of private keys, Ed25519 or P-256; each signs, as while one replaces the other.
-        release: Which release of the bundle's name this is; a server refuses one lower than it served.
-            Default: the time in seconds, which grows by itself.
+        directory: The bundle's directory. The manifest's digest is signed; the files are not verified.
+        keys: Files of private keys, Ed25519 or P-256. Every key signs, so that a new key can be introduced
+            while servers still trust only the old one.
+        release: Number of this release of the bundle's name. A server rejects a lower number than it has
+            served. Default: the Unix time in seconds.
 
     Raises:
-        SignatureError: A key cannot be used.
-        BundleError: There is no bundle.
+        SignatureError: No key is given, a key cannot be used, or the signature cannot be written.
+        BundleError: The directory does not hold a bundle.
     """
     place = Path(directory)
     manifest = read_manifest(place)
@@ -106,19 +110,26 @@ def sign_digest(
 
 
 def configured_keys() -> list[str]:
-    """The private keys that the environment names."""
+    """Return the paths of private keys in the variable SCORER_SIGNING_KEYS."""
     return [key for key in os.environ.get(KEYS_VARIABLE, "").split(os.pathsep) if key]
 
 
 def verify_signature(
     directory: str | PathLike[str], trusted_keys: Sequence[str | PathLike[str]]
 ) -> Signature | None:
-    """What a server with these trusted keys finds; None where nothing is signed and no key is trusted.
+    """Verify the signature of a bundle as a server with these trusted keys does.
 
-    The signature is over the manifest's digest; `verify` checks that the files are what the manifest says.
+    Only the signature of the manifest's digest is checked; `verify` checks the files against the manifest.
+
+    Args:
+        directory: The bundle's directory.
+        trusted_keys: Files of public keys, as in the setting `bundles.trusted_keys`.
+
+    Returns:
+        The signature, or None if the bundle is not signed and no key is trusted.
 
     Raises:
-        SignatureError: The server would refuse the bundle.
+        SignatureError: A server with these keys would reject the bundle.
     """
     place = Path(directory)
     try:

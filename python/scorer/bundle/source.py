@@ -1,6 +1,6 @@
-"""Models to bundle: the forest the engine runs, and the margins that their own library gives.
+"""Trained models as input of a bundle: the forest for the engine, and the training library's margins.
 
-The two come from different code on purpose: golden cases compare them bit for bit.
+Both are computed by different code, so that golden cases can compare them bit for bit.
 """
 
 from __future__ import annotations
@@ -26,19 +26,24 @@ Margins = Callable[[Rows], npt.ArrayLike]
 
 @dataclass(frozen=True)
 class Source:
-    """A model with the library that trained it."""
+    """A model, converted for the engine and with access to the library that trained it."""
 
     library: str
     forest: Forest
     margins: Margins
-    """The library's own raw outputs for rows, ``[n]`` or ``[n, outputs]``."""
+    """Function from rows to the training library's raw outputs, ``[n]`` or ``[n, outputs]``."""
     names: tuple[str, ...]
-    """The columns the model was trained on, where it knows them."""
+    """Names of the columns that the model was trained on; empty if the model does not contain them."""
     splits: Callable[[], Iterator[tuple[int, float]]]
-    """(column, threshold) of the model's numerical splits, where the library tells."""
+    """Yields (column, threshold) of the model's numerical splits; nothing if the library does not expose
+    them."""
 
     def expected(self, rows: Rows) -> Doubles:
-        """The library's margins as ``[n, outputs]`` float64; a float32 result is widened exactly."""
+        """Return the library's margins as float64 ``[n, outputs]``. The conversion from float32 is exact.
+
+        Raises:
+            BundleError: The library returns another number of outputs than the forest has.
+        """
         values = np.asarray(self.margins(rows))
         values = values.reshape(len(rows), -1).astype(np.float64)
         if values.shape[1] != self.forest.num_outputs:
@@ -50,13 +55,18 @@ class Source:
 
 
 def open_source(model: Any, margins: Margins | None = None) -> Source:
-    """Recognises a model.
+    """Convert a model of any supported library.
 
     Args:
         model: An XGBoost, LightGBM, scikit-learn or Treelite model, or the path of an XGBoost (.ubj, .json)
             or LightGBM (.txt) file or of a Treelite checkpoint (.tl). Any other model, converted by
             `scorer.Forest`, needs `margins`.
-        margins: What golden cases are compared with, instead of the library's own prediction.
+        margins: Function from rows to margins that golden cases are compared with, instead of the library's
+            prediction.
+
+    Raises:
+        BundleError: The model is of another type, the file cannot be read, or `margins` is missing.
+        ForestError: The model uses a feature that the engine does not support.
     """
     if isinstance(model, (str, PathLike)):
         model = _read(Path(fspath(model)))
@@ -182,7 +192,7 @@ def _lightgbm(model: Any) -> Source:
                     yield node["split_feature"], node["threshold"]
 
     names = tuple(booster.feature_name())
-    # What LightGBM calls columns that were given without names.
+    # These are the names that LightGBM gives to columns without names.
     if names == tuple(f"Column_{i}" for i in range(len(names))):
         names = ()
     return Source("lightgbm", Forest.from_lightgbm(booster), margins, names, splits)
@@ -202,7 +212,7 @@ def _treelite(model: Any) -> Source:
     def splits() -> Iterator[tuple[int, float]]:
         for number in range(model.num_tree):
             tree = model.get_tree_accessor(number)
-            # A checkpoint knows a leaf, a numerical test and a categorical test: 0, 1 and 2.
+            # The types of a checkpoint's nodes are 0 for a leaf, 1 for a numerical and 2 for a category test.
             numerical = np.asarray(tree.get_field("node_type")) == 1
             columns = np.asarray(tree.get_field("split_index"))[numerical]
             yield from zip(
@@ -230,12 +240,13 @@ def _sklearn(model: Any) -> Source:
 
 
 def _sklearn_margins(model: Any, rows: Rows) -> npt.ArrayLike:
-    """The raw output of each family, as its own code computes it."""
+    """Return the raw output of a model, computed by scikit-learn."""
     import warnings
 
     kind = type(model).__name__
     with warnings.catch_warnings():
-        # Fitted on a frame, asked with an array: the columns were checked by name already.
+        # A model that was fitted on a data frame warns if it is given an array. `_start` in `build` has
+        # compared the names of the columns.
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
         result: npt.ArrayLike
         if kind == "IsolationForest":
@@ -257,7 +268,7 @@ def _forest(model: Forest) -> Source:
         return iter(())
 
     def margins(rows: Rows) -> npt.ArrayLike:
-        # `open_source` puts the caller's in its place, or refuses.
+        # Never called: `open_source` replaces this function by the caller's, or raises.
         raise BundleError("a scorer.Forest does not know its source library's results; pass `margins`")
 
     return Source("scorer", model, margins, (), none)

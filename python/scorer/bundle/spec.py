@@ -1,4 +1,4 @@
-"""Bundles from a TOML file: what `scorer bundle build` reads."""
+"""The TOML file that `scorer bundle build` reads, and building a bundle from it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Section(BaseModel):
 
 
 class BundleSection(_Section):
-    """What is built from what; paths are relative to the file."""
+    """The bundle's name and kind, and the files of its models. Paths are relative to the TOML file."""
 
     name: str
     kind: Literal["score", "action"]
@@ -41,7 +41,7 @@ class DataSection(_Section):
     training: Path
     validation: Path
     held_out: Path | None = None
-    """For calibration; default: the validation data."""
+    """The data to fit the calibration map on; default: the validation data."""
 
 
 class CalibrationSection(_Section):
@@ -49,13 +49,13 @@ class CalibrationSection(_Section):
 
     method: Literal["isotonic", "sigmoid"] = "isotonic"
     label: str
-    """Column of the held-out data: what came true, 0 or 1."""
+    """Column of the held-out data with the outcome, 0 or 1."""
     action: str | None = None
-    """For action bundles: column with the id of the action that was taken."""
+    """For action bundles: column of the held-out data with the id of the action that was taken."""
 
 
 class LineageSection(_Section):
-    """What the tables do not tell."""
+    """Lineage that cannot be derived from the data files; see `describe_lineage`."""
 
     code_version: str | None = None
     run_id: str | None = None
@@ -75,7 +75,7 @@ class BuildSpec(_Section):
     thresholds: list[Band] = []
     policy: PolicySpec | None = None
     actions: Path | None = None
-    """JSON, as in a bundle's actions.json."""
+    """JSON file with the catalogue, in the format of a bundle's actions.json."""
     calibration: CalibrationSection | None = None
     lineage: LineageSection = LineageSection()
 
@@ -87,10 +87,10 @@ class BuildSpec(_Section):
 
 
 def read_spec(path: Path) -> BuildSpec:
-    """Reads and checks the file; every mistake is listed.
+    """Read and check a build specification.
 
     Raises:
-        BundleError: One line per mistake.
+        BundleError: The file cannot be read or is not valid. The message has one line per error.
     """
     try:
         content = tomllib.loads(path.read_text("utf-8"))
@@ -110,7 +110,16 @@ def read_spec(path: Path) -> BuildSpec:
 
 
 def build_from_spec(path: Path, output: Path) -> WrittenBundle:
-    """Builds the bundle that a TOML file describes."""
+    """Build the bundle that a TOML file describes.
+
+    Args:
+        path: The TOML file.
+        output: The directory to create; it must not exist.
+
+    Raises:
+        BundleError: The file or its data are not valid, or the engine does not reproduce the model bit for
+            bit.
+    """
     from scorer.bundle.build import build_action_bundle, build_score_bundle
     from scorer.bundle.lineage import describe_lineage
 

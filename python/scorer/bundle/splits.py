@@ -1,4 +1,4 @@
-"""How often a packed forest splits on each feature, read from its sections (docs/forest-format.md)."""
+"""Counting how often a packed forest splits on each feature, from its sections (docs/forest-format.md)."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ _FEATURES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ForestShape:
-    """The size of a forest and what it splits on."""
+    """The size of a forest, and how often it splits on each feature."""
 
     trees: int
     nodes: int
     splits: npt.NDArray[np.int64]
-    """`[features]`: how many nodes split on the feature."""
+    """Number of nodes that split on each feature, ``[features]``."""
 
 
 def forest_shape(path: str | PathLike[str]) -> ForestShape:
     """Read the shape of a packed forest without loading it into the engine.
 
-    The file is read in portions and its checksum is not verified, so the bundle must have been verified.
+    The file is read in portions, to bound the memory. Its checksum is not verified, so the bundle must have
+    been verified before.
 
     Args:
         path: A file that `Forest.save` wrote, or a forest of a bundle.

@@ -1,4 +1,4 @@
-"""Reference statistics: how scores were distributed when the bundle was built."""
+"""Reference statistics: the distribution of the scores when the bundle was built."""
 
 from __future__ import annotations
 
@@ -13,7 +13,17 @@ _TWENTIETHS = 20
 
 
 def distribution(scores: npt.ArrayLike) -> Distribution:
-    """Mean, percentiles and a histogram; probabilities get even bins from 0 to 1, cut again at twentieths."""
+    """Return mean, 101 percentiles and a histogram of scores.
+
+    The histogram has 50 bins of equal width, which are split again at the boundaries of the twentieths of the
+    scores. For scores between 0 and 1 the equal bins span 0 to 1, otherwise the range of the scores.
+
+    Args:
+        scores: Finite scores, of any shape.
+
+    Raises:
+        BundleError: There are no scores, or one is not finite.
+    """
     values = np.asarray(scores, dtype=np.float64).ravel()
     if len(values) == 0 or not np.isfinite(values).all():
         raise BundleError(
@@ -36,10 +46,10 @@ def distribution(scores: npt.ArrayLike) -> Distribution:
 
 
 def _cuts(ordered: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Where each twentieth of the scores ends, halfway between two scores.
+    """Return the boundaries of the twentieths of the scores, each halfway between two neighbouring scores.
 
-    Scores of fraud crowd into the lowest even bin; what shifts there would not be seen. No cut is at a score
-    itself, as many rows share one.
+    Most scores of a fraud model fall into the lowest bin of equal width, where a shift would not be visible
+    without these cuts. A cut is never equal to a score, because many rows can have the same score.
     """
     n = len(ordered)
     upper = ordered[[n * part // _TWENTIETHS for part in range(1, _TWENTIETHS)]]

@@ -1,4 +1,4 @@
-"""Puts a bundle's files on disk: wholly there, synced, or not at all."""
+"""Atomic writing of bundles: a bundle is either complete and synced to disk, or does not exist."""
 
 from __future__ import annotations
 
@@ -25,20 +25,25 @@ class WrittenBundle:
 
 
 def write_bundle(output: Path, files: Mapping[str, bytes], kept: Mapping[str, Path] | None = None) -> str:
-    """Writes, verifies and (if keys are configured) signs a bundle, and then gives its directory the name.
+    """Write a bundle to a temporary directory, verify it, sign it if keys are configured, and rename it.
 
     Args:
-        output: The directory to make.
-        files: Content by name.
-        kept: Files of another bundle by name: linked where the file system can, else copied.
+        output: The directory to create; it must not exist.
+        files: Content of each file, by name.
+        kept: Files of another bundle, by name. They are hard-linked if the file system supports it, and
+            otherwise copied.
 
     Returns:
-        The digest.
+        The bundle's digest.
+
+    Raises:
+        BundleError: The directory exists or cannot be written, or the bundle is not valid.
+        SignatureError: A configured key cannot be used.
     """
     if output.exists():
         raise BundleError(f'"{output}" exists; bundles are immutable, choose another directory or remove it')
     output.parent.mkdir(parents=True, exist_ok=True)
-    # Beside the target, so that the rename stays within one file system.
+    # In the same directory as the target, so that both are on one file system and the rename is atomic.
     temporary = Path(tempfile.mkdtemp(prefix=f".{output.name}-", dir=output.parent))
     try:
         for name, content in files.items():
@@ -64,16 +69,16 @@ def write_bundle(output: Path, files: Mapping[str, bytes], kept: Mapping[str, Pa
 
 def _keep(source: Path, target: Path) -> None:
     try:
-        # Bundles are immutable: one file can be part of several.
+        # Bundles are immutable, so several can share one file.
         os.link(source, target, follow_symlinks=False)
     except OSError:
-        # Another file system, or one without links, or a file that is not ours to link.
+        # The source is on another file system, links are not supported, or linking is not permitted.
         shutil.copyfile(source, target)
         with target.open("rb") as file:
             os.fsync(file.fileno())
 
 
 def timestamp(created_at: datetime | None) -> str:
-    """The time of building as a manifest states it; default: now."""
+    """Return a time in the format of a manifest, RFC 3339 in UTC with seconds; default: now."""
     created = created_at or datetime.now(UTC)
     return created.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

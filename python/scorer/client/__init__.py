@@ -1,4 +1,4 @@
-"""The client: typed calls to a scorer server, blocking (`Client`) and asyncio (`AsyncClient`)."""
+"""The client: typed calls to a scorer server, for threads (`Client`) and for asyncio (`AsyncClient`)."""
 
 from scorer.client.asynchronous import AsyncClient
 from scorer.client.blocking import Client

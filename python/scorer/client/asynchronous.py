@@ -1,4 +1,4 @@
-"""`scorer.aio.Client`: the flows of `core`, driven with asyncio."""
+"""`scorer.aio.Client`, which runs the flows of `core` with asyncio."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class AsyncClient(ClientBase):
     cancels the request.
     """
 
-    # Made on first use: a channel belongs to the loop that runs then.
+    # The first call creates the channel, because a channel belongs to the event loop that is running then.
     _channel: grpc.aio.Channel | None = None
     _loop: asyncio.AbstractEventLoop | None = None
 
@@ -130,13 +130,13 @@ class AsyncClient(ClientBase):
         await self._run(self._core.wait_ready(service, timeout=timeout))
 
     async def close(self) -> None:
-        """Close the connection; calls in flight end with an error."""
+        """Close the connection. Calls in flight end with `ClientUseError`."""
         self._closed = True
         if self._channel is not None:
             await self._channel.close(None)
 
     async def __aenter__(self) -> Self:
-        """Return the client; the first call makes the connection."""
+        """Return the client. The first call opens the connection."""
         return self
 
     async def __aexit__(
@@ -194,7 +194,7 @@ class AsyncClient(ClientBase):
             )
         method = self._methods.get(path)
         if method is None:
-            # No serialisers: bytes in, bytes out.
+            # No serialisers: the flows encode requests and decode replies.
             made = self._channel.unary_unary(path, None, None)
             method = self._methods[path] = cast("Callable[..., Awaitable[bytes]]", made)
         return method

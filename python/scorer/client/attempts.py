@@ -1,4 +1,4 @@
-"""One call: its attempts within one deadline, under one request id."""
+"""The attempts of one call, which share one deadline and one request id."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from scorer.client.retry import RetryBudget, RetryPolicy, wait_before_retry
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of the user: what every attempt and every error of it share.
+    """One call of the user: the values that all its attempts and errors share.
 
     Attributes:
-        checkpoint: The checkpoint that is asked, or "".
+        checkpoint: The checkpoint of the request, or "".
         request_id: The id that every attempt carries, or "".
-        deadline: When it is over, on the client's clock.
+        deadline: Time at which the call ends, in seconds on the client's clock.
     """
 
     checkpoint: str
@@ -37,7 +37,15 @@ class Failed:
 
 
 class CallAttempts:
-    """Sends a request, and repeats it where that is safe."""
+    """Sends a request and repeats it if that is safe.
+
+    Args:
+        policy: When to repeat an attempt.
+        max_message_bytes: Largest request in bytes.
+        counters: Counters of the client.
+        clock: Returns seconds; never goes backwards.
+        random: Returns a number that is uniform on [0, 1).
+    """
 
     def __init__(
         self,
@@ -55,7 +63,16 @@ class CallAttempts:
         self._random = random
 
     def send(self, method: str, call: Call, payload: bytes) -> Flow[bytes | Failed]:
-        """Return the reply to a request, or the failure of the last attempt."""
+        """Return the reply to a request, or the failure of the last attempt.
+
+        Args:
+            method: Full path, "/package.Service/Method".
+            call: The call that the request belongs to.
+            payload: The encoded request.
+
+        Raises:
+            InvalidRequestError: The request is larger than `max_message_bytes`.
+        """
         self._check_size(call, payload)
         attempt = 0
         while True:
@@ -104,5 +121,5 @@ class CallAttempts:
 
 
 def sentence(failure: Failure) -> str:
-    """Return the failure's details, never empty, without a full stop."""
+    """Return the details of a failure without a full stop, or the name of its status if there are none."""
     return failure.details.strip().rstrip(".") or failure.code.name.lower().replace("_", " ")

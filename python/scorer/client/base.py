@@ -1,4 +1,4 @@
-"""The parts that the blocking and the asyncio client share, beside the flows."""
+"""The parts that the blocking and the asyncio client share, apart from the flows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ from scorer.client.schemas import SchemaInUse
 
 
 class ClientBase:
-    """Settings, schemas in use, counters and the guard against wrong use."""
+    """Settings, schemas in use, counters, and the check that a client is open and was not forked.
+
+    The arguments are those of `scorer.Client`.
+    """
 
     def __init__(
         self,
@@ -61,16 +64,19 @@ class ClientBase:
         self._closed = False
 
     def use_schema(self, schema: CheckpointInfo | int, checkpoint: str = "") -> None:
-        """Say which schema the dense values sent from now on follow.
+        """Set the schema that the dense values of later calls follow.
 
-        Without it, the first dense call of a checkpoint asks the server and keeps to what
-        it served then. When the server moves on to another schema, dense calls raise
-        `SchemaChangedError` until this is called; the order is never changed silently.
+        Without this call, the first dense call of a checkpoint fetches the schema that the server serves, and
+        later calls keep it. If the server then serves another schema, dense calls raise `SchemaChangedError`
+        until this method is called. The client never changes the order of values by itself.
 
         Args:
-            schema: A description from `describe()`, or a fingerprint kept from an earlier
-                one, for instance beside the code that orders the values.
+            schema: A description from `describe()`, or a fingerprint of an earlier description, for instance
+                a constant next to the code that orders the values.
             checkpoint: The checkpoint, if `schema` is a fingerprint.
+
+        Raises:
+            InvalidRequestError: A fingerprint is given without a checkpoint.
         """
         if isinstance(schema, CheckpointInfo):
             self._core.schemas.use(schema.checkpoint, SchemaInUse(schema.fingerprint, schema.feature_names))
@@ -82,7 +88,7 @@ class ClientBase:
             )
 
     def stats(self) -> ClientStats:
-        """Return the counts of calls, retries, errors and fallbacks since the client was made."""
+        """Return the counts of calls, retries, errors and fallbacks since the client was created."""
         return self._core.counters.snapshot()
 
     def _check_usable(self) -> None:

@@ -1,4 +1,4 @@
-"""`scorer.Client`: the flows of `core`, driven with blocking calls."""
+"""`scorer.Client`, which runs the flows of `core` with blocking calls."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ T = TypeVar("T")
 class Client(ClientBase):
     """A connection to a scorer server.
 
-    Safe to share between threads. One connection carries all calls, so make one client per
-    process and keep it; after a fork, make a new one (calls on the old one raise).
+    A client may be shared between threads. All calls use one connection, so create one client per process and
+    keep it. After a fork, create a new client: calls on the old one raise `ClientUseError`.
 
         with scorer.Client("127.0.0.1:7000") as client:
             answer = client.score("fraud.checkout", {"amount": 12.5, "country": "NL"})
@@ -34,18 +34,19 @@ class Client(ClientBase):
 
     Args:
         target: "host:port" or "unix:///absolute/path".
-        timeout: Time limit of a call in seconds, all of its attempts together; every call has a deadline.
-            A call's own `timeout=` overrides it.
-        retry: When to repeat a call that ended with UNAVAILABLE.
-        fallback: Per checkpoint, the answer in place of an error when the server is unreachable, late or
-            overloaded: a `ScoreFallback`, an `ActionFallback` or a function. Such an answer has
-            `served.fallback_source == "client"`.
-        credentials: For TLS; without them the connection is not encrypted.
-        metadata: Sent with every call, for instance an authorization header.
+        timeout: Time limit of a call in seconds, for all of its attempts together. The argument `timeout` of
+            a method overrides it.
+        retry: When and how often to repeat a call that ended with UNAVAILABLE.
+        fallback: By checkpoint, the answer that is returned instead of an error if the server is unreachable,
+            late, overloaded or faulty: a `ScoreFallback`, an `ActionFallback` or a function. Such an answer
+            has `served.fallback_source == "client"`.
+        credentials: Credentials for TLS; without them the connection is not encrypted.
+        metadata: Metadata of every call, for instance an authorization header.
         max_message_bytes: Largest request in bytes; the server's limit should be the same.
 
     Raises:
-        InvalidTargetError: The target is neither of these forms.
+        InvalidTargetError: The target has neither of these forms.
+        InvalidRequestError: The timeout, a fallback or `max_message_bytes` is not valid.
     """
 
     def __init__(
@@ -88,22 +89,21 @@ class Client(ClientBase):
 
         Args:
             checkpoint: A checkpoint of kind "score".
-            features: By name (None: missing), or a sequence or array of numbers in schema
-                order (None and NaN: missing; a category as its code).
-            request_id: Your idempotency key, 1 to 64 printable ASCII characters; it becomes
-                the decision's id. Left out, the client draws one and sends it with every attempt.
+            features: Values by name (None: missing), or a sequence or array of numbers in the order of the
+                schema (None or NaN: missing; a category as its code).
+            request_id: Your idempotency key, 1 to 64 printable ASCII characters; it becomes the decision's
+                id. Without one, the client draws a random id and sends it with every attempt.
             entity: Key that assigns requests to lanes, such as a shopper token.
-            timeout: Seconds for all attempts together, in place of the client's.
+            timeout: Time limit in seconds for all attempts together; default: the client's.
 
         Returns:
             The score, its decision label, and which bundle served it.
 
         Raises:
-            InvalidRequestError: The request breaks a rule of the schema; sending it again changes nothing.
+            InvalidRequestError: The request violates a rule of the schema. The same request fails again.
             CheckpointNotFoundError: The server has no such checkpoint.
-            SchemaChangedError: Dense values follow a schema that the checkpoint no longer has.
-            ClientError: There was no answer within `timeout`, and no fallback is configured; its subclasses
-                name the reason.
+            SchemaChangedError: The dense values follow a schema that the checkpoint no longer has.
+            ClientError: The call failed and no fallback applies. The subclass states the reason.
         """
         return self._run(
             self._core.score(checkpoint, features, request_id=request_id, entity=entity, timeout=timeout)
@@ -122,14 +122,14 @@ class Client(ClientBase):
 
         Args:
             checkpoint: A checkpoint of kind "score".
-            rows: `[rows, features]` array, or a sequence of dense rows, in schema order; at most
-                `describe(checkpoint).max_batch_rows` of them.
+            rows: Array ``[rows, features]`` or sequence of dense rows, in the order of the schema. At most
+                `describe(checkpoint).max_batch_rows` rows are allowed.
             request_id: As for `score()`; row i becomes the decision "<request_id>/<i>".
             entity: As for `score()`.
             timeout: As for `score()`.
 
         Returns:
-            `[rows]` scores and decision labels.
+            Scores, margins and decision labels, one for each row.
 
         Raises:
             ClientError: As for `score()`.
@@ -154,11 +154,11 @@ class Client(ClientBase):
         Args:
             checkpoint: A checkpoint of kind "action".
             features: As for `score()`.
-            eligible: Ids of the actions to choose from, or a bit mask over the catalogue
-                (least significant bit of the first byte first). None: all.
-            include_pmf: Return the probability of every action as well.
-            request_id: As for `score()`. Repeating it with the same content returns the
-                same action and propensity.
+            eligible: Ids of the actions to choose from, or a bit mask over the catalogue as bytes (action 0
+                is the least significant bit of the first byte). None allows all actions.
+            include_pmf: Whether to return the probability of every action too.
+            request_id: As for `score()`. A request with the same id and content gets the same action and
+                propensity.
             entity: As for `score()`.
             timeout: As for `score()`.
 
@@ -166,7 +166,7 @@ class Client(ClientBase):
             The action, its index in the catalogue, and the exact probability with which it was drawn.
 
         Raises:
-            ConflictError: The request id was used before with other content.
+            IdConflictError: The request id was used before with other content.
             ClientError: As for `score()`.
         """
         return self._run(
@@ -193,7 +193,7 @@ class Client(ClientBase):
         decision_token: bytes | None = None,
         timeout: float | None = None,
     ) -> OutcomeAck:
-        """Report the outcome of a decision. Repeating a report changes nothing.
+        """Report the outcome of a decision. A repeated report has no further effect.
 
         Args:
             checkpoint: Checkpoint of the decision.
@@ -202,15 +202,15 @@ class Client(ClientBase):
             value: Any finite number, usually 0 or 1.
             revision: An outcome with a higher revision replaces one with a lower revision.
             occurred_at_ms: Milliseconds since the Unix epoch; 0 if not known.
-            decision_token: `decision_token` of the reply: it proves the outcome to any replica. None: the one
-                that this client was given, as long as it remembers it.
+            decision_token: `decision_token` of the reply, which proves the outcome to any replica. Default:
+                the token that this client received, if it is among the 65,536 newest.
             timeout: As for `score()`.
 
         Returns:
-            Whether the outcome is recorded, or was recorded before.
+            Whether the outcome was recorded before, is superseded, and is proven.
 
         Raises:
-            ConflictError: The same revision was reported with another value.
+            IdConflictError: The same revision was reported with another value.
             ClientError: As for `score()`, without a fallback.
         """
         return self._run(
@@ -230,7 +230,7 @@ class Client(ClientBase):
         """Return what a checkpoint serves now: schema, actions, thresholds, SLA.
 
         Args:
-            checkpoint: Its name.
+            checkpoint: The checkpoint's name.
             timeout: As for `score()`.
 
         Raises:
@@ -267,20 +267,21 @@ class Client(ClientBase):
 
         Args:
             service: Name of a service; "" is the whole server.
-            timeout: Seconds.
+            timeout: Time limit in seconds.
 
         Raises:
-            ClientError: The server did not report SERVING within `timeout`.
+            DeadlineExceededError: The server did not report SERVING within `timeout`.
+            ClientError: The server has no health service, or requires credentials.
         """
         self._run(self._core.wait_ready(service, timeout=timeout))
 
     def close(self) -> None:
-        """Close the connection; calls in flight end with an error."""
+        """Close the connection. Calls in flight end with an error."""
         self._closed = True
         self._channel.close()
 
     def __enter__(self) -> Self:
-        """Return the client; the first call makes the connection."""
+        """Return the client. The first call opens the connection."""
         return self
 
     def __exit__(
@@ -306,7 +307,7 @@ class Client(ClientBase):
     def _send(self, step: Send) -> bytes | Failure:
         method = self._methods.get(step.method)
         if method is None:
-            # No serialisers: bytes in, bytes out.
+            # No serialisers: the flows encode requests and decode replies.
             method = self._methods.setdefault(step.method, self._channel.unary_unary(step.method, None, None))
         try:
             reply = method(

@@ -1,7 +1,7 @@
-"""The client's logic without any I/O: builds requests, decides on retries, reads replies.
+"""The client's logic without I/O: it builds requests, decides on retries and decodes replies.
 
-Every public call is a `Flow`: a generator that yields what to send or how long to sleep.
-Both clients drive the same flows.
+Every public call is a `Flow`, a generator that yields requests to send and times to sleep. The blocking and
+the asyncio client run the same flows. `scorer.client.blocking.Client` documents the arguments.
 """
 
 from __future__ import annotations
@@ -342,7 +342,7 @@ class Core:
             )
         reply = yield from self._attempts.send(SERVICE + method, call, payload(schema.fingerprint))
         if isinstance(reply, Failed) and reply.failure.code is grpc.StatusCode.FAILED_PRECONDITION:
-            # Ask what is served now instead of reading the server's prose.
+            # Fetch the schema that is served now; the status alone does not tell which precondition failed.
             described = yield from self._describe(call)
             if isinstance(described, CheckpointInfo) and described.fingerprint != schema.fingerprint:
                 self.counters.error(SchemaChangedError.__name__)

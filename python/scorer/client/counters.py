@@ -13,10 +13,10 @@ class ClientStats:
     """A snapshot of a client's counters.
 
     Attributes:
-        calls: Calls of the user that passed the checks made before sending.
-        retries: Attempts beyond each call's first.
-        errors: Failed calls by error class, those that a fallback answered included.
-        fallbacks: Answers of the client's own fallback by reason.
+        calls: Number of calls that passed the checks before sending.
+        retries: Number of attempts after the first attempt of a call.
+        errors: Number of failed calls by error class, including those that the client's fallback answered.
+        fallbacks: Number of answers of the client's fallback by reason.
     """
 
     calls: int = 0
@@ -51,7 +51,7 @@ class Counters:
             self._errors[name] += 1
 
     def fallback(self, reason: str) -> None:
-        """Count an answer of the client's own fallback by its reason."""
+        """Count an answer of the client's fallback by its reason."""
         with self._lock:
             self._fallbacks[reason] += 1
 

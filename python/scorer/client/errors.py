@@ -1,18 +1,18 @@
-"""What a call of the client can raise.
+"""Errors that a call of the client can raise.
 
 ClientError
-├── InvalidRequestError     the request broke a rule; the same request fails again
-│   └── InvalidTargetError  the server's address cannot be understood
+├── InvalidRequestError     the request violates a rule; the same request fails again
+│   └── InvalidTargetError  the server's address is not valid
 ├── CheckpointNotFoundError the server has no such checkpoint
 ├── PreconditionError       the server's state does not allow the call
 │   └── SchemaChangedError  dense values were ordered by another schema
-├── ConflictError           the id was already used with other content
+├── IdConflictError         the id was already used with other content
 ├── AccessError             credentials are missing or not sufficient
-├── UnsupportedError        the address answers, but not as this service
+├── UnsupportedError        the server does not have this service or method
 ├── UnavailableError        the server cannot be reached
 ├── DeadlineExceededError   no answer within the call's timeout
-├── OverloadedError         the server refused for want of capacity
-├── ServerFaultError        the server failed in a way that is its own fault
+├── OverloadedError         the server rejected the request for lack of capacity
+├── ServerFaultError        an internal error of the server
 ├── CallCancelledError      the call was cancelled
 └── ClientUseError          the client was used after close() or after a fork
 """
@@ -43,17 +43,17 @@ __all__ = [
 
 
 class InvalidRequestError(ClientError):
-    """The request broke a rule; sending it again changes nothing."""
+    """The request violates a rule. The same request fails again."""
 
 
 class InvalidTargetError(InvalidRequestError):
-    """The server's address cannot be understood."""
+    """The server's address is not valid."""
 
 
 class CheckpointNotFoundError(ClientError):
     """The server has no such checkpoint."""
 
-    default_remedy = "describe() lists what the server offers"
+    default_remedy = "checkpoints() lists those that the server has"
 
 
 class PreconditionError(ClientError):
@@ -63,12 +63,12 @@ class PreconditionError(ClientError):
 class SchemaChangedError(PreconditionError):
     """Dense values were ordered by a schema that the server no longer serves.
 
-    Raised on every dense call until `use_schema()` says which schema the values now
-    follow: to go on by itself, the client would have to guess the caller's order.
+    Every dense call raises it until `use_schema()` sets the schema that the values now follow. The client
+    cannot adapt by itself, because it does not know in which order the caller puts the values.
 
     Attributes:
-        expected: The fingerprint that the values were sent with.
-        actual: The fingerprint that the server serves now.
+        expected: Fingerprint of the schema that the values were sent with.
+        actual: Fingerprint of the schema that the server serves now.
     """
 
     default_remedy = (
@@ -103,7 +103,7 @@ class AccessError(ClientError):
 
 
 class UnsupportedError(ClientError):
-    """The address answers, but does not know this service or method."""
+    """The server does not have this service or method."""
 
     default_remedy = "check that the target is the scoring port of a scorer server of at least this version"
 
@@ -115,19 +115,19 @@ class UnavailableError(ClientError):
 
 
 class DeadlineExceededError(ClientError):
-    """No answer within the call's timeout."""
+    """There was no answer within the call's timeout."""
 
     default_remedy = "raise timeout= or pass fallback= to be given an answer in time"
 
 
 class OverloadedError(ClientError):
-    """The server refused for want of capacity."""
+    """The server rejected the request for lack of capacity."""
 
     default_remedy = "send less, or pass fallback= to be given an answer"
 
 
 class ServerFaultError(ClientError):
-    """The server failed in a way that is its own fault."""
+    """An internal error of the server."""
 
     default_remedy = "the server's log has the details"
 
@@ -137,7 +137,7 @@ class CallCancelledError(ClientError):
 
 
 class ClientUseError(ClientError):
-    """The client was used after `close()`, or in a process forked after it was made."""
+    """The client was used after `close()`, or in a process that was forked after its creation."""
 
 
 _BY_CODE: dict[grpc.StatusCode, type[ClientError]] = {
@@ -161,5 +161,5 @@ _BY_CODE: dict[grpc.StatusCode, type[ClientError]] = {
 
 
 def error_class(code: grpc.StatusCode) -> type[ClientError]:
-    """The error that a failed call with this gRPC status raises."""
+    """Return the class of the error that a failed call with this gRPC status raises."""
     return _BY_CODE[code]

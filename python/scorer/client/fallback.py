@@ -14,7 +14,7 @@ from scorer.client.errors import ClientError, InvalidRequestError
 from scorer.client.results import Served
 from scorer.client.schemas import SchemaCache
 
-# Where the server could not answer. A caller's own mistake is never covered up.
+# Statuses that a fallback answers. An error in the caller's request always raises.
 _REASONS = {
     grpc.StatusCode.UNAVAILABLE: "unavailable",
     grpc.StatusCode.DEADLINE_EXCEEDED: "deadline_exceeded",
@@ -23,14 +23,19 @@ _REASONS = {
     grpc.StatusCode.UNKNOWN: "server_fault",
     grpc.StatusCode.DATA_LOSS: "server_fault",
     grpc.StatusCode.ABORTED: "server_fault",
-    # By the server or a proxy on the way: the caller's own cancellation never gets here.
+    # Cancelled by the server or a proxy; a cancellation by the caller raises before this point.
     grpc.StatusCode.CANCELLED: "server_fault",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreFallback:
-    """The answer of `score()` and of every row of `score_batch()` without the server."""
+    """The answer of `score()`, and of every row of `score_batch()`, without the server.
+
+    Attributes:
+        decision: Label of the decision, such as "review".
+        score: The score to return.
+    """
 
     decision: str
     score: float
@@ -38,11 +43,11 @@ class ScoreFallback:
 
 @dataclass(frozen=True, slots=True)
 class ActionFallback:
-    """What `select_action()` answers without the server.
+    """The answer of `select_action()` without the server.
 
     Attributes:
-        actions: Action ids in order of preference; the first eligible one is taken. If
-            none is, the call raises after all: an action that is not eligible is never chosen.
+        actions: Ids of actions in order of preference. The first eligible one is chosen. If none is eligible,
+            the call raises its error.
     """
 
     actions: tuple[str, ...]
@@ -55,15 +60,15 @@ class ActionFallback:
 
 @dataclass(frozen=True, slots=True)
 class FallbackRequest:
-    """What a fallback function is given.
+    """The argument of a fallback function.
 
     Attributes:
-        checkpoint: The checkpoint that was asked.
-        request_id: The id that the request carried.
-        features: As the caller gave them.
-        eligible: As the caller gave it, iterables as a tuple; None for `score()`.
+        checkpoint: The checkpoint of the request.
+        request_id: The id of the request.
+        features: The features, as the caller passed them.
+        eligible: The eligible actions as the caller passed them, iterables as a tuple; None for `score()`.
         reason: "unavailable", "deadline_exceeded", "overloaded" or "server_fault".
-        error: What would have been raised.
+        error: The error that the call would raise without a fallback.
     """
 
     checkpoint: str
@@ -80,7 +85,13 @@ Fallbacks: TypeAlias = Mapping[str, Fallback]
 
 
 class OwnAnswers:
-    """Answers failed calls from the configured fallbacks."""
+    """Answers failed calls with the configured fallbacks.
+
+    Args:
+        fallbacks: The fallback of each checkpoint that has one.
+        schemas: Catalogues of the checkpoints described so far, for eligibility masks.
+        counters: Counters of the client.
+    """
 
     def __init__(self, fallbacks: Fallbacks, schemas: SchemaCache, counters: Counters) -> None:
         self._fallbacks = fallbacks
@@ -88,7 +99,11 @@ class OwnAnswers:
         self._counters = counters
 
     def check(self, checkpoint: str, kind: type[FallbackAnswer]) -> None:
-        """Refuse a fallback of the wrong kind on the first call, not in the first outage."""
+        """Check the kind of a checkpoint's fallback, at every call and not only when it is needed.
+
+        Raises:
+            InvalidRequestError: The fallback is of the other kind.
+        """
         fallback = self._fallbacks.get(checkpoint)
         if isinstance(fallback, ScoreFallback | ActionFallback) and not isinstance(fallback, kind):
             raise InvalidRequestError(
@@ -100,7 +115,7 @@ class OwnAnswers:
     def score(
         self, call: Call, failed: Failed, error: ClientError, features: object
     ) -> tuple[ScoreFallback, Served] | None:
-        """Return the answer to a failed `score()`; None where the error is to be raised."""
+        """Return the answer to a failed `score()`, or None if the call must raise its error."""
         reason, answer = self._answer(call, failed, error, features, None)
         if answer is None:
             return None
@@ -118,7 +133,7 @@ class OwnAnswers:
         features: object,
         eligible: tuple[str, ...] | bytes | None,
     ) -> tuple[str, Served] | None:
-        """Return the action for a failed `select_action()`; None where the error is to be raised."""
+        """Return the action for a failed `select_action()`, or None if the call must raise its error."""
         reason, answer = self._answer(call, failed, error, features, eligible)
         if answer is None:
             return None
@@ -159,7 +174,7 @@ class OwnAnswers:
         if eligible is None:
             return answer.actions[0]
         if isinstance(eligible, bytes):
-            # A mask says nothing without the catalogue; it is known once describe() was called.
+            # A mask can only be read with the catalogue, which is known after describe() was called.
             places = self._schemas.action_places(checkpoint)
             allowed = {
                 action

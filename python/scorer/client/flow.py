@@ -1,8 +1,7 @@
-"""How the client's logic talks to a transport: a generator that yields what to do.
+"""The interface between the client's logic and its transports.
 
-The logic (`core`) never touches a socket or a clock of its own. It yields `Send` and
-`Sleep`; a driver does it, blocking or awaiting, and sends back the reply's bytes or a
-`Failure`. The two clients are two small drivers over one logic.
+The logic (`core`) is a generator without I/O. It yields `Send` and `Sleep`. A driver executes them, blocking
+or with asyncio, and sends the reply's bytes or a `Failure` back into the generator.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ class Send:
     Attributes:
         method: Full path, "/package.Service/Method".
         payload: The encoded request.
-        timeout: Seconds until the attempt is given up, > 0.
-        wait_for_ready: Wait for a connection instead of failing while there is none.
+        timeout: Time limit of the attempt in seconds, above 0.
+        wait_for_ready: Whether to wait for a connection if there is none, instead of failing.
     """
 
     method: str
@@ -33,7 +32,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Sleep:
-    """Wait before the next step."""
+    """Wait for `seconds` before the next step."""
 
     seconds: float
 
@@ -44,8 +43,8 @@ class Failure:
 
     Attributes:
         code: The gRPC status.
-        details: The server's or transport's message.
-        pushback: Value of `grpc-retry-pushback-ms`, as it came; None if absent.
+        details: The message of the server or the transport.
+        pushback: Value of the trailer `grpc-retry-pushback-ms`, not parsed; None if absent.
     """
 
     code: grpc.StatusCode

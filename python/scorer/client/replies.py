@@ -1,4 +1,4 @@
-"""Turns reply messages into results."""
+"""Decoding of reply messages into results."""
 
 from __future__ import annotations
 
@@ -49,7 +49,16 @@ def read_score(reply: bytes, request_id: str) -> Score:
 
 
 def read_batch(reply: bytes, request_id: str, rows: int) -> BatchScore:
-    """Decode a `ScoreBatchResponse` to a request of so many rows."""
+    """Decode a `ScoreBatchResponse`.
+
+    Args:
+        reply: The encoded message.
+        request_id: Id of the request.
+        rows: Number of rows of the request.
+
+    Raises:
+        ServerFaultError: The reply has another number of rows, or refers to a label that it does not list.
+    """
     message = pb.ScoreBatchResponse.FromString(reply)
     if not len(message.scores) == len(message.margins) == len(message.decisions) == rows:
         raise ServerFaultError(
@@ -140,9 +149,13 @@ def _feature(message: pb.FeatureDescription) -> FeatureInfo:
 
 
 def read_health(reply: bytes) -> Health:
-    """Decode a `grpc.health.v1.HealthCheckResponse`, whose one field is `status = 1`.
+    """Decode a `grpc.health.v1.HealthCheckResponse`, whose only field is `status = 1`.
 
-    By hand: the serving install carries no package with the health messages.
+    It is decoded without generated code, because an installation does not contain the package with the health
+    messages.
+
+    Raises:
+        ServerFaultError: The reply is not such a message.
     """
     if not reply:
         return Health.UNKNOWN

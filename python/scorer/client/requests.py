@@ -1,4 +1,7 @@
-"""Builds request messages; every rule that needs no server is checked here."""
+"""Building of request messages, with the checks that do not need the server.
+
+All functions raise `InvalidRequestError` for values that break a rule.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,14 @@ from scorer.v1 import scoring_pb2 as pb
 
 
 class Array(Protocol):
-    """The used part of a NumPy array; the client works without NumPy installed."""
+    """The methods of a NumPy array that the client uses. NumPy itself need not be installed."""
 
     @property
     def ndim(self) -> int:
         """Number of dimensions of the array."""
 
     def tolist(self) -> Any:
-        """Python numbers, nested by dimension."""
+        """Return the values as Python numbers, in lists nested by dimension."""
 
 
 FeatureValue: TypeAlias = float | int | str | bool | None
@@ -34,7 +37,7 @@ MAX_REQUEST_ID = 64
 
 
 def request_identity(request_id: str | None) -> str:
-    """Return the caller's id, checked, or a new one."""
+    """Check and return the caller's request id, or return a new random id if it is None."""
     if request_id is None:
         return uuid.uuid4().hex
     if not isinstance(request_id, str):
@@ -52,7 +55,7 @@ def request_identity(request_id: str | None) -> str:
 
 
 def check_timeout(timeout: float) -> float:
-    """Return a time limit in seconds, checked to be finite and positive."""
+    """Check that a time limit in seconds is finite and positive, and return it."""
     if isinstance(timeout, bool) or not isinstance(timeout, int | float):
         raise InvalidRequestError(
             f"timeout must be a number of seconds, not {type(timeout).__name__}",
@@ -67,7 +70,7 @@ def check_timeout(timeout: float) -> float:
 
 
 def named_features(features: Mapping[str, FeatureValue]) -> pb.NamedFeatures:
-    """Features by name; None is a missing value."""
+    """Return the message for features by name. None is a missing value."""
     message = pb.NamedFeatures()
     add = message.features.add
     for name, given in features.items():
@@ -77,7 +80,7 @@ def named_features(features: Mapping[str, FeatureValue]) -> pb.NamedFeatures:
             )
         feature = add()
         feature.name = name
-        # NumPy scalars are no Python numbers; their item() is.
+        # NumPy scalars are not Python numbers; their method `item` returns one.
         item = getattr(given, "item", None)
         value: object = given if item is None else item()
         if value is None:
@@ -102,7 +105,11 @@ def named_features(features: Mapping[str, FeatureValue]) -> pb.NamedFeatures:
 
 
 def dense_row(features: object) -> array[float]:
-    """One row as float32; None is a missing value (NaN)."""
+    """Return one row as float32. None and NaN are missing values.
+
+    Args:
+        features: A sequence of numbers, or a one-dimensional array or pandas series.
+    """
     values: Any = features
     if isinstance(values, str | bytes):
         raise InvalidRequestError(
@@ -151,9 +158,13 @@ def _dense_value(position: int, value: object) -> float:
 
 
 def packed_rows(given: Rows) -> tuple[bytes, int, int]:
-    """Many rows as little-endian float32, row after row: (bytes, rows, features).
+    """Pack many rows as little-endian float32 values, row by row.
 
-    Takes a two-dimensional array or a sequence of equally long rows.
+    Args:
+        given: An array or data frame ``[rows, features]``, or a sequence of rows of equal length.
+
+    Returns:
+        The packed values, the number of rows and the number of features.
     """
     rows: Any = given
     if hasattr(rows, "to_numpy"):
@@ -200,7 +211,7 @@ def _some_rows(count: int) -> int:
 
 
 def normalise_eligible(eligible: Eligible) -> tuple[str, ...] | bytes | None:
-    """Return eligible actions as requests carry them: ids or a bit mask; None means all."""
+    """Return eligible actions in the form of a request: a tuple of ids, a bit mask, or None for all."""
     if eligible is None:
         return None
     if isinstance(eligible, bytes | bytearray | memoryview):
@@ -226,17 +237,21 @@ def normalise_eligible(eligible: Eligible) -> tuple[str, ...] | bytes | None:
 
 
 def eligible_actions(eligible: tuple[str, ...] | bytes) -> pb.EligibleActions:
-    """The message for a normalised set."""
+    """Return the message for eligible actions that `normalise_eligible` returned."""
     if isinstance(eligible, bytes):
         return pb.EligibleActions(mask=eligible)
     return pb.EligibleActions(ids=eligible)
 
 
 def with_packed_values(message: pb.ScoreBatchRequest, packed: bytes) -> bytes:
-    """The encoded message with its `values` appended.
+    """Return an encoded batch request with the field `values` appended.
 
-    Protobuf merges fields in the order of arrival, so appending the packed field is the
-    same as setting it, without a Python float per value.
+    Fields of a protobuf message may be in any order, so appending the encoded field is equal to setting it.
+    This avoids one Python float per value.
+
+    Args:
+        message: The request without its values.
+        packed: The values, as `packed_rows` returns them.
     """
     field = pb.ScoreBatchRequest.VALUES_FIELD_NUMBER
     header = bytearray([field << 3 | 2])
@@ -249,7 +264,7 @@ def with_packed_values(message: pb.ScoreBatchRequest, packed: bytes) -> bytes:
 
 
 def health_request(service: str) -> bytes:
-    """A `grpc.health.v1.HealthCheckRequest`, whose one field is `service = 1`."""
+    """Return an encoded `grpc.health.v1.HealthCheckRequest`, whose only field is `service = 1`."""
     name = service.encode()
     if len(name) > 127:
         raise InvalidRequestError(f"service name of {len(name)} bytes is too long", remedy="use at most 127")

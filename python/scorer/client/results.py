@@ -1,4 +1,4 @@
-"""Results of the client's calls: plain, immutable, typed."""
+"""Results of the client's calls, as immutable dataclasses."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Who answered, and how.
+    """The bundle and lane that answered a request, or the fallback and its reason.
 
     Attributes:
-        bundle: "sha256:<hex>" of the bundle that answered; "" for the client's fallback.
-        lane: Name of the lane that the request fell into.
+        bundle: Digest "sha256:<hex>" of the bundle that answered; "" for the client's fallback.
+        lane: Name of the lane that the request was assigned to.
         lane_table: Version of the server's lane table.
-        fallback_source: "" where the model answered; "client" for this client's own
-            fallback; otherwise the server's name for its source.
-        fallback_reason: Why the model did not answer, one word; "" where it did.
-        data_load_us: Microseconds spent on obtaining features.
-        exec_us: Microseconds spent on evaluating the bundle.
+        fallback_source: "" if the model answered, "client" for the client's fallback, otherwise the server's
+            name of its source.
+        fallback_reason: One word for the reason why the model did not answer; "" if it did.
+        data_load_us: Time for obtaining features, in microseconds.
+        exec_us: Time for evaluating the bundle, in microseconds.
     """
 
     bundle: str = ""
@@ -41,17 +41,16 @@ class Score:
     """The answer to `score()`.
 
     Attributes:
-        request_id: What the request carried (made by the client if the caller gave none).
-        decision_id: What to report outcomes against. "" if the client's own fallback
-            answered: the server's log may hold another decision for this request, or
-            none, so nothing can be joined to this answer.
+        request_id: Id of the request, drawn by the client if the caller gave none.
+        decision_id: Id to report outcomes with. It is "" if the client's fallback answered: the server's log
+            has another decision for this request, or none, so no outcome can be joined to this answer.
         score: Calibrated probability.
         margin: The forest's raw output; NaN for the client's fallback.
         decision: Label of the threshold band, such as "approve".
-        served: Who answered.
-        logged: Whether the decision is recorded as the checkpoint's durability demands.
-        decision_token: Proves an outcome of the decision to any replica, at most 120 bytes; keep it with the
-            payment. Empty if the server signs none.
+        served: The bundle and lane that answered.
+        logged: Whether the decision is recorded with the durability that the checkpoint requires.
+        decision_token: Token that proves an outcome of the decision to any replica, at most 120 bytes. Store
+            it with the payment. Empty if the server signs no tokens.
     """
 
     request_id: str
@@ -69,14 +68,14 @@ class BatchScore:
     """The answer to `score_batch()`; entry i belongs to row i.
 
     Attributes:
-        request_id: What the request carried; row i is the decision "<request_id>/<i>".
+        request_id: Id of the request; row i is the decision "<request_id>/<i>".
         scores: Calibrated probabilities.
         margins: Raw outputs; NaN for the client's fallback.
         decisions: Labels of the threshold bands.
-        served: Who answered; one bundle for all rows.
-        unlogged: Rows that are not recorded as the checkpoint's durability demands; all of them for the
-            client's fallback.
-        decision_token: Proves outcomes of every row; see `Score`.
+        served: The bundle and lane that answered all rows.
+        unlogged: Number of rows that are not recorded with the durability that the checkpoint requires; all
+            rows for the client's fallback.
+        decision_token: Token that proves outcomes of every row; see `Score`.
     """
 
     request_id: str
@@ -92,7 +91,11 @@ class BatchScore:
         return len(self.scores)
 
     def decision_id(self, row: int) -> str:
-        """The id to report outcomes of one row against; "" for the client's fallback."""
+        """Return the id to report outcomes of one row with; "" for the client's fallback.
+
+        Raises:
+            IndexError: There is no such row.
+        """
         if not 0 <= row < len(self.scores):
             raise IndexError(f"row {row} is not one of {len(self.scores)}")
         return "" if self.served.fallback_source == "client" else f"{self.request_id}/{row}"
@@ -103,19 +106,18 @@ class SelectedAction:
     """The answer to `select_action()`.
 
     Attributes:
-        request_id: What the request carried (made by the client if the caller gave none).
-        decision_id: What to report outcomes against; "" for the client's own fallback
-            (see `Score`).
+        request_id: Id of the request, drawn by the client if the caller gave none.
+        decision_id: Id to report outcomes with; "" for the client's fallback (see `Score`).
         action: Id of the chosen action.
-        action_index: Its place in the catalogue; -1 where it is not known (fallback).
-        propensity: Probability with which the policy chose it.
+        action_index: Position of the action in the catalogue; -1 if it is not known (client's fallback).
+        propensity: Probability with which the policy chose the action.
         expected_reward: The oracle's P(reward | context, action); NaN for the client's fallback.
         factors: The action's factors, such as {"three_ds": "frictionless"}.
-        pmf: Probability of every action in catalogue order; empty unless asked for.
-        logged: Whether the decision is recorded as the checkpoint's durability demands.
+        pmf: Probability of every action in catalogue order; empty unless `include_pmf` was set.
+        logged: Whether the decision is recorded with the durability that the checkpoint requires.
         replayed: Whether this repeats an earlier answer to the same request id.
-        served: Who answered.
-        decision_token: Proves an outcome of the decision; see `Score`.
+        served: The bundle and lane that answered.
+        decision_token: Token that proves an outcome of the decision; see `Score`.
     """
 
     request_id: str
@@ -137,12 +139,12 @@ class OutcomeAck:
     """The answer to `report_outcome()`.
 
     Attributes:
-        duplicate: The same outcome was reported before.
-        decision_known: This server remembers the decision. False is no error: another
-            replica may have made it, or it is long ago; the join happens on the log.
-        superseded: A higher revision was already recorded.
-        proven: The outcome is proven, by its decision's token or because this server knows the decision. By
-            default an unproven one is used neither for training nor by gates.
+        duplicate: Whether the same outcome was reported before.
+        decision_known: Whether this server has the decision in memory. False is not an error: another replica
+            may have made the decision, or it is too old. Outcomes are joined to decisions from the log.
+        superseded: Whether a higher revision was already recorded.
+        proven: Whether the outcome is proven, by its decision's token or because this server knows the
+            decision. By default an unproven outcome is used neither for training nor by gates.
     """
 
     duplicate: bool
@@ -152,7 +154,7 @@ class OutcomeAck:
 
 
 class Health(enum.StrEnum):
-    """Answers of the standard gRPC health service."""
+    """Statuses of the standard gRPC health service."""
 
     UNKNOWN = "UNKNOWN"
     SERVING = "SERVING"
@@ -165,13 +167,13 @@ class FeatureInfo:
     """One feature of a checkpoint's request schema.
 
     Attributes:
-        name: Its name.
+        name: Name of the feature.
         type: "number", "category" or "flag".
-        categories: The dictionary; a category's code is its index in here.
-        missing: "allow" or "refuse".
-        unknown_category: "refuse" or "missing".
-        minimum: Smallest allowed value, if there is one.
-        maximum: Largest allowed value, if there is one.
+        categories: Levels of a category; the code of a level is its index.
+        missing: Whether the feature may be missing: "allow" or "refuse".
+        unknown_category: Treatment of a level that is not listed: "refuse", or "missing" for a missing value.
+        minimum: Smallest allowed value; None if there is no limit.
+        maximum: Largest allowed value; None if there is no limit.
     """
 
     name: str
@@ -193,7 +195,7 @@ class ActionInfo:
 
 @dataclass(frozen=True, slots=True)
 class LaneInfo:
-    """One lane and its share of the traffic, 0 to 1."""
+    """One lane, the digest of its bundle and its share of the requests, 0 to 1."""
 
     name: str
     bundle: str
@@ -202,7 +204,7 @@ class LaneInfo:
 
 @dataclass(frozen=True, slots=True)
 class ThresholdInfo:
-    """A score at or above `start` has the label, up to the next band's start."""
+    """A band of scores: those from `start` up to the next band's start have the label."""
 
     start: float
     label: str
@@ -213,19 +215,19 @@ class CheckpointInfo:
     """What a checkpoint serves now.
 
     Attributes:
-        checkpoint: Its name.
+        checkpoint: Name of the checkpoint.
         kind: "score" or "action".
-        bundle: "sha256:<hex>" of the first lane's bundle.
-        bundle_name: That bundle's name.
+        bundle: Digest "sha256:<hex>" of the first lane's bundle.
+        bundle_name: Name of that bundle.
         lane_table: Version of the server's lane table.
-        lanes: All lanes that answer.
-        fingerprint: Of the schema; dense values travel with it.
+        lanes: All answer lanes.
+        fingerprint: Fingerprint of the schema, which requests with dense values contain.
         features: The schema in the order of dense values.
-        actions: The catalogue in the order of eligibility masks; empty for "score".
-        thresholds: The bands of a "score" checkpoint, lowest first.
-        policy: How actions are chosen, in words.
+        actions: The catalogue in the order of eligibility masks; empty for kind "score".
+        thresholds: The bands of a checkpoint of kind "score", lowest first.
+        policy: One-line description of the policy.
         sla_p99_ms: The checkpoint's SLA in milliseconds.
-        max_batch_rows: Most rows that one `score_batch()` may carry.
+        max_batch_rows: Largest number of rows of one `score_batch()`.
     """
 
     checkpoint: str
@@ -244,5 +246,5 @@ class CheckpointInfo:
 
     @property
     def feature_names(self) -> tuple[str, ...]:
-        """Names in the order of dense values."""
+        """Names of the features in the order of dense values."""
         return tuple(feature.name for feature in self.features)

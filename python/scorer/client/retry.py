@@ -1,4 +1,4 @@
-"""When a failed attempt may be repeated, and after how long."""
+"""The rules for repeating a failed attempt, after gRFC A6 (gRPC client retry design)."""
 
 from __future__ import annotations
 
@@ -17,19 +17,22 @@ PUSHBACK_KEY = "grpc-retry-pushback-ms"
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and how fast to repeat a call that the server was not available for.
+    """How often and how fast a call is repeated after an attempt that ended with UNAVAILABLE.
 
-    Only UNAVAILABLE is ever repeated, inside the call's one deadline and with its one
-    request id. Waits are drawn uniformly from [0, min(cap, base * 2**n)].
+    Other statuses are not repeated. All attempts share the call's deadline and request id. The wait before
+    repetition n (from 0) is drawn uniformly from [0, min(cap_s, base_s * 2**n)].
 
     Attributes:
-        attempts: Most times that one request is sent; 1 turns retries off.
-        base_s: Upper end of the first wait, seconds.
-        cap_s: Upper end of any wait, seconds.
-        max_tokens: Size of the budget shared by all calls of a client. Each failure
-            takes a token, and retries stop while half of them or fewer are left, so that
-            an outage is not met with a multiple of the traffic.
-        token_ratio: What a success gives back.
+        attempts: Most times that one request is sent, 1 to 5; 1 turns retries off.
+        base_s: Upper limit of the first wait in seconds.
+        cap_s: Upper limit of every wait in seconds.
+        max_tokens: Size of the token bucket that all calls of a client share. Each failure takes a token, and
+            no call is repeated while half of the tokens or fewer are left. This bounds the additional load on
+            a server that is failing.
+        token_ratio: Number of tokens that a successful attempt gives back.
+
+    Raises:
+        ValueError: A value is out of range.
     """
 
     attempts: int = 3
@@ -49,7 +52,7 @@ class RetryPolicy:
 
 
 class RetryBudget:
-    """The token bucket of gRFC A6: a retry needs more than half of the tokens."""
+    """The token bucket of gRFC A6: a retry is allowed while more than half of the tokens are left."""
 
     def __init__(self, policy: RetryPolicy) -> None:
         self._max = policy.max_tokens
@@ -59,7 +62,7 @@ class RetryBudget:
 
     def succeeded(self) -> None:
         """Give back a fraction of a token."""
-        # A full bucket is the usual case, and reading a float needs no lock.
+        # The bucket is usually full, and reading a float needs no lock.
         if self._tokens < self._max:
             with self._lock:
                 self._tokens = min(self._max, self._tokens + self._ratio)
@@ -72,14 +75,17 @@ class RetryBudget:
 
     @property
     def tokens(self) -> float:
-        """Number of retries that the budget still allows."""
+        """Number of tokens that are left. Retries need more than half of `max_tokens`."""
         return self._tokens
 
 
 def parse_pushback(value: str) -> float | None:
-    """Seconds that the server asks to wait; None if it asks not to come back.
+    """Return the wait in seconds that the server requests, or None if it requests no retry.
 
-    By gRFC A6, anything that is not a non-negative 32-bit integer means "do not retry".
+    By gRFC A6, a value that is not a non-negative 32-bit integer means "do not retry".
+
+    Args:
+        value: The value of `grpc-retry-pushback-ms`.
     """
     if value.isascii() and value.isdigit() and int(value) <= 2**31 - 1:
         return int(value) / 1000
@@ -103,15 +109,15 @@ def wait_before_retry(
     remaining: float,
     random: Callable[[], float],
 ) -> float | None:
-    """Seconds to wait before the next attempt, or None to give up.
+    """Return the seconds to wait before the next attempt, or None if the call ends.
 
     Args:
         policy: The client's settings.
-        budget: The client's shared token bucket; a retryable failure is charged to it.
-        failure: How the attempt ended.
-        attempt: Its number, from 1.
-        remaining: Seconds left of the call's deadline.
-        random: Uniform on [0, 1).
+        budget: The client's token bucket; a failure with UNAVAILABLE takes a token.
+        failure: The failure of the attempt.
+        attempt: Number of the attempt, from 1.
+        remaining: Seconds until the call's deadline.
+        random: Returns a number that is uniform on [0, 1).
     """
     if failure.code is not grpc.StatusCode.UNAVAILABLE:
         return None
@@ -124,5 +130,5 @@ def wait_before_retry(
             return None
     else:
         wait = random() * min(policy.cap_s, policy.base_s * 2 ** (attempt - 1))
-    # A wait that ends after the deadline only delays the bad news.
+    # A wait beyond the deadline would only delay the error.
     return wait if wait < remaining else None

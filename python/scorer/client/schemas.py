@@ -11,17 +11,17 @@ from scorer.client.results import CheckpointInfo
 
 @dataclass(frozen=True, slots=True)
 class SchemaInUse:
-    """A fingerprint and, where known, the names that it stands for in order."""
+    """A schema's fingerprint and, if known, the names of its features in order."""
 
     fingerprint: int
     names: tuple[str, ...] | None
 
 
 class SchemaCache:
-    """The schemas in use and the last description seen.
+    """The schema in use and the last description of each checkpoint.
 
-    The two are kept apart on purpose: seeing that the server serves another schema must
-    not make the next dense call use it, because the caller's order is still the old one.
+    They are stored separately: when a description shows another schema, dense calls must still use the old
+    one, because the caller still orders the values by it.
     """
 
     def __init__(self) -> None:
@@ -30,23 +30,23 @@ class SchemaCache:
         self._lock = threading.Lock()
 
     def get(self, checkpoint: str) -> SchemaInUse | None:
-        """The schema in use, if there is one yet."""
+        """Return the schema in use for a checkpoint, or None before its first dense call."""
         return self._in_use.get(checkpoint)
 
     def first(self, described: CheckpointInfo) -> SchemaInUse:
-        """Use a description's schema unless one is in use already."""
+        """Use the schema of a description unless one is in use already; return the schema in use."""
         with self._lock:
             return self._in_use.setdefault(
                 described.checkpoint, SchemaInUse(described.fingerprint, described.feature_names)
             )
 
     def use(self, checkpoint: str, schema: SchemaInUse) -> None:
-        """Use the schema that the caller names from now on."""
+        """Use this schema for the later dense calls of a checkpoint."""
         with self._lock:
             self._in_use[checkpoint] = schema
 
     def seen(self, described: CheckpointInfo) -> None:
-        """Remember what the server serves."""
+        """Store the last description of a checkpoint."""
         self._seen[described.checkpoint] = described
 
     def action_places(self, checkpoint: str) -> Mapping[str, int]:
@@ -55,7 +55,7 @@ class SchemaCache:
         return {action.id: place for place, action in enumerate(described.actions)} if described else {}
 
     def action_factors(self, checkpoint: str, action: str) -> Mapping[str, str]:
-        """Factors by the catalogue last seen; empty if not in it."""
+        """Return the factors of an action in the last described catalogue; empty if it is not listed."""
         described = self._seen.get(checkpoint)
         if described is None:
             return {}

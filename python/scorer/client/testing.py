@@ -1,11 +1,11 @@
-"""A fake server for tests of code that calls a scorer: no model, scripted answers and faults.
+"""A fake server for tests of code that calls scorer. It has no model; answers and faults are scripted.
 
     with FakeServer() as server, scorer.Client(server.target) as client:
         server.script("Score", Fault("UNAVAILABLE"), Fault("UNAVAILABLE"))
         client.score("fraud.checkout", {"amount": 1.0})       # answered by the third attempt
         assert [r.request_id for r in server.requests("Score")] == ...
 
-Faults are taken in order, one per request; without one, the request gets the default answer.
+Each request takes the next fault of its method. A request without a fault gets the default answer.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from scorer.v1 import scoring_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """How one request goes wrong.
+    """The reaction of the fake server to one request.
 
     Attributes:
-        code: Name of the gRPC status to answer with; "OK" answers as usual.
+        code: Name of the gRPC status to return; "OK" returns the default answer.
         details: The status message.
-        pushback: Value of `grpc-retry-pushback-ms` to send along.
-        until: Hold the answer back until this event is set (or the client has gone).
+        pushback: Value of the trailer `grpc-retry-pushback-ms`; None sends none.
+        until: Delay the answer until this event is set or the client has cancelled the call.
     """
 
     code: str = "OK"
@@ -85,13 +85,12 @@ def _default_checkpoints() -> dict[str, pb.CheckpointDescription]:
 class FakeServer:
     """A gRPC server on a free port, or on a Unix socket, with two checkpoints.
 
-    `fraud.checkout` scores 0.25 ("approve"); `action.authorise` chooses the first eligible of
-    four actions with propensity 1 / (number of eligible ones). Change `checkpoints` to
-    describe something else.
+    `fraud.checkout` returns the score 0.25 ("approve"). `action.authorise` chooses the first eligible action
+    of four, with propensity 1 / (number of eligible actions). Tests may change `checkpoints`.
 
     Args:
         socket: Listen on this Unix socket instead of a port.
-        threads: Requests handled at a time.
+        threads: Number of requests that are handled at the same time.
     """
 
     def __init__(self, socket: Path | None = None, *, threads: int = 8) -> None:
@@ -118,17 +117,17 @@ class FakeServer:
             self._faults[method].extend(faults)
 
     def requests(self, method: str) -> list[Any]:
-        """Return the messages received so far."""
+        """Return the messages that a method has received so far."""
         with self._lock:
             return list(self._requests[method])
 
     def metadata(self, method: str) -> list[dict[str, str | bytes]]:
-        """Return the metadata received so far, in the order of `requests()`."""
+        """Return the metadata that a method has received so far, in the order of `requests()`."""
         with self._lock:
             return list(self._metadata[method])
 
     def close(self) -> None:
-        """Stop at once; requests in flight are cancelled."""
+        """Stop the server immediately. Requests in flight are cancelled."""
         with self._lock:
             waiting = [fault.until for faults in self._faults.values() for fault in faults if fault.until]
         for event in waiting:
@@ -137,13 +136,13 @@ class FakeServer:
         self._pool.shutdown()
 
     def __enter__(self) -> Self:
-        """Return the server, which runs since it was made."""
+        """Return the server, which was started when it was created."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop."""
+        """Stop the server."""
         self.close()
 
     # -- handlers ------------------------------------------------------------------
@@ -186,7 +185,7 @@ class FakeServer:
                 self._requests[name].append(request)
                 self._metadata[name].append(dict(context.invocation_metadata()))
                 fault = self._faults[name].popleft() if self._faults[name] else Fault()
-            # Not added where the client has gone already.
+            # `add_callback` returns False if the call has already ended; then there is no answer to delay.
             if fault.until is not None and context.add_callback(fault.until.set):
                 fault.until.wait()
             if fault.pushback is not None:

@@ -9,13 +9,13 @@ _MOST = 65_536
 
 
 class DecisionTokens:
-    """Tokens by checkpoint and decision; the oldest are dropped.
+    """Tokens by checkpoint and decision id. The oldest are discarded.
 
-    An outcome that is reported by another process, or later than 65,536 decisions, needs the token of the
-    reply: keep `decision_token` with the payment.
+    If an outcome is reported by another process, or after more than 65,536 later decisions, the caller must
+    pass the token of the reply. Store `decision_token` with the payment for this purpose.
 
     Args:
-        most: Largest number of tokens.
+        most: Largest number of tokens that are kept.
     """
 
     def __init__(self, most: int = _MOST) -> None:
@@ -24,7 +24,7 @@ class DecisionTokens:
         self._lock = threading.Lock()
 
     def keep(self, checkpoint: str, decision_id: str, token: bytes) -> None:
-        """Remember the token of a decision, or of a batch by its request id."""
+        """Store the token of a decision, or of a batch under its request id."""
         if not token:
             return
         with self._lock:
@@ -33,7 +33,7 @@ class DecisionTokens:
                 self._tokens.popitem(last=False)
 
     def of(self, checkpoint: str, decision_id: str) -> bytes:
-        """Return the token of a decision, that of its batch, or b"" if neither is remembered."""
+        """Return the token of a decision or of its batch, or b"" if neither is stored."""
         with self._lock:
             batch = decision_id.rpartition("/")[0]
             own = self._tokens.get((checkpoint, decision_id))

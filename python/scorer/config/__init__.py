@@ -1,7 +1,7 @@
-"""Settings: a typed TOML file (``scorer.toml``) plus ``SCORER_`` environment variables.
+"""Settings of a server: a typed TOML file (``scorer.toml``) and ``SCORER_`` environment variables.
 
-Relative paths are relative to the folder of the file. Every mistake is reported at once,
-each with its key and line. Nothing here opens a port or touches the disk beyond the file.
+Relative paths are relative to the folder of the file. All errors are reported together, each with its key and
+line. This package opens no port and reads only the settings file.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def load(
 
     Args:
         path: The TOML file.
-        environment: In place of ``os.environ``.
-        role: In place of ``server.role``.
+        environment: Used instead of ``os.environ``.
+        role: Used instead of ``server.role``.
 
     Raises:
-        InvalidSettingsError: With every fault found.
+        InvalidSettingsError: The settings are not valid. The error lists all problems.
     """
     source = SettingsSource.read(path, example="scorer config example")
     return _settings(source, environment, role)
@@ -68,14 +68,14 @@ def parse(
     """Read settings from text.
 
     Args:
-        text: TOML.
-        where: Name of the file in messages.
-        base: Folder that relative paths start from; the working directory unless given.
-        environment: In place of ``os.environ``.
-        role: In place of ``server.role``.
+        text: The settings in TOML.
+        where: Name of the file for messages.
+        base: Folder that relative paths start from; default: the working directory.
+        environment: Used instead of ``os.environ``.
+        role: Used instead of ``server.role``.
 
     Raises:
-        InvalidSettingsError: With every fault found.
+        InvalidSettingsError: The settings are not valid. The error lists all problems.
     """
     return _settings(SettingsSource(text, where=where, base=base), environment, role)
 
@@ -85,7 +85,7 @@ def _settings(source: SettingsSource, environment: Mapping[str, str] | None, rol
     variables, problems = _environment.overlay(document, os.environ if environment is None else environment)
     source.origins = {path: f"environment variable {name}" for path, name in variables.items()}
     for section in ("server", "registry", "log", "outcomes", "learning", "checkpoints"):
-        # An absent section still needs the base directory for its default paths.
+        # A section that is absent must be validated too, because its default paths depend on the base folder.
         document.setdefault(section, {})
     if role is not None and isinstance(document["server"], dict):
         document["server"]["role"] = role
@@ -97,7 +97,10 @@ def _settings(source: SettingsSource, environment: Mapping[str, str] | None, rol
 
 
 def _without_alias(document: Mapping[str, Any]) -> Iterator[KeyPath]:
-    """Yield checkpoints of a live server without an alias, so that they are reported with other faults."""
+    """Yield the key paths of missing aliases, so that they are reported together with other problems.
+
+    Only a live server needs aliases, so the model cannot require them.
+    """
     server, checkpoints = document["server"], document["checkpoints"]
     if (isinstance(server, dict) and server.get("role") == "shadow") or not isinstance(checkpoints, dict):
         return

@@ -1,11 +1,11 @@
-"""``SCORER_`` environment variables, laid over what the file says.
+"""``SCORER_`` environment variables, which override the settings file.
 
-``SCORER_SERVER__LISTEN`` sets ``server.listen``: two underscores stand for a dot. A
-checkpoint is named in upper case with ``_`` for everything that is not a letter or
-digit: ``SCORER_CHECKPOINTS__FRAUD_CHECKOUT__P99_MS``; it must exist in the file.
+``SCORER_SERVER__LISTEN`` sets ``server.listen``: two underscores stand for a dot. The name of a checkpoint is
+written in upper case with ``_`` for every character that is not a letter or digit, as in
+``SCORER_CHECKPOINTS__FRAUD_CHECKOUT__P99_MS``. The file must define the checkpoint.
 
-Variables without two underscores are not settings and are left alone: Kubernetes sets
-``SCORER_PORT``, ``SCORER_SERVICE_HOST`` and more for a Service that is called scorer.
+Variables without two underscores are ignored: Kubernetes sets ``SCORER_PORT``, ``SCORER_SERVICE_HOST`` and
+others for a Service with the name scorer.
 """
 
 from __future__ import annotations
@@ -26,10 +26,14 @@ PREFIX = "SCORER_"
 def overlay(
     document: dict[str, Any], environment: Mapping[str, str]
 ) -> tuple[dict[KeyPath, str], list[Problem]]:
-    """Writes the variables into `document`.
+    """Write the values of environment variables into a parsed settings file.
+
+    Args:
+        document: The parsed file, which is changed in place.
+        environment: The environment variables.
 
     Returns:
-        Which variable set which key path, and what was wrong with the others.
+        The variable that set each key path, and the problems of the other variables.
     """
     origins: dict[KeyPath, str] = {}
     problems: list[Problem] = []
@@ -43,19 +47,19 @@ def overlay(
             continue
         path, annotation = found
         if not _put(document, path, _value(environment[variable], annotation)):
-            # The file holds something other than a table there; that is reported on its own line.
+            # The file has a value instead of a table at this path, which validation reports.
             continue
         origins[path] = variable
     return origins, problems
 
 
 def variable_of(path: KeyPath) -> str:
-    """The variable that sets a key path."""
+    """Return the name of the environment variable that sets a key path."""
     return PREFIX + "__".join(_shape(str(key)) for key in path)
 
 
 def _find(names: list[str], document: Mapping[str, Any]) -> tuple[KeyPath, Any] | str:
-    """The key path and type that a variable's names mean, or what is wrong with them."""
+    """Return the key path and type that the parts of a variable's name stand for, or an error message."""
     every = list(_every_setting(document))
     matches = [
         (path, annotation) for path, annotation in every if [_shape(str(key)) for key in path] == names
@@ -73,7 +77,7 @@ def _hint(names: list[str], paths: list[KeyPath]) -> str:
     depth = 2 if is_checkpoint else 1
     siblings = [path for path in paths if [_shape(str(key)) for key in path[:depth]] == names[:depth]]
     if siblings:
-        # The section is right: the key is misspelt.
+        # The section exists, so the key is probably misspelt.
         return nearest(PREFIX + "__".join(names), map(variable_of, siblings))
     if is_checkpoint:
         return "a checkpoint can be changed by a variable only if the file defines it"
@@ -104,7 +108,7 @@ def _shape(name: str) -> str:
 
 
 def _value(text: str, annotation: Any) -> Any:
-    """Reads numbers, booleans and inline tables as TOML would; anything else is text."""
+    """Parse a value as TOML unless the setting is a text. A value that is not valid TOML is a text."""
     if not _is_text(annotation):
         try:
             return tomllib.loads(f"value = {text.strip()}")["value"]

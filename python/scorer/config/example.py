@@ -1,4 +1,4 @@
-"""Prints a complete, commented settings file from a model's own fields, so that the two cannot differ."""
+"""Generation of a complete, commented settings file from the fields of a settings model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from scorer.config.problems import dotted, model_of
 _WIDTH = 104
 _SERVER = """\
 # Settings of `scorer serve --config scorer.toml`.
-# Every key is at its default; what is commented out is an example.
+# Every key has its default value; a key that is commented out shows an example.
 # Relative paths start from this file's folder.
 # Any key can be set by an environment variable, two underscores for a dot: SCORER_SERVER__LISTEN,
 # SCORER_CHECKPOINTS__FRAUD_CHECKOUT__P99_MS. Check this file: `scorer config check scorer.toml`.
@@ -78,7 +78,7 @@ def _section(name: str, field: FieldInfo, sample: Any) -> Iterator[str]:
 
 
 def _table(heading: str, model: Any, values: Any, path: tuple[str, ...]) -> Iterator[str]:
-    """Yield a table's own keys, then its tables: the order in which TOML needs them."""
+    """Yield the keys of a table and then its subtables, which is the order that TOML requires."""
     fields: Mapping[str, FieldInfo] = model.model_fields
 
     def value_of(name: str) -> Any:
@@ -120,7 +120,7 @@ def _is_table(value: Any) -> bool:
 
 
 def toml(value: Any) -> str:
-    """Return a value as TOML writes it."""
+    """Return a value in TOML."""
     if is_dataclass(value) and not isinstance(value, type):
         return toml(asdict(value))
     if isinstance(value, Mapping):

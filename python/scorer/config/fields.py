@@ -1,4 +1,4 @@
-"""Kinds of values that settings have in common: addresses, paths, names, and the base of all sections."""
+"""Types of settings: addresses, paths and names, and the base class of sections."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationInfo
 
 OFF = "off"
-"""Written in place of an address or directory that is not wanted."""
+"""Value of an address or path that turns the feature off."""
 
 NAME_RULE = (
     "lower-case letters, digits, '.', '_' and '-', starting with a letter or digit, at most 64 characters"
@@ -26,7 +26,7 @@ def _off(value: Any) -> Any:
 
 
 def _address(value: Any) -> Any:
-    """Checks ``host:port`` and writes it in one form; ``localhost`` becomes 127.0.0.1."""
+    """Check an address ``host:port`` and normalise it; ``localhost`` becomes 127.0.0.1."""
     if value is None or not isinstance(value, str):
         return value
     host, separator, port = value.rpartition(":")
@@ -48,7 +48,7 @@ def _address(value: Any) -> Any:
 
 
 def _target(value: Any) -> Any:
-    """Checks the ``host:port`` of another server; ``localhost`` becomes 127.0.0.1, other names stay."""
+    """Check the ``host:port`` of another server; ``localhost`` becomes 127.0.0.1, other names are kept."""
     if value is None or not isinstance(value, str):
         return value
     host, _, port = value.rpartition(":")
@@ -65,7 +65,7 @@ def _target(value: Any) -> Any:
 
 
 def _path(value: Any, info: ValidationInfo) -> Any:
-    """Resolves a relative path against the folder of the settings file."""
+    """Resolve a relative path against the folder of the settings file."""
     if not isinstance(value, str | Path):
         return value
     if not value or "\0" in str(value):
@@ -75,11 +75,11 @@ def _path(value: Any, info: ValidationInfo) -> Any:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether an address as kept in the settings can be reached from this machine only."""
+    """Return whether a normalised address can be reached only from this machine."""
     try:
         return ipaddress.ip_address(address.rpartition(":")[0].strip("[]")).is_loopback
     except ValueError:
-        # A name may mean any machine.
+        # A name can resolve to any machine.
         return False
 
 
@@ -92,6 +92,6 @@ CheckpointName = Annotated[str, StringConstraints(pattern=rf"^{NAME}$")]
 
 
 class Section(BaseModel):
-    """A table of the settings file: unknown keys refused, types exact, never changed."""
+    """Base class of the settings file's tables: immutable, without unknown keys and type conversions."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)

@@ -26,7 +26,7 @@ def _together(value: Path | None, info: ValidationInfo, other: str) -> Path | No
 
 
 class TlsSettings(Section):
-    """TLS of `listen` and of the control service; the files are read again when they change."""
+    """TLS of `listen` and of the control service. The files are read again when they change."""
 
     certificate: OptionalPath = Field(
         default=None,
@@ -37,29 +37,30 @@ class TlsSettings(Section):
     key: OptionalPath = Field(
         default=None,
         validate_default=True,
-        description="Its private key, PEM, readable by the server alone.",
+        description="Private key of the certificate, PEM. Only the server may read the file.",
         examples=["tls/server.key"],
     )
     client_ca: OptionalPath = Field(
         default=None,
         validate_default=True,
-        description="Authorities that vouch for clients, PEM. Needs grants in [identity].",
+        description="Certificate authorities for client certificates, PEM. Needs grants in [identity].",
         examples=["tls/ca.pem"],
     )
     client_certificates: Literal["off", "optional", "required"] = Field(
         default="required",
-        description="With `client_ca`: whether a client presents a certificate. `optional` leaves it the "
-        "choice of a token.",
+        description="With `client_ca`: whether a client must present a certificate. With `optional`, it may "
+        "authenticate with a token instead.",
     )
     crl: list[Directory] = Field(
         default=[],
         max_length=64,
-        description="Revocation lists, PEM. With any, a certificate whose issuer has no list is refused.",
+        description="Certificate revocation lists, PEM. If there is any, a certificate whose issuer has no "
+        "list is rejected.",
     )
     expired_crl: Literal["refuse", "accept"] = Field(
         default="refuse",
-        description="What an expired list means: every certificate of its issuer is refused, or the list is "
-        "used all the same.",
+        description="Effect of an expired list: `refuse` rejects every certificate of its issuer, `accept` "
+        "still uses the list.",
     )
     min_version: Literal["1.2", "1.3"] = Field(default="1.3", description="Oldest version of TLS.")
     handshake_ms: int = Field(
@@ -69,13 +70,13 @@ class TlsSettings(Section):
         default=1000,
         ge=10,
         le=86_400_000,
-        description="Interval at which the files are read again, milliseconds. Content that cannot be used "
-        "leaves the content before in use.",
+        description="Interval at which the files are read again, milliseconds. If the new content is not "
+        "valid, the previous content stays in use.",
     )
 
     @property
     def enabled(self) -> bool:
-        """Whether the server speaks TLS."""
+        """Whether the server uses TLS."""
         return self.certificate is not None
 
     @property
@@ -104,12 +105,12 @@ class TlsSettings(Section):
 
 
 class ClientTlsSettings(Section):
-    """Certificates for calls of another server, and the authorities that its own is checked against."""
+    """TLS of calls to another server: certificate authorities, and this client's certificate."""
 
     ca: OptionalPath = Field(
         default=None,
         validate_default=True,
-        description='Authorities that vouch for the server, PEM. "off": no TLS.',
+        description='Certificate authorities for the server\'s certificate, PEM. "off": no TLS.',
         examples=["tls/ca.pem"],
     )
     certificate: OptionalPath = Field(
@@ -119,13 +120,16 @@ class ClientTlsSettings(Section):
         examples=["tls/server.pem"],
     )
     key: OptionalPath = Field(
-        default=None, validate_default=True, description="Its private key, PEM.", examples=["tls/server.key"]
+        default=None,
+        validate_default=True,
+        description="Private key of the certificate, PEM.",
+        examples=["tls/server.key"],
     )
     server_name: str | None = Field(
         default=None,
         min_length=1,
         max_length=253,
-        description="The name in the server's certificate. Default: the host of its address.",
+        description="Name in the server's certificate. Default: the host of its address.",
         examples=["scorer-shadow"],
     )
 
@@ -136,16 +140,19 @@ class ClientTlsSettings(Section):
 
 
 class JwtSettings(Section):
-    """Bearer tokens, from the metadata `authorization`."""
+    """Bearer tokens (JWT) in the metadata `authorization`."""
 
     issuer: str | None = Field(
         default=None,
         min_length=1,
-        description="The claim `iss` of every token. Unset: no tokens are accepted.",
+        description="Required value of the claim `iss`. Unset: no tokens are accepted.",
         examples=["https://issuer.example"],
     )
     audience: str | None = Field(
-        default=None, min_length=1, description="What the claim `aud` has to name.", examples=["scorer"]
+        default=None,
+        min_length=1,
+        description="Value that the claim `aud` must contain.",
+        examples=["scorer"],
     )
     algorithms: list[Algorithm] = Field(
         default=["EdDSA", "ES256"], min_length=1, description="Signature algorithms that are accepted."
@@ -153,13 +160,14 @@ class JwtSettings(Section):
     keys: OptionalPath = Field(
         default=None,
         validate_default=True,
-        description="File of the issuer's keys, a JSON Web Key Set. With `keys_url`: where they are kept.",
+        description="File of the issuer's keys, a JSON Web Key Set. With `keys_url`: file that fetched keys "
+        "are stored in.",
         examples=["jwks.json"],
     )
     keys_url: str | None = Field(
         default=None,
-        description="Where the keys are fetched, by https. While the issuer is away, the last keys are used "
-        "until `max_age_s`.",
+        description="URL (https) that the keys are fetched from. While it cannot be reached, the last keys "
+        "are used until `max_age_s`.",
         examples=["https://issuer.example/.well-known/jwks.json"],
     )
     fetch_s: int = Field(
@@ -169,20 +177,20 @@ class JwtSettings(Section):
         default=86_400,
         ge=1,
         le=2_592_000,
-        description="Age at which fetched keys are used no more: then every token is refused, seconds.",
+        description="Age after which fetched keys are no longer used and every token is rejected, seconds.",
     )
     leeway_s: int = Field(
-        default=10, ge=0, le=30, description="Difference of clocks that is allowed, seconds."
+        default=10, ge=0, le=30, description="Allowed clock difference for times in tokens, seconds."
     )
-    max_bytes: int = Field(default=4096, ge=256, le=16_384, description="Longest token, bytes.")
+    max_bytes: int = Field(default=4096, ge=256, le=16_384, description="Largest token, bytes.")
     cache_s: int = Field(
         default=30,
         ge=0,
         le=60,
-        description="Seconds for which a verified token is not verified again.",
+        description="Time for which a verified token is not verified again, seconds.",
     )
     cache_tokens: int = Field(
-        default=4096, ge=1, le=1_048_576, description="Verified tokens that are remembered."
+        default=4096, ge=1, le=1_048_576, description="Largest number of verified tokens in the cache."
     )
 
     @field_validator("keys_url")
@@ -202,19 +210,23 @@ class GrantSettings(Section):
 
     principal: str = Field(
         max_length=256,
-        description="`spiffe://...`, `dns:...`, `jwt:<sub>` or `uid:...`; one that ends in * matches every "
-        "name that begins so.",
+        description="`spiffe://...`, `dns:...`, `jwt:<sub>` or `uid:...`. A final * matches every principal "
+        "with the text before it as prefix.",
     )
-    roles: list[Role] = Field(min_length=1, description="What it may do.")
+    roles: list[Role] = Field(min_length=1, description="Roles of the principal.")
     checkpoints: list[str] = Field(
-        default=["*"], min_length=1, description="Where; a name that ends in * matches those that begin so."
+        default=["*"],
+        min_length=1,
+        description="Checkpoints of the roles. A final * matches every name with the text before it as "
+        "prefix.",
     )
     tenant: str | None = Field(
         default=None,
         min_length=1,
         max_length=256,
-        description="Principals of one tenant accept one another's decision tokens, such as the service that "
-        "asks for decisions and the one that reports outcomes. Default: each is a tenant of its own.",
+        description="Tenant of the principal. Decision tokens are valid for all principals of a tenant, such "
+        "as a service that requests decisions and one that reports outcomes. Default: every principal is its "
+        "own tenant.",
         examples=["shop"],
     )
 
@@ -238,12 +250,12 @@ class GrantSettings(Section):
 
 
 class IdentitySettings(Section):
-    """Who may call, and what for. With any grant, whatever is not granted is denied."""
+    """Permissions of callers. Once there is a grant, everything that is not granted is denied."""
 
     trust_domain: str | None = Field(
         default=None,
         pattern=r"^[a-z0-9._-]{1,200}$",
-        description="Trust domain of SPIFFE ids. Unset: any that the authorities vouch for.",
+        description="Required trust domain of SPIFFE ids. Unset: any that the authorities certify.",
         examples=["example.org"],
     )
     grants: list[GrantSettings] = Field(
@@ -272,7 +284,7 @@ class IdentitySettings(Section):
 
 
 def tls_config(settings: TlsSettings) -> dict[str, Any] | None:
-    """The settings as the data plane reads them; None without TLS."""
+    """Return the settings in the data plane's format, or None without TLS."""
     if not settings.enabled:
         return None
     return {
@@ -289,7 +301,7 @@ def tls_config(settings: TlsSettings) -> dict[str, Any] | None:
 
 
 def client_tls_config(settings: ClientTlsSettings) -> dict[str, Any] | None:
-    """The settings as the data plane reads them; None without TLS."""
+    """Return the settings in the data plane's format, or None without TLS."""
     if settings.ca is None:
         return None
     return {
@@ -301,14 +313,14 @@ def client_tls_config(settings: ClientTlsSettings) -> dict[str, Any] | None:
 
 
 def client_tls(settings: ClientTlsSettings) -> ClientTls | None:
-    """The files of a client; None without TLS."""
+    """Return the files for TLS of the Python client, or None without TLS."""
     if settings.ca is None:
         return None
     return ClientTls(settings.ca, settings.certificate, settings.key, settings.server_name)
 
 
 def identity_config(settings: IdentitySettings) -> dict[str, Any] | None:
-    """The settings as the data plane reads them; None where callers need no grant."""
+    """Return the settings in the data plane's format, or None if callers need no grant."""
     if not settings.enabled:
         return None
     jwt = settings.jwt

@@ -1,8 +1,8 @@
-"""Finds the line on which each key of a TOML document stands.
+"""The line numbers of the keys of a TOML document.
 
-``tomllib`` reports lines for syntax errors only. This scanner reads a document that
-``tomllib`` has already accepted, so it needs no error handling: it follows table
-headers, dotted keys, arrays and inline tables, and skips strings and comments.
+``tomllib`` reports line numbers for syntax errors only. The scanner reads a document that ``tomllib`` has
+already accepted, so it needs no error handling. It follows table headers, dotted keys, arrays and inline
+tables, and skips strings and comments.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ _SCALAR = re.compile(r"[^,\]}#\n]*")
 
 
 def key_lines(text: str) -> Mapping[tuple[str | int, ...], int]:
-    """Maps each key path to the line (from 1) on which it is first named.
+    """Return the line (from 1) on which each key path first occurs.
 
-    An element of an array of tables has its index in the path, as in pydantic's ``loc``.
+    The path of an element of an array contains its index, as in pydantic's ``loc``.
+
+    Args:
+        text: A valid TOML document.
     """
     return _Scanner(text.replace("\r\n", "\n")).run()
 
@@ -42,7 +45,7 @@ class _Scanner:
             else:
                 self._pair(table)
 
-    # --- what a document is made of ---
+    # --- elements of a document ---
 
     def _header(self) -> tuple[str | int, ...]:
         line = self._line()
@@ -73,7 +76,7 @@ class _Scanner:
         self._value(path)
 
     def _key(self) -> list[str]:
-        """Reads a dotted key up to the character after it."""
+        """Read a dotted key up to the character after it."""
         parts: list[str] = []
         while True:
             self._skip_space()
@@ -128,7 +131,7 @@ class _Scanner:
         self.at += 1
 
     def _string(self) -> str:
-        """Skips a string of any of the four forms; returns what a key's would be."""
+        """Skip a string of any of the four forms. Return its value; "" for a multi-line string."""
         quote = self._peek()
         if self.text.startswith(quote * 3, self.at):
             self._multiline(quote)
@@ -146,7 +149,7 @@ class _Scanner:
         while not self.text.startswith(quote * 3, end):
             end += 2 if quote == '"' and self.text[end] == "\\" else 1
         end += 3
-        # Up to two quotes may stand directly before the closing three.
+        # Up to two quotes may precede the closing three.
         while self.text.startswith(quote, end):
             end += 1
         self.at = end

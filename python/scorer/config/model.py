@@ -1,7 +1,6 @@
-"""The settings, their types, limits and defaults.
+"""The settings of a server, with types, limits, defaults and descriptions.
 
-Each default is a choice; the description beside it says what for. The commented example
-file is printed from these descriptions, so it cannot drift.
+`scorer config example` generates the commented example file from these descriptions.
 """
 
 from __future__ import annotations
@@ -32,70 +31,76 @@ from scorer.config.identity import ClientTlsSettings, IdentitySettings, TlsSetti
 
 _SERVER_POLL_MS = 5000
 
-# sockaddr_un.sun_path holds 108 bytes on Linux, one of them the terminating zero.
+# sockaddr_un.sun_path has 108 bytes on Linux, including the terminating NUL.
 _MAX_UDS_BYTES = 107
 
 
 class ServerSettings(Section):
-    """Where the server listens and what it may use."""
+    """Addresses, limits and timeouts of the server."""
 
     role: Literal["live", "shadow"] = Field(
         default="live",
-        description="`live` answers requests. `shadow` is the shadow pool: it observes requests that live "
-        "servers send it, answers none and follows no alias; `SetObservers` sets its bundles.",
+        description="`live` answers requests. `shadow` is a server of the shadow pool: it observes requests "
+        "that live servers send to it, answers none and follows no alias. `SetObservers` sets its bundles.",
     )
     tls: TlsSettings = Field(default_factory=TlsSettings)
     shadow_pool_tls: ClientTlsSettings = Field(default_factory=ClientTlsSettings)
     allow_remote: bool = Field(
         default=False,
-        description="Lets `metrics_listen`, and `listen` and `shadow_pool` without TLS, name an address that "
-        "other machines reach; the server warns of plaintext. Put a proxy or a network policy in front.",
+        description="Allows `metrics_listen`, and `listen` and `shadow_pool` without TLS, to be addresses "
+        "that other machines can reach. The server logs a warning. Protect them with a proxy or a network "
+        "policy.",
     )
     metrics_allow_remote: bool = Field(
         default=False,
-        description="The same for `metrics_listen` alone, which has no TLS: for probes and Prometheus.",
+        description="The same for `metrics_listen` only, which has no TLS: for probes and Prometheus.",
     )
     listen: OptionalAddress = Field(
         default="127.0.0.1:7700",
-        description='gRPC over TCP: scoring, health, reflection. Port 0: any free one. "off": none.',
+        description="Address of gRPC over TCP: scoring, health, reflection. Port 0: any free port. "
+        '"off": no TCP.',
     )
     uds: OptionalPath = Field(
         default=None,
         validate_default=True,
-        description='The same over a Unix socket, for a sidecar: a path, or "off".',
+        description='Path of a Unix socket for the same services, for a sidecar, or "off".',
         examples=["scorer.sock"],
     )
     uds_mode: Literal["0600", "0660", "0666"] = Field(
         default="0600",
-        description="Mode of the socket: its owner, its group or every user connects. More than the owner "
-        "needs grants of `uid:...` in [identity].",
+        description="Mode of the socket: only its owner, its group or every user can connect. A mode other "
+        "than 0600 needs grants for `uid:...` in [identity].",
     )
     metrics_listen: OptionalAddress = Field(
-        default="127.0.0.1:7702", description='Prometheus `/metrics` over HTTP, or "off".'
+        default="127.0.0.1:7702",
+        description='Address of Prometheus metrics (`/metrics`) over HTTP, or "off".',
     )
     control_listen: Address = Field(
         default="127.0.0.1:7701",
-        description="The control service (status, lanes, swap, rollback). Loopback, unless client "
-        "certificates are required (`server.tls`). With grants in [identity], callers need the role operate.",
+        description="Address of the control service (status, lanes, swap, rollback). It must be loopback "
+        "unless client certificates are required (`server.tls`). With grants in [identity], callers need the "
+        "role operate.",
     )
     threads: int = Field(
-        default=1, ge=1, le=256, description="Threads of the data plane; at most the CPU quota."
+        default=1, ge=1, le=256, description="Number of threads of the data plane, at most the CPU quota."
     )
     observe_cpu: float = Field(
         default=0.25,
         gt=0,
         le=1,
-        description="Share of one core that an observe lane may use, at most what requests leave idle.",
+        description="Share of one core that an observe lane may use. It only uses time that requests leave "
+        "idle.",
     )
     observe_queue: int = Field(
         default=1024,
         ge=1,
         le=65_536,
-        description="Requests that may wait for one observe lane; further ones are dropped and counted.",
+        description="Largest number of requests that wait for one observe lane. Further ones are dropped and "
+        "counted.",
     )
     shadow_pool: OptionalTarget = Field(
         default=None,
-        description="host:port of the shadow pool, where observe lanes with `pool` are sent. A server of "
+        description="host:port of the shadow pool, which evaluates observe lanes with `pool`. A server of "
         'role `shadow` sends nothing. "off": there is no pool.',
         examples=["127.0.0.1:7710"],
     )
@@ -103,78 +108,81 @@ class ServerSettings(Section):
         default=16,
         ge=1,
         le=16_384,
-        description="Memory of requests that wait for the pool, MB; further ones are dropped and counted.",
+        description="Largest memory of requests that wait for the pool, MB. Further ones are dropped and "
+        "counted.",
     )
     webhook_listen: OptionalAddress = Field(
         default=None,
-        description="Where MLflow's registry webhooks are heard over HTTP, so that an alias's move is acted "
-        'upon at once: always loopback, behind a proxy with TLS. "off": only polling notices.',
+        description="Address at which MLflow's registry webhooks are received over HTTP, so that the server "
+        "follows an alias without waiting for the next poll. It must be loopback, behind a proxy with TLS. "
+        '"off": aliases are only polled.',
         examples=["127.0.0.1:7703"],
     )
     webhook_secret_file: OptionalPath = Field(
         default=None,
         validate_default=True,
-        description="The file that holds the secret which the webhook was created with, readable by the "
-        "server alone.",
+        description="File with the secret of the webhook. Only the server may read it.",
         examples=["webhook.secret"],
     )
     max_message_bytes: int = Field(
         default=262_144,
         ge=1024,
         le=67_108_864,
-        description="Largest request about one row, bytes; larger ones are rejected before they are read.",
+        description="Largest request with one row, bytes. Larger ones are rejected before they are read.",
     )
     max_batch_bytes: int = Field(
         default=1_048_576,
         ge=1024,
         le=67_108_864,
-        description="The same for `ScoreBatch` and the Open Inference Protocol: 1,000 rows of 250 features.",
+        description="Largest request of `ScoreBatch` and of the Open Inference Protocol, bytes. The default "
+        "allows 1,000 rows of 250 features.",
     )
     max_connections: int = Field(
         default=1024,
         ge=1,
         le=65_536,
-        description="Largest number of connections on `listen`, and on `uds`; further ones are closed "
-        "at once.",
+        description="Largest number of connections on `listen`, and on `uds`. Further ones are closed "
+        "immediately.",
     )
     max_connections_per_peer: int = Field(
         default=256,
         ge=1,
         le=65_536,
-        description="Those of one peer: an IPv4 address, the first 64 bits of an IPv6 address, or a user of "
-        "the Unix socket. Raise it where many clients come through one proxy.",
+        description="Largest number of connections of one peer: an IPv4 address, the first 64 bits of an "
+        "IPv6 address, or a user of the Unix socket. Raise it if many clients connect through one proxy.",
     )
     connections_per_second_per_peer: int = Field(
         default=32,
         ge=1,
         le=1_048_576,
-        description="Connections that one peer may open per second in the long run; at once it may open "
-        "`max_connections_per_peer`. A client that shows a certificate is counted by its principal.",
+        description="Average number of connections that one peer may open per second, with bursts of "
+        "`max_connections_per_peer`. A client with a certificate is counted by its principal.",
     )
     misuse_pause_seconds: int = Field(
         default=10,
         ge=1,
         le=3600,
-        description="Time in which a peer may open no connection after one of them was closed for breaking a "
-        "rule; six times as long at most after several. Its other connections stay.",
+        description="Time for which a peer may open no connection after one of its connections was closed "
+        "for a protocol violation, seconds. It grows to at most six times this value after repeated "
+        "violations. Other connections of the peer stay open.",
     )
     trusted_networks: tuple[str, ...] = Field(
         default=(),
-        description="Networks whose addresses stand for many clients, such as those of a load balancer or of "
-        "a sidecar: `connections_per_second_per_peer` and `misuse_pause_seconds` do not apply to them.",
+        description="Networks whose addresses stand for many clients, such as those of a load balancer. "
+        "`connections_per_second_per_peer` and `misuse_pause_seconds` do not apply to them.",
         examples=[["10.0.0.0/24"]],
     )
     max_inflight: int = Field(
         default=2048,
         ge=1,
         le=1_048_576,
-        description="Largest number of requests in flight; further ones are rejected at once.",
+        description="Largest number of requests in flight. Further ones are rejected immediately.",
     )
     max_inflight_per_peer: int | None = Field(
         default=None,
         ge=1,
         le=1_048_576,
-        description="Those of one peer; one of its connections may have as many as are left of it. "
+        description="Largest number of requests in flight of one peer, over all of its connections. "
         "Default: half of `max_inflight`.",
         examples=[1024],
     )
@@ -182,69 +190,70 @@ class ServerSettings(Section):
         default=134_217_728,
         ge=1_048_576,
         le=1_099_511_627_776,
-        description="Largest number of bytes of the messages of all requests in flight; a message that "
-        "exceeds them is rejected. Messages of up to 4 KiB are not counted: `max_inflight` bounds those.",
+        description="Largest total size of the messages of all requests in flight, bytes. A message that "
+        "would exceed it is rejected. Messages of up to 4 KiB are not counted; `max_inflight` limits them.",
     )
     max_inflight_bytes_per_peer: int | None = Field(
         default=None,
         ge=65_536,
         le=1_099_511_627_776,
-        description="Those of one peer. Default: half of `max_inflight_bytes`.",
+        description="The same limit for one peer, bytes. Default: half of `max_inflight_bytes`.",
         examples=[67_108_864],
     )
     body_timeout_ms: int | None = Field(
         default=None,
         ge=1,
         le=60_000,
-        description="Time that a request's message has to arrive, whatever its deadline. Default: ten times "
-        "the longest `p99_ms`, from 250 ms to 5 s.",
+        description="Time within which a request's message must arrive, independent of its deadline, "
+        "milliseconds. Default: ten times the longest `p99_ms`, between 250 ms and 5 s.",
         examples=[250],
     )
     reply_timeout_ms: int | None = Field(
         default=None,
         ge=1,
         le=60_000,
-        description="Time that a client has to take a reply; then its stream is reset, and after 16 of those "
-        "the connection is closed. Default: as for `body_timeout_ms`.",
+        description="Time within which a client must read a reply, milliseconds. After it the stream is "
+        "reset, and after 16 resets the connection is closed. Default: as for `body_timeout_ms`.",
         examples=[250],
     )
     write_timeout_ms: int = Field(
         default=5000,
         ge=1,
         le=600_000,
-        description="Time after which a connection is closed whose client takes nothing of what it is owed.",
+        description="Time after which a connection is closed if its client reads none of the data that is "
+        "ready for it, milliseconds.",
     )
     idle_timeout_seconds: int = Field(
         default=300,
         ge=1,
         le=86_400,
-        description="Time without a request after which a connection is closed; 2 s while more than three "
-        "quarters of `max_connections` are open.",
+        description="Time without a request after which a connection is closed, seconds. It is 2 s while "
+        "more than three quarters of `max_connections` are open.",
     )
     memory_budget_mb: int | None = Field(
         default=None,
         ge=1,
         le=67_108_864,
-        description="What the process may hold once a further bundle is loaded; one that does not fit is "
-        "refused before it is read. Default: 85 % of the container's limit, or of the machine's memory.",
+        description="Largest memory of the process, MB. A bundle whose loading would exceed it is rejected "
+        "before it is read. Default: 85 % of the container's limit, or of the machine's memory.",
         examples=[2048],
     )
     drain_seconds: float = Field(
         default=5.0,
         ge=0,
         le=300,
-        description="Seconds after SIGTERM that requests in flight may take before they are cancelled.",
+        description="Time after SIGTERM after which requests in flight are cancelled, seconds.",
     )
     core_dumps: bool = Field(
         default=False,
-        description="Whether a crash may write the memory of this process, with the requests in it, to a "
-        "core dump, and debuggers of the same user may read it.",
+        description="Whether a crash may write a core dump, and debuggers of the same user may attach. Both "
+        "give access to requests in the memory of the process.",
     )
     state_dir: Directory = Field(
         default=Path("state"),
         validate_default=True,
-        description="The last known good lane table and its bundles: what the server boots from "
-        "without the registry.",
+        description="Directory of the last known good lane table and its bundles, from which the server can "
+        "start without the registry.",
     )
 
     @field_validator("listen", "metrics_listen")
@@ -342,7 +351,7 @@ class ServerSettings(Section):
 
 
 class RegistrySettings(Section):
-    """Where bundles come from: a directory, or an MLflow server."""
+    """The registry of bundles: a directory, or an MLflow server."""
 
     path: Directory = Field(
         default=Path("registry"),
@@ -352,26 +361,27 @@ class RegistrySettings(Section):
     url: str | None = Field(
         default=None,
         pattern=r"^mlflow:https?://[^\s@/]+(/\S*)?$",
-        description="In place of `path`: an MLflow server, whose registered-model aliases are followed. "
-        "Credentials come from MLFLOW_TRACKING_TOKEN, or _USERNAME and _PASSWORD.",
+        description="Instead of `path`: an MLflow server, whose registered-model aliases are followed. "
+        "Credentials are read from MLFLOW_TRACKING_TOKEN, or from MLFLOW_TRACKING_USERNAME and "
+        "MLFLOW_TRACKING_PASSWORD.",
         examples=["mlflow:http://127.0.0.1:5000"],
     )
     poll_ms: int = Field(
         default=100,
         ge=10,
         le=3_600_000,
-        description="Interval at which aliases are polled, milliseconds. A poll is one stat call; "
-        "at a `url` it is a request for each alias, and the default 5000.",
+        description="Interval at which aliases are polled, milliseconds. A poll is one stat call. With "
+        "`url`, a poll is one request for each alias, and the default is 5000.",
     )
 
     @property
     def location(self) -> str:
-        """Location of the registry, as `scorer.registry.open_registry` takes it."""
+        """Location of the registry, as the argument of `scorer.registry.open_registry`."""
         return self.url or str(self.path)
 
     @property
     def interval_ms(self) -> int:
-        """`poll_ms`, with the default of a server filled in."""
+        """Effective value of `poll_ms`, whose default depends on the kind of the registry."""
         return _SERVER_POLL_MS if self.url and "poll_ms" not in self.model_fields_set else self.poll_ms
 
     @model_validator(mode="before")
@@ -383,82 +393,84 @@ class RegistrySettings(Section):
 
 
 class BundleSettings(Section):
-    """Which bundles this server accepts."""
+    """Signatures and releases that a bundle must have."""
 
     trusted_keys: list[Directory] = Field(
         default=[],
         max_length=64,
-        description="Public keys in PEM (`scorer bundle keygen`), or directories of them (`*.pem`): once one "
-        "is named, a bundle is loaded only with the signature of a trusted key. Read for every load: a key "
-        "that is added or removed counts from the next bundle on.",
+        description="Public keys in PEM (`scorer bundle keygen`), or directories with `*.pem` files. If any "
+        "is set, a bundle is loaded only with the signature of a trusted key. The files are read at every "
+        "load, so an added or removed key applies from the next load.",
         examples=[["keys"]],
     )
     unsigned: Literal["allow", "refuse"] | None = Field(
         default=None,
-        description='A bundle without a signature: "allow" loads it, "refuse" does not. Default: "refuse" '
-        "once a trusted key is named.",
+        description='Whether a bundle without a signature is loaded. Default: "refuse" if there are trusted '
+        "keys.",
         examples=["allow"],
     )
     allow_rollback: bool = Field(
         default=False,
-        description="Lets the registry's alias go back to an older release than this server has served. "
-        "`scorer rollback`, and the platform's rollback, need no such setting.",
+        description="Whether the registry's alias may move back to an older release than this server has "
+        "served. `scorer rollback` and the platform's rollback do not need this setting.",
     )
     minimum_release: dict[str, Annotated[int, Field(ge=1, lt=1 << 63)]] = Field(
         default={},
         max_length=1000,
-        description="By bundle name: the lowest release that is ever taken, also by a server that starts "
-        "without a state_dir of before.",
+        description="By name of the bundle: the lowest release that is accepted, even by a server without an "
+        "earlier state_dir.",
         examples=[{"fraud-checkout": 12}],
     )
 
 
 class LogSettings(Section):
-    """The decision log: directory, segments, syncing and queue."""
+    """The decision log: directory, segments, syncing, queue and retention."""
 
     dir: OptionalPath = Field(
         default=Path("decisions"),
         validate_default=True,
-        description='Directory of the segments, one server each. "off": decisions are not kept.',
+        description='Directory of the segments; each server needs its own. "off": decisions are not logged.',
     )
     segment_mb: int = Field(
         default=64,
         ge=1,
         le=4096,
-        description="Size of a segment, MB; a full one is sealed and the next begins.",
+        description="Size at which a segment is sealed and the next one is started, MB.",
     )
     sync_ms: int = Field(
         default=50,
         ge=1,
         le=60_000,
-        description="At most this much is lost when the machine (not the process) dies.",
+        description="Interval at which the log is synced to disk, milliseconds: records of this time can be "
+        "lost if the machine (not the process) fails.",
     )
     queue: int = Field(
         default=65_536,
         ge=16,
         le=16_777_216,
-        description="Records of durability `async` that may wait to be written.",
+        description="Largest number of records of durability `async` that wait to be written.",
     )
     unsynced_mb: int = Field(
         default=32,
         ge=1,
         le=4096,
-        description="Records that are written and not yet on the device, MB; they are kept in memory to be "
-        "written again. A disk that falls further behind makes the log unavailable.",
+        description="Largest size of the records that are written and not yet synced, MB. They are kept in "
+        "memory so that they can be written again. If the disk falls further behind, the log is unavailable.",
     )
     retain_days: float | None = Field(
         default=None,
         gt=0,
         le=36_500,
-        description="Segments whose newest record is older are removed. Default: none is, whatever its age.",
+        description="Segments whose newest record is older than this are removed, days. Default: segments "
+        "are not removed because of their age.",
         examples=[90.0],
     )
     retain_mb: int | None = Field(
         default=None,
         ge=4,
         le=1_073_741_824,
-        description="The oldest segments are removed while all together are larger, MB; at least four "
-        "segments. Keep it below the size of the volume. Default: no limit.",
+        description="The oldest segments are removed while the total size is larger than this, MB. It must "
+        "hold at least four segments and should be below the size of the volume. Default: no limit.",
         examples=[6144],
     )
     prune_unshipped: bool = Field(
@@ -470,8 +482,8 @@ class LogSettings(Section):
         default=12.0,
         gt=0,
         le=8760,
-        description="An event warns when the disk will be full earlier than this, at the growth of the "
-        "newest hour.",
+        description="A warning is logged if the disk will be full within this time at the growth of the last "
+        "hour, hours.",
     )
 
     @model_validator(mode="after")
@@ -485,37 +497,37 @@ class LogSettings(Section):
 
 
 class PrivacySettings(Section):
-    """What of a request may be stored."""
+    """Storage of personal data from requests."""
 
     card_numbers: Literal["refuse", "mask", "off"] = Field(
         default="refuse",
-        description="Ids, entities, outcomes and texts that hold a card number (Luhn, 13 to 19 digits): "
-        "`refuse` the request, `mask` the number by a keyed pseudonym, or `off`.",
+        description="Treatment of ids, entities, outcomes and texts with a card number (13 to 19 digits that "
+        "pass the Luhn check): `refuse` the request, `mask` the number with a keyed pseudonym, or `off`.",
     )
     entities: Literal["hash", "clear"] = Field(
         default="clear",
-        description="Entities in the decision log and at observers: `hash` stores their keyed pseudonym "
-        "(HMAC-SHA-256), `clear` what was sent.",
+        description="Entities in the decision log and at observers: `hash` stores a keyed pseudonym "
+        "(HMAC-SHA-256), `clear` the entity as it was sent.",
     )
     key_file: OptionalPath = Field(
         default=None,
         validate_default=True,
-        description="The key of `hash` and `mask`: a file of 32 random bytes or more, the same at every "
-        "replica, outside the log. Whoever lacks it cannot link pseudonyms.",
+        description="File with the key of `hash` and `mask`: 32 random bytes or more, the same at every "
+        "replica, outside the log's directory. Without the key, pseudonyms cannot be linked to entities.",
         examples=["entity.key"],
     )
     features: dict[str, Literal["mask", "encrypt", "clear"]] = Field(
         default={},
-        description="How the log stores features, by name, at every checkpoint: `mask` never stores the "
-        "value, `encrypt` stores it encrypted to public_key_file, `clear` as it is. The name * stands for "
-        "all others.",
+        description="Storage of features in the log, by name, at every checkpoint: `mask` does not store the "
+        "value, `encrypt` stores it encrypted with public_key_file, `clear` stores it unchanged. The name * "
+        "stands for all other features.",
         examples=[{"income": "encrypt", "device_age": "mask"}],
     )
     public_key_file: OptionalPath = Field(
         default=None,
         validate_default=True,
-        description="The public key of `encrypt` (`scorer log keygen`): the private one stays with those who "
-        "read the log, away from servers.",
+        description="File with the public key of `encrypt` (`scorer log keygen`). Keep the private key with "
+        "the readers of the log and not on servers.",
         examples=["log-reader.pub"],
     )
 
@@ -530,37 +542,41 @@ class PrivacySettings(Section):
 
 
 class OutcomeSettings(Section):
-    """What is demanded of reported outcomes, and the tokens that prove them."""
+    """Requirements for reported outcomes, and the tokens that prove them."""
 
     token_keys: OptionalPath = Field(
         default=None,
         validate_default=True,
         description="File of the keys that sign decision tokens (`scorer token key`), the same at every "
-        'replica; a changed file is in force within a second. "off": no tokens are issued.',
+        'replica. Changes take effect within 1 s. "off": no tokens are issued.',
         examples=["token-keys.json"],
     )
     proof: Literal["token", "known"] | None = Field(
         default=None,
-        description="What proves an outcome: the `token` of its decision, or also that the decision is "
-        '`known` to the server that receives the report. Default: "token" with keys, "known" without.',
+        description="Proof of an outcome: with `token`, only the token of its decision; with `known`, also "
+        "that the server which receives the report has the decision in memory. Default: "
+        '"token" with keys, "known" without.',
         examples=["known"],
     )
     unproven: Literal["keep", "refuse"] = Field(
         default="keep",
-        description="An unproven outcome is kept in the log, marked, and by default used neither for "
-        "training nor by gates; or it is refused.",
+        description="`keep` stores an unproven outcome in the log with a mark; by default it is used neither "
+        "for training nor by gates. `refuse` rejects it.",
     )
     max_revision: int = Field(
-        default=1000, ge=0, le=4_294_967_295, description="The highest revision of an outcome."
+        default=1000, ge=0, le=4_294_967_295, description="Highest allowed revision of an outcome."
     )
     per_decision_minute: int = Field(
         default=60,
         ge=1,
         le=1_000_000,
-        description="Reports of one outcome that are recorded within a minute, beside equal ones.",
+        description="Largest number of different reports of one outcome that are recorded per minute.",
     )
     per_caller_second: int = Field(
-        default=10_000, ge=1, le=1_000_000, description="Outcomes that one caller may report per second."
+        default=10_000,
+        ge=1,
+        le=1_000_000,
+        description="Largest number of outcomes that one caller may report per second.",
     )
 
     @field_validator("proof")
@@ -572,19 +588,19 @@ class OutcomeSettings(Section):
 
 
 class LearningSettings(Section):
-    """The learning loop, run by this server at the times of learn.toml."""
+    """The learning loop, which this server runs on the schedule of learn.toml."""
 
     workspace: OptionalPath = Field(
         default=None,
         validate_default=True,
-        description='Directory of the loop; "off": this server does not learn. Needs scorer[train]; jobs '
-        "are processes of their own, of low priority.",
+        description='Directory of the loop. "off": this server does not run it. It needs scorer[train]. Jobs '
+        "run in separate processes with low priority.",
         examples=["learning"],
     )
     config: OptionalPath = Field(
         default=None,
         validate_default=True,
-        description="learn.toml, whose [schedule] says what runs when.",
+        description="Path of learn.toml, whose [schedule] has the times of the jobs.",
         examples=["learn.toml"],
     )
 
@@ -613,25 +629,29 @@ def _answer_fits(answer: Fallback, kind: str, what: str) -> None:
 
 
 class Caps(Section):
-    """How much may be decided by the fallback: an overload must not become a way around the model."""
+    """Limits on what the fallback may decide, so that an overload cannot be used to bypass the model."""
 
     window_seconds: float = Field(
-        default=60.0, ge=1, le=86_400, description="The limits hold for each window of this length."
+        default=60.0, ge=1, le=86_400, description="Length of the windows that the limits apply to, seconds."
     )
-    max_count: int | None = Field(default=None, ge=0, description="Most fallback answers per window.")
+    max_count: int | None = Field(
+        default=None, ge=0, description="Largest number of fallback answers per window."
+    )
     max_total_amount: float | None = Field(
-        default=None, ge=0, description="Largest sum of their amounts per window."
+        default=None, ge=0, description="Largest sum of the amounts of fallback answers per window."
     )
-    max_single_amount: float | None = Field(default=None, ge=0, description="Largest amount of one of them.")
+    max_single_amount: float | None = Field(
+        default=None, ge=0, description="Largest amount of one fallback answer."
+    )
     amount_feature: str | None = Field(
         default=None,
         min_length=1,
-        description="The feature that holds the amount. Where it is missing, limits on amounts "
-        "count as reached.",
+        description="Feature with the amount. If it is missing in a request, the limits on amounts count as "
+        "reached.",
     )
     on_cap: Literal["refuse"] | Fallback = Field(
         default="refuse",
-        description='What is answered beyond the caps: a stricter answer of the same form, or "refuse".',
+        description='Answer beyond the caps: a stricter answer of the same form, or "refuse".',
     )
 
     @model_validator(mode="after")
@@ -650,7 +670,7 @@ class Caps(Section):
 
 
 class RewardRange(Section):
-    """What outcomes of one kind may be worth."""
+    """Range of the values of one kind of outcome."""
 
     min: float
     max: float
@@ -666,13 +686,13 @@ class CheckpointSettings(Section):
     """A named decision point of the customer journey."""
 
     kind: Literal["score", "action"] = Field(
-        description='"score" (one probability) or "action" (chooses one of many).'
+        description='"score" (returns one probability) or "action" (chooses one of several actions).'
     )
     alias: str = Field(
         default="",
         pattern=rf"^{NAME}@{NAME}$",
-        description="The registry alias to follow: name@alias. When it moves, the new bundle is "
-        "checked and swapped in. A server of role `shadow` follows none and needs none.",
+        description="Registry alias to follow, in the form name@alias. When it moves, the new bundle is "
+        "checked and replaces the live one. A server of role `shadow` needs none.",
     )
     p99_ms: float = Field(
         default=10.0,
@@ -684,7 +704,8 @@ class CheckpointSettings(Section):
         default=0,
         ge=0,
         le=3,
-        description="Priority under overload: 0 is shed last, 3 first. ScoreBatch always counts as 3.",
+        description="Priority under overload: tier 0 is shed last, tier 3 first. ScoreBatch always has tier "
+        "3.",
     )
     mode: Literal["off", "observe", "enforce"] = Field(
         default="enforce",
@@ -696,35 +717,35 @@ class CheckpointSettings(Section):
         gt=0,
         le=1e6,
         description="A candidate is rejected if its warm-up takes longer than this multiple of the live "
-        "bundle's, measured in turns. `scorer swap --allow-slower` releases a larger model all the same.",
+        "bundle's, measured alternately. `scorer swap --allow-slower` accepts a slower model nevertheless.",
     )
     durability: Literal["async", "written", "sync"] | None = Field(
         default=None,
-        description="When an answer may leave: `async` at once, `written` when its record survives "
-        "kill -9, `sync` when "
-        'it survives a power cut. Default: "async" for scores, "written" for actions.',
+        description="When an answer is sent: with `async` immediately, with `written` when its record "
+        "survives kill -9, with `sync` when it survives a power failure. "
+        'Default: "async" for scores, "written" for actions.',
     )
     max_batch_rows: int = Field(
-        default=1000, ge=1, le=1_000_000, description="Rows that one ScoreBatch may hold."
+        default=1000, ge=1, le=1_000_000, description="Largest number of rows of one ScoreBatch."
     )
     outcomes: dict[str, RewardRange] | None = Field(
         default=None,
         examples=[{"authorised": {"min": 0.0, "max": 1.0}}],
-        description="What outcomes may be worth, by kind; a value outside is refused. Kinds that are not "
-        "listed may be any finite number.",
+        description="Range of the values of outcomes, by kind. A value outside is rejected. Kinds that are "
+        "not listed may have any finite value.",
     )
     fallback: Fallback | None = Field(
         default=None,
         examples=[{"action": "<an action's id>"}],
-        description="The answer when the model has none, always flagged as such. Score: { decision, score }. "
-        "Action: { action }. Without it such a request fails.",
+        description="Answer when the model cannot answer, always marked as a fallback. Score: "
+        "{ decision, score }. Action: { action }. Without a fallback such a request fails.",
     )
 
     caps: Caps | None = Field(
         default=None,
-        description="How much the fallback may decide: { window_seconds, max_count, max_total_amount, "
-        "max_single_amount, amount_feature, on_cap }. Beyond it, on_cap is answered (a stricter answer), "
-        "or the request refused.",
+        description="Limits on what the fallback may decide: { window_seconds, max_count, max_total_amount, "
+        "max_single_amount, amount_feature, on_cap }. Beyond them, the answer is on_cap, or the request is "
+        "rejected.",
         examples=[{"window_seconds": 60.0, "max_count": 1000, "on_cap": "refuse"}],
     )
 
@@ -748,12 +769,12 @@ class CheckpointSettings(Section):
 
     @property
     def effective_durability(self) -> Literal["async", "written", "sync"]:
-        """The durability in force, with the kind's default filled in."""
+        """Effective value of `durability`, whose default depends on the kind."""
         return self.durability or ("async" if self.kind == "score" else "written")
 
 
 class Settings(Section):
-    """Everything that ``scorer serve`` needs to know."""
+    """The settings of ``scorer serve``."""
 
     server: ServerSettings = Field(default_factory=ServerSettings)
     registry: RegistrySettings = Field(default_factory=RegistrySettings)
@@ -768,7 +789,7 @@ class Settings(Section):
 
     @property
     def aliases(self) -> list[str]:
-        """The registry aliases that are followed; none by a shadow pool."""
+        """The registry aliases that the server follows; empty for role `shadow`."""
         if self.server.role == "shadow":
             return []
         return [checkpoint.alias for checkpoint in self.checkpoints.values() if checkpoint.alias]

@@ -1,4 +1,4 @@
-"""Reads a settings file into a pydantic model, and reports every fault at once with its key and line."""
+"""Reading a settings file into a pydantic model, with all errors reported by key and line."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class SettingsSource:
-    """The text of a settings file, parsed, with the line of each key.
+    """A parsed settings file with its text, for the line numbers of keys.
 
     Args:
-        text: TOML.
-        where: Name of the file in messages.
-        base: Folder that relative paths start from; the working directory unless given.
+        text: The settings in TOML.
+        where: Name of the file for messages.
+        base: Folder that relative paths start from; default: the working directory.
 
     Raises:
         InvalidSettingsError: The text is not TOML.
@@ -37,7 +37,7 @@ class SettingsSource:
         except tomllib.TOMLDecodeError as error:
             raise InvalidSettingsError([_syntax(error, text, where)]) from None
         self.origins: dict[KeyPath, str] = {}
-        """Key paths whose value does not come from the file, and what set it instead."""
+        """The origin of values that are not from the file, such as an environment variable, by key path."""
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], *, example: str) -> Self:
@@ -45,7 +45,7 @@ class SettingsSource:
 
         Args:
             path: The TOML file.
-            example: Command that prints an example, named where there is no such file.
+            example: Command that prints an example, for the message if there is no such file.
 
         Raises:
             InvalidSettingsError: The file cannot be read, or is not TOML.
@@ -70,15 +70,15 @@ class SettingsSource:
         context: Mapping[str, Any] | None = None,
         problems: Iterable[Problem] = (),
     ) -> M:
-        """Return the settings.
+        """Validate the document and return the settings.
 
         Args:
-            model: The whole file.
-            context: What validators are given beside `base`.
-            problems: Faults that were found before; they are reported together with the model's.
+            model: The model of the whole file.
+            context: Values that are passed to validators in addition to `base`.
+            problems: Errors that were found before; they are reported together with the model's.
 
         Raises:
-            InvalidSettingsError: With every fault found, in the order of lines.
+            InvalidSettingsError: There are errors. All are listed, in the order of lines.
         """
         faults = list(problems)
         try:
@@ -90,9 +90,9 @@ class SettingsSource:
         return settings
 
     def problem(self, path: KeyPath, message: str) -> Problem:
-        """Return a fault at a key path with the line, variable or option that set the value."""
+        """Return an error at a key path, with the line, variable or option that set the value."""
         prefixes = [path[:length] for length in range(len(path), 0, -1)]
-        # A variable replaces the whole value, so what the file says below that key does not count.
+        # A variable replaces the whole value, so lines of the file below that key do not apply.
         for prefix in prefixes:
             if origin := self.origins.get(prefix):
                 return Problem(0, origin, dotted(path), message)

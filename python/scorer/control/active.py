@@ -23,7 +23,7 @@ from scorer.errors import ControlUnavailableError, ScorerError, StaleLaneTableEr
 from scorer.events import EventLog
 from scorer.registry.base import Resolved
 
-# Observing has no SLA: the warm-up is compared with nothing, and no bundle is too slow.
+# For observe lanes there is no SLA: the warm-up is not compared, and no bundle is rejected as too slow.
 UNMEASURED = LoadFor()
 
 
@@ -32,26 +32,28 @@ class Changed:
     """The result of a change."""
 
     version: int
-    """Of the lane table that is active afterwards."""
+    """Version of the lane table that is active afterwards."""
     load_ms: float = 0.0
+    """Time for copying, loading and warming up bundles, in milliseconds."""
     previous: Lanes = ()
+    """The lanes that were replaced, if lanes of one checkpoint were changed."""
 
 
 class ActiveLanes:
-    """The lane table that the data plane uses, with what this server remembers across restarts.
+    """The lane table that the data plane uses, and the state that survives restarts.
 
     `lock` makes changes wait for each other; every coroutine of this class runs under it.
     """
 
     def __init__(self, settings: Settings, loaded: LoadedBundles, events: EventLog) -> None:
         self.settings = settings
-        """Of the server, with the checkpoints that were added while it ran."""
+        """The server's settings, with the checkpoints that were added while it ran."""
         self.loaded = loaded
         self.events = events
         self.lock = asyncio.Lock()
         self.is_draining = False
         self.is_saved = True
-        """Whether the state file holds what is served."""
+        """Whether the state file contains the active lane table."""
         self.ready = asyncio.Event()
         """Set when every checkpoint of the configuration has lanes."""
         self.now = SavedState(
@@ -147,7 +149,7 @@ class ActiveLanes:
         """Activate a lane table in which some checkpoints have other lanes.
 
         Args:
-            origins: By digest: where the registry has a bundle that may have to be copied.
+            origins: Location in the registry of each bundle that may have to be copied, by digest.
             answer: The new answer lanes by checkpoint.
             observe: The new observe lanes by checkpoint.
             following: The new relation to the alias by checkpoint.
@@ -167,7 +169,7 @@ class ActiveLanes:
             load_ms = 0.0
             for checkpoint, lanes in answer.items():
                 for digest in sorted({lane.bundle for lane in lanes}):
-                    # A bundle that has answered here may answer again; a rollback restores just that.
+                    # A bundle that has answered at this checkpoint may answer again, whatever its release.
                     known = is_rollback or digest in self._answered_at(checkpoint)
                     floors = {} if known or is_older_fine else loaded.vetting.floors(checkpoint)
                     load_ms += await loaded.load(
@@ -225,7 +227,7 @@ class ActiveLanes:
     # --- what is saved ---
 
     async def save(self, saved: SavedState) -> None:
-        """Write the state file. A failure is logged and does not prevent the change: serving comes first."""
+        """Write the state file. A failure is logged and does not prevent the change."""
         self.now = replace(self.now, reserved=max(self.now.reserved, saved.reserved))
         state = self.loaded.state
         try:
@@ -266,7 +268,7 @@ class ActiveLanes:
             )
 
     async def note_following(self, following: Mapping[str, Following]) -> None:
-        """Remember where aliases point. The lane table stays unchanged."""
+        """Save the targets of aliases. The lane table stays unchanged."""
         if any(self.now.following[name] != value for name, value in following.items()):
             self.now = replace(self.now, following={**self.now.following, **following})
             await self.save(self.now)
@@ -302,27 +304,27 @@ class ActiveLanes:
         return not lane.pool or self.is_shadow
 
     def _answered(self) -> set[str]:
-        """The bundles that answer, or did before the last change."""
+        """Return the bundles that answer now or answered before the last change."""
         return self.now.table.bundles() | bundles_of(self.now.before)
 
     def _answered_at(self, checkpoint: str) -> set[str]:
-        """The bundles that answer at a checkpoint, or did before its last change."""
+        """Return the bundles that answer at a checkpoint now or answered before its last change."""
         return bundles_of(
             {"": self.now.table.checkpoints[checkpoint], " ": self.now.before.get(checkpoint, ())}
         )
 
     def _evaluating(self, observe: Mapping[str, Lanes]) -> set[str]:
-        """The bundles that have to be loaded here in order to observe."""
+        """Return the bundles of the observe lanes that this server evaluates."""
         return {lane.bundle for lanes in observe.values() for lane in lanes if self.is_evaluated_here(lane)}
 
 
 def previous_bundles(before: Mapping[str, Lanes]) -> dict[str, str]:
-    """Return by checkpoint the bundle that answered most of its traffic before."""
+    """Return, for each checkpoint, the bundle with the largest share of its previous lanes."""
     return {name: max(lanes, key=lambda lane: lane.share).bundle for name, lanes in before.items()}
 
 
 def shown(lanes: Mapping[str, Lanes]) -> dict[str, Any]:
-    """Return lanes as the log shows them: a digest for a single lane, shares for several."""
+    """Return lanes in the form of log entries: a digest for a single lane, shares for several."""
     return {
         name: value[0].bundle if len(value) == 1 else {f"{e.name} {e.share:g}": e.bundle for e in value}
         for name, value in lanes.items()

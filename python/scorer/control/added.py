@@ -1,4 +1,4 @@
-"""Checkpoints that are added to a running server: the settings that a caller gives of one."""
+"""Validation of the settings of a checkpoint that is added to a running server."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from scorer.config.fields import CheckpointName, Section
 from scorer.config.problems import Problem, describe, dotted
 
 _MOST = 65_536
-"""Characters of the settings of one checkpoint."""
+"""Largest number of characters of the settings of one checkpoint."""
 
 
 class _Checkpoints(Section):
-    """The table of `scorer.toml` with one entry, so that errors name the same keys as those of the file."""
+    """The table `checkpoints` of `scorer.toml`, so that errors have the same key paths as those of a file."""
 
     checkpoints: dict[CheckpointName, CheckpointSettings] = Field(min_length=1)
 
@@ -26,12 +26,12 @@ def read(name: str, text: str, *, role: str) -> CheckpointSettings:
     """Return the settings of one checkpoint.
 
     Args:
-        name: The checkpoint.
+        name: Name of the checkpoint.
         text: JSON object with the keys of a table `[checkpoints."NAME"]` of `scorer.toml`.
-        role: Of the server; a live one needs an alias.
+        role: Role of the server; a live server requires an alias.
 
     Raises:
-        InvalidSettingsError: With every fault found.
+        InvalidSettingsError: The settings are not valid. The error lists all problems.
     """
     if len(text) > _MOST:
         raise _fault(f"the settings have {len(text):,} characters; at most {_MOST:,} are allowed")
@@ -43,10 +43,15 @@ def read(name: str, text: str, *, role: str) -> CheckpointSettings:
 
 
 def check(name: str, document: Any, *, role: str) -> CheckpointSettings:
-    """Return the settings of one checkpoint from the object that `read` parses.
+    """Return the settings of one checkpoint, as `read`, from the parsed JSON object.
+
+    Args:
+        name: Name of the checkpoint.
+        document: The parsed object.
+        role: Role of the server; a live server requires an alias.
 
     Raises:
-        InvalidSettingsError: With every fault found.
+        InvalidSettingsError: The settings are not valid. The error lists all problems.
     """
     faults: list[Problem] = []
     if role == "live" and isinstance(document, dict) and not document.get("alias"):

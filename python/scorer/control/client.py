@@ -20,17 +20,31 @@ Response = TypeVar("Response")
 
 @contextmanager
 def connected(address: str) -> Iterator[control_pb2_grpc.ControlServiceStub]:
-    """Yield a stub of the control service, over TLS where SCORER_TLS_CA is set.
+    """Yield a stub of the control service, over TLS if SCORER_TLS_CA is set.
+
+    Args:
+        address: host:port of the control service.
 
     Raises:
-        ConfigError: The files that SCORER_TLS_... names cannot be used.
+        ConfigError: The files that the SCORER_TLS_* variables name cannot be used.
     """
     with channel(address, ClientTls.from_environment()) as opened:
         yield control_pb2_grpc.ControlServiceStub(opened)
 
 
 def call(method: Callable[..., Response], request: object, address: str) -> Response:
-    """Call a method with a deadline of 60 s, because loading a large bundle may take seconds."""
+    """Call a method with a deadline of 60 s, because loading a large bundle may take seconds.
+
+    Args:
+        method: A method of the stub.
+        request: The request message.
+        address: Address of the control service, for messages.
+
+    Raises:
+        ControlUnavailableError: The control service cannot be reached, is stopping, or its registry cannot be
+            read.
+        ControlError: The control service rejected the call.
+    """
     try:
         return method(request, timeout=_TIMEOUT_SECONDS)
     except grpc.RpcError as error:

@@ -1,8 +1,8 @@
 """The operations that change the lane table of a server.
 
-Each operation checks who asks for what, and then makes one change (`ActiveLanes.change`). Following an alias,
-setting answer lanes and rolling back leave the observe lanes unchanged, an A/A control included: it continues
-to evaluate the bundle that answered before until it is set again.
+Each operation checks the caller and the arguments, and then makes one change (`ActiveLanes.change`).
+Following an alias, setting answer lanes and rolling back leave the observe lanes unchanged. This includes an
+A/A control, which continues to evaluate the previous bundle until it is set again.
 """
 
 from __future__ import annotations
@@ -65,22 +65,22 @@ class Controller:
 
     @property
     def following(self) -> Mapping[str, Following]:
-        """By checkpoint: how it relates to its alias."""
+        """The relation of each checkpoint to its alias."""
         return self._active.now.following
 
     @property
     def managed(self) -> Mapping[str, str]:
-        """By checkpoint: the platform that manages it."""
+        """The platform that manages each managed checkpoint."""
         return self._active.now.managed
 
     @property
     def break_glass(self) -> Mapping[str, BreakGlass]:
-        """By checkpoint: the latest change that its platform did not make."""
+        """The latest change of each managed checkpoint that its platform did not make."""
         return self._active.now.break_glass
 
     @property
     def load_reports(self) -> Mapping[str, Mapping[str, Any]]:
-        """By digest of each loaded bundle: what the data plane reported when it loaded the bundle."""
+        """The data plane's report on loading each loaded bundle, by digest."""
         return self._loaded.reports
 
     @property
@@ -314,19 +314,19 @@ class Controller:
             return replace(changed, previous=before)
 
     async def _with_reads(self, lanes: Lanes, origins: Mapping[str, Resolved]) -> Lanes:
-        """The lanes, those of the shadow pool with the features that their bundles read."""
+        """Return the lanes, with the features that the bundles of the shadow pool read."""
         made = []
         for lane in lanes:
             if self._active.is_evaluated_here(lane):
                 made.append(lane)
                 continue
             made.append(await self._loaded.with_reads(lane, origins[lane.bundle]))
-            # The pool keeps the bundle; here its copy is not needed any longer.
+            # The pool has its own copy of the bundle, so the copy of this server is deleted.
             await self._loaded.collect(self._active.needed())
         return tuple(made)
 
     async def _features(self, answer: Lanes) -> set[str] | None:
-        """The features that the bundle with the largest share reads; None if its copy does not state them."""
+        """Return the features that the bundle with the largest share reads; None if they are not known."""
         if not answer:
             return None
         return await asyncio.to_thread(

@@ -27,12 +27,12 @@ OPERATORS = (*_COMPARE, *_ORDER, "in", *_PRESENCE)
 def parse_filter(
     text: str, *, where: str = "filter", features: Collection[str] | None = None
 ) -> list[dict[str, Any]]:
-    """Parse the conditions of a filter. An empty text has none.
+    """Parse the conditions of a filter. An empty text has no conditions.
 
     Args:
         text: The filter.
-        where: Prefix of errors.
-        features: Names of features that conditions may refer to; None: any.
+        where: Prefix of error messages.
+        features: Names of features that conditions may refer to; None allows any.
 
     Raises:
         InvalidLanesError: The filter is not valid.

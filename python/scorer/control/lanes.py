@@ -33,12 +33,12 @@ class Lane:
     sample: float = 0.0
     """Share of the checkpoint's requests that it observes, above 0 to 1; 0 for an answer lane."""
     filter: str = ""
-    """Of an observe lane: conditions on features (`scorer.control.filters`), as they were given."""
+    """Conditions on features for an observe lane (`scorer.control.filters`), as text."""
     pool: bool = False
-    """Whether it observes in the shadow pool. The live server sends it requests and does not load its
-    bundle."""
+    """Whether the lane observes in the shadow pool. The live server sends requests to the pool and does not
+    load the bundle."""
     reads: tuple[str, ...] = ()
-    """Of a lane of the pool, in a live server: features of its bundle, which requests may then contain."""
+    """Features of the bundle of a pool's lane, on a live server. Requests may contain these features."""
 
 
 Lanes = tuple[Lane, ...]
@@ -107,7 +107,15 @@ def bundles_of(checkpoints: Mapping[str, Lanes]) -> set[str]:
 
 
 def check_lanes(checkpoint: str, lanes: Sequence[Lane]) -> None:
-    """Validate answer lanes before a bundle is loaded. Raises InvalidLanesError."""
+    """Validate answer lanes before a bundle is loaded.
+
+    Args:
+        checkpoint: Name of the checkpoint, for messages.
+        lanes: The answer lanes.
+
+    Raises:
+        InvalidLanesError: There are no lanes, a lane is not valid, or the shares do not add up to 1.
+    """
     where = f'checkpoint "{checkpoint}"'
     if not lanes:
         raise InvalidLanesError(f"{where}: no lanes are given; give at least one")
@@ -130,12 +138,15 @@ def check_lanes(checkpoint: str, lanes: Sequence[Lane]) -> None:
 def check_observers(
     checkpoint: str, lanes: Sequence[Lane], *, features: Collection[str] | None = None
 ) -> None:
-    """Refuses lanes that could not observe, before anything is loaded.
+    """Validate observe lanes before a bundle is loaded.
 
     Args:
-        checkpoint: Where.
-        lanes: None of them ends observing.
-        features: Of the bundle that answers; None: not known here.
+        checkpoint: Name of the checkpoint, for messages.
+        lanes: The observe lanes; empty: the checkpoint is no longer observed.
+        features: Features of the bundle that answers, to which filters may refer; None if they are not known.
+
+    Raises:
+        InvalidLanesError: A lane is not valid.
     """
     where = f'checkpoint "{checkpoint}"'
     _check_names(where, lanes)
@@ -157,7 +168,11 @@ def check_observers(
 
 
 def check_apart(checkpoint: str, answer: Sequence[Lane], observe: Sequence[Lane]) -> None:
-    """Refuses a name that would stand for a lane that answers and for one that observes."""
+    """Check that no answer lane and observe lane have the same name.
+
+    Raises:
+        InvalidLanesError: A name is used for both.
+    """
     for name in sorted({lane.name for lane in answer} & {lane.name for lane in observe}):
         raise InvalidLanesError(
             f'checkpoint "{checkpoint}": lane "{name}" would answer and observe; give each its own name'

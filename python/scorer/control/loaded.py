@@ -1,6 +1,6 @@
-"""The bundles that the data plane holds in memory, and this server's own copies of them.
+"""The bundles that the data plane has in memory, and the server's copies of them on disk.
 
-A copy is made before a bundle is loaded, so that a restart serves it without the registry.
+Every bundle is copied before it is loaded, so that a restarted server can load it without the registry.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from scorer.events import EventLog
 from scorer.registry.base import BundleSource, Resolved
 from scorer.registry.reference import DigestReference, parse_reference, pick_digest
 
-# A copy that was served before, loaded again after a start.
+# The purpose of loading a copy after a start. The server has served the bundle before.
 _KNOWN = LoadFor(known=True)
 
 
@@ -42,15 +42,15 @@ class LoadedBundles:
         self.state = state
         self.vetting = vetting
         self.reports: dict[str, Mapping[str, Any]] = {}
-        """By digest of each loaded bundle: what the data plane reported when it loaded the bundle."""
+        """The data plane's report on loading each loaded bundle, by digest."""
         self._events = events
 
     # --- references ---
 
     def resolve(self, reference: str) -> Resolved:
-        """Return what a reference stands for. This call blocks.
+        """Return the bundle that a reference names. This call blocks.
 
-        A digest of which there is a copy is resolved also while the registry is unavailable.
+        While the registry is unavailable, digests and prefixes of bundles with a copy are still resolved.
 
         Raises:
             RegistryError: The reference is unknown or ambiguous, or the registry is unavailable.
@@ -66,7 +66,7 @@ class LoadedBundles:
             return Resolved(digest, None)
 
     async def resolve_lanes(self, lanes: Sequence[Lane]) -> tuple[Lanes, dict[str, Resolved]]:
-        """Return the lanes with digests in place of references, and each bundle's origin by digest."""
+        """Return the lanes with digests instead of references, and the origin of each bundle by digest."""
         found = [await asyncio.to_thread(self.resolve, lane.bundle) for lane in lanes]
         digests = tuple(
             replace(lane, bundle=target.digest) for lane, target in zip(lanes, found, strict=True)
@@ -78,21 +78,22 @@ class LoadedBundles:
     async def load(
         self, digest: str, origin: Resolved | None, wanted: LoadFor, *, is_compared: bool = True
     ) -> float:
-        """Load a bundle from its copy, which is made first if there is none.
+        """Load a bundle from its copy. If there is no copy, the bundle is copied first.
 
         Args:
-            digest: The bundle.
-            origin: Where the registry has it; None: only the copy can be used.
+            digest: Digest of the bundle.
+            origin: Location of the bundle in the registry; None: only the copy can be used.
             wanted: The purpose of the load.
-            is_compared: The bundle has been compared with what answers. A loaded bundle that has only
-                observed has not, and is warmed up again if `wanted` names a checkpoint.
+            is_compared: Whether the bundle's speed has been compared with that of the live bundle. A loaded
+                bundle that has only observed has not been compared; it is warmed up again if `wanted` names
+                a checkpoint.
 
         Returns:
-            The milliseconds that it took; 0 if the bundle was loaded already.
+            The duration in milliseconds; 0 if the bundle was loaded already.
 
         Raises:
-            LoadError, BundleError: The bundle is refused.
-            RegistryUnavailableError, OSError: It cannot be copied.
+            LoadError, BundleError: The bundle is rejected.
+            RegistryUnavailableError, OSError: The bundle cannot be copied.
         """
         self.vetting.check(digest)
         if digest in self.reports:
@@ -100,7 +101,7 @@ class LoadedBundles:
                 if wanted.checkpoint is not None and not is_compared:
                     await asyncio.to_thread(self.plane.load, self.state.bundle(digest), digest, wanted)
                 return 0.0
-            # The data plane unloaded it for want of memory.
+            # The data plane has unloaded the bundle because of a lack of memory.
             del self.reports[digest]
         started = asyncio.get_running_loop().time()
         had_copy = self.state.bundle(digest).is_dir()
@@ -150,7 +151,7 @@ class LoadedBundles:
         except OSError as error:
             self._events.warning("copies_not_deleted", error=str(error))
 
-    # --- what a copy says ---
+    # --- the features of a bundle ---
 
     async def with_reads(self, lane: Lane, origin: Resolved) -> Lane:
         """Return a lane of the shadow pool with the features that its bundle reads.
@@ -178,7 +179,7 @@ class LoadedBundles:
         return any(entry.get("digest") == digest for entry in self.plane.status().get("bundles", ()))
 
     async def _copy_and_load(self, digest: str, origin: Resolved, wanted: LoadFor) -> None:
-        """Copy a bundle and load it. The copy is kept only if the data plane has verified all of it."""
+        """Copy a bundle and load it. The copy is kept only if the data plane has verified it completely."""
 
         def fill(staging: Path) -> None:
             begun = time.perf_counter_ns()
@@ -189,6 +190,6 @@ class LoadedBundles:
         try:
             await asyncio.to_thread(self.state.stage, digest, fill)
         except (ScorerError, OSError):
-            # Without a copy a restart could not serve it.
+            # Without a copy, the server could not load the bundle after a restart.
             await self.unload({digest} & self.reports.keys())
             raise

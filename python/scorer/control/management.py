@@ -1,8 +1,8 @@
-"""Which platform manages a checkpoint, and the exception to it.
+"""Management of checkpoints by a platform, and break-glass changes.
 
-At a managed checkpoint, answer lanes are changed by the platform's change requests. A person at the command
-line who has to change them all the same breaks the glass: with a reason, which the server logs, reports in
-its status and keeps across restarts.
+The answer lanes of a managed checkpoint are changed by the platform's change requests. In an emergency a
+user can change them with a break-glass call, which requires a reason. The server logs the reason, reports it
+in its status and keeps it across restarts.
 """
 
 from __future__ import annotations
@@ -12,19 +12,23 @@ from dataclasses import dataclass
 from scorer.errors import InvalidLanesError, ManagedCheckpointError
 
 _MOST = 500
-"""Characters of a name or a reason that are kept."""
+"""Largest number of characters of a name or a reason; the rest is cut."""
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """On whose behalf a change is asked for, as the caller says: the control service authenticates nobody."""
+    """The origin of a change, as the request states it.
+
+    The names are not verified: callers are authenticated only if the settings contain grants, and then for
+    the role `operate` as a whole.
+    """
 
     platform: str = ""
-    """The platform that makes the change; empty: none."""
+    """The platform that makes the change; empty if none does."""
     break_glass: bool = False
-    """Make it although another one manages the checkpoint."""
+    """Whether to make the change although another platform manages the checkpoint."""
     by: str = ""
-    """Who makes it, for the log."""
+    """Name of the user, for the log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,24 +39,24 @@ class BreakGlass:
     by: str
     reason: str
     lane_table: int
-    """The first table with it."""
+    """Version of the first lane table with the change."""
 
 
 NOBODY = Caller()
 
 
 def breaks_glass(checkpoint: str, managed_by: str, caller: Caller, reason: str) -> bool:
-    """Return whether this change is an exception to a platform's management.
+    """Return whether a change is a break-glass change.
 
     Args:
-        checkpoint: Where.
-        managed_by: The platform that manages it; empty: none does.
-        caller: Who asks.
-        reason: Why.
+        checkpoint: Name of the checkpoint.
+        managed_by: The platform that manages the checkpoint; empty if none does.
+        caller: The origin of the change.
+        reason: The reason for the change.
 
     Raises:
-        ManagedCheckpointError: Another platform manages it, and the caller does not break the glass.
-        InvalidLanesError: The caller breaks the glass without a reason.
+        ManagedCheckpointError: Another platform manages the checkpoint, and `break_glass` is not set.
+        InvalidLanesError: `break_glass` is set without a reason.
     """
     if not managed_by or caller.platform == managed_by:
         return False
@@ -70,5 +74,12 @@ def breaks_glass(checkpoint: str, managed_by: str, caller: Caller, reason: str) 
 
 
 def record_of(caller: Caller, reason: str, *, at_ms: int, lane_table: int) -> BreakGlass:
-    """What is kept of an exception."""
+    """Return the record of a break-glass change, for the status and the state file.
+
+    Args:
+        caller: The origin of the change.
+        reason: The reason for the change.
+        at_ms: Time of the change in milliseconds since the Unix epoch.
+        lane_table: Version of the first lane table with the change.
+    """
     return BreakGlass(at_ms, caller.by[:_MOST], reason.strip()[:_MOST], lane_table)

@@ -1,4 +1,4 @@
-"""Who calls the control service, and whether that principal may operate the server."""
+"""Authentication of callers of the control service, and the check of their role `operate`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scorer.control.dataplane import DataPlane
 
 
 class NotOperatorError(Exception):
-    """The caller is not known, or has no grant of the role `operate`."""
+    """The caller is not authenticated, or has no grant of the role `operate`."""
 
     def __init__(self, code: grpc.StatusCode, message: str) -> None:
         super().__init__(message)
@@ -18,12 +18,17 @@ class NotOperatorError(Exception):
 
 
 def principal_of(plane: DataPlane, context: Any) -> str:
-    """Return the principal of a call, which may operate the server.
+    """Return the principal of a call if it may operate the server.
 
-    The data plane decides: by the same authorities, revocation lists, token keys and grants as for requests.
+    The data plane checks the caller, with the same certificate authorities, revocation lists, token keys and
+    grants as for requests.
+
+    Args:
+        plane: The data plane.
+        context: The gRPC context of the call.
 
     Raises:
-        NotOperatorError: It may not.
+        NotOperatorError: The caller may not operate the server.
     """
     shown = context.auth_context()
     pem = b"".join(shown.get("x509_pem_cert_chain") or shown.get("x509_pem_cert") or ())

@@ -19,7 +19,7 @@ class Quarantine:
         self._active = active
         self._vetting = active.loaded.vetting
         self._reported: set[str] = set()
-        """The failing bundles that no other bundle can replace; each is logged once."""
+        """The failing bundles that no other bundle can replace and that were logged already."""
 
     async def add(self, digest: str, *, by: str, reason: str) -> tuple[str, ...]:
         """Put a bundle into quarantine and end its lanes where another bundle can take over.
@@ -52,7 +52,7 @@ class Quarantine:
             return True
 
     async def digest_of(self, reference: str) -> str:
-        """Return the digest that a reference stands for. A complete digest need not be in the registry.
+        """Return the digest that a reference names. A complete digest need not be in the registry.
 
         Raises:
             RegistryError: The reference is unknown or ambiguous, or the registry is unavailable.
@@ -86,7 +86,7 @@ class Quarantine:
                     active.events.error("not_withdrawn", bundle=digest, error="no other bundle can take over")
 
     def _replacement(self, checkpoint: str, digest: str) -> Lanes:
-        """The lanes that can replace a bundle at a checkpoint; empty if none can or it has no lane."""
+        """Return the lanes that can replace a bundle at a checkpoint; empty if none can or it has no lane."""
         answering = self._active.table.checkpoints[checkpoint]
         if all(lane.bundle != digest for lane in answering):
             return ()

@@ -1,7 +1,7 @@
-"""What a server does at its start with the state that it saved before.
+"""Restoring the saved state when a server starts.
 
-Answering comes first: the last lane table that was active is loaded from the server's own copies. The bundles
-that observed and those that a rollback would restore are loaded later, while requests are answered.
+The bundles of the answer lanes are loaded first, from the server's copies. The bundles of observe lanes and
+those that a rollback would restore are loaded later, while requests are already answered.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ async def restore(active: ActiveLanes) -> None:
         await _add_again(active, {k: v for k, v in saved.added.items() if k not in saved.removed})
         configured = active.settings.checkpoints
         observed = {**saved.table.observe, **saved.pending}
-        # Versions continue from the saved one, even if the table itself cannot be restored.
+        # Versions continue after the saved one, even if the table itself cannot be restored.
         active.now = replace(
             active.now,
             reserved=max(saved.reserved, saved.table.version),
@@ -82,7 +82,7 @@ async def load_previous(active: ActiveLanes) -> None:
 
 
 async def _read(active: ActiveLanes) -> SavedState | None:
-    """The saved state; None if there is nothing to restore."""
+    """Return the saved state; None if there is nothing to restore."""
     try:
         saved = await asyncio.to_thread(active.loaded.state.read)
     except StateError as error:
@@ -94,7 +94,7 @@ async def _read(active: ActiveLanes) -> SavedState | None:
         active.events.error("vetting_unreadable", error=str(error))
     active.loaded.plane.note_quarantined(len(active.loaded.vetting.quarantine))
     if saved is None and active.is_shadow:
-        # A shadow pool reports itself healthy once it has a table, even an empty one.
+        # A server of the shadow pool reports that it is healthy once it has a table, even an empty one.
         return active.now
     return saved
 
@@ -156,7 +156,7 @@ async def _loads(active: ActiveLanes, checkpoint: str, lanes: Lanes) -> bool:
 
 def _followed(active: ActiveLanes, checkpoint: str, saved: Following | None) -> Following:
     alias = active.settings.checkpoints[checkpoint].alias
-    # Another alias in the settings is a new instruction and ends a pin.
+    # If the settings name another alias than before, that alias is followed and a pin ends.
     return saved if saved is not None and saved.alias == alias else Following(alias)
 
 

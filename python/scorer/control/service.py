@@ -1,4 +1,4 @@
-"""``scorer.v1.ControlService``: the controller over gRPC."""
+"""The gRPC service ``scorer.v1.ControlService``, which calls the controller."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ _STATUS: tuple[tuple[type[ScorerError], grpc.StatusCode], ...] = (
 
 
 def status_of(error: ScorerError) -> grpc.StatusCode:
-    """The gRPC code of an error, by its nearest class."""
+    """Return the gRPC status of an error: that of the first class in the table which it is an instance of."""
     return next((code for kind, code in _STATUS if isinstance(error, kind)), grpc.StatusCode.INTERNAL)
 
 
@@ -81,7 +81,10 @@ Method = Callable[["ControlService", Request, Any], Awaitable[Response]]
 
 
 def _answered(method: Method[Request, Response]) -> Method[Request, Response]:
-    """Identify the caller; turn errors into statuses: ours with their message, others with an id."""
+    """Identify the caller, and convert errors to statuses.
+
+    Errors of scorer are returned with their message. Other errors are logged under an id, which is returned.
+    """
 
     @functools.wraps(method)
     async def wrapper(self: ControlService, request: Request, context: Any) -> Response:
@@ -113,7 +116,18 @@ def _answered(method: Method[Request, Response]) -> Method[Request, Response]:
 
 
 class ControlService(control_pb2_grpc.ControlServiceServicer):
-    """Translate between gRPC messages and the controller; it makes no decisions."""
+    """Converts between gRPC messages and calls of the controller.
+
+    Args:
+        controller: The controller.
+        watcher: The watcher of the registry, for the status.
+        version: Version of scorer.
+        build_profile: Build profile of the extension.
+        started_at_ms: Start of the process in milliseconds since the Unix epoch.
+
+    Attributes:
+        ready_after_ms: Time from the start until the server was ready, in milliseconds.
+    """
 
     def __init__(
         self,
@@ -132,7 +146,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
         self._started_at_ms = started_at_ms
 
     def identify(self, context: Any) -> None:
-        """Note who calls, where callers need the role `operate`.
+        """Determine the principal of a call and store it for the log, if the settings contain grants.
 
         Raises:
             NotOperatorError: The caller may not operate this server.
@@ -142,13 +156,13 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             PRINCIPAL.set(principal_of(self.controller.plane, context))
 
     def note_change(self, method: str, code: str) -> None:
-        """Log a call of a known caller that changes something, whatever became of it."""
+        """Log a call of an authenticated caller to a method that changes the server, whatever its result."""
         if PRINCIPAL.get() is not None and method not in _READING:
             self.controller.events.info("control_call", method=method, code=code)
 
     @_answered
     async def GetStatus(self, request: pb.GetStatusRequest, context: Any) -> pb.GetStatusResponse:  # noqa: N802
-        """Everything an operator asks first."""
+        """Return versions, lanes, bundles, rejections, and the state of registry, log and observers."""
         controller, watcher = self.controller, self.watcher
         status = controller.plane.status()
         addresses = controller.plane.addresses()
@@ -198,7 +212,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
 
     @_answered
     async def ListLanes(self, request: pb.ListLanesRequest, context: Any) -> pb.ListLanesResponse:  # noqa: N802
-        """Return the lane table that is active."""
+        """Return the active lane table."""
         return pb.ListLanesResponse(lane_table=self.controller.table.version, checkpoints=self._checkpoints())
 
     @_answered
@@ -219,7 +233,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
     async def SetObservers(  # noqa: N802
         self, request: pb.SetObserversRequest, context: Any
     ) -> pb.SetObserversResponse:
-        """Replaces one checkpoint's observe lanes."""
+        """Replace the observe lanes of one checkpoint."""
         changed = await self.controller.set_observers(
             request.checkpoint,
             [*map(_lane, request.lanes)],
@@ -230,7 +244,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
 
     @_answered
     async def Swap(self, request: pb.SwapRequest, context: Any) -> pb.SwapResponse:  # noqa: N802
-        """Sends all of a checkpoint's traffic to one bundle."""
+        """Route all requests of a checkpoint to one bundle."""
         changed = await self.controller.set_lanes(
             request.checkpoint,
             [Lane(LIVE, request.bundle, 1.0)],
@@ -251,7 +265,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
 
     @_answered
     async def Rollback(self, request: pb.RollbackRequest, context: Any) -> pb.RollbackResponse:  # noqa: N802
-        """Restores what was served before."""
+        """Restore the lanes before the current ones."""
         changed = await self.controller.rollback(
             request.checkpoint,
             reason=request.reason,
@@ -264,7 +278,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
     async def SetManagement(  # noqa: N802
         self, request: pb.SetManagementRequest, context: Any
     ) -> pb.SetManagementResponse:
-        """Mark a checkpoint as managed by a platform, or end that."""
+        """Mark a checkpoint as managed by a platform, or end its management."""
         if not request.platform and not request.release:
             raise InvalidLanesError("platform is empty; name the platform, or set release")
         version = await self.controller.manage(
@@ -291,7 +305,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
     async def RemoveCheckpoint(  # noqa: N802
         self, request: pb.RemoveCheckpointRequest, context: Any
     ) -> pb.RemoveCheckpointResponse:
-        """End all lanes of a checkpoint that was added, and forget it at the next start."""
+        """End all lanes of a checkpoint that was added, so that the next start does not add it again."""
         version = await self.controller.remove_checkpoint(
             request.checkpoint,
             caller=_caller(request.platform, request.break_glass, request.by),
@@ -303,7 +317,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
     async def SetQuarantine(  # noqa: N802
         self, request: pb.SetQuarantineRequest, context: Any
     ) -> pb.SetQuarantineResponse:
-        """Put a bundle into quarantine, or lift that."""
+        """Put a bundle into quarantine, or lift its quarantine."""
         digest = await self.controller.quarantine.digest_of(request.bundle)
         answering: tuple[str, ...] = ()
         if request.remove:
@@ -366,7 +380,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
 
 
 def _caller(platform: str, break_glass: bool, by: str) -> Caller:
-    """Return on whose behalf a change is made: the principal first, then what it says of itself."""
+    """Return the origin of a change. The user is the authenticated principal, followed by the stated name."""
     return Caller(platform, break_glass, _name(by))
 
 
@@ -410,18 +424,21 @@ def _messages(lanes: Lanes) -> list[pb.Lane]:
 async def start(
     service: ControlService, address: str, tls: TlsSettings | None = None
 ) -> tuple[grpc.aio.Server, str]:
-    """Bind the control listener; return the server and where it really listens.
+    """Bind the control listener and start serving.
 
     Args:
-        service: What answers.
-        address: host:port.
-        tls: Certificates, where clients present theirs; else the listener speaks plaintext.
+        service: The service.
+        address: host:port; port 0 lets the system choose a port.
+        tls: Settings of TLS. The listener uses TLS only if clients can present certificates.
+
+    Returns:
+        The server, and its address with the actual port.
 
     Raises:
-        ServerError: The address is taken.
+        ServerError: The address is in use or not of this machine.
         ConfigError: The certificates cannot be used.
     """
-    # Without this option the kernel lets two processes share the port, and calls reach either.
+    # With SO_REUSEPORT, the default, two processes could share the port, and calls would reach either.
     server = grpc.aio.server(options=[("grpc.so_reuseport", 0)])
     control_pb2_grpc.add_ControlServiceServicer_to_server(service, server)
     try:
@@ -442,7 +459,7 @@ async def start(
 
 
 def resident_bytes() -> int:
-    """Memory that this process holds now; 0 where the system does not say."""
+    """Return the resident memory of this process in bytes; 0 if /proc does not provide it."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

@@ -1,11 +1,11 @@
-"""What the server remembers across restarts: the last known good table and its bundles.
+"""The state directory, which keeps the last known good lane table and its bundles across restarts.
 
 ::
 
-    <state_dir>/last-known-good.json    replaced in one step, synced
-    <state_dir>/bundles/<hex>/...       own copies, so that the registry may be gone
-    <state_dir>/staging/                copies under way
-    <state_dir>/lock                    held by the one server that uses the directory
+    <state_dir>/last-known-good.json    the state file, replaced atomically and synced
+    <state_dir>/bundles/<hex>/...       copies of bundles, for starts without the registry
+    <state_dir>/staging/                unfinished copies
+    <state_dir>/lock                    locked by the server that uses the directory
 """
 
 from __future__ import annotations
@@ -39,55 +39,59 @@ class StateError(ScorerError):
 
 @dataclass(frozen=True, slots=True)
 class Following:
-    """How a checkpoint relates to its registry alias."""
+    """The relation of a checkpoint to its registry alias."""
 
     alias: str
     digest: str | None = None
-    """Where the alias pointed when it was last acted upon."""
+    """Target of the alias when the server last followed it or pinned the checkpoint."""
     pinned: bool = False
-    """Changed by hand since: the alias is not followed until it moves."""
+    """Whether the lanes were changed manually since. The alias is then not followed until it moves."""
 
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
-    """Everything in the state file."""
+    """The content of the state file."""
 
     table: LaneTable
     before: Mapping[str, Lanes] = field(default_factory=dict)
     """The lanes that each checkpoint had before its current ones."""
     changed_last: tuple[str, ...] = ()
-    """The checkpoints in which the table before the current one differs."""
+    """The checkpoints that the last change affected."""
     following: Mapping[str, Following] = field(default_factory=dict)
     reserved: int = 0
-    """The highest table version ever attempted: a version never means two tables."""
+    """The highest table version that was attempted, so that no two tables have the same version."""
     pending: Mapping[str, Lanes] = field(default_factory=dict)
-    """Observe lanes that are wanted and, since the last start, not yet in the table."""
+    """Observe lanes that are not yet in the table since the last start."""
     managed: Mapping[str, str] = field(default_factory=dict)
-    """By checkpoint: the platform that manages it."""
+    """The platform that manages each managed checkpoint."""
     break_glass: Mapping[str, BreakGlass] = field(default_factory=dict)
-    """By checkpoint: the latest change that its platform did not make."""
+    """The latest change of each managed checkpoint that its platform did not make."""
     added: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By name: the settings of the checkpoints that were added while the server ran."""
+    """Settings of the checkpoints that were added while the server ran, by name."""
     removed: tuple[str, ...] = ()
-    """Those that are not added again at the next start. Until then they have no lanes."""
+    """Added checkpoints that the next start does not add again. Until then they have no lanes."""
 
 
 _STATE = TypeAdapter(SavedState)
-"""Reads files of earlier versions too: what they lack has its default."""
+"""Also reads files of earlier versions. Fields that they lack get their defaults."""
 
 
 class StateDirectory:
-    """The directory. One server uses it at a time."""
+    """The state directory. Only one server uses it at a time.
+
+    Args:
+        path: The directory.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: int | None = None
 
     def prepare(self) -> None:
-        """Makes the directory and takes it for this server.
+        """Create the directory, lock it for this server, and delete unfinished copies.
 
         Raises:
-            StateError: It cannot be written, or another server has it.
+            StateError: The directory cannot be written, or another server uses it.
         """
         try:
             (self.path / "bundles").mkdir(parents=True, exist_ok=True)
@@ -107,7 +111,7 @@ class StateDirectory:
             raise self._not_writable(error) from error
 
     def release(self) -> None:
-        """Lets another server have the directory. The system does the same when the process ends."""
+        """Release the lock of the directory. The kernel does the same when the process ends."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -115,10 +119,10 @@ class StateDirectory:
     # --- the file ---
 
     def read(self) -> SavedState | None:
-        """What was remembered last; None on first start.
+        """Return the saved state, or None on the first start.
 
         Raises:
-            StateError: The file is damaged. The registry can still be used.
+            StateError: The file is damaged. The server can still start from the registry.
         """
         path = self.path / FILE
         try:
@@ -136,7 +140,11 @@ class StateDirectory:
             raise StateError(f'"{path}" is damaged ({error!r}); it is ignored and written anew') from error
 
     def write(self, remembered: SavedState) -> None:
-        """Replaces what is remembered, on disk when it returns."""
+        """Replace the saved state atomically. It is on disk when this method returns.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
         body = _STATE.dump_python(remembered, mode="json")
         document = {"format": _FORMAT, "sha256": _digest(body), "state": body}
         write_atomically(self.path / FILE, json.dumps(document, indent=1).encode() + b"\n")
@@ -144,22 +152,22 @@ class StateDirectory:
     # --- the bundles ---
 
     def bundle(self, digest: str) -> Path:
-        """Where a bundle's own copy is, or would be."""
+        """Return the directory of a bundle's copy, which need not exist."""
         return self.path / "bundles" / digest.removeprefix("sha256:")
 
     def digests(self) -> set[str]:
-        """The bundles of which there is a copy."""
+        """Return the digests of the bundles that have a copy."""
         with suppress(FileNotFoundError):
             return {f"sha256:{entry.name}" for entry in (self.path / "bundles").iterdir()}
         return set()
 
     def stage(self, digest: str, fill: Callable[[Path], None]) -> Path:
-        """Takes a bundle in, whole or not at all; a copy that exists is kept.
+        """Copy a bundle atomically and return the directory of the copy. An existing copy is kept.
 
         Args:
-            digest: Of the bundle.
-            fill: Copies the bundle into a directory of its own and verifies it there; what it raises leaves
-                nothing behind.
+            digest: Digest of the bundle.
+            fill: Function that copies the bundle into the given directory and verifies it. If it raises, no
+                copy is created.
         """
         target = self.bundle(digest)
         if not target.is_dir():
@@ -173,7 +181,7 @@ class StateDirectory:
         files.remove(self.bundle(digest), staging=self._staging)
 
     def collect(self, keep: set[str]) -> None:
-        """Deletes every copy that is not to be kept."""
+        """Delete the copies of all bundles except those with the given digests."""
         for digest in self.digests() - keep:
             self.discard(digest)
 

@@ -1,4 +1,4 @@
-"""TLS of the control service: the certificates of `server.tls`, read again when their files change."""
+"""TLS of the control service, with the certificates of `server.tls`. Changed files are read again."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _SUITES = ("client_ca", "certificate", "key")
 class ControlTls:
     """Credentials of the control listener.
 
-    Files that cannot be used leave the certificates before in use; the data plane, which reads the same
-    files, reports them in its metrics and events.
+    If changed files are not valid, the previous certificates stay in use. The data plane reads the same files
+    and reports the error in its metrics and events.
 
     Args:
-        settings: `server.tls`, with client certificates.
-        events: Where a replacement is reported.
+        settings: The settings `server.tls`, with client certificates.
+        events: Event log for replacements of the certificates.
 
     Raises:
         ConfigError: The files cannot be read or used.
@@ -38,7 +38,7 @@ class ControlTls:
         bridge.check_server_tls(json.dumps(tls_config(settings)))
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Return credentials that follow the files."""
+        """Return credentials that use the present content of the files for every new connection."""
         return grpc.dynamic_ssl_server_credentials(
             _configuration(self._read),
             self._next,  # type: ignore[arg-type]  # None: nothing has changed
@@ -46,7 +46,7 @@ class ControlTls:
         )
 
     def _next(self) -> grpc.ServerCertificateConfiguration | None:
-        """Called by gRPC for each connection; None: nothing has changed."""
+        """Return the new certificates, or None if they have not changed. gRPC calls this per connection."""
         with self._lock:
             try:
                 files = self._files()

@@ -1,4 +1,4 @@
-"""The oldest version of TLS that gRPC's server accepts."""
+"""Setting the oldest version of TLS that gRPC's server accepts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ _NONE_OF_TLS_1_2 = "ECDHE-PSK-CHACHA20-POLY1305"
 
 
 def apply(settings: TlsSettings) -> None:
-    """Have gRPC refuse TLS 1.2, unless the settings allow it.
+    """Make gRPC's server reject TLS 1.2 unless the settings allow it.
 
-    gRPC's Python API has no option for the version. Its cipher suites, which a variable names, are those of
-    TLS 1.2 alone: a suite of pre-shared keys, of which there are none, leaves a client of TLS 1.2 nothing to
-    agree on. gRPC reads the variable when it is imported, so this comes before.
+    gRPC's Python API has no option for the version of TLS. Its cipher suites can be set by an environment
+    variable, which affects TLS 1.2 only. This function sets a suite of pre-shared keys. The server has no
+    such keys, so a handshake with TLS 1.2 fails. gRPC reads the variable when it is imported, so this
+    function must be called before.
+
+    Args:
+        settings: The settings `server.tls`.
     """
     if settings.knows_clients and settings.min_version == "1.3":
         os.environ[_VARIABLE] = _NONE_OF_TLS_1_2

@@ -1,7 +1,7 @@
-"""Which bundles this server may load: a quarantine by digest, and the lowest release of each name.
+"""The rules which bundles a server may load: a quarantine by digest, and the lowest release of each name.
 
-Both are kept in `<state_dir>/vetting.json`. The signature itself is checked by the data plane, before it
-reads anything else of a bundle; it gets the lowest releases from here.
+Both are stored in `<state_dir>/vetting.json`. The data plane checks the signature of a bundle and its release
+before it reads the other files of the bundle; the lowest releases are passed to it with each load.
 """
 
 from __future__ import annotations
@@ -22,19 +22,20 @@ from scorer.errors import BundleError, LoadError, ScorerError, SignatureError
 FILE = "vetting.json"
 _FORMAT = 1
 _MOST = 10_000
-"""Bundles in quarantine; above, none is added."""
+"""Largest number of bundles in quarantine."""
 _MOST_NAMES = 100
-"""Bundle names of one checkpoint whose releases are remembered, the newest."""
+"""Largest number of bundle names of one checkpoint whose releases are stored; the newest are kept."""
 _MOST_TEXT = 500
+"""Largest number of characters of a name or a reason; the rest is cut."""
 
 
 class VettingError(ScorerError):
-    """The file of this server's verdicts cannot be used."""
+    """The file `vetting.json` cannot be read, or the quarantine is full."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quarantined:
-    """A bundle that is not loaded again, and why."""
+    """An entry of the quarantine: when, by whom and why the bundle was added."""
 
     at_ms: int
     by: str
@@ -52,7 +53,12 @@ _SAVED = TypeAdapter(_Saved)
 
 
 class Vetting:
-    """The quarantine and the lowest releases of one server. Only `read` and `write` touch the disk."""
+    """The quarantine and the lowest releases of one server. Only `read` and `write` access the file.
+
+    Args:
+        directory: The state directory.
+        settings: The settings `bundles`.
+    """
 
     def __init__(self, directory: Path, settings: BundleSettings) -> None:
         self._path = directory / FILE
@@ -62,10 +68,10 @@ class Vetting:
     # --- the file ---
 
     def read(self) -> None:
-        """Remember what was decided before the last stop.
+        """Read the file that an earlier process of this server wrote.
 
         Raises:
-            VettingError: The file is damaged; it is begun anew by the next `write`.
+            VettingError: The file is damaged or of another version. The next `write` replaces it.
         """
         try:
             saved = _SAVED.validate_json(self._path.read_bytes())
@@ -82,7 +88,11 @@ class Vetting:
         self._saved = saved
 
     def write(self) -> None:
-        """Replace the file, on disk when it returns."""
+        """Replace the file atomically. It is on disk when this method returns.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
         write_atomically(
             self._path, json.dumps(_SAVED.dump_python(self._saved, mode="json"), indent=1).encode() + b"\n"
         )
@@ -91,14 +101,14 @@ class Vetting:
 
     @property
     def quarantine(self) -> Mapping[str, Quarantined]:
-        """By digest: every bundle that is not loaded again."""
+        """The bundles in quarantine, by digest."""
         return self._saved.quarantine
 
     def check(self, digest: str) -> None:
-        """Refuse a bundle that is in quarantine.
+        """Check that a bundle is not in quarantine.
 
         Raises:
-            LoadError: It is.
+            LoadError: The bundle is in quarantine.
         """
         if found := self.quarantine.get(digest):
             raise LoadError(
@@ -107,10 +117,13 @@ class Vetting:
             )
 
     def check_copy(self, directory: Path) -> None:
-        """Verify the signature of a bundle that this process keeps and does not load.
+        """Verify the signature of a bundle that this server copies without loading it.
+
+        Args:
+            directory: Directory of the copy.
 
         Raises:
-            LoadError: This server would refuse the bundle.
+            LoadError: This server would reject the bundle.
         """
         from scorer.bundle.check import SIGNATURE
         from scorer.bundle.signing import verify_signature
@@ -124,7 +137,15 @@ class Vetting:
             raise LoadError(str(error)) from None
 
     def add(self, digest: str, *, by: str, reason: str) -> bool:
-        """Put a bundle into quarantine; False if it is there already.
+        """Put a bundle into quarantine.
+
+        Args:
+            digest: Digest of the bundle.
+            by: Name of the user, or of the component that found the failure.
+            reason: The reason.
+
+        Returns:
+            Whether the bundle was not in quarantine before.
 
         Raises:
             VettingError: The quarantine is full.
@@ -140,7 +161,7 @@ class Vetting:
         return True
 
     def remove(self, digest: str) -> bool:
-        """Lift the quarantine of a bundle; False if there is none."""
+        """Lift the quarantine of a bundle. Return whether the bundle was in quarantine."""
         kept = {key: value for key, value in self.quarantine.items() if key != digest}
         changed = len(kept) < len(self.quarantine)
         self._saved = _Saved(_FORMAT, kept, self._saved.releases)
@@ -149,16 +170,23 @@ class Vetting:
     # --- releases ---
 
     def floors(self, checkpoint: str) -> Mapping[str, int]:
-        """By bundle name: the lowest release that this server still takes at a checkpoint."""
+        """Return the lowest release that this server accepts at a checkpoint, by name of the bundle."""
         served = {} if self._settings.allow_rollback else self._saved.releases.get(checkpoint, {})
         least = self._settings.minimum_release
         return {name: max(served.get(name, 0), least.get(name, 0)) for name in {*served, *least}}
 
     def served(self, checkpoint: str, reports: Iterable[Mapping[str, Any]]) -> bool:
-        """Note the bundles that answer at a checkpoint; True if a lowest release rose.
+        """Record the releases of the bundles that answer at a checkpoint.
 
-        While several releases of one name share the traffic the lowest of them counts: the others may be
-        withdrawn yet.
+        If several releases of one name share the traffic, the lowest of them is recorded, because the others
+        may still be withdrawn.
+
+        Args:
+            checkpoint: Name of the checkpoint.
+            reports: The data plane's reports on loading the bundles.
+
+        Returns:
+            Whether a lowest release has changed.
         """
         lowest: dict[str, int] = {}
         for report in reports:

@@ -1,4 +1,4 @@
-"""Follows the registry: sees aliases move, offers what they point to, remembers what was refused."""
+"""Polling of the registry: detecting moves of aliases, serving their targets, and recording rejections."""
 
 from __future__ import annotations
 
@@ -20,20 +20,26 @@ _BREAKER_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """A candidate that is not served, and why. It is tried again when its alias or its bytes change."""
+    """A candidate that was rejected. It is tried again when its alias or its bytes change."""
 
     at_ms: int
     checkpoint: str
     bundle: str
-    """A digest; the alias itself where that cannot be resolved."""
+    """Digest of the bundle; the alias if it cannot be resolved."""
     reason: str
     fingerprint: Hashable = None
     transient: bool = False
-    """Copying failed, not checking: tried again without any change."""
+    """Whether copying failed, and not a check. The candidate is then tried again at every poll."""
 
 
 class Watcher:
-    """One pass after another over the aliases that the settings name."""
+    """Compares the aliases of the settings with the registry, periodically and after `wake`.
+
+    Args:
+        controller: The controller, which serves the targets of aliases.
+        now_ms: Returns the time in milliseconds since the Unix epoch.
+        jitter: Returns a number that is uniform on [0, 1).
+    """
 
     def __init__(
         self,
@@ -43,9 +49,10 @@ class Watcher:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         self.rejections: dict[str, Rejection] = {}
-        """By checkpoint: the candidate that its alias points to now, if it was refused."""
+        """The rejected candidate of each checkpoint whose alias points to one."""
         self.drifts: dict[str, str] = {}
-        """By managed checkpoint: the digest that its alias was moved to by others, which is not served."""
+        """The new target of the alias of a managed checkpoint, if it was moved to a bundle that does not
+        answer."""
         self.reachable = False
         self.error = ""
         self.last_seen_ms = 0
@@ -59,17 +66,17 @@ class Watcher:
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Brings the next pass forward: somebody says that an alias moved."""
+        """Start the next poll immediately, because an alias is reported to have moved."""
         self._woken.set()
 
     async def run(self) -> None:
-        """Polls until cancelled. No error ends it: the next pass may fare better."""
+        """Poll until the task is cancelled. Errors are logged, and the next poll tries again."""
         await self._controller.restore_observers()
         await self._controller.load_previous()
         while True:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), self.delay())
-            # Cleared before the look: what moves during it is looked at again.
+            # Cleared before the poll, so that a move during the poll causes another one.
             self._woken.clear()
             try:
                 await self._withdraw_failing()
@@ -85,12 +92,16 @@ class Watcher:
             await self._controller.quarantine.add_failing()
 
     def delay(self) -> float:
-        """Seconds to the next pass: the settings' interval, doubling while the registry fails, up to 5 s."""
+        """Return the seconds until the next pass.
+
+        It is the interval of the settings. While the registry fails, it doubles with every failure, up to 5 s
+        or the interval, whichever is longer, with a jitter of 20 %.
+        """
         interval = self._controller.settings.registry.interval_ms / 1e3
         if not self._failures:
             return interval
         longest = max(interval, _MAX_DELAY)
-        # Jitter: many servers that lost one registry must not come back in step.
+        # The jitter prevents many servers from polling a registry at the same time after an outage.
         return min(longest, interval * 2.0 ** min(self._failures, 20)) * (0.8 + 0.4 * self._jitter())
 
     async def poll(self) -> None:
@@ -99,11 +110,11 @@ class Watcher:
         try:
             seen_at_us = self._now_ms() * 1000
             aliases = tuple(self._controller.settings.aliases)
-            # An alias that is new here is followed, whether or not anything moved in the registry.
+            # The value includes the aliases, so that a new one is followed even if the registry is unchanged.
             version = aliases, await asyncio.to_thread(self._source.version, aliases)
-            # The shadow pool answers nobody: aliases are nothing to it.
+            # Servers of the shadow pool do not follow aliases.
             is_live = self._controller.role == "live"
-            # A drift ends by a release as well, which moves nothing in the registry.
+            # A release can end a drift without a change in the registry, so drifts are checked at every poll.
             is_due = version != self._seen or bool(self.drifts)
             if is_live and (is_due or await asyncio.to_thread(self._may_have_healed)):
                 await self._follow_all(seen_at_us)
@@ -127,11 +138,11 @@ class Watcher:
             await self._offer(checkpoint, target, seen_at_us)
 
     async def _offer(self, checkpoint: str, target: Resolved, seen_at_us: int) -> None:
-        """Has the controller serve a candidate, unless it does already or refused these very bytes."""
+        """Let the controller serve a candidate unless it already does or has rejected the same bytes."""
         following = self._controller.following[checkpoint]
         answering = self._controller.table.checkpoints[checkpoint]
         if checkpoint in self._controller.managed and answering:
-            # Without any lanes there is nothing to protect: serving what the alias names is better.
+            # Only if the managed checkpoint has lanes: without lanes, the target of the alias is served.
             self._compare(checkpoint, target.digest)
             return
         self.drifts.pop(checkpoint, None)
@@ -164,7 +175,7 @@ class Watcher:
             self.rejections.pop(checkpoint, None)
 
     def _compare(self, checkpoint: str, digest: str) -> None:
-        """Report the alias of a managed checkpoint where it was moved to something that does not answer."""
+        """Log an alias of a managed checkpoint that was moved to a bundle which does not answer."""
         self.rejections.pop(checkpoint, None)
         answering = self._controller.table.checkpoints[checkpoint]
         moved = digest != self._controller.following[checkpoint].digest
@@ -183,7 +194,7 @@ class Watcher:
             )
 
     def _may_have_healed(self) -> bool:
-        """Whether some refused candidate is worth another look though no alias moved."""
+        """Return whether a rejected candidate must be tried again although no alias has moved."""
         return any(
             rejection.transient
             or (
@@ -197,7 +208,7 @@ class Watcher:
         known = self.rejections.get(rejection.checkpoint)
         self.rejections[rejection.checkpoint] = rejection
         if known and (known.bundle, known.reason) == (rejection.bundle, rejection.reason):
-            return  # said already
+            return  # the same rejection was logged before
         self._controller.events.error(
             "candidate_refused",
             checkpoint=rejection.checkpoint,
@@ -214,7 +225,7 @@ class Watcher:
             )
         self.reachable, self.error = False, error
         self._controller.plane.note_registry(False, self.last_seen_ms)
-        # Whatever the registry says when it is back must be looked at.
+        # The first poll after the outage must compare all aliases.
         self._seen = None
 
     def _found(self) -> None:

@@ -1,1 +1,1 @@
-"""Converters from other libraries' models to raw trees: a data scientist's side, at build time."""
+"""Converters from models of training libraries to raw trees. They run when a bundle is built."""

@@ -1,7 +1,8 @@
-"""LightGBM: its model text, which alone says which values are missing.
+"""Conversion of LightGBM models from their text format.
 
-Treelite reads the same text, but treats zero as a number where the model treats it as missing, and has no
-word for LightGBM's way of truncating categories.
+The text format is the only one that states which values are missing. Treelite reads the same text, but it
+treats zero as a number where the model treats it as missing, and it cannot represent how LightGBM truncates
+categories.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _T = TypeVar("_T", bound=np.generic)
 
 _CATEGORICAL: Final = 1
 _DEFAULT_LEFT: Final = 2
-# Missing types: bits 2 and 3 of a decision type.
+# Missing types, which are bits 2 and 3 of a decision type.
 _NONE, _ZERO, _NAN = 0, 1, 2
 
 _IDENTITY: Final = {
@@ -41,12 +42,12 @@ _EXP: Final = {"poisson", "gamma", "tweedie"}
 
 
 def read(model: Any) -> raw.RawModel:
-    """Raw trees of a booster, an estimator of the scikit-learn API, a file or text.
+    """Convert a booster, an estimator of the scikit-learn API, a file or model text.
 
-    A booster with a best iteration stands for the rounds up to that, as in ``Booster.predict``.
+    If a booster has a best iteration, only the rounds up to it are converted, as in ``Booster.predict``.
 
     Raises:
-        ForestError: The text is no LightGBM model.
+        ForestError: The text is not a LightGBM model, or the file cannot be read.
         UnsupportedModelError: The model uses linear trees or an objective whose link is not known.
     """
     return _parse(_text(model))
@@ -91,7 +92,7 @@ def _parse(text: str) -> raw.RawModel:
         num_features=features,
         num_outputs=outputs,
         trees=trees,
-        # The first tree of each output holds the average.
+        # LightGBM adds the average to the leaves of the first tree of each output.
         base=[0.0] * outputs,
         divisor=[float(rounds)] * outputs if "average_output" in head and rounds else [],
         link=link,
@@ -100,7 +101,7 @@ def _parse(text: str) -> raw.RawModel:
 
 
 def _sections(text: str) -> Iterator[dict[str, str]]:
-    """The head, then one section per tree."""
+    """Yield the fields of the header, and then those of each tree."""
     fields: dict[str, str] = {}
     for line in text.splitlines():
         if line == "end of trees":
@@ -143,7 +144,7 @@ def _tree(fields: Mapping[str, str], output: int) -> raw.RawTree:
     leaves = int(fields["num_leaves"])
     splits = leaves - 1
     nodes = np.zeros(splits + leaves, raw.NODE)
-    # Splits come first, so that the root is node 0; then leaves.
+    # Splits precede leaves, so that node 0 is the root.
     nodes["left"][splits:] = np.arange(leaves)
     values = _floats(fields["leaf_value"], leaves)
     if splits == 0:
@@ -162,9 +163,9 @@ def _tree(fields: Mapping[str, str], output: int) -> raw.RawTree:
     split["threshold"] = np.where(categorical, 0.0, threshold)
     split["kind"] = np.where(categorical, raw.MEMBERS_LEFT, raw.LESS_EQUAL)
     split["rule"] = raw.CATEGORY_TRUNCATED
-    # NaN is no category and goes right; in numbers it is missing only where the missing type says so.
+    # In a categorical split NaN goes right. In a numerical split it is missing unless the type is `_NONE`.
     split["nan"] = np.where(categorical, raw.NAN_RIGHT, np.where(missing == _NONE, raw.NAN_ZERO, default))
-    # LightGBM drops |x| <= 1e-35 while it reads a row.
+    # LightGBM treats |x| <= 1e-35 as 0 when it reads a row.
     split["zero"] = np.where(~categorical & (missing == _ZERO), raw.ZERO_MISSING, raw.ZERO_FLUSH)
     sets: list[npt.NDArray[np.uint32]] = []
     if categorical.any():
@@ -175,7 +176,7 @@ def _tree(fields: Mapping[str, str], output: int) -> raw.RawTree:
 
 
 def _children(text: str, splits: int) -> npt.NDArray[np.int64]:
-    """Leaves are written as the complement of their number."""
+    """Return the nodes of children. The text has the bitwise complement of the leaf's number for a leaf."""
     children = _integers(text, splits)
     return np.where(children < 0, splits + ~children, children)
 
@@ -192,7 +193,7 @@ def _integers(text: str, count: int | None = None) -> npt.NDArray[np.int64]:
 
 
 def _floats(text: str, count: int) -> npt.NDArray[np.float64]:
-    # Written with 17 digits: the very float64 comes back.
+    # The text has 17 significant digits, which restore each float64 exactly.
     return _counted(np.array(text.split(), np.float64), count)
 
 

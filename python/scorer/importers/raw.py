@@ -1,4 +1,4 @@
-"""Raw trees on their way to the Rust compiler, which lowers and validates them."""
+"""Raw trees, the common form in which importers pass models to the Rust compiler."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from scorer import bridge
 
-# Node kinds and rules, as rust/bindings/src/forest/raw.rs reads them.
+# Node kinds and rules; the numbers must equal those in rust/bindings/src/forest/raw.rs.
 LEAF: Final = 0
 LESS: Final = 1
 LESS_EQUAL: Final = 2
@@ -48,13 +48,13 @@ _ALL_OUTPUTS: Final = 2**32 - 1
 
 @dataclass(frozen=True)
 class RawTree:
-    """A tree; node 0 is the root, a leaf's ``left`` is its row of ``leaves``.
+    """A tree. Node 0 is the root, and the field ``left`` of a leaf is its row in ``leaves``.
 
     Attributes:
-        nodes: Records of `NODE`.
-        leaves: Values, ``[leaf]`` or ``[leaf, output]``.
-        output: The output that scalar leaves add to; None where leaves are vectors.
-        sets: Category sets that nodes refer to.
+        nodes: Records of type `NODE`, ``[nodes]``.
+        leaves: Values of the leaves, ``[leaves]`` or ``[leaves, outputs]``.
+        output: The output that scalar leaves add to; None if leaves are vectors.
+        sets: Sets of categories that the field ``set`` of nodes refers to.
     """
 
     nodes: npt.NDArray[Any]
@@ -65,7 +65,19 @@ class RawTree:
 
 @dataclass(frozen=True)
 class RawModel:
-    """A model: how its trees sum up to margins, and what follows the margins."""
+    """A model: its trees, and how margins and predictions are computed from them.
+
+    Attributes:
+        num_features: Number of columns.
+        num_outputs: Number of outputs.
+        trees: The trees, in the order in which their leaves are added.
+        base: Initial value of each output, ``[outputs]``.
+        float32: Whether leaves are added in float32 instead of float64.
+        base_last: Whether the base is added after the trees and not before.
+        divisor: Number that each output's sum is divided by, ``[outputs]``; empty for none.
+        link: Name of the link function from margins to predictions.
+        link_parameter: Parameter of the link function.
+    """
 
     num_features: int
     num_outputs: int
@@ -78,11 +90,11 @@ class RawModel:
     link_parameter: float = 0.0
 
     def compile(self) -> bridge.Forest:
-        """Lowers and validates the model.
+        """Compile and validate the model.
 
         Raises:
             ForestError: The model is malformed.
-            UnsupportedModelError: It is over a limit.
+            UnsupportedModelError: The model exceeds a limit of the engine.
         """
         head = {
             "num_features": self.num_features,

@@ -1,7 +1,8 @@
-"""scikit-learn: the arrays of its fitted trees, and each estimator's own way of summing them.
+"""Conversion of scikit-learn estimators from the arrays of their fitted trees.
 
-Treelite copies the same arrays, but normalises probabilities again, adds the base last and recomputes path
-lengths; each moves last bits.
+Every kind of estimator adds its trees in its own way, which is reproduced exactly. Treelite copies the same
+arrays, but it normalises probabilities again, adds the base last and recomputes path lengths, and each of
+these changes the last bits of results.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ _LINKS: Final = {
     "HalfLogitLink": ("sigmoid", 2.0),
     "MultinomialLogit": ("softmax", 0.0),
 }
-# Their prediction is one constant per output.
+# Strategies of dummy estimators whose prediction is one constant per output.
 _CONSTANT_INITS: Final = {"prior", "most_frequent", "constant", "uniform", "mean", "median", "quantile"}
 
 _Floats = npt.NDArray[np.float64]
 
 
 def read(model: Any) -> raw.RawModel:
-    """Raw trees of a fitted estimator.
+    """Convert a fitted estimator.
 
     Raises:
         ForestError: The estimator is not fitted.
-        UnsupportedModelError: The estimator is of a class or a kind that is refused.
+        UnsupportedModelError: The class of the estimator, its link or its first estimate is not supported.
     """
     try:
         return _reader(model)(model)
@@ -67,7 +68,7 @@ def _reader(model: Any) -> Callable[[Any], raw.RawModel]:
 
 
 def _estimators(model: Any) -> tuple[Sequence[Any], list[float]]:
-    """The trees, and what their sum is divided by."""
+    """Return the trees, and the number that their sum is divided by, if any."""
     if hasattr(model, "tree_"):
         return [model], []
     return model.estimators_, [float(len(model.estimators_))]
@@ -87,7 +88,7 @@ def _regressors(model: Any) -> raw.RawModel:
 
 
 def _classifiers(model: Any) -> raw.RawModel:
-    """Probabilities, the classes of one output after those of the other."""
+    """Convert a classifier. Its outputs are the probabilities of the classes, concatenated over targets."""
     estimators, divisor = _estimators(model)
     classes = [int(count) for count in np.atleast_1d(model.n_classes_)]
     outputs = sum(classes)
@@ -108,7 +109,7 @@ def _classifiers(model: Any) -> raw.RawModel:
 def _boosted(model: Any) -> raw.RawModel:
     features, outputs = int(model.n_features_in_), int(model.n_trees_per_iteration_)
     trees = [
-        # The product is rounded before it is added, as in predict_stages. There, NaN fails `<=`.
+        # As in `predict_stages`, the product is rounded before it is added, and NaN fails the test `<=`.
         _tree(e.tree_, model.learning_rate * e.tree_.value[:, :, 0], 1, output=output, has_missing=False)
         for stage in model.estimators_
         for output, e in enumerate(stage)
@@ -158,7 +159,7 @@ def _isolation(model: Any) -> raw.RawModel:
         strict=True,
     )
     for estimator, features, path, average in parts:
-        # In this order, as _parallel_compute_tree_depths adds them.
+        # `_parallel_compute_tree_depths` adds the terms in this order.
         depths = (path + average - 1.0)[:, None]
         trees.append(_tree(estimator.tree_, depths, 1, features=np.asarray(features)))
     return raw.RawModel(
@@ -195,7 +196,7 @@ def _tree(
     features: npt.NDArray[np.int64] | None = None,
     has_missing: bool = True,
 ) -> raw.RawTree:
-    """A tree of sklearn.tree; ``leaves`` has a row per node."""
+    """Convert a tree of ``sklearn.tree``. ``leaves`` has one row per node."""
     nodes = np.zeros(tree.node_count, raw.NODE)
     is_leaf = tree.children_left < 0
     feature = np.where(is_leaf, 0, tree.feature)

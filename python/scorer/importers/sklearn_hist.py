@@ -1,4 +1,7 @@
-"""The trees of scikit-learn's HistGradientBoosting, with its encoder of categories undone."""
+"""Conversion of the trees of scikit-learn's HistGradientBoosting estimators.
+
+The trees use the columns and codes of an internal encoder, which are converted back to those of the user.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +13,19 @@ import numpy.typing as npt
 from scorer.errors import UnsupportedModelError
 from scorer.importers import raw
 
-# From here on, float32 has no room for every integer.
+# From this number on, float32 cannot represent every integer.
 _MAX_CATEGORY: Final = 1 << 24
 
 
 def trees(model: Any) -> list[raw.RawTree]:
-    """Raw trees in the order in which scikit-learn adds them.
+    """Return the raw trees in the order in which scikit-learn adds them.
+
+    Args:
+        model: A fitted HistGradientBoosting estimator.
 
     Raises:
-        UnsupportedModelError: A categorical feature has categories that are no whole numbers.
+        UnsupportedModelError: A categorical feature has categories that are not whole numbers from 0 to
+            16777215.
     """
     columns = _Columns(model)
     return [
@@ -29,10 +36,10 @@ def trees(model: Any) -> list[raw.RawTree]:
 
 
 class _Columns:
-    """From the columns and codes that the trees know to those that the user passes.
+    """The mapping from the columns and codes of the trees to those of the user.
 
-    With categorical features, scikit-learn's encoder moves them to the front and numbers their categories;
-    a value that equals none of them is missing.
+    If there are categorical features, scikit-learn's encoder moves them to the front and numbers their
+    categories. A value that equals no category is missing.
     """
 
     def __init__(self, model: Any) -> None:
@@ -63,7 +70,7 @@ def _categories(feature: int, values: npt.NDArray[Any]) -> npt.NDArray[np.uint32
         )
 
     try:
-        # NaN is the encoder's own missing value; it keeps the last code, which no set holds.
+        # The encoder represents a missing value by NaN with the last code, which is in no set.
         numbers = np.nan_to_num(np.asarray(values, np.float64), nan=0.0)
     except (TypeError, ValueError) as error:
         raise refuse("its categories are no numbers") from error
@@ -94,7 +101,7 @@ def _tree(predictor: Any, output: int, columns: _Columns) -> raw.RawTree:
     for node in np.flatnonzero(is_categorical):
         feature = int(source["feature_idx"][node])
         left = _members(predictor.raw_left_cat_bitsets[source["bitset_idx"][node]])
-        # Unknown categories follow NaN: name the categories of the other side.
+        # Unknown categories go to the same side as NaN, so the set lists the categories of the other side.
         if to_left[node]:
             kind, members = raw.MEMBERS_RIGHT, columns.known[feature] - left
         else:

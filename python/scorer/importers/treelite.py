@@ -1,4 +1,4 @@
-"""Ready-made Treelite models, through Treelite's field accessors."""
+"""Conversion of Treelite models through Treelite's field accessors."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _LINKS: Final = {
 
 
 def read(model: Any) -> raw.RawModel:
-    """Raw trees of a model, a checkpoint's path or its bytes.
+    """Convert a model, the path of a checkpoint or the bytes of a checkpoint.
 
     Raises:
         ForestError: The checkpoint cannot be read.
-        UnsupportedModelError: The model uses something that is refused by name.
+        UnsupportedModelError: The model uses a postprocessor or an operator that is not supported.
     """
     return _read(_load(model))
 
@@ -56,7 +56,11 @@ def _load(model: Any) -> Any:
 
 
 class _Shape:
-    """Outputs are ``[target, class]``, flattened; targets with fewer classes are padded."""
+    """The layout of the outputs: ``[targets, classes]``, flattened. Targets of fewer classes are padded.
+
+    Args:
+        classes: Number of classes of each target, ``[targets]``.
+    """
 
     def __init__(self, classes: npt.NDArray[np.int32]) -> None:
         self.classes = classes
@@ -64,7 +68,7 @@ class _Shape:
         self.outputs = len(classes) * self.width
 
     def columns(self, target: int, klass: int) -> npt.NDArray[np.int64]:
-        """Outputs of a tree for one target or all (-1) and one class or all (-1)."""
+        """Return the outputs of a tree for one target (-1: all) and one class (-1: all)."""
         targets = range(len(self.classes)) if target < 0 else [target]
         return np.array(
             [
@@ -75,7 +79,7 @@ class _Shape:
         )
 
     def leaf_columns(self, target: int, klass: int) -> npt.NDArray[np.int64]:
-        """Where in a leaf vector the values of `columns` are."""
+        """Return the positions of the values of `columns` in a leaf vector."""
         targets = range(len(self.classes)) if target < 0 else [target]
         stride = 1 if klass >= 0 else self.width
         return np.array(
@@ -137,7 +141,7 @@ def _tree(tree: Any, index: int, target: int, klass: int, shape: _Shape) -> raw.
             "rebuild the model with one of these"
         )
     nodes = np.zeros(len(kind), raw.NODE)
-    # x > t is the negation of x <= t, x >= t of x < t: the children change places.
+    # x > t is the negation of x <= t, and x >= t that of x < t, with the children exchanged.
     swapped = is_numerical & np.isin(compare, [_GT, _GE])
     strict = np.isin(compare, [_LT, _GE])
     to_right = tree.get_field("category_list_right_child").astype(bool)

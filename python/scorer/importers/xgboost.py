@@ -1,4 +1,4 @@
-"""XGBoost: its own bytes, read by the Rust parser."""
+"""Serialisation of XGBoost models, which the Rust parser reads."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Source = Any  # xgboost.Booster | xgboost.XGBModel | str | PathLike[str] | bytes
 
 
 def model_bytes(model: Source) -> bytes:
-    """UBJ or JSON bytes of a booster, an estimator of the scikit-learn API, a file or bytes.
+    """Return the UBJ or JSON bytes of a booster, an estimator of the scikit-learn API, a file or bytes.
 
-    A booster and a file stand for all of their rounds, as in ``Booster.predict``; an estimator that
-    stopped early stands for the rounds up to its best one, as in ``XGBModel.predict``.
+    For a booster and a file, all rounds are used, as in ``Booster.predict``. For an estimator with early
+    stopping, the rounds up to the best one are used, as in ``XGBModel.predict``.
 
     Raises:
         ForestError: The file cannot be read or the model is not fitted.
@@ -45,7 +45,8 @@ def _booster(model: Source) -> Any:
             f"XGBoost model: {type(model).__name__} is no Booster, XGBModel, path or bytes; pass one of these"
         )
     booster = model.get_booster()
-    # The estimator's predict() ends at the best round; only gblinear, refused later, has no rounds to cut.
+    # The estimator's `predict` uses the rounds up to the best one. A gblinear model cannot be sliced; it is
+    # rejected later.
     best = booster.attributes().get("best_iteration")
     if best is None or getattr(model, "booster", None) == "gblinear":
         return booster

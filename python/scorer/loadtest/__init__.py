@@ -1,4 +1,8 @@
-"""Load tests without coordinated omission: a fixed rate, latency from the intended send time."""
+"""Load tests without coordinated omission.
+
+Requests are sent at a fixed rate, and latency is measured from the time at which a request should have been
+sent.
+"""
 
 from scorer.loadtest.errors import LoadTestError
 from scorer.loadtest.report import LatencySummary, LoadProgress, Report

@@ -1,4 +1,4 @@
-"""What a load test can raise."""
+"""The error of load tests."""
 
 from __future__ import annotations
 
@@ -8,6 +8,6 @@ from scorer.errors import ScorerError
 
 
 class LoadTestError(ScorerError):
-    """A load test that cannot be run, so that there is no verdict."""
+    """A load test that cannot be run, so there is no verdict."""
 
     exit_code: ClassVar[int] = 2

@@ -1,4 +1,4 @@
-"""From settings to what the generator needs: its configuration and the encoded requests."""
+"""Preparation of a load test: the generator's configuration and the encoded requests."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _PATHS = {
 
 @dataclass(frozen=True, slots=True)
 class LoadPlan:
-    """A run, ready to go.
+    """A prepared load test.
 
     Attributes:
-        settings: What was asked.
+        settings: The settings of the load test.
         checkpoints: The checkpoints that are called.
-        sla_ms: The SLA in milliseconds that judges the run; None where there is none.
-        payloads: Encoded requests of each method.
+        sla_ms: The SLA in milliseconds for the verdict; None if there is none.
+        payloads: Encoded requests of each method, in the order of the settings' methods.
     """
 
     settings: LoadSettings
@@ -46,7 +46,7 @@ class LoadPlan:
         """Return the generator's configuration as JSON.
 
         Args:
-            rate: Requests per second in place of the settings'.
+            rate: Requests per second; default: the rate of the settings.
         """
         settings = self.settings
         methods = [
@@ -84,7 +84,7 @@ class LoadPlan:
 
 
 def _tls() -> dict[str, str | None] | None:
-    """What SCORER_TLS_CA and its like name, as the generator reads it."""
+    """Return the TLS files that the SCORER_TLS_* variables name, in the generator's format."""
     tls = ClientTls.from_environment()
     if tls is None:
         return None
@@ -100,11 +100,11 @@ def make_plan(settings: LoadSettings) -> LoadPlan:
     """Fetch the checkpoints' schemas from the server and encode the requests.
 
     Args:
-        settings: Target, methods, rows.
+        settings: The settings of the load test.
 
     Raises:
-        LoadTestError: The server cannot be reached, no checkpoint or several fit a method, or the rows do
-            not fit.
+        LoadTestError: The server cannot be reached, a method matches no checkpoint or several, or the rows do
+            not match the schema.
     """
     needs_checkpoint = any(name in _KINDS for name in settings.methods)
     described: tuple[CheckpointInfo, ...] = ()
@@ -122,13 +122,17 @@ def make_plan(settings: LoadSettings) -> LoadPlan:
     payloads = tuple(tuple(_payloads(name, used.get(name), settings)) for name in settings.methods)
     checkpoints = tuple({info.checkpoint: info for info in used.values()}.values())
     slas = [info.sla_p99_ms for info in checkpoints or described if info.sla_p99_ms > 0]
-    # Of several SLAs the strictest: a run has one histogram to judge.
+    # With several SLAs the strictest one applies, because a run has a single latency histogram.
     sla_ms = settings.sla_ms if settings.sla_ms is not None else min(slas, default=None)
     return LoadPlan(settings, checkpoints, sla_ms, payloads)
 
 
 def _choose(method: MethodName, described: Iterable[CheckpointInfo]) -> CheckpointInfo:
-    """The one checkpoint that a method can call."""
+    """Return the only checkpoint that a method can call.
+
+    Raises:
+        LoadTestError: There is none, or there are several.
+    """
     offered = tuple(described)
     fitting = [info for info in offered if info.kind == _KINDS[method]]
     if len(fitting) == 1:
@@ -178,7 +182,7 @@ def _batches(rows: list[Row], info: CheckpointInfo, size: int) -> list[bytes]:
             f"batch_rows {size} is above the {info.max_batch_rows} that {info.checkpoint} allows; use fewer"
         )
     vectors = [dense(row, info) for row in rows]
-    # Fewer rows than a batch needs are repeated.
+    # If there are fewer rows than a batch has, rows are repeated.
     vectors = (vectors * (size // len(vectors) + 1))[: max(size, len(vectors) // size * size)]
     payloads = []
     for start in range(0, len(vectors) - size + 1, size):

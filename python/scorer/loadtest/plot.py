@@ -1,4 +1,4 @@
-"""A run as a picture: latency over time and along its distribution."""
+"""A plot of a load test: latency over time, and latency by percentile."""
 
 from __future__ import annotations
 
@@ -10,10 +10,17 @@ from scorer.loadtest.verdict import LoadVerdict
 
 
 def save_plot(path: Path, plan: LoadPlan, report: Report, verdict: LoadVerdict) -> None:
-    """Writes the picture; its format is the file's suffix."""
+    """Plot a load test and write the figure to a file.
+
+    Args:
+        path: The file to write. Its suffix determines the format, such as .png or .svg.
+        plan: The plan of the load test.
+        report: The report of the run.
+        verdict: The verdict on the run.
+    """
     from matplotlib.figure import Figure
 
-    # Without pyplot: no global state and no display.
+    # pyplot is not used, because it has global state and may need a display.
     figure = Figure(figsize=(10, 4), layout="constrained")
     over_time, along = figure.subplots(1, 2)
     windows = [window for window in report.windows if window.latency_us.count]
@@ -24,8 +31,8 @@ def save_plot(path: Path, plan: LoadPlan, report: Report, verdict: LoadVerdict) 
         )
     over_time.set_xlabel(f"seconds (windows of {plan.settings.window:g} s)")
     over_time.set_ylabel("milliseconds from the intended send time")
-    # Nines on the x axis: each step is ten times rarer.
-    # Beyond the last whole request the curve would only repeat the maximum.
+    # The x axis is logarithmic in 1 / (1 - share), so 90 %, 99 % and 99.9 % are equally spaced. Points above
+    # the share of a single request are left out, because they would only repeat the maximum.
     points = [
         (1 / (1 - share), us / 1000) for share, us in report.curve if (1 - share) * report.answered >= 1
     ]

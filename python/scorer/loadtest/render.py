@@ -1,4 +1,4 @@
-"""A run as text for the terminal."""
+"""Text output of a load test for the terminal."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def result_table(plan: LoadPlan, report: Report) -> str:
     """Return the table of latencies, the throughput, and the errors and fallbacks by kind.
 
     Args:
-        plan: What was run.
-        report: Of the run.
+        plan: The plan of the load test.
+        report: The report of the run.
     """
     settings = plan.settings
     header = f"{'milliseconds':<24}{'requests':>10}" + "".join(f"{name:>9}" for name in _COLUMNS)
@@ -80,9 +80,9 @@ def verdict_lines(plan: LoadPlan, report: Report, verdict: LoadVerdict) -> str:
     """Return the verdict and its reasons in one or two lines.
 
     Args:
-        plan: What was run.
-        report: Of the run.
-        verdict: On the report.
+        plan: The plan of the load test.
+        report: The report of the run.
+        verdict: The verdict on the run.
     """
     subject = ", ".join(info.checkpoint for info in plan.checkpoints) or ", ".join(plan.settings.methods)
     if verdict.outcome is LoadOutcome.UNJUDGED:

@@ -1,4 +1,8 @@
-"""The generator's report, typed. All times are whole microseconds unless a name says otherwise."""
+"""Models of the generator's report.
+
+Fields with the suffix `_us` are in microseconds, those of `LatencySummary` are whole microseconds, and
+`start`, `seconds` and `elapsed` are in seconds.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,7 @@ class _Frozen(BaseModel):
 
 
 class LatencySummary(_Frozen):
-    """Figures of one histogram (three significant digits)."""
+    """Figures of one histogram, in microseconds with three significant digits."""
 
     count: int
     min: int
@@ -32,7 +36,7 @@ class MethodReport(_Frozen):
 
 
 class WindowReport(_Frozen):
-    """One window of a run; requests belong to the window that they should have been sent in."""
+    """One window of a run. A request belongs to the window in which it should have been sent."""
 
     start: float
     intended: int
@@ -43,9 +47,17 @@ class WindowReport(_Frozen):
 
 
 class StepReport(_Frozen):
-    """One caller's part of a step: `rate` was due per second, `requests` were due and not called off.
+    """One caller's part of a step.
 
-    `misses` were late or not answered, `fallbacks` in time but not by the model.
+    Attributes:
+        start: Start of the step in seconds since the start of the measured part.
+        seconds: Length of the step.
+        rate: Requests per second that were to be sent.
+        requests: Requests that were to be sent and were not cancelled on purpose.
+        misses: Requests that were answered late or not at all.
+        errors: Requests that were not answered.
+        fallbacks: Requests that a fallback answered.
+        latency_us: Latency of the answered requests.
     """
 
     start: float
@@ -74,24 +86,26 @@ class Report(_Frozen):
     """A whole run.
 
     Attributes:
-        config: What the generator was told.
-        requests: Requests that the schedule had in the measured part.
-        sent: Those not lost to the limit on outstanding requests.
-        answered: Those answered, by model or fallback.
-        misses: Those not answered, or later than the SLA.
-        errors: Not answered, by gRPC status or the generator's own word (`overflow`, `not_connected`,
-            `client_timeout`, `malformed_reply`, `refused_stream`, `stream_reset`, `connection_lost`).
-        cancelled: Called off on purpose before a reply came; no misses.
-        fallbacks: Answered by a fallback, by reason.
-        latency_us: From the intended send time to the reply.
-        model_latency_us: The same of the model's answers alone.
-        send_lag_us: From the intended to the actual send time: the generator's own health.
-        server_exec_us: The server's figure for evaluating the bundle.
-        curve: (share, microseconds) along the latency distribution.
-        methods: By method.
-        callers: By caller and step.
-        windows: In order of time.
-        interrupted: The run was ended early.
+        config: The generator's configuration.
+        requests: Requests that were to be sent in the measured part.
+        sent: Requests that were sent, that is, not dropped by the limit on outstanding requests.
+        answered: Requests that the model or a fallback answered.
+        misses: Requests that were not answered, or later than the SLA.
+        errors: Numbers of requests that were not answered, by gRPC status or by the generator's reason
+            (`overflow`, `not_connected`, `client_timeout`, `malformed_reply`, `refused_stream`,
+            `stream_reset`, `connection_lost`).
+        cancelled: Requests that were cancelled on purpose before a reply; they are not misses.
+        fallbacks: Numbers of requests that a fallback answered, by reason.
+        latency_us: Time from the intended send time to the reply.
+        model_latency_us: The same for the answers of the model only.
+        send_lag_us: Time from the intended to the actual send time. A high lag means that the generator is
+            overloaded and the run is not valid.
+        server_exec_us: Time for evaluating the bundle, as the server reports it.
+        curve: Points (share, microseconds) of the latency distribution.
+        methods: Figures by method.
+        callers: Figures by caller and step.
+        windows: Figures by window, in order of time.
+        interrupted: Whether the run was ended early.
     """
 
     config: dict[str, object]
@@ -114,7 +128,7 @@ class Report(_Frozen):
 
 
 class LoadProgress(_Frozen):
-    """What is known once per second during a run."""
+    """Figures of a run in progress, about once per second."""
 
     elapsed: float
     warming_up: bool

@@ -1,4 +1,4 @@
-"""Features to send: from a file, or made up from a checkpoint's schema."""
+"""Features to send: read from a file, or generated from a checkpoint's schema."""
 
 from __future__ import annotations
 
@@ -13,17 +13,23 @@ from scorer.client import CheckpointInfo, FeatureInfo
 from scorer.client.requests import FeatureValue
 from scorer.loadtest.errors import LoadTestError
 
-# By name, or in schema order.
+# Values by name, or in the order of the schema.
 Row: TypeAlias = Mapping[str, FeatureValue] | Sequence[float]
 
-# More different rows than this add memory, not information.
+# Most rows of a load test. More rows would use memory without making the test more realistic.
 MAX_ROWS = 10_000
 _MISSING_SHARE = 0.05
 
 
 def generate_rows(info: CheckpointInfo, count: int, seed: int) -> list[dict[str, FeatureValue]]:
-    """Rows that the schema accepts, the same for the same seed."""
-    # Made-up features need no cryptography.
+    """Generate rows that the schema accepts. The same seed gives the same rows.
+
+    Args:
+        info: The checkpoint.
+        count: Number of rows.
+        seed: Seed of the random numbers.
+    """
+    # The values are test data, so the generator need not be cryptographically secure.
     rng = random.Random(f"{seed} {info.checkpoint}")  # noqa: S311
     return [{feature.name: _value(feature, rng) for feature in info.features} for _ in range(count)]
 
@@ -38,7 +44,7 @@ def _value(feature: FeatureInfo, rng: random.Random) -> FeatureValue:
     low, high = feature.minimum, feature.maximum
     if low is not None and high is not None:
         return rng.uniform(low, high)
-    # Amounts, counts and ages are skewed.
+    # Amounts, counts and ages have skewed distributions.
     spread = rng.lognormvariate(2.0, 1.5)
     if low is not None:
         return low + spread
@@ -46,7 +52,11 @@ def _value(feature: FeatureInfo, rng: random.Random) -> FeatureValue:
 
 
 def read_rows(path: Path, info: CheckpointInfo) -> list[Row]:
-    """Rows of a Parquet, NPY or JSONL file, at most 10,000."""
+    """Read the first 10,000 rows of a Parquet, NPY or JSONL file.
+
+    Raises:
+        LoadTestError: The file cannot be read, has no rows, or does not match the checkpoint's schema.
+    """
     readers = {".parquet": _parquet, ".npy": _npy, ".jsonl": _jsonl, ".ndjson": _jsonl}
     reader = readers.get(path.suffix)
     if reader is None:
@@ -86,7 +96,7 @@ def _required(info: CheckpointInfo, name: str) -> bool:
 
 
 def _plain(kind: str, value: Any) -> FeatureValue:
-    """A stored value as the schema's type asks for it; NaN in a file is a missing value."""
+    """Convert a stored value to the schema's type. NaN in a file is a missing value."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if kind == "category":
@@ -137,7 +147,11 @@ def _json_row(place: str, line: str, info: CheckpointInfo) -> Row:
 
 
 def dense(row: Row, info: CheckpointInfo) -> list[float]:
-    """A row in schema order, categories as codes, missing values as NaN."""
+    """Return a row in the order of the schema, with categories as codes and missing values as NaN.
+
+    Raises:
+        LoadTestError: The row has a feature or a category that the schema does not have.
+    """
     if not isinstance(row, Mapping):
         return list(row)
     known = {feature.name for feature in info.features}

@@ -1,4 +1,4 @@
-"""Runs the load generator, which ends early with a report where it is asked to."""
+"""Running the load generator."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ def run_load_test(
     """Run one load test; `judge()` turns its report into a verdict.
 
     Args:
-        settings: Target, rate, duration, requests.
+        settings: The settings of the load test.
         progress: Called about once per second with the figures so far.
 
     Returns:
-        The plan that was run, and its report.
+        The plan, and the report of its run.
 
     Raises:
-        LoadTestError: The server cannot be reached, or no checkpoint fits.
+        LoadTestError: The server cannot be reached, or no checkpoint matches a method.
     """
     plan = make_plan(settings)
     return plan, run_plan(plan, progress)
@@ -37,13 +37,14 @@ def run_plan(
     rate: float | None = None,
     stop: threading.Event | None = None,
 ) -> Report:
-    """Run a prepared load.
+    """Run a prepared load test.
 
     Args:
-        plan: Of `make_plan`.
+        plan: A plan of `make_plan`.
         progress: Called about once per second with the figures so far.
-        rate: Requests per second in place of the plan's.
-        stop: Ends the run within about a second once it is set; the report then has `interrupted`.
+        rate: Requests per second; default: the rate of the plan.
+        stop: The run ends within about 1 s after this event is set, with a report whose `interrupted` is
+            true.
 
     Returns:
         The report on what was sent.

@@ -11,13 +11,14 @@ def find_rate(
     """Return the highest rate at which the SLA is met, within `precision`.
 
     Args:
-        holds: Runs at a rate, in requests per second, and returns whether the SLA was met.
-        start: First rate, in requests per second.
-        precision: Relative distance between met and violated at which the search ends.
-        most_runs: Limit of runs.
+        holds: Runs a load test at a rate in requests per second, and returns whether the SLA was met.
+        start: First rate in requests per second.
+        precision: The search ends when the lowest rate that violated the SLA exceeds the highest rate that
+            met it by at most this share.
+        most_runs: Largest number of runs.
 
     Returns:
-        Requests per second; None where the SLA is violated even at a 64th of `start`.
+        The rate in requests per second; None if the SLA is violated even at `start` / 64.
     """
     good, bad = 0.0, float("inf")
     rate = start

@@ -1,4 +1,4 @@
-"""Settings of a load test, from options or from a case file."""
+"""Settings of a load test, from command line options or from a case file."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class RateStep(BaseModel):
-    """A stretch of the measured part.
+    """A step of the measured part with a constant load.
 
     Attributes:
-        load: Its load as a multiple of the rate.
-        seconds: Its length.
+        load: Load of the step as a multiple of the rate.
+        seconds: Length of the step in seconds.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -50,13 +50,14 @@ class RateStep(BaseModel):
 
 
 class LoadCaller(BaseModel):
-    """A caller with connections of its own.
+    """A caller with its own connections.
 
     Attributes:
-        name: In the report.
-        load: On top of the step's, as a multiple of the rate: for all steps, or one for each.
-        methods: Which of the run's methods it calls; all by default.
-        metadata: Headers of its requests.
+        name: Name of the caller in the report.
+        load: Factor by which the load of a step is multiplied for this caller: one for all steps, or one per
+            step.
+        methods: The methods that it calls; default: all methods of the run.
+        metadata: Metadata of its requests.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -77,32 +78,33 @@ class LoadSettings(BaseModel):
 
     Attributes:
         target: "host:port" or "unix:///path".
-        methods: What to call, with relative weights.
-        checkpoints: Which to call; left out, the only one of the kind that a method needs.
-        features: "named" or "dense": how requests carry features.
-        rows: File to take features from (.parquet, .npy or .jsonl); without it they are
-            made up from the checkpoint's schema.
-        batch_rows: Rows of one `batch` request.
+        methods: The methods to call, with relative weights.
+        checkpoints: The checkpoints to call; default: the only one of the kind that a method needs.
+        features: Encoding of features in requests, "named" or "dense".
+        rows: File with features (.parquet, .npy or .jsonl); default: features are generated from the
+            checkpoint's schema.
+        batch_rows: Number of rows of a `batch` request.
         rate: Requests per second.
-        arrivals: Evenly, or at random as independent shoppers arrive.
-        seconds: Length of the measured part; 10 by default, or the sum of the steps, which are stretched
-            to it.
-        steps: Stretches of different load; on the command line "1x10,5x5": loads and seconds.
-        callers: The callers; by default one that calls every method.
-        warmup_seconds: Length of the unmeasured part before it.
+        arrivals: "uniform" for equal intervals, "poisson" for independent arrivals at random times.
+        seconds: Length of the measured part; default: the sum of the steps, or 10 s without steps. If both
+            are given, the steps are scaled to this length.
+        steps: Steps of different load; on the command line in the form "1x10,5x5" (load x seconds).
+        callers: The callers; default: one that calls every method.
+        warmup_seconds: Length of the unmeasured part before the measured part.
         connections: HTTP/2 connections of each caller.
-        threads: Sending threads; one is enough to some 60,000 requests per second.
-        max_outstanding: Requests without a reply at a time; beyond that they are errors.
-        timeout_ms: Time limit of a request in milliseconds; later replies are errors.
-        deadline_ms: Deadline that requests carry, in milliseconds; default: `timeout_ms`.
-        cancel: Share of the requests that are cancelled on purpose.
-        cancel_within_ms: Latest time of a cancellation after the send, in milliseconds; drawn uniformly.
-        sla_ms: SLA in milliseconds that judges the run, in place of the checkpoint's.
-        window_seconds: Length of the windows; 10 s from a minute on, otherwise 1 s.
-        max_lag_ms: p99 of the generator's own send lag in milliseconds above which there is no verdict; by
-            default a tenth of the SLA, at least 1 ms.
-        payload_bytes: Size of a `noop` request's payload.
-        seed: Of arrivals, generated rows and cancellations.
+        threads: Sending threads. One can send about 60,000 requests per second.
+        max_outstanding: Largest number of requests without a reply; further requests count as errors.
+        timeout_ms: Time limit of a request in milliseconds; later replies count as errors.
+        deadline_ms: Deadline in the requests' metadata, in milliseconds; default: `timeout_ms`.
+        cancel: Share of the requests that are cancelled on purpose, 0 to 1.
+        cancel_within_ms: Latest time of a cancellation after sending, in milliseconds. The time is drawn
+            uniformly.
+        sla_ms: SLA in milliseconds for the verdict; default: that of the checkpoint.
+        window_seconds: Length of the windows; default: 10 s for runs of 60 s or more, otherwise 1 s.
+        max_lag_ms: Limit of the p99 of the generator's send lag in milliseconds, above which there is no
+            verdict; default: a tenth of the SLA, at least 1 ms.
+        payload_bytes: Size of the payload of a `noop` request.
+        seed: Seed of arrivals, generated rows and cancellations.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -135,7 +137,7 @@ class LoadSettings(BaseModel):
     @field_validator("methods", mode="before")
     @classmethod
     def _read_methods(cls, value: object) -> object:
-        """One name, "mix", or "score=8,select_action=2"."""
+        """Parse one name, "mix", or weights such as "score=8,select_action=2"."""
         if not isinstance(value, str):
             return value
         if value == "mix":
@@ -146,7 +148,7 @@ class LoadSettings(BaseModel):
     @field_validator("steps", mode="before")
     @classmethod
     def _read_steps(cls, value: object) -> object:
-        """A list of tables, or in short "1x10,5x5"."""
+        """Parse steps in the form "1x10,5x5"; leave a list of tables unchanged."""
         if not isinstance(value, str):
             return value
         pairs = (part.partition("x") for part in value.split(","))
@@ -176,7 +178,11 @@ class LoadSettings(BaseModel):
 
 
 def make_settings(values: dict[str, Any]) -> LoadSettings:
-    """Settings from options; every mistake in one line."""
+    """Return the settings for a mapping of option names to values.
+
+    Raises:
+        LoadTestError: Values are not valid. The message lists all errors in one line.
+    """
     try:
         return LoadSettings.model_validate(values)
     except ValidationError as error:
@@ -186,7 +192,7 @@ def make_settings(values: dict[str, Any]) -> LoadSettings:
 def _mistakes(error: ValidationError) -> str:
     mistakes = []
     for found in error.errors(include_url=False):
-        # A method's own key carries a marker of pydantic's.
+        # For an error in a mapping's key, pydantic adds the marker "[key]" to the location.
         place = ".".join(str(part) for part in found["loc"] if part != "[key]")
         name = "method" + place.removeprefix("methods") if place.startswith("methods") else place
         if found["type"] == "missing":
@@ -203,7 +209,7 @@ def _mistakes(error: ValidationError) -> str:
 
 
 class CaseFile(BaseModel):
-    """A load test kept as a file: `loadtests/cases/<name>/case.toml`."""
+    """A load test in a file `loadtests/cases/<name>/case.toml`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -213,7 +219,11 @@ class CaseFile(BaseModel):
 
 
 def case_file(path: Path) -> CaseFile:
-    """Reads a case from its file or its folder; its paths are relative to the folder."""
+    """Read a case from its file or its folder. Paths in the file are relative to its folder.
+
+    Raises:
+        LoadTestError: The file cannot be read or is not a case.
+    """
     file = path / "case.toml" if path.is_dir() else path
     try:
         case = CaseFile.model_validate(tomllib.loads(file.read_text()))

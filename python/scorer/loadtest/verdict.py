@@ -1,4 +1,4 @@
-"""The verdict of a run on an SLA of the form "p99 within so many milliseconds"."""
+"""The verdict of a load test on an SLA of the form "p99 within x milliseconds"."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from enum import StrEnum
 
 from scorer.loadtest.report import Report, WindowReport
 
-# A p99: one request in a hundred may miss.
+# The SLA is a p99, so 1 % of the requests may miss it.
 ALLOWED_MISSES = 0.01
-# Latencies come in bad moments, so the whole alone is not enough: 59 of 60 windows must do.
+# Late requests tend to cluster in time, so 59 of 60 windows must meet the SLA as well as the whole run.
 WINDOWS_NEEDED = 59 / 60
 _CONFIDENCE = 0.99
 
@@ -35,14 +35,14 @@ class LoadVerdict:
 
     Attributes:
         outcome: The verdict as one word.
-        reasons: Why it is not a pass; empty for a pass.
+        reasons: Reasons why the outcome is not a pass; empty for a pass.
         sla_ms: The SLA in milliseconds; None if there is none.
-        met_share: Share of the requests answered within it.
-        windows_met: Windows in which at most one request in a hundred missed.
-        windows: All windows that had requests.
-        fallback_share: Share of the requests that a fallback answered: in time, but degraded.
-        proven: At 99 % confidence, were the misses independent of each other, fewer than one
-            request in a hundred misses. A pass that is not proven needs a longer run.
+        met_share: Share of the requests that were answered within the SLA.
+        windows_met: Number of windows in which at most 1 % of the requests missed the SLA.
+        windows: Number of windows that had requests.
+        fallback_share: Share of the requests that a fallback answered.
+        proven: Whether fewer than 1 % of the requests miss the SLA at 99 % confidence, if misses are
+            independent of each other. A pass that is not proven needs a longer run.
     """
 
     outcome: LoadOutcome
@@ -58,14 +58,14 @@ class LoadVerdict:
 def judge(report: Report, sla_ms: float | None, max_lag_ms: float | None = None) -> LoadVerdict:
     """Judge a run by its SLA.
 
-    A request without an answer counts as late, whatever the reason: a fast error is no fast answer. A
-    fallback in time counts as in time.
+    A request without an answer counts as a miss, whatever the reason and however fast the error came. The
+    answer of a fallback within the SLA is not a miss.
 
     Args:
-        report: Of the run.
-        sla_ms: The SLA in milliseconds; None: requests without an answer alone fail the run.
-        max_lag_ms: p99 of the generator's own send lag, in milliseconds, above which there is no verdict;
-            None: a tenth of the SLA, at least 1 ms.
+        report: The report of the run.
+        sla_ms: The SLA in milliseconds. If it is None, only requests without an answer count as misses.
+        max_lag_ms: Limit of the p99 of the generator's send lag in milliseconds, above which there is no
+            verdict; default: a tenth of the SLA, at least 1 ms.
     """
     windows = [window for window in report.windows if window.intended]
     met = sum(map(_window_met, windows))
@@ -75,7 +75,7 @@ def judge(report: Report, sla_ms: float | None, max_lag_ms: float | None = None)
     if unhealthy:
         outcome, reasons = LoadOutcome.INVALID, unhealthy
     elif sla_ms is None:
-        # Requests without an answer are wrong without an SLA too.
+        # Too many requests without an answer fail the run even without an SLA.
         outcome, reasons = (LoadOutcome.FAIL, broken) if broken else (LoadOutcome.UNJUDGED, ())
     else:
         outcome, reasons = (LoadOutcome.FAIL, broken) if broken else (LoadOutcome.PASS, ())
@@ -96,7 +96,7 @@ def _window_met(window: WindowReport) -> bool:
 
 
 def _generator_faults(report: Report, sla_ms: float | None, max_lag_ms: float | None) -> tuple[str, ...]:
-    """Why there is no verdict: the generator did not keep its schedule."""
+    """Return the reasons why the run has no verdict, such as a generator that was behind its schedule."""
     if report.interrupted:
         return ("the run was interrupted",)
     if not report.requests:
@@ -126,10 +126,10 @@ def _broken(report: Report, sla_ms: float | None, share: float, met: int, window
 
 
 def most_misses_that_prove(requests: int) -> int:
-    """Return the most misses among `requests` that still prove a miss rate below 1 %; -1 if none do.
+    """Return the largest number of misses that proves a miss rate below 1 %; -1 if no number does.
 
-    One-sided binomial test: with a true rate of 1 %, so few misses or fewer happen in at
-    most 1 % of the runs.
+    This is a one-sided binomial test at 99 % confidence: if the true miss rate were 1 %, at most 1 % of the
+    runs would have this number of misses or fewer.
     """
     log_probability = requests * math.log1p(-ALLOWED_MISSES)
     odds = math.log(ALLOWED_MISSES) - math.log1p(-ALLOWED_MISSES)

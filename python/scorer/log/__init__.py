@@ -1,7 +1,7 @@
-"""The decision log from outside: reading, export to Parquet, verification.
+"""Reading, exporting and verifying a decision log.
 
-Only `prune`, `mark_shipped` and `erase` write to a log directory; a server may be writing it meanwhile.
-Importing this loads neither numpy nor pyarrow.
+A server may write the log at the same time. Only `prune`, `mark_shipped` and `erase` change a log's
+directory. Importing this package loads neither numpy nor pyarrow.
 """
 
 from __future__ import annotations

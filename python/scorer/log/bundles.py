@@ -1,4 +1,4 @@
-"""The bundles that a log speaks of, found by digest in the directories given."""
+"""The bundles of a log's decisions, found by digest in given directories."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from scorer.errors import BundleError
 
 
 class BundleShelf:
-    """Bundles by digest, loaded and verified when first needed.
+    """Bundles by digest. A bundle is loaded and verified when it is first needed.
 
     Args:
-        places: Directories of bundles, of many bundles side by side, or registries.
-        required: Whether each place has to hold one.
+        places: Directories of single bundles, directories that contain bundles, or registries.
+        required: Whether each place must contain a bundle.
 
     Raises:
-        BundleError: A place does not exist or holds no bundle.
+        BundleError: A place that is required does not exist or contains no bundle.
     """
 
     def __init__(self, places: Iterable[Path], *, required: bool = True) -> None:
@@ -36,29 +36,41 @@ class BundleShelf:
                 self._paths.setdefault(read_manifest(path).digest, path)
 
     def get(self, digest: str) -> Bundle | None:
-        """The bundle of this digest, if it is here."""
+        """Return the bundle with a digest, or None if it was not found.
+
+        Raises:
+            BundleError: The bundle does not load.
+        """
         if digest not in self._loaded and digest in self._paths:
             self._loaded[digest] = Bundle.load(self._paths[digest], digest)
         return self._loaded.get(digest)
 
     def feature_names(self, digest: str) -> list[str] | None:
-        """Names of the features that a decision of this bundle logs, if it is here."""
+        """Return the names of the features in decisions of a bundle, or None if it was not found."""
         if digest not in self._paths:
             return None
         return [feature.name for feature in self.schema(digest).features]
 
     def catalogue(self, digest: str) -> list[Action]:
-        """The actions of an action bundle that is here, in order; none for a score bundle."""
+        """Return the catalogue of a bundle; empty for a score bundle.
+
+        Raises:
+            KeyError: The bundle was not found.
+        """
         file = self._paths[digest] / "actions.json"
         return TypeAdapter(list[Action]).validate_json(file.read_bytes()) if file.is_file() else []
 
     def schema(self, digest: str) -> SchemaFile:
-        """The columns of a bundle that is here."""
+        """Return the schema of a bundle.
+
+        Raises:
+            KeyError: The bundle was not found.
+        """
         return SchemaFile.model_validate_json((self._paths[digest] / "schema.json").read_bytes())
 
     @property
     def digests(self) -> list[str]:
-        """Digests of all of them."""
+        """Digests of all bundles that were found."""
         return list(self._paths)
 
     def __len__(self) -> int:

@@ -1,7 +1,7 @@
-"""Decisions and outcomes of one checkpoint as numpy columns, decoded in Rust: for work over millions of rows.
+"""Decisions and outcomes of one checkpoint as numpy columns, for millions of rows.
 
-`scan` yields records one by one as Python objects, which costs some microseconds each. Here a batch is
-decoded at once, and only what offline evaluation reads is kept.
+`scan` yields records one by one as Python objects, which takes several microseconds each. The functions here
+decode a batch of records in Rust and keep only the fields that offline evaluation reads.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ Keys = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True)
 class Ragged:
-    """Rows of different lengths, one behind the other.
+    """Rows of different lengths, stored contiguously.
 
     Attributes:
-        values: All values.
-        counts: `[n]` how many of them each row has.
+        values: The values of all rows, ``[counts.sum()]``.
+        counts: Number of values of each row, ``[n]``.
     """
 
     values: npt.NDArray[Any]
@@ -40,7 +40,7 @@ class Ragged:
         return len(self.counts)
 
     def take(self, rows: npt.NDArray[Any]) -> Ragged:
-        """Return the rows at a mask or at positions."""
+        """Return the rows that a boolean mask ``[n]`` or an array of positions selects."""
         at = np.flatnonzero(rows) if rows.dtype == bool else rows
         counts = self.counts[at]
         starts = np.concatenate([[0], np.cumsum(self.counts)])[at]
@@ -49,11 +49,11 @@ class Ragged:
         return Ragged(self.values[places], counts)
 
     def matrix(self, width: int) -> npt.NDArray[Any]:
-        """Return the rows, which all have `width` values, as `[n, width]`."""
+        """Return the rows as ``[n, width]``. Every row must have `width` values."""
         return self.values.reshape(-1, width)
 
     def texts(self) -> list[str]:
-        """Return each row of bytes as text."""
+        """Return each row of bytes as a string."""
         whole, ends = self.values.tobytes(), np.cumsum(self.counts)
         return [whole[end - count : end].decode() for end, count in zip(ends, self.counts, strict=True)]
 
@@ -65,27 +65,27 @@ class Columns:
         return len(getattr(self, fields(cast("Any", self))[0].name))
 
     def take(self, rows: npt.NDArray[Any]) -> Self:
-        """Return the rows at a mask or at positions."""
+        """Return the rows that a boolean mask ``[n]`` or an array of positions selects."""
         own = {one.name: getattr(self, one.name) for one in fields(cast("Any", self))}
         return type(self)(**{name: _taken(column, rows) for name, column in own.items()})
 
 
 @dataclass(frozen=True)
 class DecisionColumns(Columns):
-    """Decisions, `[n]` each.
+    """Columns of decisions, ``[n]`` each.
 
     Attributes:
         sequence: Number of the record in its log.
-        key: Hash of the decision's id; the same in every log that this process reads, another one in other
+        key: Hash of the decision's id. It is equal in all logs that this process reads, and differs between
             processes.
-        at: When it was decided, microseconds since the Unix epoch.
-        bundle: Code into the batch's `bundles`.
-        fingerprint: Of the schema that the features are in.
-        label: Code into the batch's `labels`: the decision, or the action.
+        at: Time of the decision in microseconds since the Unix epoch.
+        bundle: Index into the batch's `bundles`.
+        fingerprint: Fingerprint of the schema of the features.
+        label: Index into the batch's `labels`: the decision's label, or the action's id.
         fallback: Whether a fallback answered.
         action: Position of the action in its bundle's catalogue.
-        propensity: Of the action when it was drawn.
-        features: float32, in the order of the bundle's schema.
+        propensity: Probability of the action when it was drawn.
+        features: Features as float32, in the order of the bundle's schema.
         pmf: Probabilities over the catalogue; empty for scores.
         eligible: Masks of eligible actions, as bytes.
         id: The decision's id, as bytes.
@@ -110,15 +110,15 @@ class DecisionColumns(Columns):
 
 @dataclass(frozen=True)
 class OutcomeColumns(Columns):
-    """Reports of outcomes, `[n]` each.
+    """Columns of reported outcomes, ``[n]`` each.
 
     Attributes:
         sequence: Number of the record in its log.
         key: Hash of the decision's id, as in `DecisionColumns`.
-        kind: Code into the batch's `kinds`.
-        value: What was reported.
-        revision: Of the report.
-        proof: `OutcomeProof`.
+        kind: Index into the batch's `kinds`.
+        value: The reported value.
+        revision: Revision of the report.
+        proof: Value of `OutcomeProof`.
     """
 
     sequence: Keys
@@ -131,16 +131,16 @@ class OutcomeColumns(Columns):
 
 @dataclass(frozen=True)
 class ColumnBatch:
-    """Records of a stretch of a log.
+    """Consecutive records of a log.
 
     Attributes:
-        decisions: Without those of erased entities.
-        outcomes: Their reports; also of decisions that are elsewhere.
-        withdrawn: Sequences of records that do not count; they precede this batch's end by at most
-            `scorer.log.scanning.REACH` records, so they may be of the batch before.
-        bundles: Digests that `decisions.bundle` points into.
-        labels: Texts that `decisions.label` points into.
-        kinds: Texts that `outcomes.kind` points into.
+        decisions: The decisions, without those of erased entities.
+        outcomes: The reported outcomes, including those of decisions in other batches or logs.
+        withdrawn: Sequences of withdrawn records. They precede this batch's end by at most
+            `scorer.log.scanning.REACH` records, so they may belong to the previous batch.
+        bundles: Digests that `decisions.bundle` refers to.
+        labels: Labels and action ids that `decisions.label` refers to.
+        kinds: Kinds of outcomes that `outcomes.kind` refers to.
     """
 
     decisions: DecisionColumns
@@ -161,18 +161,18 @@ def scan_columns(
 ) -> Iterator[ColumnBatch]:
     """Yield the decisions and outcomes of a checkpoint in the order of the log, in batches.
 
-    Records that a batch's `withdrawn` names are still among the decisions and outcomes: the caller leaves
-    them out once it has read everything.
+    The decisions and outcomes still contain the records that `withdrawn` lists. The caller must remove them
+    after it has read all batches.
 
     Args:
-        directory: The log; a server may be writing it meanwhile.
-        checkpoint: Whose records.
-        start_sequence: First record of interest.
-        advance: Called with the bytes read so far and the bytes in all.
-        records: Most records of a batch, of all kinds and checkpoints.
+        directory: The log's directory; a server may write to it at the same time.
+        checkpoint: Return the records of this checkpoint.
+        start_sequence: Sequence of the first record to return.
+        advance: Called with the bytes read so far and the total bytes.
+        records: Largest number of records of a batch, over all kinds and checkpoints.
 
     Raises:
-        LogError: The directory is no log, cannot be read, or holds another program's records.
+        LogError: The directory is not a log, cannot be read, or has records of another program.
     """
     from scorer import bridge
 
@@ -237,5 +237,5 @@ def _taken(column: Any, rows: npt.NDArray[Any]) -> Any:
 
 
 def feature_rows(columns: DecisionColumns, width: int) -> Rows32:
-    """Return the features of decisions, which all have `width` of them, as `[n, width]` float32."""
+    """Return the features of decisions, which must all have `width` of them, as float32 ``[n, width]``."""
     return np.ascontiguousarray(columns.features.matrix(width), dtype=np.float32)

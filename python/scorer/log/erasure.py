@@ -1,9 +1,9 @@
-"""Erasure of an entity: every reader of records leaves out what a log still holds of it.
+"""Erasure of an entity: readers of a log skip the records of erased entities.
 
-A segment is never rewritten, because its checksums and sequences are evidence. An erasure is a line in the
-file `ERASED` of the log's directory, a hash from which the entity cannot be read. `scan`, and with it
-exports, joins, reports and the platform's pages, leave out the entity's decisions, their observations and
-outcomes. Retention removes the bytes with their segments.
+Segments are never rewritten, because their checksums and sequences are evidence. An erasure is a line in the
+file `ERASED` of the log's directory, a salted hash of the entity. `scan`, and therefore exports, joins,
+reports and the platform's pages, skip the entity's decisions with their observations and outcomes. Retention
+later removes the bytes with their segments.
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ FILE = "ERASED"
 
 
 class Erased:
-    """The erased entities of a log, and the decisions that were found to be theirs."""
+    """The erased entities of a log, and the decisions of these entities that were read so far.
+
+    Args:
+        salt: Salt of the hashes.
+        hashes: Hashes of the erased entities, as `fingerprint` returns them.
+    """
 
     def __init__(self, salt: str, hashes: AbstractSet[str]) -> None:
         self.salt, self.hashes = salt, hashes
@@ -34,15 +39,23 @@ class Erased:
 
     @property
     def version(self) -> str:
-        """Changes with each erasure; what was derived from a log before has to be derived again."""
+        """A value that changes with each erasure. Data derived under another value must be derived again."""
         return hashlib.sha256("".join(sorted(self.hashes)).encode()).hexdigest()[:16] if self.hashes else ""
 
     def names(self, entity: str) -> bool:
-        """Whether an entity, as it is recorded, is erased."""
+        """Return whether an entity, in the form in which it is recorded, is erased."""
         return bool(entity) and fingerprint(self.salt, entity) in self.hashes
 
     def covers(self, kind: str, record: Any) -> bool:
-        """Whether a record is left out. Outcomes follow their decision in the log."""
+        """Return whether a record belongs to an erased entity.
+
+        Records must be passed in the order of the log: outcomes do not contain the entity, so they are
+        recognised by their decision, which precedes them.
+
+        Args:
+            kind: Kind of the record, as in `scorer.log.Entry`.
+            record: The record.
+        """
         if kind == "outcome":
             return (record.checkpoint, record.decision_id) in self._decisions
         decision = record.decision if kind == "observation" else record
@@ -53,12 +66,16 @@ class Erased:
 
 
 def fingerprint(salt: str, entity: str) -> str:
-    """What names an entity in the file: SHA-256 of the file's salt and the entity as it is recorded."""
+    """Return the hash of an entity for the file: SHA-256 of the file's salt and the entity as recorded."""
     return hashlib.sha256(f"{salt}\0{entity}".encode()).hexdigest()
 
 
 def pseudonym(key_file: Path, entity: str) -> str:
-    """The entity as a server with `[privacy] entities = "hash"` and this key records it.
+    """Return an entity in the form in which a server with `[privacy] entities = "hash"` records it.
+
+    Args:
+        key_file: File of the server's key.
+        entity: The entity, as requests contain it.
 
     Raises:
         LogError: The key cannot be read, is too short or too long, or other users can read it.
@@ -70,7 +87,7 @@ def erased(directory: str | PathLike[str]) -> Erased:
     """Read a log's erasures.
 
     Raises:
-        LogError: The list is there and cannot be read. To go on would bring back what was erased.
+        LogError: The file exists but cannot be read. Without it, erased records would be returned again.
     """
     try:
         salt, *hashes = (Path(directory) / FILE).read_text(encoding="ascii").split()
@@ -84,13 +101,17 @@ def erased(directory: str | PathLike[str]) -> Erased:
 
 
 def erase(directory: Path, entity: str) -> bool:
-    """Erase an entity, given as it is recorded, from all that is read of a log from now on.
+    """Erase an entity: later reads of the log skip its records.
+
+    Args:
+        directory: The log's directory.
+        entity: The entity in the form in which it is recorded; see `pseudonym`.
 
     Returns:
-        Whether it was not erased before.
+        Whether the entity was not erased before.
 
     Raises:
-        LogError: There is no log, or the file cannot be written.
+        LogError: There is no log, the entity is empty, or the file cannot be written.
     """
     if not any(directory.glob("*.seg")):
         raise LogError(

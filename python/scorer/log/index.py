@@ -1,8 +1,8 @@
-"""Where the records of a decision are: an index over logs, kept in one SQLite file that can be deleted.
+"""An index from decision ids to the sequences of their records, in one SQLite file.
 
-Every record that speaks of a decision is one row of about 25 bytes: a hash of the id, the log, the
-sequence. A million records take about ten seconds once, newest segments first, and a few
-milliseconds for what came since; finding one is a look-up and the reading of a segment or two.
+The file can be deleted at any time, because it is rebuilt from the logs. Every record of a decision is one
+row of about 25 bytes with a hash of the id, the log and the sequence. Indexing a million records takes about
+10 s, newest segments first; later updates take a few milliseconds. A lookup reads one or two segments.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ CREATE TABLE IF NOT EXISTS entries (
 
 
 class DecisionIndex:
-    """Rows of decision ids. Any number of threads, and of processes on one machine.
+    """An index over logs, which threads and processes of one machine may share.
 
     Args:
-        path: The file. One that is damaged is made anew.
-        clock: Seconds, for `update`'s limit.
+        path: The SQLite file. A damaged file is replaced by an empty one.
+        clock: Returns seconds, for the time limit of `update`.
     """
 
     def __init__(self, path: Path, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -46,10 +46,17 @@ class DecisionIndex:
         self._connection: sqlite3.Connection | None = None
 
     def update(self, log: Path, *, seconds: float) -> bool:
-        """Takes in what a log got; False where the time was too short for all of it: call again.
+        """Index the new records of a log.
+
+        Args:
+            log: The log's directory.
+            seconds: Time limit. It is checked after every 20,000 rows.
+
+        Returns:
+            Whether all records are indexed. If not, the time limit was reached; call again to continue.
 
         Raises:
-            LogError: It is no log, or cannot be read.
+            LogError: The directory is not a log, or cannot be read.
         """
         with self._lock:
             try:
@@ -59,7 +66,10 @@ class DecisionIndex:
                 return self._update(log, self._clock() + seconds)
 
     def places(self, decision_id: str) -> dict[Path, list[int]]:
-        """Sequences by log of what may speak of a decision: another id can have the same hash.
+        """Return, for each log, the sequences of the records of a decision.
+
+        Records of another decision whose id has the same hash may be among them, so the caller must compare
+        the ids.
 
         Raises:
             sqlite3.DatabaseError: The file is damaged; see `reset`.
@@ -76,12 +86,12 @@ class DecisionIndex:
             return found
 
     def reset(self) -> None:
-        """Makes the file anew, empty."""
+        """Replace the file by an empty index."""
         with self._lock:
             self._remake()
 
     def close(self) -> None:
-        """Lets go of the file."""
+        """Close the file."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()
@@ -90,7 +100,7 @@ class DecisionIndex:
     def _update(self, log: Path, deadline: float) -> bool:
         segments = segment_files(log)
         if not segments:
-            LogReader(log)  # raises where it is no log
+            LogReader(log)  # raises if the directory is not a log
             return True
         log_id = self._log(log, segments)
         rows = self._open().execute("SELECT number, upto, done FROM segments WHERE log = ?", (log_id,))
@@ -106,7 +116,7 @@ class DecisionIndex:
     def _take(
         self, log: Path, log_id: int, segment: SegmentFile, upto: int, following: int | None, deadline: float
     ) -> bool:
-        """Takes in one segment from `upto` on, up to where the next one begins; False if time ran out."""
+        """Index one segment from the sequence `upto` to the start of the next one; False at the deadline."""
         rows: list[tuple[int, int, int]] = []
         for entry in scan(log, start_sequence=upto):
             if following is not None and entry.sequence >= following:
@@ -133,7 +143,7 @@ class DecisionIndex:
             )
 
     def _log(self, log: Path, segments: list[SegmentFile]) -> int:
-        """A log's id; what is known of a log that was in the same place before is dropped."""
+        """Return the id of a log. Delete the rows of another log that was in the same directory before."""
         connection, uuid = self._open(), segments[0].log
         with connection:
             connection.execute("INSERT OR IGNORE INTO logs (path, uuid) VALUES (?, ?)", (str(log), uuid))
@@ -165,7 +175,7 @@ class DecisionIndex:
     def _connected(self) -> sqlite3.Connection:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         connection = sqlite3.connect(self._path, timeout=30, check_same_thread=False)
-        # It can be made anew from the logs: a lost commit costs nothing.
+        # The index can be rebuilt from the logs, so a commit that is lost in a power failure does no harm.
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = OFF")
         connection.executescript(_TABLES)

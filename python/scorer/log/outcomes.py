@@ -1,4 +1,7 @@
-"""Joins outcomes to decisions: the first writer of a revision wins, the highest proven revision counts."""
+"""Joining outcomes to decisions.
+
+Of several reports of one revision the first counts, and of several revisions the highest proven one.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +17,27 @@ if TYPE_CHECKING:
 Key: TypeAlias = tuple[str, str]
 """Checkpoint and decision id."""
 _Place: TypeAlias = tuple[bool, int]
-"""Whether a report is proven, and its revision: the highest one counts."""
+"""Whether a report is proven, and its revision. The report with the highest value counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """One report as it is in the log."""
+    """One reported outcome of the log."""
 
     sequence: int
     revision: int
     value: float
     occurred_at_ms: int
-    """0: not known."""
+    """Time of the outcome in milliseconds since the Unix epoch; 0 if it is not known."""
     received_at_us: int
+    """Time of the report in microseconds since the Unix epoch."""
     proof: int = UNSPECIFIED
-    """`OutcomeProof`: what proves it."""
+    """Value of `OutcomeProof`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Two values for one revision. The first one counts."""
+    """Two reports of one revision with different values. The first one counts."""
 
     checkpoint: str
     decision_id: str
@@ -50,13 +54,19 @@ class Conflict:
 
 
 class OutcomeJoin:
-    """Takes the outcomes of a log in its order and answers what is known about a decision.
+    """The outcomes of a log by decision.
 
-    The server refuses conflicting reports while it remembers the first one; beyond that
-    horizon, and between replicas, they are found here. Proven and unproven reports are apart: see `proof`.
+    A server rejects conflicting reports while it has the first one in memory. Later conflicts, and conflicts
+    between replicas, are found here. Revisions of proven and unproven reports are counted separately; see
+    `scorer.log.proof`.
 
     Args:
-        unproven: Whether an unproven report counts where there is no proven one.
+        unproven: Whether an unproven report counts if there is no proven one.
+
+    Attributes:
+        reports: Number of reports that were added.
+        duplicates: Number of reports that repeat an earlier one.
+        conflicts: Reports that contradict an earlier one.
     """
 
     def __init__(self, unproven: Unproven = "exclude") -> None:
@@ -67,7 +77,12 @@ class OutcomeJoin:
         self.conflicts: list[Conflict] = []
 
     def add(self, sequence: int, record: OutcomeRecord) -> None:
-        """Takes in the next outcome of the log."""
+        """Add the next outcome of the log.
+
+        Args:
+            sequence: Sequence of the record. Records must be added in the order of the log.
+            record: The record.
+        """
         self.reports += 1
         report = Reported(
             sequence,
@@ -95,23 +110,23 @@ class OutcomeJoin:
 
     @property
     def kinds(self) -> list[str]:
-        """Every kind that was reported."""
+        """All kinds of outcomes that were reported, sorted."""
         return sorted({kind for kinds in self._first.values() for kind in kinds})
 
     @property
     def unproven(self) -> int:
-        """Reports without proof, duplicates aside."""
+        """Number of unproven reports, without duplicates."""
         every = (revisions for kinds in self._first.values() for revisions in kinds.values())
         return sum(not proven for revisions in every for proven, _ in revisions)
 
     @property
     def superseded(self) -> int:
-        """Reports that a higher revision replaces."""
+        """Number of reports that do not count because another revision does."""
         every = (revisions for kinds in self._first.values() for revisions in kinds.values())
         return sum(len(revisions) - 1 for revisions in every)
 
     def __iter__(self) -> Iterator[tuple[str, str, str, Reported, bool]]:
-        """Checkpoint, decision, kind, report, and whether it is the one that counts."""
+        """Yield checkpoint, decision id, kind and report of each revision, and whether it counts."""
         for (checkpoint, decision_id), kinds in self._first.items():
             for kind, revisions in kinds.items():
                 counting = self._counting(revisions)

@@ -1,4 +1,4 @@
-"""Streams a log to Parquet: passes for outcomes, for the decisions that they join, and for observations."""
+"""Export of a log to Parquet, in several passes: for outcomes, for decisions and for observations."""
 
 from __future__ import annotations
 
@@ -40,29 +40,36 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export wrote and left out."""
+    """Counts of what an export wrote and skipped."""
 
     decisions: int
+    """Decisions that were written."""
     with_outcome: int
+    """Decisions that were written with at least one outcome."""
     repeated: int
-    """Decisions left out because an earlier record has the same id: the first one counts."""
+    """Decisions that were skipped because an earlier record has the same id."""
     outside: int
-    """Decisions left out by `since` and `until`."""
+    """Decisions that were skipped because of `since` and `until`."""
     outcomes: int
+    """Reports of outcomes in the log."""
     outcome_duplicates: int
+    """Reports that repeat an earlier one."""
     outcomes_superseded: int
+    """Reports that do not count because another revision does."""
     orphans: int
-    """Decisions that outcomes speak of and that are not in this log (or were left out)."""
+    """Decisions with outcomes that are not in this log or were skipped."""
     conflicts: tuple[Conflict, ...]
+    """Reports that contradict an earlier one."""
     unnamed: tuple[str, ...]
-    """Digests whose bundle was not found: their features have no columns of their own."""
+    """Digests whose bundle was not found. Their features have no columns by name."""
     findings: tuple[LogFinding, ...]
+    """Faults of the log's files."""
     observations: int = 0
-    """Written; 0 where they were not asked for."""
+    """Observations that were written; 0 without `observations_to`."""
     observations_repeated: int = 0
-    """Left out because the lane's bundle observed the same decision before: the first one counts."""
+    """Observations that were skipped because the same lane and bundle had observed the decision before."""
     observations_unwritten: int = 0
-    """Within the window, and no file was named for them."""
+    """Observations within the time window that were not written because `observations_to` was not given."""
     sealed: SealedCounts = field(default_factory=SealedCounts)
     """Sensitive features of the log's decisions."""
 
@@ -79,22 +86,26 @@ def export(
     advance: Advance | None = None,
     reader_key: ReaderKey | None = None,
 ) -> Exported:
-    """Writes the decisions of a log, with what became known of them, to a Parquet file.
+    """Write the decisions of a log with their outcomes to a Parquet file.
 
     Args:
-        directory: The log.
-        to: The file; it appears when it is complete and replaces an earlier one.
-        outcomes_to: Another file for every reported outcome, one row per revision.
-        observations_to: Another file for what observe lanes would have answered, one row per lane and
-            decision. Features have columns by the names that the observing bundles give them.
-        since: Leave out decisions, and observations of decisions, before this.
-        until: Leave out those from here on. Outcomes join whenever they came.
-        bundles: Where feature names come from.
-        advance: Told the bytes read and to be read, over all passes.
-        reader_key: Decrypts sensitive features; without it they are null.
+        directory: The log's directory.
+        to: The file to write. It is created atomically and replaces an existing file.
+        outcomes_to: A second file for all reported outcomes, one row per revision.
+        observations_to: A third file for observations, one row per lane and decision. The columns of features
+            have the names in the observing bundles.
+        since: Skip decisions, and observations of decisions, before this time.
+        until: Skip decisions, and observations of decisions, at or after this time. Outcomes are joined
+            whatever their time is.
+        bundles: Bundles that give features their names.
+        advance: Called with the bytes read so far and the total bytes, over all passes.
+        reader_key: Key that decrypts sensitive features; without it they are null.
+
+    Returns:
+        Counts of the rows that were written and skipped.
 
     Raises:
-        LogError: The directory is no log, or a file cannot be written.
+        LogError: The directory is not a log, or a file cannot be written.
     """
     window = _Window(_microseconds(since), _microseconds(until))
     passes = 2 if observations_to is None else 3
@@ -154,7 +165,7 @@ class _Window:
 
 
 class _Decisions:
-    """The decisions to write: within the window, and each id once."""
+    """Selects the decisions to write: those within the time window, and the first of each id."""
 
     def __init__(self, window: _Window) -> None:
         self._window = window
@@ -178,7 +189,7 @@ class _Decisions:
 
 
 class _Observations:
-    """The observations to write: of decisions within the window, and each lane's bundle once for each."""
+    """Selects the observations to write: in the time window, and the first per decision, lane and bundle."""
 
     def __init__(self, window: _Window) -> None:
         self._window = window
@@ -209,7 +220,7 @@ def _gather(
     outcomes: OutcomeJoin,
     advance: Advance | None,
 ) -> tuple[list[str], int]:
-    """The first pass; returns the digests whose bundle is not known, and how many observations there are."""
+    """Run the first pass. Return the digests of unknown bundles, and the number of observations."""
     unnamed: dict[str, None] = {}
     observations = 0
     for sequence, kind, record in scan(directory, advance=advance):
@@ -228,7 +239,7 @@ def _gather(
 
 @contextmanager
 def _writing(path: Path, schema: pa.Schema) -> Iterator[Any]:
-    """A Parquet file that appears under its name when it is complete."""
+    """Open a temporary Parquet file for writing, and rename it to `path` when it is complete."""
     partial = path.with_name(f".{path.name}.partial")
     try:
         with pq.ParquetWriter(partial, schema, compression="zstd") as writer:

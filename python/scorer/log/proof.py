@@ -1,8 +1,8 @@
-"""Which reported outcomes count: the one rule for training, gates, readouts and exports.
+"""The rule which reported outcomes count, for training, gates, reports and exports.
 
 A server records with each outcome what proves that its reporter received the decision (`OutcomeProof` in
 log.proto). A proven outcome takes precedence over an unproven one whatever their revisions, and by default an
-unproven one does not count at all: anyone who can reach a server could have sent it.
+unproven one does not count at all, because every client that can reach a server could have sent it.
 """
 
 from __future__ import annotations
@@ -21,38 +21,50 @@ UNPROVEN_DESCRIPTION: Final = (
 )
 
 UNSPECIFIED: Final = 0
-"""Recorded by a version that did not demand proof: counts as proven."""
+"""The outcome was recorded by a version that did not require proof. It counts as proven."""
 UNPROVEN: Final = 1
 KNOWN: Final = 2
 TOKEN: Final = 3
 
 PROOFS: Final = ("not demanded", "unproven", "known decision", "decision token")
-"""The values of `OutcomeProof` in words."""
+"""Texts for the values of `OutcomeProof`."""
 
 _PRECEDENCE: Final = 1 << 32
-"""Above every revision, which is a uint32."""
+"""Greater than every revision, which is a uint32."""
 
 
 def is_proven(proof: int) -> bool:
-    """Whether an outcome with this `OutcomeProof` is proven."""
+    """Return whether an outcome with this value of `OutcomeProof` is proven."""
     return proof != UNPROVEN
 
 
 def may_count(proof: npt.NDArray[np.integer], unproven: Unproven) -> npt.NDArray[np.bool_]:
-    """`[n]` whether each outcome may count at all."""
+    """Return whether each outcome may count, ``[n]``.
+
+    Args:
+        proof: Values of `OutcomeProof`, ``[n]``.
+        unproven: Whether unproven outcomes may count.
+    """
     return np.ones(len(proof), dtype=bool) if unproven == "include" else proof != UNPROVEN
 
 
 def precedence(proof: npt.NDArray[np.integer], revision: npt.NDArray[np.integer]) -> npt.NDArray[np.int64]:
-    """`[n]` numbers of which the highest counts: proven before unproven, then by revision."""
+    """Return the precedence of each report, ``[n]``. Of several reports, the highest precedence counts.
+
+    Proven reports precede unproven ones; among either, the higher revision precedes.
+
+    Args:
+        proof: Values of `OutcomeProof`, ``[n]``.
+        revision: Revisions, ``[n]``.
+    """
     return np.where(proof != UNPROVEN, _PRECEDENCE, 0) + revision.astype(np.int64)
 
 
 def precedence_of(proof: int, revision: int) -> int:
-    """Return the number of one report, of which the highest counts, as `precedence` does."""
+    """Return the precedence of one report; see `precedence`."""
     return (_PRECEDENCE if is_proven(proof) else 0) + revision
 
 
 def proof_in_words(proof: int) -> str:
-    """What proves an outcome, as pages and commands show it."""
+    """Return the text for a value of `OutcomeProof`; "unproven" for values of newer versions."""
     return PROOFS[proof] if 0 <= proof < len(PROOFS) else PROOFS[UNPROVEN]

@@ -1,4 +1,4 @@
-"""Records of a log directory, in sequence order, and what is wrong with it."""
+"""Reading the records of a log's directory in sequence order, and finding faults of its files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from scorer.v1.log_pb2 import LogRecord
 
 Advance: TypeAlias = Callable[[int, int], None]
-"""Called with the bytes read so far and the bytes in all."""
+"""Callback for progress, called with the bytes read so far and the total bytes."""
 
 _RECORDS = 4096
 _BYTES = 8 << 20
@@ -22,7 +22,7 @@ _BYTES = 8 << 20
 
 @dataclass(frozen=True)
 class LogFinding:
-    """A fault or peculiarity of a log's bytes."""
+    """A fault or an unusual state of a log's files."""
 
     kind: str
     severity: str
@@ -43,26 +43,26 @@ class LogSegment:
     bytes: int
     records: int
     sequences: tuple[int, int] | None
-    """First and last sequence that it delivered."""
+    """First and last sequence that were read from the segment; None if it has no records."""
     created_us: int
     sealed: bool
     good_end: int
-    """Offset after its last whole record."""
+    """Offset in bytes after the last complete record."""
     torn: int
     damaged: bool
 
 
 class LogReader:
-    """One pass over a log directory; takes no lock and writes nothing.
+    """One pass over a log's directory. It takes no lock and writes nothing.
 
     Args:
-        directory: The log.
-        start_sequence: The first record of interest. Whole segments before it are passed over by their
-            header and seal, so reading on from where an earlier pass ended (its last sequence + 1) costs
-            at most one segment; what is damaged inside of those passed over is not found.
+        directory: The log's directory.
+        start_sequence: Sequence of the first record of interest. Segments that end before it are skipped by
+            their header and seal. Continuing an earlier pass at its last sequence + 1 therefore reads at most
+            one segment again. Damage inside skipped segments is not found.
 
     Raises:
-        LogError: The directory is no log or cannot be read; one line that names it and what to do.
+        LogError: The directory is not a log or cannot be read.
     """
 
     def __init__(self, directory: str | PathLike[str], start_sequence: int = 0) -> None:
@@ -71,20 +71,20 @@ class LogReader:
         self._raw = bridge.LogReader(fspath(directory), start_sequence)
 
     def payloads(self, advance: Advance | None = None) -> Iterator[tuple[int, bytes]]:
-        """Yield sequences and encoded records."""
+        """Yield the sequence and the encoded bytes of each record from `start_sequence` on."""
         while (batch := self._raw.next_batch(_RECORDS, _BYTES)) is not None:
             yield from zip(*batch, strict=True)
             if advance is not None:
                 advance(self._raw.bytes_read, self._raw.total_bytes)
 
     def records(self, advance: Advance | None = None) -> Iterator[tuple[int, LogRecord]]:
-        """Yield sequences and whole records; `scorer.log.scan` yields them by their kind."""
+        """Yield the sequence and the decoded message of each record; see also `scorer.log.scan`."""
         for sequence, payload in self.payloads(advance):
             yield sequence, decode(sequence, payload)
 
     @property
     def findings(self) -> list[LogFinding]:
-        """What is wrong with the log as far as it was read; complete after the last record."""
+        """Faults of the part of the log that was read so far; complete after the last record."""
         found = json.loads(self._raw.findings())
         return [LogFinding(**{**one, "lost": one["lost"] and tuple(one["lost"])}) for one in found]
 
@@ -102,7 +102,7 @@ def decode(sequence: int, payload: bytes) -> LogRecord:
     """Decode a record.
 
     Raises:
-        LogError: The bytes are intact but no record of a scorer log.
+        LogError: The bytes have the right checksum but are not a record of a scorer log.
     """
     from google.protobuf.message import DecodeError
 

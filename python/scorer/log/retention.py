@@ -1,4 +1,4 @@
-"""What of a log is kept: removing old segments, and marking what is elsewhere."""
+"""Retention of a log: removing old segments, and marking records as shipped."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Pruned:
-    """What a round of retention did.
+    """The result of `prune`.
 
     Attributes:
-        removed: File names of the segments that were removed (or would be), oldest first.
-        removed_bytes: Their size.
-        segments: Segments that are left.
-        bytes: Their size.
+        removed: File names of the segments that were removed (or would be, in a dry run), oldest first.
+        removed_bytes: Size of these segments in bytes.
+        segments: Number of segments that are left.
+        bytes: Size of the segments that are left, in bytes.
         first_sequence: The lowest sequence that is left; None if nothing was removed.
         shipped: Records below this sequence are marked as shipped or exported.
-        blocked_bytes: Bytes beyond a limit that stay.
-        blocked: Why they stay: "not_shipped", "being_read" or "damaged".
+        blocked_bytes: Size of the segments that exceed a limit and could not be removed, in bytes.
+        blocked: Why they could not be removed: "not_shipped", "being_read" or "damaged".
     """
 
     removed: tuple[str, ...]
@@ -41,19 +41,20 @@ def prune(
     unshipped: bool = False,
     dry_run: bool = False,
 ) -> Pruned:
-    """Remove the oldest segments beyond a limit; a server may be writing the log meanwhile.
+    """Remove the oldest segments that exceed a limit. A server may write to the log at the same time.
 
-    The segment being written, the newest finished one and those that are being read always stay.
+    The segment that is being written, the newest finished segment and segments that are being read are never
+    removed.
 
     Args:
-        directory: The log.
-        max_age: Segments whose newest record is older are removed.
-        max_bytes: The oldest segments are removed while all together are larger.
+        directory: The log's directory.
+        max_age: Remove segments whose newest record is older than this.
+        max_bytes: Remove the oldest segments while the total size is larger than this.
         unshipped: Whether records that are not marked as shipped may be removed.
         dry_run: Only report what would be removed.
 
     Raises:
-        LogError: The directory is no log, or a file cannot be removed.
+        LogError: The directory is not a log, or a file cannot be removed.
     """
     from scorer import bridge
 
@@ -63,7 +64,14 @@ def prune(
 
 
 def mark_shipped(directory: Path, sequence: int) -> int:
-    """Mark that all records below a sequence are elsewhere, and return the mark, which never moves back.
+    """Mark all records below a sequence as shipped, so that retention may remove them.
+
+    Args:
+        directory: The log's directory.
+        sequence: Records below it are stored elsewhere.
+
+    Returns:
+        The present mark, which is higher than `sequence` if an earlier call set it higher.
 
     Raises:
         LogError: The mark cannot be written.

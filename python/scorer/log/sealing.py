@@ -1,7 +1,8 @@
-"""Sensitive features of a log: values that were never stored, and values encrypted to a reader's public key.
+"""Sensitive features of a log, which are masked (never stored) or encrypted to a reader's public key.
 
-A server encrypts by HPKE (RFC 9180) and holds no key that decrypts what is stored. A reader has the private
-key in a file on another machine. Without it the values are missing, and their positions stay in `withheld`.
+A server encrypts with HPKE (RFC 9180) and has no key that decrypts the stored values. A reader has the
+private key in a file on another machine. Without the key the values are missing and their positions are in
+`withheld`.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ _CONTEXTS = 1024
 
 @dataclass
 class SealedCounts:
-    """What a pass over a log found of sensitive features; each record counts once."""
+    """Counts of records with sensitive features in a pass over a log. Each record is counted once."""
 
     masked: int = 0
-    """Records with values that were never stored, and none that is encrypted."""
+    """Records with masked values and without encrypted ones."""
     locked: int = 0
-    """Records with encrypted values that stay missing: there is no key, or it is another one."""
+    """Records with encrypted values that were not decrypted, because there is no key or another key."""
     opened: int = 0
     """Records whose encrypted values were decrypted."""
     altered: int = 0
-    """Records whose encrypted values are not what a server wrote under this key for this decision."""
+    """Records whose encrypted values fail authentication: they were altered, or moved from another record."""
 
     def note(self) -> str:
-        """One line about what is missing; empty if nothing is."""
+        """Return one line about missing values, or "" if none is missing."""
         said = []
         if self.locked:
             said.append(f"{self.locked} records have encrypted features: name their key with --reader-key")
@@ -56,10 +57,14 @@ class SealedCounts:
 
 
 class ReaderKey:
-    """The private key that opens encrypted features.
+    """The private key that decrypts sensitive features.
 
     Args:
         private: An X25519 key.
+
+    Attributes:
+        id: Id of the key, which records contain: the first 8 bytes of the public key's SHA-256, as a
+            big-endian integer.
     """
 
     def __init__(self, private: X25519PrivateKey) -> None:
@@ -70,7 +75,7 @@ class ReaderKey:
 
     @classmethod
     def from_file(cls, path: Path) -> ReaderKey:
-        """Read a PEM `PRIVATE KEY` that only its owner, or its group, can read.
+        """Read a PEM `PRIVATE KEY` from a file that only its owner and its group can access.
 
         Raises:
             LogError: The file cannot be read, other users can read it, or it holds another kind of key.
@@ -92,10 +97,10 @@ class ReaderKey:
         return cls(key)
 
     def open(self, record: DecisionRecord) -> bool:
-        """Put the encrypted values of a record in their places, and take these from `withheld`.
+        """Decrypt the values of a record into its features, and remove their positions from `withheld`.
 
         Returns:
-            Whether they were what a server wrote for this decision; if not, nothing is changed.
+            Whether the values are authentic for this decision. If not, the record is not changed.
         """
         sealed = record.sealed
         try:
@@ -117,7 +122,7 @@ class ReaderKey:
         return True
 
     def _schedule(self, encapsulated: bytes) -> tuple[Any, bytes]:
-        """The key and the base nonce of one sender: RFC 9180, sections 4.1 and 5.1."""
+        """Return the key and the base nonce for one encapsulated key: RFC 9180, sections 4.1 and 5.1."""
         primitives = _cryptography()
         sender = primitives.x25519.X25519PublicKey.from_public_bytes(encapsulated)
         shared = _extract(b"", _KEM, b"eae_prk", self._private.exchange(sender))
@@ -131,7 +136,13 @@ class ReaderKey:
 
 
 def open_features(record: DecisionRecord, key: ReaderKey | None, counts: SealedCounts) -> None:
-    """Decrypt what the key opens of a record, and count it."""
+    """Decrypt the sensitive features of a record if the key fits, and count the record.
+
+    Args:
+        record: The record, which is changed in place.
+        key: The reader's key; None leaves encrypted values missing.
+        counts: The counts to update.
+    """
     if not record.HasField("sealed"):
         counts.masked += bool(record.withheld)
     elif key is None or key.id != record.sealed.key_id:
@@ -143,7 +154,11 @@ def open_features(record: DecisionRecord, key: ReaderKey | None, counts: SealedC
 
 
 def generate_keys(private: Path, public: Path) -> None:
-    """Write a new private key, readable by its owner alone, and its public key.
+    """Write a new X25519 key pair.
+
+    Args:
+        private: File of the private key, which only its owner can read.
+        public: File of the public key, for the server's settings.
 
     Raises:
         LogError: A file exists already, or cannot be written.
@@ -171,7 +186,7 @@ def generate_keys(private: Path, public: Path) -> None:
 
 
 def _bound(record: DecisionRecord) -> bytes:
-    """What the values are bound to: they open in no other decision."""
+    """Return the associated data of the encryption, which binds the values to their decision."""
     texts = [text.encode() for text in (record.checkpoint, record.decision_id)]
     parts = [part for text in texts for part in (struct.pack("<Q", len(text)), text)]
     positions = record.sealed.positions

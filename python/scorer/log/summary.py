@@ -1,4 +1,4 @@
-"""Counts of what a log holds."""
+"""Counts of a log's records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class LogSummary:
     segments: list[LogSegment] = field(default_factory=list)
     findings: list[LogFinding] = field(default_factory=list)
     records: Counter[str] = field(default_factory=Counter)
-    """By kind of record."""
+    """Records by kind."""
     checkpoints: Counter[str] = field(default_factory=Counter)
     """Decisions by checkpoint."""
     bundles: Counter[str] = field(default_factory=Counter)
@@ -32,7 +32,7 @@ class LogSummary:
     """Observations without a score, by "checkpoint lane (reason)"."""
     sequences: tuple[int, int] | None = None
     decided_us: tuple[int, int] | None = None
-    """First and last decision, microseconds since the Unix epoch."""
+    """Times of the first and last decision in microseconds since the Unix epoch; None without decisions."""
     outcomes: OutcomeJoin = field(default_factory=OutcomeJoin)
 
     @property
@@ -42,10 +42,14 @@ class LogSummary:
 
 
 def summarise(directory: str | PathLike[str], advance: Advance | None = None) -> LogSummary:
-    """Read a whole log and count its records.
+    """Read a complete log and count its records.
+
+    Args:
+        directory: The log's directory.
+        advance: Called with the bytes read so far and the total bytes.
 
     Raises:
-        LogError: The directory is no log or cannot be read.
+        LogError: The directory is not a log or cannot be read.
     """
     entries = scan(directory, advance=advance)
     summary = LogSummary()

@@ -1,4 +1,4 @@
-"""Arrow tables of decisions and outcomes."""
+"""Arrow tables of decisions, outcomes and observations."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ OUTCOMES = pa.schema(
 
 @dataclass
 class ExportLayout:
-    """What the columns of an export depend on, gathered before the first row is written."""
+    """The facts that determine the columns of an export, collected before the first row is written."""
 
     widths: set[int] = field(default_factory=set)
-    """Lengths of the feature rows."""
+    """All numbers of features that decisions have."""
     features: dict[str, Sequence[str]] = field(default_factory=dict)
-    """Feature names by digest, where the bundle is known."""
+    """Feature names by digest, for the bundles that are known."""
     kinds: Sequence[str] = ()
     """Kinds of outcomes."""
 
     @property
     def names(self) -> list[str]:
-        """Every feature name once, in order of appearance."""
+        """All feature names without repetitions, in order of appearance."""
         return list(dict.fromkeys(name for names in self.features.values() for name in names))
 
     def add(self, decision: DecisionRecord, bundles: BundleShelf | None) -> str | None:
-        """Takes a row of the table to come into account; the digest of its bundle where that is not known."""
+        """Take a decision into account. Return the digest of its bundle if the bundle is not known."""
         self.widths.add(len(decision.features))
         digest = digest_of(decision)
         if digest not in self.features:
@@ -65,7 +65,7 @@ class ExportLayout:
 
     @property
     def own_columns(self) -> list[tuple[str, Any]]:
-        """Columns of what a bundle said, its features last but those by name."""
+        """Names and types of the columns that do not depend on feature names and outcomes."""
         width = next(iter(self.widths)) if len(self.widths) == 1 else 0
         return [
             ("sequence", pa.uint64()),
@@ -78,7 +78,7 @@ class ExportLayout:
             ("decided_at", TIME),
             ("entity", pa.string()),
             ("schema_fingerprint", pa.uint64()),
-            # One width: a fixed-size list, an array to DuckDB.
+            # If all rows have the same width, a fixed-size list is used, which DuckDB reads as an array.
             ("features", pa.list_(pa.float32(), width or -1)),
             ("withheld", pa.list_(pa.uint32())),
             ("margin", pa.float64()),
@@ -99,12 +99,12 @@ class ExportLayout:
 
     @property
     def feature_columns(self) -> list[tuple[str, Any]]:
-        """A column for each feature that is known by name."""
+        """Names and types of the columns of the features whose names are known."""
         return [(f"feature_{name}", pa.float32()) for name in self.names]
 
     @property
     def schema(self) -> pa.Schema:
-        """Columns of the decisions' table."""
+        """Schema of the table of decisions."""
         columns = self.own_columns + self.feature_columns
         for kind in self.kinds:
             columns += [
@@ -118,14 +118,20 @@ class ExportLayout:
 def decisions_batch(
     rows: Sequence[tuple[int, DecisionRecord]], layout: ExportLayout, outcomes: OutcomeJoin
 ) -> pa.RecordBatch:
-    """One batch of the decisions' table."""
+    """Return a batch of the table of decisions.
+
+    Args:
+        rows: Sequences and decisions.
+        layout: The layout of the table.
+        outcomes: The outcomes of the log.
+    """
     columns = own_values(rows, layout)
     columns |= _outcome_columns([decision for _, decision in rows], layout, outcomes)
     return batch_of(columns, layout.schema)
 
 
 def own_values(rows: Sequence[tuple[int, DecisionRecord]], layout: ExportLayout) -> dict[str, Any]:
-    """Values of the `own_columns` and `feature_columns`, by column."""
+    """Return the values of the columns `own_columns` and `feature_columns`, by the name of the column."""
     decisions = [decision for _, decision in rows]
     action = [is_action(decision) for decision in decisions]
 
@@ -165,13 +171,17 @@ def own_values(rows: Sequence[tuple[int, DecisionRecord]], layout: ExportLayout)
 
 
 def batch_of(columns: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:
-    """Columns in a schema's order; those that it does not have are left out."""
+    """Return a record batch with the columns of a schema. Other columns are ignored."""
     arrays = [_array(columns[column.name], column.type) for column in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def outcomes_batch(rows: Sequence[tuple[str, str, str, Reported, bool]]) -> pa.RecordBatch:
-    """One batch of the outcomes' table: every revision, and which one counts."""
+    """Return a batch of the table of outcomes, with one row per revision.
+
+    Args:
+        rows: Values that iterating over an `OutcomeJoin` yields.
+    """
     reports = [report for _, _, _, report, _ in rows]
     columns = {
         "checkpoint": [row[0] for row in rows],
@@ -189,17 +199,17 @@ def outcomes_batch(rows: Sequence[tuple[str, str, str, Reported, bool]]) -> pa.R
 
 
 def is_action(decision: DecisionRecord) -> bool:
-    """Whether an action was chosen, rather than a score given."""
+    """Return whether a decision chose an action. Otherwise it is a score."""
     return bool(decision.pmf or decision.action)
 
 
 def digest_of(decision: DecisionRecord) -> str:
-    """``sha256:`` and 64 hexadecimal digits."""
+    """Return the digest of a decision's bundle: ``sha256:`` and 64 hexadecimal digits."""
     return digest_text(decision.bundle)
 
 
 def eligible(decision: DecisionRecord) -> list[bool]:
-    """The eligible actions over the catalogue; no mask in the record means all of them."""
+    """Return whether each action of the catalogue was eligible. No mask in the record means all of them."""
     bits: list[bool] = eligible_actions(decision.eligible_mask, len(decision.pmf)).tolist()
     return bits
 
@@ -215,7 +225,8 @@ def _named_features(decisions: Sequence[DecisionRecord], layout: ExportLayout) -
         for place in decision.withheld:
             if place < len(names):
                 absent[names[place]][at] = True
-    # NaN is a missing value as the model saw it; null, a withheld value, or a feature that this bundle lacks.
+    # NaN is a value that was missing in the request. Null is a withheld value, or a feature that the
+    # decision's bundle does not have.
     return {f"feature_{name}": pa.array(values[name], mask=absent[name]) for name in layout.names}
 
 
@@ -242,7 +253,7 @@ def _array(values: Any, kind: pa.DataType) -> pa.Array:
     return values if isinstance(values, pa.Array) else pa.array(values, type=kind)
 
 
-# Of a decision, and what has no meaning where nobody was answered.
+# Columns of decisions that have no meaning for observations, which did not answer a request.
 _NOT_OBSERVED = ("decided_at", "fallback_source", "fallback_reason")
 
 _LIVE: list[tuple[str, Any]] = [
@@ -261,7 +272,11 @@ _LIVE: list[tuple[str, Any]] = [
 
 
 def observations_schema(layout: ExportLayout) -> pa.Schema:
-    """Columns of the observations' table; `layout` is of the observations alone."""
+    """Return the schema of the table of observations.
+
+    Args:
+        layout: The layout of the observations, without the decisions.
+    """
     own = [column for column in layout.own_columns if column[0] not in _NOT_OBSERVED]
     about: list[tuple[str, Any]] = [
         ("answered_at", TIME),
@@ -274,14 +289,19 @@ def observations_schema(layout: ExportLayout) -> pa.Schema:
 
 
 def observations_batch(rows: Sequence[tuple[int, ObservationRecord]], layout: ExportLayout) -> pa.RecordBatch:
-    """One batch of the observations' table."""
+    """Return a batch of the table of observations.
+
+    Args:
+        rows: Sequences and observations.
+        layout: The layout of the observations.
+    """
     records = [record for _, record in rows]
     columns = own_values([(sequence, record.decision) for sequence, record in rows], layout)
     action = [is_action_observed(record) for record in records]
     failed = [bool(record.error) for record in records]
     columns["kind"] = ["action" if yes else "score" for yes in action]
     for name in ("margin", "score", "decision", "action_index", "action", "propensity", "expected_reward"):
-        # Zeros that were logged for want of a result are no results.
+        # A failed observation is logged with zeros, which are not results.
         columns[name] = [None if no else value for value, no in zip(columns[name], failed, strict=True)]
     columns |= {
         "answered_at": [record.answered_at_us for record in records],
@@ -306,5 +326,5 @@ def observations_batch(rows: Sequence[tuple[int, ObservationRecord]], layout: Ex
 
 
 def is_action_observed(record: ObservationRecord) -> bool:
-    """Whether actions were chosen from, also where the observing lane came to no choice."""
+    """Return whether an observation is of an action, even if the observing lane failed to choose one."""
     return is_action(record.decision) or bool(record.live_action)

@@ -1,4 +1,4 @@
-"""Answers whether a log can be believed: its bytes, and every decision against its bundle, bit for bit."""
+"""Verification of a log: its bytes, and every decision against its bundle, bit for bit."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _KEPT = 100
 
 @dataclass(frozen=True)
 class Mismatch:
-    """A decision that its bundle does not repeat."""
+    """A logged value that differs from the value that the bundle computes."""
 
     sequence: int
     decision_id: str
@@ -50,53 +50,52 @@ class Mismatch:
 
 @dataclass
 class Verification:
-    """What was checked, and what failed.
+    """The result of a verification.
 
-    Decisions of the model are repeated on their bundle and every number must agree in every
-    bit: margin and score; or pmf, chosen action, propensity and expected reward. Of a
-    ``greedy`` fallback (exploration stopped) the best action is repeated likewise. Any other
-    fallback did not come from the model: its propensity must be 1 and its pmf all on the
-    chosen action, no more can be said. What was never logged cannot be verified; the
-    server's ``unlogged`` counter knows how much that is.
+    Decisions of a model are computed again with their bundle, and every number must agree bit for bit: margin
+    and score; or pmf, chosen action, propensity and expected reward. For a ``greedy`` fallback (exploration
+    is stopped) the best action is computed again. Other fallbacks do not come from the model, so only two
+    things can be checked: the propensity is 1, and the pmf has all its weight on the chosen action. Decisions
+    that were not logged cannot be verified; the server counts them in ``unlogged``.
 
-    Observations are repeated likewise on the bundle that observed, where it is at hand, and the
-    answer that they carry must be that of their decision.
+    Observations are computed again with the observing bundle if it is found, and the answer that they contain
+    must be that of their decision.
     """
 
     segments: list[LogSegment] = field(default_factory=list)
     findings: list[LogFinding] = field(default_factory=list)
     records: Counter[str] = field(default_factory=Counter)
     verified: int = 0
-    """Decisions repeated bit for bit."""
+    """Decisions that agree bit for bit."""
     greedy: int = 0
-    """Of those, decisions made while exploration was stopped."""
+    """Those of the verified decisions that were made while exploration was stopped."""
     fallbacks: int = 0
     """Decisions that did not come from a model."""
     missing: Counter[str] = field(default_factory=Counter)
-    """Decisions that could not be repeated, by digest of the missing or unusable bundle."""
+    """Decisions that could not be verified, by digest of the missing or unusable bundle."""
     refused: dict[str, str] = field(default_factory=dict)
-    """Bundles that are here and do not load, and why."""
+    """Bundles that were found and do not load, with the reason."""
     mismatches: list[Mismatch] = field(default_factory=list)
-    """The first of them."""
+    """The first 100 mismatches."""
     mismatched: int = 0
-    """Decisions with a mismatch."""
+    """Number of decisions and observations with a mismatch."""
     outcomes: OutcomeJoin = field(default_factory=OutcomeJoin)
     observed: int = 0
-    """Observations repeated bit for bit."""
+    """Observations that agree bit for bit."""
     unscored: int = 0
-    """Observations without a score: there is nothing to repeat."""
+    """Observations without a score, which cannot be verified."""
     unrepeated: Counter[str] = field(default_factory=Counter)
-    """Observations by digest of an observing bundle that is not here: a shadow need not be kept."""
+    """Observations whose bundle was not found, by digest. This is no error: candidates need not be kept."""
     orphans: int = 0
-    """Observed decisions that are not in this log: lost, dropped under load, or another server's."""
+    """Observed decisions that are not in this log: lost, dropped under load, or of another server."""
     withheld: int = 0
-    """Decisions and observations that cannot be repeated: sensitive features are missing."""
+    """Decisions and observations that cannot be verified because sensitive features are missing."""
     sealed: SealedCounts = field(default_factory=SealedCounts)
-    """What became of sensitive features."""
+    """Counts of records with sensitive features."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is damaged, missing or different from its bundle."""
+        """Whether no record is damaged, no bundle is missing and no value differs."""
         wrong = self.mismatched or self.missing or self.outcomes.conflicts or self.records["unknown"]
         return not (wrong or self.sealed.altered) and not any(map(is_serious, self.findings))
 
@@ -107,12 +106,17 @@ def verify(
     advance: Advance | None = None,
     reader_key: ReaderKey | None = None,
 ) -> Verification:
-    """Reads a whole log and checks all that can be checked.
+    """Read a complete log and verify its bytes, its decisions and its observations.
 
-    Decisions with sensitive features are repeated if `reader_key` decrypts all of them.
+    Args:
+        directory: The log's directory.
+        bundles: The bundles of the decisions.
+        advance: Called with the bytes read so far and the total bytes.
+        reader_key: Key that decrypts sensitive features. Decisions with sensitive features are verified only
+            if it decrypts all of them.
 
     Raises:
-        LogError: The directory is no log or cannot be read.
+        LogError: The directory is not a log or cannot be read.
     """
     entries = scan(directory, advance=advance, reader_key=reader_key)
     report = Verification(sealed=entries.sealed)
@@ -188,7 +192,7 @@ def _check_observed(
 
 
 def _repeat(rows: Sequence[tuple[int, DecisionRecord]], bundle: Bundle) -> list[Mismatch]:
-    """Where a bundle says otherwise."""
+    """Compute decisions again with a bundle, and return the mismatches."""
     wrong: list[Mismatch] = []
     fitting: list[tuple[int, DecisionRecord]] = []
     for sequence, decision in rows:
@@ -213,7 +217,7 @@ def _bundle(digest: str, bundles: BundleShelf, report: Verification) -> Bundle |
 
 
 def _misfit(sequence: int, decision: DecisionRecord, bundle: Bundle) -> Mismatch | None:
-    """What keeps a decision from being repeated on this bundle at all."""
+    """Return the mismatch of a decision that this bundle cannot compute, such as one of another kind."""
     pairs: list[tuple[str, object, object]] = [
         ("kind", "action" if is_action(decision) else "score", bundle.kind),
         ("schema_fingerprint", decision.schema_fingerprint, bundle.schema_fingerprint),
@@ -291,7 +295,7 @@ def _bits(values: Sequence[float] | np.ndarray) -> np.ndarray:
 
 
 def _note(report: Verification, found: Iterator[Mismatch] | Sequence[Mismatch]) -> set[int]:
-    """Keeps the first mismatches; returns the sequences concerned."""
+    """Add mismatches to the report, and return the sequences of their records."""
     failed: set[int] = set()
     for mismatch in found:
         failed.add(mismatch.sequence)
@@ -305,17 +309,16 @@ _NUMBERS = struct.Struct("<dddd II")
 
 
 class Links:
-    """Whether observations speak of decisions as they were: each carries the answer that it observed.
+    """The check that the answer in each observation is that of its decision.
 
-    Takes in the observations of a log, then looks their decisions up in another pass.
-
-    About half a kilobyte is kept for each answer that was observed, however many lanes did.
+    `add` collects the observations of a log, and `settle` compares them with the decisions in a second pass.
+    Each observed answer takes about 500 bytes of memory, for any number of observing lanes.
     """
 
     def __init__(self) -> None:
         self._answers: dict[tuple[str, str], dict[bytes, int]] = {}
         self.orphans = 0
-        """Observed decisions that are not in the log: lost, dropped under load, or another server's."""
+        """Observed decisions that are not in the log: lost, dropped under load, or of another server."""
 
     def add(self, sequence: int, record: ObservationRecord) -> None:
         """Add the next observation of the log."""
@@ -326,7 +329,12 @@ class Links:
     def settle(
         self, directory: str | PathLike[str], advance: Advance | None = None
     ) -> Iterator[tuple[int, str]]:
-        """Sequence and decision id of observations whose answer is not the one that was given."""
+        """Yield sequence and decision id of observations whose answer differs from their decision's.
+
+        Args:
+            directory: The log's directory.
+            advance: Called with the bytes read so far and the total bytes.
+        """
         if not self._answers:
             return
         found: set[tuple[str, str]] = set()
@@ -335,7 +343,7 @@ class Links:
             answers = self._answers.get(key)
             if answers is not None:
                 found.add(key)
-                # An id may have been decided about twice; each observation is of one of them.
+                # There can be two decisions with the same id; an observation is of one of them.
                 answers.pop(_given(decision), None)
         for key, answers in self._answers.items():
             if key not in found:

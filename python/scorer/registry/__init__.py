@@ -1,7 +1,8 @@
 """The registry: content-addressed bundles, and aliases with their history.
 
-The embedded engine is a directory with one SQLite file; `scorer.registry.mlflow` is one over an
-MLflow server. Engines implement ``RegistryBackend``; the server needs the smaller ``BundleSource`` only.
+There are two engines. The embedded engine is a directory with one SQLite file. `scorer.registry.mlflow`
+stores bundles on an MLflow server. Both implement ``RegistryBackend``; the server uses only its smaller
+part ``BundleSource``.
 """
 
 from __future__ import annotations
@@ -32,10 +33,16 @@ __all__ = [
 
 
 def open_registry(location: str | os.PathLike[str]) -> RegistryBackend:
-    """The engine that a location means: ``mlflow:http://host:port``, or a directory.
+    """Open the registry at a location.
 
     Args:
-        location: Where the registry is.
+        location: ``mlflow:http://host:port`` for an MLflow server; anything else is the path of a directory.
+
+    Returns:
+        The registry. The directory of an embedded registry need not exist: the first push creates it.
+
+    Raises:
+        InvalidReferenceError: The text after ``mlflow:`` is not a valid address.
     """
     if str(location).startswith("mlflow:"):
         from scorer.registry.mlflow import MlflowRegistry

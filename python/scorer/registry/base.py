@@ -1,4 +1,4 @@
-"""What the rest of the project expects of a registry: the seam for other engines."""
+"""The interface of a registry, which every engine implements, and its data types."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ Verifier = Callable[[Path], str]
 
 
 class Resolved(NamedTuple):
-    """What a reference stands for."""
+    """The bundle that a reference names."""
 
     digest: str
     """``sha256:<hex>``."""
     path: Path | None
-    """The bundle's directory, never to be written to; None where only `BundleSource.copy` brings it here."""
+    """The bundle's directory, which must not be written to; None if the bundle has to be fetched with
+    `BundleSource.copy`."""
     changed_at_ms: int | None = None
-    """When the alias was pointed here; None for a digest, or where the registry does not know."""
+    """When the alias was set to this bundle, in milliseconds since the Unix epoch. None for a digest, and if
+    the registry has no record of the change."""
 
 
 @dataclass(frozen=True, slots=True)
 class AliasChange:
-    """One entry of an alias's history. Entries are only ever added."""
+    """One entry of an alias's history. Entries are never changed or deleted."""
 
     sequence: int
     alias: str
@@ -50,80 +52,132 @@ class BundleRecord:
     pushed_by: str
     bytes: int
     aliases: tuple[str, ...]
-    """Every ``name@alias`` that points here now."""
+    """Every ``name@alias`` that points to this bundle now."""
 
 
 @dataclass(frozen=True, slots=True)
 class BundleDetails:
-    """A bundle with its manifest and the history of the aliases that ever pointed to it."""
+    """A bundle with its manifest and the history of all aliases that have pointed to it."""
 
     record: BundleRecord
     path: Path | str
-    """Where it is, for people."""
+    """The bundle's directory, or a description of its location for display."""
     manifest: Mapping[str, Any]
     history: tuple[AliasChange, ...]
 
 
 class BundleSource(Protocol):
-    """What the server needs: where aliases point, and the bytes."""
+    """The part of a registry that the server uses: resolving references and fetching files."""
 
     @property
     def location(self) -> str:
-        """Where this registry is, for people."""
+        """Location of the registry, for display and for messages."""
 
     def version(self, watched: Collection[str] = ()) -> Hashable:
-        """Changes whenever an alias may have moved. Cheap: called at every poll.
+        """Return a value that changes whenever an alias may have moved.
+
+        The server calls this at every poll, so it must be cheap.
 
         Args:
-            watched: The aliases whose moves matter; a registry may include others.
+            watched: The aliases (``name@alias``) whose moves must change the value. Moves of other aliases
+                may change it too.
 
         Raises:
             RegistryUnavailableError: The registry cannot be read now.
         """
 
     def resolve(self, reference: str) -> Resolved:
-        """What ``name@alias``, a digest or a prefix of one stands for."""
-
-    def copy(self, target: Resolved, destination: Path) -> None:
-        """Fills an empty directory with a bundle's manifest and files, each synced to disk.
-
-        The data plane verifies the copy; a source that fetches from afar checks every hash on the way.
+        """Return the bundle that ``name@alias``, a digest or a prefix of a digest names.
 
         Raises:
-            BundleError: What is stored is not a bundle that may be served.
-            RegistryUnavailableError: It cannot be had now.
+            InvalidReferenceError: The text has none of the three forms.
+            UnknownReferenceError: There is no such alias or bundle.
+            AmbiguousReferenceError: Several digests begin with the prefix.
+            RegistryUnavailableError: The registry cannot be read now.
+        """
+
+    def copy(self, target: Resolved, destination: Path) -> None:
+        """Fill an empty directory with a bundle's manifest and files, each synced to disk.
+
+        The data plane verifies the copy. A source that fetches over the network also checks the SHA-256 of
+        every file as it arrives.
+
+        Args:
+            target: The bundle, as `resolve` returned it.
+            destination: An existing, empty directory.
+
+        Raises:
+            BundleError: The stored files are not a bundle that may be served.
+            RegistryUnavailableError: The bundle cannot be read now.
             OSError: The directory cannot be written.
         """
 
     def fingerprint(self, digest: str) -> Hashable:
-        """Changes when the stored bytes of a bundle may have; for retrying one that was refused."""
+        """Return a value that changes when the stored bytes of a bundle may have changed.
+
+        The server compares it before it tries again to load a bundle that it rejected.
+        """
 
     def close(self) -> None:
-        """Releases what is held open."""
+        """Release open files and connections."""
 
 
 class RegistryBackend(BundleSource, Protocol):
     """Operations that every kind of registry supports."""
 
     def push(self, directory: Path, *, by: str | None = None) -> str:
-        """Verifies a bundle, stores it and returns its digest. Idempotent."""
+        """Verify a bundle and store it. Pushing the same bundle again has no further effect.
+
+        Args:
+            directory: The directory that `scorer bundle build` wrote.
+            by: The user to record; default: the user of this process.
+
+        Returns:
+            The bundle's digest, ``sha256:<hex>``.
+
+        Raises:
+            BundleError: The directory does not hold a valid bundle.
+            RegistryUnavailableError: The registry cannot be written now.
+        """
 
     def list(self, name: str | None = None) -> Sequence[BundleRecord]:
-        """Every bundle, newest push first."""
+        """Return the bundles of one name, or all of them, newest push first."""
 
     def show(self, reference: str) -> BundleDetails:
         """Return everything that is stored about one bundle."""
 
     def aliases(self) -> Mapping[str, str]:
-        """Every ``name@alias`` and the digest it points to."""
+        """Return the digest that every ``name@alias`` points to."""
 
     def history(self, alias: str | None = None) -> Sequence[AliasChange]:
-        """Every change of an alias (or of all), oldest first."""
+        """Return the changes of one alias (``name@alias``), or of all, oldest first."""
 
     def alias(
         self, name: str, alias: str, digest: str, *, by: str | None = None, reason: str = ""
     ) -> AliasChange | None:
-        """Points ``name@alias`` to a bundle; None if it already did."""
+        """Point ``name@alias`` to a bundle.
+
+        Args:
+            name: The bundle's name, as in its manifest.
+            alias: For example ``live``.
+            digest: A digest, a prefix of a digest, or another ``name@alias``.
+            by: The user to record; default: the user of this process.
+            reason: The reason to record in the history.
+
+        Returns:
+            The new entry of the history, or None if the alias already pointed to this bundle.
+        """
 
     def rollback(self, name: str, alias: str, *, by: str | None = None, reason: str = "") -> AliasChange:
-        """Points ``name@alias`` back to where it was before its current value was set."""
+        """Point ``name@alias`` to the bundle it pointed to before its current value was set.
+
+        Args:
+            name: The bundle's name.
+            alias: For example ``live``.
+            by: The user to record; default: the user of this process.
+            reason: The reason to record in the history.
+
+        Raises:
+            UnknownReferenceError: The alias does not exist.
+            RegistryError: The alias has no earlier value.
+        """

@@ -1,4 +1,4 @@
-"""The registry's SQLite file: which bundles there are, and where aliases point and pointed."""
+"""The registry's SQLite file: the list of bundles, and the history of every alias."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scorer.errors import RegistryUnavailableError
 FILE = "registry.sqlite"
 _SCHEMA_VERSION = 1
 _BUSY_SECONDS = 10.0
-# With fewer bytes left, an input/output error is for want of space.
+# If the file system has fewer free bytes than this, an input/output error is reported as lack of space.
 _LEAST_FREE = 1 << 16
 
 _SCHEMA = """
@@ -49,14 +49,18 @@ CREATE TRIGGER alias_history_keeps_values BEFORE UPDATE ON alias_history
 
 
 class Database:
-    """Opens the file for each use; SQLite's own locks order concurrent writers."""
+    """Access to the file, which is opened for each use. SQLite's locks serialise concurrent writers.
+
+    Args:
+        directory: The registry's directory.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / FILE
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """A connection that cannot write."""
+        """Open a read-only connection for the duration of the context."""
         connection = self.open_reader()
         try:
             with self._translated():
@@ -66,14 +70,25 @@ class Database:
 
     @contextmanager
     def writing(self, *, create: bool = False) -> Iterator[sqlite3.Connection]:
-        """A transaction that holds the write lock from its start, so that what it read stays true."""
+        """Run a transaction that takes the write lock at its start.
+
+        No other process can therefore change a row between the transaction's reads and its writes.
+
+        Args:
+            create: Create the file if it does not exist.
+
+        Raises:
+            RegistryUnavailableError: The file is missing, locked for longer than 10 s, damaged, read-only, of
+                another schema version, or there is no space left.
+        """
         with self._translated():
             if not create and not self.path.exists():
                 raise self.missing()
             connection = sqlite3.connect(self.path, timeout=_BUSY_SECONDS, isolation_level=None)
             try:
                 connection.execute("PRAGMA foreign_keys = ON")
-                # FULL: an acknowledged change survives a power cut. NORMAL does not promise that in WAL.
+                # With FULL, an acknowledged change survives a power failure. In WAL mode NORMAL does not
+                # guarantee that.
                 connection.execute("PRAGMA synchronous = FULL")
                 self._use_journal(connection)
                 connection.execute("BEGIN IMMEDIATE")
@@ -88,12 +103,13 @@ class Database:
                 connection.close()
 
     def open_reader(self) -> sqlite3.Connection:
-        """A read-only connection that the caller closes; also works where the directory is read-only."""
+        """Open a read-only connection, which the caller closes. The directory itself may be read-only."""
         with self._translated():
             if not self.path.exists():
                 raise self.missing()
             if (kind := network_filesystem(self.path.parent)) and self._has_wal_format():
-                # Written by an older scorer. Its shared memory is not shared here: neither locks nor the log.
+                # The file was written by an older scorer in WAL mode. On a network file system the shared
+                # memory of the write-ahead log, which holds its locks and its index, does not work.
                 if self._has_wal():
                     raise RegistryUnavailableError(
                         f'"{self.path}" has a write-ahead log on a network file system ({kind}); stop '
@@ -105,14 +121,14 @@ class Database:
             except sqlite3.OperationalError:
                 if _is_writable(self.path.parent) or self._has_wal():
                     raise
-                # Nobody can write here and nothing waits in the log: no locks are needed.
+                # The directory is read-only and the write-ahead log is empty, so no locks are needed.
                 return self._connect("immutable=1")
 
     def _use_journal(self, connection: sqlite3.Connection) -> None:
-        """Use a write-ahead log, or a rollback journal where other machines share the file system.
+        """Use a write-ahead log on a local disk, and a rollback journal on a network file system.
 
-        A write-ahead log needs memory that all processes map from one file; a rollback journal needs the
-        file system's locks only.
+        A write-ahead log needs memory that all processes map from one file. A rollback journal needs only the
+        file system's locks, so it also works between machines.
         """
         kind = network_filesystem(self.path.parent)
         wanted = "delete" if kind else "wal"
@@ -129,10 +145,11 @@ class Database:
 
     def _has_wal_format(self) -> bool:
         with self.path.open("rb") as file:
-            return file.read(20)[18:20] == b"\x02\x02"  # read and write version of the file's header
+            # Bytes 18 and 19 of the header are the write and read versions; 2 means WAL.
+            return file.read(20)[18:20] == b"\x02\x02"
 
     def missing(self) -> RegistryUnavailableError:
-        """The error for a file that is not there."""
+        """Return the error for a registry without its file."""
         directory = self.path.parent
         if not directory.is_dir():
             return RegistryUnavailableError(
@@ -146,7 +163,7 @@ class Database:
         )
 
     def _connect(self, mode: str) -> sqlite3.Connection:
-        # check_same_thread: the watcher's calls come from a pool's threads, one at a time.
+        # check_same_thread is off because the watcher calls from the threads of a pool, one at a time.
         connection = sqlite3.connect(
             f"file:{quote(str(self.path.absolute()))}?{mode}",
             uri=True,
@@ -166,7 +183,7 @@ class Database:
     def _migrate(self, connection: sqlite3.Connection) -> None:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if version == 0 and not connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
-            # executescript would commit first; the statements must stay inside the transaction.
+            # `executescript` would commit first, but the statements must be part of this transaction.
             for statement in _statements(_SCHEMA):
                 connection.execute(statement)
             connection.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
@@ -209,7 +226,7 @@ class Database:
             return RegistryUnavailableError(
                 f'"{self.path}" was locked by another process for {_BUSY_SECONDS:g} s; try again'
             )
-        # Where its auxiliary files cannot grow, SQLite reports an input/output error instead.
+        # If SQLite's auxiliary files cannot grow, it reports an input/output error instead of a full disk.
         full = primary == sqlite3.SQLITE_IOERR and disk_usage(self.path.parent).free < _LEAST_FREE
         if primary == sqlite3.SQLITE_FULL or full:
             return RegistryUnavailableError(f'no space left for "{self.path}"; free some and try again')

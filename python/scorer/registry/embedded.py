@@ -2,9 +2,9 @@
 
 ::
 
-    <registry>/bundles/<hex>/...     immutable; the name is the digest
-    <registry>/registry.sqlite       aliases with their whole history
-    <registry>/staging/              pushes under way; swept after a day
+    <registry>/bundles/<hex>/...     immutable bundles; the directory's name is the digest
+    <registry>/registry.sqlite       aliases with their complete history
+    <registry>/staging/              unfinished pushes; deleted when they are older than a day
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Registry:
     """A registry in a directory. Several processes may use it at once.
 
     Args:
-        path: The directory; the first push makes it.
-        verify: In place of the full check of a bundle, for tests.
-        clock_ms: Milliseconds since the Unix epoch.
+        path: The directory; the first push creates it.
+        verify: Replaces the complete check of a bundle, for tests.
+        clock_ms: Returns the time in milliseconds since the Unix epoch.
     """
 
     def __init__(
@@ -62,11 +62,18 @@ class Registry:
     # --- bundles ---
 
     def push(self, directory: str | os.PathLike[str], *, by: str | None = None) -> str:
-        """Verifies a bundle, stores it and returns its digest.
+        """Verify a bundle, store it and return its digest, ``sha256:<hex>``.
 
-        The copy is verified, not the original, so what is stored is what was checked.
-        Pushing a bundle that is already there changes nothing but its signature; one that was damaged since
-        is replaced.
+        The copy is verified and not the original, so the stored bytes are the verified bytes. If the bundle
+        is already stored, only its signature is updated; if the stored copy is damaged, it is replaced.
+
+        Args:
+            directory: The directory that `scorer bundle build` wrote.
+            by: The user to record; default: the user of this process.
+
+        Raises:
+            BundleError: The directory does not hold a valid bundle.
+            RegistryUnavailableError: The registry cannot be written.
         """
         source = Path(directory)
         manifest = files.read_manifest(source)
@@ -78,7 +85,7 @@ class Registry:
             except BundleError:
                 if before is None:
                     raise
-                # What was linked may be damaged where it is.
+                # The stored revision whose files were linked may be damaged; copy every file instead.
                 digest, manifest = self._store(source, None)
         except OSError as error:
             raise _cannot_write(self.path, error) from error
@@ -100,7 +107,7 @@ class Registry:
         return digest, manifest
 
     def _revised(self, manifest: Mapping[str, Any]) -> Path | None:
-        """Where the bundle is that this one is the next revision of, if it is here."""
+        """Return the directory of the bundle that this manifest is a revision of, if it is stored here."""
         lineage = manifest.get("lineage")
         digest = lineage.get("revision_of") if isinstance(lineage, dict) else None
         hexadecimal = full_digest(str(digest))
@@ -110,12 +117,12 @@ class Registry:
         return path if (path / files.MANIFEST).is_file() else None
 
     def list(self, name: str | None = None) -> Sequence[BundleRecord]:
-        """Every bundle (of one name), newest push first."""
+        """Return the bundles of one name, or all of them, newest push first."""
         with self._database.reading() as connection:
             return rows.records(connection, name=name)
 
     def show(self, reference: str) -> BundleDetails:
-        """One bundle in full: its manifest, and the history of every alias that ever pointed to it."""
+        """Return one bundle with its manifest and the history of all aliases that have pointed to it."""
         digest = self.resolve(reference).digest
         with self._database.reading() as connection:
             (record,) = rows.records(connection, digest=_hex(digest))
@@ -124,10 +131,19 @@ class Registry:
         return BundleDetails(record, path, files.read_manifest(path), tuple(history))
 
     def reindex(self, *, by: str | None = None) -> Sequence[str]:
-        """Enters every bundle directory that the SQLite file does not know, after verifying it.
+        """Verify and enter every stored bundle directory that the SQLite file does not list.
+
+        Aliases are stored in the SQLite file only, so this does not restore them.
+
+        Args:
+            by: The user to record; default: the user of this process.
 
         Returns:
-            The digests entered. Aliases are not stored beside the bundles and cannot be brought back.
+            The digests of the bundles that were entered.
+
+        Raises:
+            BundleError: A directory does not hold the bundle that its name states.
+            RegistryUnavailableError: There is no directory of bundles, or the file cannot be written.
         """
         if not self._bundles.is_dir():
             raise RegistryUnavailableError(f'registry "{self.path}" has no bundles; check the path')
@@ -150,14 +166,21 @@ class Registry:
     def alias(
         self, name: str, alias: str, digest: str, *, by: str | None = None, reason: str = ""
     ) -> AliasChange | None:
-        """Points ``name@alias`` to a bundle; None if it already did.
+        """Point ``name@alias`` to a bundle.
 
         Args:
             name: The bundle's name, as in its manifest.
             alias: For example ``live``.
-            digest: A digest, a prefix of one, or another ``name@alias``.
-            by: Who; default: the user of this process.
-            reason: Why; kept in the history.
+            digest: A digest, a prefix of a digest, or another ``name@alias``.
+            by: The user to record; default: the user of this process.
+            reason: The reason to record in the history.
+
+        Returns:
+            The new entry of the history, or None if the alias already pointed to this bundle.
+
+        Raises:
+            RegistryError: The bundle has another name.
+            UnknownReferenceError: There is no such bundle.
         """
         reference = AliasReference(check_name(name, "bundle name"), check_name(alias, "alias"))
         with self._database.writing() as connection:
@@ -175,9 +198,20 @@ class Registry:
             return self._move(connection, reference, current, target, action="alias", by=by, reason=reason)
 
     def rollback(self, name: str, alias: str, *, by: str | None = None, reason: str = "") -> AliasChange:
-        """Points ``name@alias`` back to where it was before its current value was set.
+        """Point ``name@alias`` to the bundle it pointed to before its current value was set.
 
-        A second rollback goes one further back; it never returns to what the first one left.
+        A second rollback goes one step further back. It does not return to the value that the first rollback
+        replaced.
+
+        Args:
+            name: The bundle's name.
+            alias: For example ``live``.
+            by: The user to record; default: the user of this process.
+            reason: The reason to record in the history.
+
+        Raises:
+            UnknownReferenceError: The alias does not exist.
+            RegistryError: The alias has no earlier value.
         """
         reference = AliasReference(check_name(name, "bundle name"), check_name(alias, "alias"))
         with self._database.writing() as connection:
@@ -196,12 +230,12 @@ class Registry:
             )
 
     def aliases(self) -> Mapping[str, str]:
-        """Every ``name@alias`` and the digest it points to."""
+        """Return the digest that every ``name@alias`` points to."""
         with self._database.reading() as connection:
             return {name: f"sha256:{digest}" for name, digest in rows.current(connection).items()}
 
     def history(self, alias: str | None = None) -> Sequence[AliasChange]:
-        """Every change of ``name@alias`` (or of all aliases), oldest first."""
+        """Return the changes of ``name@alias``, or of all aliases, oldest first."""
         reference = None if alias is None else parse_alias(alias)
         with self._database.reading() as connection:
             changes = rows.history(connection, alias=reference)
@@ -210,7 +244,7 @@ class Registry:
             return changes
 
     def resolve(self, reference: str) -> Resolved:
-        """What ``name@alias``, a digest or a prefix of one stands for."""
+        """Return the bundle that ``name@alias``, a digest or a prefix of a digest names."""
         parsed = parse_reference(reference)
         with self._database.reading() as connection:
             hexadecimal = self._digest_of(connection, reference)
@@ -228,17 +262,22 @@ class Registry:
     # --- watching ---
 
     def version(self, watched: Collection[str] = ()) -> Hashable:
-        """Changes whenever another process has written. One stat and one PRAGMA on a connection kept open."""
+        """Return a value that changes whenever a process has written the file.
+
+        A call costs one ``stat`` and one ``PRAGMA`` on a connection that is kept open. `watched` has no
+        effect: a move of any alias changes the value.
+        """
         path = self._database.path
         try:
             status = path.stat()
         except OSError:
             self.close()
             raise self._database.missing() from None
-        # Time and size too: on a read-only mount an open connection never hears of changes made elsewhere.
+        # Time and size are included because, on a read-only mount, an open connection does not detect changes
+        # that are made elsewhere.
         identity = (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
         if self._watch is not None and self._watch[1] != identity:
-            # The file was replaced or written; the open connection might watch the old one for ever.
+            # The file was replaced or written. The open connection could still refer to the old file.
             self.close()
         if self._watch is None:
             self._watch = (self._database.open_reader(), identity)
@@ -247,19 +286,19 @@ class Registry:
         except sqlite3.DatabaseError as error:
             self.close()
             raise RegistryUnavailableError(f'"{path}" cannot be read: {error}') from error
-        # data_version counts within one connection: its identity belongs to the answer.
+        # `data_version` is comparable only within one connection, so the value includes the connection.
         return (identity, id(self._watch[0]), data_version)
 
     def copy(self, target: Resolved, destination: Path) -> None:
-        """Copies the stored files: what is listed in the manifest, and the signature."""
+        """Copy the manifest, the files that it lists and the signature into an empty directory."""
         files.copy_bundle(self._bundles / _hex(target.digest), destination)
 
     def fingerprint(self, digest: str) -> Hashable:
-        """Sizes and times of a bundle's stored files."""
+        """Return the names, inodes, sizes and times of a bundle's stored files."""
         return files.stat_fingerprint(self._bundles / _hex(digest))
 
     def close(self) -> None:
-        """Closes the connection that ``version`` keeps."""
+        """Close the connection that `version` keeps open."""
         if self._watch is not None:
             self._watch[0].close()
             self._watch = None

@@ -1,4 +1,4 @@
-"""Copies a bundle directory so that it is either wholly there, on disk, or not at all."""
+"""Atomic copies of bundle directories: a copy is either complete and on disk, or does not exist."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scorer.errors import BundleError
 
 MANIFEST = "manifest.json"
 SIGNATURE = "signature.json"
-"""Over the manifest's digest. It is not part of the bundle, and may be replaced."""
+"""The signature of the manifest's digest. It is not part of the bundle and may be replaced."""
 MAX_SIGNATURE_BYTES = 64 << 10
 MAX_FILE_BYTES = 1 << 30
 MAX_MANIFEST_BYTES = 16 << 20
@@ -27,7 +27,14 @@ _STALE_SECONDS = 24 * 3600
 
 
 def read_manifest(directory: Path) -> Mapping[str, Any]:
-    """The manifest as parsed JSON, its file names checked; nothing else is verified here."""
+    """Return a bundle's manifest as parsed JSON.
+
+    Only the size of the manifest and the names of the listed files are checked.
+
+    Raises:
+        BundleError: The manifest is missing, unreadable, larger than 16 MiB, not JSON, or lists no files or
+            a name that is not a plain file name.
+    """
     path = directory / MANIFEST
     try:
         if path.stat().st_size > MAX_MANIFEST_BYTES:
@@ -53,18 +60,23 @@ def read_manifest(directory: Path) -> Mapping[str, Any]:
 
 
 def stored_names(directory: Path) -> list[str]:
-    """The files that its manifest lists, the signature if there is one, and the manifest last."""
+    """Return the names of a bundle's files: those that its manifest lists, the signature, the manifest."""
     signature = [SIGNATURE] if (directory / SIGNATURE).is_file() else []
     return [*read_manifest(directory)["files"], *signature, MANIFEST]
 
 
 def copy_bundle(source: Path, destination: Path, stored: Path | None = None) -> None:
-    """Copies the manifest, the files it lists and the signature, each synced to disk.
+    """Copy the manifest, the files it lists and the signature, each synced to disk. Skip other files.
 
-    Other files are left behind.
+    Args:
+        source: The bundle's directory.
+        destination: An existing, empty directory.
+        stored: A stored bundle. A file that it lists with the same content is hard-linked from there, because
+            an overlay revision every few minutes would otherwise use the space of a forest each time.
 
-    A file that another `stored` bundle lists with the same content is linked from there: a revision every few
-    minutes should not take a forest's space every time.
+    Raises:
+        BundleError: A listed file is missing, not a regular file, or larger than 1 GiB.
+        OSError: The destination cannot be written.
     """
     listed = read_manifest(source)["files"]
     held = {} if stored is None else read_manifest(stored)["files"]
@@ -82,7 +94,7 @@ def copy_bundle(source: Path, destination: Path, stored: Path | None = None) -> 
 
 
 def read_signature(directory: Path) -> bytes | None:
-    """The signature of a bundle, unverified; None where there is none."""
+    """Return the signature of a bundle without verifying it, or None if the bundle is not signed."""
     try:
         with (directory / SIGNATURE).open("rb") as file:
             return file.read(MAX_SIGNATURE_BYTES)
@@ -91,7 +103,7 @@ def read_signature(directory: Path) -> bytes | None:
 
 
 def replace_signature(source: Path, stored: Path) -> None:
-    """Gives a stored bundle the signature of another copy of it, in one step."""
+    """Atomically replace the signature of the bundle in `stored` by that of the same bundle in `source`."""
     signature = read_signature(source)
     if signature is not None and signature != read_signature(stored):
         write_atomically(stored / SIGNATURE, signature)
@@ -100,7 +112,7 @@ def replace_signature(source: Path, stored: Path) -> None:
 
 @contextmanager
 def staged(staging: Path) -> Iterator[Path]:
-    """A private directory to fill and then `commit`; deleted if that does not happen."""
+    """Create a private directory to fill and then `commit`. It is deleted if it was not committed."""
     staging.mkdir(parents=True, exist_ok=True)
     sweep(staging)
     temporary = Path(tempfile.mkdtemp(prefix="new-", dir=staging))
@@ -111,12 +123,12 @@ def staged(staging: Path) -> Iterator[Path]:
 
 
 def commit(temporary: Path, target: Path) -> None:
-    """Makes a filled directory appear under its final name, in one step, synced to disk.
+    """Atomically rename a filled directory to its final name and sync the parent directory to disk.
 
-    Where another process placed it first, that one is kept: the name is the content's digest.
+    If the target exists, it is kept: its name is the digest of its content, so both are the same.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    # mkdtemp makes it private; a registry is read by others.
+    # `mkdtemp` creates a directory that only its owner can read, but other users read the registry.
     temporary.chmod(0o755)
     try:
         temporary.rename(target)
@@ -127,13 +139,13 @@ def commit(temporary: Path, target: Path) -> None:
 
 
 def remove(directory: Path, *, staging: Path) -> None:
-    """Takes a directory away in one step, then deletes it."""
+    """Atomically move a directory into `staging` and delete it there."""
     with staged(staging) as hole, suppress(FileNotFoundError):
         directory.rename(hole / directory.name)
 
 
 def sweep(staging: Path) -> None:
-    """Deletes what a killed process left in a staging directory a day ago or earlier."""
+    """Delete the entries of a staging directory that killed processes left more than 24 h ago."""
     oldest = time.time() - _STALE_SECONDS
     for entry in staging.iterdir():
         with suppress(OSError):
@@ -142,7 +154,10 @@ def sweep(staging: Path) -> None:
 
 
 def stat_fingerprint(directory: Path) -> Hashable:
-    """Sizes, times and inodes of a directory's files; differs when any was rewritten."""
+    """Return names, inodes, sizes and times of a directory's files, or None if it cannot be read.
+
+    The value differs after any of the files was rewritten.
+    """
     try:
         entries = [(entry.name, entry.stat(follow_symlinks=False)) for entry in os.scandir(directory)]
     except OSError:
@@ -151,12 +166,16 @@ def stat_fingerprint(directory: Path) -> Hashable:
 
 
 def size_of(directory: Path) -> int:
-    """Bytes of a bundle directory's files."""
+    """Return the total size of the files of a bundle's directory, in bytes."""
     return sum(entry.stat().st_size for entry in os.scandir(directory) if entry.is_file())
 
 
 def _link(stored: Path, destination: Path, *, like: Path) -> bool:
-    """Links a stored file in place of a copy of another; False where that is no regular file of its size."""
+    """Hard-link a stored file to `destination` if it and `like` are regular files of the same size.
+
+    Returns:
+        Whether the link was created. If it was not, the caller copies the file.
+    """
     try:
         one, other = stored.lstat(), like.lstat()
         if not (stat.S_ISREG(one.st_mode) and stat.S_ISREG(other.st_mode) and one.st_size == other.st_size):
@@ -169,7 +188,7 @@ def _link(stored: Path, destination: Path, *, like: Path) -> bool:
 
 def _copy_file(source: Path, destination: Path, *, limit: int = MAX_FILE_BYTES) -> None:
     try:
-        # O_NOFOLLOW and O_NONBLOCK: a link could lead anywhere, a FIFO would never answer.
+        # O_NOFOLLOW: a symbolic link could lead out of the bundle. O_NONBLOCK: opening a FIFO would block.
         descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         raise BundleError(

@@ -1,4 +1,4 @@
-"""What a push needs, whichever registry it goes to: that the bundle is one, and who pushes it."""
+"""Functions that a push to any kind of registry uses: the check of the bundle, and the user's name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def user() -> str:
-    """The name of this process's user, or its number where it has none."""
+    """Return the name of this process's user, or ``uid <number>`` if the user has no name."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
@@ -16,10 +16,10 @@ def user() -> str:
 
 
 def verified(directory: Path) -> str:
-    """The digest of a bundle that passes every check of loading one.
+    """Run every check that a server runs when it loads a bundle, and return the bundle's digest.
 
     Raises:
-        BundleError: it does not.
+        BundleError: A check failed.
     """
     from scorer.bundle import verify
 

@@ -1,4 +1,4 @@
-"""What a bundle may be called: a digest, a prefix of one, or ``name@alias``."""
+"""References to bundles: a digest, a prefix of a digest, or ``name@alias``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _HEX = re.compile(r"[0-9a-f]{1,64}")
 _SCHEME = "sha256:"
 MIN_PREFIX = 4
-"""Shorter prefixes are refused: they would become ambiguous with the next push."""
+"""Least number of digits of a prefix. A shorter one would soon be ambiguous."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,11 @@ class DigestReference:
 
 
 def parse_reference(text: str) -> AliasReference | DigestReference:
-    """Reads any of the three forms."""
+    """Parse a digest, a prefix of a digest, or ``name@alias``.
+
+    Raises:
+        InvalidReferenceError: The text has none of these forms, or the prefix has fewer than 4 digits.
+    """
     if "@" in text:
         return parse_alias(text)
     prefix = text.removeprefix(_SCHEME)
@@ -53,7 +57,11 @@ def parse_reference(text: str) -> AliasReference | DigestReference:
 
 
 def parse_alias(text: str) -> AliasReference:
-    """Parse a reference of the form ``name@alias``."""
+    """Parse a reference of the form ``name@alias``.
+
+    Raises:
+        InvalidReferenceError: The text has another form, or a part is not an allowed name.
+    """
     name, separator, alias = text.partition("@")
     if not separator:
         raise InvalidReferenceError(
@@ -63,7 +71,15 @@ def parse_alias(text: str) -> AliasReference:
 
 
 def check_name(name: str, what: str) -> str:
-    """Refuses a name that could not be a file name, a metric label and a word in a URL at once."""
+    """Return a name that is valid as a file name, a metric label and a segment of a URL.
+
+    Args:
+        name: The name to check.
+        what: What the name stands for, as the beginning of the message.
+
+    Raises:
+        InvalidReferenceError: The name is not allowed.
+    """
     if not _NAME.fullmatch(name):
         raise InvalidReferenceError(
             f'{what} "{name}" is not allowed; use lower-case letters, digits, ".", "_" and "-", '
@@ -73,13 +89,23 @@ def check_name(name: str, what: str) -> str:
 
 
 def full_digest(text: str) -> str | None:
-    """The hex of a complete digest, or None."""
+    """Return the 64 hex digits of a complete digest, with or without ``sha256:``; None for other texts."""
     hexadecimal = text.removeprefix(_SCHEME)
     return hexadecimal if len(hexadecimal) == 64 and _HEX.fullmatch(hexadecimal) else None
 
 
 def pick_digest(reference: DigestReference, candidates: Iterable[str], where: str) -> str:
-    """The only candidate that begins with the prefix."""
+    """Return the only candidate that begins with the prefix.
+
+    Args:
+        reference: The digest or prefix.
+        candidates: Digests as hex digits, without ``sha256:``.
+        where: Location of the registry, for the message.
+
+    Raises:
+        UnknownReferenceError: No candidate begins with the prefix.
+        AmbiguousReferenceError: Several candidates do.
+    """
     found = sorted(candidate for candidate in candidates if candidate.startswith(reference.prefix))
     if not found:
         raise UnknownReferenceError(
@@ -95,7 +121,7 @@ def pick_digest(reference: DigestReference, candidates: Iterable[str], where: st
 
 
 def unknown_alias(reference: AliasReference, known: Iterable[str], where: str) -> UnknownReferenceError:
-    """An error that suggests the nearest alias."""
+    """Return an error that suggests the most similar alias, or lists up to eight aliases."""
     names = sorted(known)
     close = difflib.get_close_matches(str(reference), names, n=1, cutoff=0.6)
     if close:

@@ -1,7 +1,7 @@
-"""Child processes for long work of the platform. They end with it.
+"""Child processes for long jobs of the platform. They end when the platform ends.
 
-The standard input of a child is a pipe that nothing is written to, and the end of that pipe is the end of the
-platform, however that came about.
+The standard input of a child is a pipe to which the platform writes nothing. The kernel closes the pipe when
+the platform ends for any reason, and the child then exits.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def start(
     """Start `python -m MODULE FOLDER`.
 
     Args:
-        module: The module, which calls `end_with_the_platform`.
-        folder: Its argument: where its job is, and where its result belongs.
-        errors: File that its stderr is written to.
-        environment: Its environment; None: that of this process.
+        module: The module to run, which must call `end_with_the_platform`.
+        folder: The argument of the module: the folder of its job and its result.
+        errors: File for the child's stderr.
+        environment: Environment of the child; None: that of this process.
     """
     with errors.open("wb") as stderr:
         return subprocess.Popen(  # noqa: S603 - this interpreter, this package
@@ -38,7 +38,7 @@ def start(
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Kill a child, if it still runs, and wait for its end."""
+    """Kill a child if it still runs, and wait until it has ended."""
     process.kill()
     process.wait()
     if process.stdin is not None:
@@ -46,19 +46,19 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def end_with_the_platform() -> None:
-    """Have this child end when the platform does."""
+    """Make this child process exit when the platform ends."""
     threading.Thread(target=_follow_the_platform, daemon=True).start()
 
 
 def _follow_the_platform() -> None:
-    # Not by `sys.stdin`: its lock would be held when the interpreter ends, which aborts the process.
+    # `sys.stdin` is not used: its lock would be held when the interpreter exits, which aborts the process.
     while os.read(0, 1):
         pass
     os._exit(2)
 
 
 def write_progress(file: Path, progress: Mapping[str, Any]) -> None:
-    """Replace the progress that a child reports. Nothing is lost with it, so it is not made durable."""
+    """Replace the progress that a child reports. It is not synced to disk, because it may be lost."""
     partial = file.with_name(f".{file.name}")
     partial.write_text(json.dumps(progress))
     partial.replace(file)

@@ -1,7 +1,7 @@
-"""Statistics that gates, reports, off-policy evaluation and experiments share: pure functions over arrays.
+"""Statistical functions over arrays, shared by gates, reports, off-policy evaluation and experiments.
 
-The package imports nothing else of ours and does no input or output. Its functions raise `ValueError` for
-arguments that have no answer; the callers check what users can give and name it in their own errors.
+The package imports no other package of scorer and does no I/O. Its functions raise `ValueError` for arguments
+outside their domain. Callers check values that users can set and raise their own errors for them.
 
     proportions    shares of rows: Wilson, and Newcombe for differences
     means          Student's intervals, effective sample size
@@ -10,7 +10,7 @@ arguments that have no answer; the callers check what users can give and name it
     ranking        the top of a ranking, average precision, rank correlation of a tail
     blocks         the bootstrap by day
     distances      PSI, Kullback-Leibler and Jensen-Shannon over common bins
-    interim        how interim analyses share one false-alarm rate
-    sequences      confidence sequences: bounds that hold at every sample size at once
-    sample_ratio   whether traffic was split as planned
+    interim        division of one false-alarm rate between interim analyses
+    sequences      confidence sequences: bounds that hold at all sample sizes together
+    sample_ratio   check that traffic was split as planned
 """

@@ -9,4 +9,4 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Rows32 = npt.NDArray[np.float32]
-"""Rows of features as the engine sees them."""
+"""Encoded rows of features, in the engine's precision."""

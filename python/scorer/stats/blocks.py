@@ -1,8 +1,8 @@
-"""Intervals where rows of one stretch of time belong together: the bootstrap by day.
+"""The bootstrap by day: intervals for rows that are correlated within a day.
 
-Fraud comes in waves, so rows of a day are not independent. Whole days are drawn with replacement (Davison
-and Hinkley, 1997, section 8.2.3). Days are few, so bounds are Student's with the bootstrap's standard error
-and one degree of freedom less than there are days, rather than quantiles of the replicates.
+Fraud occurs in waves, so rows of one day are not independent. Whole days are drawn with replacement (Davison
+and Hinkley, 1997, section 8.2.3). Because there are few days, the bounds are Student's with the bootstrap's
+standard error and one degree of freedom less than the number of days, and not quantiles of the replicates.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from scorer.stats.interval import Interval
 
 DAY_US = 86_400_000_000
 LEAST = 10
-"""Blocks that are aimed at; days are cut into shorter blocks where there are fewer."""
+"""Number of blocks to aim for. A period with fewer days is divided into shorter blocks."""
 DRAWS = 300
+"""Number of replicates for ratios of sums."""
 FEW_DRAWS = 100
-"""Draws for what has to be computed anew for each."""
+"""Number of replicates for statistics that must be computed from all rows for each."""
 
 
 @dataclass(frozen=True)
 class Replicated:
-    """A value with the standard error that drawing blocks shows.
+    """A value with its bootstrap standard error.
 
     Attributes:
-        value: Over all rows.
-        error: Standard error; NaN where there are fewer than two blocks.
+        value: The value over all rows.
+        error: Standard error; NaN if there are fewer than two blocks, or if more than half of the replicates
+            are not finite.
         blocks: Number of blocks.
     """
 
@@ -40,7 +42,11 @@ class Replicated:
     blocks: int
 
     def bounds(self, confidence: float) -> Interval:
-        """Return one-sided bounds of a confidence each; infinite where the error is not known."""
+        """Return the lower and the upper bound, infinite if the standard error is not known.
+
+        Args:
+            confidence: One-sided confidence of each bound.
+        """
         if not math.isfinite(self.error) or self.blocks < 2:
             return Interval(-math.inf, math.inf)
         half = student_quantile(confidence, self.blocks - 1) * self.error
@@ -53,7 +59,7 @@ class Blocks:
     Args:
         at: `[n]` microseconds since the Unix epoch.
         draws: Number of replicates.
-        seed: Of the draws: the same rows give the same bounds.
+        seed: Seed of the draws, so that the same rows give the same bounds.
     """
 
     def __init__(self, at: Ints, *, draws: int = DRAWS, seed: int = 0) -> None:
@@ -79,10 +85,10 @@ class Blocks:
         return self._of(value, replicates)
 
     def of(self, statistic: Callable[[Floats], float]) -> Replicated:
-        """Return any function of the rows' weights; it is computed for the first 100 draws.
+        """Return a function of the rows' weights. The standard error uses the first 100 draws.
 
         Args:
-            statistic: Takes `[n]` weights, how often each row was drawn.
+            statistic: Function of the weights `[n]`, which state how often each row was drawn.
         """
         value = statistic(np.ones(len(self.code)))
         some = self._weights[:FEW_DRAWS]
@@ -92,13 +98,13 @@ class Blocks:
         known = replicates[np.isfinite(replicates)]
         if self.count < 2 or len(known) < len(replicates) / 2:
             return Replicated(value, math.nan, self.count)
-        # Blocks that are drawn vary less than blocks do, by (m - 1) / m.
+        # The variance of draws from m blocks is smaller than the blocks' variance by the factor (m - 1) / m.
         error = float(known.std(ddof=1)) * math.sqrt(self.count / (self.count - 1))
         return Replicated(value, error, self.count)
 
 
 def block_codes(at: Ints) -> Ints:
-    """Return the block of each row, from 0 without gaps: its day, or a shorter stretch of a short period.
+    """Return the block of each row, from 0 without gaps: its day, or a shorter span in a period of few days.
 
     Args:
         at: `[n]` microseconds since the Unix epoch.

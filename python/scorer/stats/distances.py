@@ -13,7 +13,7 @@ from scorer.stats.arrays import Floats, Ints
 from scorer.stats.distributions import chi_square_upper
 
 BINS = 10
-"""Bins that are aimed at, each with about a tenth of the rows."""
+"""Number of bins to aim for, each with about a tenth of the rows."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class BinnedPair:
 
     @property
     def noise(self) -> float:
-        """PSI that one unit of chi-square amounts to: 1/N + 1/M."""
+        """The PSI that corresponds to one unit of chi-square: 1/N + 1/M; infinite if a sample is empty."""
         n, m = float(self.first.sum()), float(self.second.sum())
         return 1 / n + 1 / m if n and m else math.inf
 
@@ -80,7 +80,7 @@ class ReferenceBins:
     counts: Floats
 
     def places(self, scores: Floats) -> Ints:
-        """Return the bin of each score, `[n]`; values outside of the reference are in the outer bins."""
+        """Return the bin of each score, `[n]`. Values outside the reference's range are in the outer bins."""
         return np.searchsorted(self.edges, scores, side="right")
 
 
@@ -90,7 +90,7 @@ def reference_bins(counts: npt.ArrayLike, edges: npt.ArrayLike, *, bins: int = B
     Args:
         counts: `[m]` rows of the reference in each of its bins.
         edges: `[m + 1]` edges of these bins, ascending.
-        bins: Bins to aim at.
+        bins: Number of bins to aim for.
     """
     counts, edges = np.asarray(counts, dtype=np.float64), np.asarray(edges, dtype=np.float64)
     groups = _merge(counts, bins)
@@ -102,16 +102,16 @@ def by_reference(
 ) -> BinnedPair:
     """Bin a sample by a reference histogram, whose neighbouring bins are merged to about 1 / `bins` each.
 
-    The bins depend on the reference alone, so the sample has no influence on how it is judged.
+    The bins depend on the reference alone, so the sample does not influence the bins that it is compared in.
 
     Args:
         counts: `[m]` rows of the reference in each of its bins.
         edges: `[m + 1]` edges of these bins, ascending.
-        scores: `[n]` the sample; values outside of the edges are counted in the outer bins.
-        bins: Bins to aim at.
+        scores: `[n]` the sample; values outside the edges are counted in the outer bins.
+        bins: Number of bins to aim for.
 
     Returns:
-        The reference first, the sample second.
+        The counts of the reference as `first`, those of the sample as `second`.
     """
     reference = reference_bins(counts, edges, bins=bins)
     sample = np.bincount(reference.places(scores), minlength=len(reference.counts)).astype(np.float64)
@@ -124,7 +124,7 @@ def by_samples(first: Floats, second: Floats, *, bins: int = BINS) -> BinnedPair
     Args:
         first: `[n]` finite values.
         second: `[m]` finite values.
-        bins: Bins to aim at.
+        bins: Number of bins to aim for.
     """
     if not len(first) or not len(second):
         return BinnedPair(np.empty(0), np.array([float(len(first))]), np.array([float(len(second))]))
@@ -141,7 +141,7 @@ def _merge(counts: Floats, bins: int) -> Ints:
     """Return where groups of neighbouring bins start, so that each holds at least 1 / `bins` of the rows."""
     before = np.concatenate([[0.0], np.cumsum(counts)])
     total, starts = before[-1], [0]
-    # The tolerance is for counts that are no multiple of the number of bins.
+    # The tolerance allows for rounding if the number of rows is not a multiple of the number of bins.
     goal = total / bins * (1 - 1e-9)
     for at in range(1, len(counts)):
         if before[at] - before[starts[-1]] >= goal and total - before[at] >= goal:

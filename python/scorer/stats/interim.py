@@ -1,4 +1,4 @@
-"""How interim analyses and parallel intervals share one false-alarm rate."""
+"""Division of one false-alarm rate between interim analyses and between parallel intervals."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from scorer.stats.distributions import beta_quantile
 
 
 def interval_alpha(alpha: float, count: int, limit: int) -> float:
-    """Return the false-alarm rate of one interval: more than `limit` of `count` fail with rate `alpha`.
+    """Return the false-alarm rate of one of several intervals that together have the rate `alpha`.
 
-    The intervals are independent, so the rate is the a with P(Binomial(count, a) > limit) = alpha: a quantile
-    of a beta distribution.
+    All intervals together raise a false alarm if more than `limit` of them fail. They are independent, so the
+    result is the rate a with P(Binomial(count, a) > limit) = alpha, a quantile of a beta distribution.
 
     Args:
         alpha: False-alarm rate of all intervals together.
@@ -20,10 +20,10 @@ def interval_alpha(alpha: float, count: int, limit: int) -> float:
 
 
 def alpha_share(analysis: int) -> float:
-    """Return the share of the whole false-alarm rate that an interim analysis may spend.
+    """Return the share of the total false-alarm rate that one interim analysis may use.
 
-    The shares are 1/2, 1/6, 1/12, ... and add up to 1 over any number of analyses, so results may be judged
-    as often as new rows arrive.
+    The shares 1/2, 1/6, 1/12, ... add up to at most 1 for any number of analyses, so a result can be analysed
+    whenever new rows arrive.
 
     Args:
         analysis: Number of the analysis, from 1.

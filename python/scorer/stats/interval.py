@@ -1,4 +1,4 @@
-"""An interval: two bounds that unpack like a pair."""
+"""The type of an interval."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class Interval(NamedTuple):
-    """Lower and upper bound of a quantity; infinite on a side where nothing is known."""
+    """Lower and upper bound of a quantity. A bound that is not known is infinite."""
 
     low: float
     high: float

@@ -1,4 +1,4 @@
-"""Intervals of means for one reading, and the size of a weighted sample."""
+"""Intervals of means for a single analysis, and the effective size of a weighted sample."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from scorer.stats.interval import Interval
 
 
 def effective_sample_size(weights: Floats) -> float:
-    """Return how many equally weighted rows carry as much information: `(sum w)^2 / sum w^2` (Kish, 1965).
+    """Return the effective sample size of weighted rows, `(sum w)^2 / sum w^2` (Kish, 1965).
 
     Args:
         weights: `[n]` weights.
 
     Returns:
-        At most n; 0 where all weights are 0 or there are none.
+        A number of at most n; 0 if all weights are 0 or there are none.
     """
     square = float((weights**2).sum())
     return float(weights.sum()) ** 2 / square if square else 0.0
@@ -30,14 +30,14 @@ def student(
     """Return Student's bounds of a mean.
 
     Args:
-        values: `[n]` whose mean is bounded, n >= 1. For a self-normalised estimate they are linearised with
-            the normaliser of the same sample, which is the delta method.
+        values: `[n]` values whose mean is bounded, n >= 1. For a self-normalised estimate, pass values that
+            are linearised with the normaliser of the same sample (delta method).
         confidence: One-sided confidence of each bound.
-        degrees: Degrees of freedom; n - 1 unless given, at least 1.
-        clusters: `[n]` codes; rows of one code count as one draw.
+        degrees: Degrees of freedom, at least 1; default: n - 1.
+        clusters: `[n]` codes of clusters. The rows of one cluster count as one draw.
 
     Returns:
-        Infinite bounds where a single value leaves the spread unknown.
+        The bounds; infinite if there is only one value or one cluster.
     """
     value = float(values.mean())
     deviations = (values - value) / len(values)

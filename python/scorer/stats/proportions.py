@@ -16,8 +16,8 @@ def wilson(hits: int, rows: int, confidence: float) -> Interval:
     """Return Wilson's score bounds of a share (1927).
 
     Args:
-        hits: Rows that count, at most `rows`.
-        rows: All rows; with none, the bounds are 0 and 1.
+        hits: Number of rows that count, at most `rows`.
+        rows: Number of all rows; for 0 rows the bounds are 0 and 1.
         confidence: One-sided confidence, from 0.5 to below 1.
     """
     if not rows:
@@ -38,7 +38,7 @@ def independent_difference(first: tuple[int, int], second: tuple[int, int], conf
         confidence: One-sided confidence.
 
     Returns:
-        Bounds within -1 and 1; exactly those where a sample has no rows.
+        Bounds between -1 and 1; -1 and 1 if a sample has no rows.
     """
     (x1, n1), (x2, n2) = first, second
     if not n1 or not n2:
@@ -61,7 +61,7 @@ def paired_difference(both: int, first: int, second: int, neither: int, confiden
         confidence: One-sided confidence.
 
     Returns:
-        Bounds within -1 and 1; exactly those where there are no rows.
+        Bounds between -1 and 1; -1 and 1 if there are no rows.
     """
     n = both + first + second + neither
     if not n:
@@ -84,6 +84,6 @@ def _correlation(a: int, b: int, c: int, d: int) -> float:
         return 0.0
     product: float = a * d - b * c
     if product > 0:
-        # Newcombe's continuity correction keeps a strong correlation from narrowing the bounds too far.
+        # Newcombe's continuity correction: without it, a strong correlation makes the bounds too narrow.
         product = max(product - (a + b + c + d) / 2, 0)
     return product / math.sqrt(margins)

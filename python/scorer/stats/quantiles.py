@@ -15,11 +15,11 @@ def quantile(values: Floats, q: float) -> float:
     """Return the smallest value that at least a share `q` of all values does not exceed.
 
     Args:
-        values: `[n]`; values that are not finite are left out.
+        values: `[n]` values; those that are not finite are ignored.
         q: Share, between 0 and 1.
 
     Returns:
-        One of the values; NaN where there is none.
+        One of the values; NaN if there is none.
     """
     values = values[np.isfinite(values)]
     if not len(values):
@@ -32,7 +32,7 @@ def quantile_bounds(values: Floats, q: float, confidence: float) -> Interval:
     """Return distribution-free bounds of a quantile (David and Nagaraja, 2003, section 7.1).
 
     The number of values that do not exceed the quantile is binomial, so an order statistic is below (above)
-    the quantile with a known probability. Ties make the bounds wider, never wrong.
+    the quantile with a known probability. Ties make the bounds wider but keep them valid.
 
     Args:
         values: `[n]` finite values, in any order.
@@ -40,7 +40,7 @@ def quantile_bounds(values: Floats, q: float, confidence: float) -> Interval:
         confidence: One-sided confidence of each bound.
 
     Returns:
-        Two of the values; infinite on a side where n is too small for the confidence.
+        Two of the values; a bound is infinite if n is too small for the confidence.
     """
     n = len(values)
     if not n:

@@ -1,4 +1,4 @@
-"""Rankings: what is at their top, how well they find what is rare, how far two of them agree."""
+"""Statistics of rankings: the highest rows, average precision, and rank correlation."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from scorer.stats.distributions import midranks
 from scorer.stats.interval import Interval
 
 _LEAST = 10
-"""Rows below which a rank correlation has no bounds."""
+"""Least number of rows for which bounds of a rank correlation are computed."""
 
 
 def among_highest(scores: Floats, places: int) -> Floats:
-    """Return how much of each row is among the highest: 1, 0, or a share of the last places.
+    """Return the share of each row that is among the highest `places`, `[n]`.
 
-    Rows that tie for the last places share them, so that a constant score finds what chance finds.
+    Rows that tie for the last places get equal shares of them, so a constant score has the hit rate of a
+    random selection.
 
     Args:
-        scores: `[n]` finite.
-        places: Number of places, from 0 to n; the result adds up to it.
+        scores: `[n]` finite scores.
+        places: Number of places, from 0 to n. The result adds up to it.
     """
     if not places:
         return np.zeros(len(scores))
@@ -33,20 +34,27 @@ def among_highest(scores: Floats, places: int) -> Floats:
 
 
 def without_gaps(scores: Floats) -> Floats:
-    """Return the scores with those that are not finite below all others: such a row cannot be flagged."""
+    """Replace scores that are not finite by a value below all others, so that such rows are not flagged.
+
+    Args:
+        scores: `[n]` scores.
+    """
     known = np.isfinite(scores)
     return np.where(known, scores, np.min(scores[known], initial=0.0) - 1.0)
 
 
 def tail_correlation(scores: Floats, others: Floats, tail: Bools) -> float:
-    """Return Spearman's correlation of two rankings over the rows of a tail; NaN where one is constant.
+    """Return Spearman's correlation of two scores over the rows of a tail.
 
-    It depends on ranks alone, so a monotone change of either score leaves it as it is.
+    It depends only on ranks, so increasing transformations of the scores do not change it.
 
     Args:
-        scores: `[n]` finite.
-        others: `[n]` finite.
-        tail: `[n]` rows to compare.
+        scores: `[n]` finite scores.
+        others: `[n]` finite scores.
+        tail: `[n]` whether a row is in the tail.
+
+    Returns:
+        The correlation; NaN with fewer than two rows, or if a score is constant in the tail.
     """
     if int(tail.sum()) < 2:
         return math.nan
@@ -61,11 +69,11 @@ def correlation_bounds(value: float, rows: int, confidence: float) -> Interval:
 
     Args:
         value: Spearman's correlation.
-        rows: Rows that it is of.
+        rows: Number of rows of the correlation.
         confidence: One-sided confidence of each bound.
 
     Returns:
-        -1 and 1 with fewer than 10 rows; the value itself where it is 1 or -1.
+        The bounds; -1 and 1 with fewer than 10 rows, and the value itself if it is 1 or -1.
     """
     if rows < _LEAST:
         return Interval(-1.0, 1.0)
@@ -77,19 +85,19 @@ def correlation_bounds(value: float, rows: int, confidence: float) -> Interval:
 
 
 class Precision:
-    """Average precision of one score, computed again and again with other weights of the rows.
+    """Average precision of one score for many weightings of the rows, as in a bootstrap.
 
-    Sorting is what costs, and it does not depend on the weights.
+    The rows are sorted once, because the order does not depend on the weights.
 
     Args:
-        scores: `[n]` finite.
-        labels: `[n]`.
+        scores: `[n]` finite scores.
+        labels: `[n]` whether a row is positive.
     """
 
     def __init__(self, scores: Floats, labels: Bools) -> None:
         self._order: Ints = np.argsort(-scores, kind="stable")
         ordered = scores[self._order]
-        # Equal scores are retrieved together.
+        # Rows with equal scores are retrieved together.
         ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
         self._labels = labels[self._order]
         self._ends = ends
@@ -98,10 +106,10 @@ class Precision:
         """Return the area under the precision-recall steps: the sum of precision times the gain of recall.
 
         Args:
-            weights: `[n]` not negative; None: 1 each.
+            weights: `[n]` weights of at least 0; default: 1 for every row.
 
         Returns:
-            NaN without weight on a positive row.
+            The average precision; NaN if all positive rows have weight 0.
         """
         own = np.ones(len(self._order)) if weights is None else weights[self._order]
         hits = np.cumsum(np.where(self._labels, own, 0.0))[self._ends]

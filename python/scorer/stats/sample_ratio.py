@@ -1,9 +1,9 @@
-"""Sample-ratio check that may be read at any time.
+"""Sample-ratio check that may be evaluated at any time and any number of times.
 
-Under the planned shares the shoppers of the lanes are multinomial. The Bayes factor of a Dirichlet
-alternative around the plan against the plan is a martingale of mean 1, so (Ville) it ever exceeds
-1/alpha with probability at most alpha: Lindon and Malek, "Anytime-valid inference for multinomial
-count data" (NeurIPS 2022). Exact at every size, no approximation.
+Under the planned shares, the numbers of shoppers per lane are multinomial. The Bayes factor of a Dirichlet
+alternative centred at the plan is a martingale with mean 1 under the plan. By Ville's inequality, the
+probability that it ever exceeds 1/alpha is at most alpha: Lindon and Malek, "Anytime-valid inference for
+multinomial count data" (NeurIPS 2022). This holds exactly at every sample size.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 _CONCENTRATION = 100.0
-"""Of the alternative: it expects shares some points off, which is what broken assignment looks like."""
+"""Concentration of the alternative. It corresponds to shares that differ from the plan by some percentage
+points, which is typical of a faulty assignment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class RatioCheck:
     Attributes:
         counts: Units (shoppers) per lane.
         evidence: Bayes factor against the plan, capped at 1e300.
-        mismatch: Whether the factor is at least 1/alpha.
+        mismatch: Whether the Bayes factor is at least 1/alpha.
     """
 
     counts: tuple[int, ...]
@@ -37,7 +38,7 @@ def check_ratio(counts: Sequence[int], shares: Sequence[float], alpha: float) ->
     Args:
         counts: Units (shoppers) per lane so far, each counted once.
         shares: Planned share per lane, adding up to 1, all above 0.
-        alpha: Probability of ever finding a mismatch where there is none.
+        alpha: Largest probability of ever reporting a mismatch if the plan holds.
     """
     total = sum(counts)
     prior = [_CONCENTRATION * share for share in shares]

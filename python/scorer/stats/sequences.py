@@ -1,8 +1,8 @@
-"""Confidence sequences: bounds that hold at every row at once, so they may be read at any time and acted on.
+"""Confidence sequences: bounds that hold at all numbers of rows together, so a test may stop at any time.
 
-`asymptotic` and `clustered_mean` are cheap and need some hundred rows before their level holds;
-`bernstein_lower` and `betting_lower` hold for every n and only need values that are not negative. The upper
-bound of a value between 0 and 1 follows from the lower bound of its complement.
+`asymptotic` and `clustered_mean` are fast, but their level holds only after some hundred rows.
+`bernstein_lower` and `betting_lower` hold for every n and require only values of at least 0. The upper bound
+of a value between 0 and 1 follows from the lower bound of its complement.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy.typing as npt
 from scorer.stats.arrays import Floats, Ints
 
 FIRST = 500
-"""Rows before which `anytime_mean` claims nothing: its sequence is an asymptotic one."""
+"""Least number of rows for finite bounds of `anytime_mean`, because its sequence is asymptotic."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class ConfidenceSequence:
 
     Attributes:
         value: `[..., n]` running estimate.
-        low: `[..., n]` lower bounds; minus infinity where none is known yet.
-        high: `[..., n]` upper bounds.
+        low: `[..., n]` lower bounds; minus infinity while there is none.
+        high: `[..., n]` upper bounds; infinity while there is none.
     """
 
     value: Floats
@@ -35,19 +35,19 @@ class ConfidenceSequence:
     high: Floats
 
     def at(self, rows: int) -> tuple[float, float, float]:
-        """Return value, low and high of a single sequence after `rows` rows."""
+        """Return estimate, lower and upper bound of a one-dimensional sequence after `rows` rows."""
         return float(self.value[rows - 1]), float(self.low[rows - 1]), float(self.high[rows - 1])
 
 
 @dataclass(frozen=True, slots=True)
 class AnytimeMean:
-    """A mean with bounds that hold at every reading at once; infinite where nothing is known.
+    """A mean with bounds that hold at all analyses together.
 
     Attributes:
-        value: The mean; NaN without rows.
-        low: Lower bound.
-        high: Upper bound.
-        rows: Values that the mean is of.
+        value: The mean. Without rows it is 0 from `anytime_mean` and NaN from `clustered_mean`.
+        low: Lower bound; minus infinity if it is not known.
+        high: Upper bound; infinity if it is not known.
+        rows: Number of values.
     """
 
     value: float
@@ -57,14 +57,14 @@ class AnytimeMean:
 
 
 def tuned_rho2(alpha: float, variance: float) -> float:
-    """Return the square of `rho` at which a sequence is tightest once the summed variance is `variance`.
+    """Return the square of `rho` for which a sequence is tightest when the summed variance is `variance`.
 
     Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas (2024), section 2.5. In units of the variance of one row,
     `variance` is a number of rows.
 
     Args:
         alpha: Error rate of both sides together.
-        variance: Summed variance at which the width is to be smallest; fixed before the first reading.
+        variance: Summed variance at which the width is smallest, chosen before the first analysis.
     """
     return (-2 * math.log(alpha) + math.log(-2 * math.log(alpha) + 1)) / variance
 
@@ -84,14 +84,14 @@ def asymptotic(
 
     Args:
         pseudo: `[..., n]` values in order of time; sequences are along the last axis.
-        alpha: Probability of ever being wrong.
-        best_at: Rows at which the sequence is tightest; fixed before the first reading.
-        first: Rows before which nothing is claimed.
-        side: "lower" for a lower bound alone, which is tighter.
+        alpha: Probability that the bounds ever exclude the mean.
+        best_at: Number of rows at which the sequence is tightest, chosen before the first analysis.
+        first: Number of rows before which the bounds are infinite.
+        side: "lower" for a lower bound only, which is tighter.
     """
     values = np.asarray(pseudo, dtype=np.float64)
     n = np.arange(1, values.shape[-1] + 1, dtype=np.float64)
-    # Shifted by the first value: sums of squares of values far from 0 would lose digits.
+    # The values are shifted by the first one, because sums of squares of values far from 0 lose precision.
     shift = values[..., :1]
     total = np.cumsum(values - shift, axis=-1)
     square = np.cumsum((values - shift) ** 2, axis=-1)
@@ -113,11 +113,12 @@ def anytime_mean(values: Floats, alpha: float) -> AnytimeMean:
     """Return a mean with the bounds of the asymptotic confidence sequence after the last value.
 
     Args:
-        values: `[n]` in order of time, each with the wanted mean given the values before it.
-        alpha: Error rate of both sides together, over all readings.
+        values: `[n]` in order of time. The expectation of each value, given the earlier values, must be the
+            mean to be bounded.
+        alpha: Error rate of both sides together, over all analyses.
 
     Returns:
-        Infinite bounds before 500 rows.
+        The mean with its bounds, which are infinite for fewer than 500 rows.
     """
     n = len(values)
     if n == 0:
@@ -127,7 +128,7 @@ def anytime_mean(values: Floats, alpha: float) -> AnytimeMean:
 
 
 def clustered_mean(values: Floats, cluster: Ints, alpha: float, rho2: float) -> AnytimeMean:
-    """Return a mean with anytime-valid bounds where rows of one cluster share one draw (a shopper's lane).
+    """Return a mean with anytime-valid bounds if rows of a cluster share one draw, such as a shopper's lane.
 
     The asymptotic confidence sequence (Waudby-Smith et al., Annals of Statistics 52, 2024, theorem 2.2) over
     the variance process of sums per cluster. With V the sum of squared deviations of these sums,
@@ -135,10 +136,10 @@ def clustered_mean(values: Floats, cluster: Ints, alpha: float, rho2: float) -> 
     with probability 1 - alpha.
 
     Args:
-        values: `[n]` whose mean is bounded.
-        cluster: `[n]` codes from 0.
-        alpha: Error rate of both sides together, over all readings.
-        rho2: From `tuned_rho2`, fixed before the first reading.
+        values: `[n]` values whose mean is bounded.
+        cluster: `[n]` codes of clusters, from 0.
+        alpha: Error rate of both sides together, over all analyses.
+        rho2: A value of `tuned_rho2`, chosen before the first analysis.
     """
     n = len(values)
     if n == 0:
@@ -159,11 +160,15 @@ def bernstein_lower(values: npt.ArrayLike, *, alpha: float = 0.05, largest_bet: 
 
     Args:
         values: `[..., n]` in order of time, none below 0.
-        alpha: Probability of ever being above the mean.
-        largest_bet: Largest `l`; small, because an early loss from one heavy value is not regained.
+        alpha: Probability that the bound ever exceeds the mean.
+        largest_bet: Largest `l`. It must be small, because the loss from one large early value is never
+            recovered.
 
     Returns:
         `[..., n]` running maximum of the bounds.
+
+    Raises:
+        ValueError: There are no values, or one is negative or NaN.
     """
     x = _never_negative(values)
     before, spread = _predictable(x)
@@ -180,19 +185,22 @@ def betting_lower(
 ) -> Floats:
     """Return lower bounds of the mean of non-negative values by betting (Waudby-Smith and Ramdas, 2024).
 
-    Against each candidate mean `m` wealth is `prod(1 + l_i (x_i - m))` with a predictable stake
-    `l_i = min(plug-in, part / m)`. Under `m` that wealth exceeds 1 / alpha with probability at most
-    alpha, ever. Wealth falls with `m`, so all candidates below a refuted one are refuted too.
+    For each candidate mean `m`, the wealth is `prod(1 + l_i (x_i - m))` with a predictable stake
+    `l_i = min(plug-in, part / m)`. If `m` is the mean, the probability that the wealth ever exceeds 1 / alpha
+    is at most alpha. The wealth decreases with `m`, so all candidates below a rejected one are rejected too.
 
     Args:
         values: `[n]` in order of time, none below 0; no upper bound is needed.
-        alpha: Probability of ever being above the mean.
+        alpha: Probability that the bound ever exceeds the mean.
         part: Share of the largest possible stake that is used.
-        highest: Greatest candidate.
-        steps: Number of candidates, evenly spread; the bound is the greatest refuted one.
+        highest: Largest candidate.
+        steps: Number of candidates, evenly spaced. The bound is the largest rejected candidate.
 
     Returns:
-        `[n]` bounds; 0 while nothing is refuted.
+        `[n]` bounds; 0 until a candidate is rejected.
+
+    Raises:
+        ValueError: There are no values, one is negative or NaN, or the array is not one-dimensional.
     """
     x = _never_negative(values)
     if x.ndim != 1:
@@ -208,7 +216,7 @@ def betting_lower(
         reached = wealth >= goal
         if not reached.any():
             break
-        # What refutes a candidate refutes all smaller ones, so times only grow.
+        # Rows that reject a candidate reject all smaller ones, so `last` does not decrease.
         last = int(reached.argmax())
         low[last:] = candidate
     return low
@@ -224,7 +232,7 @@ def _never_negative(values: npt.ArrayLike) -> Floats:
 
 
 def _predictable(x: Floats) -> tuple[Floats, Floats]:
-    """Return mean and variance before each row, each with one row of prior."""
+    """Return the mean and the variance of the rows before each row, each with one row of prior."""
     n = np.arange(1, x.shape[-1] + 1)
     mean = (0.5 + np.cumsum(x, axis=-1)) / (n + 1)
     before = np.minimum(_shifted(mean, 0.5), 1.0)

@@ -1,7 +1,7 @@
 """An MLflow server as the registry: registered models, their aliases, and bundles as run artifacts.
 
-Spoken to over its REST API with the standard library alone: what serves needs no ``mlflow``
-package, which is heavy and loads models by running what is in them. Nothing here does.
+This package calls MLflow's REST API with the standard library only. The ``mlflow`` package is not used on a
+server, because it is large and loads models by running code that they contain.
 """
 
 from scorer.registry.mlflow.registry import SCHEME, MlflowRegistry

@@ -1,4 +1,4 @@
-"""Bundles as run artifacts: brought here file by file, each checked against the manifest as it comes."""
+"""Bundles as run artifacts: each downloaded file is checked against the manifest as it arrives."""
 
 from __future__ import annotations
 
@@ -17,21 +17,26 @@ from scorer.registry import files
 from scorer.registry.mlflow.rest import ARTIFACTS, MlflowRefusedError, Rest
 
 FOLDER = "bundle"
-"""Where a run keeps the bundle that it made."""
+"""Folder of a run's artifacts that holds its bundle."""
 MAX_MANIFEST_BYTES = 4 << 20
 MAX_FILES = 128
-# The engine knows the exact set and refuses the rest at load; what could lead out of a directory ends here.
+# The data plane checks the exact set of files when it loads a bundle. This pattern only prevents a name from
+# leading out of the directory.
 _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*\.(bin|json)")
 _SAFE = re.compile(r"[A-Za-z0-9._-]+")
 
 
 def proxied_path(uri: str, rest: Rest) -> str:
-    """The path below MLflow's artifact proxy that an artifact URI means.
+    """Return the path below MLflow's artifact proxy that an artifact URI names.
 
-    Only the configured server is ever asked, whatever host a URI names.
+    Requests go only to the configured server, whichever host the URI names.
+
+    Args:
+        uri: An artifact URI, as MLflow's REST API returns it.
+        rest: The server, for the message.
 
     Raises:
-        BundleError: The artifacts are elsewhere, or the path leads out.
+        BundleError: The proxy does not serve these artifacts, or the path has forbidden parts such as ``..``.
     """
     parts = urlsplit(uri)
     path = parts.path
@@ -50,11 +55,17 @@ def proxied_path(uri: str, rest: Rest) -> str:
 
 
 def fetch(rest: Rest, folder: str, digest: str, destination: Path) -> None:
-    """Fills an empty directory with the bundle of this digest, synced to disk.
+    """Download the bundle with a digest into an empty directory, synced to disk.
+
+    Args:
+        rest: The server.
+        folder: Path of the artifact folder, as `proxied_path` returns it.
+        digest: ``sha256:<hex>``.
+        destination: An existing, empty directory.
 
     Raises:
-        BundleError: What is there is not that bundle.
-        RegistryUnavailableError: The server cannot be asked, or breaks off.
+        BundleError: The artifacts are not that bundle.
+        RegistryUnavailableError: The server cannot be reached, or the connection breaks.
         OSError: The directory cannot be written.
     """
     listing = rest.list_artifacts(folder)
@@ -74,7 +85,7 @@ def fetch(rest: Rest, folder: str, digest: str, destination: Path) -> None:
     for name, entry in manifest["files"].items():
         _fetch_file(rest, folder, name, entry, destination / name)
     if files.SIGNATURE in listing:
-        # What it says is the data plane's business.
+        # Only the size is checked here; the data plane verifies the signature when it loads the bundle.
         limit = files.MAX_SIGNATURE_BYTES
         if _download(rest, folder, files.SIGNATURE, destination / files.SIGNATURE, limit) > limit:
             raise BundleError(
@@ -84,7 +95,12 @@ def fetch(rest: Rest, folder: str, digest: str, destination: Path) -> None:
 
 
 def fetch_manifest(rest: Rest, folder: str, digest: str, destination: Path) -> Mapping[str, Any]:
-    """Brings the manifest, which must be the one that has this digest, and returns it parsed."""
+    """Download a bundle's manifest, check it against the digest and return it as parsed JSON.
+
+    Raises:
+        BundleError: The manifest is not the one with this digest, or lists files that no bundle has.
+        RegistryUnavailableError: The server cannot be reached, or the connection breaks.
+    """
     path = destination / files.MANIFEST
     _download(rest, folder, files.MANIFEST, path, MAX_MANIFEST_BYTES)
     manifest = files.read_manifest(destination)
@@ -105,14 +121,18 @@ def fetch_manifest(rest: Rest, folder: str, digest: str, destination: Path) -> M
 
 
 def fetch_signature(rest: Rest, folder: str) -> bytes:
-    """The signature as it is stored, unverified; at most a byte more than one may have."""
+    """Download a bundle's signature without verifying it.
+
+    The value has at most one byte more than a signature may have, so that the caller can detect one that is
+    too large.
+    """
     sink = io.BytesIO()
     rest.download(f"{folder}/{files.SIGNATURE}", sink, limit=files.MAX_SIGNATURE_BYTES)
     return sink.getvalue()
 
 
 def store(rest: Rest, folder: str, bundle: Path) -> None:
-    """Uploads a bundle's files, the manifest last: where there is a manifest the rest is there."""
+    """Upload a bundle's files. The manifest is last, so its presence means that all other files are there."""
     for name in files.stored_names(bundle):
         rest.upload(f"{folder}/{name}", bundle / name)
 

@@ -1,8 +1,8 @@
-"""The history of aliases, which MLflow itself does not keep: tags of the registered model.
+"""The history of aliases, stored as tags of the registered model because MLflow keeps no such history.
 
-One tag an entry, ``scorer.alias.<alias>.<number>``, never changed. MLflow has no transactions: a
-move in its own user interface, or two at once, may be missing here, and is then shown as what it
-is: a pointer that the last entry does not explain.
+Each entry is one tag, ``scorer.alias.<alias>.<number>``, which is never changed. MLflow has no transactions.
+A move that was made in MLflow's user interface, or one of two simultaneous moves, may therefore be missing
+here. `explained` adds an entry for such a move when the alias does not point to the last entry's bundle.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PREFIX = "scorer.alias."
 
 
 def read(model: Mapping[str, Any]) -> list[AliasChange]:
-    """The entries of a registered model, those of one alias in order; what cannot be read is left out."""
+    """Return the entries of a registered model, sorted by alias and sequence. Skip unreadable tags."""
     changes = []
     for tag in model.get("tags") or ():
         if str(tag.get("key", "")).startswith(_PREFIX):
@@ -38,13 +38,13 @@ def of_alias(changes: Sequence[AliasChange], alias: str) -> list[AliasChange]:
 def explained(
     changes: Sequence[AliasChange], current: str | None, alias: str, at_ms: int
 ) -> list[AliasChange]:
-    """The entries of an alias, and one more where it points elsewhere than the last of them says.
+    """Return the entries of an alias, with one more if another tool has moved the alias since the last entry.
 
     Args:
-        changes: What is known.
-        current: The digest that it points to now.
+        changes: The recorded entries.
+        current: The digest that the alias points to now; None if there is no such alias or no digest.
         alias: ``name@alias``.
-        at_ms: When that was seen; when it was done nobody knows.
+        at_ms: The time of this call, in milliseconds since the Unix epoch. The time of the move is unknown.
     """
     own = of_alias(changes, alias)
     if current is not None and (not own or own[-1].digest != current):
@@ -67,7 +67,7 @@ def append(rest: Rest, name: str, change: AliasChange) -> None:
 
 
 def next_sequence(changes: Sequence[AliasChange], alias: str) -> int:
-    """The number of an alias's next entry."""
+    """Return the sequence number of an alias's next entry."""
     return _next(of_alias(changes, alias))
 
 

@@ -1,7 +1,7 @@
 """`RegistryBackend` over an MLflow server.
 
-A bundle is the artifact directory ``bundle`` of a run and a model version that points to it, with
-the digest in the version's tag; ``name@alias`` is MLflow's own alias of the registered model.
+A bundle is the artifact directory ``bundle`` of a run, and a model version that points to it and has the
+digest in a tag. ``name@alias`` is MLflow's alias of the registered model.
 """
 
 from __future__ import annotations
@@ -37,9 +37,12 @@ class MlflowRegistry:
 
     Args:
         url: ``mlflow:http://127.0.0.1:5000``; the scheme ``mlflow:`` may be left out.
-        verify: In place of the full check of a bundle that is pushed, for tests.
-        clock_ms: Milliseconds since the Unix epoch.
-        seconds: How long one exchange with the server may take.
+        verify: Replaces the complete check of a pushed bundle, for tests.
+        clock_ms: Returns the time in milliseconds since the Unix epoch.
+        seconds: Time limit for one request to the server, in seconds.
+
+    Raises:
+        InvalidReferenceError: The address is not valid.
     """
 
     def __init__(
@@ -54,17 +57,20 @@ class MlflowRegistry:
         self._verify = verify or pushing.verified
         self._clock_ms = clock_ms
         self._sources: dict[str, ModelVersion] = {}
-        """By digest: the version it was last seen at, so that fetching needs no search."""
+        """The last known model version of each digest, so that fetching a bundle needs no search."""
 
     @property
     def location(self) -> str:
-        """Address of the MLflow server, after ``mlflow:``."""
+        """Address of the MLflow server, with the prefix ``mlflow:``."""
         return f"{SCHEME}{self._rest.url}"
 
-    # --- what the server needs ---
+    # --- BundleSource ---
 
     def version(self, watched: Collection[str] = ()) -> Hashable:
-        """Where every watched alias points: one small request for each."""
+        """Return the model version of every watched alias. A call sends one request for each alias.
+
+        Without watched aliases, one request checks that the server can be reached.
+        """
         if not watched:
             self._rest.get("/registered-models/search", max_results=1)
         return tuple(
@@ -74,7 +80,10 @@ class MlflowRegistry:
         )
 
     def resolve(self, reference: str) -> Resolved:
-        """What ``name@alias``, a digest or a prefix of one stands for; nothing is downloaded."""
+        """Return the bundle that ``name@alias``, a digest or a prefix of a digest names.
+
+        Nothing is downloaded, so the path of the result is None.
+        """
         parsed = parse_reference(reference)
         if isinstance(parsed, AliasReference):
             found = self._at(parsed)
@@ -86,28 +95,42 @@ class MlflowRegistry:
         return Resolved(found.digest, None, moved)
 
     def copy(self, target: Resolved, destination: Path) -> None:
-        """Downloads a bundle's files into an empty directory, each checked against the manifest."""
+        """Download a bundle's files into an empty directory and check each against the manifest."""
         artifacts.fetch(self._rest, self._folder(target.digest), target.digest, destination)
 
     def fingerprint(self, digest: str) -> Hashable:
-        """Where the artifacts are, their names and sizes, and the signature: a new one has the same size."""
+        """Return the artifacts' folder, names and sizes, and the signature.
+
+        The signature's content is included because a new signature has the same size as the old one.
+        """
         folder = self._folder(digest)
         listing = self._rest.list_artifacts(folder)
         signature = artifacts.fetch_signature(self._rest, folder) if files.SIGNATURE in listing else b""
         return (folder, signature, *sorted(listing.items()))
 
     def close(self) -> None:
-        """Breaks off what is under way."""
+        """Abort running requests and reject new ones."""
         self._rest.close()
 
     # --- bundles ---
 
     def push(self, directory: str | os.PathLike[str], *, by: str | None = None) -> str:
-        """Verifies a bundle, uploads it as a run's artifacts and makes a model version of it.
+        """Verify a bundle, upload it as artifacts of a new run and create a model version for it.
 
-        Pushing one that is there already changes nothing but its signature; one that was damaged since
-        becomes a new version.
-        The version comes last: a push that was cut off leaves a run, and nothing that an alias can point to.
+        If the bundle is already stored, only its signature is updated; if the stored copy is damaged, the
+        push creates a new version. The version is created last: an interrupted push leaves a run, but no
+        version that an alias could point to.
+
+        Args:
+            directory: The directory that `scorer bundle build` wrote.
+            by: The user to record; default: the user of this process.
+
+        Returns:
+            The bundle's digest, ``sha256:<hex>``.
+
+        Raises:
+            BundleError: The directory does not hold a valid bundle.
+            RegistryUnavailableError: The server cannot be reached, or the connection breaks.
         """
         source = Path(directory)
         with tempfile.TemporaryDirectory(prefix="scorer-push-") as made:
@@ -123,7 +146,7 @@ class MlflowRegistry:
         return digest
 
     def list(self, name: str | None = None) -> Sequence[BundleRecord]:
-        """Every bundle (of one name), newest push first."""
+        """Return the bundles of one name, or all of them, newest push first."""
         if name is not None:
             check_name(name, "bundle name")
         found = versions.bundles(self._rest, name=name)
@@ -131,7 +154,7 @@ class MlflowRegistry:
         return [_record(version, pointing) for version in found]
 
     def show(self, reference: str) -> BundleDetails:
-        """One bundle in full; its manifest is downloaded and checked."""
+        """Return everything that is stored about one bundle. Its manifest is downloaded and checked."""
         digest = self.resolve(reference).digest
         version, folder = self._sources[digest], self._folder(digest)
         with tempfile.TemporaryDirectory(prefix="scorer-show-") as made:
@@ -148,12 +171,15 @@ class MlflowRegistry:
     # --- aliases ---
 
     def aliases(self) -> Mapping[str, str]:
-        """Every ``name@alias`` of a bundle and the digest it points to."""
+        """Return the digest that every ``name@alias`` of a bundle points to."""
         names = {version.name for version in versions.bundles(self._rest)}
         return {alias: digest for digest, each in self._pointing(names).items() for alias in each}
 
     def history(self, alias: str | None = None) -> Sequence[AliasChange]:
-        """Every change of ``name@alias`` (or of all) that was made through this project, oldest first."""
+        """Return the recorded changes of ``name@alias``, or of all aliases, oldest first.
+
+        A move that was made with another tool is recorded at the next move that this class makes.
+        """
         if alias is None:
             changes = [change for model in versions.models(self._rest) for change in history.read(model)]
             return sorted(changes, key=lambda change: (change.at_ms, change.alias, change.sequence))
@@ -166,7 +192,7 @@ class MlflowRegistry:
     def alias(
         self, name: str, alias: str, digest: str, *, by: str | None = None, reason: str = ""
     ) -> AliasChange | None:
-        """Points ``name@alias`` to a bundle; None if it already did."""
+        """Point ``name@alias`` to a bundle; see `RegistryBackend.alias`."""
         reference = AliasReference(check_name(name, "bundle name"), check_name(alias, "alias"))
         target = self._target(digest)
         if target.name != name:
@@ -180,7 +206,7 @@ class MlflowRegistry:
         return self._move(reference, target, action="alias", by=by, reason=reason)
 
     def rollback(self, name: str, alias: str, *, by: str | None = None, reason: str = "") -> AliasChange:
-        """Points ``name@alias`` back to where it was before its current value was set."""
+        """Point ``name@alias`` to the bundle before its current one; see `RegistryBackend.rollback`."""
         reference = AliasReference(check_name(name, "bundle name"), check_name(alias, "alias"))
         current = self._at(reference)
         known = current.tags.get(versions.DIGEST)
@@ -196,7 +222,7 @@ class MlflowRegistry:
     # --- inside ---
 
     def _is_sound(self, digest: str) -> bool:
-        """Whether the bundle is there, with every byte of it."""
+        """Return whether the bundle is stored completely and undamaged. This downloads all its files."""
         if not (found := versions.bundles(self._rest, prefix=digest)):
             return False
         self._sources[digest] = found[0]
@@ -243,7 +269,7 @@ class MlflowRegistry:
         current = versions.by_alias(self._rest, reference.name, reference.alias)
         changes = self._history(reference.name)
         known = None if current is None else current.tags.get(versions.DIGEST)
-        # What another tool did in between is entered too: a rollback undoes it like any other move.
+        # A move by another tool is recorded too, so that a rollback can undo it like any other move.
         told = history.explained(changes, known, str(reference), self._clock_ms())
         for foreign in told[len(history.of_alias(changes, str(reference))) :]:
             history.append(self._rest, reference.name, foreign)
@@ -286,7 +312,7 @@ class MlflowRegistry:
                 "/model-versions/get-download-uri", name=version.name, version=version.version
             )
         except MlflowRefusedError as error:
-            # Deleted since it was seen; the digest may live on in another version.
+            # The version was deleted after it was cached. Another version may have the same digest.
             self._sources.pop(digest, None)
             raise UnknownReferenceError(
                 f"version {version.version} of {version.name} is gone: {error}"
@@ -297,7 +323,7 @@ class MlflowRegistry:
         return history.read(versions.model(self._rest, name) or {})
 
     def _pointing(self, names: set[str]) -> Mapping[str, Sequence[str]]:
-        """By digest: every ``name@alias`` that points to it."""
+        """Return, for each digest, every ``name@alias`` that points to it."""
         pointing: dict[str, list[str]] = {}
         for name in sorted(names):
             digests = {v.version: v.tags.get(versions.DIGEST, "") for v in versions.every(self._rest, name)}

@@ -1,6 +1,6 @@
-"""MLflow's REST API: one bounded HTTP exchange at a time, and every failure by its name.
+"""A client of MLflow's REST API that bounds the time and the size of every request.
 
-Whatever the other side does, a call ends: within its time, and with at most so many bytes kept.
+A call ends within its time limit and keeps at most a fixed number of bytes, whatever the server does.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ _MAX_JSON_BYTES = 8 << 20
 _SLOWEST_BYTES_PER_SECOND = 1 << 20
 _CHUNK = 1 << 18
 _LATER = {401, 403, 407, 408, 425, 429}
-"""Refusals that say nothing about what was asked for: credentials and load are mended elsewhere."""
+"""Statuses that do not depend on the requested object but on credentials, load or time; the same request may
+succeed later."""
 
 
 class MlflowRefusedError(RegistryError):
-    """MLflow understood and refused.
+    """MLflow processed the request and rejected it.
 
     Attributes:
-        code: MLflow's own, such as ``RESOURCE_DOES_NOT_EXIST``.
+        code: MLflow's error code, such as ``RESOURCE_DOES_NOT_EXIST``.
     """
 
     def __init__(self, message: str, code: str) -> None:
@@ -43,15 +44,20 @@ class MlflowRefusedError(RegistryError):
 
 
 class Rest:
-    """A server's address, and calls to it from any thread.
+    """Calls to one MLflow server. All methods may be called from any thread.
 
-    Credentials are taken where MLflow's own clients take them: ``MLFLOW_TRACKING_TOKEN``, or
-    ``MLFLOW_TRACKING_USERNAME`` and ``MLFLOW_TRACKING_PASSWORD``. Redirects and proxies are not followed.
+    Credentials are read from the variables that MLflow's own clients use: ``MLFLOW_TRACKING_TOKEN``, or
+    ``MLFLOW_TRACKING_USERNAME`` and ``MLFLOW_TRACKING_PASSWORD``. Redirects are not followed and proxies are
+    not used.
 
     Args:
-        url: ``http://host:port`` or ``https://host``, with a path where the server has a prefix.
-        seconds: How long one exchange may take in all; artifacts have a second more for every MiB.
-        environment: In place of ``os.environ``.
+        url: ``http://host:port`` or ``https://host``, with a path if the server has a prefix.
+        seconds: Time limit for one request in total, in seconds. Transfers of artifacts get one more second
+            for every MiB.
+        environment: Used instead of ``os.environ``.
+
+    Raises:
+        InvalidReferenceError: The address is not valid.
     """
 
     def __init__(
@@ -67,20 +73,24 @@ class Rest:
         self._closed = False
 
     def get(self, path: str, **query: str | int) -> Mapping[str, Any]:
-        """A JSON answer.
+        """Send a GET request and return the JSON object of the response.
+
+        Args:
+            path: Path below ``/api/2.0/mlflow``.
+            **query: Parameters of the query string.
 
         Raises:
-            RegistryUnavailableError: Nobody answers, in time, with what MLflow would say.
+            RegistryUnavailableError: There is no response in time, or it is not one of MLflow's REST API.
             MlflowRefusedError: MLflow rejects the request.
         """
         return self._json("GET", API + path, query=query)
 
     def post(self, path: str, **body: Any) -> Mapping[str, Any]:
-        """As `get`, with a JSON body."""
+        """Send a POST request with a JSON body; otherwise as `get`."""
         return self._json("POST", API + path, body=body)
 
     def list_artifacts(self, path: str) -> Mapping[str, int]:
-        """The files of one artifact directory with their sizes; a directory has the size -1."""
+        """Return the names in one artifact directory with their sizes in bytes; a directory has size -1."""
         found = self._json("GET", ARTIFACTS, query={"path": path}).get("files", [])
         try:
             return {
@@ -91,21 +101,36 @@ class Rest:
             raise self.foreign() from None
 
     def download(self, path: str, sink: BinaryIO, *, limit: int) -> int:
-        """Writes an artifact to `sink`, of which at most `limit` + 1 bytes are read; returns how many."""
+        """Write an artifact to `sink`.
+
+        Args:
+            path: Path of the artifact below the proxy.
+            sink: File that is open for writing.
+            limit: Expected maximum size in bytes. At most one byte more is read, so that the caller can
+                detect an artifact that is too large.
+
+        Returns:
+            The number of bytes written.
+
+        Raises:
+            OSError: The sink cannot be written, for example because the disk is full.
+            RegistryUnavailableError: There is no response in time, or the connection breaks.
+            MlflowRefusedError: MLflow rejects the request.
+        """
         with self._exchange("GET", f"{ARTIFACTS}/{quote(path)}", seconds=self._time_for(limit)) as answer:
             count, failure = 0, None
             while failure is None and (chunk := _read(answer, min(_CHUNK, limit + 1 - count))):
                 count += len(chunk)
                 try:
                     sink.write(chunk)
-                except OSError as error:  # a full disk here is not the server's failure
+                except OSError as error:  # not inside `_exchange`, which would report it as a server failure
                     failure = error
         if failure is not None:
             raise failure
         return count
 
     def upload(self, path: str, file: Path) -> None:
-        """Stores a file as an artifact."""
+        """Upload a file as the artifact `path`."""
         size = file.stat().st_size
         with (
             file.open("rb") as body,
@@ -120,7 +145,7 @@ class Rest:
             answer.read(_MAX_JSON_BYTES)
 
     def close(self) -> None:
-        """Breaks off what is under way and refuses what comes: a stop must not wait for a slow server."""
+        """Abort running requests and reject new ones, so that shutdown does not wait for a slow server."""
         self._closed = True
         for connection in list(self._open):
             _break_off(connection)
@@ -161,7 +186,8 @@ class Rest:
         if self._closed:
             raise RegistryUnavailableError(f"MLflow at {self.url} is no longer asked: this process stops")
         connection = self._connection(seconds)
-        # The socket's own timeout begins anew with every byte: a server that drips could hold us for days.
+        # The socket's timeout restarts with every byte received, so a server that sends slowly could keep the
+        # request open for days. The timer bounds the whole request.
         late = threading.Event()
 
         def too_late() -> None:
@@ -180,7 +206,7 @@ class Rest:
             if not 200 <= answer.status < 300:
                 raise self._refusal(answer)
             yield answer
-            if late.is_set():  # an answer without a length looks whole when it is cut
+            if late.is_set():  # a truncated response without Content-Length looks complete
                 raise TimeoutError
         except (OSError, http.client.HTTPException) as error:
             reason = f"took longer than {seconds:g} s" if late.is_set() else _reason(error)
@@ -214,7 +240,7 @@ class Rest:
         return MlflowRefusedError(f"MLflow at {self.url} refuses: {message}", code)
 
     def foreign(self) -> RegistryUnavailableError:
-        """The error for an answer that MLflow would not give."""
+        """Return the error for a response that does not follow MLflow's REST API."""
         return RegistryUnavailableError(
             f"{self.url} does not answer as MLflow's REST API does; check the url"
         )
@@ -224,10 +250,10 @@ class Rest:
 
 
 def check_url(url: str) -> str:
-    """The address in one form.
+    """Check the address of an MLflow server and return it without trailing slashes.
 
     Raises:
-        InvalidReferenceError: It is none, or carries what belongs into the environment.
+        InvalidReferenceError: The address is not a plain ``http`` or ``https`` URL, or contains credentials.
     """
     try:
         parts = urlsplit(url)
@@ -247,7 +273,7 @@ def check_url(url: str) -> str:
 
 
 def now_ms() -> int:
-    """Milliseconds since the Unix epoch, as MLflow has times."""
+    """Return the time in milliseconds since the Unix epoch, the unit of MLflow's times."""
     return time.time_ns() // 1_000_000
 
 
@@ -261,7 +287,12 @@ def _credentials(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def _read(answer: http.client.HTTPResponse, count: int) -> bytes:
-    """At most so many bytes; an end before the announced one is an error, of which `read` says nothing."""
+    """Read at most `count` bytes.
+
+    Raises:
+        http.client.IncompleteRead: The connection ended before ``Content-Length`` bytes had arrived.
+            `HTTPResponse.read` with a count does not raise in this case.
+    """
     found = answer.read(count)
     if answer.length and len(found) < min(count, 1):
         raise http.client.IncompleteRead(found)
@@ -276,7 +307,7 @@ def _break_off(connection: http.client.HTTPConnection) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """One line that stays the same while the cause does: the log says it once."""
+    """Return one line that is the same for the same cause, because the log drops repeated messages."""
     if isinstance(error, TimeoutError):
         return "no answer in time"
     if isinstance(error, OSError):

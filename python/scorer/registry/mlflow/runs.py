@@ -1,4 +1,4 @@
-"""Runs of an MLflow experiment: what was tried, with what, and what came out."""
+"""Runs of an MLflow experiment, with their parameters, metrics and artifacts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,16 @@ _MAX_VALUE = 6000
 
 
 class Run:
-    """One run. As a context it ends FINISHED, or FAILED where an error leaves it."""
+    """One run of an MLflow experiment.
+
+    As a context manager it ends the run with the status FINISHED, or FAILED if an exception leaves the block.
+
+    Args:
+        rest: The server.
+        identity: MLflow's id of the run.
+        artifact_uri: Location of the run's artifacts.
+        clock_ms: Returns the time in milliseconds since the Unix epoch.
+    """
 
     def __init__(self, rest: Rest, identity: str, artifact_uri: str, clock_ms: Callable[[], int]) -> None:
         self._rest = rest
@@ -26,7 +35,18 @@ class Run:
 
     @classmethod
     def start(cls, rest: Rest, experiment: str, name: str, *, clock_ms: Callable[[], int] = now_ms) -> Run:
-        """Begins a run, in an experiment that is made where there is none."""
+        """Start a run.
+
+        Args:
+            rest: The server.
+            experiment: Name of the experiment, which is created if it does not exist.
+            name: Name of the run.
+            clock_ms: Returns the time in milliseconds since the Unix epoch.
+
+        Raises:
+            RegistryUnavailableError: The server cannot be reached or its response is not MLflow's.
+            MlflowRefusedError: MLflow rejects the request.
+        """
         answer = rest.post(
             "/runs/create",
             experiment_id=_experiment(rest, experiment),
@@ -44,11 +64,11 @@ class Run:
         self._batch("tags", [{"key": k, "value": _text(v)} for k, v in values.items()])
 
     def params(self, values: Mapping[str, Any]) -> None:
-        """What it was done with; MLflow refuses to have one changed later."""
+        """Set parameters of the run. MLflow rejects a later change of a parameter."""
         self._batch("params", [{"key": k, "value": _text(v)} for k, v in values.items()])
 
     def metrics(self, values: Mapping[str, Any], *, step: int = 0) -> None:
-        """What came out; what is not a finite number is left out, for MLflow stores none."""
+        """Record metrics of the run. Values that are not finite numbers are skipped: MLflow rejects them."""
         at = self._clock_ms()
         self._batch(
             "metrics",
@@ -65,7 +85,7 @@ class Run:
         self._rest.upload("/".join(filter(None, (base, folder, file.name))), file)
 
     def end(self, status: str = "FINISHED") -> None:
-        """End the run with a status."""
+        """End the run with a status of MLflow: FINISHED, FAILED or KILLED."""
         self._rest.post("/runs/update", run_id=self.id, status=status, end_time=self._clock_ms())
 
     def __enter__(self) -> Self:
@@ -79,7 +99,7 @@ class Run:
             return
         try:
             self.end("FAILED")
-        except Exception as second:  # the first error is the one to hear of
+        except Exception as second:  # the error of the block must be the one that is raised
             if error is not None:
                 error.add_note(f"and the run could not be marked: {second}")
 
@@ -102,7 +122,7 @@ def _experiment(rest: Rest, name: str) -> str:
         try:
             return str(rest.post("/experiments/create", name=name)["experiment_id"])
         except MlflowRefusedError as error:
-            if error.code != "RESOURCE_ALREADY_EXISTS":  # another process was first: read it
+            if error.code != "RESOURCE_ALREADY_EXISTS":  # another process has just created it: get its id
                 raise
         except KeyError:
             raise rest.foreign() from None

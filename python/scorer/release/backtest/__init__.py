@@ -1,11 +1,11 @@
-"""The backtest: a candidate beside the live bundle on decisions of the log whose outcomes are known.
+"""The backtest: comparison of a candidate with the live bundle on logged decisions with known outcomes.
 
-job         what is to be computed, how far it is, and what came of it, as JSON
-layout      features of logged rows in the order of a bundle
-rows        logs into rows: both bundles' scores, labels, segments
+job         the job, its progress and its result, as JSON files
+layout      conversion of logged rows to the order of a bundle's features
+rows        reading logs into rows: scores of both bundles, labels, segments
 actions     the same for action bundles: weights and doubly robust terms
-measures    metrics of both sides with paired intervals
-judge       gates of a backtest
-child       the process that does it
-running     starts, watches and ends these processes
+measures    metrics of both bundles with paired intervals
+judge       evaluation of a backtest's gates
+child       the process of a backtest
+running     starting, checking and ending these processes
 """

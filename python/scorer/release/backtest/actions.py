@@ -1,7 +1,8 @@
-"""Action bundles on logged decisions: weights and doubly robust terms, row by row.
+"""Action bundles on logged decisions: weights and doubly robust terms of each row.
 
-The doubly robust score of a row is linear in its reward, `base + weight * reward`, so both are kept and the
-reward, which another record of the log reports, joins later. The reward model is the mean of both bundles'.
+The doubly robust score of a row is linear in its reward, `base + weight * reward`. Both terms are stored, and
+the reward is joined later, because another record of the log reports it. The reward model is the mean of both
+bundles' oracles.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from scorer.stats.arrays import Bools, Floats, Ints, Rows32
 def choices(
     own: Evaluator, decisions: DecisionColumns, candidate: Rows32, live: Rows32
 ) -> tuple[Bools, dict[str, Floats]]:
-    """Return which decisions are usable, and the terms of both bundles for those.
+    """Return which decisions are usable, and the terms of both bundles for these.
 
-    A decision counts where a model drew it from the catalogue that both bundles have, with its propensity.
+    A decision is usable if a model drew its action, with its propensity, from the catalogue of both bundles.
     """
     count, rows = len(own.live.actions), len(decisions)
     usable = (decisions.pmf.counts == count) & ~decisions.fallback & (decisions.action < count)
@@ -46,7 +47,7 @@ def choices(
 
 
 def _masks(decisions: DecisionColumns, at: Ints, count: int) -> Bools:
-    """Return the eligible actions of decisions, `[n, count]`; decisions share few masks."""
+    """Return the eligible actions of decisions, `[n, count]`. Each distinct mask is decoded once."""
     eligible = decisions.eligible.take(at)
     ends = np.cumsum(eligible.counts)
     whole = eligible.values.tobytes()

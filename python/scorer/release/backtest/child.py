@@ -1,6 +1,6 @@
 """The process of a backtest: `python -m scorer.release.backtest.child FOLDER`.
 
-It runs at a low priority, beside the platform, and ends with it (`scorer.release.children`).
+It runs with low priority and ends when the platform ends (`scorer.release.children`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Do the job of a folder and write its result.
 
     Returns:
-        0 where there is a result; 1 where the job cannot be done, with the reason in one line of stderr.
+        0 if there is a result; 1 if the job failed, with the reason in one line on stderr.
     """
     from scorer.errors import ScorerError
     from scorer.release import children

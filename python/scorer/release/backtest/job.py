@@ -1,4 +1,4 @@
-"""The files between the platform and a backtest's process: its job, its progress, its result."""
+"""The files that the platform and a backtest's process exchange: job, progress and result."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ class Job:
     """One backtest.
 
     Attributes:
-        checkpoint: Whose decisions.
+        checkpoint: Name of the checkpoint.
         candidate: Directory of the candidate.
-        live: Directory of the bundle that answers.
-        others: Directories of further bundles whose rows the logs may hold.
-        logs: Decision logs, by server.
-        begin: First moment of the window, microseconds since the Unix epoch.
-        end: End of the window: decisions before it have the outcome that they will have.
+        live: Directory of the live bundle.
+        others: Directories of further bundles whose decisions the logs may contain.
+        logs: Decision logs by server.
+        begin: Start of the window in microseconds since the Unix epoch.
+        end: End of the window. The outcomes of decisions before it are final.
         outcome: Kind of the outcome.
         unproven: Whether unproven outcomes count.
-        approve: Label that lets a payment pass.
-        amount: Feature that value is measured by; empty: none.
-        most: Rows that are held.
-        positives: Fewest rows of each class that a score is judged by.
-        gates: What decides.
-        seconds: After this long, the rows read so far are judged.
+        approve: Label that approves a payment.
+        amount: Feature with the amount of a payment; empty: none.
+        most: Largest number of rows in memory.
+        positives: Least number of rows of each class for the evaluation of score gates.
+        gates: The gates.
+        seconds: Time limit for reading; after it, the rows read so far are evaluated.
     """
 
     checkpoint: str
@@ -57,30 +57,30 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class BacktestProgress:
-    """How far a backtest is."""
+    """Progress of a backtest."""
 
     share: float = 0.0
-    """Of the bytes to read."""
+    """Share of the bytes that were read."""
     rows: int = 0
     """Decisions of the window so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of a backtest.
+    """The result of a backtest.
 
     Attributes:
         outcome: Pass, fail or inconclusive, by the gates.
-        words: One sentence.
-        rows: Labelled rows that both bundles scored.
-        positives: Of these, with the outcome.
-        begin: Time of the first of them, microseconds; 0 without rows.
-        end: Time of the last of them.
+        words: The result in one sentence.
+        rows: Number of labelled rows that both bundles scored.
+        positives: Number of these rows with the outcome.
+        begin: Time of the first row in microseconds since the Unix epoch; 0 without rows.
+        end: Time of the last row.
         gates: Results of the gates.
-        metrics: By name: `live`, `candidate`, `difference`, `low`, `high` (95 % each).
-        segments: Metrics of parts of the rows.
-        missed: What the candidate does not flag and the live bundle did, with the known outcome.
-        notes: What was left out and why, in sentences.
+        metrics: Metrics by name: `live`, `candidate`, `difference`, `low`, `high` (95 % each).
+        segments: Metrics of segments of the rows.
+        missed: Examples with the outcome that the live bundle flagged and the candidate does not.
+        notes: Sentences about rows that were skipped and why.
     """
 
     outcome: Outcome
@@ -97,25 +97,25 @@ class Result:
 
 
 def write_job(folder: Path, job: Job) -> None:
-    """Write what is to be done."""
+    """Write the job."""
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / JOB, json.dumps(asdict(job)).encode())
 
 
 def read_job(folder: Path) -> Job:
-    """Return what is to be done."""
+    """Read the job."""
     found = json.loads((folder / JOB).read_bytes())
     gates = tuple(GateSpec(**one) for one in found.pop("gates"))
     return Job(**{**found, "others": tuple(found["others"]), "gates": gates})
 
 
 def write_progress(folder: Path, progress: BacktestProgress) -> None:
-    """Write how far the backtest is."""
+    """Write the progress of the backtest."""
     children.write_progress(folder / PROGRESS, asdict(progress))
 
 
 def read_progress(folder: Path) -> BacktestProgress:
-    """Return how far it is; the beginning where nothing was written yet."""
+    """Read the progress; zero if none was written yet."""
     try:
         return BacktestProgress(**json.loads((folder / PROGRESS).read_bytes()))
     except (OSError, ValueError, TypeError):
@@ -123,12 +123,12 @@ def read_progress(folder: Path) -> BacktestProgress:
 
 
 def write_result(folder: Path, result: Result) -> None:
-    """Write what came of it; after that the backtest is done."""
+    """Write the result, which ends the backtest."""
     write_atomically(folder / RESULT, json.dumps(as_document(result), allow_nan=False).encode())
 
 
 def read_result(folder: Path) -> Result | None:
-    """Return what came of it; None where it is not done."""
+    """Read the result; None if there is none yet."""
     try:
         return from_document(json.loads((folder / RESULT).read_bytes()))
     except FileNotFoundError:
@@ -136,7 +136,7 @@ def read_result(folder: Path) -> Result | None:
 
 
 def as_document(result: Result) -> dict[str, Any]:
-    """Return a result as JSON has it."""
+    """Return a result as JSON values."""
     return {
         **asdict(result),
         "outcome": result.outcome.value,
@@ -145,6 +145,6 @@ def as_document(result: Result) -> dict[str, Any]:
 
 
 def from_document(found: Mapping[str, Any]) -> Result:
-    """Return the result of a document."""
+    """Return the result of JSON values that `as_document` returned."""
     gates = tuple(GateResult(**{**gate, "outcome": Outcome(gate["outcome"])}) for gate in found["gates"])
     return Result(**{**found, "outcome": Outcome(found["outcome"]), "gates": gates})

@@ -1,4 +1,4 @@
-"""The verdict of a backtest: its metrics against its gates."""
+"""The verdict of a backtest, by its gates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from scorer.release.model import GateResult, Outcome
 
 
 def run(job: Job, report: ReportProgress) -> Result:
-    """Read the logs, score both bundles, compare and judge.
+    """Read the logs, score both bundles, compare them and evaluate the gates.
 
     Raises:
         ScorerError: A bundle or a log cannot be read.
@@ -31,7 +31,7 @@ def run(job: Job, report: ReportProgress) -> Result:
 
 
 def judge(job: Job, kind: str, found: Labelled, compared: BacktestComparison) -> Result:
-    """Judge a comparison by the job's gates."""
+    """Evaluate the job's gates on a comparison."""
     gates = judged(job, kind, compared)
     outcome = verdict(gates)
     rows, at = len(found.rows), found.rows.at
@@ -72,7 +72,7 @@ def judged(job: Job, kind: str, compared: BacktestComparison) -> tuple[GateResul
 
 
 def verdict(gates: Sequence[GateResult]) -> Outcome:
-    """Fail where a gate that decides fails; pass where all of them pass."""
+    """Return fail if a gate that is not a dry run fails, and pass if all of them pass."""
     decides = [gate for gate in gates if not gate.dry_run]
     if any(gate.outcome is Outcome.FAIL for gate in decides):
         return Outcome.FAIL
@@ -89,7 +89,7 @@ def _because(gates: Sequence[GateResult], outcome: Outcome) -> str:
 
 
 def _not_comparable(job: Job, kind: str, why: str) -> Result:
-    """Return the result of bundles that cannot be compared."""
+    """Return the result for bundles that cannot be compared."""
     names = [gate.metric for gate in job.gates]
     compared = BacktestComparison({name: nothing(why) for name in names}, {})
     gates = judged(job, kind, compared)

@@ -1,4 +1,4 @@
-"""Features of logged rows in the order of a bundle."""
+"""Conversion of logged rows to the order of a bundle's features."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from scorer.stats.arrays import Rows32
 
 
 class Layout:
-    """Maps rows of one schema to another one by the names of features.
+    """Converts rows of one schema to another one, by the names of features.
 
-    A category's code is its place in a dictionary of the bundle's own, so codes are mapped by category.
+    The code of a category is its position in the list of its bundle, so codes are converted by category.
 
     Args:
-        logged: Features as they are logged.
+        logged: Features of the logged rows.
         wanted: Features of the bundle.
     """
 
@@ -36,7 +36,7 @@ class Layout:
         }
 
     def __call__(self, rows: Rows32) -> Rows32:
-        """Return `[n, wanted]` of `[n, logged]`; NaN where the log does not have a feature."""
+        """Convert rows `[n, logged]` to `[n, wanted]`. Features that the log does not have are NaN."""
         if self._same:
             return rows
         out = np.full((len(rows), len(self._columns)), np.nan, dtype=np.float32)
@@ -49,7 +49,7 @@ class Layout:
 
 
 def schema_of(bundle: Path) -> list[Feature]:
-    """Return the features that requests of a bundle bring, in order."""
+    """Return the features of requests to a bundle, in order."""
     return list(SchemaFile.model_validate_json((bundle / "schema.json").read_bytes()).features)
 
 

@@ -1,8 +1,8 @@
 """Metrics of a candidate and of the live bundle on the same rows, with paired intervals.
 
-The candidate is compared at the live bundle's own rates: as many requests as live flags, the highest of its
-own ranking, whatever its thresholds are. Areas under ROC curves have DeLong's intervals, everything else
-those of the bootstrap by day.
+The candidate is compared at the live bundle's rates: it flags as many requests as the live bundle, those with
+its highest scores, regardless of its thresholds. Areas under ROC curves have DeLong's intervals, and all
+other metrics those of the bootstrap by day.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _SURE: Final = 0.95
 _EXAMPLES: Final = 20
 _AMOUNT_BANDS: Final = 4
 _LEAST_OF_SEGMENT: Final = 5
-"""Positive rows below which a segment's recall is not shown."""
+"""Least number of positive rows for which the recall of a segment is shown."""
 
 
 @dataclass(frozen=True)
 class BacktestComparison:
-    """Metrics of both sides.
+    """Metrics of both bundles.
 
     Attributes:
-        measured: By the name of a gate's metric.
-        metrics: For reading: `live`, `candidate`, `difference`, `low`, `high`.
-        segments: The same for parts of the rows.
-        missed: Examples.
-        positives: Rows with the outcome.
+        measured: Values by the name of the gates' metric.
+        metrics: Values for display, by name: `live`, `candidate`, `difference`, `low`, `high`.
+        segments: The same for segments of the rows.
+        missed: Examples of positive rows that only the live bundle flags.
+        positives: Number of rows with the outcome.
     """
 
     measured: Mapping[str, Measured]
@@ -68,7 +68,7 @@ class _Pair:
         bounds: Callable[[float], tuple[float, float]],
         remark: str,
     ) -> None:
-        """Take a metric: both sides, their difference (or relative change) and its bounds."""
+        """Add a metric: the values of both bundles, their difference (or relative change) and its bounds."""
         low, high = bounds(_SURE)
         self.metrics[name] = {
             "live": _plain(live),
@@ -86,7 +86,7 @@ def compare_scores(found: Labelled, *, least: int) -> BacktestComparison:
 
     Args:
         found: Labelled rows.
-        least: Fewest rows of each class.
+        least: Least number of rows of each class.
     """
     rows, label = found.rows, found.outcome > 0.5
     positives = int(label.sum())
@@ -119,7 +119,7 @@ def compare_scores(found: Labelled, *, least: int) -> BacktestComparison:
 
 
 def compare_actions(found: Labelled) -> BacktestComparison:
-    """Compare action bundles on the rewards that are known; see `actions` for what the rows hold."""
+    """Compare action bundles by the known rewards; see `actions` for the columns of the rows."""
     rows = found.rows
     if len(rows) < 2:
         return BacktestComparison(
@@ -193,7 +193,7 @@ def _at_rate(
     amount: npt.NDArray[np.float32],
     blocks: Blocks,
 ) -> tuple[Floats, Floats]:
-    """Recall and value saved where both flag as many requests as live does; what each flags."""
+    """Add recall and saved value if both flag as many requests as the live bundle, and the flagged shares."""
     live = flagged.astype(np.float64)
     mine = ranking.among_highest(own, int(flagged.sum()))
     hits, caught = float(mine[label].sum()), float(live[label].sum())
@@ -226,7 +226,7 @@ def _at_rate(
 
 
 def _calibration(pair: _Pair, own: Floats, live: Floats, failed: Bools, label: Bools, blocks: Blocks) -> None:
-    """Compare the sum of the scores with the positives; only of scores that are probabilities."""
+    """Compare the sum of the scores with the number of positives, if the scores are probabilities."""
     known = ~failed
     if not known.any() or own[known].min() < 0 or own[known].max() > 1 or live.min() < 0 or live.max() > 1:
         return
@@ -248,7 +248,7 @@ def _relative(own: float, live: float) -> float:
 
 
 def _segments(found: Labelled, label: Bools, own: Floats, live: Floats) -> list[dict[str, Any]]:
-    """Rows, positives and recall of each level, at the rate of all rows."""
+    """Return rows, positives and recall of each level, at the threshold of all rows."""
     parts: list[tuple[str, str, Bools]] = []
     for at, (name, levels) in enumerate(found.segments):
         codes = found.rows.segments[:, at]
@@ -281,7 +281,7 @@ def _recall(weights: Floats, positive: Bools) -> float | None:
 def _missed(
     found: Labelled, label: Bools, candidate: Floats, own: Floats, live: Floats
 ) -> list[dict[str, Any]]:
-    """Positive rows that live flags and the candidate does not, those that it ranks lowest first."""
+    """Return positive rows that only the live bundle flags, the candidate's lowest scores first."""
     places = np.flatnonzero(label & (live > 0) & (own <= 0))
     places = places[np.lexsort((found.rows.key[places], candidate[places]))][:_EXAMPLES]
     ids = found.rows.id.take(places).texts()

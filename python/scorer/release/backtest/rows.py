@@ -1,7 +1,7 @@
-"""From decision logs to the rows of a backtest: labelled decisions with the scores of both bundles.
+"""Reading decision logs into the rows of a backtest: labelled decisions with the scores of both bundles.
 
-Logs are read in batches, which are scored at once by the evaluation that serves them. A row keeps some tens
-of bytes. Where there are more than `most`, every second (fourth, ...) decision is kept, by a hash of its id.
+Logs are read in batches, and each batch is scored by the engine of the server. A row needs some tens of
+bytes. If there are more than `most` rows, every second (fourth, ...) decision is kept, by a hash of its id.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from scorer.release.backtest.layout import Layout, schema_of
 from scorer.stats.arrays import Bools, Floats, Ints, Rows32
 
 _SEGMENTS: Final = 8
-"""Features that rows are split by."""
+"""Largest number of features that define segments."""
 _LEVELS: Final = 12
 """Largest number of levels of such a feature."""
 _EVERY: Final = 1.0
-"""Seconds between two reports of progress."""
+"""Interval of progress reports in seconds."""
 
 ReportProgress = Callable[[BacktestProgress], None]
 
@@ -42,11 +42,11 @@ class Scored(Columns):
         key: Hash of the decision's id.
         sequence: Number of its record.
         log: Position of its log.
-        at: When it was decided, microseconds.
-        passed: Whether the payment was let through, so that fraud could happen.
-        values: What the bundles computed, by name.
-        segments: `[n, s]` levels of the features that rows are split by; -1: missing.
-        amount: Of the payment; NaN where there is no such feature.
+        at: Time of the decision in microseconds since the Unix epoch.
+        passed: Whether the payment was approved, so that fraud was possible.
+        values: The values that the bundles computed, by name.
+        segments: `[n, s]` levels of the features that define segments; -1: missing.
+        amount: Amount of the payment; NaN if there is no such feature.
         id: The decision's id.
     """
 
@@ -67,10 +67,10 @@ class Labelled:
 
     Attributes:
         rows: The decisions.
-        outcome: `[n]` what was reported; 0 where nothing was by the time that decisions mature.
-        segments: Names and levels of the features that rows are split by.
+        outcome: `[n]` the reported outcome; 0 if none was reported before the decision matured.
+        segments: Names and levels of the features that define segments.
         labels: Labels of the live bundle, from the lowest band on.
-        left_out: Reasons to numbers of decisions.
+        left_out: Number of skipped decisions by reason.
         lacking: Features of the candidate that no logged row has.
         notes: Other remarks, in sentences.
     """
@@ -85,7 +85,10 @@ class Labelled:
 
 
 class Evaluator:
-    """Both bundles on logged rows; a score bundle's values are `live`, `candidate`, `live_band` and so on."""
+    """Evaluates both bundles on logged rows.
+
+    The values of score bundles are `live`, `candidate`, `live_band` and so on.
+    """
 
     def __init__(self, job: Job) -> None:
         self.candidate = Bundle.load(job.candidate)
@@ -111,16 +114,16 @@ class Evaluator:
         self._amount = next((at for at, one in enumerate(live) if one.name == job.amount), None)
 
     def width(self, fingerprint: int) -> int:
-        """Return how many features rows of a schema have."""
+        """Return the number of features of a schema, by its fingerprint."""
         return len(self._known[fingerprint])
 
     def rows(self, fingerprint: int, logged: Rows32) -> tuple[Rows32, Rows32]:
-        """Return logged rows as the candidate and as the live bundle would get them."""
+        """Return logged rows in the schema of the candidate and in that of the live bundle."""
         own, live = self.layouts[fingerprint]
         return own(logged), live(logged)
 
     def levels(self, live: Rows32) -> npt.NDArray[np.int8]:
-        """Return the levels of the features that rows are split by, `[n, s]`."""
+        """Return the levels of the features that define segments, `[n, s]`."""
         columns = [live[:, at] for _, at in self.split]
         if not columns:
             return np.zeros((len(live), 0), np.int8)
@@ -135,7 +138,7 @@ class Evaluator:
 
     @property
     def segments(self) -> list[tuple[str, Sequence[str]]]:
-        """Names and levels of the features that rows are split by."""
+        """Names and levels of the features that define segments."""
         return [
             (one.name, one.categories if one.type == "category" else ("no", "yes")) for one, _ in self.split
         ]
@@ -147,13 +150,13 @@ class Evaluator:
 
 
 Evaluate = Callable[[Evaluator, DecisionColumns, Rows32, Rows32], tuple[Bools, dict[str, Floats]]]
-"""Of decisions, and their rows as both bundles get them: which are usable, and what is computed of those."""
+"""Function from decisions and their rows in both schemas to which are usable, and the values of these."""
 
 
 def scores(
     own: Evaluator, _decisions: DecisionColumns, candidate: Rows32, live: Rows32
 ) -> tuple[Bools, dict[str, Floats]]:
-    """Scores and bands of both bundles."""
+    """Compute scores and bands of both bundles."""
     one, other = own.candidate.score(candidate), own.live.score(live)
     values = {
         "candidate": one.scores,
@@ -168,10 +171,10 @@ class Reading:
     """Reads the logs of a job.
 
     Args:
-        job: What to read.
+        job: The job.
         evaluation: The bundles.
-        evaluate: What is computed of each batch.
-        report: Called with the progress, about once a second.
+        evaluate: Function that computes the values of each batch.
+        report: Called with the progress, about once per second.
     """
 
     def __init__(self, job: Job, evaluation: Evaluator, evaluate: Evaluate, report: ReportProgress) -> None:
@@ -281,12 +284,12 @@ class Reading:
         rows = _concatenated(self._kept, len(self._evaluation.split))
         rows = rows.take(~self._is_withdrawn(rows.log, rows.sequence))
         self._kept = []
-        # Of a decision that was recorded twice the first record counts.
+        # If a decision was recorded twice, the first record counts.
         order = np.lexsort((rows.sequence, rows.log, rows.at, rows.key))
         _, first = np.unique(rows.key[order], return_index=True)
         rows = rows.take(np.sort(order[first]))
         values, reported = self._of(rows)
-        # Nobody learns what would have become of a payment that was stopped.
+        # The outcome of a payment that was declined cannot be known.
         unknown = ~reported & ~rows.passed if self._evaluation.kind == "score" else np.zeros(len(rows), bool)
         if unknown.any():
             self._left_out["stopped by a review or a decline, and without an outcome"] += int(unknown.sum())
@@ -308,7 +311,7 @@ class Reading:
         )
 
     def _is_withdrawn(self, logs: npt.NDArray[np.int32], sequences: npt.NDArray[np.uint64]) -> Bools:
-        """Return which records, by their log and their number in it, do not count."""
+        """Return which records, by their log and sequence, are withdrawn."""
         gone = np.zeros(len(logs), dtype=bool)
         for log, withdrawn in self._withdrawn.items():
             own = np.flatnonzero(logs == log)

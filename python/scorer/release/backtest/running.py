@@ -1,7 +1,7 @@
-"""Backtests as processes of the platform: started, watched and ended.
+"""Starting, checking and ending the processes of backtests.
 
-A folder of the data directory holds a change's job, its progress and its result, so whatever process leads
-next finds what is done and starts what is not.
+A folder of the data directory contains the job, the progress and the result of a change. The next leader
+therefore finds the results, and starts the backtests that have none.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AT_ONCE = 1
 
 @dataclass(frozen=True, slots=True)
 class Backtest:
-    """Where a backtest is: one of the three, or waiting where none of them is set."""
+    """The state of a backtest: one of the three fields is set, or none if it waits."""
 
     progress: BacktestProgress | None = None
     result: Result | None = None
@@ -33,8 +33,8 @@ class Backtests:
     """The backtests of changes.
 
     Args:
-        root: Where their folders are.
-        at_once: How many run at the same time.
+        root: Directory of the folders.
+        at_once: Number of backtests that run at the same time.
     """
 
     def __init__(self, root: Path, *, at_once: int = AT_ONCE) -> None:
@@ -42,7 +42,7 @@ class Backtests:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def look(self, change: str) -> Backtest | None:
-        """Return where the backtest of a change is; None: it has to be started."""
+        """Return the state of a change's backtest, or None if it must be started."""
         folder = self._root / change
         result = job.read_result(folder)
         process = self._running.get(change)
@@ -60,7 +60,7 @@ class Backtests:
 
     @property
     def is_full(self) -> bool:
-        """Whether another one has to wait."""
+        """Return whether a further backtest has to wait."""
         return sum(process.poll() is None for process in self._running.values()) >= self._at_once
 
     def start(self, change: str, wanted: Job) -> None:
@@ -72,7 +72,7 @@ class Backtests:
         self._running[change] = children.start("scorer.release.backtest.child", folder, errors)
 
     def keep(self, changes: Collection[str]) -> None:
-        """End the backtests of all other changes: withdrawn, rejected or expired meanwhile."""
+        """End the backtests of all changes that are not in `changes`."""
         for change in set(self._running) - set(changes):
             self.end(change)
 

@@ -1,6 +1,6 @@
 """The process of a build: `python -m scorer.release.builds.child FOLDER`.
 
-It reads files that users have sent, so it limits itself first. It ends with the platform
+It reads files that users have sent, so it limits its resources first. It ends when the platform ends
 (`scorer.release.children`).
 """
 
@@ -15,13 +15,13 @@ def main() -> int:
     """Do the job of a folder and write its result.
 
     Returns:
-        0 where there is a result; 1 where the job cannot be done, with the reason in one line of stderr.
+        0 if there is a result; 1 if the job failed, with the reason in one line on stderr.
     """
     from scorer.errors import ScorerError
     from scorer.release import children
     from scorer.release.builds import job, limits, making
 
-    # Errors name files as they are called here, not where the platform keeps them.
+    # Errors must contain the names of files in this folder and not their paths on the platform's machine.
     os.chdir(sys.argv[1])
     folder = Path()
     wanted = job.read_job(folder)

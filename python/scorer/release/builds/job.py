@@ -1,4 +1,4 @@
-"""The files between the platform and a build's process: its job, its progress, its result."""
+"""The files that the platform and a build's process exchange: job, progress and result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scorer.release import children
 
 JOB, PROGRESS, RESULT, ERROR = "job.json", "progress.json", "result.json", "error.txt"
 OUTPUT = "bundle"
-"""Directory of the bundle, in the folder of the build."""
+"""Name of the bundle's directory in the folder of the build."""
 
 FORMATS = {".json": "xgboost", ".ubj": "xgboost", ".txt": "lightgbm", ".tl": "treelite"}
 """Endings of model files, and the libraries that write them."""
@@ -30,7 +30,7 @@ class BuildJob:
 
     Attributes:
         id: Id of the build.
-        user: Who asked for it.
+        user: Name of the user who requested it.
         name: Name of the bundle.
         version: Version of the model, as the user gave it.
         model: The model file.
@@ -39,15 +39,15 @@ class BuildJob:
         example: An example request; empty: none.
         live: Directory of the bundle that bands, policy and actions are copied from; empty: none.
         schema: `table`, `example`, `lines` or `live`.
-        features: Lines of features, where `schema` is `lines`.
+        features: Lines of features, if `schema` is `lines`.
         bands: Lines of bands; empty: those of the live bundle.
         calibration: `none`, `isotonic` or `sigmoid`.
-        label: Column of the table with what came true, 0 or 1; empty: none.
+        label: Column of the table with the outcome, 0 or 1; empty: none.
         model_digest: SHA-256 of the model file.
         table_digest: SHA-256 of the table.
-        memory_bytes: Limit of the process's address space.
-        seconds: Limit of its processor time.
-        file_bytes: Limit of each file that it writes.
+        memory_bytes: Limit on the process's address space in bytes.
+        seconds: Limit on its processor time in seconds.
+        file_bytes: Limit on each file that it writes, in bytes.
     """
 
     id: str
@@ -73,15 +73,15 @@ class BuildJob:
 
 @dataclass(frozen=True, slots=True)
 class BuildResult:
-    """What came of a build."""
+    """The result of a build."""
 
     digest: str
     notes: Sequence[str] = ()
-    """What a reviewer should know, one sentence each."""
+    """Sentences for a reviewer of the bundle."""
 
 
 def ending_of_model(name: str) -> str:
-    """Return the ending of a model file. Raises BundleError for a file that is never read."""
+    """Return the extension of a model file. Raises BundleError if it is not supported."""
     ending = Path(name).suffix.lower()
     if ending in _CODE:
         raise BundleError(
@@ -97,7 +97,7 @@ def ending_of_model(name: str) -> str:
 
 
 def ending_of_table(name: str) -> str:
-    """Return the ending of a table. Raises BundleError for a file that is not read."""
+    """Return the extension of a table. Raises BundleError if it is not supported."""
     ending = Path(name).suffix.lower()
     if ending not in TABLES:
         raise BundleError(f'table "{name[:100]}" has the ending "{ending}"; .parquet and .csv are read')
@@ -105,33 +105,33 @@ def ending_of_table(name: str) -> str:
 
 
 def write_job(folder: Path, job: BuildJob) -> None:
-    """Write what is to be done."""
+    """Write the job."""
     write_atomically(folder / JOB, json.dumps(asdict(job)).encode())
 
 
 def read_job(folder: Path) -> BuildJob:
-    """Return what is to be done."""
+    """Read the job."""
     return BuildJob(**json.loads((folder / JOB).read_bytes()))
 
 
 def write_progress(folder: Path, words: str) -> None:
-    """Write the step that the build is at."""
+    """Write the present step of the build."""
     children.write_progress(folder / PROGRESS, {"words": words})
 
 
 def read_progress(folder: Path) -> str:
-    """Return the present step; empty where nothing was written yet."""
+    """Read the present step; empty if none was written yet."""
     found = _read(folder / PROGRESS)
     return str(found.get("words", ""))[:200]
 
 
 def write_result(folder: Path, built: BuildResult) -> None:
-    """Write what came of it; after that the build is done."""
+    """Write the result, which ends the build."""
     write_atomically(folder / RESULT, json.dumps(asdict(built)).encode())
 
 
 def read_result(folder: Path) -> BuildResult | None:
-    """Return what came of it; None where it is not done."""
+    """Read the result; None if there is none yet."""
     found = _read(folder / RESULT)
     if not isinstance(found.get("digest"), str):
         return None

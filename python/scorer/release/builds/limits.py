@@ -1,4 +1,4 @@
-"""Limits of a process that reads the files of users, set by the process itself before it opens one."""
+"""Limits of a process that reads files of users. The process sets them before it opens a file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import resource
 _FILES = 256
 _NICE = 10
 ENVIRONMENT = {
-    # One thread: the process shares its cores with the platform, and each thread takes address space.
+    # One thread, because the process shares its cores with the platform and each thread needs address space.
     "OMP_NUM_THREADS": "1",
     "OPENBLAS_NUM_THREADS": "1",
     "ARROW_DEFAULT_MEMORY_POOL": "system",
@@ -18,17 +18,17 @@ _PASSED_ON = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "LANG", "LC_ALL", "TMPDIR
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of such a process: without passwords, tokens and addresses of the platform."""
+    """Return the environment of such a process, without passwords, tokens and addresses of the platform."""
     return {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | ENVIRONMENT
 
 
 def confine(*, memory_bytes: int, seconds: float, file_bytes: int) -> None:
-    """Limit this process for good.
+    """Limit the resources of this process permanently.
 
     Args:
-        memory_bytes: Address space.
-        seconds: Processor time. The process is ended by SIGXCPU.
-        file_bytes: Size of each file that it writes.
+        memory_bytes: Limit on the address space in bytes.
+        seconds: Limit on the processor time in seconds, after which SIGXCPU ends the process.
+        file_bytes: Limit on the size of each file that the process writes, in bytes.
     """
     whole = max(1, round(seconds))
     for limit, value in (

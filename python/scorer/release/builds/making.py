@@ -1,4 +1,4 @@
-"""From the files of a build to a bundle: the part that runs in the build's process."""
+"""Building a bundle from the files of a build. This module runs in the process of the build."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def make(job: BuildJob, folder: Path, say: Callable[[str], None]) -> BuildResult
     """Build the bundle of a job into its folder.
 
     Args:
-        job: What is to be done.
-        folder: Where its files are.
-        say: Receives the present step in a few words.
+        job: The job.
+        folder: Folder of the build, which contains its files.
+        say: Called with a short description of each step.
 
     Raises:
-        BundleError: The files do not make a bundle, with the reason.
+        BundleError: A bundle cannot be built from the files; the message has the reason.
     """
     say("Reading the model")
     notes: list[str] = []
@@ -72,9 +72,9 @@ def make(job: BuildJob, folder: Path, say: Callable[[str], None]) -> BuildResult
 
 
 def _model(path: Path, notes: list[str]) -> tuple[Any, Any, tuple[str, ...], str]:
-    """Return what the builder takes, its margins, its columns, and who computes the golden cases."""
+    """Return the model for the builder, its margins, its columns, and the library of the golden cases."""
     library = FORMATS[path.suffix]
-    # The engine's own reader bounds what it believes of a file, so it comes before the library's.
+    # The engine's reader runs first, because it validates sizes in the file before the library reads it.
     forest = _forest(path, library)
     try:
         importlib.import_module(library)

@@ -1,4 +1,4 @@
-"""Builds of bundles from model files: asked for by modelers, and carried out in the background."""
+"""Builds of bundles from model files, which modelers request and the platform runs in the background."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from scorer.release.store import Store
 
 _PROJECT_AT_ONCE = 4
-"""Builds of one project that may wait or run."""
+"""Largest number of builds of one project that wait or run."""
 _STARTS = 3
-"""How often the process of a build is started before it counts as what ends the platform's process."""
+"""Number of starts after which a build fails, because it may be the cause of the platform's restarts."""
 _SEEN_EVERY = timedelta(seconds=30)
 _LOST_AFTER = timedelta(minutes=10)
 _OPEN = (BuildState.WAITING, BuildState.RUNNING)
@@ -60,8 +60,8 @@ class Builds:
         store: The database.
         access: Checks roles.
         audit: The audit log, which receives an entry per build.
-        bundles: Keeps the bundles that are built.
-        processes: Processes that read the files; None: those of the data directory.
+        bundles: Stores the bundles that are built.
+        processes: Runs the processes of builds; None: in the data directory.
         now: Returns the current time, aware and in UTC.
         events: The platform's event log; None: no events are written.
     """
@@ -84,19 +84,19 @@ class Builds:
             settings.platform.data_dir / "builds", seconds=self._limits.minutes * 60
         )
         self._now, self._events = now, events
-        # Requests and the thread of builds use the same processes.
+        # Requests and the thread of builds use the processes concurrently.
         self._lock = threading.Lock()
 
     # --- requests ---
 
     def start(self, actor: Actor, project: str, wanted: NewBuild, files: Mapping[str, Sent]) -> BuildInfo:
-        """Receive the files of a build, and have it carried out.
+        """Receive the files of a build and start it in the background.
 
         Args:
             actor: A modeler of the project.
             project: Name of the project.
-            wanted: What is built.
-            files: `model` and `table`, and optionally `validation` and `example`.
+            wanted: The request.
+            files: The files `model` and `table`, and optionally `validation` and `example`.
 
         Raises:
             InvalidError: A field or a file is not valid.
@@ -163,7 +163,7 @@ class Builds:
     # --- in the background ---
 
     def tick(self) -> None:
-        """Go on with the builds whose files this process has: claim, start, watch and end them."""
+        """Advance the builds whose files this process has: claim, start, check and end them."""
         with self._lock:
             b = t.builds.c
             with self._store.read() as connection:
@@ -177,7 +177,7 @@ class Builds:
                 self._advance(row)
 
     def close(self) -> None:
-        """End the processes of all builds. The next process of the platform goes on with their files."""
+        """End the processes of all builds. The next process of the platform continues with their files."""
         with self._lock:
             self._processes.close()
 
@@ -204,7 +204,7 @@ class Builds:
             self._set(row.id, state=BuildState.RUNNING, starts=row.starts + 1, step="Starting")
             processes.start(row.id)
         elif why := processes.failure(row.id):
-            # The result may have been written between the two looks.
+            # The result may have been written between the two checks.
             if (late := processes.result(row.id)) is not None:
                 self._keep(row, late)
             else:
@@ -235,7 +235,7 @@ class Builds:
         self._say("build_failed", row, error=why)
 
     def _end(self, build: str, state: BuildState, *, by: Actor | None = None, **values: Any) -> bool:
-        """End a build that has not ended. False: it has."""
+        """End a build. Return False if it has ended already."""
         b = t.builds.c
         with self._store.write() as connection:
             done = connection.execute(

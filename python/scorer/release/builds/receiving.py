@@ -1,4 +1,4 @@
-"""The files of a build as they arrive: checked by name and first bytes, copied within limits, and hashed."""
+"""Receiving the files of a build, which are checked by name and first bytes, and copied within limits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Sent:
     """A file that a user has sent."""
 
     name: str
-    """Its name on the user's machine."""
+    """Name of the file on the user's machine."""
     content: BinaryIO
 
 
@@ -37,15 +37,15 @@ def receive(files: Mapping[str, Sent], folder: Path, *, limit: int) -> dict[str,
     """Copy the files of a build into its folder.
 
     Args:
-        files: Files by field.
-        folder: Where they go; each is called like its field, with its ending.
-        limit: Limit on the bytes of all files together.
+        files: The files by field.
+        folder: Folder of the build. Each file gets the name of its field and its extension.
+        limit: Limit on the total size of all files in bytes.
 
     Returns:
-        By field: `field`, `name`, `stored`, `bytes` and `sha256`.
+        For each field, a mapping with `field`, `name`, `stored`, `bytes` and `sha256`.
 
     Raises:
-        InvalidError: A file is missing, empty, too large, or of a kind that is not read.
+        InvalidError: A file is missing, empty, too large, or has an extension that is not supported.
     """
     for field in FIELDS[:2]:
         if field not in files:

@@ -1,7 +1,8 @@
-"""Processes of builds: claimed, started, watched and ended.
+"""Claiming, starting, checking and ending the processes of builds.
 
-A folder of the data directory holds a build's files, its job and its result. A process of the platform claims
-a folder by a lock that ends with it, so another one that has the same directory goes on with it.
+A folder of the data directory contains the files, the job and the result of a build. A process of the
+platform claims a folder with a file lock. If the process ends, the lock is released, and another process with
+the same data directory continues with the build.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from scorer.release.builds import job, limits
 from scorer.release.builds.job import BuildResult
 
 AT_ONCE = 1
-"""Builds that one process of the platform runs at a time."""
+"""Number of builds that one process of the platform runs at the same time."""
 _LOCK = "lock"
 _LEFT_SECONDS = 3600.0
 
@@ -38,9 +39,9 @@ class Processes:
     """The builds whose folders this process of the platform has claimed.
 
     Args:
-        root: Where the folders are.
-        seconds: Longest time of one build.
-        clock: Returns seconds that only grow.
+        root: Directory of the folders.
+        seconds: Time limit of one build in seconds.
+        clock: Returns monotonic seconds.
     """
 
     def __init__(self, root: Path, *, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -62,11 +63,11 @@ class Processes:
         return self._root / build
 
     def has_files(self, build: str) -> bool:
-        """Whether this machine has the files of a build."""
+        """Return whether this machine has the files of a build."""
         return (self.folder(build) / job.JOB).is_file()
 
     def claim(self, build: str) -> bool:
-        """Claim a build. False: another process has it, or this one runs as many as it may."""
+        """Claim a build. Return False if another process has it, or this one runs its limit of builds."""
         if build in self._claimed:
             return True
         if len(self._claimed) >= AT_ONCE:
@@ -84,7 +85,7 @@ class Processes:
         return True
 
     def is_started(self, build: str) -> bool:
-        """Whether this process has started the process of a claimed build."""
+        """Return whether this process has started the process of a claimed build."""
         return self._claimed[build].process is not None
 
     def start(self, build: str) -> None:
@@ -98,11 +99,11 @@ class Processes:
         claimed.until = self._clock() + self._seconds
 
     def result(self, build: str) -> BuildResult | None:
-        """Return the result of a build; None: it has none yet."""
+        """Return the result of a build, or None if it has none yet."""
         return job.read_result(self.folder(build))
 
     def failure(self, build: str) -> str:
-        """Return why the process of a started build has no result; empty: it still runs."""
+        """Return why the process of a started build ended without a result; empty if it still runs."""
         claimed = self._claimed[build]
         assert claimed.process is not None  # noqa: S101 - the caller has started it
         code = claimed.process.poll()
@@ -143,7 +144,7 @@ class Processes:
             os.close(claimed.lock)
 
     def sweep(self, wanted: Collection[str]) -> None:
-        """Remove the folders that have been left for an hour and that no build needs any more."""
+        """Remove folders that have not been used for an hour and that no build in `wanted` needs."""
         try:
             found = list(os.scandir(self._root))
         except OSError:

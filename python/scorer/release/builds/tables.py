@@ -1,4 +1,4 @@
-"""Tables that users send: CSV or Parquet, read within limits."""
+"""Reading tables that users send, CSV or Parquet, within limits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from scorer.errors import BundleError
 
 MAX_ROWS = 500_000
-"""Rows of a table that are read; further ones are left out."""
+"""Largest number of rows that are read from a table. Further rows are ignored."""
 MAX_COLUMNS = 5_000
 _BATCH = 65_536
 _BLOCK = 1 << 20
@@ -18,7 +18,7 @@ def read_table(path: Path) -> Any:
     """Return the first rows of a table, with dictionaries decoded.
 
     Raises:
-        BundleError: The file is no such table, has no rows, or too many columns.
+        BundleError: The file is not such a table, has no rows, or too many columns.
     """
     import pyarrow
 
@@ -44,7 +44,7 @@ def _parquet(path: Path) -> Any:
     with parquet.ParquetFile(path) as file:
         _check_columns(path, len(file.schema_arrow.names))
         batches, count = [], 0
-        # A batch at a time: what a file says of its own size is not relied on.
+        # Read in batches, because the size that a file states may be wrong.
         for batch in file.iter_batches(batch_size=_BATCH, use_threads=False):
             batches.append(batch.slice(0, MAX_ROWS - count))
             count += len(batches[-1])

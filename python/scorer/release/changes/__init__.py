@@ -1,4 +1,4 @@
-"""Change requests: the only way to change what a live checkpoint does."""
+"""Change requests, the only way to change what a managed checkpoint does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The step `backtest` of a TEST: started once, watched at every tick, and judged when it is done."""
+"""The step `backtest` of a TEST, which is started once and checked at every tick until it has ended."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 
 STEP = rows.BACKTEST
 _TABLES = 50
-"""Recorded tables that are looked through for bundles whose rows the logs may hold."""
+"""Number of recorded tables that are searched for bundles whose decisions the logs may contain."""
 
 
 class Backtesting:
-    """Has changes backtested.
+    """Starts, checks and evaluates the backtests of change requests.
 
     Args:
-        parts: What change requests work with.
+        parts: Dependencies that operations on change requests share.
     """
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
     def check(self, change: ChangeRequest) -> Checked | None:
-        """Return what came of a change's backtest; None: it is under way, and its step says how far."""
+        """Return the result of a change's backtest; None while it runs. The step shows its progress."""
         settings = self._parts.settings.checkpoints[change.checkpoint].backtest
         backtests = self._parts.backtests
         if backtests is None or not settings.enabled:
@@ -61,7 +61,7 @@ class Backtesting:
         return None
 
     def keep(self) -> None:
-        """End the backtests of changes that were withdrawn, rejected or expired meanwhile."""
+        """End the backtests of changes that have been withdrawn or rejected, or have expired."""
         if self._parts.backtests is None:
             return
         with self._parts.store.read() as connection:
@@ -71,7 +71,7 @@ class Backtesting:
     # --- inside ---
 
     def _start(self, change: ChangeRequest, settings: BacktestSettings) -> str | None:
-        """Start it, or wait for another one; return why there is nothing to start."""
+        """Start a backtest, or wait for another one to end. Return the reason if it cannot be run."""
         backtests = self._parts.backtests
         assert backtests is not None  # noqa: S101 - the caller looked
         logs = self._parts.readouts.logs()
@@ -124,7 +124,7 @@ class Backtesting:
         try:
             return self._parts.bundles.local(digest)
         except ScorerError:
-            # What is gone from the registry cannot be read any more; rows of another schema are left out.
+            # A bundle that the registry no longer has cannot be read. Rows of another schema are skipped.
             return None
 
     def _judged(self, change: ChangeRequest, settings: BacktestSettings, result: Result) -> Checked:
@@ -147,7 +147,7 @@ class Backtesting:
         return Checked(True, result.words)
 
     def _without_labels(self, change: ChangeRequest, settings: BacktestSettings, why: str) -> Checked:
-        """Too little is known: said in either case, refused where the checkpoint requires labels."""
+        """Return the result without enough labels: a failure only if the checkpoint requires labels."""
         if settings.labels == "required":
             return Checked(
                 False,
@@ -161,5 +161,5 @@ class Backtesting:
 
 
 def applies(change: ChangeRequest) -> bool:
-    """Whether a change is backtested: a TEST is; a RELEASE follows a TEST of the same digest."""
+    """Return whether a change is backtested. A RELEASE follows a TEST of the same digest, so it is not."""
     return change.kind is ChangeKind.TEST

@@ -1,7 +1,8 @@
-"""A release under way: answer lanes, stage by stage, each watched by the gates; then all of the answers.
+"""The steps of a release: canary stages with gates, and then all answers.
 
-Order at the end: the table in which it answers everything is recorded, every server has it, then the
-registry's alias is moved, then the change is done. A server whose alias moves has those lanes already.
+Order of the last steps: the table in which the bundle answers all requests is recorded, all servers get it,
+the registry's alias is moved, and the change is done. When the alias moves, servers therefore have the lanes
+already.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Canary:
-    """The states `approved` and `released`."""
+    """The steps of a RELEASE in the states `approved` and `released`."""
 
     def __init__(self, parts: Parts, changes: Changes, judging: Judging) -> None:
         self._parts = parts
@@ -47,7 +48,12 @@ class Canary:
         self._judging = judging
 
     def advance(self, change: ChangeRequest, mark: datetime | None) -> None:
-        """Does at most one step."""
+        """Perform at most one step.
+
+        Args:
+            change: The change request.
+            mark: Time at which all servers had the lanes of the stage; None: not yet.
+        """
         if change.state is ChangeState.APPROVED:
             self._begin(change)
             return
@@ -122,7 +128,7 @@ class Canary:
             if verdict is Outcome.PASS:
                 self._passed(change, stages, stage)
             else:
-                # A pause stops the clock of the stage's patience.
+                # The time of a pause does not count towards the patience of the stage.
                 waited = self._parts.now() - max(mark + length, change.resumed_at or mark)
                 said = rows.in_words(results, verdict)
                 self._unclear(
@@ -154,7 +160,7 @@ class Canary:
         *,
         is_over: bool,
     ) -> None:
-        """The time of a stage is over, and gates have no result: wait for them, or take it back."""
+        """At the end of a stage with inconclusive gates, wait for them or roll the release back."""
         minutes = f"{patience / timedelta(minutes=1):g} minutes"
         if is_over:
             self._roll_back(
@@ -169,7 +175,7 @@ class Canary:
             )
 
     def _remind(self, change: ChangeRequest, since: datetime) -> None:
-        """Say once a day that a release is paused: it holds other releases of the checkpoint."""
+        """Write an event once a day while a release is paused, because it blocks other releases."""
         days = (self._parts.now() - since) // timedelta(days=1)
         if days > 0:
             with writing(self._parts, change) as work:
@@ -180,7 +186,7 @@ class Canary:
                 )
 
     def _settle(self, change: ChangeRequest, decided: RecordedTable, patience: timedelta) -> None:
-        """A stage's time runs from when every server has its lanes; anew where the clock was set back."""
+        """Start the time of a stage when all servers have its lanes. Restart it if the clock was set back."""
         behind = self._behind(change)
         with writing(self._parts, change) as work:
             if not behind:
@@ -215,7 +221,7 @@ class Canary:
     # --- what stands in the way ---
 
     def _overtaken(self, change: ChangeRequest, decided: RecordedTable | None) -> None:
-        """Somebody else decided what answers: that was a decision, too, and stays."""
+        """End a release whose lanes another change has replaced. The newer lanes stay."""
         who = (
             f"table {decided.revision}, {decided.cause}, by {decided.actor}"
             if decided
@@ -232,7 +238,7 @@ class Canary:
         with writing(self._parts, change) as work:
             work.step(message, status="failed")
             self._changes.roll_back_in(work, "gate failed", message)
-        # Not at the next tick: shoppers get the answers meanwhile.
+        # Sent now and not at the next tick, because the bundle answers requests until then.
         self._changes.follow(change.checkpoint)
 
     def _behind(self, change: ChangeRequest) -> dict[str, str]:
@@ -242,7 +248,7 @@ class Canary:
 
 
 def paused(change: ChangeRequest) -> str:
-    """Return who paused the present stage, in words; empty: nobody."""
+    """Return a text with the user who paused the present stage; empty if it is not paused."""
     if change.paused_at is None:
         return ""
     if change.paused_by == PLATFORM.user:
@@ -266,7 +272,7 @@ def _wait_for_thaw(work: ChangeWriter, frozen: FreezeWindow) -> None:
 
 
 def _under_way(connection: Connection, change: ChangeRequest) -> str | None:
-    """The release at the checkpoint that has begun and not ended."""
+    """Return the id of another release at the checkpoint that is in progress, if any."""
     c = t.changes.c
     query = select(c.id).filter_by(
         checkpoint=change.checkpoint, state=ChangeState.RELEASED, kind=ChangeKind.RELEASE

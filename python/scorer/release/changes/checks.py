@@ -1,4 +1,4 @@
-"""What is checked before anything is deployed. Each may be done again: it leaves a verified copy, no more."""
+"""The checks before a deployment. Each can be repeated; it only creates a verified copy of the bundle."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """What came of a check."""
+    """The result of a check."""
 
     passed: bool
     words: str
@@ -37,12 +37,12 @@ class CheckedChange:
 
     change: ChangeRequest
     live: str | None
-    """Digest of what answers most now."""
+    """Digest of the bundle with the largest share of the answers now."""
     alias: str
     p99_ms: float
     bundles: Bundles
     max_shift: float | None = None
-    """Of an overlay's revision: the largest offset that its permission allows, in log-odds."""
+    """For an overlay revision, the largest offset that its permission allows, in log-odds."""
 
 
 def package(about: CheckedChange) -> Checked:
@@ -53,7 +53,7 @@ def package(about: CheckedChange) -> Checked:
 
 
 def verify(about: CheckedChange) -> Checked:
-    """Compares every file with the manifest, the manifest with the digest, and checks the signature."""
+    """Compare every file with the manifest and the manifest with the digest, and check the signature."""
     path = about.bundles.local(about.change.bundle)
     manifest = (path / MANIFEST).read_bytes()
     digits = hex_of(about.change.bundle)
@@ -80,7 +80,7 @@ def verify(about: CheckedChange) -> Checked:
 
 
 def golden(about: CheckedChange) -> Checked:
-    """Loads it as a server does: structure, and every golden case bit for bit."""
+    """Load the bundle with all checks of a server, including every golden case bit for bit."""
     from scorer.bundle import verify as load
     from scorer.errors import BundleError
 
@@ -93,7 +93,7 @@ def golden(about: CheckedChange) -> Checked:
 
 
 def fits(about: CheckedChange) -> Checked:
-    """Compares it with what the checkpoint feeds."""
+    """Compare the bundle's kind, name and features with those of the live bundle."""
     change = about.change
     if about.live is None:
         return Checked(False, f'nothing answers at checkpoint "{change.checkpoint}"; start a server')
@@ -117,7 +117,7 @@ def fits(about: CheckedChange) -> Checked:
 
 
 def overlay(about: CheckedChange) -> Checked:
-    """Compares how far the overlay moves a score with what its permission allows."""
+    """Compare the largest offset of the overlay with the limit of its permission."""
     from scorer.release.revisions import shift
 
     largest, most = shift(about.bundles.local(about.change.bundle)), about.max_shift or 0.0
@@ -126,7 +126,7 @@ def overlay(about: CheckedChange) -> Checked:
 
 
 def warm_up(about: CheckedChange) -> Checked:
-    """Times single rows on this machine, without a server."""
+    """Measure the execution time of single rows on this machine, without a server."""
     import numpy as np
 
     times = measure(about.bundles.local(about.change.bundle))
@@ -141,7 +141,11 @@ def warm_up(about: CheckedChange) -> Checked:
 
 
 def measure(path: Path) -> Any:
-    """Microseconds of each of some rows that the schema accepts, after as many that are not counted."""
+    """Return the execution times in microseconds of rows that the schema accepts, after a warm-up.
+
+    Args:
+        path: Directory of the bundle.
+    """
     import numpy as np
 
     from scorer.bundle import Bundle
@@ -168,7 +172,7 @@ def _column(feature: dict[str, Any], random: Any) -> Any:
         return random.integers(0, 2, _ROWS)
     low, high = feature.get("minimum"), feature.get("maximum")
     if low is not None and high is not None:
-        # Rounded inwards: a row at the very end must be one that the schema takes.
+        # Rounded towards the inside of the range, so that the schema accepts a row at its end.
         return np.clip(random.uniform(low, high, _ROWS).astype(np.float32), np.float32(low), np.float32(high))
     values = random.lognormal(2.0, 2.0, _ROWS)
     if low is not None:
@@ -184,4 +188,4 @@ RUN: dict[str, Callable[[CheckedChange], Checked]] = {
     "warm-up": warm_up,
     "overlay": overlay,
 }
-"""By the name of the step, in their order."""
+"""The checks by the name of their step, in order."""

@@ -1,6 +1,6 @@
-"""What people do to the stages of a release: pause, resume, promote, skip.
+"""Operations of users on the stages of a release: pause, resume, promote, skip.
 
-The runner watches the gates meanwhile; a gate that fails rolls a paused release back as well.
+The runner evaluates the gates meanwhile. A gate that fails rolls back a paused release too.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Control:
     """Operations on the present stage of a release, each one transaction.
 
     Args:
-        parts: What change requests work with.
-        changes: Sends the servers the lanes that an operation has recorded.
+        parts: Dependencies that operations on change requests share.
+        changes: Sends recorded lanes to the servers.
     """
 
     def __init__(self, parts: Parts, changes: Changes) -> None:
@@ -55,7 +55,7 @@ class Control:
             )
 
     def resume(self, actor: Actor, change: str, *, reason: str, version: int | None = None) -> ChangeRequest:
-        """End a pause that a person began; the stage ends by its time and its gates, as planned."""
+        """End the pause of a user. The stage then ends by its time and its gates, as planned."""
         reason = reason_of(reason)
         with self._guard.open(actor, self._guard.allowed(actor, change, "resume"), "resume", version) as work:
             self._check(work, "resume")
@@ -70,8 +70,8 @@ class Control:
     def promote(self, actor: Actor, change: str, *, reason: str, version: int | None = None) -> ChangeRequest:
         """End the present stage now: the next one begins, or the bundle answers all requests.
 
-        The rest of the stage's time and gates without a result are left aside, a pause ends. For approvers
-        other than the submitter, because the approved plan is shortened.
+        The remaining time of the stage and its inconclusive gates are ignored, and a pause ends. Only
+        approvers other than the submitter may do this, because it shortens the approved plan.
 
         Raises:
             FrozenError: A freeze forbids it now.
@@ -105,7 +105,7 @@ class Control:
         """Leave out a stage to come. For approvers other than the submitter.
 
         Args:
-            actor: Who asks.
+            actor: The calling user.
             change: Id of the change request.
             stage: Number of the stage, from 1.
             reason: Recorded in the audit log.
@@ -162,7 +162,7 @@ class Control:
 
 
 def refusal(change: ChangeRequest, name: str, settings: PlatformFile) -> PlatformError | None:
-    """Return why the present step of a release does not allow an operation; None: it does."""
+    """Return the error if the present step of a release does not allow an operation; otherwise None."""
     if number_of(change.step) is None:
         return ConflictError(
             f"{change.id} has passed its stages and is brought to all requests; roll it back "

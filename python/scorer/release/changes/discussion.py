@@ -1,7 +1,7 @@
-"""What people say about a change request: comments, reviewers, and whether it is still listed.
+"""Comments and requested reviewers of change requests, and archiving.
 
-A comment is an event of the change: it is kept in the order of what happened, sent to the channels, and never
-edited. The audit log keeps it as well.
+A comment is an event of the change request, so it is stored in the order of events and sent to the channels.
+It cannot be edited. The audit log contains it too.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _REVIEWERS = 10
 
 
 class Discussion:
-    """Operations that change nothing about what is released, each one transaction.
+    """Operations that do not change what is released. Each is one transaction.
 
     Args:
-        parts: What change requests work with.
+        parts: Dependencies that operations on change requests share.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -59,7 +59,7 @@ class Discussion:
             return work.change
 
     def request_review(self, actor: Actor, change: str, *, reviewers: Sequence[str]) -> ChangeRequest:
-        """Ask approvers for a review, in place of those who were asked before; none: nobody is asked.
+        """Request a review from approvers instead of the present reviewers; an empty list removes them.
 
         The project's channels are notified. For authors and owners, until the change has ended.
 
@@ -106,7 +106,7 @@ class Discussion:
             work.save(
                 archived_by=actor.user if hides else None, archived_at=self._parts.now() if hides else None
             )
-            # Nothing happened to the change: channels and its log of events do not hear of it.
+            # No event is written, because archiving does not change the state of the change request.
             work.audit(name)
             return work.change
 

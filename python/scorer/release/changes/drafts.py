@@ -1,4 +1,4 @@
-"""Whether what is asked for makes sense: each refusal names the rule and the remedy."""
+"""The checks of a draft. Each error names the rule and the remedy."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _TITLE, _DESCRIPTION, _STAGES, _LONGEST = 200, 20_000, 20, 100_000
 
 
 def check(draft: Draft, project: Project, checkpoint: ManagedCheckpoint, settings: PlatformFile) -> None:
-    """Refuses what could never be done.
+    """Check that a draft is consistent with its project, its checkpoint and the settings.
 
     Raises:
-        InvalidError: the first thing that is wrong.
+        InvalidError: The draft violates a rule; the error is about the first one.
     """
     if project.checkpoints and draft.checkpoint not in project.checkpoints:
         raise InvalidError(

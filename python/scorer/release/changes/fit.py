@@ -1,4 +1,4 @@
-"""Whether a bundle fits a checkpoint: by kind, name, and what the checkpoint feeds it."""
+"""The check that a bundle fits a checkpoint: its kind, its name, and the features of the requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ if TYPE_CHECKING:
 
 
 def problems(candidate: BundleDetail, live: BundleDetail, *, checkpoint: str, alias: str) -> list[str]:
-    """Why it does not fit, one sentence each; empty: it does. What answers now says what is fed."""
+    """Return the reasons why a bundle does not fit, one sentence each; empty if it fits.
+
+    Args:
+        candidate: The bundle.
+        live: The bundle that answers now. Its features are those that requests contain.
+        checkpoint: Name of the checkpoint.
+        alias: Registry alias of the checkpoint, which contains the required name of the bundle.
+    """
     where = f'checkpoint "{checkpoint}"'
     found = []
     if candidate.info.kind != live.info.kind:
@@ -33,7 +40,7 @@ def problems(candidate: BundleDetail, live: BundleDetail, *, checkpoint: str, al
             continue
         mine = fed.get(feature["name"])
         if mine is None:
-            # One that may be missing is how a feature begins: callers send it by name once somebody reads it.
+            # A new feature may be missing: callers can send it by name once a bundle reads it.
             if feature.get("missing") == "refuse":
                 lacking.append(feature["name"])
         elif _type(mine) != _type(feature):
@@ -49,13 +56,16 @@ def problems(candidate: BundleDetail, live: BundleDetail, *, checkpoint: str, al
 
 
 def new_features(candidate: BundleDetail, live: BundleDetail) -> list[str]:
-    """Features that nothing here reads yet: missing until callers send them, as the gates will say."""
+    """Return the features that the live bundle does not have. They are missing until callers send them."""
     fed = {feature["name"] for feature in live.features}
     return [one["name"] for one in candidate.features if not one.get("of") and one["name"] not in fed]
 
 
 def actions_lacking(candidate: Path, live: Path) -> list[str]:
-    """Actions that callers may ask for, or fall back to, and that the candidate does not know."""
+    """Return the actions of the live bundle that the candidate does not have.
+
+    Callers may still list them as eligible, or name them in a fallback.
+    """
 
     def ids(directory: Path) -> list[str]:
         file = directory / "actions.json"
@@ -70,7 +80,7 @@ def _type(feature: Mapping[str, Any]) -> str:
 
 
 def difference(candidate: BundleDetail, live: BundleDetail) -> dict[str, Any]:
-    """What is other than in the bundle that answers."""
+    """Return the differences between a candidate and the live bundle, as `ChangeDetail.diff`."""
     mine, theirs = ({f["name"]: dict(f) for f in detail.features} for detail in (candidate, live))
     metrics = [dict((detail.lineage or {}).get("metrics") or {}) for detail in (candidate, live)]
     thresholds = [_bands(detail.manifest) for detail in (candidate, live)]

@@ -27,7 +27,7 @@ class ChangeGuard:
     """Opens change requests for operations.
 
     Args:
-        parts: What change requests work with.
+        parts: Dependencies that operations on change requests share.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -48,7 +48,13 @@ class ChangeGuard:
             raise unknown(change.id) from None
 
     def allowed(self, actor: Actor, change: str, name: str) -> ChangeRequest:
-        """The change as it is now, where the actor may see it and do this to it."""
+        """Return a change request if the actor may perform an operation on it now.
+
+        Raises:
+            NotFoundError: There is no such change, or the actor may not see it.
+            NotAllowedError: The actor may not perform the operation.
+            ConflictError: The state of the change does not allow the operation.
+        """
         found = self.see(actor, change)
         self.authorise(actor, found, name)
         return found
@@ -57,7 +63,7 @@ class ChangeGuard:
     def open(
         self, actor: Actor, before: ChangeRequest, name: str, version: int | None = None
     ) -> Iterator[ChangeWriter]:
-        """Open the transaction of an operation; what was checked before is checked in it again."""
+        """Open the transaction of an operation, in which permissions and state are checked again."""
         with self._parts.store.write() as connection:
             now = self._current(connection, before, name, version)
             self.authorise(actor, now, name, connection)
@@ -66,7 +72,7 @@ class ChangeGuard:
     def authorise(
         self, actor: Actor, change: ChangeRequest, name: str, connection: Connection | None = None
     ) -> None:
-        """Raise NotAllowedError unless the actor may do this to this change, whatever its state."""
+        """Raise NotAllowedError unless the actor may perform an operation, regardless of the state."""
         if connection is None:
             with self._parts.store.read() as opened:
                 authors = rows.authors(opened, change.id)
@@ -92,7 +98,7 @@ class ChangeGuard:
         roles.require(actor, Role.MODELER if actor.user in mine else Role.OWNER, change.project)
 
     def may(self, actor: Actor, change: ChangeRequest, name: str, authors: frozenset[str]) -> bool:
-        """Whether the state of the change allows an operation, and the actor may perform it."""
+        """Return whether the state of the change allows an operation and the actor may perform it."""
         if not states.allows(change, name):
             return False
         try:
@@ -104,7 +110,7 @@ class ChangeGuard:
     def _current(
         self, connection: Connection, before: ChangeRequest, name: str, version: int | None = None
     ) -> ChangeRequest:
-        """The change as it is in this transaction, where `name` may be done to it."""
+        """Return the change as it is in this transaction, if its state allows the operation `name`."""
         now = rows.load(connection, before.id)
         if version is not None and now.version != version:
             raise outrun(connection, now.id, version)

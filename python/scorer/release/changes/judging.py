@@ -1,4 +1,4 @@
-"""Has gates judge at their times. What a gate says is `scorer.release.readout`'s alone."""
+"""The schedule of gate evaluations. The gates themselves are evaluated by `scorer.release.readout`."""
 
 from __future__ import annotations
 
@@ -15,27 +15,40 @@ if TYPE_CHECKING:
     from scorer.release.changes.parts import Parts
 
 _TIMES = 20
-"""So often gates without an interval are shown while a change is measured."""
+"""Number of evaluations during an observation for gates without an interval, for display."""
 _SHORTEST = timedelta(seconds=1)
 
 
 class Judging:
-    """Gates of the shadow, and of a canary's stages."""
+    """Evaluates the gates of observations and of canary stages when they are due.
+
+    Args:
+        parts: Dependencies that operations on change requests share.
+    """
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
     def now(self, change: ChangeRequest) -> tuple[GateResult, ...]:
-        """The gates by everything that is known now, waivers included."""
+        """Evaluate the gates of a change on all present data, with waivers."""
         results = self._parts.readouts.judge(change)
         with self._parts.store.read() as connection:
             return rows.waived(connection, change.id, results)
 
     def at_interval(self, change: ChangeRequest, *, since: datetime, until: datetime) -> str:
-        """Judges where it is time to; what ends the measuring early, or nothing.
+        """Evaluate the gates of an observation if they are due.
 
-        Early ends alone what is judged by intervals, more of which have failed than may: the other gates are
-        looked at once, at the end, or else chance would get many tries.
+        Only a gate with intervals can end an observation early, when more of its intervals have failed than
+        its limit. The other gates are evaluated for the verdict once, at the end, because repeated
+        evaluations would increase the false-alarm rate.
+
+        Args:
+            change: The change request.
+            since: Start of the observation.
+            until: End of the observation.
+
+        Returns:
+            The reason to end the observation early; empty: it continues.
         """
         data, due = self._due(change, (until - since) / _TIMES)
         if not due:
@@ -56,9 +69,17 @@ class Judging:
     def stage(
         self, change: ChangeRequest, since: datetime, length: timedelta, *, final: bool, paused: str = ""
     ) -> tuple[tuple[GateResult, ...] | None, str]:
-        """Judges a stage where it is time to: the results (None: not now), and what has failed.
+        """Evaluate the gates of a stage if they are due.
 
-        `paused` says who holds the stage; empty: nobody.
+        Args:
+            change: The change request.
+            since: Start of the stage.
+            length: Length of the stage.
+            final: Whether the stage's time is over, so that the gates are evaluated in any case.
+            paused: User who has paused the stage; empty: it is not paused.
+
+        Returns:
+            The results, or None if the gates are not due; and the failed gates as text.
         """
         data, due = self._due(change, length / _TIMES)
         if not (final or due):
@@ -82,7 +103,7 @@ class Judging:
     # --- inside ---
 
     def _due(self, change: ChangeRequest, usual: timedelta) -> tuple[dict[str, Any], bool]:
-        """What the step remembers, and whether it is time to judge again."""
+        """Return the data of the step, and whether the gates are due."""
         intervals = [spec.interval_seconds for spec in self._specs(change) if spec.interval_seconds]
         every = timedelta(seconds=min(intervals)) if intervals else usual
         with self._parts.store.read() as connection:
@@ -98,6 +119,6 @@ class Judging:
 
 
 def _failed(results: Sequence[GateResult]) -> str:
-    """Those that have failed and stand in the way, in words."""
+    """Return the failed gates that block the change, as text."""
     failed = [each for each in results if each.blocks and each.outcome is Outcome.FAIL]
     return "; ".join(f"{each.metric}: {each.words}" for each in failed)

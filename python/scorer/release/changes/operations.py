@@ -1,4 +1,4 @@
-"""What people do to change requests. `Runner` (runner.py) moves them along in between."""
+"""Operations of users on change requests. `Runner` (runner.py) advances them in between."""
 
 from __future__ import annotations
 
@@ -59,7 +59,11 @@ _COMMENT = 2000
 
 
 class Changes:
-    """Operations on change requests: each one transaction, all of it or nothing."""
+    """Operations on change requests. Each is one transaction.
+
+    Args:
+        parts: Dependencies that operations on change requests share.
+    """
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -69,10 +73,18 @@ class Changes:
     # --- before it is on its way ---
 
     def draft(self, actor: Actor, draft: Draft, *, key: str | None = None) -> ChangeRequest:
-        """Modelers. Nothing is checked yet but that it makes sense.
+        """Create a draft; for modelers. Only its consistency is checked.
 
-        `key`: the same user's same draft with the same key is made once (kept in the same transaction); the
-        same key with another draft is a ConflictError.
+        Args:
+            actor: The calling user.
+            draft: The draft.
+            key: Idempotency key. A second call of the user with the same key and draft returns the first
+                change request.
+
+        Raises:
+            InvalidError: The draft is not valid.
+            NotAllowedError: The actor is not a modeler of the project.
+            ConflictError: The key was used with another draft.
         """
         self._parts.access.require(actor, Role.MODELER, draft.project)
         values = self._values(actor, draft)
@@ -128,11 +140,11 @@ class Changes:
             return work.done("edit", f"edited by {actor.user}{what}", details=about)
 
     def delete(self, actor: Actor, change: str) -> None:
-        """Remove a draft for good; the audit log keeps that there was one.
+        """Delete a draft permanently. The audit log keeps its entries.
 
         Raises:
-            ConflictError: It is no draft any more; withdraw it instead.
-            NotAllowedError: The actor is none of its authors, and no owner.
+            ConflictError: The change request has been submitted; withdraw it instead.
+            NotAllowedError: The actor is neither an author nor an owner.
         """
         with self._guard.open(actor, self._guard.allowed(actor, change, "delete"), "delete") as work:
             for table in (t.change_events, t.change_steps, t.gate_results, t.waivers, t.bookings):
@@ -146,7 +158,20 @@ class Changes:
     def submit(
         self, actor: Actor, change: str, *, start: datetime | None = None, slot: int | None = None
     ) -> ChangeRequest:
-        """Books the shadow (None: the next free slot) and begins the checks."""
+        """Submit a draft: book its observation and start the checks; for authors and owners.
+
+        Args:
+            actor: The calling user.
+            change: Id of the change request.
+            start: Start of the booking; None: the next free slot.
+            slot: Number of the slot; None: any.
+
+        Raises:
+            InvalidError: The change cannot be released, or lacks a passed TEST.
+            ConflictError: The slot is booked.
+            FrozenError: A freeze is in force.
+            QuotaError: The project has reached a quota.
+        """
         before = self._guard.allowed(actor, change, "submit")
         states.move(before, "submit")
         self._check_fit(before)
@@ -157,7 +182,7 @@ class Changes:
             now, connection = work.change, work.connection
             permission = None
             if now.evidence is not None and actor.user == now.created_by:
-                # A loop's own draft: a person submits it, or an owner has permitted the loop to.
+                # The draft of a learning loop: a person submits it, or the loop has a standing permission.
                 about = {"project": now.project, "kind": now.kind, "checkpoint": now.checkpoint}
                 permission = self._permitted(connection, actor, about)
             test = None
@@ -181,7 +206,7 @@ class Changes:
             )
 
     def _pool_away(self, change: ChangeRequest) -> str:
-        """A warning for a change that is observed in the shadow pool while the pool does not answer."""
+        """Return a warning if the change is observed in the shadow pool and the pool does not respond."""
         with self._parts.store.read() as connection:
             _, _, usual = recorded.sampling(connection, self._parts.settings, change.checkpoint)
         if not (usual if change.pool is None else change.pool):
@@ -200,7 +225,7 @@ class Changes:
         )
 
     def _submit_overlay(self, actor: Actor, before: ChangeRequest) -> ChangeRequest:
-        """Begin the checks of an overlay's revision: no slot, no shadow, and no waiting for a freeze."""
+        """Submit an overlay revision, which is not observed and is rejected during a freeze."""
         self._check_thawed(before.checkpoint)
         with self._guard.open(actor, before, "submit") as work:
             return work.move(
@@ -212,7 +237,7 @@ class Changes:
             )
 
     def _check_thawed(self, checkpoint: str) -> None:
-        """Refuse a revision of an overlay in a freeze: after it, a fresh one is fitted."""
+        """Raise FrozenError during a freeze. A new overlay can be fitted after it."""
         frozen = self._parts.calendar.frozen(checkpoint)
         if frozen:
             raise FrozenError(
@@ -221,7 +246,12 @@ class Changes:
             )
 
     def _permitted(self, connection: Connection, actor: Actor, values: Mapping[str, Any]) -> str:
-        """The standing permission that covers a change, its rate counted. Raises what it refuses."""
+        """Return the id of the standing permission for a change, and count the change towards its rate.
+
+        Raises:
+            NotAllowedError: The actor has no such permission.
+            QuotaError: The permitted number of changes per hour is reached.
+        """
         found = self._parts.permissions.demand(
             connection,
             project=values["project"],
@@ -241,7 +271,7 @@ class Changes:
         minutes: float | None = None,
         slot: int | None = None,
     ) -> ChangeRequest:
-        """Moves its booking, before it is deployed."""
+        """Move the booking of a change request before it is deployed; for authors and owners."""
         with self._guard.open(actor, self._guard.allowed(actor, change, "rebook"), "rebook") as work:
             booking = self._parts.calendar.of(work.connection, change)
             if booking is None or not booking.active:
@@ -253,7 +283,7 @@ class Changes:
             return work.done("rebook", message, details=_booking_details(moved))
 
     def finish(self, actor: Actor, change: str) -> ChangeRequest:
-        """End the observation now instead of at the end of its booking; the gates judge what there is."""
+        """End the observation before the end of its booking. The gates are evaluated on the present data."""
         with self._guard.open(actor, self._guard.allowed(actor, change, "finish"), "finish") as work:
             if rows.row_of(work.connection, change).finish:
                 return work.change
@@ -286,7 +316,10 @@ class Changes:
         return self._end(actor, change, "reject", reason_of(reason), "rejected")
 
     def withdraw(self, actor: Actor, change: str, *, reason: str) -> ChangeRequest:
-        """Its author, or an owner: rejected, lanes taken away, slot given back."""
+        """Withdraw a change request: reject it, remove its lanes and release its slot.
+
+        For authors and owners.
+        """
         return self._end(actor, change, "withdraw", reason_of(reason), "withdrawn")
 
     def waive(self, actor: Actor, change: str, *, metric: str, reason: str) -> ChangeRequest:
@@ -319,9 +352,19 @@ class Changes:
     # --- back ---
 
     def rollback(self, actor: Actor, change: str, *, reason: str) -> ChangeRequest:
-        """Back to what answered before this change, in one call.
+        """Restore the answer lanes before this release.
 
-        It is recorded and sent to every server at once; a server that does not answer follows when it does.
+        The lane table is recorded and sent to every server immediately. A server that does not respond gets
+        it later.
+
+        Args:
+            actor: The submitter, the approver or an owner.
+            change: Id of the change request.
+            reason: Recorded in the audit log.
+
+        Raises:
+            NotAllowedError: The actor may not roll this release back.
+            ConflictError: The release does not answer any more.
         """
         reason = reason_of(reason)
         with self._guard.open(actor, self._guard.allowed(actor, change, "rollback"), "rollback") as work:
@@ -348,7 +391,7 @@ class Changes:
                 raise ConflictError(
                     f"{change.id} has no lanes before it to go back to; release another bundle"
                 )
-            # The overlay may have been revised while the release was under way.
+            # The overlay of the previous bundle may have been revised during the release.
             answer = recorded.with_latest_overlays(connection, change.checkpoint, target.answer)
             cause, restores = recorded.ROLLBACK, target.revision
         restored, present = (recorded.main_lane(lanes).bundle for lanes in (answer, newest.answer))
@@ -361,7 +404,7 @@ class Changes:
         )
 
     def follow(self, checkpoint: str) -> None:
-        """Tells servers now what has just been recorded; what fails is done by the runner."""
+        """Send the recorded table to the servers now. If that fails, the runner sends it later."""
         try:
             self._parts.reconciler.round([checkpoint])
         except PlatformError:
@@ -387,11 +430,11 @@ class Changes:
         return self._views.events(actor, change, after, limit)
 
     def summary(self, actor: Actor, change: str) -> ChangeRequest:
-        """A change request without its steps, events, gates and differences: one query."""
+        """Return a change request without its steps, events, gates and differences. It takes one query."""
         return self._guard.see(actor, change)
 
     def several(self, actor: Actor, changes: Sequence[str]) -> Sequence[ChangeRequest]:
-        """Those of the named change requests that the actor may see, as they are named: one query."""
+        """Return those of the named change requests that the actor may see, in the given order."""
         query = select(t.changes).where(t.changes.c.id.in_(changes))
         with self._parts.store.read() as connection:
             found = {row.id: rows.change(row) for row in connection.execute(query)}
@@ -402,7 +445,7 @@ class Changes:
         ]
 
     def newest_events(self, changes: Sequence[str]) -> Mapping[str, int]:
-        """Return the id of the newest event of each change request that has one: one query."""
+        """Return the id of the newest event of each change request that has one."""
         e = t.change_events.c
         with self._parts.store.read() as connection:
             newest = select(e.change, func.max(e.id)).where(e.change.in_(changes)).group_by(e.change)
@@ -423,11 +466,11 @@ class Changes:
         before: str | None = None,
         limit: int = 100,
     ) -> Sequence[ChangeRequest]:
-        """Newest first.
+        """Return the change requests that the actor may see, newest first.
 
         Args:
-            actor: Who asks.
-            project: Name of a project; None: all that the actor sees.
+            actor: The calling user.
+            project: Name of a project; None: all projects of the actor.
             checkpoint: Name of a checkpoint; None: all.
             state: State; None: all.
             kind: Kind; None: all.
@@ -437,7 +480,7 @@ class Changes:
                 the description, regardless of case; None: all.
             archived: Whether archived ones are listed instead of the others; None: both.
             before: Id of a change request; only older ones are listed.
-            limit: Most change requests.
+            limit: Largest number of change requests.
         """
         c = t.changes.c
         if project is not None:
@@ -561,17 +604,17 @@ class Changes:
             raise InvalidError("; ".join(found))
 
     def _was_judged(self, change: ChangeRequest) -> bool:
-        """Whether the learning gate's verdict in the bundle's own lineage is to promote it.
+        """Return whether the bundle's lineage has the learning gate's verdict to promote it.
 
-        Under a standing permission that stands in for a TEST: the RELEASE is measured in the shadow as well,
-        and approved by a person.
+        Under a standing permission this verdict replaces the TEST. The RELEASE is still observed, and
+        approved by a person.
         """
         lineage = self._parts.bundles.detail(PLATFORM, change.bundle).lineage
         verdict = (lineage.get("metrics") or {}).get(VERDICT) or {}
         return bool(verdict.get("decision") == "promote")
 
     def _passed_test(self, connection: Connection, change: ChangeRequest) -> str:
-        """The TEST that a RELEASE follows. Raises InvalidError with what is missing."""
+        """Return the id of the passed TEST for a RELEASE. Raises InvalidError if there is none."""
         c = t.changes.c
         tests = [
             rows.change(row)
@@ -607,7 +650,7 @@ class Changes:
         )
 
     def _backtest_specs(self, change: ChangeRequest) -> Sequence[GateSpec]:
-        """Gates of the backtest, which an approver may waive before it stops the change."""
+        """Return the gates of the backtest, which an approver may waive before they reject the change."""
         if change.state is not ChangeState.CHECKS or not backtesting.applies(change):
             return ()
         return self._parts.settings.checkpoints[change.checkpoint].backtest.gates or BACKTEST
@@ -633,12 +676,12 @@ def _refused(why: str, remedy: Remedy | None) -> InvalidError:
 
 
 def _instead(answer: Sequence[LaneSpec], bundles: Mapping[str, str]) -> tuple[LaneSpec, ...]:
-    """The same lanes with other bundles."""
+    """Return the lanes with other bundles, by the present digest."""
     return tuple(replace(lane, bundle=bundles.get(lane.bundle, lane.bundle)) for lane in answer)
 
 
 def _with(work: ChangeWriter) -> builtins.list[str]:
-    """The authors of a change, and the actor."""
+    """Return the authors of a change, and the actor."""
     return sorted(rows.authors(work.connection, work.change.id) | {work.actor.user})
 
 

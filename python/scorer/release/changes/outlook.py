@@ -1,4 +1,4 @@
-"""When the present stage of a release, and the release, are expected to end, and what they wait for."""
+"""The expected ends of the present stage and of the release, and what the stage waits for."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def outlook(
         change: The change request, in the state `released`.
         stages: All stages of the release.
         gates: Results of the present stage.
-        mark: When every server had the lanes of the stage; None: not yet.
-        least: By metric: rows that its gate requires.
-        settling: What the step waits for while `mark` is None.
+        mark: Time at which all servers had the lanes of the stage; None: not yet.
+        least: Number of rows that a gate requires, by metric.
+        settling: Description of what the step waits for while `mark` is None.
         patience: Time after the end of a stage in which inconclusive gates may still pass.
-        frozen: The freeze in force; None: none is.
+        frozen: The freeze in force, if any.
         now: The present time.
     """
     number = number_of(change.step)
@@ -80,7 +80,7 @@ def outlook(
 def _rows(
     gates: Sequence[GateResult], least: Mapping[str, int], mark: datetime, now: datetime
 ) -> list[tuple[str, datetime | None]]:
-    """Gates without a result yet: what each waits for, and when it has its rows at the present rate."""
+    """Return, for each gate without a result, what it waits for and the expected time of its last row."""
     found: list[tuple[str, datetime | None]] = []
     for gate in gates:
         if not gate.blocks or gate.outcome is not Outcome.INCONCLUSIVE:

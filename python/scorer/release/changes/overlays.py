@@ -1,8 +1,8 @@
-"""Changes of kind `overlay`: the next overlay on the forests that answer, published by a learning loop.
+"""Change requests of kind `overlay`: a new overlay for the live forests, published by a learning loop.
 
-They are measured in no shadow and approved by no person: a standing permission bounds how far an overlay may
-move a score and how often it may be revised, and a freeze stops it. A revision ends no canary: the lanes that
-answer with the same forests take the new overlay, and all other lanes stay.
+They are not observed and no person approves them. Instead, a standing permission limits how far an overlay
+may move a score and how often it may be revised, and a freeze prevents them. A revision does not end a
+canary: the lanes with the same forests get the new overlay, and all other lanes stay unchanged.
 """
 
 from __future__ import annotations
@@ -25,15 +25,20 @@ if TYPE_CHECKING:
     from scorer.release.changes.parts import Parts
 
 VERDICT = "gate"
-"""Where the lineage metrics of a bundle keep the learning gate's verdict."""
+"""Name of the metric in a bundle's lineage that contains the learning gate's verdict."""
 STEPS = ("package", "verify", "golden", "overlay")
 """The checks of an overlay's revision."""
 
 
 def revised_lanes(answer: Sequence[LaneSpec], bundle: str, bundles: Bundles) -> list[LaneSpec]:
-    """The lanes that answer with the forests of a bundle: those that its overlay is for.
+    """Return the answer lanes with the same forests as a revision, which will get the revision.
 
-    A canary's own lane is none of them: what it is judged by must stay what it is.
+    The lane of a canary is not among them, because its gates compare one bundle over the whole stage.
+
+    Args:
+        answer: The present answer lanes.
+        bundle: Digest of the revision.
+        bundles: The bundles.
     """
     return [
         lane
@@ -43,7 +48,7 @@ def revised_lanes(answer: Sequence[LaneSpec], bundle: str, bundles: Bundles) -> 
 
 
 class Overlays:
-    """The states `approved` and `released` of an overlay's revision."""
+    """The steps of an overlay revision in the states `approved` and `released`."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
@@ -56,7 +61,7 @@ class Overlays:
             self._follow(change)
 
     def _publish(self, change: ChangeRequest) -> None:
-        """Record the table with the new overlay, unless a freeze, its permission or the lanes forbid it."""
+        """Record the table with the new overlay unless a freeze, the permission or the lanes forbid it."""
         frozen = self._parts.calendar.frozen(change.checkpoint)
         with self._parts.store.read() as connection:
             newest = recorded.newest(connection, change.checkpoint)
@@ -96,7 +101,7 @@ class Overlays:
             )
 
     def _follow(self, change: ChangeRequest) -> None:
-        """Wait until every server has it; a later table may have replaced it by then."""
+        """Wait until every server has the table, or a later one that has replaced it."""
         with self._parts.store.read() as connection:
             newest = recorded.newest(connection, change.checkpoint)
         revision = newest.revision if newest else 0
@@ -118,7 +123,7 @@ def _reject(work: ChangeWriter, move: str, why: str) -> None:
 
 
 def _completing(connection: Connection, change: ChangeRequest) -> str | None:
-    """A release that is about to move the registry's alias: an overlay comes after that."""
+    """Return the release that is moving the registry's alias, if any. An overlay revision waits for it."""
     c = t.changes.c
     query = select(c.id).filter_by(
         checkpoint=change.checkpoint, state=ChangeState.RELEASED, kind=ChangeKind.RELEASE

@@ -1,4 +1,4 @@
-"""What change requests work with."""
+"""The dependencies of operations on change requests and of the pipeline."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Parts:
     permissions: Permissions
     readouts: Readouts
     backtests: Backtests | None = None
-    """Processes of backtests; None: changes are not backtested."""
+    """Runs backtests in processes; None: changes are not backtested."""
     events: EventLog | None = None
-    """Gets a line for each move and each defect; None: no lines."""
+    """Event log for transitions and internal errors; None: no events are written."""
     now: Callable[[], datetime] = utcnow

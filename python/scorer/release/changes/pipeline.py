@@ -1,4 +1,4 @@
-"""The steps of a change request, from its checks to its end; `Runner` has them done one by one."""
+"""The steps of a change request, from its checks to its end. `Runner` performs them one by one."""
 
 from __future__ import annotations
 
@@ -35,11 +35,17 @@ _S = ChangeState
 _FAILED = 0.2
 """Share of the taken requests that may have failed to be observed in a report that passes."""
 _REFUSALS = 5
-"""So often a server may refuse a bundle before its change is."""
+"""Number of rejections of a bundle by a server after which its change request is rejected."""
 
 
 class Pipeline:
-    """What is done next, by the state that a change is in."""
+    """Performs the next step of a change request, depending on its state.
+
+    Args:
+        parts: Dependencies that operations on change requests share.
+        changes: Operations on change requests.
+        run_checks: The checks by the name of their step; replaced in tests.
+    """
 
     def __init__(
         self,
@@ -56,11 +62,15 @@ class Pipeline:
         self._overlays = Overlays(parts)
 
     def advance(self, change: ChangeRequest, row: Any) -> None:
-        """Does at most one step.
+        """Perform at most one step.
+
+        Args:
+            change: The change request.
+            row: Its database row, with the columns of the pipeline.
 
         Raises:
-            ConflictError: somebody wrote since the change was read.
-            UnreachableError: something is away that the step needs.
+            ConflictError: The change request was changed concurrently.
+            UnreachableError: A server or the registry that the step needs cannot be reached.
         """
         match change.state:
             case _S.CHECKS:
@@ -111,7 +121,7 @@ class Pipeline:
         self._checked(change, found)
 
     def _checked(self, change: ChangeRequest, found: checks.Checked) -> None:
-        """Write what came of a check, and go on to the next one."""
+        """Write the result of a check, and continue with the next one."""
         is_overlay = change.kind is ChangeKind.OVERLAY
         names = overlays.STEPS if is_overlay else tuple(CHECKS)
         if backtesting.applies(change):
@@ -180,7 +190,7 @@ class Pipeline:
             )
 
     def _refusal(self, connection: Connection, change: ChangeRequest, revision: int) -> str:
-        """Why servers will not have this change, and not another one that comes with the same table."""
+        """Return why servers reject this change, and not another change in the same lane table."""
         refused = self._parts.reconciler.refusals(change.checkpoint, revision)
         worst = max(refused.items(), key=lambda item: item[1][0], default=None)
         if worst is None or worst[1][0] < _REFUSALS:
@@ -237,7 +247,7 @@ class Pipeline:
             )
 
     def _watch(self, change: ChangeRequest) -> None:
-        """Events for servers that a change's observations come from: lost, restarted and back."""
+        """Write events for servers of a change's observations that are lost, restarted or back."""
         with self._parts.store.read() as connection:
             last = recorded.newest(connection, change.checkpoint)
             known = watched(connection, change)

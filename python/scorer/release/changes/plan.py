@@ -1,4 +1,4 @@
-"""The steps of the pipeline, in order: what is still to come is shown from here."""
+"""The steps of the pipeline in order, for showing the steps to come."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OVERLAY = "compares how far it moves a score with what its permission allows"
 
 
 def stages_of(change: ChangeRequest, settings: PlatformFile) -> tuple[Stage, ...]:
-    """The canary of a release."""
+    """Return the canary stages of a release."""
     return change.stages or settings.checkpoints[change.checkpoint].stages
 
 
@@ -42,7 +42,7 @@ def specs_of(change: ChangeRequest, settings: PlatformFile) -> Sequence[GateSpec
 
 
 def plan(change: ChangeRequest, settings: PlatformFile) -> list[tuple[ChangeState, str, str]]:
-    """Every step that a change goes through when nothing stands in its way."""
+    """Return all steps of a change that passes, as state, step and description."""
     if change.kind is ChangeKind.OVERLAY:
         return [
             *((_S.CHECKS, name, CHECKS.get(name, _OVERLAY)) for name in STEPS),
@@ -81,7 +81,7 @@ def plan(change: ChangeRequest, settings: PlatformFile) -> list[tuple[ChangeStat
 
 
 def steps_of(change: ChangeRequest, settings: PlatformFile, begun: Sequence[Step]) -> tuple[Step, ...]:
-    """What was done, in the order in which it was, then what is to come (nothing, once it has ended)."""
+    """Return the steps that have begun, in order, and the steps to come unless the change has ended."""
     known = {(step.state, step.name) for step in begun}
     to_come = [] if change.state.is_final else plan(change, settings)
     return (

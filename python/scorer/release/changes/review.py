@@ -1,4 +1,4 @@
-"""What an approver should look at first: gates near their limit, and the largest differences."""
+"""The summary for an approver: gates that are close to their limit, and the largest differences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scorer.release.gates.words import number
 from scorer.release.model import GateResult, Outcome
 
 _NEAR = 0.2
-"""Distance to a limit, as a share of it, below which a gate that passes is close."""
+"""Distance to the limit, as a share of it, below which a passed gate is listed as close to its limit."""
 _SHOWN = ("flip_rate", "approve_rate_delta", "flagged_share_change", "score_psi_live", "policy_distance")
 _NAMES = 5
 
@@ -28,13 +28,13 @@ def review(gates: Sequence[GateResult], diff: Mapping[str, Any]) -> Review:
 
 
 def _reason(gate: GateResult) -> str:
-    """Why a gate deserves a look; empty: it does not."""
+    """Return the reason to list a gate in the summary; empty if it is not listed."""
     if gate.waived_by:
         return f"waived by {gate.waived_by}: {gate.waived_why}"
     if gate.outcome is Outcome.FAIL:
         return "fails, for information" if gate.dry_run else "fails"
     if gate.outcome is Outcome.INCONCLUSIVE:
-        # A gate that waits for its condition is informational until then.
+        # A gate whose condition does not hold yet does not contribute to the verdict.
         return "no result yet" if gate.dry_run else "inconclusive"
     return "close to its limit" if _is_close(gate) else ""
 
@@ -52,7 +52,7 @@ def _is_close(gate: GateResult) -> bool:
     decides = gate.value if decides is None else decides
     scale = abs(limit)
     if grows and 0 < limit <= 1:
-        # A share that must be high: the room above the limit counts.
+        # A share with a lower limit is at most 1, so the distance is also relative to 1 minus the limit.
         scale = min(limit, 1 - limit)
     return limit != 0 and abs(decides - limit) <= _NEAR * scale
 

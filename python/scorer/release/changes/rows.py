@@ -1,4 +1,4 @@
-"""Change requests as the database has them."""
+"""Reading and writing the database rows of change requests."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 BACKTEST = "backtest"
-"""Phase of gates, and name of the step, that precedes the shadow."""
+"""Phase of the gates, and name of the step, before the observation."""
 
 
 def change(row: Row[Any]) -> ChangeRequest:
@@ -37,7 +37,7 @@ def change(row: Row[Any]) -> ChangeRequest:
 
 
 def plain(value: Sequence[Stage] | Sequence[GateSpec]) -> list[dict[str, Any]]:
-    """Stages or gates as JSON has them."""
+    """Return stages or gates as JSON values."""
     return [asdict(each) for each in value]
 
 
@@ -55,26 +55,26 @@ def load(connection: Connection, name: str) -> ChangeRequest:
 
 
 def authors(connection: Connection, name: str) -> frozenset[str]:
-    """Whoever drafted, edited or submitted it."""
+    """Return the users who drafted, edited or submitted a change request."""
     return frozenset(row_of(connection, name).authors)
 
 
 def backtest(connection: Connection, name: str) -> dict[str, Any] | None:
-    """Return the result of a change's backtest as it was kept."""
+    """Return the stored result of a change's backtest; None if there is none."""
     s = t.change_steps.c
     found = connection.scalar(select(s.data).where(s.change == name, s.name == BACKTEST))
     return dict(found) if found else None
 
 
 def events(connection: Connection, name: str) -> tuple[ChangeEvent, ...]:
-    """What happened to it, oldest first."""
+    """Return the events of a change request, oldest first."""
     e = t.change_events.c
     rows = connection.execute(select(t.change_events).where(e.change == name).order_by(e.id))
     return tuple(read(ChangeEvent, row) for row in rows)
 
 
 def steps(connection: Connection, name: str) -> tuple[Step, ...]:
-    """Those that have begun, in order."""
+    """Return the steps of a change request that have begun, in order."""
     s = t.change_steps.c
     rows = connection.execute(select(t.change_steps).where(s.change == name).order_by(s.position, s.began))
     return tuple(read(Step, row) for row in rows)
@@ -86,7 +86,7 @@ def steps(connection: Connection, name: str) -> tuple[Step, ...]:
 def keep_gates(
     connection: Connection, name: str, phase: str, results: Sequence[GateResult], at: datetime
 ) -> None:
-    """Replaces what was judged last in a phase."""
+    """Replace the results of the latest evaluation of a phase."""
     g = t.gate_results.c
     connection.execute(delete(t.gate_results).where(g.change == name, g.phase == phase))
     for position, result in enumerate(results):
@@ -96,7 +96,13 @@ def keep_gates(
 
 
 def gates(connection: Connection, name: str, phase: str | None = None) -> tuple[GateResult, ...]:
-    """As judged last, waivers included; of a phase, or of the last one after the backtest."""
+    """Return the results of the latest evaluation, with waivers.
+
+    Args:
+        connection: The database connection.
+        name: Id of the change request.
+        phase: The phase; None: the latest phase after the backtest.
+    """
     g = t.gate_results.c
     if phase is None:
         query = (
@@ -113,7 +119,7 @@ def gates(connection: Connection, name: str, phase: str | None = None) -> tuple[
 
 
 def waived(connection: Connection, name: str, results: Sequence[GateResult]) -> tuple[GateResult, ...]:
-    """The same with the waivers of the change."""
+    """Return the results with the waivers of the change request."""
     rows = connection.execute(select(t.waivers).where(t.waivers.c.change == name)).all()
     by = {row.metric: row for row in rows}
     return tuple(
@@ -125,7 +131,7 @@ def waived(connection: Connection, name: str, results: Sequence[GateResult]) -> 
 
 
 def verdict(results: Sequence[GateResult]) -> Outcome:
-    """What gates say together. Of nothing nothing is known."""
+    """Return the verdict of some gate results. It is inconclusive if there are none."""
     blocking = [result for result in results if result.blocks]
     if any(result.outcome is Outcome.FAIL for result in blocking):
         return Outcome.FAIL
@@ -135,7 +141,7 @@ def verdict(results: Sequence[GateResult]) -> Outcome:
 
 
 def in_words(results: Sequence[GateResult], outcome: Outcome) -> str:
-    """The gates behind a verdict, in brackets; nothing where all have passed."""
+    """Return the gates that determine a verdict as text in brackets; empty if all gates have passed."""
     if outcome is Outcome.PASS:
         return ""
     said = [f"{each.metric}: {each.words}" for each in results if each.blocks and each.outcome is outcome]
@@ -143,7 +149,7 @@ def in_words(results: Sequence[GateResult], outcome: Outcome) -> str:
 
 
 def in_state(connection: Connection, checkpoint: str, state: ChangeState) -> list[ChangeRequest]:
-    """The changes of a checkpoint that are in a state, oldest first."""
+    """Return the change requests of a checkpoint in a state, oldest first."""
     c = t.changes.c
     found = connection.execute(
         select(t.changes).where(c.checkpoint == checkpoint, c.state == state.value).order_by(c.number)

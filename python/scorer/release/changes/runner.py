@@ -1,8 +1,8 @@
-"""Moves change requests along: every open one by at most one step a tick.
+"""The runner, which advances every open change request by at most one step per tick.
 
-Whoever ticks may be killed between any two statements. A step looks at what is in the database and at what
-servers say, does something that may be done again, and writes what came of it in one transaction; the next
-tick, of whatever process, begins from there.
+The process may be killed at any point. A step reads the database and the servers' statuses, performs an
+operation that can be repeated, and writes its result in one transaction. The next tick, in any process,
+continues from the database.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _LONGEST_PAUSE = timedelta(minutes=5)
 
 
 class Runner:
-    """Advances every open change request; the caller sees to it that one process does.
+    """Advances every open change request. The caller ensures that only one process runs it.
 
     Args:
-        parts: What change requests work with.
+        parts: Dependencies that operations on change requests share.
         pipeline: The steps.
     """
 
@@ -43,10 +43,10 @@ class Runner:
         self._backtesting = Backtesting(parts)
 
     def tick(self) -> int:
-        """Advance every open change by at most one step; return how many there are.
+        """Advance every open change request by at most one step; return their number.
 
         Raises:
-            UnreachableError: the database is away; nothing else leaves it.
+            UnreachableError: The database cannot be reached. Other errors are logged.
         """
         self._parts.reconciler.round()
         self._backtesting.keep()
@@ -64,17 +64,17 @@ class Runner:
             return list(found.scalars())
 
     def _advance(self, name: str) -> None:
-        """One change; what goes wrong with it stays with it."""
+        """Advance one change request. Its errors do not affect others."""
         with self._parts.store.read() as connection:
             row = rows.row_of(connection, name)
         change = rows.change(row)
-        # A time further ahead than any pause is from before the clock was set back.
+        # A retry time that is further ahead than the longest pause was written before the clock was set back.
         if row.retry_at and self._parts.now() < row.retry_at <= self._parts.now() + _LONGEST_PAUSE:
             return
         try:
             self._pipeline.advance(change, row)
         except ConflictError:
-            # Somebody was first: the next tick looks again.
+            # The change request was changed concurrently; the next tick reads it again.
             return
         except UnreachableError as error:
             self._say_once(change, str(error))
@@ -85,7 +85,7 @@ class Runner:
                 self._note(name, failures=0, retry_at=None)
 
     def _say_once(self, change: ChangeRequest, message: str) -> None:
-        """What is tried again is said when it begins, not at every tick."""
+        """Write an event for an operation that is retried at its first failure, and not at every tick."""
         mark = hashlib.sha256(f"{change.state}/{change.step}/{message}".encode()).hexdigest()[:16]
         with writing(self._parts, change) as work:
             work.event(
@@ -93,7 +93,7 @@ class Runner:
             )
 
     def _defect(self, change: ChangeRequest, failures: int, error: Exception) -> None:
-        """Counts what nobody expected, says so under an id, and leaves the change alone for a while."""
+        """Log an unexpected error under an id, count it, and postpone the next attempt."""
         number = uuid.uuid4().hex[:8]
         if self._parts.events is not None:
             self._parts.events.defect("change_step_failed", error)

@@ -21,21 +21,28 @@ def step_of(number: int) -> str:
 
 
 def number_of(step: str) -> int | None:
-    """Return the number of the stage that a step is; None: it is no stage."""
+    """Return the number of the stage of a step; None if the step is not a stage."""
     return int(step.removeprefix(_STEP)) if step.startswith(_STEP) else None
 
 
 def to_come(change: ChangeRequest, stages: Sequence[Stage]) -> list[int]:
-    """Return the numbers of the stages after the present one that the release does not leave out."""
+    """Return the numbers of the stages after the present one, without those that the release leaves out."""
     present = number_of(change.step) or 0
     return [number for number in range(present + 1, len(stages) + 1) if step_of(number) not in change.skipped]
 
 
 def stage_lanes(before: str, bundle: str, stage: Stage, holdout: float) -> tuple[LaneSpec, ...]:
-    """The answer lanes of a stage.
+    """Return the answer lanes of a stage.
 
-    Requests are dealt out by one number each, along the lanes: the canary's lie first and the holdout's last,
-    so that from stage to stage nobody leaves the canary and nobody enters or leaves the holdout.
+    A request is assigned to a lane by one number, along the shares of the lanes. The canary is the first lane
+    and the holdout the last one, so no shopper leaves the canary, and none enters or leaves the holdout, from
+    one stage to the next.
+
+    Args:
+        before: Digest of the bundle that answered before the release.
+        bundle: Digest of the new bundle.
+        stage: The stage.
+        holdout: Share of the holdout.
     """
     rest = 1 - stage.share - holdout
     lanes = [LaneSpec(recorded.CANARY, bundle, share=stage.share)]
@@ -83,7 +90,7 @@ def shares(decision: LaneDecision) -> dict[str, float]:
 
 
 def _beside(connection: Connection, change: ChangeRequest) -> str:
-    """The bundle that answers beside the canary, whose overlay may have been revised during the release."""
+    """Return the bundle of the other lanes, whose overlay may have been revised during the release."""
     newest = recorded.newest(connection, change.checkpoint)
     beside = [lane for lane in newest.answer if lane.name != recorded.CANARY] if newest else []
     return recorded.main_lane(beside).bundle if beside else change.before or ""

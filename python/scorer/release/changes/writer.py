@@ -1,4 +1,4 @@
-"""Writes what becomes of a change request within one transaction, guarded by the change's version."""
+"""Writing a change request within one transaction, with optimistic locking by its version."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 
 NEW_STAGE: Mapping[str, Any] = {"mark": None, "paused_by": None, "paused_at": None, "resumed_at": None}
-"""Columns of the present stage, as they are when a step of the rollout begins."""
+"""Values of the columns of the present stage when a step of the release begins."""
 
 
 class ChangeWriter:
-    """A change request within a transaction: its moves, events, audit entries and messages.
+    """Writes transitions, events, audit entries and messages of a change request in a transaction.
 
     Args:
-        parts: What change requests work with.
-        connection: Of the transaction.
-        change: As it was read; a write fails where another one came in between.
-        actor: On whose behalf it is written.
+        parts: Dependencies that operations on change requests share.
+        connection: Connection of the transaction.
+        change: The change request as it was read. A write fails if it has been changed since.
+        actor: The user or component on whose behalf it is written.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class ChangeWriter:
         self._parts = parts
         self.connection = connection
         self.change = change
-        """As it was saved last in this transaction."""
+        """The change request as it was last saved in this transaction."""
         self.actor = actor
 
     def move(
@@ -58,19 +58,19 @@ class ChangeWriter:
         decision: LaneDecision | None = None,
         **values: Any,
     ) -> ChangeRequest:
-        """Take the change to its next state, with everything that comes with it.
+        """Take the change request to its next state, with all effects of the transition.
 
         Args:
-            name: Of the move (`states.MOVES`).
-            message: A sentence for people.
+            name: Name of the transition (`states.MOVES`).
+            message: The message of the event, a sentence for display.
             step: The first step of the new state.
-            severity: Of the message.
-            details: For the event and the audit entry.
-            decision: The lanes, for moves that have `ANSWER` or `RESTORE`.
-            **values: Further columns.
+            severity: Severity of the message.
+            details: Details of the event and the audit entry.
+            decision: The lanes, for transitions with the effect `ANSWER` or `RESTORE`.
+            **values: Values of further columns.
 
         Raises:
-            ConflictError: The state has moved on, or another write came first.
+            ConflictError: The state does not allow the transition, or the change was changed concurrently.
         """
         before, move = self.change, states.move(self.change, name)
         at = self._parts.now()
@@ -89,12 +89,12 @@ class ChangeWriter:
         if self._parts.events is not None:
             log = self._parts.events
             line = {"change": moved.id, "move": name, "state": moved.state.value, "actor": self.actor.user}
-            # A move that is rolled back with its transaction is no line of the platform's log.
+            # Logged after the commit, so that a transition that is rolled back is not logged.
             listen(self.connection, "commit", lambda _: log.info("change_moved", **line), once=True)
         return moved
 
     def record(self, decision: LaneDecision) -> None:
-        """Record the checkpoint's lanes from now on."""
+        """Record the lanes of the checkpoint as a new lane table."""
         recorded.record(
             self.connection,
             self._parts.settings,
@@ -109,7 +109,7 @@ class ChangeWriter:
         """Write columns, unless another write came since the change was read.
 
         Raises:
-            ConflictError: One did; the message says whose, and what.
+            ConflictError: The change has been changed since. The message names the user and the operation.
         """
         c, change = t.changes.c, self.change
         done = self.connection.execute(
@@ -142,7 +142,7 @@ class ChangeWriter:
         severity: Severity = Severity.INFO,
         details: Mapping[str, Any] | None = None,
     ) -> ChangeRequest:
-        """Append an audit entry and an event about an operation that moves nothing; return the change."""
+        """Append an audit entry and an event for an operation without a transition; return the change."""
         self.audit(action, details)
         self.event(message, severity=severity, details=details)
         return self.change
@@ -159,11 +159,11 @@ class ChangeWriter:
         """Write an event and notify the project's channels.
 
         Args:
-            message: A sentence for people.
-            severity: Of the message.
-            details: Kept with the event.
+            message: The message, a sentence for display.
+            severity: Severity of the message.
+            details: Details that are stored with the event.
             key: The change gets one event with this key, however often the step is repeated.
-            actor: In place of the writer's.
+            actor: Actor of the event; default: that of the writer.
         """
         connection, change, actor = self.connection, self.change, actor or self.actor
         if key is not None and row_of(connection, t.change_events, change=change.id, key=key):
@@ -182,7 +182,7 @@ class ChangeWriter:
             )
         )
         if change.kind is ChangeKind.OVERLAY and severity is Severity.INFO:
-            # Every few minutes, by permission: channels hear of those that go wrong.
+            # Overlay revisions are frequent, so channels are notified only of those that fail.
             return
         self._parts.notifications.tell(
             connection,
@@ -207,7 +207,7 @@ class ChangeWriter:
     # --- steps ---
 
     def step(self, words: str, *, status: str, data: Mapping[str, Any] | None = None) -> None:
-        """Write the status of the present step, and what it remembers."""
+        """Write the status, the text and the data of the present step."""
         at = self._parts.now()
         row = row_of(self.connection, t.change_steps, **step_key(self.change))
         values: dict[str, Any] = {"status": status, "words": words}
@@ -224,7 +224,7 @@ class ChangeWriter:
             )
 
     def watch(self, servers: Mapping[str, int]) -> None:
-        """Keep when each server was started (Unix ms), which `watched` returns."""
+        """Store the start of each server (Unix ms), which `watched` returns."""
         name = {"name": f"watch:{self.change.id}"}
         upsert(self.connection, t.cursors, name, position=dict(servers), at=self._parts.now())
 
@@ -244,7 +244,7 @@ def writing(parts: Parts, change: ChangeRequest, actor: Actor = PLATFORM) -> Ite
 
 
 def outrun(connection: Connection, name: str, version: int) -> ConflictError:
-    """Return an error that names who changed the request first."""
+    """Return the error for a concurrent change, which names the user who made it."""
     now = rows.load(connection, name)
     query = select(t.change_events).filter_by(change=name).order_by(t.change_events.c.id.desc()).limit(1)
     last = connection.execute(query).first()
@@ -256,17 +256,17 @@ def outrun(connection: Connection, name: str, version: int) -> ConflictError:
 
 
 def step_key(change: ChangeRequest) -> dict[str, Any]:
-    """The key of the present step's row."""
+    """Return the key of the present step's row."""
     return {"change": change.id, "state": change.state, "name": change.step}
 
 
 def step_data(connection: Connection, change: ChangeRequest) -> dict[str, Any]:
-    """What the present step remembers."""
+    """Return the data of the present step."""
     row = row_of(connection, t.change_steps, **step_key(change))
     return dict(row.data or {}) if row else {}
 
 
 def watched(connection: Connection, change: ChangeRequest) -> dict[str, int]:
-    """By server: when it was started (Unix ms) as last seen for this change; 0: it did not answer."""
+    """Return the start of each server (Unix ms) at the last check of this change; 0: it did not respond."""
     row = row_of(connection, t.cursors, name=f"watch:{change.id}")
     return dict(row.position) if row else {}

@@ -1,4 +1,7 @@
-"""Gates: what a change must pass. Grammar, metrics, statistics, judgement; nothing here reads a log."""
+"""Gates, the conditions that a change must pass: their grammar, metrics and evaluation.
+
+No module of this package reads a log.
+"""
 
 from __future__ import annotations
 

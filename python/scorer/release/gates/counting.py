@@ -1,17 +1,17 @@
-"""What became of the requests that an observe lane took: the one place that counts them.
+"""Counts of the requests that an observe lane took, by their result.
 
-Of each source, `taken = observed + dropped + shed + failed`, exactly:
+For each source, `taken = observed + dropped + shed + failed` holds exactly:
 
     taken      requests that the lane took at live servers
     observed   of these, observations that were read from a log, with or without a score
-    dropped    of these, given up because the lane's queue was full
-    shed       of these, given up because the server or the pool was under pressure
-    failed     all others: lost with a server or the pool, not logged, or still under way
+    dropped    of these, requests that were dropped because the lane's queue was full
+    shed       of these, requests that were dropped because the server or the pool was overloaded
+    failed     all others: lost with a server or the pool, not logged, or still in progress
 
-A source is a live server, where its lane is evaluated there. Where the lane is evaluated in the shadow pool,
-all live servers and the pool together are one source, as a request is taken by the ones and observed by the
-other. Counters begin anew with their server, so what it counted since the last reading is not known: `taken`
-is at least what the other numbers add up to.
+If a lane is evaluated at the live servers, each live server is a source. If it is evaluated in the shadow
+pool, all live servers and the pool together are one source, because a live server takes a request and the
+pool observes it. Counters restart with their server, and the counts after the last reading are then lost.
+`taken` is therefore at least the sum of the other numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 from scorer.release.gates.evidence import Counter, ShadowEvidence
 
 POOL: Final = "shadow pool"
-"""Name of the source that a pool and its live servers are."""
+"""Name of the source that consists of the pool and its live servers."""
 KINDS: Final = ("taken", "dropped", "shed", "failed", "unlogged")
 """Counters of servers; their `failed` are evaluations that ended without a score."""
 _ALL: Final = ("seen", "left_out", "evaluated", *KINDS)
@@ -33,11 +33,11 @@ _ALL: Final = ("seen", "left_out", "evaluated", *KINDS)
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What became of the requests of a source, or of all sources; see the module.
+    """Counts of the requests of a source, or of all sources; see the module.
 
     Attributes:
-        requests: That came by while the lane was there.
-        eligible: Of these, not left out by the lane's filter or sample.
+        requests: Requests of the checkpoint while the lane was active.
+        eligible: Of these, requests that the lane's filter and sample selected.
     """
 
     requests: int = 0
@@ -57,12 +57,12 @@ class Account:
 
     @property
     def not_observed(self) -> int:
-        """Requests that were taken and never observed, for whatever reason."""
+        """Number of requests that were taken and not observed, for any reason."""
         return self.dropped + self.shed + self.failed
 
 
 def observations(evidence: ShadowEvidence) -> dict[str, int]:
-    """Return the observations that were read, by server; more than the rows where these are thinned."""
+    """Return the number of observations that were read, by server. A thinned sample has fewer rows."""
     if evidence.read is not None:
         return dict(evidence.read)
     counts = np.bincount(evidence.shadow.server, minlength=1)
@@ -71,17 +71,17 @@ def observations(evidence: ShadowEvidence) -> dict[str, int]:
 
 
 def account(counters: Sequence[Counter], observed: Mapping[str, int]) -> Account:
-    """Return what became of all requests.
+    """Return the counts of all requests.
 
     Args:
-        counters: Readings of the lane at every server.
-        observed: Observations that were read, by the server whose log they are of.
+        counters: Readings of the lane's counters at every server.
+        observed: Number of observations that were read, by the server of the log.
     """
     return sum(by_source(counters, observed).values(), Account())
 
 
 def by_source(counters: Sequence[Counter], observed: Mapping[str, int]) -> dict[str, Account]:
-    """Return what became of the requests of each source.
+    """Return the counts of the requests of each source.
 
     Args:
         counters: Readings of the lane at every server.
@@ -89,7 +89,7 @@ def by_source(counters: Sequence[Counter], observed: Mapping[str, int]) -> dict[
     """
     counted = _by_server(counters)
     servers = {*counted, *(name for name, rows in observed.items() if rows)}
-    # A pool observes, and takes nothing itself: its live servers do.
+    # A pool observes requests, but only its live servers take them.
     nothing = dict.fromkeys(_ALL, 0)
     pooled = any(
         not counted.get(name, nothing)["taken"]
@@ -122,7 +122,7 @@ def _balanced(counted: Mapping[str, int], observed: int) -> Account:
 
 
 def totals(counters: Sequence[Counter]) -> dict[str, int]:
-    """Return what servers counted in all: the sum of increases, as counters begin anew with their lane."""
+    """Return the total counts: the sum of all increases, because counters restart with their lane."""
     servers = _by_server(counters).values()
     return {kind: sum(own[kind] for own in servers) for kind in _ALL}
 
@@ -137,12 +137,12 @@ def _by_server(counters: Sequence[Counter]) -> dict[str, dict[str, int]]:
 
 
 def increases(counters: Sequence[Counter]) -> list[dict[str, Any]]:
-    """Return by how much each counter of each server grew from one reading to the next."""
+    """Return the increase of each counter of each server from one reading to the next."""
     found = []
     last: dict[tuple[str, str], Counter] = {}
     for one in sorted(counters, key=lambda c: c.at):
         before = last.get((one.server, one.lane))
-        # Less than before: the lane, or its server, was begun again.
+        # A lower value than before means that the lane or its server was restarted.
         fresh = before is None or any(
             getattr(one, kind) < getattr(before, kind) for kind in ("seen", "taken", "evaluated")
         )

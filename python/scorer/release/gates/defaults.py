@@ -1,4 +1,4 @@
-"""The standard gates, for checkpoints that name none. docs/gates.md says why each is as it is."""
+"""The standard gates, for checkpoints whose settings have no gates. docs/gates.md gives the reasons."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ SCORE: Final = (
     GateSpec("score_psi", "< threshold(floor=0.1)", against="reference", min_rows=300),
     GateSpec("flip_rate", "<= 0.05 upper95", against="live", minus="aa_control", min_rows=300),
     GateSpec("approve_rate_delta", "abs <= 0.02 upper95", against="live", min_rows=300),
-    # Flips and approvals cannot notice that a model stops finding what is rare: where 1 % is flagged, a model
-    # that flags another 1 % at random changes 2 % of the decisions and none of the approve rate.
-    # The limits are those that good models of other algorithms keep, and models that lose a fifth of the
-    # frauds do not (`make bench-gates`, docs/gates.md).
+    # Disagreement and approve rates cannot detect that a model no longer finds rare frauds: if 1 % is
+    # flagged, a model that flags another 1 % at random changes 2 % of the decisions and no approve rate. The
+    # limits are chosen so that good models of other algorithms pass and models that miss a fifth of the
+    # frauds fail (`make bench-gates`, docs/gates.md).
     GateSpec("flagged_agreement", ">= 0.35 lower95", against="live", when="flagged_rows >= 15"),
     GateSpec("declined_kept", ">= 0.85 lower95", against="live", when="declined_rows >= 20"),
     GateSpec("tail_correlation", ">= 0.65 lower95", against="live", when="flagged_rows >= 100"),
@@ -66,9 +66,9 @@ BACKTEST: Final = (
     GateSpec("backtest_reward_ips", ">= -0.02 lower95", dry_run=True),
     GateSpec("backtest_agreement", ">= 70% lower95", dry_run=True),
 )
-"""Of a backtest, for both kinds of checkpoints."""
+"""The standard gates of a backtest, for both kinds of checkpoints."""
 
 
 def default_gates(kind: str) -> tuple[GateSpec, ...]:
-    """Of a checkpoint of kind "score" or "action"."""
+    """Return the standard gates of a checkpoint of kind "score" or "action"."""
     return ACTION if kind == "action" else SCORE

@@ -1,8 +1,9 @@
-"""Judges gates: pass, fail or inconclusive, with a sentence each. The same evidence gives the same words.
+"""Evaluation of gates: pass, fail or inconclusive, each with a sentence. It is deterministic.
 
-Chance is kept in check for the whole set: all gates that a good model can fail by bad luck share one
-probability of doing so, `ALARM`, evenly (Bonferroni). A gate that is judged more than once shares its part
-among its interim analyses (interim.py). To pass takes a confidence of its own, as written ("upper95").
+The false-alarm rate is controlled for the whole set: all gates that a good model can fail by chance share one
+probability of doing so, `ALARM`, in equal parts (Bonferroni). A gate that is evaluated repeatedly divides its
+part among its interim analyses (interim.py). The confidence that a pass requires is part of the gate
+("upper95").
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from scorer.release.model import GateResult, GateSpec, Outcome
 from scorer.stats.interim import alpha_share, interval_alpha
 
 ALARM = 0.02
-"""How often the gates together may fail a bundle that is the live one."""
+"""False-alarm rate: the probability that the gates together fail a bundle that is the live one."""
 
 Measure = Callable[[str, ShadowEvidence, str, bool], Measured]
 
@@ -37,19 +38,25 @@ def evaluate(
     backtest: bool = False,
     settled: Collection[str] = (),
 ) -> tuple[GateResult, ...]:
-    """Judges every gate that is for this kind of checkpoint.
+    """Evaluate every gate that applies to this kind of checkpoint.
 
     Args:
-        specs: the gates.
-        evidence: what is known.
-        waivers: by metric, who waived it and why.
-        alarm: how often, at most, a bundle that is the live one fails any of them by chance.
-        repeated: whether it is judged again and again while rows come in, as in a canary.
-        measured_by: what computes a metric; a canary has its own.
-        backtest: whether they are a backtest's gates.
-        settled: of a canary: metrics that have passed on pairs in the shadow. Two lanes of different requests
-            need ten times as many rows as pairs do, so a gate that such a lane cannot tell, and does not
-            fail, passes by its pairs.
+        specs: The gates.
+        evidence: The observations, and the facts about bundles and settings.
+        waivers: User and reason of each waiver, by metric.
+        alarm: False-alarm rate of all gates together.
+        repeated: Whether the gates are evaluated repeatedly while rows arrive, as in a canary.
+        measured_by: Function that computes a metric; a canary uses its own.
+        backtest: Whether the gates are those of a backtest.
+        settled: For a canary, the metrics that have passed on the pairs of the shadow. Two lanes with
+            different requests need ten times as many rows as pairs. A gate that is inconclusive on the
+            canary's lanes, and does not fail, therefore passes by its pairs.
+
+    Returns:
+        The results, in the order of the gates.
+
+    Raises:
+        InvalidError: A gate is not valid.
     """
     gates = [gate for gate in read_all(specs, backtest=backtest) if evidence.kind in gate.names.kinds]
     part = alarm / max(sum(gate.names.by_chance and not gate.spec.dry_run for gate in gates), 1)
@@ -69,7 +76,7 @@ def _judge(gate: Gate, evidence: ShadowEvidence, part: float, repeated: bool, by
         if not gate.when.holds(found):
             asked = f"{gate.when.quantity} is {found:g}, {gate.spec.when} is required"
             words = f"{gate.names.title} is not judged yet: {asked}."
-            # It does not stand in the way: labels take weeks, and a gate that waits for them says so.
+            # The result does not block the change: labels take weeks, and the sentence states the condition.
             return replace(_result(gate, Outcome.INCONCLUSIVE, words), dry_run=True)
     if gate.spec.interval_seconds:
         return _by_interval(gate, evidence, part, by)
@@ -79,7 +86,7 @@ def _judge(gate: Gate, evidence: ShadowEvidence, part: float, repeated: bool, by
 
 
 def _by_interval(gate: Gate, evidence: ShadowEvidence, part: float, by: Measure) -> GateResult:
-    """Intervals side by side have no row in common: that many may fail by chance as the limit allows."""
+    """Evaluate a gate on disjoint intervals. As many of them may fail as the gate's limit allows."""
     spec = gate.spec
     alpha = interval_alpha(part, spec.count, spec.failure_limit)
     results = [
@@ -104,7 +111,7 @@ def _by_interval(gate: Gate, evidence: ShadowEvidence, part: float, by: Measure)
 
 
 def _repeatedly(gate: Gate, evidence: ShadowEvidence, part: float, by: Measure) -> GateResult:
-    """Judge at growing numbers of rows, each interim analysis with its own share of the alarms."""
+    """Evaluate at growing numbers of rows, each interim analysis with its share of the false-alarm rate."""
     last: GateResult | None = None
     for at, prefix in enumerate(interim.prefixes(evidence, least=gate.spec.min_rows), start=1):
         last = _look(gate, prefix, part * alpha_share(at), by)
@@ -122,7 +129,7 @@ def _repeatedly(gate: Gate, evidence: ShadowEvidence, part: float, by: Measure) 
 
 
 def _by_pairs(gate: Gate, result: GateResult) -> GateResult:
-    """Pass a comparison of lanes that is not clear yet, by the pairs of the shadow; times are lanes' own."""
+    """Pass an inconclusive comparison of lanes by the pairs of the shadow, except for times."""
     least = max(gate.spec.min_rows, interim.FIRST)
     if result.outcome is not Outcome.INCONCLUSIVE or result.rows < least or gate.names.unit == "time":
         return result
@@ -170,7 +177,7 @@ def _by_chance(gate: Gate, found: Measured, limit: float, chance: float) -> tupl
         return Outcome.FAIL, ""
     floor = gate.success.limit.floor
     if chance > floor > 0:
-        # What chance does by itself hides what the floor asks about: not seen is not the same as not there.
+        # Random variation is larger than the floor, so a difference of that size could not be detected.
         return (
             Outcome.INCONCLUSIVE,
             f"chance alone reaches {chance:.3g} with so few rows, {floor:g} could not be told",
@@ -200,7 +207,7 @@ def _by_bounds(
 
 
 def _limit(limit: Limit, evidence: ShadowEvidence, found: Measured, alpha: float) -> tuple[float, float]:
-    """The limit as a number, and what chance alone reaches."""
+    """Return the limit as a number, and the value that random variation alone reaches."""
     if limit.of_sla:
         return limit.number * evidence.sla_us, 0.0
     if not limit.of_chance:

@@ -1,4 +1,4 @@
-"""Observations of one lane as columns: what gates and figures are made of."""
+"""Observations of a lane as columns, from which gates and figures are computed."""
 
 from __future__ import annotations
 
@@ -16,51 +16,51 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 UNKNOWN, EQUAL, DIFFERENT = -1, 0, 1
-"""Whether features were as the live bundle's: not compared, equal, different."""
+"""Result of comparing features with those of the live bundle: not compared, equal, different."""
 
 
 @dataclass(frozen=True)
 class Observed:
-    """Rows of one lane, one per decision, in order of time; every array is `[n]`.
+    """Rows of one lane, one per decision, in order of time. Every array is `[n]`.
 
-    Numbers that a row does not have are NaN. Names (labels, actions, errors, servers) are codes into
-    `names[column]`; the code of "" is always 0.
+    Missing numbers are NaN. Names (labels, actions, errors, servers) are indices into `names[column]`; the
+    index of "" is always 0. Columns with the prefix `live_` are of the answer that was given.
     """
 
     key: npt.NDArray[np.uint64]
-    """Hash of the decision's id: what lanes are paired by."""
+    """Hash of the decision's id, by which rows of several lanes are paired."""
     at: Ints
-    """When the answer was decided, microseconds."""
+    """Time of the decision in microseconds since the Unix epoch."""
     server: Ints
     score: Floats
-    """Of an action bundle: the expected reward of its action."""
+    """The score; for an action bundle, the expected reward of its action."""
     live_score: Floats
     label: Ints
-    """Decision, or action."""
+    """The decision's label, or the action."""
     live_label: Ints
     error: Ints
-    """Why there is no score; 0 where there is one."""
+    """The reason why there is no score; 0 if there is one."""
     live_fallback: Ints
-    """Why the live answer was not the model's; 0 where it was."""
+    """The reason of the live fallback; 0 if the model answered."""
     exec_us: Floats
     load_us: Floats
     live_exec_us: Floats
     live_load_us: Floats
     lag_us: Floats
     absent: Ints
-    """Features of the bundle that the request did not carry."""
+    """Number of the bundle's features that the request did not contain."""
     differs: Ints
     """`UNKNOWN`, `EQUAL` or `DIFFERENT`."""
     propensity: Floats
     live_propensity: Floats
     ratio: Floats
-    """Probability of the live action under this lane, over its propensity when it was drawn."""
+    """Probability of the live action under this lane, divided by its propensity when it was drawn."""
     distance: Floats
     """Total variation distance of the two pmfs."""
     least: Floats
-    """Least probability of an eligible action."""
+    """Smallest probability of an eligible action."""
     top: Ints
-    """Likeliest action; code of `label`."""
+    """The most probable action, as an index like `label`."""
     live_top: Ints
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
@@ -68,42 +68,42 @@ class Observed:
         return len(self.key)
 
     def take(self, rows: Any) -> Observed:
-        """Some of the rows: a mask, indices or a slice."""
+        """Return the rows that a mask, indices or a slice select."""
         if isinstance(rows, np.ndarray) and rows.dtype == bool and rows.all():
-            # The usual case, and a copy of every column is dear.
+            # The usual case; copying every column takes time.
             return self
         own = {one.name: getattr(self, one.name)[rows] for one in fields(self) if one.name != "names"}
         return replace(self, **own)
 
     @property
     def scored(self) -> Bools:
-        """Whether there is a score, and a finite one."""
+        """Whether each row has a finite score, `[n]`."""
         return np.asarray((self.error == 0) & np.isfinite(self.score))
 
     @property
     def comparable(self) -> Bools:
-        """Whether both sides are a model's answer."""
+        """Whether both answers of each row are a model's, `[n]`."""
         return np.asarray(self.scored & (self.live_fallback == 0) & np.isfinite(self.live_score))
 
     @property
     def flipped(self) -> Bools:
-        """Whether another label was given; of actions, whether another one is likeliest."""
+        """Whether the labels of each row differ, or, for actions, the most probable ones, `[n]`."""
         is_action = self.top > 0
         other = np.where(is_action, self.top != self.live_top, self.label != self.live_label)
         return np.asarray(self.comparable & other)
 
     def labels(self) -> list[str]:
-        """Labels (or actions) by code."""
+        """Return the labels, or the actions, by index."""
         return list(self.names.get("label", ("",)))
 
     def servers(self) -> list[str]:
-        """Return the names of servers by code."""
+        """Return the names of servers by index."""
         return list(self.names.get("server", ("",)))
 
 
 @dataclass(frozen=True)
 class Counter:
-    """Counters of an observe lane at one server, at one moment."""
+    """A reading of the counters of an observe lane at one server."""
 
     at: int
     """Microseconds."""
@@ -118,12 +118,12 @@ class Counter:
     evaluated: int
     stuck: bool = False
     left_out: int = 0
-    """Requests that the lane's filter or sample left out."""
+    """Requests that the lane's filter or sample did not select."""
 
 
 @dataclass(frozen=True)
 class Answers:
-    """Decisions that were given, for a canary: `[n]` each, in order of time."""
+    """Decisions of answer lanes, for a canary: `[n]` each, in order of time."""
 
     key: npt.NDArray[np.uint64]
     at: Ints
@@ -140,14 +140,14 @@ class Answers:
         return len(self.key)
 
     def take(self, rows: Any) -> Answers:
-        """Return the rows at a mask, indices or a slice."""
+        """Return the rows that a mask, indices or a slice select."""
         own = {one.name: getattr(self, one.name)[rows] for one in fields(self) if one.name != "names"}
         return replace(self, **own)
 
 
 @dataclass(frozen=True)
 class Flip:
-    """A decision that came out otherwise."""
+    """A decision with another label than the live bundle's."""
 
     decision: str
     at: int
@@ -156,46 +156,46 @@ class Flip:
     live_score: float
     score: float
     features: Sequence[tuple[str, Any, Any]] = ()
-    """Name, live value, this bundle's value: of those that differ."""
+    """The features that differ: name, value in the live bundle, value in this bundle."""
 
 
 @dataclass(frozen=True)
 class ShadowEvidence:
-    """Everything that is known about a change's time in the shadow."""
+    """The observations of a change, with the facts that gates and figures need."""
 
     kind: str
     """`score` or `action`."""
     sla_us: float
     shadow: Observed
     control: Observed
-    """The A/A lane's rows."""
+    """Rows of the A/A control."""
     training: Distribution | None = None
     reference: Distribution | None = None
-    """Of rows that the model has not seen: what its scores are held against."""
+    """Distribution of the bundle's scores on data that the model was not trained on."""
     counters: Sequence[Counter] = ()
     read: Mapping[str, int] | None = None
-    """Observations by server, where `shadow` holds only some of them; None: as many as it has."""
+    """Number of observations by server if `shadow` is a sample of them; None if it has all."""
     flips: Sequence[Flip] = ()
     parity: tuple[int, float] | None = None
-    """Rows that were computed again offline, and the largest difference of a score."""
+    """Number of rows that were computed again offline, and the largest difference of a score."""
     outcomes: Mapping[str, tuple[npt.NDArray[np.uint64], Floats]] = field(default_factory=dict)
-    """By kind: decisions and values that became known."""
+    """Keys of decisions and values of their outcomes, by kind of outcome."""
     outcome: str = "fraud"
-    """The kind that AUC and rewards are by."""
+    """The kind of outcome for AUC and rewards."""
     matured_before: int = 0
-    """Decisions before this moment have the outcome that they will have, microseconds."""
+    """Outcomes of decisions before this time are final; microseconds since the Unix epoch."""
     live_bundle: str = ""
-    """What answered last; empty where nothing is known."""
+    """Digest of the bundle that answered last; empty if it is not known."""
     approve: str = "approve"
-    """The label that lets a payment pass."""
+    """The label that approves a payment."""
     bands: Sequence[str] = ()
-    """Labels of the bundle's bands, from the lowest score up; empty: it has none, or they are unknown."""
+    """Labels of the bundle's bands in the order of scores; empty if there are none or they are not known."""
     notes: Sequence[str] = ()
-    """What is missing or odd about it, in sentences."""
+    """Sentences about missing or unusual data."""
 
 
 def blank(rows: int) -> dict[str, Any]:
-    """Return the columns of that many rows of which nothing is known: 0 and NaN."""
+    """Return the columns of a number of rows without values: 0 and NaN."""
     kinds = {one.name: str(one.type) for one in fields(Observed) if one.name not in ("key", "names")}
     columns = {
         name: np.zeros(rows, np.int64) if "Ints" in kind else np.full(rows, np.nan)
@@ -205,5 +205,5 @@ def blank(rows: int) -> dict[str, Any]:
 
 
 def empty() -> Observed:
-    """Return a lane without any rows."""
+    """Return a lane without rows."""
     return Observed(**blank(0), names={"label": [""], "server": [""], "error": [""], "live_fallback": [""]})

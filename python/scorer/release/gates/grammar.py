@@ -1,4 +1,4 @@
-"""The grammar of gates (docs/gates.md): read once, and refused with the field and what to write instead."""
+"""The grammar of gates (docs/gates.md). An error names the field, the rule and a valid value."""
 
 from __future__ import annotations
 
@@ -45,15 +45,16 @@ _SECONDS = {None: 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What a value is held against."""
+    """The limit that a value is compared with."""
 
     number: float = 0.0
-    """In the metric's own unit; of an SLA, the multiple of it."""
+    """The limit in the metric's unit, or the multiple of the SLA."""
     of_sla: bool = False
     of_chance: bool = False
-    """The larger of `floor` and what two samples of one population differ by with probability alpha."""
+    """Whether the limit is the larger of `floor` and the value that two samples of one population exceed with
+    probability `alpha`."""
     alpha: float | None = None
-    """None: the gate's part of all alarms."""
+    """The probability; None: the gate's part of the false-alarm rate."""
     floor: float = 0.0
 
 
@@ -65,9 +66,9 @@ class Success:
     limit: Limit
     absolute: bool = False
     side: str = ""
-    """`upper` or `lower`: which bound of the value is held against the limit; empty: the value itself."""
+    """The bound of the value that is compared with the limit, `upper` or `lower`; empty: the value itself."""
     confidence: float = 0.0
-    """Of that bound, one-sided."""
+    """One-sided confidence of the bound."""
 
     def holds(self, value: float, limit: float) -> bool:
         """Return whether a number satisfies the comparison."""
@@ -75,26 +76,26 @@ class Success:
 
     @property
     def is_upper(self) -> bool:
-        """Whether the limit is one from above."""
+        """Whether the limit is an upper limit."""
         return self.comparison in ("<", "<=")
 
 
 @dataclass(frozen=True, slots=True)
 class When:
-    """When a gate applies at all."""
+    """The condition under which a gate applies."""
 
     quantity: str
     comparison: str
     number: float
 
     def holds(self, value: float) -> bool:
-        """Return whether the gate applies at this number."""
+        """Return whether the gate applies for a value of the quantity."""
         return COMPARISONS[self.comparison](value, self.number)
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A gate, read and understood."""
+    """A parsed gate."""
 
     spec: GateSpec
     names: MetricForm
@@ -104,10 +105,15 @@ class Gate:
 
 
 def read(spec: GateSpec, *, where: str = "gate", backtest: bool = False) -> Gate:
-    """Understands one gate, of observations or of a backtest.
+    """Parse one gate.
+
+    Args:
+        spec: The gate as it is written.
+        where: Prefix of error messages.
+        backtest: Whether it is a gate of a backtest, and not of observations.
 
     Raises:
-        InvalidError: one line that names the field, what is wrong with it and what to write.
+        InvalidError: The gate is not valid. The message names the field, the rule and a valid value.
     """
     names = METRICS.get(spec.metric)
     if names is None or names.backtest != backtest:
@@ -126,7 +132,16 @@ def read(spec: GateSpec, *, where: str = "gate", backtest: bool = False) -> Gate
 
 
 def read_all(specs: Sequence[GateSpec], *, where: str = "gates", backtest: bool = False) -> tuple[Gate, ...]:
-    """Understands all of them; a metric may be judged once, as waivers go by its name."""
+    """Parse several gates. Each metric may occur once, because waivers refer to the metric.
+
+    Args:
+        specs: The gates as they are written.
+        where: Prefix of error messages.
+        backtest: Whether they are gates of a backtest.
+
+    Raises:
+        InvalidError: A gate is not valid, or a metric occurs twice.
+    """
     gates = tuple(read(spec, where=f"{where}[{at}]", backtest=backtest) for at, spec in enumerate(specs))
     seen: set[str] = set()
     for at, spec in enumerate(specs):
@@ -168,9 +183,9 @@ else:
         tuple[Annotated[GateSpec, BeforeValidator(_interval_in_words)], ...], BeforeValidator(_as_tuple)
     ]
     Gates = Annotated[_Tables, AfterValidator(_understood)]
-    """Gates as a settings file has them: tables, checked against the grammar when they are read."""
+    """Type of gates in a settings file: tables, which are checked against the grammar when they are read."""
     BacktestGates = Annotated[_Tables, AfterValidator(partial(_understood, backtest=True))]
-    """The same, of a backtest."""
+    """Type of a backtest's gates in a settings file."""
 
 
 def _success(spec: GateSpec, names: MetricForm, where: str) -> Success:
@@ -284,10 +299,10 @@ def _check_intervals(spec: GateSpec, names: MetricForm, where: str) -> None:
 
 
 def duration(value: Any, *, where: str = "gate") -> int:
-    """Seconds of "90s", "5m", "2h", "1d" or a number of them.
+    """Return the seconds of a duration such as "90s", "5m", "2h", "1d" or a number of seconds.
 
     Raises:
-        InvalidError: it is no duration, or less than a second.
+        InvalidError: The value is not a duration, or less than 1 s.
     """
     found = _DURATION.fullmatch(str(value).strip()) if isinstance(value, (str, int, float)) else None
     seconds = float(found["number"]) * _SECONDS[found["unit"]] if found else 0.0

@@ -1,4 +1,4 @@
-"""Evidence as it was at each interim analysis."""
+"""The evidence at each interim analysis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GROWTH = 1.5
 
 
 def intervals(evidence: ShadowEvidence, seconds: int, count: int) -> Iterator[ShadowEvidence]:
-    """Yield the first `count` complete intervals from the first observation on; later rows belong to none."""
+    """Yield the first `count` complete intervals, starting at the first observation."""
     at = evidence.shadow.at
     if not len(at):
         return
@@ -28,7 +28,7 @@ def intervals(evidence: ShadowEvidence, seconds: int, count: int) -> Iterator[Sh
 
 
 def between(evidence: ShadowEvidence, begin: int, end: int) -> ShadowEvidence:
-    """Return what was decided from `begin` to before `end`, both in microseconds since 1970."""
+    """Return the decisions from `begin` to before `end`, both in microseconds since the Unix epoch."""
     return replace(
         evidence,
         read=None,
@@ -39,19 +39,20 @@ def between(evidence: ShadowEvidence, begin: int, end: int) -> ShadowEvidence:
 
 
 def _between(rows: Observed, begin: int, end: int) -> Observed:
-    # Rows are in order of time, so that a period is a view: every gate cuts some twenty of them.
+    # Rows are in order of time, so a period can be a view. Every gate needs about twenty periods.
     first, last = np.searchsorted(rows.at, (begin, end))
     return rows.take(slice(int(first), int(last)))
 
 
 def prefixes(evidence: ShadowEvidence, *, least: int = 0) -> Iterator[ShadowEvidence]:
-    """Yield the evidence as it was after 200, 300, 450, ... rows.
+    """Yield the evidence after 200, 300, 450, ... rows.
 
-    The sizes depend on the rows alone, not on when somebody asks, so every reading spends the same alarms.
+    The sizes do not depend on the time of the evaluation, so every evaluation uses the same part of the
+    false-alarm rate.
 
     Args:
         evidence: All rows so far.
-        least: Rows of the first analysis, where more than 200 are needed.
+        least: Number of rows of the first analysis, if it needs more than 200.
     """
     at = evidence.shadow.at
     rows = float(max(FIRST, least))

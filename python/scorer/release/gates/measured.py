@@ -1,4 +1,4 @@
-"""What a metric comes to over some rows."""
+"""The result of computing a metric."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Measured:
-    """A value, how surely it is known, and over how many rows."""
+    """The value of a metric with its bounds and its number of rows."""
 
     value: float
     rows: int
     bounds: Callable[[float], tuple[float, float]] | None = None
-    """One-sided bounds at a confidence; None where the value is what it is."""
+    """Function from a one-sided confidence to bounds; None if the value is exact."""
     chance: Callable[[float], float] | None = None
-    """Of distances: what chance alone exceeds with a probability."""
+    """For distances, function from a probability to the value that random variation exceeds with it."""
     missing: str = ""
-    """Why there is no value, in words; empty where there is one."""
+    """The reason why there is no value; empty if there is one."""
     remark: str = ""
-    """What else one should know, as a sentence."""
+    """A sentence with further information."""
 
 
 def nothing(why: str, rows: int = 0) -> Measured:

@@ -1,4 +1,4 @@
-"""The metrics: functions from evidence to a value with its bounds. docs/gates.md has the formulas."""
+"""The metrics: functions from evidence to a value with its bounds. docs/gates.md contains the formulas."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scorer.stats.means import effective_sample_size, student
 from scorer.stats.quantiles import quantile, quantile_bounds
 
 Metric = Callable[[ShadowEvidence, str, bool], Measured]
-"""Of evidence, what it is held against, and whether the A/A control is taken off."""
+"""Function of the evidence, what it is compared with, and whether the A/A control is subtracted."""
 
 _LEAST_OF_CLASS = 10
 _WEEK = 168
@@ -32,12 +32,23 @@ _NO_CONTROL = "no request was observed by the A/A control as well; add the lane 
 
 
 def hours_of_week(at: Ints) -> Ints:
-    """The hour of the week of each moment, 0 is Monday 00:00 UTC."""
+    """Return the hour of the week of each time, `[n]`. Hour 0 starts on Monday at 00:00 UTC.
+
+    Args:
+        at: Microseconds since the Unix epoch, `[n]`.
+    """
     return np.asarray((at // _HOUR + _FIRST) % _WEEK)
 
 
 def measure(name: str, evidence: ShadowEvidence, against: str, minus: bool) -> Measured:
-    """One metric over all of the evidence."""
+    """Compute one metric over all of the evidence.
+
+    Args:
+        name: Name of the metric.
+        evidence: The evidence.
+        against: What the value is compared with; see `MetricForm.against`.
+        minus: Whether the value of the A/A control is subtracted.
+    """
     if name.startswith(("exec_p", "data_load_p")):
         return _time(name, evidence)
     return _METRICS[name](evidence, against, minus)
@@ -233,7 +244,10 @@ def _least(evidence: ShadowEvidence, _against: str, _minus: bool) -> Measured:
 
 
 def _reward(evidence: ShadowEvidence, _against: str, _minus: bool) -> Measured:
-    """Inverse propensities with the mean as control: E[(w - 1)(r - mean)] is the difference, as E[w] = 1."""
+    """Estimate the difference of rewards by inverse propensities, with the mean reward as control variate.
+
+    Because E[w] = 1, the difference is E[(w - 1)(r - mean)].
+    """
     rows = evidence.shadow
     known = rows.comparable & np.isfinite(rows.ratio) & (rows.at < evidence.matured_before)
     rows = rows.take(known)
@@ -268,7 +282,7 @@ _METRICS: Final[Mapping[str, Metric]] = {
 
 
 def together(rows: Observed, control: Observed) -> tuple[Observed, Observed]:
-    """Rows of both lanes that are of the same decisions, in the same order."""
+    """Return the rows of both lanes that are of the same decisions, in the same order."""
     control = control.take(control.comparable)
     if np.array_equal(rows.key, control.key):
         # The usual case: both lanes observe the same requests.
@@ -278,7 +292,7 @@ def together(rows: Observed, control: Observed) -> tuple[Observed, Observed]:
 
 
 def _outcome(evidence: ShadowEvidence, rows: Observed) -> Floats:
-    """What became of each row; 0 where nothing was reported until it had matured."""
+    """Return the outcome of each row, `[n]`; 0 if none was reported before it matured."""
     keys, values = evidence.outcomes.get(evidence.outcome, (np.empty(0, np.uint64), np.empty(0)))
     found = np.zeros(len(rows))
     if not len(keys):

@@ -1,4 +1,4 @@
-"""Which metrics there are and how each may be written; nothing is computed here."""
+"""The names of the metrics, and the forms in which each may be written."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True)
 class MetricForm:
-    """How a metric may be written."""
+    """The forms in which a metric may be written, and how it is evaluated."""
 
     title: str
-    """How a sentence begins with it."""
+    """The metric as the beginning of a sentence."""
     unit: str
     """`time` (microseconds), `share`, `number` or `distance`."""
     example: str
     against: tuple[str, ...] = ("",)
-    """What it may be held against; the first one is meant where nothing is said."""
+    """The names of what it may be compared with; the first one is the default."""
     minus: str = ""
     has_bounds: bool = True
     always_bound: bool = False
-    """A comparison without a bound means the bound at 95 %."""
+    """Whether a comparison without a bound uses the bound at 95 %."""
     by_interval: bool = True
-    """Whether it may be judged interval by interval."""
+    """Whether it may be evaluated by interval."""
     kinds: tuple[str, ...] = ("score", "action")
     canary: bool = False
-    """Whether decisions of a canary tell it too."""
+    """Whether it can be computed from the decisions of a canary."""
     grows: bool = False
-    """Whether it only gets more with time: too little of it is not known yet, no failure."""
+    """Whether it only increases with time, so that a value below the limit is inconclusive and no failure."""
     by_chance: bool = True
-    """Whether a good model can fail it by bad luck: such gates share the alarms."""
+    """Whether a good model can fail it by chance. Such gates share the false-alarm rate."""
     backtest: bool = False
-    """Whether it is of a backtest, rather than of observations."""
+    """Whether it is a metric of a backtest, and not of observations."""
 
 
 def _times(title: str, name: str) -> dict[str, MetricForm]:
@@ -51,7 +51,10 @@ def _times(title: str, name: str) -> dict[str, MetricForm]:
 
 
 def _of_pairs(title: str, unit: str, example: str) -> MetricForm:
-    """A metric of the live bundle's flagged requests: the live bundle agrees with itself, by no chance."""
+    """Return the form of a metric over the requests that the live bundle flags.
+
+    The live bundle agrees with itself on them, so it cannot fail by chance.
+    """
     return MetricForm(title, unit, example, ("live",), by_interval=False, kinds=("score",), by_chance=False)
 
 
@@ -170,7 +173,7 @@ METRICS: Final[Mapping[str, MetricForm]] = {
         "Effective share of the rows", "share", ">= 5%", "action", has_bounds=False
     ),
 }
-"""By name, in the order in which they are told."""
+"""The metrics by name, in the order of reports."""
 
 QUANTITIES: Final = (
     "labels_matured",
@@ -180,4 +183,4 @@ QUANTITIES: Final = (
     "declined_rows",
     "covered_hours_of_week",
 )
-"""What `when` may ask."""
+"""The quantities that `when` may compare."""

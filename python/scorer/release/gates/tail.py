@@ -1,8 +1,8 @@
-"""Metrics of what live flags: made for decisions that are rare, whatever all the other traffic does.
+"""Metrics over the requests that the live bundle flags, for decisions that are rare.
 
-Where live flags 1 % of the requests, a limit on all traffic cannot notice that a bundle flags others. These
-metrics compare rankings, so thresholds and monotone changes of the scores do not matter to them, but for
-`flagged_share_change`, which is about thresholds alone.
+If the live bundle flags 1 % of the requests, a limit on all requests cannot detect that a candidate flags
+other ones. These metrics compare rankings, so they do not depend on thresholds and increasing transformations
+of the scores. Only `flagged_share_change` depends on the thresholds.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from scorer.stats.interval import Interval
 
 
 def count(name: str, evidence: ShadowEvidence) -> int:
-    """Return how many requests live flagged, or gave its severest decision."""
+    """Return the number of requests that the live bundle flagged, or gave its most severe decision."""
     rows = _pairs(evidence)
     chosen = declined(evidence, rows) if name == "declined_rows" else flagged(evidence, rows)
     return int(chosen.sum())
 
 
 def flagged(evidence: ShadowEvidence, rows: Observed) -> Bools:
-    """Return which rows live did not approve; none where no label is the approving one."""
+    """Return which rows the live bundle did not approve, `[n]`; none if no label approves."""
     names = rows.labels()
     if evidence.approve not in names:
         return np.zeros(len(rows), dtype=bool)
@@ -35,7 +35,10 @@ def flagged(evidence: ShadowEvidence, rows: Observed) -> Bools:
 
 
 def declined(evidence: ShadowEvidence, rows: Observed) -> Bools:
-    """Return which rows got live's severest decision; none where only one decision does not approve."""
+    """Return which rows got the live bundle's most severe decision, `[n]`.
+
+    No row did if only one decision does not approve.
+    """
     of = flagged(evidence, rows)
     codes = np.unique(rows.live_label[of])
     if len(codes) < 2:
@@ -48,10 +51,11 @@ def declined(evidence: ShadowEvidence, rows: Observed) -> Bools:
 def _kept(
     of: Callable[[ShadowEvidence, Observed], Bools], said: str
 ) -> Callable[[ShadowEvidence, str, bool], Measured]:
-    """How many of some requests are among this bundle's highest, as many as live flags, beyond chance.
+    """Return the metric of how many of some requests are among this bundle's highest scores, beyond chance.
 
-    Of the declined ones, not as many as live declines: where several requests are surely fraud, their order
-    is noise, and good models differ in it.
+    The number of highest scores is the number of requests that the live bundle flags. For declined requests
+    it is not the number of declined ones: among requests that are certainly fraud the order is random, and
+    good models differ in it.
     """
 
     def measured(evidence: ShadowEvidence, _against: str, _minus: bool) -> Measured:
@@ -92,7 +96,7 @@ def _correlation(evidence: ShadowEvidence, _against: str, _minus: bool) -> Measu
     own, live = _upwards(rows, of)
     value = ranking.tail_correlation(own, live, of)
     if not math.isfinite(value):
-        # A constant ranks nothing.
+        # A constant score has no ranking.
         return Measured(
             0.0,
             number,
@@ -110,7 +114,7 @@ def _correlation(evidence: ShadowEvidence, _against: str, _minus: bool) -> Measu
 
 
 def _share_change(evidence: ShadowEvidence, _against: str, _minus: bool) -> Measured:
-    """Flagged requests of this bundle over those of live, less 1."""
+    """Compute the number of flagged requests of this bundle divided by that of the live bundle, minus 1."""
     rows = _pairs(evidence)
     names = rows.labels()
     live = flagged(evidence, rows)
@@ -140,7 +144,7 @@ def _pairs(evidence: ShadowEvidence) -> Observed:
 
 
 def _upwards(rows: Observed, chosen: Bools) -> tuple[Floats, Floats]:
-    """Return both scores so that the flagged ones are high, also where a bundle's bands run the other way."""
+    """Return both scores with a sign such that flagged requests have high scores."""
     if (
         chosen.any()
         and not chosen.all()

@@ -1,4 +1,4 @@
-"""Reports: what the shadow showed, judged by gates, drawn and downloadable."""
+"""Reports of change requests: figures and gates of the observations, for display and download."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A report from evidence: summary, figures, examples."""
+"""Building a report from evidence: summary, figures, examples."""
 
 from __future__ import annotations
 
@@ -43,7 +43,15 @@ def build(
     verdict: Outcome | None = None,
     is_final: bool = False,
 ) -> Readout:
-    """Everything that pages show of a change's time in the shadow."""
+    """Build the report of a change's observations.
+
+    Args:
+        about: The change, bundle and period.
+        evidence: The observations.
+        gates: The results of the gates.
+        verdict: The verdict; None: that of the gates.
+        is_final: Whether the observation of the change has ended.
+    """
     return Readout(
         change=about.change,
         checkpoint=about.checkpoint,
@@ -84,28 +92,33 @@ _COMMON_LAST: Mapping[str, Callable[[ShadowEvidence], Figure]] = {
 
 
 def _drawn_by(kind: str) -> dict[str, Callable[[ShadowEvidence], Figure]]:
-    """By name, in the order of a page: what draws the figures of a kind of bundle."""
+    """Return the functions that draw the figures of a kind of bundle, by name, in the order of a page."""
     return {**_COMMON_FIRST, **(_OF_ACTIONS if kind == "action" else _OF_SCORES), **_COMMON_LAST}
 
 
 def figure_names(evidence: ShadowEvidence) -> list[str]:
-    """The names of the figures that there are, in the order of a page."""
+    """Return the names of the figures of some evidence, in the order of a page."""
     return list(_drawn_by(evidence.kind))
 
 
 def figure(evidence: ShadowEvidence, name: str) -> Figure:
-    """Draw one figure; its name is one of `figure_names`."""
+    """Draw one figure.
+
+    Args:
+        evidence: The observations.
+        name: One of the names of `figure_names`.
+    """
     drawn = _drawn_by(evidence.kind)[name](evidence)
     return drawn if len(evidence.shadow) else replace(drawn, words="Nothing has been observed yet.")
 
 
 def figures(evidence: ShadowEvidence) -> tuple[Figure, ...]:
-    """All figures, in the order of a page."""
+    """Draw all figures, in the order of a page."""
     return tuple(figure(evidence, name) for name in figure_names(evidence))
 
 
 def summary(evidence: ShadowEvidence) -> dict[str, Any]:
-    """The numbers that matter most, plain JSON; None where nothing is known."""
+    """Return the most important numbers as JSON values; None for numbers that are not known."""
     shadow, control = evidence.shadow, evidence.control
     good = shadow.take(shadow.error == 0)
     both = shadow.take(shadow.comparable)
@@ -170,10 +183,10 @@ def summary(evidence: ShadowEvidence) -> dict[str, Any]:
 
 
 def _decisions(both: Observed, approve: int) -> dict[str, Any]:
-    """Decisions by label of the live bundle and of the candidate, and how many flagged ones they share.
+    """Return decisions by label of the live bundle and of the candidate, and the overlap of flagged ones.
 
-    Flagged is whatever is not approved. A candidate that flags none of what the live bundle flags approves
-    its fraud, and rates of all decisions hide that where few are flagged.
+    A decision is flagged if it is not approved. If few decisions are flagged, the rates of all decisions do
+    not show that a candidate approves the requests that the live bundle flags; the overlap does.
     """
     names = both.labels()
     live, own = both.live_label, both.label
@@ -188,7 +201,7 @@ def _decisions(both: Observed, approve: int) -> dict[str, Any]:
 
 
 def examples(evidence: ShadowEvidence) -> list[dict[str, Any]]:
-    """Decisions that flipped, the farthest apart first."""
+    """Return decisions whose labels differ, those with the largest difference of scores first."""
     ordered = sorted(
         evidence.flips, key=lambda flip: (-abs(flip.score - flip.live_score), flip.at, flip.decision)
     )
@@ -225,6 +238,6 @@ def _plain(value: float) -> float | None:
 
 
 def _stuck(evidence: ShadowEvidence) -> list[str]:
-    """Servers where the lane had not come back from an evaluation when last heard of."""
+    """Return the servers whose last reading has an evaluation of the lane that does not end."""
     last = {one.server: one for one in sorted(evidence.counters, key=lambda one: one.at)}
     return sorted(server for server, one in last.items() if one.stuck)

@@ -1,6 +1,6 @@
-"""The canary: decisions that were given, by the new bundle's lane and by the one that was live before.
+"""Metrics of a canary: decisions of the new bundle's answer lane and of the lane of the previous bundle.
 
-Their requests are not the same ones, so differences are between independent samples.
+The two lanes answer different requests, so differences are between independent samples.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from scorer.stats.proportions import independent_difference
 
 LANE = "canary"
 MOST = 500_000
-"""Decisions of a stage that are in memory at once."""
+"""Largest number of decisions of a stage that are read into memory."""
 _READ = ["lane", "bundle", "key", "at", "score", "label", "fallback", "exec_us", "load_us"]
-# What the model itself brought about; overload and the like are the server's.
+# Fallback reasons that the model causes. Other reasons, such as overload, are caused by the server.
 _OWN_FAULT = ("panic", "non_finite", "error", "breaker")
 _DISTANCES: dict[str, Callable[[Any, Any], float]] = {
     "score_psi": distances.psi,
@@ -41,7 +41,11 @@ _NO_LIVE = "the lane that was live before has not answered since"
 
 
 def measure_canary(name: str, evidence: ShadowEvidence, against: str, minus: bool) -> Measured:
-    """A metric of a canary: `shadow` holds its own decisions, `control` those of the lane before."""
+    """Compute a metric of a canary; the arguments are those of `metrics.measure`.
+
+    In the evidence, `shadow` has the decisions of the canary, and `control` those of the previous bundle's
+    lane.
+    """
     own, live = evidence.shadow, evidence.control
     if not len(own):
         return nothing("the canary has not answered yet")
@@ -60,13 +64,19 @@ def measure_canary(name: str, evidence: ShadowEvidence, against: str, minus: boo
 
 
 def answers(where: Where, bundle: str, names: CodeNames) -> tuple[Observed, Observed, int]:
-    """The canary's decisions by this bundle, and those of other bundles, since a moment.
+    """Read the decisions of a canary's bundle, and those of other bundles.
 
-    At most about `MOST` of both are read: beyond that, every n-th decision by its key. A share that is judged
-    on them has a standard error of at most 0.5 / sqrt(MOST), 0.07 points.
+    At most about `MOST` decisions of both together are read. If there are more, every n-th decision by its
+    key is read. A share that is estimated from them has a standard error of at most 0.5 / sqrt(MOST), or 0.07
+    percentage points.
+
+    Args:
+        where: The rows to read.
+        bundle: Digest of the canary's bundle.
+        names: Codes of names, to which new names are added.
 
     Returns:
-        Own decisions, other decisions, and n (1: all of them).
+        The bundle's decisions, the other decisions, and n.
     """
     own: list[dict[str, Any]] = []
     live: list[dict[str, Any]] = []
@@ -87,7 +97,7 @@ def answers(where: Where, bundle: str, names: CodeNames) -> tuple[Observed, Obse
 
 
 def _reaches(part: parts.Part, begin: int | None) -> bool:
-    """Whether a part has rows from a moment on, by the statistics in its footer."""
+    """Return whether a part has rows at or after a time, by the statistics in its footer."""
     if begin is None:
         return True
     metadata = pq.read_metadata(part.path)
@@ -144,5 +154,5 @@ def _joined(found: list[dict[str, Any]], names: CodeNames) -> Observed:
 
 
 def since(root: Path, checkpoint: str, begin: int) -> Where:
-    """The answers of a checkpoint from a moment on."""
+    """Select the answers of a checkpoint at or after a time, in microseconds since the Unix epoch."""
     return Where(root, checkpoint, parts.ANSWERS, begin)

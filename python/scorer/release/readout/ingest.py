@@ -1,4 +1,4 @@
-"""From the logs of the fleet into parts: incremental, and the same again after a kill at any point."""
+"""Incremental copying of records from the fleet's logs into parts. It can be interrupted at any point."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _BATCH = 20_000
 _SECONDS = 2.0
 _COUNTERS_EVERY_US = 10_000_000
-# The longest booking is of two weeks, chargebacks come within four months.
+# The longest booking is two weeks, and chargebacks are reported within four months.
 _KEEP_DAYS, _KEEP_OUTCOMES_DAYS = 35, 150
 
 
@@ -46,7 +46,7 @@ class LogProgress:
     log: str
     next: int
     notes: tuple[str, ...] = ()
-    """What was lost on the way, in sentences."""
+    """Sentences about records that were lost."""
 
 
 class Rollups(Protocol):
@@ -63,15 +63,15 @@ class Collector:
     """Reads each log from where it stopped.
 
     Args:
-        root: Where parts are kept.
-        store: For the cursors, and for which checkpoints have a canary.
-        fleet: Whose logs and counters.
-        schemas: Of the bundles that the logs speak of.
-        now: Aware UTC.
+        root: Directory of the parts.
+        store: Store of the cursors and of the releases, whose checkpoints have a canary.
+        fleet: The servers, with their logs.
+        schemas: Schemas of the bundles in the logs.
+        now: Returns the current time, aware and in UTC.
         rollups: Counts the same records over time.
-        statuses: Where counters are read from: the pipeline's own pass over the fleet.
-        batch: Records between two cursors.
-        seconds: A call ends after about so long; the next one goes on.
+        statuses: The servers' latest statuses, for the counters.
+        batch: Number of records after which the cursor is saved.
+        seconds: Time after which a call ends, approximately; the next call continues.
     """
 
     def __init__(
@@ -97,11 +97,11 @@ class Collector:
         self._counted: dict[Path, tuple[int, str]] = {}
 
     def collect(self) -> int:
-        """Takes in what is new; returns the number of records read."""
+        """Read the new records of all logs; return their number."""
         until = time.monotonic() + self._seconds
         self._expire()
         watched = self._released()
-        # Live servers first: what the pool observes was answered by them.
+        # Live servers first, because their decisions are needed for the observations of the pool.
         members = sorted(self._fleet.members, key=lambda member: member.role != "live")
         total = 0
         for member in members:
@@ -111,8 +111,8 @@ class Collector:
         return total
 
     def _expire(self) -> None:
-        """Once an hour, removes parts that no booking reaches back to."""
-        # Of the clock that files are stamped by.
+        """Remove parts that are older than every possible booking, once per hour."""
+        # The system clock, because the times of files are compared with it.
         now = time.time()
         if now - self._expired_at < 3_600:
             return
@@ -123,7 +123,7 @@ class Collector:
                 path.unlink(missing_ok=True)
 
     def notes(self) -> list[str]:
-        """What the logs lost, and which cannot be read."""
+        """Return sentences about lost records and about logs that cannot be read."""
         found = []
         for member in self._fleet.members:
             if member.log is None:
@@ -140,7 +140,7 @@ class Collector:
         assert member.log is not None  # noqa: S101 - the caller looked
         progress, known = self._progress(member), log_identity(member.log)
         if known is None:
-            # No segment yet, or not mounted: not read, not forgotten.
+            # The log has no segment yet or is not mounted. Its cursor is kept.
             return 0
         if progress.log != known:
             notes = progress.notes
@@ -176,9 +176,10 @@ class Collector:
         batch: Sequence[Entry],
         watched: Collection[str],
     ) -> LogProgress:
-        """Writes the parts of a batch, the rollups, then the cursor: a kill between repeats them.
+        """Write the parts of a batch, the rollups, and then the cursor.
 
-        Parts are replaced by themselves, and the rollups hold their own position in the log.
+        If the process is killed in between, the batch is repeated. The parts are then replaced by equal ones,
+        and the rollups have their own position in the log.
         """
         first, last = batch[0].sequence, batch[-1].sequence
         if progress.next and first > progress.next:
@@ -223,7 +224,7 @@ class Collector:
         return progress
 
     def _released(self) -> set[str]:
-        """Checkpoints where a change is being released: of these, answers are kept too."""
+        """Return the checkpoints with a release in progress, whose answers are stored too."""
         query = select(changes.c.checkpoint).where(changes.c.state == ChangeState.RELEASED.value)
         with self._store.read() as connection:
             return {str(row[0]) for row in connection.execute(query)}
@@ -243,7 +244,7 @@ class Collector:
         self._store.transact(lambda connection: upsert(connection, cursors, name, **values))
 
     def _count(self, members: Sequence[Member]) -> None:
-        """Appends what changes' lanes have counted, where that is new and the last reading is not fresh."""
+        """Append readings of the lanes' counters if they are new and the last reading is old enough."""
         at = micros(self._now())
         statuses = self._statuses.recent()
         for member in members:
@@ -252,7 +253,7 @@ class Collector:
                     continue
                 own = counter(one)
                 if member.role != "live":
-                    # Live servers took these requests, and sent them here: each counts once.
+                    # Live servers took these requests and sent them to the pool; they must count only once.
                     own |= {"seen": 0, "left_out": 0, "taken": 0}
                 file = self._root / member.name / "counters" / one["checkpoint"] / f"{one['lane']}.jsonl"
                 text = json.dumps(own)
@@ -266,7 +267,7 @@ class Collector:
 
 
 def counter(status: Any) -> dict[str, Any]:
-    """An `ObserverStatus` as a line of counters."""
+    """Return an `ObserverStatus` as a line of counters."""
     own: dict[str, Any] = {
         name: int(status.get(name, 0) or 0)
         for name in ("seen", "left_out", "taken", "dropped", "shed", "unlogged", "evaluated")

@@ -1,4 +1,4 @@
-"""Final reports: the document that pages show, and the columns that windows and servers are cut from."""
+"""Storage of final reports: the document for pages, and the columns for views by window and server."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ABOUT = "evidence.json"
 
 
 def save(folder: Path, evidence: ShadowEvidence) -> None:
-    """Writes evidence; the last file to appear is the one that makes it complete."""
+    """Write evidence to a folder. The evidence is complete once the last file exists."""
     folder.mkdir(parents=True, exist_ok=True)
     for lane in _LANES:
         rows: Observed = getattr(evidence, lane)
@@ -54,12 +54,12 @@ def save(folder: Path, evidence: ShadowEvidence) -> None:
 
 
 def is_saved(folder: Path) -> bool:
-    """Whether there is evidence, whole."""
+    """Return whether a folder has complete evidence."""
     return (folder / _ABOUT).is_file()
 
 
 def load(folder: Path) -> ShadowEvidence:
-    """What `save` wrote; outcomes, which go on coming, are not part of it."""
+    """Return the evidence that `save` wrote. It has no outcomes, because these still arrive."""
     about = json.loads((folder / _ABOUT).read_text())
     lanes: dict[str, Observed] = {}
     for lane in _LANES:
@@ -98,7 +98,7 @@ def document(readout: Readout) -> dict[str, Any]:
 
 
 def restored(found: Mapping[str, Any]) -> Readout:
-    """The report of a document."""
+    """Return the report of a JSON document."""
     own = dict(found)
     own["start"], own["end"] = instant(own["start"]), instant(own["end"])
     own["verdict"] = None if own["verdict"] is None else Outcome(own["verdict"])
@@ -112,7 +112,14 @@ def restored(found: Mapping[str, Any]) -> Readout:
 def within(
     evidence: ShadowEvidence, begin: int | None, end: int | None, server: str | None
 ) -> ShadowEvidence:
-    """Rows of a window, microseconds, and of one server."""
+    """Return the evidence of a time window and of one server.
+
+    Args:
+        evidence: The evidence.
+        begin: Start of the window in microseconds since the Unix epoch; None: no limit.
+        end: End of the window; None: no limit.
+        server: Name of the server; None: all.
+    """
 
     def cut(rows: Observed) -> Observed:
         kept = np.ones(len(rows), dtype=bool)
@@ -131,7 +138,7 @@ def within(
 
     return replace(
         evidence,
-        # Of a window or a server, the rows that it has.
+        # For a window or a server, the number of observations is the number of its rows.
         read=evidence.read if (begin, end, server) == (None, None, None) else None,
         shadow=cut(evidence.shadow),
         control=cut(evidence.control),

@@ -1,4 +1,4 @@
-"""From parts to columns: evidence of a change, of bounded size."""
+"""Reading the evidence of a change from parts into columns of bounded size."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scorer.release.gates.evidence import Counter, Flip, Observed, empty
 from scorer.release.readout import parts
 
 MOST: Final = 1_000_000
-"""Rows of a lane that are held at once; of more, every second (third, ...) decision by its hash."""
+"""Largest number of rows of a lane in memory. If there are more, every n-th decision by its hash is read."""
 
 _CODED: Final = {
     "label": "label",
@@ -34,7 +34,7 @@ _EXAMPLES = 50
 
 
 class CodeNames:
-    """Words as codes, the same in every lane; 0 is none."""
+    """Codes of names, which are the same in every lane. The code of an empty name is 0."""
 
     def __init__(self, known: Mapping[str, Sequence[str]] | None = None) -> None:
         self._codes: dict[str, dict[str, int]] = {
@@ -44,12 +44,12 @@ class CodeNames:
             self._codes[column] = {word: at for at, word in enumerate(words)}
 
     def code(self, column: str, word: str | None) -> int:
-        """Return the code of one word."""
+        """Return the code of one name in a column."""
         own = self._codes[column]
         return own.setdefault(word or "", len(own))
 
     def codes(self, column: str, values: Any) -> npt.NDArray[np.int64]:
-        """Of a column of words."""
+        """Return the codes of a column of names, `[n]`."""
         encoded = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
         if not pa.types.is_dictionary(encoded.type):
             encoded = encoded.dictionary_encode()
@@ -58,13 +58,13 @@ class CodeNames:
         return np.asarray(table[indices], dtype=np.int64)
 
     def words(self) -> dict[str, list[str]]:
-        """Return the words by code, as columns hold them."""
+        """Return the names of each column by code."""
         return {column: list(codes) for column, codes in self._codes.items()}
 
 
 @dataclass(frozen=True)
 class Where:
-    """Which rows of a lane are meant."""
+    """A selection of rows of a lane."""
 
     root: Path
     checkpoint: str
@@ -90,7 +90,7 @@ class Where:
         return found
 
     def filters(self) -> Any:
-        """The window, as Parquet's readers take it."""
+        """Return the time window as a filter of Parquet's reader."""
         own = []
         if self.begin is not None:
             own.append(("at", ">=", self.begin))
@@ -100,13 +100,13 @@ class Where:
 
 
 def observed(where: Where, names: CodeNames, *, thin: int = 1, control: bool = False) -> Observed:
-    """The rows of a lane, in order of time, each decision once.
+    """Read the rows of a lane, in order of time, with each decision once.
 
     Args:
-        where: the lane.
-        names: codes, grown as needed.
-        thin: every so many-th decision alone, by its key.
-        control: of an A/A lane: rows alone of the bundle that answered.
+        where: The rows to read.
+        names: Codes of names, to which new names are added.
+        thin: Read only every n-th decision, by its key.
+        control: For an A/A control, whether to read only rows of the bundle that answered.
     """
     columns = [*_COLUMNS, "bundle", "live_bundle", "live_lane"]
     found: list[dict[str, Any]] = []
@@ -117,7 +117,7 @@ def observed(where: Where, names: CodeNames, *, thin: int = 1, control: bool = F
         if control:
             same = pc.equal(pc.cast(table["bundle"], pa.string()), pc.cast(table["live_bundle"], pa.string()))
         else:
-            # What the canary of this very change answered says nothing about the bundle before it.
+            # Answers of this change's own canary are not answers of the previous bundle.
             same = pc.not_equal(pc.cast(table["live_lane"], pa.string()), "canary")
         mask = same.to_numpy(zero_copy_only=False).astype(bool) & (own["key"] % np.uint64(thin) == 0)
         found.append({name: values[mask] for name, values in own.items()})
@@ -131,14 +131,14 @@ def observed(where: Where, names: CodeNames, *, thin: int = 1, control: bool = F
 
 
 def renamed(rows: Observed, names: CodeNames) -> Observed:
-    """With the names that other lanes have added meanwhile."""
+    """Return the rows with the names that other lanes have added since."""
     from dataclasses import replace
 
     return replace(rows, names=names.words())
 
 
 def live_bundle(where: Where) -> str:
-    """The bundle that answered last what this lane observed; empty where nothing is known."""
+    """Return the digest of the bundle that answered the last observed request; empty if it is not known."""
     last: tuple[int, str] = (-1, "")
     for _, part in where.parts():
         table = parts.read(part, ["at", "live_bundle", "live_lane"])
@@ -150,7 +150,7 @@ def live_bundle(where: Where) -> str:
 
 
 def flips(where: Where, rows: Observed) -> list[Flip]:
-    """Decisions that flipped, the farthest apart, with the features that differ."""
+    """Return decisions whose labels differ, with the largest differences of scores, and their features."""
     places = np.flatnonzero(rows.flipped)
     apart = np.abs(rows.score[places] - rows.live_score[places])
     places = places[np.lexsort((rows.key[places], -apart))][:_EXAMPLES]
@@ -177,7 +177,10 @@ def flips(where: Where, rows: Observed) -> list[Flip]:
 
 
 def sample(where: Where, rows: Observed, most: int) -> list[dict[str, Any]]:
-    """Rows with their features: those of the smallest keys, so that more rows change few of them."""
+    """Return a sample of rows with their features.
+
+    The rows with the smallest keys are taken, so that further rows change only a few of the sample.
+    """
     keys = rows.key[rows.scored]
     if len(keys) > most:
         keys = np.partition(keys, most - 1)[:most]
@@ -193,15 +196,16 @@ def outcomes(
     keys: npt.NDArray[np.uint64] | None = None,
     unproven: Unproven = "exclude",
 ) -> dict[str, tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64]]]:
-    """Keys and values by kind: of proven outcomes the highest revision counts, of equal ones the first.
+    """Return keys and values of outcomes, by kind.
+
+    Of several reports, the proven one with the highest revision counts, and of equal revisions the first.
 
     Args:
-        root: Where parts are.
-        checkpoint: Whose outcomes.
-        kind: This kind alone; None: all kinds.
-        keys: Of these decisions alone, so that memory is bounded by them and not by all outcomes of the
-            checkpoint; None: of all.
-        unproven: Whether an unproven outcome counts where there is no proven one.
+        root: Directory of the parts.
+        checkpoint: Name of the checkpoint.
+        kind: Return only this kind; None: all kinds.
+        keys: Return only outcomes of these decisions, which bounds the memory; None: of all decisions.
+        unproven: Whether an unproven outcome counts if there is no proven one.
     """
     table = _reports(root, checkpoint, kind, keys)
     if table is None:
@@ -224,13 +228,13 @@ def outcomes(
 
 
 def unproven_outcomes(root: Path, checkpoint: str, kind: str, keys: npt.NDArray[np.uint64]) -> int:
-    """Return how many reports about these decisions nothing proves."""
+    """Return the number of unproven reports about these decisions."""
     table = _reports(root, checkpoint, kind, keys)
     return 0 if table is None else int((~may_count(_proofs(table), "exclude")).sum())
 
 
 def counters(root: Path, checkpoint: str, lane: str) -> list[Counter]:
-    """Every reading; a line that a kill cut off is left out."""
+    """Return all readings of a lane's counters. An incomplete last line is skipped."""
     found = []
     for file in sorted(root.glob(f"*/counters/{checkpoint}/{lane}.jsonl")):
         for text in file.read_text().splitlines():
@@ -242,7 +246,7 @@ def counters(root: Path, checkpoint: str, lane: str) -> list[Counter]:
 
 
 def _reports(root: Path, checkpoint: str, kind: str | None, keys: npt.NDArray[np.uint64] | None) -> Any:
-    """The reported outcomes of a kind about some decisions; None: there are none."""
+    """Return the reported outcomes of a kind about some decisions; None if there are none."""
     asked = []
     if kind is not None:
         asked.append(pc.field("kind") == kind)
@@ -260,7 +264,7 @@ def _reports(root: Path, checkpoint: str, kind: str | None, keys: npt.NDArray[np
 
 
 def _proofs(table: Any) -> npt.NDArray[np.int8]:
-    """`[n]` what proves each report; parts of earlier versions do not have it."""
+    """Return the `OutcomeProof` of each report, `[n]`. Parts of earlier versions do not have the column."""
     if "proof" not in table.column_names:
         return np.zeros(len(table), dtype=np.int8)
     return np.asarray(pc.fill_null(table["proof"], UNSPECIFIED).to_numpy(), dtype=np.int8)
@@ -282,7 +286,7 @@ def _arrays(table: Any, names: CodeNames) -> dict[str, Any]:
 
 
 def _looked_up(where: Where, keys: Any, columns: list[str]) -> dict[int, dict[str, Any]]:
-    """Columns of single rows, by key; one part is in memory at a time."""
+    """Return columns of single rows, by key. Only one part is in memory at a time."""
     wanted = pa.array(np.asarray(keys, dtype=np.uint64))
     found: dict[int, dict[str, Any]] = {}
     if not len(wanted):

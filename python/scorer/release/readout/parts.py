@@ -1,8 +1,8 @@
-"""Parts: Parquet files of observations, named by the records of the log that they hold.
+"""Parts: Parquet files of observations, named after the records of the log that they contain.
 
-`<server>/<log>/<checkpoint>/<lane>/<first>-<last>.parquet`. Writing one again replaces it by itself, a part
-that lies within another's range is of a merge that was interrupted and does not count: so whatever is
-repeated after a crash changes nothing.
+The path of a part is `<server>/<log>/<checkpoint>/<lane>/<first>-<last>.parquet`. If a part is written again,
+it is replaced by an equal one. A part within the range of another part is a remainder of an interrupted merge
+and is ignored. Repeating an operation after a crash therefore has no effect.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 OUTCOMES: Final = "_outcomes"
 ANSWERS: Final = "_answers"
-"""Beside lanes, whose names begin with a letter or digit."""
+"""Name of the folder of answers. It cannot be the name of a lane, which begins with a letter or digit."""
 
 _NAME = re.compile(r"(\d{20})-(\d{20})\.parquet")
 _MANY = 24
@@ -86,12 +86,12 @@ OUTCOME: Final = pa.schema(
         ("proof", pa.int8()),
     ]
 )
-"""Parts of earlier versions have no `proof`."""
+"""Schema of outcomes. Parts of earlier versions have no column `proof`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One file, and the records that it is of."""
+    """One file, with the range of its records."""
 
     path: Path
     first: int
@@ -99,7 +99,7 @@ class Part:
 
 
 def parts(folder: Path) -> list[Part]:
-    """The parts that count, in order."""
+    """Return the parts of a folder that are not ignored, in order."""
     found = []
     if folder.is_dir():
         names = ((path, _NAME.fullmatch(path.name)) for path in folder.iterdir())
@@ -113,13 +113,19 @@ def parts(folder: Path) -> list[Part]:
 
 
 def write(folder: Path, rows: Sequence[dict[str, Any]], schema: pa.Schema) -> None:
-    """A part of these rows, which have their `sequence`, in order."""
+    """Write a part.
+
+    Args:
+        folder: Folder of the lane.
+        rows: The rows in the order of their column `sequence`.
+        schema: Schema of the part.
+    """
     table = pa.Table.from_pylist(list(rows), schema=schema)
     _put(folder, table, rows[0]["sequence"], rows[-1]["sequence"])
 
 
 def withdraw(folder: Path, sequence: int) -> None:
-    """Removes the row of a record that was withdrawn after its part was written."""
+    """Remove the row of a record that was withdrawn after its part was written."""
     for part in parts(folder):
         if part.first <= sequence <= part.last:
             table = read(part)
@@ -128,14 +134,14 @@ def withdraw(folder: Path, sequence: int) -> None:
 
 
 def drop_from(folder: Path, sequence: int) -> None:
-    """Removes parts that begin at a record or after it: a pass that was not finished wrote them."""
+    """Remove parts that start at a sequence or later, which an unfinished pass has written."""
     for path in folder.rglob("*.parquet"):
         if (name := _NAME.fullmatch(path.name)) and int(name[1]) >= sequence:
             path.unlink(missing_ok=True)
 
 
 def compact(folder: Path) -> None:
-    """Makes one part of many small ones, and removes those that do not count."""
+    """Merge small parts into one, and remove the parts that are ignored."""
     counted = parts(folder)
     keep = {part.path for part in counted}
     small = [part for part in counted if part.path.stat().st_size < _SMALL]
@@ -153,12 +159,12 @@ def compact(folder: Path) -> None:
 
 
 def read(part: Part, columns: Sequence[str] | None = None, filters: Any = None) -> Any:
-    """A part as an Arrow table."""
+    """Read a part as an Arrow table."""
     return pq.read_table(part.path, columns=columns, filters=filters, partitioning=None)
 
 
 def folders(root: Path, checkpoint: str, lane: str) -> Iterator[tuple[str, Path]]:
-    """`(server, folder)` of a lane at every server, logs that were begun anew included."""
+    """Yield pairs of server and folder of a lane, including folders of earlier logs of a server."""
     if root.is_dir():
         for server in sorted(root.iterdir()):
             for log in sorted(server.iterdir()) if server.is_dir() else ():
@@ -168,7 +174,7 @@ def folders(root: Path, checkpoint: str, lane: str) -> Iterator[tuple[str, Path]
 
 
 def remove(root: Path, checkpoint: str, lane: str) -> None:
-    """All parts of a lane."""
+    """Remove all parts of a lane."""
     for _, folder in folders(root, checkpoint, lane):
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -183,7 +189,7 @@ def _put(folder: Path, table: Any, first: int, last: int) -> Path:
 
 
 def _runs(counted: Sequence[Part], small: set[Path]) -> Iterator[list[Part]]:
-    """Small parts side by side: what lies between two of them must not end up within their range."""
+    """Yield groups of adjacent small parts. A merged range must not contain another part."""
     run: list[Part] = []
     for part in counted:
         if part.path in small:

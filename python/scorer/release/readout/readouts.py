@@ -1,4 +1,4 @@
-"""Reports as the service has them."""
+"""Collection of observations, and reports of change requests."""
 
 from __future__ import annotations
 
@@ -55,17 +55,17 @@ _KEPT_AT_HAND = 2
 
 
 class Readouts:
-    """Collects observations from the logs of the fleet and makes reports of them.
+    """Collects observations from the logs of the fleet and builds reports from them.
 
     Args:
-        settings: Promises and gates of checkpoints; where data is kept.
-        store: Changes, waivers, cursors, final reports.
-        access: Who may see what.
-        fleet: Whose logs.
-        bundles: Schemas, references, and what is computed again.
-        now: Aware UTC.
-        rollups: Counts what is collected over time.
-        statuses: The servers' latest statuses; None: asked for here.
+        settings: SLAs and gates of checkpoints, and the data directory.
+        store: Changes, waivers, cursors and final reports.
+        access: Permissions of users.
+        fleet: The servers, with their logs.
+        bundles: Schemas and reference statistics of bundles, and the bundles for offline recomputation.
+        now: Returns the current time, aware and in UTC.
+        rollups: Counts the collected records over time.
+        statuses: The servers' latest statuses; None: they are requested when needed.
     """
 
     def __init__(
@@ -96,18 +96,18 @@ class Readouts:
     # --- taking in ---
 
     def collect(self) -> None:
-        """Takes in what the logs got since the last call; restartable. The platform's ticker calls it."""
+        """Read the records that the logs got since the last call. It can be interrupted and repeated."""
         with self._collecting:
             self._collector.collect()
 
     def measure(self, change: ChangeRequest) -> int:
-        """Observations of a change so far."""
+        """Return the number of observations of a change so far."""
         if keep.is_saved(self._folder(change.id)):
             return len(self._evidence(change).shadow)
         return self._where(change).count()
 
     def logs(self) -> Mapping[str, Path]:
-        """Decision logs within reach, by server."""
+        """Return the decision logs that this machine can read, by server."""
         return {
             member.name: member.log
             for member in self._fleet.members
@@ -115,7 +115,7 @@ class Readouts:
         }
 
     def has_outcomes(self, checkpoint: str) -> bool:
-        """Whether any outcome of a checkpoint was reported."""
+        """Return whether an outcome of a checkpoint was reported."""
         return any(True for _ in load.Where(self._parts, checkpoint, parts.OUTCOMES).parts())
 
     def outcomes(self, checkpoint: str, decision_ids: Sequence[str]) -> Mapping[str, Mapping[str, float]]:
@@ -131,11 +131,11 @@ class Readouts:
         return found
 
     def matures(self, checkpoint: str, kind: str) -> timedelta:
-        """Return how old a decision is once its outcome is final."""
+        """Return the age of a decision at which its outcome is final."""
         return self._settings.checkpoints[checkpoint].matures(kind)
 
     def counts(self, change: ChangeRequest) -> Account:
-        """What became of the requests of a change."""
+        """Return the counts of the requests that the lane of a change took."""
         read = {member.name for member in self._fleet.members if member.log is not None}
         if keep.is_saved(self._folder(change.id)):
             evidence = self._evidence(change)
@@ -143,15 +143,16 @@ class Readouts:
         else:
             counters = load.counters(self._parts, change.checkpoint, change.id)
             observed = self._where(change).by_server()
-        # What a server logs out of this machine's reach fails by configuration, and is noted as such.
+        # Observations in a log that this machine cannot read count as failed; a note states the reason.
         return counting.account([one for one in counters if one.server in read], observed)
 
     # --- judging ---
 
     def judge(self, change: ChangeRequest) -> tuple[GateResult, ...]:
-        """Its gates by what is known now; the same again for the same observations.
+        """Evaluate the gates of a change on all present observations.
 
-        One look, over everything: call it as often as one likes, and act on the last one.
+        The result depends only on the observations. Only the last evaluation may be acted on, because the
+        false-alarm rate holds for a single analysis.
         """
         evidence = self._evidence(change)
         return evaluate(self._gates(change, evidence.kind), evidence, waivers=self._waived(change.id))
@@ -159,12 +160,15 @@ class Readouts:
     def judge_canary(
         self, change: ChangeRequest, since: datetime, *, settled: Collection[str] = ()
     ) -> tuple[GateResult, ...]:
-        """The gates of a stage, by decisions of the canary's lane against the lane that was live before.
+        """Evaluate the gates of a stage, comparing the canary's decisions with those of the previous bundle.
 
-        `settled` are the metrics that have passed on pairs in the change's own shadow.
+        Every result may be acted on, because the interim analyses share the false-alarm rate. Gates that
+        cannot be computed from a canary are left out.
 
-        May be acted on at every call: the looks share the alarms. Gates that a canary cannot tell are left
-        out.
+        Args:
+            change: The change request.
+            since: Start of the stage.
+            settled: The metrics that have passed on pairs in the shadow of the change.
         """
         blank = self.blank(change)
         names = load.CodeNames()
@@ -190,9 +194,15 @@ class Readouts:
         )
 
     def finish(self, change: ChangeRequest, gates: Sequence[GateResult], verdict: Outcome) -> None:
-        """Keeps the final report, whole: pages show it from then on, whatever becomes of the logs.
+        """Store the final report, so that pages can show it when the logs have been removed.
 
-        Finishing again replaces it. What is kept in columns is no longer needed in parts.
+        A second call replaces the report. The parts of the change are removed, because the report contains
+        their columns.
+
+        Args:
+            change: The change request.
+            gates: The final results of the gates.
+            verdict: The final verdict.
         """
         evidence = self._evidence(change)
         made = build(self._about(change, evidence), evidence, gates, verdict=verdict, is_final=True)
@@ -252,7 +262,11 @@ class Readouts:
         return self._evidence(self._change(actor, change))
 
     def figure(self, actor: Actor, change: str, name: str) -> Figure:
-        """One figure of a report; no other figure is drawn and no gate is evaluated for it."""
+        """Return one figure of a report, without drawing others or evaluating gates.
+
+        Raises:
+            NotFoundError: There is no such change or figure, or the actor may not see the change.
+        """
         found = self._change(actor, change)
         with self._store.read() as connection:
             final = connection.execute(select(table.c.document).where(table.c.change == change)).scalar()
@@ -287,7 +301,7 @@ class Readouts:
         return self._current(evidence, change)
 
     def _state(self, change: ChangeRequest, saved: bool) -> Any:
-        """Changes whenever the evidence does."""
+        """Return a value that changes whenever the evidence changes."""
         counted = [
             (str(file), file.stat().st_size)
             for file in sorted(self._parts.glob(f"*/counters/{change.checkpoint}/{change.id}.jsonl"))
@@ -303,7 +317,7 @@ class Readouts:
             try:
                 return self._loaded(change, blank)
             except FileNotFoundError:
-                # Parts were made one while they were read.
+                # Parts were merged while they were read.
                 if attempt == 2:
                     raise
         raise AssertionError
@@ -337,7 +351,7 @@ class Readouts:
         )
 
     def blank(self, change: ChangeRequest) -> ShadowEvidence:
-        """Evidence without rows: what the bundle and the settings say."""
+        """Return evidence without rows, with the facts about the bundle and the settings."""
         from scorer.bundle import read_manifest
 
         path = self._bundles.local(change.bundle)
@@ -358,7 +372,7 @@ class Readouts:
         )
 
     def _current(self, evidence: ShadowEvidence, change: ChangeRequest) -> ShadowEvidence:
-        """With the outcomes as they are known now."""
+        """Return the evidence with the outcomes that are known now."""
         mature = self.matures(change.checkpoint, evidence.kind)
         kind, keys = evidence.outcome, evidence.shadow.key
         if not len(keys):
@@ -395,7 +409,7 @@ class Readouts:
         )
 
     def _answering(self, change: ChangeRequest) -> str:
-        """What answers most by the recorded table."""
+        """Return the digest of the bundle with the largest share in the recorded lane table."""
         with self._store.read() as connection:
             newest = recorded.newest(connection, change.checkpoint)
         return recorded.main_lane(newest.answer).bundle if newest and newest.answer else ""

@@ -1,4 +1,4 @@
-"""Served against offline: logged rows computed again with the bundle."""
+"""Comparison of served with offline results: logged rows are computed again with the bundle."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ SAMPLE = 2_000
 
 
 def parity(bundle: Bundle, rows: Sequence[dict[str, Any]]) -> tuple[int, float] | None:
-    """How many rows were computed again, and the largest difference of a score or propensity.
+    """Return the number of rows that were computed again, and the largest difference of a result.
 
-    A row of another width than the bundle's schema, or whose score is not finite offline, differs infinitely.
+    The difference is infinite for a row with another number of features than the schema, and for a row whose
+    offline score is not finite.
+
+    Args:
+        bundle: The bundle.
+        rows: Rows with features, as `load.sample` returns them.
     """
     if not rows:
         return None

@@ -1,4 +1,4 @@
-"""Log records as rows of parts."""
+"""Conversion of log records to rows of parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _REMEMBERED = 50_000
 _REMEMBERED_BYTES = 32 << 20
 _ENTRY_BYTES = 300
-"""Key and table entry of a decision."""
+"""Memory of a decision's key and table entry, in addition to its encoded bytes."""
 
 
 class RecentDecisions:
@@ -65,7 +65,7 @@ class RecentDecisions:
 def observation_row(
     sequence: int, record: ObservationRecord, remembered: RecentDecisions, schemas: Schemas
 ) -> dict[str, Any]:
-    """An observation with what the answer tells of it."""
+    """Return an observation as a row of a part, with comparisons to the answer of its decision."""
     own = record.decision
     digest, live_digest = digest_text(own.bundle), digest_text(record.live_bundle)
     is_action = bool(own.pmf or own.action or record.live_action)
@@ -106,7 +106,7 @@ def observation_row(
 
 
 def answer_row(sequence: int, decision: DecisionRecord) -> dict[str, Any]:
-    """An answer, for a canary."""
+    """Return an answer as a row of a part, for a canary."""
     is_action = bool(decision.pmf or decision.action)
     return {
         "sequence": sequence,
@@ -141,7 +141,7 @@ def _compare(
     comparison = schemas.comparison(live_digest, row["bundle"])
     if comparison is None or len(features) != len(comparison.own) or len(live) != len(comparison.live):
         return
-    # A feature that the caller left out, and that live saw as missing too, is as it should be.
+    # A feature that the request did not contain and that was missing for the live bundle too does not differ.
     lacking = comparison.lacking(absent, live)
     different = comparison.different(live, features)
     row["absent"] = len(lacking)
@@ -165,7 +165,7 @@ def _action(
     place = {action: at for at, action in enumerate(actions)}
     if record.live_action and record.live_propensity > 0:
         at = place.get(record.live_action)
-        # What this bundle cannot do it does with probability 0.
+        # An action that this bundle does not have has probability 0.
         row["ratio"] = 0.0 if at is None else float(pmf[at]) / record.live_propensity
     if found is not None and found[2] is not None:
         names = schemas.actions(found[0])

@@ -1,4 +1,4 @@
-"""Rows of two bundles side by side: features of the same name, and whether their values are the same."""
+"""Comparison of rows of two bundles: features of the same name, and whether their values are equal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Comparison:
         self._live_at = np.array([one for one, _ in shared], dtype=np.int64)
         self._own_at = np.array([one for _, one in shared], dtype=np.int64)
         self._live_place = {at: other for other, at in shared}
-        # A category's code is its place in a dictionary of the bundle's own.
+        # The code of a category is its position in the bundle's list, so codes of two bundles can differ.
         self._codes = [
             (at, _codes(live[one].categories, own[other].categories))
             for at, (one, other) in enumerate(shared)
@@ -41,7 +41,10 @@ class Comparison:
         ]
 
     def different(self, live: Row, own: Row) -> list[int]:
-        """Places in the own schema of features whose values differ; two missing ones are equal."""
+        """Return the positions, in the observing bundle's schema, of features whose values differ.
+
+        Two missing values are equal.
+        """
         if not len(self._own_at) or (self._is_same and live.tobytes() == own.tobytes()):
             return []
         ours, theirs = own[self._own_at], live[self._live_at]
@@ -52,13 +55,13 @@ class Comparison:
         return [int(at) for at in self._own_at[unlike]]
 
     def lacking(self, absent: Sequence[int], live: Row) -> list[int]:
-        """Of features that a request did not carry, those that live had nevertheless or does not know."""
+        """Return the absent features that were present for the live bundle, or that it does not have."""
         return [
             at for at in absent if (place := self._live_place.get(at)) is None or not np.isnan(live[place])
         ]
 
     def told(self, places: Sequence[int], live: Row, own: Row) -> list[tuple[str, Any, Any]]:
-        """Name, live value and own value, readable, of the first few."""
+        """Return name, live value and own value of the first few features at some positions, for display."""
         found = []
         for at in places[:_MOST]:
             place = self._live_place.get(at)
@@ -68,10 +71,10 @@ class Comparison:
 
 
 class Schemas:
-    """Schemas and catalogues of bundles by digest, kept; None of a bundle that cannot be found.
+    """A cache of the schemas and catalogues of bundles, by digest.
 
     Args:
-        local: A bundle's directory by its digest.
+        local: Function from a digest to the directory of the bundle.
     """
 
     def __init__(self, local: Callable[[str], Path]) -> None:
@@ -98,7 +101,7 @@ class Schemas:
         try:
             return (self._local(digest) / name).read_bytes()
         except (ScorerError, OSError):
-            # What is gone from the registry is compared no more; the report says how much was.
+            # A bundle that the registry no longer has is not compared; the report states how much was.
             return None
 
 

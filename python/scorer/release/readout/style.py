@@ -1,4 +1,4 @@
-"""How figures look: Okabe and Ito's colours, which colour-blind people tell apart, and dashes beside them."""
+"""The style of figures: the palette of Okabe and Ito, which is safe for colour-blind readers, and dashes."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ LIVE, SHADOW, CONTROL, TRAINING, BAD = "#0072B2", "#D55E00", "#6B7280", "#009E73
 AMBER = "#E69F00"
 GRID, INK = "#E5E7EB", "#374151"
 SERIES = (LIVE, SHADOW, TRAINING, AMBER, BAD, CONTROL)
-"""Colours of values that have no fixed one, in this order."""
+"""Colours for values without a fixed colour, in this order."""
 SYMBOLS = ("circle", "square", "diamond", "cross", "triangle-up", "x", "star", "triangle-down")
-"""Markers of the same values, for whoever cannot tell the colours apart."""
+"""Markers of the same values, for readers who cannot distinguish the colours."""
 SEQUENTIAL = [[0.0, "#F7FBFF"], [0.25, "#C6DBEF"], [0.5, "#6BAED6"], [0.75, "#2171B5"], [1.0, "#08306B"]]
 
 DENSITY = "density per 0.01: share"
-"""What is drawn of histograms whose bins differ in width."""
+"""Title of the axis of histograms whose bins have different widths."""
 NAMES = {"live": "live", "shadow": "this bundle", "control": "A/A control", "training": "training"}
 COLOURS = {"live": LIVE, "shadow": SHADOW, "control": CONTROL, "training": TRAINING}
 DASHES = {"live": "solid", "shadow": "solid", "control": "dot", "training": "dash"}
 
 
 def line(side: str, *, width: float = 2.0, dash: str | None = None) -> dict[str, Any]:
-    """The line of a side."""
+    """Return the style of the line of a side."""
     return {"color": COLOURS[side], "width": width, "dash": dash or DASHES[side]}
 
 
 def axis(title: str, **more: Any) -> dict[str, Any]:
-    """An axis with its title."""
+    """Return an axis with a title."""
     return {
         "title": {"text": title, "standoff": 8},
         "gridcolor": GRID,
@@ -45,7 +45,7 @@ def axis(title: str, **more: Any) -> dict[str, Any]:
 
 
 def layout(x: Mapping[str, Any], y: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """What all figures share: no title (the page has it), legend on top, room on a phone."""
+    """Return the common layout of figures: no title (the page has one), legend on top, small margins."""
     return {
         "xaxis": dict(x),
         "yaxis": dict(y),
@@ -105,7 +105,7 @@ def log_axis(title: str, values: Iterable[float | None], *, unit: str = "", **mo
         if len(ticks) <= _MOST_TICKS:
             break
     if len(ticks) < 2:
-        # The values lie within less than a factor of two, between the written ticks.
+        # The values span less than a factor of two, between two labelled ticks.
         ticks = sorted({float(f"{10**end:.3g}") for end in (low, high)})
     texts = [f"{100 * tick:,.6g} %" if unit == "%" else f"{tick:,.6g}" for tick in ticks]
     return axis(title, type="log", tickvals=ticks, ticktext=texts, minor={"ticks": ""}, **more)
@@ -196,7 +196,7 @@ def sla_line(
 
 
 def micros(value: float | None) -> str:
-    """A time as a person says it."""
+    """Format a time in microseconds with a suitable unit."""
     if value is None or math.isnan(value):
         return "unknown"
     if value < 1_000:
@@ -205,5 +205,5 @@ def micros(value: float | None) -> str:
 
 
 def percent(value: float | None, digits: int = 2) -> str:
-    """A share as a person says it."""
+    """Format a share as a percentage."""
     return "unknown" if value is None or math.isnan(value) else f"{100 * value:.{digits}f} %"

@@ -1,1 +1,1 @@
-"""The figures of a report: functions of the evidence, the numbers first and the drawing beside them."""
+"""The figures of a report: functions of the evidence that return numbers and a drawing."""

@@ -13,11 +13,11 @@ from scorer.release.readout.style import COLOURS, NAMES, SEQUENTIAL, axis, layou
 
 _MOST = 20
 _USUAL = ("approve", "review", "decline")
-"""The order of bands, from the lowest score up, of evidence that was kept without its bundle's bands."""
+"""Order of bands by score, for stored evidence without the bands of its bundle."""
 
 
 def flips(evidence: ShadowEvidence) -> Figure:
-    """Count requests by live's decision and this bundle's."""
+    """Draw the counts of requests by the live bundle's decision and this bundle's."""
     shadow = evidence.shadow
     rows_of = shadow.take(shadow.comparable)
     is_action = evidence.kind == "action"
@@ -26,7 +26,7 @@ def flips(evidence: ShadowEvidence) -> Figure:
     codes = _by_use(np.concatenate([live, own]))
     if not is_action:
         order = list(evidence.bands or _USUAL)
-        # Labels of the live bundle alone follow, the commonest first.
+        # Labels that only the live bundle has follow, the most frequent first.
         codes.sort(key=lambda code: order.index(names[code]) if names[code] in order else len(order))
     kept = codes[:_MOST]
     place = {code: at for at, code in enumerate(kept)}
@@ -79,7 +79,7 @@ def flips(evidence: ShadowEvidence) -> Figure:
 
 
 def shares(evidence: ShadowEvidence) -> Figure:
-    """How often each action is chosen by live and would be by this bundle."""
+    """Draw how often each action is chosen by the live bundle and would be chosen by this bundle."""
     shadow = evidence.shadow.take(evidence.shadow.comparable)
     names = evidence.shadow.labels()
     codes = _by_use(np.concatenate([shadow.live_label, shadow.label]))[:_MOST]
@@ -122,7 +122,7 @@ def shares(evidence: ShadowEvidence) -> Figure:
 
 
 def rewards(evidence: ShadowEvidence) -> Figure:
-    """Expected reward of the drawn action, by each bundle's own oracle."""
+    """Draw the expected rewards of the drawn actions, by each bundle's oracle."""
     shadow = evidence.shadow.take(evidence.shadow.comparable)
     edges = np.linspace(0, 1, 41)
     both = {"live": shadow.live_score, "shadow": shadow.score}
@@ -142,7 +142,7 @@ def rewards(evidence: ShadowEvidence) -> Figure:
 
 
 def propensities(evidence: ShadowEvidence) -> Figure:
-    """Propensities of drawn actions: what off-policy evaluation divides by."""
+    """Draw the propensities of the drawn actions, which off-policy evaluation divides by."""
     shadow = evidence.shadow.take(evidence.shadow.comparable)
     both = {"live": shadow.live_propensity, "shadow": shadow.propensity}
     least = float(np.nanmin(shadow.least)) if len(shadow) and np.isfinite(shadow.least).any() else math.nan
@@ -178,7 +178,7 @@ def _flip_words(evidence: ShadowEvidence, rows: Observed) -> str:
 
 
 def _by_use(codes: Any) -> list[int]:
-    """Codes, the commonest first."""
+    """Return the codes, the most frequent first."""
     found, counts = np.unique(codes, return_counts=True)
     return [int(code) for code in found[np.argsort(-counts, kind="stable")]]
 

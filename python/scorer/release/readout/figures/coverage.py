@@ -1,4 +1,4 @@
-"""Figures of what was seen at all: drops over time, hours of the week."""
+"""Figures of coverage: dropped requests over time, and observations by hour of the week."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COLOURS = (COLOURS["shadow"], AMBER, COLOURS["control"], BAD, COLOURS["live"])
 
 
 def drops(evidence: ShadowEvidence) -> Figure:
-    """Requests that the lane took, and those that it did not get to."""
+    """Draw the requests that the lane took and those that it could not evaluate."""
     steps = increases(evidence.counters)
     rows: list[tuple[Any, ...]] = []
     data = []
@@ -53,7 +53,7 @@ def drops(evidence: ShadowEvidence) -> Figure:
 
 
 def coverage(evidence: ShadowEvidence) -> Figure:
-    """Observations by hour of the week, in UTC."""
+    """Draw the observations by hour of the week, in UTC."""
     hours = hours_of_week(evidence.shadow.at)
     counts = np.bincount(hours, minlength=_WEEK).reshape(7, 24)
     heat = {

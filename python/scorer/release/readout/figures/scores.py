@@ -26,19 +26,19 @@ from scorer.stats import distances
 _BINS = 40
 _GRID = 48
 _EVEN = 50
-"""Even bins of a reference; more edges lie where its twentieths end."""
+"""Number of equal bins of a reference. It has further edges at its twentieths."""
 _FEW = 12
-"""Where fewer even bins cover the scores, the bins of the twentieths show more."""
+"""If fewer equal bins than this cover the scores, the edges at the twentieths are used too."""
 _TRAINING = "training"
 
 
 def what(evidence: ShadowEvidence) -> str:
-    """What the number is called."""
+    """Return the name of the score for axes."""
     return "score" if evidence.kind == "score" else "expected reward"
 
 
 def samples(evidence: ShadowEvidence) -> Iterator[tuple[str, Floats]]:
-    """`(side, scores)` of live, this bundle and the A/A control."""
+    """Yield pairs of side and scores of the live bundle, this bundle and the A/A control."""
     shadow, control = evidence.shadow, evidence.control
     both = shadow.comparable
     yield "live", shadow.live_score[both]
@@ -48,7 +48,7 @@ def samples(evidence: ShadowEvidence) -> Iterator[tuple[str, Floats]]:
 
 
 def histogram(evidence: ShadowEvidence) -> Figure:
-    """Shares of scores by bin, on a log scale: fraud is rare."""
+    """Draw the shares of scores by bin, on a log scale because fraud is rare."""
     edges = _edges(evidence)
     if evidence.training is not None:
         known = [scores for _, scores in samples(evidence) if len(scores)]
@@ -70,7 +70,7 @@ def histogram(evidence: ShadowEvidence) -> Figure:
 
 
 def cdf(evidence: ShadowEvidence) -> Figure:
-    """The share of scores up to each value."""
+    """Draw the share of scores up to each value."""
     grid = np.linspace(0, 1, 201)
     rows: list[tuple[Any, ...]] = []
     data = []
@@ -102,7 +102,7 @@ def cdf(evidence: ShadowEvidence) -> Figure:
 
 
 def against(evidence: ShadowEvidence) -> Figure:
-    """Every request by both scores, as counts over a grid."""
+    """Draw the counts of requests by both scores, over a grid."""
     both = evidence.shadow.comparable
     live, own = evidence.shadow.live_score[both], evidence.shadow.score[both]
     edges = _edges(evidence, _GRID)
@@ -144,7 +144,7 @@ def against(evidence: ShadowEvidence) -> Figure:
 
 
 def apart(evidence: ShadowEvidence) -> str:
-    """PSI, KL and JS in a sentence."""
+    """Return a sentence with PSI, Kullback-Leibler and Jensen-Shannon divergence."""
     parts = []
     for name, binned in compared(evidence).items():
         found = (
@@ -157,7 +157,7 @@ def apart(evidence: ShadowEvidence) -> str:
 
 
 def compared(evidence: ShadowEvidence) -> dict[str, distances.BinnedPair]:
-    """This bundle's scores over common bins with live's and with the reference's, where there are any."""
+    """Return the scores of this bundle over common bins with live's and with the reference's, if any."""
     shadow = evidence.shadow
     own, both = shadow.score[shadow.scored], shadow.comparable
     found: dict[str, distances.BinnedPair] = {}
@@ -214,7 +214,7 @@ def _edges(evidence: ShadowEvidence, bins: int = _BINS) -> Floats:
     low = min((float(one.min()) for one in known), default=0.0)
     high = max((float(one.max()) for one in known), default=1.0)
     if low >= 0 and high <= 1:
-        # The whole of it where scores fill it, less where they do not: fraud scores may end at 0.1.
+        # The range of the scores, because fraud scores may not exceed 0.1.
         low, high = 0.0, 1.0 if high > 0.5 else high or 1.0
     elif low == high:
         low, high = low - 0.5, high + 0.5
@@ -222,7 +222,7 @@ def _edges(evidence: ShadowEvidence, bins: int = _BINS) -> Floats:
 
 
 def _scale(rows: list[tuple[Any, ...]]) -> dict[str, Any]:
-    """A log scale where nine tenths of the scores are within a fifth of it, as with fraud."""
+    """Return a log scale if nine tenths of the scores are within a fifth of the range, as for fraud."""
     values = np.array([row[2] for row in rows])
     if not len(values) or values.min() <= 0 or np.quantile(values, 0.9) > values.max() / 5:
         return {}

@@ -1,4 +1,4 @@
-"""Figures of time: execution, data-load, latency, over time and as a whole."""
+"""Figures of times: execution, data load and latency, over time and as distributions."""
 
 from __future__ import annotations
 
@@ -26,17 +26,22 @@ from scorer.stats.quantiles import quantile
 
 BUCKETS = 60
 LEAST_ROWS = 20
-# Of fewer rows, a p99 is a maximum; of fewer still, a p99.9.
+# With fewer rows, the p99 (or p99.9) is the maximum.
 _ENOUGH, _ENOUGH_FOR_TAIL = 100, 1_000
 _STEPS_S = (1, 5, 10, 30, 60, 300, 900, 1800, 3600, 10_800, 21_600, 43_200, 86_400)
 _POINTS = 160
 _HEADROOM = 2.5
 _FIRST, _LAST = 0.001, 0.999
-"""Shares of the requests between which the axis of the latency distribution lies."""
+"""Shares of the requests that limit the axis of the latency distribution."""
 
 
 def buckets(at: Ints, *, most: int = BUCKETS) -> tuple[Ints, int]:
-    """The start of each row's bucket, and the length of buckets, microseconds: at most so many."""
+    """Return the start of each row's bucket, `[n]`, and the length of the buckets, in microseconds.
+
+    Args:
+        at: Times of the rows in microseconds since the Unix epoch, `[n]`.
+        most: Largest number of buckets.
+    """
     if not len(at):
         return at, 1_000_000
     span = int(at.max()) - int(at.min())
@@ -45,14 +50,17 @@ def buckets(at: Ints, *, most: int = BUCKETS) -> tuple[Ints, int]:
 
 
 def moment(at: int) -> str:
-    """A time as Plotly and CSV have it: ISO, UTC."""
+    """Format a time in microseconds since the Unix epoch for Plotly and CSV: ISO 8601 in UTC."""
     return datetime.fromtimestamp(at / 1e6, UTC).isoformat().replace("+00:00", "Z")
 
 
 def sides(
     evidence: ShadowEvidence, times: Callable[[Observed], Floats], live: Callable[[Observed], Floats]
 ) -> Any:
-    """`(side, at, times)` of live, this bundle and the A/A control, rows without a score left out."""
+    """Yield side, times of decisions and durations of the live bundle, this bundle and the A/A control.
+
+    Rows without a score are left out.
+    """
     shadow, control = evidence.shadow, evidence.control
     kept = shadow.take(shadow.error == 0)
     yield "live", shadow.at, live(shadow)
@@ -63,7 +71,7 @@ def sides(
 
 
 def execution(evidence: ShadowEvidence) -> Figure:
-    """p50, p99 and p99.9 of execution over time, against the SLA."""
+    """Draw p50, p99 and p99.9 of the execution time over time, with the SLA."""
     columns = ("time", "side", "rows", "p50_us", "p99_us", "p999_us")
     rows: list[tuple[Any, ...]] = []
     data: list[dict[str, Any]] = []
@@ -89,7 +97,7 @@ def execution(evidence: ShadowEvidence) -> Figure:
                     mode="lines+markers" if len(points) < 3 else "lines",
                     line=line(side, width=2.5 if name == "p99" else 1.2, dash=dash),
                     hovertemplate="%{y:.3g} ms",
-                    # Six lines on top of each other hide the four that matter; the legend brings them back.
+                    # The lines of the control are hidden at first, because six lines would overlap.
                     visible="legendonly" if name == "p99.9" else True,
                 )
             )
@@ -146,9 +154,9 @@ def data_load(evidence: ShadowEvidence) -> Figure:
 
 
 def latency(evidence: ShadowEvidence) -> Figure:
-    """The share of requests that took at most so long."""
+    """Draw the share of requests by their largest latency."""
     columns = ("side", "share", "exec_us")
-    # Dense where the SLA is: towards 1.
+    # More points near 1, where the SLA is.
     shares = np.unique(np.concatenate([np.linspace(0, 0.99, _POINTS), 1 - np.logspace(-2, -4, 41)]))
     rows: list[tuple[Any, ...]] = []
     data: list[dict[str, Any]] = []
@@ -160,7 +168,7 @@ def latency(evidence: ShadowEvidence) -> Figure:
         at = np.ceil(shares * len(times)).astype(np.int64).clip(1, len(times)) - 1
         points = [(side, float(share), float(value)) for share, value in zip(shares, times[at], strict=True)]
         rows += points
-        # A single outlier among thousands would otherwise decide what the axis shows.
+        # Without this limit, a single outlier would determine the range of the axis.
         around += [point[2] / 1000 for point in points if _FIRST <= point[1] <= _LAST]
         data.append(
             scatter(
@@ -192,7 +200,7 @@ def _within(times: Floats, limit: float) -> str:
 
 
 def _groups(bucket: Ints, values: Floats) -> Sequence[tuple[int, Floats]]:
-    """Values by bucket, buckets of too few rows left out where there are others."""
+    """Return the values by bucket. Buckets with too few rows are left out unless there are no others."""
     if not len(bucket):
         return []
     order = np.argsort(bucket, kind="stable")
