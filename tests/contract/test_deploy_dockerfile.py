@@ -1,4 +1,4 @@
-"""deploy/Dockerfile, read without a container engine: what goes in, from where, and as whom it runs."""
+"""Tests of deploy/Dockerfile without a container engine: its content, sources and user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The image without a container engine: its build steps and its entry point, below a folder."""
+"""Tests of the image's build steps and entry point in a folder, without a container engine."""
 
 from __future__ import annotations
 

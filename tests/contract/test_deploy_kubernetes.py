@@ -1,4 +1,4 @@
-"""The manifests in deploy/kubernetes: valid by the published schemas, locked down, true to their settings."""
+"""Tests of the manifests in deploy/kubernetes: valid, restricted, and consistent with the settings."""
 
 from __future__ import annotations
 

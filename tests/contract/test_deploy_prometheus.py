@@ -1,4 +1,4 @@
-"""The alert rules: Prometheus takes them, they fire and keep quiet, and what they name exists."""
+"""Tests of the alert rules: valid for Prometheus, fired only when due, and about existing metrics."""
 
 from __future__ import annotations
 

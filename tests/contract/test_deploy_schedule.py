@@ -1,4 +1,4 @@
-"""The examples that call `scorer learn run`: cron, systemd timers, Kubernetes CronJobs."""
+"""Tests of the examples that call `scorer learn run`: cron, systemd timers, Kubernetes CronJobs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Rust extension and the committed Python code were generated from the same .proto files."""
+"""Tests that the Rust extension and the committed Python code are generated from the same .proto files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Open Inference Protocol with the clients that people have: NVIDIA's, KServe's and grpcurl."""
+"""Tests of the Open Inference Protocol with common clients: NVIDIA's, KServe's and grpcurl."""
 
 from __future__ import annotations
 

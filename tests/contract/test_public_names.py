@@ -1,4 +1,4 @@
-"""What the package promises: names, light imports, one tree of errors."""
+"""Tests of the package's public interface: names, fast imports, one tree of errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The type stub of the extension says what the extension has."""
+"""Tests that the type stub of the extension matches the extension."""
 
 from __future__ import annotations
 

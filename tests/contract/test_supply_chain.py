@@ -1,4 +1,4 @@
-"""What is downloaded is pinned by hash; the scripts of `make image` and `make audit` fit what they read."""
+"""Tests that downloads are pinned by hash, and that `make image` and `make audit` match their files."""
 
 from __future__ import annotations
 

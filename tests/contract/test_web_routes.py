@@ -1,4 +1,4 @@
-"""Who may reach what: every route of pages and REST has a rule here, and a new route without one fails."""
+"""Tests of who may access each route of pages and REST. A route without a rule here fails."""
 
 from __future__ import annotations
 

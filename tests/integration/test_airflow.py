@@ -1,4 +1,4 @@
-"""The learning DAG, run by a real Airflow."""
+"""Test of the learning DAG in a real Airflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that must not be released, shipped as anybody would: each is stopped by the right gate."""
+"""Tests that models which must not be released are each stopped by the intended gate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark itself: groups run for a moment to their end, and their lines cannot be published."""
+"""Tests that the benchmark's groups run to their end, and that lines of a short run are not published."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both clients over a real connection to a fake server with scripted faults."""
+"""Tests of both clients over a real connection to a fake server with scripted faults."""
 
 from __future__ import annotations
 

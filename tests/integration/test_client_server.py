@@ -1,4 +1,4 @@
-"""The clients and the load test against the real server."""
+"""Tests of the clients and the load test with a real server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo as a user runs it, small; and how it ends when something goes wrong."""
+"""Tests of the demo at a small size, and of its end after failures."""
 
 from __future__ import annotations
 

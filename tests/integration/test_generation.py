@@ -1,4 +1,4 @@
-"""A whole generation from a decision log: join, train, evaluate, gate, publish; killed and continued."""
+"""Tests of a generation from a decision log: join, train, evaluate, gate, publish, also after kills."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TLS, callers and roles of ``scorer serve``, with gRPC's own client; the control service across them."""
+"""Tests of TLS, callers and roles of ``scorer serve`` with gRPC's own client, and of the control service."""
 
 from __future__ import annotations
 

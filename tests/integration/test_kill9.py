@@ -1,4 +1,4 @@
-"""kill -9 in mid-traffic, again and again: what was acknowledged is in the log, once, as it was answered."""
+"""Tests of repeated kill -9 under traffic: acknowledged decisions are in the log once, unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One turn of the loop on a real server's log: decide, report, join, train, and the next bundle decides."""
+"""Test of one cycle of the loop on a real server's log: decide, report, join, train, and decide again."""
 
 from __future__ import annotations
 

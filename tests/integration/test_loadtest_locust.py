@@ -1,4 +1,4 @@
-"""The Locust users, run headless, and the cases beside them."""
+"""Tests of the Locust users without a browser, and of their cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MLflow as the registry: a real MLflow server and a real scorer server that follows its aliases."""
+"""Tests of a real MLflow server as the registry of a real server that follows its aliases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A freeze stops the learning loop and the overlay: the loop's own code against a platform over REST."""
+"""Tests that a freeze stops the learning loop and the overlay, through a platform over REST."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python may hold its interpreter lock for as long as it likes: the data plane answers."""
+"""Tests that the data plane answers while Python holds the interpreter lock."""
 
 from __future__ import annotations
 

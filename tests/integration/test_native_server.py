@@ -1,4 +1,4 @@
-"""The handle to the data plane: what crosses it, and which exception each failure becomes."""
+"""Tests of the handle to the data plane: exchanged values, and the exception of each failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two platform processes on one database, behind one address: each request may reach either of them."""
+"""Tests of two platform processes with one database and one address, when requests reach either of them."""
 
 from __future__ import annotations
 

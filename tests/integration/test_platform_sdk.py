@@ -1,4 +1,4 @@
-"""The SDK and the command line against the real app behind a real server, its pipeline ticking."""
+"""Tests of the SDK and the command line with the real application, a real server and a running pipeline."""
 
 from __future__ import annotations
 

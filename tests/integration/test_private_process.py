@@ -1,4 +1,4 @@
-"""A server keeps its files from other users and its memory out of core dumps."""
+"""Tests that a server protects its files from other users and its memory from core dumps."""
 
 from __future__ import annotations
 

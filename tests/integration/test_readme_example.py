@@ -1,4 +1,4 @@
-"""The README's client example, run as it stands against a server with the demo's own checkpoints."""
+"""Test of the README's client example with a server that has the demo's checkpoints."""
 
 from __future__ import annotations
 

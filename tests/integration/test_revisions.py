@@ -1,4 +1,4 @@
-"""Revisions of a bundle on a real server: swapped under load, on shared forests, with exact propensities."""
+"""Tests of revisions on a real server: swapped under load, with shared forests and exact propensities."""
 
 from __future__ import annotations
 

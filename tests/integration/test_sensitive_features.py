@@ -1,4 +1,4 @@
-"""A server stores no value of a sensitive feature that can be read; a reader with the key has them all."""
+"""Tests that a server stores no readable sensitive feature, and that a reader with the key gets all."""
 
 from __future__ import annotations
 

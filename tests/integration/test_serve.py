@@ -1,4 +1,4 @@
-"""``scorer serve`` as its users see it: a process, its ports, its events, its exit code."""
+"""Tests of the process ``scorer serve``: its ports, events and exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The schedule inside the server: a job runs at its time, and ends with the server."""
+"""Tests of the learning schedule in a server: a job starts at its time and ends with the server."""
 
 from __future__ import annotations
 

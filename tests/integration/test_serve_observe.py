@@ -1,4 +1,4 @@
-"""Observing in a real server process: set by the platform's fleet, logged, restored, exported, found."""
+"""Tests of observe lanes in a real server process: set by the fleet, logged, restored, exported, searched."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The native data plane as a guest in a Python process: forks, exits without a goodbye, repeated lives."""
+"""Tests of the native data plane in a Python process: forks, abrupt exits, repeated starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A live server and its shadow pool as processes: what is answered here is observed there."""
+"""Tests of a live server and its shadow pool as processes."""
 
 from __future__ import annotations
 

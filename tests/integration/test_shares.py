@@ -1,4 +1,4 @@
-"""A principal that names itself anew with each request gets the rate of one, over real connections."""
+"""Test that a principal which changes its name per request gets the rate of one, over real connections."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signed bundles, as a person who can write the registry meets them: nothing of theirs is ever served."""
+"""Tests that a server loads no bundle of an attacker who can write to the registry."""
 
 from __future__ import annotations
 

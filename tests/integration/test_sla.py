@@ -1,4 +1,4 @@
-"""A checkpoint's promise, from the settings file to the data plane."""
+"""Tests of a checkpoint's SLA, from the settings file to the data plane."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that stops to answer under a real server's decision log: scores and selections go on."""
+"""Tests of a disk that stops responding under the decision log of a server, which still answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rights, memory, clocks and processors of the machine that a server runs on."""
+"""Tests of permissions, memory, clocks and processors of the machine that a server runs on."""
 
 from __future__ import annotations
 

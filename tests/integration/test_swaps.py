@@ -1,4 +1,4 @@
-"""Swaps under load lose nothing and mix nothing; a refused candidate changes nothing and says why."""
+"""Tests that swaps under load lose and mix no requests, and that a rejected candidate changes nothing."""
 
 from __future__ import annotations
 

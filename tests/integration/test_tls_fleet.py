@@ -1,4 +1,4 @@
-"""A fleet of processes with client certificates: versions of TLS, ended certificates, authorities, a pool."""
+"""Tests of processes with client certificates: TLS versions, expired certificates, authorities, a pool."""
 
 from __future__ import annotations
 

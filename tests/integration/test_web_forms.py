@@ -1,4 +1,4 @@
-"""Every form does what it says, on the real service layer: state before and after, by the service itself."""
+"""Tests of every form on the real service layer, by the state before and after."""
 
 from __future__ import annotations
 

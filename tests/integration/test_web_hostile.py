@@ -1,4 +1,4 @@
-"""Clients that attack a real platform process: its memory stays bounded, and others are served."""
+"""Tests of clients that attack a real platform process: its memory stays bounded and others are served."""
 
 from __future__ import annotations
 

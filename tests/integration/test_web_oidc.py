@@ -1,4 +1,4 @@
-"""Signing in at a real OpenID provider, and at one that lies."""
+"""Tests of signing in at a real OpenID provider, and at a malicious one."""
 
 from __future__ import annotations
 

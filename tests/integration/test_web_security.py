@@ -1,4 +1,4 @@
-"""What pages hold browsers and their visitors to, asked over plain HTTP."""
+"""Tests over plain HTTP of the pages' security headers, cookies and access rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An authority of the tests: it issues certificates, valid, expired and revoked, as files of a fleet."""
+"""A certificate authority for tests, which issues valid, expired and revoked certificates as files."""
 
 from __future__ import annotations
 

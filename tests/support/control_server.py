@@ -1,4 +1,4 @@
-"""A control service over a fake data plane, in this process."""
+"""A control service with a fake data plane in this process."""
 
 from __future__ import annotations
 

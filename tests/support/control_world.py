@@ -1,4 +1,4 @@
-"""A registry with bundles, and a controller and watcher over a fake data plane."""
+"""A registry with bundles, and a controller and watcher with a fake data plane."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Crontab lines by a look at every minute of the wall clock: the reference for `scorer.cron`."""
+"""A reference for `scorer.cron` that checks crontab lines at every minute of the wall clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads deploy/Dockerfile, as far as this project's own needs it."""
+"""A parser of deploy/Dockerfile, as far as this project needs it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stand-ins for what a unit test does not want to start."""
+"""Fakes for components that a unit test does not start."""
 
 from __future__ import annotations
 

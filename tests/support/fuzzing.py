@@ -1,4 +1,4 @@
-"""Fuzzes the platform's API from its own description: every operation, sound and unsound requests."""
+"""Fuzzing of the platform's API by its own description: every operation with valid and invalid requests."""
 
 from __future__ import annotations
 

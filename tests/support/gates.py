@@ -1,4 +1,4 @@
-"""Planted worlds for the gate: what every action is truly worth is known."""
+"""Worlds for the learning gate in which the true value of every action is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Logs for the join: records of one bundle, and what a join makes of them."""
+"""Logs for the join: records of one bundle, and the result of a join."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small world to learn in: three actions, two context columns, a hidden truth."""
+"""A small world for learning: three actions, two context columns, a hidden truth."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small logs of two actions, cell by cell."""
+"""Small logs of two actions, defined cell by cell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A naive writer of the documented log format, independent of the one in Rust."""
+"""A simple writer of the documented log format, independent of the one in Rust."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small loop to turn: a decision log, a registry, learn.toml, in one folder."""
+"""The files of a small learning loop in one folder: a decision log, a registry, learn.toml."""
 
 from __future__ import annotations
 

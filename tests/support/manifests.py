@@ -1,4 +1,4 @@
-"""The manifests in deploy/kubernetes: their pods, and the settings that they ship."""
+"""The manifests in deploy/kubernetes: their pods, and the settings that they contain."""
 
 from __future__ import annotations
 

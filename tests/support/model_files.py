@@ -1,4 +1,4 @@
-"""Model files and tables as users send them, of the tiny models in `bundles`."""
+"""Model files and tables like those that users send, from the small models in `bundles`."""
 
 from __future__ import annotations
 

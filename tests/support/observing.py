@@ -1,4 +1,4 @@
-"""A platform's reports on a real log: bundles, settings, database, and servers' logs written here."""
+"""A platform's reports on a real log: bundles, settings, database, and logs of servers that tests write."""
 
 from __future__ import annotations
 

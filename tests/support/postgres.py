@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for tests: its own cluster, on a Unix socket and on the loopback address."""
+"""A real PostgreSQL server for tests, with its own cluster on a Unix socket and on the loopback address."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real receivers of messages, on this machine: HTTP (slow, refusing or fine, as told), the least of SMTP."""
+"""Receivers of messages on this machine: HTTP (normal, slow or rejecting) and a minimal SMTP server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of the first release, revision 0001: what databases of that release are upgraded from."""
+"""The tables of the first release (revision 0001), from which databases of that release are upgraded."""
 
 from __future__ import annotations
 

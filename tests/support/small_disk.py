@@ -1,4 +1,4 @@
-"""A small file system that can really be filled: a tmpfs of a few megabytes, mounted for one test."""
+"""A small file system that tests can fill: a tmpfs of a few megabytes, mounted for one test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small model world: schema, actions, data, and what a trained bundle brings along."""
+"""A small model world: schema, actions, data, and the parts of a trained bundle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for something to become true, without sleeping for a guess."""
+"""Waiting until a condition holds, with a time limit and without fixed sleeps."""
 
 from __future__ import annotations
 

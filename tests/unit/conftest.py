@@ -1,4 +1,4 @@
-"""Bundles of small trained models, built once per session; a world for the controller."""
+"""Fixtures: small trained bundles, built once per session, and a controller over a fake data plane."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backtest over real bundles and a log whose payments are known."""
+"""Tests of a backtest with real bundles and a log of payments with known outcomes."""
 
 from __future__ import annotations
 

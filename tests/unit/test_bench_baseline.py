@@ -1,4 +1,4 @@
-"""`make bench-quick`: slower code is red, a busy moment is not."""
+"""Tests of `make bench-quick`: it fails for slower code, and not for a machine that is busy for a moment."""
 
 from __future__ import annotations
 

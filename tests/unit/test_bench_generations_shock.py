@@ -1,4 +1,4 @@
-"""What the figures of generations and shocks are computed by."""
+"""Tests of how the figures of the benchmarks of generations and shocks are computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of the learning benchmark about evidence run in their quick form, on frozen worlds."""
+"""Tests of the off-policy parts of the learning benchmark, in their quick form on frozen worlds."""
 
 from __future__ import annotations
 

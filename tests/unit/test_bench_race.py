@@ -1,4 +1,4 @@
-"""Timing in turns: what a figure is made of, and the commands of the programs that take part."""
+"""Tests of alternating time measurements: how figures are computed, and the compared programs' commands."""
 
 from __future__ import annotations
 

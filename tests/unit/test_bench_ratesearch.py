@@ -1,4 +1,4 @@
-"""The rate search finds a known capacity in spite of noise, stalls and a generator that is late at times."""
+"""Tests that the rate search finds a known capacity despite noise, stalls and a late generator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table and the plots, made from lines alone."""
+"""Tests of the benchmark's table and plots, which are made from recorded lines only."""
 
 from __future__ import annotations
 

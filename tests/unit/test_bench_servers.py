@@ -1,4 +1,4 @@
-"""Servers that are measured: their output never stops them, and one that fails is a line of the table."""
+"""Tests of the benchmark's servers: output never blocks them, and a failure is a line of the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Regret in other worlds: like learners stand beside each other, favourable or not."""
+"""Tests that regret in further worlds compares equal learners, whether the result is favourable or not."""
 
 from __future__ import annotations
 

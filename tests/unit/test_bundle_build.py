@@ -1,4 +1,4 @@
-"""Bundles built from real models answer as those models do."""
+"""Tests that bundles built from real models return the results of those models."""
 
 from __future__ import annotations
 

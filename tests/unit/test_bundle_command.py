@@ -1,4 +1,4 @@
-"""``scorer bundle`` from a spec file to an inspected bundle."""
+"""Tests of ``scorer bundle``, from a specification file to an inspected bundle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever happens to a bundle's directory is found before the bundle answers anything."""
+"""Tests that every damage to a bundle's directory is detected before the bundle answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The next revision of a bundle: same forests, another overlay or other prices, verified like any bundle."""
+"""Tests of revisions: the same forests with another overlay or other prices, verified like every bundle."""
 
 from __future__ import annotations
 

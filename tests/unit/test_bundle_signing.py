@@ -1,4 +1,4 @@
-"""Keys, signatures and the commands that make them; what a push does with a signature."""
+"""Tests of keys and signatures, of the commands that create them, and of signatures in a push."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is checked and built before anything is sent."""
+"""Tests of the checks and messages that the client makes before it sends anything."""
 
 from __future__ import annotations
 

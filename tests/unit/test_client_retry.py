@@ -1,4 +1,4 @@
-"""Retry decisions, with a clock and dice that the test holds."""
+"""Tests of retry decisions, with a clock and random numbers that the test controls."""
 
 from __future__ import annotations
 

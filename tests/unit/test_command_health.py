@@ -1,4 +1,4 @@
-"""``scorer health`` against a real health service (grpcio's own), and what it makes of settings."""
+"""Tests of ``scorer health`` with grpcio's real health service, and of the settings that it reads."""
 
 from __future__ import annotations
 

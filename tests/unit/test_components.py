@@ -1,4 +1,4 @@
-"""A missing component is skipped on a user's machine, fails in CI, and is named at the end."""
+"""Tests that a missing component skips tests locally, fails them in CI, and is listed at the end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The line scanner against documents whose lines are known by construction."""
+"""Tests of the line scanner with documents whose line numbers are known by construction."""
 
 import tomllib
 

@@ -1,4 +1,4 @@
-"""Checkpoints that are added to a running server and removed again, over a fake data plane."""
+"""Tests of checkpoints that are added to a running server and removed again, with a fake data plane."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The controller and the watcher over a fake data plane and a real registry."""
+"""Tests of the controller and the watcher with a fake data plane and a real registry."""
 
 from __future__ import annotations
 

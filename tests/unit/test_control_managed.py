@@ -1,4 +1,4 @@
-"""A checkpoint that a platform manages: what others may do to it, and what the server keeps of it."""
+"""Tests of a managed checkpoint: what other callers may do to it, and what the server stores about it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Observe lanes in the controller: apart from what answers, whole or not at all, and back after a restart."""
+"""Tests of observe lanes in the controller: separate from answer lanes, atomic, restored after restarts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The control service over gRPC, on a fake data plane: every error has its code, defects have an id."""
+"""Tests of the control service over gRPC: every error has a status, internal errors an id."""
 
 from __future__ import annotations
 

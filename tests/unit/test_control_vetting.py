@@ -1,4 +1,4 @@
-"""Quarantine and anti-rollback in the control plane, over a fake data plane."""
+"""Tests of quarantine and protection against rollbacks in the control plane, with a fake data plane."""
 
 from __future__ import annotations
 

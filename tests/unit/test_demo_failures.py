@@ -1,4 +1,4 @@
-"""Whatever makes a demo fail ends as one line that names the step."""
+"""Tests that every failure of the demo ends with one line that names the step."""
 
 from __future__ import annotations
 

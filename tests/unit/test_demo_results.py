@@ -1,4 +1,4 @@
-"""The demo's figures against plain counting, and its lines."""
+"""Tests of the demo's figures against plain counting, and of its lines of output."""
 
 from __future__ import annotations
 

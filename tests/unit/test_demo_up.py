@@ -1,4 +1,4 @@
-"""What `make up` writes before it serves, and what it refuses."""
+"""Tests of what `make up` writes before it serves, and what it rejects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are replaced in one step."""
+"""Tests of the atomic replacement of files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The structured log: one JSON object per line, whatever is thrown at it."""
+"""Tests of the structured log: one JSON object per line for every kind of value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experience through a file and back, and files that are refused."""
+"""Tests of writing and reading experience files, and of files that are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The peers' exploration rules: distributions, and equal to the peers' own code or their formula by hand."""
+"""Tests that the exploration rules of other libraries are distributions and equal their originals."""
 
 from __future__ import annotations
 

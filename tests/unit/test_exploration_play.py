@@ -1,4 +1,4 @@
-"""The protocols that exploration rules are judged by: batches, luck, regret, the oracle's sensitivity."""
+"""Tests of the protocols that evaluate exploration rules: batches, chance, regret, sensitivity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fifteen features against a reference that looks at every pair of transactions."""
+"""Tests of the fifteen features against a reference that compares every pair of transactions."""
 
 from __future__ import annotations
 

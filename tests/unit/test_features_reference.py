@@ -1,4 +1,4 @@
-"""The book's own protocol on the book's own data: features, split and measures give the published figures."""
+"""Tests that features, split and measures reproduce the figures that the handbook publishes for its data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of the benchmark: what they say of a figure, and what is refused."""
+"""Tests of the benchmark's lines: the figure that each states, and lines that are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fleet over gRPC against real controllers, and its stand-in held to the same behaviour."""
+"""Tests of the fleet over gRPC with real controllers, and of its fake with the same expectations."""
 
 from __future__ import annotations
 

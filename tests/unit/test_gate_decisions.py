@@ -1,4 +1,4 @@
-"""The gate on planted worlds: what is better passes, what is worse never does, what is unknown waits."""
+"""Tests of the learning gate on known worlds: better candidates pass, worse ones never do, others wait."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What gates say: of broken models, of too little, of the live bundle itself."""
+"""Tests of gate results for broken models, for too few rows, and for the live bundle itself."""
 
 from __future__ import annotations
 

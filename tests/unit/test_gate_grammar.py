@@ -1,4 +1,4 @@
-"""How gates are written, and what is said of one that is wrong."""
+"""Tests of the grammar of gates, and of the messages for gates that are not valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A candidate that already serves a share: judged by the lanes together."""
+"""Tests of the learning gate for a candidate that already answers a share, evaluated over all lanes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From experience to a moved alias: tied to digests, idempotent, never half-applied, readable."""
+"""Tests of publishing, from experience to a moved alias: bound to digests, idempotent, never half applied."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prices of caps against linear programming and brute force; the controller against worlds that change."""
+"""Tests of cap prices against linear programming and brute force, and of their controller over time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guardrails on real bundles and logs: audit, solved prices that hold, the controller's state."""
+"""Tests of guardrails on real bundles and logs: audit, solved prices, the controller's state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fraud-rate limits and retry limits: exactly at, one above, one below."""
+"""Tests of fraud-rate and retry limits: exactly at the limit, one above, one below."""
 
 from __future__ import annotations
 

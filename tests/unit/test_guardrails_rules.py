@@ -1,4 +1,4 @@
-"""Eligibility rules: the simulator's own verdicts, reasons for all, nothing allowed by ignorance."""
+"""Tests of eligibility rules: equal to the simulator's, with reasons, and strict for missing values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Digests, hashes of decision ids and masks: fixed forms that files and indices keep for months."""
+"""Tests of digests, hashes of decision ids and masks, whose forms files and indices depend on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The join on logs of the documented format: states, rules, corrections, and every kind of bad input."""
+"""Tests of the join on logs of the documented format: states, rules, corrections, and bad input."""
 
 from __future__ import annotations
 

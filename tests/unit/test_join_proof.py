@@ -1,4 +1,4 @@
-"""Which outcomes and which records of a decision the join uses: proof, delivery, retries and replicas."""
+"""Tests of which outcomes and records of a decision the join uses: proof, delivery, retries and replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rule about imports that import-linter cannot see: a compiled module is not in its graph."""
+"""Test of the import rule that import-linter cannot check, because a compiled module is not in its graph."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A/B: false alarms over two hundred readings, harm found, broken assignment found, what is left out."""
+"""Tests of A/B tests: false alarms over two hundred analyses, harm, faulty assignment, skipped rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop in one process, at a tiny size: generations, what they carry over, comparison, commands."""
+"""Tests of the learning loop in one process: generations, their state, comparison, commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Splits, measures and calibration against plain counting."""
+"""Tests of splits, measures and calibration against plain counting."""
 
 from __future__ import annotations
 

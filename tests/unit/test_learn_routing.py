@@ -1,4 +1,4 @@
-"""Reading the routing log, and refusing what cannot be used."""
+"""Tests of reading the routing log, and of logs that are rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""learn.toml: defaults, the printed example, and every mistake with its line."""
+"""Tests of learn.toml: defaults, the generated example, and every error with its line."""
 
 from __future__ import annotations
 

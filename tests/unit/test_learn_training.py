@@ -1,4 +1,4 @@
-"""Training both models on small simulated data, and what their bundles answer."""
+"""Tests of training both models on small simulated data, and of the results of their bundles."""
 
 from __future__ import annotations
 

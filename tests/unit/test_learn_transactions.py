@@ -1,4 +1,4 @@
-"""Reading transactions, and refusing what cannot be used."""
+"""Tests of reading transactions, and of files that are rejected."""
 
 from __future__ import annotations
 

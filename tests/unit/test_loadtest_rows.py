@@ -1,4 +1,4 @@
-"""Features to send, from files and from schemas; settings and cases."""
+"""Tests of features to send, from files and from schemas, and of settings and cases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run proves, and what it does not."""
+"""Tests of the verdicts of load tests, and of when a pass is proven."""
 
 from __future__ import annotations
 

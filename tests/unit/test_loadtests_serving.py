@@ -1,4 +1,4 @@
-"""What the serving benchmarks send and read; no server is started."""
+"""Tests of the requests and replies of the serving benchmarks, without a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading, export and verification, on logs written by a naive writer of the documented format."""
+"""Tests of reading, exporting and verifying logs of an independent writer of the documented format."""
 
 from __future__ import annotations
 

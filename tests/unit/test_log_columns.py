@@ -1,4 +1,4 @@
-"""Decisions and outcomes as columns hold what the records of the same log hold."""
+"""Tests that the columns of decisions and outcomes equal the records of the same log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Observations in a log: summary, export and what learning makes of them, on logs of a naive writer."""
+"""Tests of observations in a log: summary, export and learning, on logs of an independent writer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Retention by command: what is removed, what stays and why, and that readers find no gap."""
+"""Tests of retention by command: what is removed, what stays and why, and that readers find no gap."""
 
 from __future__ import annotations
 

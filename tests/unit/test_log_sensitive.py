@@ -1,4 +1,4 @@
-"""Sensitive features of a log: withheld values are missing, and nothing takes them for real ones."""
+"""Tests of sensitive features: withheld values are missing, and no function takes them for real values."""
 
 from __future__ import annotations
 

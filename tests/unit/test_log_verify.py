@@ -1,4 +1,4 @@
-"""Decisions of a real server, verified on their bundles bit for bit."""
+"""Tests that decisions of a real server are verified with their bundles bit for bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Observations of a real server: repeated on their bundles bit for bit, and held to their decisions."""
+"""Tests that observations of a real server are verified bit for bit and compared with their decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Simple policies against their known values in the simulated world."""
+"""Tests of simple policies against their known values in the simulated world."""
 
 from __future__ import annotations
 

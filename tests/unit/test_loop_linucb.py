@@ -1,4 +1,4 @@
-"""LinUCB is the published rule: ridge regression, and a bonus of alpha standard errors."""
+"""Tests that LinUCB is the published rule: ridge regression and a bonus of alpha standard errors."""
 
 from __future__ import annotations
 

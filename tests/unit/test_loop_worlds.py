@@ -1,4 +1,4 @@
-"""Learning in many worlds: ratios with intervals, and every solution playing the same payments."""
+"""Tests of learning in many worlds: ratios with intervals, and the same payments for every solution."""
 
 from __future__ import annotations
 

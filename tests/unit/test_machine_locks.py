@@ -1,4 +1,4 @@
-"""Tests that need the machine alone and tests that share it exclude each other, and both get their turn."""
+"""Tests of the locks between tests that need the machine alone and tests that share it."""
 
 from __future__ import annotations
 

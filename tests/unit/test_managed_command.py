@@ -1,4 +1,4 @@
-"""``swap``, ``lanes``, ``rollback`` and ``unmanage`` at a managed checkpoint, and the platform itself."""
+"""Tests of ``swap``, ``lanes``, ``rollback`` and ``unmanage`` at a managed checkpoint."""
 
 from __future__ import annotations
 

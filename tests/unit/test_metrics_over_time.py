@@ -1,4 +1,4 @@
-"""Metrics of a checkpoint over time: what is counted once, what is shown, and what is rejected."""
+"""Tests of metrics over time: records are counted once, and which figures are shown or rejected."""
 
 from __future__ import annotations
 

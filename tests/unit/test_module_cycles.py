@@ -1,4 +1,4 @@
-"""`scripts/module_cycles.py` on small crates."""
+"""Tests of `scripts/module_cycles.py` with small crates."""
 
 from __future__ import annotations
 

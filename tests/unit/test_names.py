@@ -1,4 +1,4 @@
-"""Names that search finds, and docstrings that add to them."""
+"""Tests of names, which must be unique for search, and of docstrings, which must add to the signature."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SQLite on a file system that other machines share: recognised, and never with a write-ahead log."""
+"""Tests of SQLite on a network file system, which is detected and never gets a write-ahead log."""
 
 from __future__ import annotations
 

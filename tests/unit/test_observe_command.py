@@ -1,4 +1,4 @@
-"""``scorer observe``, and what ``lanes`` and ``status`` show of observing, against a real control service."""
+"""Tests of ``scorer observe``, and of observe lanes in ``lanes`` and ``status``."""
 
 from __future__ import annotations
 

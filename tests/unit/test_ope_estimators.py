@@ -1,4 +1,4 @@
-"""Off-policy estimates on worlds small enough to enumerate, and laws that hold for any log."""
+"""Tests of off-policy estimators on small enumerable worlds, and of properties for every log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`scorer learn evaluate` on a log that a bundle filled, with rewards whose truth is known."""
+"""Tests of `scorer learn evaluate` on a log of a bundle's decisions with known rewards."""
 
 from __future__ import annotations
 

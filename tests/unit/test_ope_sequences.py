@@ -1,4 +1,4 @@
-"""Intervals and sequences against their definitions, and how often they are wrong."""
+"""Tests of intervals and sequences against their definitions and their error rates."""
 
 from __future__ import annotations
 

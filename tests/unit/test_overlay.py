@@ -1,4 +1,4 @@
-"""The overlay: finds what moved, is not fooled by fast outcomes, bounded, switched off by harm."""
+"""Tests of the overlay: it finds changes, is not biased by early outcomes, bounded, removed after harm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SDK's own parts: what it imports, where tokens are kept, what is sent again."""
+"""Tests of parts of the SDK: its imports, the storage of tokens, and which requests are repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""platform.toml: what is taken, what is refused, and in which words."""
+"""Tests of platform.toml: which values are valid, and the messages for others."""
 
 from __future__ import annotations
 

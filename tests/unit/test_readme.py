@@ -1,4 +1,4 @@
-"""What the README says exists: links, make targets, commands."""
+"""Tests that links, make targets and commands in the README exist."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Taking in the fleet's logs: incremental, restartable, the same again after a kill anywhere."""
+"""Tests of collecting the fleet's logs: incremental, restartable, and the same after a kill at any point."""
 
 from __future__ import annotations
 

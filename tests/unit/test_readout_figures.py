@@ -1,4 +1,4 @@
-"""Figures: the numbers behind them are those of the observations, and they can be drawn."""
+"""Tests that the numbers of figures are those of the observations, and that the figures can be drawn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Log records as rows: features by name across bundles, actions by their pmfs."""
+"""Tests of log records as rows: features by name across bundles, actions by their pmfs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded registry: what is stored, what aliases do, and what every mistake is called."""
+"""Tests of the embedded registry: stored bundles, aliases, and the message of every error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A registry on a volume that is mounted read-only, as every scorer in a cluster sees it."""
+"""Tests of a registry on a read-only volume, as the servers of a cluster mount it."""
 
 from __future__ import annotations
 

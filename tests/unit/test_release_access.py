@@ -1,4 +1,4 @@
-"""Who may do what, on both engines."""
+"""Tests of roles and permissions, on both database engines."""
 
 from __future__ import annotations
 

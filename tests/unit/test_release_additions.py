@@ -1,4 +1,4 @@
-"""Servers and checkpoints that are added while the platform runs, and the settings that are shown."""
+"""Tests of servers and checkpoints that are added while the platform runs, and of the displayed settings."""
 
 from __future__ import annotations
 

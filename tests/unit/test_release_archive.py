@@ -1,4 +1,4 @@
-"""Uploads: what an archive may hold, and every attack on whoever unpacks it."""
+"""Tests of uploaded archives: their permitted content, and every known attack on unpacking."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit log on both engines: nothing that was done to it afterwards goes unseen."""
+"""Tests on both engines that every later change of the audit log is detected."""
 
 from __future__ import annotations
 

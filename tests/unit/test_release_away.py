@@ -1,4 +1,4 @@
-"""Servers and a shadow pool that are away while a change is observed: what is said, and what is judged."""
+"""Tests of servers and a shadow pool that are unreachable during an observation."""
 
 from __future__ import annotations
 

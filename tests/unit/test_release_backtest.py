@@ -1,4 +1,4 @@
-"""The backtest as a step of a TEST: what stops it, what does not, and what is said."""
+"""Tests of the backtest as a step of a TEST: what rejects a change, what does not, and the messages."""
 
 from __future__ import annotations
 

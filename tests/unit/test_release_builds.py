@@ -1,4 +1,4 @@
-"""Bundles from model files: what is built, what is refused, who may, and what a restart leaves."""
+"""Tests of bundles from model files: results, rejected files, permissions, and restarts."""
 
 from __future__ import annotations
 

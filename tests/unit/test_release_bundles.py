@@ -1,4 +1,4 @@
-"""Bundles by project: who may take them in, who sees them, and what is refused."""
+"""Tests of bundles by project: who may upload and see them, and what is rejected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Change requests: who may do what, what follows what, what is refused with which words."""
+"""Tests of change requests: permissions, transitions, and the messages of rejections."""
 
 from __future__ import annotations
 

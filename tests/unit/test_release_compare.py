@@ -1,4 +1,4 @@
-"""Comparisons: properties, figures, the swap set and gates of two sides, and what cannot be compared."""
+"""Tests of comparisons: properties, figures, swap set and gates, and sides that cannot be compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Control of a rollout: pause, resume, promote, skip, and when the stages are expected to end."""
+"""Tests of the control of a release: pause, resume, promote, skip, and the expected ends of stages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The decision explorer's service over logs of a naive writer: finding, naming, hiding, and its index."""
+"""Tests of the decision explorer on logs of an independent writer: search, names, permissions, index."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comments, reviewers, the history of a draft, the archive, and what an approver looks at first."""
+"""Tests of comments, reviewers, the history of a draft, the archive, and the summary for an approver."""
 
 from __future__ import annotations
 

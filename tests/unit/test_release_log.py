@@ -1,4 +1,4 @@
-"""What the platform's log, its metrics and its threads say when something goes wrong."""
+"""Tests of the platform's log, metrics and threads when errors occur."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notifications, sent to real receivers on this machine."""
+"""Tests of notifications that are sent to real receivers on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of kind `overlay`, and the standing permissions that they are published under."""
+"""Tests of change requests of kind `overlay`, and of the standing permissions for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much is read for a page, a stream and a report: queries, calls to servers, figures."""
+"""Tests of the cost of pages, streams and reports: queries, calls to servers, figures."""
 
 from __future__ import annotations
 

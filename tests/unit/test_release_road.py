@@ -1,4 +1,4 @@
-"""One road to production: what others do to a managed checkpoint, and what a rollback waits for."""
+"""Tests of managed checkpoints: effects of changes outside the platform, and conditions of a rollback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store, on both engines: one writer at a time, all or nothing, one-line errors."""
+"""Tests of the store on both engines: one writer at a time, atomic transactions, one-line errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One payment, scored by the platform itself; and the programs that callers start from."""
+"""Tests of scoring one payment on the platform, and of the example programs for callers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Versions of a checkpoint: what is listed, in which order, for whom, and how long it was live."""
+"""Tests of a checkpoint's versions: which are listed for whom, their order, and their live time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page that reports are made of: escaped, self-contained, and no larger than what it shows."""
+"""Tests of the report page: escaped, self-contained, and no larger than its content."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop's join: logs of further servers, and the key of encrypted features, as `[schedule]` names them."""
+"""Tests of the loop's join with logs of further servers and the key of encrypted features in `[schedule]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps: once each, whole or not at all; killed at any boundary the next run ends in the same state."""
+"""Tests of the schedule's steps: run once each, atomic, and resumed after a kill at any boundary."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Times of jobs: next times, missed runs, one job at a time."""
+"""Tests of the times of jobs: next times, missed runs, one job at a time."""
 
 from __future__ import annotations
 

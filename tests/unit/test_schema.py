@@ -1,4 +1,4 @@
-"""Encoding columns, and the schema's fingerprint, against values worked out apart."""
+"""Tests of encoding columns and of the schema's fingerprint, against independently computed values."""
 
 from __future__ import annotations
 

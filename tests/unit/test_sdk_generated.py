@@ -1,4 +1,4 @@
-"""The SDK's generated operations are what REST declares."""
+"""Tests that the SDK's generated operations are those that the REST API declares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m examples.simulators`: files that learning can read."""
+"""Tests of `python -m examples.simulators`, which writes files that the learning commands read."""
 
 from __future__ import annotations
 

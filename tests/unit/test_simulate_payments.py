@@ -1,4 +1,4 @@
-"""The authorisation environment: catalogue, rules, hidden truth, baseline."""
+"""Tests of the authorisation environment: catalogue, rules, hidden truth, baseline."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The transaction simulator against what docs/simulators.md says of it."""
+"""Tests of the transaction simulator against docs/simulators.md."""
 
 from __future__ import annotations
 

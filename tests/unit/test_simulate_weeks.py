@@ -1,4 +1,4 @@
-"""Weeks of simulated payments: frozen, reproducible, and late in the documented way."""
+"""Tests of weeks of simulated payments: frozen, reproducible, and with the documented delays."""
 
 from __future__ import annotations
 

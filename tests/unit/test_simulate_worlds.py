@@ -1,4 +1,4 @@
-"""Worlds from a seed: repeatable, independent of the traffic, and of the kind that they name."""
+"""Tests of worlds from a seed: reproducible, independent of the traffic, and of the named kind."""
 
 from __future__ import annotations
 

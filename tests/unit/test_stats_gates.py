@@ -1,4 +1,4 @@
-"""Statistics against closed forms, other libraries and the error rates they are defined by."""
+"""Tests of statistics against closed forms, other libraries and their nominal error rates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rankings and the bootstrap by day, against other libraries and the coverage that they promise."""
+"""Tests of rankings and the bootstrap by day, against other libraries and their nominal coverage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Means and confidence sequences against their definitions, and how often they are wrong."""
+"""Tests of means and confidence sequences against their definitions and their error rates."""
 
 from __future__ import annotations
 

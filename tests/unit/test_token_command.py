@@ -1,4 +1,4 @@
-"""Keys of decision tokens and the inspection of a token, as an operator uses them."""
+"""Tests of the commands for keys of decision tokens and for the inspection of a token."""
 
 from __future__ import annotations
 

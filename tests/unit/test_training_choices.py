@@ -1,4 +1,4 @@
-"""What training chooses: weights, calibration, gamma, members; against closed forms and naive copies."""
+"""Tests of the choices of training (weights, calibration, gamma, members) against plain code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`scorer learn train`: from files to a bundle, and the article's comparison."""
+"""Tests of `scorer learn train`, from files to a bundle, and of the comparison of the article."""
 
 from __future__ import annotations
 

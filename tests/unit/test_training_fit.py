@@ -1,4 +1,4 @@
-"""A generation from experience: what it learns, repeats, hands to its bundle, and refuses."""
+"""Tests of training a generation from experience: model, reproducibility, bundle, rejected data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies of requests: bytes, time and memory in total, without a server."""
+"""Tests of the limits on request bodies (bytes, time, total memory), without a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Waiting for events: one poll for all, and a bound on those who wait."""
+"""Tests of waiting for events: one poll for all clients, and a limit on waiting clients."""
 
 from __future__ import annotations
 
