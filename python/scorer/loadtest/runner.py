@@ -1,4 +1,4 @@
-"""Running the load generator."""
+"""Running a load test with the load generator."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class DecisionIndex:
             self._remake()
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the connection to the file."""
         with self._lock:
             if self._connection is not None:
                 self._connection.close()

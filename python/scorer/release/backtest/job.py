@@ -57,7 +57,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class BacktestProgress:
-    """Progress of a backtest."""
+    """Progress of a running backtest."""
 
     share: float = 0.0
     """Share of the bytes that were read."""
@@ -97,13 +97,13 @@ class Result:
 
 
 def write_job(folder: Path, job: Job) -> None:
-    """Write the job."""
+    """Write the job of a backtest."""
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / JOB, json.dumps(asdict(job)).encode())
 
 
 def read_job(folder: Path) -> Job:
-    """Read the job."""
+    """Read the job of a backtest."""
     found = json.loads((folder / JOB).read_bytes())
     gates = tuple(GateSpec(**one) for one in found.pop("gates"))
     return Job(**{**found, "others": tuple(found["others"]), "gates": gates})

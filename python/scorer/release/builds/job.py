@@ -105,12 +105,12 @@ def ending_of_table(name: str) -> str:
 
 
 def write_job(folder: Path, job: BuildJob) -> None:
-    """Write the job."""
+    """Write the job of a build."""
     write_atomically(folder / JOB, json.dumps(asdict(job)).encode())
 
 
 def read_job(folder: Path) -> BuildJob:
-    """Read the job."""
+    """Read the job of a build."""
     return BuildJob(**json.loads((folder / JOB).read_bytes()))
 
 

@@ -95,7 +95,7 @@ class When:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """A parsed gate."""
+    """A gate that was parsed from its specification."""
 
     spec: GateSpec
     names: MetricForm
