@@ -130,7 +130,7 @@ class AsyncClient(ClientBase):
         await self._run(self._core.wait_ready(service, timeout=timeout))
 
     async def close(self) -> None:
-        """Close the connection. Calls in flight end with `ClientUseError`."""
+        """Close the connection. Calls in flight end with an error."""
         self._closed = True
         if self._channel is not None:
             await self._channel.close(None)

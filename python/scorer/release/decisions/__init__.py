@@ -68,7 +68,7 @@ class Decisions:
 
     @property
     def _logs(self) -> dict[Path, str]:
-        """Names of the present servers by their logs."""
+        """The names of the present servers, by the directory of their log."""
         found: dict[Path, str] = {}
         # A log may contain records about another server's decisions, but each log has one writer.
         for member in self._fleet.members:
@@ -184,14 +184,14 @@ class Decisions:
     ) -> DecisionPage:
         """Return the decisions of a checkpoint that match a filter, newest first.
 
-        One call decodes a bounded number of records of each log. A page can therefore have fewer decisions
-        than the limit, or none, and a cursor nevertheless: the next call goes on from there.
+        One call decodes a bounded number of records of each log. A page can therefore have a cursor although
+        it has fewer decisions than the limit, or none. The next call continues from the cursor.
 
         Args:
             actor: The calling user.
             checkpoint: Name of the checkpoint.
             asked: The filter.
-            cursor: `next` of the page before; None: from the newest decision on.
+            cursor: `next` of the previous page; None: start at the newest decision.
             limit: Limit on the number of decisions, at most 500.
 
         Raises:
@@ -214,7 +214,7 @@ class Decisions:
             for sequence, record in (stretch.found if stretch else ())
         ]
         rows.sort(key=lambda row: row[0], reverse=True)
-        # Positions count all matches of the page, also those that the outcome then excludes.
+        # Positions count all matches of the page, including those that the filter by outcome excludes.
         page, rest = rows[:limit], rows[limit:]
         following: list[int] = []
         for at, stretch in enumerate(stretches):
@@ -223,7 +223,7 @@ class Decisions:
         done = not rest and all(stretch is None or stretch.is_complete for stretch in stretches)
         servers = list(self._logs.values())
         items = [shapes.decision_shape(record, servers[at]) for _, at, _, record in page]
-        # Of several logs, all decisions after the latest of their ends have been looked at.
+        # With several logs, all decisions after the latest of the reached times have been searched.
         looked = [stretch.oldest_us for stretch in stretches if stretch and stretch.oldest_us is not None]
         oldest = max(looked, default=None)
         return DecisionPage(
@@ -252,7 +252,7 @@ class Decisions:
     def _with_outcomes(
         self, checkpoint: str, items: Sequence[dict[str, Any]], wanted: str | None
     ) -> list[Mapping[str, Any]]:
-        """Add each decision's outcomes, by kind, and leave out those that are not wanted."""
+        """Add each decision's outcomes, by kind, and apply the filter by outcome."""
         known: Mapping[str, Mapping[str, float]] = {}
         if self._outcomes is not None and items:
             known = self._outcomes(checkpoint, [item["decision_id"] for item in items])
@@ -332,7 +332,7 @@ class Decisions:
 
 
 def _positions(cursor: str | None, count: int) -> list[int | None]:
-    """The position in each log; None: its end."""
+    """Return the position of a cursor in each log; None for the end of a log."""
     if cursor is None:
         return [None] * count
     parts = cursor.split("-")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from scorer.v1.log_pb2 import DecisionRecord
 
 MOST = 50_000
-"""Records of one log that one search decodes."""
+"""Largest number of records of one log that one search decodes."""
 _END = 1 << 62
 
 
@@ -27,9 +27,10 @@ class Stretch:
 
     Attributes:
         found: Matching decisions with their sequences, newest first.
-        upto: Sequence that the search has reached: records before it were not searched.
+        upto: Sequence that the search has reached. Records before it were not searched.
         is_complete: Whether no older record can match.
-        oldest_us: Time of the oldest decision that was looked at; None: none was.
+        oldest_us: Time of the oldest decision that was searched, in microseconds since the Unix epoch; None:
+            there was none.
     """
 
     found: list[tuple[int, DecisionRecord]]
@@ -52,15 +53,15 @@ def search(
 
     Args:
         log: Directory of the log.
-        matches: Decides about one decision.
-        before: Only records with a lower sequence; None: from the end of the log.
-        begin_us: Time in microseconds since 1970 before which decisions are not wanted; None: no limit.
-        end_us: Time in microseconds since 1970 from which on decisions are not wanted; None: no limit.
+        matches: Returns whether a decision matches.
+        before: Search only records with a lower sequence; None: from the end of the log.
+        begin_us: Skip decisions before this time, in microseconds since the Unix epoch; None: no limit.
+        end_us: Skip decisions at or after this time, in microseconds since the Unix epoch; None: no limit.
         limit: Number of decisions after which the search ends.
         most: Number of decoded records after which the search ends.
 
     Raises:
-        LogError: The directory is no log, or cannot be read.
+        LogError: The directory is not a log, or cannot be read.
     """
     hidden = erased(log)
     found: list[tuple[int, DecisionRecord]] = []
@@ -89,7 +90,7 @@ def _backwards(log: Path, before: int, end_us: int | None) -> Iterator[tuple[int
     """Yield the records of a log from a sequence back to the oldest one."""
     segments = segment_files(log)
     if not segments:
-        LogReader(log)  # raises where it is no log
+        LogReader(log)  # raises if the directory is not a log
         return
     firsts = [before, *(segment.first for segment in segments)]
     for following, first in pairwise(firsts):
@@ -106,7 +107,7 @@ def _backwards(log: Path, before: int, end_us: int | None) -> Iterator[tuple[int
 
 
 def _begins_after(log: Path, first: int, end_us: int) -> bool:
-    """Whether the first decision of a segment is not before a time; then all of its decisions are later."""
+    """Return whether the first decision of a segment is at or after a time. Later ones then are too."""
     for looked, (sequence, payload) in enumerate(LogReader(log, first).payloads()):
         entry = entry_of(sequence, payload)
         if entry.kind == "decision":

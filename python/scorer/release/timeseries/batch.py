@@ -1,4 +1,4 @@
-"""What a batch of log records adds to the rollups, before their names have numbers."""
+"""The records of a batch for the rollups, before names are replaced by numbers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HALF: Final = 1 << 63
 
 
 class SeriesName(NamedTuple):
-    """What the rows of a series have in common."""
+    """The properties that all rows of a series share."""
 
     checkpoint: str
     server: str
@@ -61,10 +61,10 @@ class NewReport(NamedTuple):
     kinds: Collection[str]
     """Kinds of bundles that this outcome is about."""
     rank: int
-    """The report of the highest rank counts."""
+    """Of several reports of an outcome, the one with the highest rank counts."""
     positive: bool
     counts: bool
-    """False: it is unproven, and the checkpoint's settings exclude it."""
+    """Whether the report counts. An unproven one does not if the checkpoint's settings exclude it."""
     received_at: int
     decided_at: int
     """As the decision token says, microseconds; 0 without one."""
@@ -143,7 +143,7 @@ class RollupBatch:
         )
 
     def withdrawn(self, record: WithdrawnRecord) -> None:
-        """Add a record that takes back an earlier one."""
+        """Add a record that withdraws an earlier one."""
         if record.checkpoint in self.rules:
             key = salted(decision_key(record.decision_id), record.checkpoint, "")
             self.withdrawals.append(Withdrawal(key, record.sequence))

@@ -1,4 +1,4 @@
-"""How long rollups are kept, and how many decisions are remembered."""
+"""Retention of rollups, and limits on the stored decisions and reports."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ HOURS_KEPT: Final = 190 * DAY
 _AHEAD: Final = DAY
 """Records of a server whose clock is further ahead are not counted."""
 MOST_REMEMBERED: Final = 4_000_000
-"""Decisions, and reported outcomes, that are remembered to recognise duplicates and to place outcomes."""
+"""Largest number of decisions, and of reports, that are stored to detect duplicates and assign outcomes."""
 EXPIRY_SECONDS: Final = 600.0
 """Interval at which old cells are removed."""
 _AT_ONCE: Final = 40_000
-"""Rows that one batch removes at most; more than one batch adds."""
+"""Largest number of rows that one batch removes. It is larger than the number that one batch adds."""
 
 
 def spans(now: int) -> dict[int, tuple[int, int]]:

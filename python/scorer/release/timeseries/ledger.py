@@ -1,8 +1,9 @@
-"""Rollups of the decision logs: counted once each, whatever is repeated, killed, withdrawn or corrected.
+"""Rollups of the decision logs, in which every record is counted exactly once.
 
-Each batch is one transaction, which holds the new counts and the position in the log that they reach. The
-contribution of a decision is a function of the records that are known of it, so a batch that adds a record
-subtracts the contribution before and adds the one after.
+This holds for repeated batches, kills, withdrawn records and corrected outcomes. Each batch is one
+transaction with the new counts and the position in the log that they reach. The contribution of a decision
+is a function of its known records, so a batch that adds a record subtracts the previous contribution and adds
+the new one.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Ledger:
         return RollupBatch(server, self._rules())
 
     def apply(self, log: str, first: int, last: int, batch: RollupBatch) -> None:
-        """Count the records of a stretch of a log that are not counted yet.
+        """Count the records of a range of a log that are not counted yet.
 
         Args:
             log: Identity of the log.

@@ -1,4 +1,4 @@
-"""Versions of a checkpoint: every bundle that it ever had, over time and side by side."""
+"""Versions of a checkpoint: all bundles that it has had, their history and their comparison."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a bundle's lineage says, as flat names with values: metrics are numbers, the rest are parameters."""
+"""The lineage of a bundle as flat names with values: numbers are metrics, other values are parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When each bundle was in the lanes of a checkpoint, read from its recorded lane tables."""
+"""The times at which each bundle was in the lanes of a checkpoint, from the recorded lane tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which decisions one bundle flags and the other does not."""
+"""The swap set of two bundles: the decisions that only one of them flags."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How a database comes to the tables of today: alembic's scripts, shipped with the package."""
+"""Alembic's migration scripts, which upgrade a database to the present tables."""
