@@ -24,12 +24,12 @@ pub struct NamedFeatures {
     #[prost(message, repeated, tag = "1")]
     pub features: ::prost::alloc::vec::Vec<Feature>,
 }
-/// Features in schema order. NaN is a missing value; a categorical feature
-/// carries its code (its index in the dictionary that Describe returns).
+/// Features in schema order. NaN is a missing value. The value of a categorical
+/// feature is its code (the index in the list of categories that Describe returns).
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DenseFeatures {
-    /// As returned by Describe; a mismatch is FAILED_PRECONDITION, so that a
-    /// re-ordered vector can never be scored silently.
+    /// As returned by Describe. Another fingerprint is rejected with
+    /// FAILED_PRECONDITION, so that a vector in another order is never scored.
     #[prost(fixed64, tag = "1")]
     pub schema_fingerprint: u64,
     #[prost(float, repeated, tag = "2")]
@@ -39,15 +39,15 @@ pub struct DenseFeatures {
 pub struct ScoreRequest {
     #[prost(string, tag = "1")]
     pub checkpoint: ::prost::alloc::string::String,
-    /// The caller's idempotency key, 1 to 64 printable ASCII characters; it
-    /// becomes the decision's id. Empty: the server makes one.
+    /// Idempotency key of the caller, 1 to 64 printable ASCII characters. It becomes the
+    /// id of the decision. Empty: the server creates one.
     #[prost(string, tag = "2")]
     pub request_id: ::prost::alloc::string::String,
-    /// What lane shares are drawn by (a shopper or card token, never a card
-    /// number). Empty: the decision's id.
+    /// Key by which a lane is chosen (a shopper or card token, never a card number).
+    /// Empty: the id of the decision.
     #[prost(string, tag = "5")]
     pub entity: ::prost::alloc::string::String,
-    /// Return a decision token, where the server has keys to sign it.
+    /// Return a decision token if the server has keys to sign it.
     #[prost(bool, tag = "6")]
     pub include_token: bool,
     #[prost(oneof = "score_request::Features", tags = "3, 4")]
@@ -67,25 +67,25 @@ pub mod score_request {
 pub struct ScoreResponse {
     #[prost(string, tag = "1")]
     pub decision_id: ::prost::alloc::string::String,
-    /// Calibrated probability, or the transformed output where the bundle has no
+    /// Calibrated probability, or the transformed output if the bundle has no
     /// calibration map.
     #[prost(double, tag = "2")]
     pub score: f64,
-    /// The forest's raw output before transformation.
+    /// Raw output of the forest before the transformation.
     #[prost(double, tag = "3")]
     pub margin: f64,
-    /// The label of the threshold band that the score falls in ("approve", ...).
+    /// Label of the threshold band that contains the score ("approve", ...).
     #[prost(string, tag = "4")]
     pub decision: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "5")]
     pub served: ::core::option::Option<Served>,
-    /// True once the decision is recorded as the checkpoint's durability demands
-    /// ("async": it is in the log's queue). False where it is not, such as after a
-    /// failed write or fdatasync.
+    /// Whether the decision is recorded as the checkpoint's durability requires
+    /// ("async": it is in the log's queue). False, for example, after a failed write or
+    /// fdatasync.
     #[prost(bool, tag = "8")]
     pub logged: bool,
     /// Proves an outcome of this decision; see ReportOutcomeRequest. Empty if it was not
-    /// asked for, or the server has no keys.
+    /// requested, or the server has no keys.
     #[prost(bytes = "vec", tag = "6")]
     pub decision_token: ::prost::alloc::vec::Vec<u8>,
 }
@@ -93,12 +93,12 @@ pub struct ScoreResponse {
 pub struct ScoreBatchRequest {
     #[prost(string, tag = "1")]
     pub checkpoint: ::prost::alloc::string::String,
-    /// Row i becomes the decision "\<request_id>/<i>". Empty: made by the server.
+    /// Row i becomes the decision "\<request_id>/<i>". Empty: the server creates one.
     #[prost(string, tag = "2")]
     pub request_id: ::prost::alloc::string::String,
     #[prost(fixed64, tag = "3")]
     pub schema_fingerprint: u64,
-    /// Row-major, rows x features.
+    /// Features in row-major order, rows x features.
     #[prost(float, repeated, tag = "4")]
     pub values: ::prost::alloc::vec::Vec<f32>,
     #[prost(uint32, tag = "5")]
@@ -124,7 +124,7 @@ pub struct ScoreBatchResponse {
     pub labels: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
     #[prost(message, optional, tag = "6")]
     pub served: ::core::option::Option<Served>,
-    /// Rows that are not recorded as the checkpoint's durability demands.
+    /// Number of rows that are not recorded as the checkpoint's durability requires.
     #[prost(uint32, tag = "8")]
     pub unlogged: u32,
     /// Proves outcomes of the decisions "\<request_id>/0" to "\<request_id>/\<rows - 1>".
@@ -135,16 +135,16 @@ pub struct ScoreBatchResponse {
 pub struct SelectActionRequest {
     #[prost(string, tag = "1")]
     pub checkpoint: ::prost::alloc::string::String,
-    /// As in ScoreRequest. Retrying with the same id and the same content returns
-    /// the same action and propensity; with other content, ALREADY_EXISTS.
+    /// As in ScoreRequest. A retry with the same id and content returns the same action
+    /// and propensity; other content is rejected with ALREADY_EXISTS.
     #[prost(string, tag = "2")]
     pub request_id: ::prost::alloc::string::String,
     #[prost(string, tag = "5")]
     pub entity: ::prost::alloc::string::String,
-    /// Absent: every action of the catalogue. Present and empty: an error.
+    /// Eligible set. Absent: every action of the catalogue. An empty set is an error.
     #[prost(message, optional, tag = "6")]
     pub eligible: ::core::option::Option<EligibleActions>,
-    /// Return the probability of every action as well.
+    /// Also return the probability of every action.
     #[prost(bool, tag = "7")]
     pub include_pmf: bool,
     #[prost(oneof = "select_action_request::Features", tags = "3, 4")]
@@ -162,11 +162,11 @@ pub mod select_action_request {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct EligibleActions {
-    /// By id ...
+    /// The actions by id,
     #[prost(string, repeated, tag = "1")]
     pub ids: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// ... or as a bit mask over the catalogue, least significant bit of the first
-    /// byte first. One form per request.
+    /// or as a bit mask over the catalogue, least significant bit of the first byte
+    /// first. A request has one of the two.
     #[prost(bytes = "vec", tag = "2")]
     pub mask: ::prost::alloc::vec::Vec<u8>,
 }
@@ -179,38 +179,36 @@ pub struct SelectActionResponse {
     /// Position in the bundle's catalogue.
     #[prost(uint32, tag = "3")]
     pub action_index: u32,
-    /// Probability with which the policy chose this action; what off-policy
-    /// evaluation divides by.
+    /// Probability with which the policy chose this action, for off-policy evaluation.
     #[prost(double, tag = "4")]
     pub propensity: f64,
-    /// The oracle's calibrated P(reward | context, action).
+    /// Calibrated P(reward | context, action) of the oracle.
     #[prost(double, tag = "5")]
     pub expected_reward: f64,
-    /// The action's factors, for instance {"three_ds": "frictionless", ...}.
+    /// Factors of the action, for example {"three_ds": "frictionless", ...}.
     #[prost(map = "string, string", tag = "6")]
     pub factors: ::std::collections::HashMap<
         ::prost::alloc::string::String,
         ::prost::alloc::string::String,
     >,
-    /// Over the whole catalogue, in its order; only if asked for.
+    /// Probability of each action of the catalogue, in its order; only if requested.
     #[prost(float, repeated, tag = "7")]
     pub pmf: ::prost::alloc::vec::Vec<f32>,
-    /// True once the decision is recorded as the checkpoint's durability demands;
-    /// false where it could not be (exploration is then stopped and the
-    /// propensity is 1).
+    /// Whether the decision is recorded as the checkpoint's durability requires. If it
+    /// could not be recorded, exploration is stopped and the propensity is 1.
     #[prost(bool, tag = "8")]
     pub logged: bool,
-    /// True if this answer repeats the one given earlier to the same request id.
+    /// Whether this response repeats an earlier one with the same request id.
     #[prost(bool, tag = "9")]
     pub replayed: bool,
     #[prost(message, optional, tag = "10")]
     pub served: ::core::option::Option<Served>,
-    /// At most 120 bytes, signed: keep it with the payment and return it with the
-    /// outcome. Empty if the server has no keys.
+    /// Signed token of at most 120 bytes. Store it with the payment, and send it with
+    /// the outcome. Empty if the server has no keys.
     #[prost(bytes = "vec", tag = "11")]
     pub decision_token: ::prost::alloc::vec::Vec<u8>,
 }
-/// Who answered, and how.
+/// The lane and the bundle that answered, with the times.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Served {
     /// "sha256:<hex>" of the bundle that answered.
@@ -220,12 +218,12 @@ pub struct Served {
     pub lane: ::prost::alloc::string::String,
     #[prost(uint64, tag = "3")]
     pub lane_table: u64,
-    /// Empty where the model answered; otherwise where the answer came from.
+    /// Source of the fallback; empty: the model answered.
     #[prost(string, tag = "4")]
     pub fallback_source: ::prost::alloc::string::String,
     #[prost(string, tag = "5")]
     pub fallback_reason: ::prost::alloc::string::String,
-    /// Microseconds: obtaining features / evaluating the bundle.
+    /// Microseconds to obtain the features, and to evaluate the bundle.
     #[prost(uint32, tag = "6")]
     pub data_load_us: u32,
     #[prost(uint32, tag = "7")]
@@ -237,45 +235,45 @@ pub struct ReportOutcomeRequest {
     pub checkpoint: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub decision_id: ::prost::alloc::string::String,
-    /// What became known: "authorised", "fraud", "chargeback", ...
+    /// Kind of the outcome: "authorised", "fraud", "chargeback", ...
     #[prost(string, tag = "3")]
     pub kind: ::prost::alloc::string::String,
-    /// Usually 0 or 1; any finite value.
+    /// Any finite value, usually 0 or 1.
     #[prost(double, tag = "4")]
     pub value: f64,
     /// A higher revision replaces a lower one (a chargeback that was reversed).
     /// The same revision with another value is a conflict.
     #[prost(uint32, tag = "5")]
     pub revision: u32,
-    /// When it happened, milliseconds since the Unix epoch. 0: not known.
+    /// Time of the outcome, in milliseconds since the Unix epoch. 0: not known.
     #[prost(int64, tag = "6")]
     pub occurred_at_ms: i64,
-    /// The token of the decision's answer: it proves the outcome to any replica. A
-    /// token that does not fit the decision is PERMISSION_DENIED. Empty: the outcome
-    /// is proven only where the server accepts that it knows the decision.
+    /// Token from the response of the decision, which proves the outcome at any replica.
+    /// A token of another decision is rejected with PERMISSION_DENIED. Empty: the outcome
+    /// is proven only if a setting accepts decisions that the server knows.
     #[prost(bytes = "vec", tag = "7")]
     pub decision_token: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReportOutcomeResponse {
-    /// The same outcome was reported before.
+    /// Whether the same outcome was reported before.
     #[prost(bool, tag = "1")]
     pub duplicate: bool,
-    /// This server remembers the decision; false is no error: it may have been
-    /// made by another replica, or long ago. The join happens on the log.
+    /// Whether this server knows the decision. False is not an error: the decision may
+    /// be old or that of another replica. The join uses the log.
     #[prost(bool, tag = "2")]
     pub decision_known: bool,
-    /// A higher revision is already recorded; this one is kept but superseded.
+    /// Whether a higher revision is recorded. This one is recorded, but superseded.
     #[prost(bool, tag = "3")]
     pub superseded: bool,
-    /// The outcome is proven. By default an unproven one is recorded and used neither
-    /// for training nor by gates.
+    /// Whether the outcome is proven. By default, unproven outcomes are recorded, but not
+    /// used for training or by gates.
     #[prost(bool, tag = "4")]
     pub proven: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DescribeRequest {
-    /// Empty: every checkpoint.
+    /// Name of the checkpoint; empty: every checkpoint.
     #[prost(string, tag = "1")]
     pub checkpoint: ::prost::alloc::string::String,
 }
@@ -309,7 +307,7 @@ pub struct CheckpointDescription {
     pub thresholds: ::prost::alloc::vec::Vec<ThresholdDescription>,
     #[prost(string, tag = "11")]
     pub policy: ::prost::alloc::string::String,
-    /// The checkpoint's SLA, milliseconds.
+    /// SLA of the checkpoint: p99 in milliseconds.
     #[prost(double, tag = "12")]
     pub sla_p99_ms: f64,
     #[prost(uint32, tag = "13")]
@@ -357,7 +355,7 @@ pub struct ActionDescription {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ThresholdDescription {
-    /// A score at or above this has the label, up to the next band's start.
+    /// Lowest score with the label. The band ends at the start of the next one.
     #[prost(double, tag = "1")]
     pub from: f64,
     #[prost(string, tag = "2")]
@@ -486,7 +484,7 @@ pub mod scoring_service_client {
                 .insert(GrpcMethod::new("scorer.v1.ScoringService", "Score"));
             self.inner.unary(req, path, codec).await
         }
-        /// Scores many rows at one checkpoint; every row sees the same bundle.
+        /// Scores many rows at one checkpoint. The same bundle scores all rows.
         pub async fn score_batch(
             &mut self,
             request: impl tonic::IntoRequest<super::ScoreBatchRequest>,
@@ -536,8 +534,8 @@ pub mod scoring_service_client {
                 .insert(GrpcMethod::new("scorer.v1.ScoringService", "SelectAction"));
             self.inner.unary(req, path, codec).await
         }
-        /// Reports what became known about a decision. Idempotent; late and
-        /// out-of-order reports are welcome; a conflicting one is refused.
+        /// Reports what became known about a decision. The call is idempotent. Late and
+        /// out-of-order reports are accepted, and conflicting ones are rejected.
         pub async fn report_outcome(
             &mut self,
             request: impl tonic::IntoRequest<super::ReportOutcomeRequest>,
@@ -562,7 +560,7 @@ pub mod scoring_service_client {
                 .insert(GrpcMethod::new("scorer.v1.ScoringService", "ReportOutcome"));
             self.inner.unary(req, path, codec).await
         }
-        /// Describes what a checkpoint serves now: schema, fingerprint, actions.
+        /// Describes what a checkpoint serves now: schema, fingerprint and actions.
         pub async fn describe(
             &mut self,
             request: impl tonic::IntoRequest<super::DescribeRequest>,
@@ -587,7 +585,7 @@ pub mod scoring_service_client {
                 .insert(GrpcMethod::new("scorer.v1.ScoringService", "Describe"));
             self.inner.unary(req, path, codec).await
         }
-        /// Does nothing: the floor of the wire, for load tests.
+        /// Returns an empty response. Load tests measure the cost of the transport with it.
         pub async fn noop(
             &mut self,
             request: impl tonic::IntoRequest<super::NoopRequest>,
@@ -629,7 +627,7 @@ pub mod scoring_service_server {
             &self,
             request: tonic::Request<super::ScoreRequest>,
         ) -> std::result::Result<tonic::Response<super::ScoreResponse>, tonic::Status>;
-        /// Scores many rows at one checkpoint; every row sees the same bundle.
+        /// Scores many rows at one checkpoint. The same bundle scores all rows.
         async fn score_batch(
             &self,
             request: tonic::Request<super::ScoreBatchRequest>,
@@ -645,8 +643,8 @@ pub mod scoring_service_server {
             tonic::Response<super::SelectActionResponse>,
             tonic::Status,
         >;
-        /// Reports what became known about a decision. Idempotent; late and
-        /// out-of-order reports are welcome; a conflicting one is refused.
+        /// Reports what became known about a decision. The call is idempotent. Late and
+        /// out-of-order reports are accepted, and conflicting ones are rejected.
         async fn report_outcome(
             &self,
             request: tonic::Request<super::ReportOutcomeRequest>,
@@ -654,7 +652,7 @@ pub mod scoring_service_server {
             tonic::Response<super::ReportOutcomeResponse>,
             tonic::Status,
         >;
-        /// Describes what a checkpoint serves now: schema, fingerprint, actions.
+        /// Describes what a checkpoint serves now: schema, fingerprint and actions.
         async fn describe(
             &self,
             request: tonic::Request<super::DescribeRequest>,
@@ -662,7 +660,7 @@ pub mod scoring_service_server {
             tonic::Response<super::DescribeResponse>,
             tonic::Status,
         >;
-        /// Does nothing: the floor of the wire, for load tests.
+        /// Returns an empty response. Load tests measure the cost of the transport with it.
         async fn noop(
             &self,
             request: tonic::Request<super::NoopRequest>,
@@ -1059,18 +1057,19 @@ pub struct Lane {
     /// "sha256:<hex>", an alias "name@alias", or a unique prefix of a digest.
     #[prost(string, tag = "2")]
     pub bundle: ::prost::alloc::string::String,
-    /// Answer lanes: share of traffic, 0 to 1; a checkpoint's add up to 1.
+    /// Answer lanes: share of traffic, 0 to 1. The shares of a checkpoint add up to 1.
     #[prost(double, tag = "3")]
     pub share: f64,
-    /// Observe lanes: share of the checkpoint's requests that is observed, above 0,
-    /// to 1. Lanes of one checkpoint with the same number observe the same requests.
+    /// Observe lanes: share of the checkpoint's requests to observe, above 0 and at most
+    ///
+    /// 1. Lanes of one checkpoint with the same share observe the same requests.
     #[prost(double, tag = "4")]
     pub sample: f64,
-    /// Observe lanes: JSON list of conditions on features, all of which must hold,
+    /// Observe lanes: JSON list of conditions on features that must all hold, such as
     /// \[{"feature": "amount", "op": ">=", "value": 100}\]; empty: every request.
     #[prost(string, tag = "5")]
     pub filter: ::prost::alloc::string::String,
-    /// Observe lanes: sent to the shadow pool, not evaluated here.
+    /// Observe lanes: whether the shadow pool evaluates the requests, not this server.
     #[prost(bool, tag = "6")]
     pub pool: bool,
 }
@@ -1078,39 +1077,41 @@ pub struct Lane {
 pub struct CheckpointLanes {
     #[prost(string, tag = "1")]
     pub checkpoint: ::prost::alloc::string::String,
+    /// "score" or "action".
     #[prost(string, tag = "2")]
     pub kind: ::prost::alloc::string::String,
+    /// Answer lanes.
     #[prost(message, repeated, tag = "3")]
     pub lanes: ::prost::alloc::vec::Vec<Lane>,
-    /// The registry alias that is followed; empty after a manual SetLanes, Swap or
-    /// Rollback ("pinned") until the alias moves again.
+    /// Registry alias that the checkpoint follows; empty after SetLanes, Swap or
+    /// Rollback until the alias changes.
     #[prost(string, tag = "4")]
     pub following: ::prost::alloc::string::String,
-    /// The lanes above answer; these observe.
+    /// Observe lanes.
     #[prost(message, repeated, tag = "5")]
     pub observers: ::prost::alloc::vec::Vec<Lane>,
-    /// The platform that manages this checkpoint; empty: none does.
+    /// Platform that manages the checkpoint; empty: there is none.
     #[prost(string, tag = "6")]
     pub managed_by: ::prost::alloc::string::String,
-    /// Of a managed checkpoint: where its alias points, when that was moved by
-    /// others and is therefore not served; empty otherwise.
+    /// Managed checkpoints: digest that the alias points to, if it was set outside the
+    /// platform and is therefore not served; empty otherwise.
     #[prost(string, tag = "7")]
     pub drift: ::prost::alloc::string::String,
-    /// The latest change with `break_glass`; absent: there was none.
+    /// Latest change with `break_glass`; absent: there was none.
     #[prost(message, optional, tag = "8")]
     pub break_glass: ::core::option::Option<BreakGlass>,
 }
-/// A change of the answer lanes of a managed checkpoint that its platform did not make.
+/// A change of a managed checkpoint's answer lanes that was made without its platform.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct BreakGlass {
     #[prost(int64, tag = "1")]
     pub at_ms: i64,
-    /// As the caller gave them: the control service does not authenticate.
+    /// User and reason as the caller sent them; the control service does not verify them.
     #[prost(string, tag = "2")]
     pub by: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
-    /// The first lane table with that change.
+    /// Version of the first lane table with the change.
     #[prost(uint64, tag = "4")]
     pub lane_table: u64,
 }
@@ -1124,7 +1125,7 @@ pub struct GetStatusResponse {
     pub build_profile: ::prost::alloc::string::String,
     #[prost(int64, tag = "3")]
     pub started_at_ms: i64,
-    /// Start to SERVING, milliseconds; 0 while not ready.
+    /// Milliseconds from the start to SERVING; 0: not ready yet.
     #[prost(double, tag = "4")]
     pub ready_after_ms: f64,
     /// "SERVING", "NOT_SERVING" or "DRAINING".
@@ -1151,10 +1152,10 @@ pub struct GetStatusResponse {
     /// "live" or "shadow".
     #[prost(string, tag = "15")]
     pub role: ::prost::alloc::string::String,
-    /// What was sent to the shadow pool; absent without one.
+    /// Connection to the shadow pool; absent: there is none.
     #[prost(message, optional, tag = "16")]
     pub pool: ::core::option::Option<PoolStatus>,
-    /// Bundles that are not loaded again.
+    /// Bundles that the server does not load again.
     #[prost(message, repeated, tag = "17")]
     pub quarantine: ::prost::alloc::vec::Vec<QuarantinedBundle>,
 }
@@ -1164,13 +1165,13 @@ pub struct QuarantinedBundle {
     pub digest: ::prost::alloc::string::String,
     #[prost(int64, tag = "2")]
     pub at_ms: i64,
-    /// A person as the caller gave it, or "breaker".
+    /// User as the caller sent it, or "breaker".
     #[prost(string, tag = "3")]
     pub by: ::prost::alloc::string::String,
     #[prost(string, tag = "4")]
     pub reason: ::prost::alloc::string::String,
 }
-/// Counters of one observe lane since it began.
+/// Counters of one observe lane since it was added.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ObserverStatus {
     #[prost(string, tag = "1")]
@@ -1181,44 +1182,46 @@ pub struct ObserverStatus {
     pub bundle: ::prost::alloc::string::String,
     #[prost(bool, tag = "4")]
     pub pool: bool,
-    /// Requests that came by; that its filter or its sample left out; taken.
+    /// Requests of the checkpoint; requests that the filter or the sampling excluded;
+    /// sampled requests.
     #[prost(uint64, tag = "5")]
     pub seen: u64,
     #[prost(uint64, tag = "6")]
     pub left_out: u64,
     #[prost(uint64, tag = "7")]
     pub taken: u64,
-    /// Taken and not evaluated: its queue was full, or the server was under pressure.
+    /// Sampled requests that were not evaluated, because the lane's queue was full
+    /// (dropped) or because the server was under load (shed).
     #[prost(uint64, tag = "8")]
     pub dropped: u64,
     #[prost(uint64, tag = "9")]
     pub shed: u64,
-    /// Evaluated; of these without a score, by reason ("panic", "non_finite",
-    /// "features", "error").
+    /// Evaluated requests, and those of them that ended without a score, by reason
+    /// ("panic", "non_finite", "features", "error").
     #[prost(uint64, tag = "10")]
     pub evaluated: u64,
     #[prost(map = "string, uint64", tag = "11")]
     pub failed: ::std::collections::HashMap<::prost::alloc::string::String, u64>,
-    /// Observations that the decision log could not take.
+    /// Observations that could not be written to the decision log.
     #[prost(uint64, tag = "12")]
     pub unlogged: u64,
     #[prost(uint64, tag = "13")]
     pub waiting: u64,
-    /// It has not come back from one evaluation for seconds.
+    /// Whether one evaluation has been running for several seconds.
     #[prost(bool, tag = "14")]
     pub stuck: bool,
-    /// Execution, microseconds.
+    /// Quantiles of the execution time, in microseconds.
     #[prost(double, tag = "15")]
     pub exec_p50_us: f64,
     #[prost(double, tag = "16")]
     pub exec_p99_us: f64,
     #[prost(double, tag = "17")]
     pub exec_p999_us: f64,
-    /// CPU seconds of its thread.
+    /// CPU time of the lane's thread, in seconds.
     #[prost(double, tag = "18")]
     pub cpu_seconds: f64,
 }
-/// The way to the shadow pool.
+/// The connection to the shadow pool, with its counters of requests.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct PoolStatus {
     #[prost(string, tag = "1")]
@@ -1229,15 +1232,15 @@ pub struct PoolStatus {
     pub error: ::prost::alloc::string::String,
     #[prost(uint64, tag = "4")]
     pub sent: u64,
-    /// The queue was full, or the call failed: never heard of again.
+    /// Requests that were discarded because the queue was full or the call failed.
     #[prost(uint64, tag = "5")]
     pub dropped: u64,
-    /// Accepted there, and dropped there, as the pool reports.
+    /// Requests that the pool reported as accepted, and as dropped.
     #[prost(uint64, tag = "6")]
     pub accepted: u64,
     #[prost(uint64, tag = "7")]
     pub refused: u64,
-    /// Requests that its lanes took; each is accepted, refused, dropped or waiting.
+    /// Requests sampled for the pool. Each is accepted, refused, dropped or waiting.
     #[prost(uint64, tag = "8")]
     pub taken: u64,
     #[prost(uint64, tag = "9")]
@@ -1257,17 +1260,17 @@ pub struct BundleStatus {
     pub decisions: u64,
     #[prost(bool, tag = "6")]
     pub live: bool,
-    /// Of its signature: the release, and the id of the key; 0 and empty where none
-    /// was needed.
+    /// Release number and key id of the signature; 0 and empty if no signature was
+    /// required.
     #[prost(uint64, tag = "7")]
     pub release: u64,
     #[prost(string, tag = "8")]
     pub signed_by: ::prost::alloc::string::String,
-    /// "closed", "open" or "half_open": whether it keeps failing.
+    /// State of the bundle's breaker: "closed", "open" or "half_open".
     #[prost(string, tag = "9")]
     pub breaker: ::prost::alloc::string::String,
 }
-/// A candidate that was refused, and why; the live bundle was not touched.
+/// A bundle that was rejected, with the reason. The live bundle did not change.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Rejection {
     #[prost(int64, tag = "1")]
@@ -1321,24 +1324,24 @@ pub struct SetLanesRequest {
     pub checkpoint: ::prost::alloc::string::String,
     #[prost(message, repeated, tag = "2")]
     pub lanes: ::prost::alloc::vec::Vec<Lane>,
-    /// The caller and the reason: kept in the log.
+    /// Reason of the change, for the server's log.
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
-    /// As in SwapRequest; for callers that have measured its execution under traffic.
+    /// As in SwapRequest, for callers that have measured the execution under traffic.
     #[prost(bool, tag = "4")]
     pub allow_slower: bool,
-    /// Refuse with ABORTED unless this is the present lane table: a change that was
-    /// decided on an older table never replaces a newer one. Absent: not compared.
+    /// Version of the lane table that the change is based on. Another current version
+    /// is rejected with ABORTED. Absent: not compared.
     #[prost(uint64, optional, tag = "5")]
     pub expected_lane_table: ::core::option::Option<u64>,
-    /// The platform that makes the change; empty: none.
+    /// Platform that makes the change; empty: none.
     #[prost(string, tag = "6")]
     pub platform: ::prost::alloc::string::String,
-    /// Change a checkpoint although a platform manages it; takes a reason. The server
-    /// logs it, reports it in its status, and the platform records it.
+    /// Change a checkpoint although a platform manages it. Requires a reason. The server
+    /// logs the change and reports it in its status, and the platform records it.
     #[prost(bool, tag = "7")]
     pub break_glass: bool,
-    /// Who makes the change, for the log.
+    /// User who makes the change, for the log.
     #[prost(string, tag = "8")]
     pub by: ::prost::alloc::string::String,
     /// As in SwapRequest.
@@ -1375,7 +1378,8 @@ pub struct SwapRequest {
     pub bundle: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
     pub reason: ::prost::alloc::string::String,
-    /// Serve it although its warm-up takes longer than the live bundle's by more than the checkpoint allows.
+    /// Serve the bundle although its warm-up is slower than the live bundle's by more
+    /// than `warmup_max_ratio`.
     #[prost(bool, tag = "4")]
     pub allow_slower: bool,
     /// As in SetLanesRequest.
@@ -1385,7 +1389,7 @@ pub struct SwapRequest {
     pub break_glass: bool,
     #[prost(string, tag = "7")]
     pub by: ::prost::alloc::string::String,
-    /// Serve it although its signature states an older release than this server has served.
+    /// Serve the bundle although its release number is lower than one that was served.
     #[prost(bool, tag = "8")]
     pub allow_rollback: bool,
 }
@@ -1402,7 +1406,7 @@ pub struct SwapResponse {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RollbackRequest {
-    /// Empty: the whole table.
+    /// Name of the checkpoint; empty: that of the last change.
     #[prost(string, tag = "1")]
     pub checkpoint: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
@@ -1424,12 +1428,12 @@ pub struct RollbackResponse {
 pub struct SetManagementRequest {
     #[prost(string, tag = "1")]
     pub checkpoint: ::prost::alloc::string::String,
-    /// The platform that manages it from now on. A checkpoint that another platform
-    /// manages is taken over with `break_glass` alone.
+    /// Platform that manages the checkpoint from now on. Taking over a checkpoint from
+    /// another platform requires `break_glass`.
     #[prost(string, tag = "2")]
     pub platform: ::prost::alloc::string::String,
-    /// End it instead: the alias is followed again from its next move on. Of the
-    /// platform itself, or with `break_glass`.
+    /// End the management instead. The server follows the alias again from its next
+    /// change on. Allowed for the platform itself, or with `break_glass`.
     #[prost(bool, tag = "3")]
     pub release: bool,
     #[prost(bool, tag = "4")]
@@ -1448,7 +1452,7 @@ pub struct SetManagementResponse {
 pub struct AddCheckpointRequest {
     #[prost(string, tag = "1")]
     pub checkpoint: ::prost::alloc::string::String,
-    /// A JSON object with the keys of a table \[checkpoints."NAME"\] of scorer.toml.
+    /// JSON object with the keys of a table \[checkpoints."NAME"\] of scorer.toml.
     #[prost(string, tag = "2")]
     pub settings: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
@@ -1460,7 +1464,7 @@ pub struct AddCheckpointRequest {
 pub struct AddCheckpointResponse {
     #[prost(uint64, tag = "1")]
     pub lane_table: u64,
-    /// False: the server had it already, with the same settings.
+    /// False: the server already has the checkpoint with the same settings.
     #[prost(bool, tag = "2")]
     pub added: bool,
 }
@@ -1485,14 +1489,14 @@ pub struct RemoveCheckpointResponse {
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SetQuarantineRequest {
-    /// A digest, the beginning of one, or an alias "name@alias".
+    /// A digest, an unambiguous prefix of one, or an alias "name@alias".
     #[prost(string, tag = "1")]
     pub bundle: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub reason: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
     pub by: ::prost::alloc::string::String,
-    /// Lift it instead.
+    /// Lift the quarantine instead.
     #[prost(bool, tag = "4")]
     pub remove: bool,
 }
@@ -1502,7 +1506,7 @@ pub struct SetQuarantineResponse {
     pub digest: ::prost::alloc::string::String,
     #[prost(uint64, tag = "2")]
     pub lane_table: u64,
-    /// Checkpoints at which it goes on answering: no other bundle is known there.
+    /// Checkpoints at which the bundle still answers, because there is no other bundle.
     #[prost(string, repeated, tag = "3")]
     pub answering: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -1597,6 +1601,7 @@ pub mod control_service_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
+        /// Returns the bundles, lanes, counters and components of the server.
         pub async fn get_status(
             &mut self,
             request: impl tonic::IntoRequest<super::GetStatusRequest>,
@@ -1621,6 +1626,7 @@ pub mod control_service_client {
                 .insert(GrpcMethod::new("scorer.v1.ControlService", "GetStatus"));
             self.inner.unary(req, path, codec).await
         }
+        /// Returns the lane table of the server.
         pub async fn list_lanes(
             &mut self,
             request: impl tonic::IntoRequest<super::ListLanesRequest>,
@@ -1646,7 +1652,7 @@ pub mod control_service_client {
             self.inner.unary(req, path, codec).await
         }
         /// Replaces the answer lanes of one checkpoint. Every bundle is loaded,
-        /// verified and warmed first; on any failure nothing changes.
+        /// verified and warmed up first. If that fails, the lanes do not change.
         pub async fn set_lanes(
             &mut self,
             request: impl tonic::IntoRequest<super::SetLanesRequest>,
@@ -1671,7 +1677,7 @@ pub mod control_service_client {
                 .insert(GrpcMethod::new("scorer.v1.ControlService", "SetLanes"));
             self.inner.unary(req, path, codec).await
         }
-        /// Sends all of a checkpoint's traffic to one bundle: SetLanes with one lane.
+        /// Routes all traffic of a checkpoint to one bundle: SetLanes with one lane.
         pub async fn swap(
             &mut self,
             request: impl tonic::IntoRequest<super::SwapRequest>,
@@ -1693,8 +1699,8 @@ pub mod control_service_client {
                 .insert(GrpcMethod::new("scorer.v1.ControlService", "Swap"));
             self.inner.unary(req, path, codec).await
         }
-        /// Replaces the observe lanes of one checkpoint; an empty list ends observing.
-        /// What answers is not touched, and a rollback does not bring them back.
+        /// Replaces the observe lanes of one checkpoint; an empty list removes them.
+        /// Answer lanes do not change, and a rollback does not restore observe lanes.
         pub async fn set_observers(
             &mut self,
             request: impl tonic::IntoRequest<super::SetObserversRequest>,
@@ -1719,7 +1725,7 @@ pub mod control_service_client {
                 .insert(GrpcMethod::new("scorer.v1.ControlService", "SetObservers"));
             self.inner.unary(req, path, codec).await
         }
-        /// Restores the answer lanes before the current ones.
+        /// Restores the previous answer lanes.
         pub async fn rollback(
             &mut self,
             request: impl tonic::IntoRequest<super::RollbackRequest>,
@@ -1744,9 +1750,10 @@ pub mod control_service_client {
                 .insert(GrpcMethod::new("scorer.v1.ControlService", "Rollback"));
             self.inner.unary(req, path, codec).await
         }
-        /// Marks a checkpoint as managed by a platform, or ends that. While a platform
-        /// manages a checkpoint, the registry alias is not followed and answer lanes are
-        /// changed by that platform alone, or with `break_glass`. Kept across restarts.
+        /// Marks a checkpoint as managed by a platform, or ends the management. While a
+        /// platform manages a checkpoint, the server does not follow the registry alias,
+        /// and only that platform, or a call with `break_glass`, changes the answer lanes.
+        /// The mark is kept across restarts.
         pub async fn set_management(
             &mut self,
             request: impl tonic::IntoRequest<super::SetManagementRequest>,
@@ -1771,9 +1778,9 @@ pub mod control_service_client {
                 .insert(GrpcMethod::new("scorer.v1.ControlService", "SetManagement"));
             self.inner.unary(req, path, codec).await
         }
-        /// Adds a checkpoint to those of the server's settings, without a restart. It has no
-        /// lanes until SetLanes, Swap or its alias gives it some. Kept across restarts. The
-        /// same again has no effect; other settings of a known checkpoint are refused.
+        /// Adds a checkpoint without a restart. It has no lanes until SetLanes, Swap or its
+        /// alias sets them, and is kept across restarts. Repeating the call has no effect.
+        /// Different settings for an existing checkpoint are rejected.
         pub async fn add_checkpoint(
             &mut self,
             request: impl tonic::IntoRequest<super::AddCheckpointRequest>,
@@ -1798,7 +1805,7 @@ pub mod control_service_client {
                 .insert(GrpcMethod::new("scorer.v1.ControlService", "AddCheckpoint"));
             self.inner.unary(req, path, codec).await
         }
-        /// Ends all lanes of a checkpoint that was added, and forgets it at the next start.
+        /// Removes all lanes of a checkpoint that was added. The next start omits it.
         pub async fn remove_checkpoint(
             &mut self,
             request: impl tonic::IntoRequest<super::RemoveCheckpointRequest>,
@@ -1823,9 +1830,9 @@ pub mod control_service_client {
                 .insert(GrpcMethod::new("scorer.v1.ControlService", "RemoveCheckpoint"));
             self.inner.unary(req, path, codec).await
         }
-        /// Puts a bundle into quarantine, or lifts that. A bundle in quarantine is not
-        /// loaded again; where it answers, another one takes over if there is one. Kept
-        /// across restarts.
+        /// Puts a bundle into quarantine, or lifts its quarantine. A bundle in quarantine is
+        /// not loaded again. Other lanes or the previous ones replace it where it answers, if
+        /// there are any. The quarantine is kept across restarts.
         pub async fn set_quarantine(
             &mut self,
             request: impl tonic::IntoRequest<super::SetQuarantineRequest>,
@@ -1865,6 +1872,7 @@ pub mod control_service_server {
     /// Generated trait containing gRPC methods that should be implemented for use with ControlServiceServer.
     #[async_trait]
     pub trait ControlService: std::marker::Send + std::marker::Sync + 'static {
+        /// Returns the bundles, lanes, counters and components of the server.
         async fn get_status(
             &self,
             request: tonic::Request<super::GetStatusRequest>,
@@ -1872,6 +1880,7 @@ pub mod control_service_server {
             tonic::Response<super::GetStatusResponse>,
             tonic::Status,
         >;
+        /// Returns the lane table of the server.
         async fn list_lanes(
             &self,
             request: tonic::Request<super::ListLanesRequest>,
@@ -1880,7 +1889,7 @@ pub mod control_service_server {
             tonic::Status,
         >;
         /// Replaces the answer lanes of one checkpoint. Every bundle is loaded,
-        /// verified and warmed first; on any failure nothing changes.
+        /// verified and warmed up first. If that fails, the lanes do not change.
         async fn set_lanes(
             &self,
             request: tonic::Request<super::SetLanesRequest>,
@@ -1888,13 +1897,13 @@ pub mod control_service_server {
             tonic::Response<super::SetLanesResponse>,
             tonic::Status,
         >;
-        /// Sends all of a checkpoint's traffic to one bundle: SetLanes with one lane.
+        /// Routes all traffic of a checkpoint to one bundle: SetLanes with one lane.
         async fn swap(
             &self,
             request: tonic::Request<super::SwapRequest>,
         ) -> std::result::Result<tonic::Response<super::SwapResponse>, tonic::Status>;
-        /// Replaces the observe lanes of one checkpoint; an empty list ends observing.
-        /// What answers is not touched, and a rollback does not bring them back.
+        /// Replaces the observe lanes of one checkpoint; an empty list removes them.
+        /// Answer lanes do not change, and a rollback does not restore observe lanes.
         async fn set_observers(
             &self,
             request: tonic::Request<super::SetObserversRequest>,
@@ -1902,7 +1911,7 @@ pub mod control_service_server {
             tonic::Response<super::SetObserversResponse>,
             tonic::Status,
         >;
-        /// Restores the answer lanes before the current ones.
+        /// Restores the previous answer lanes.
         async fn rollback(
             &self,
             request: tonic::Request<super::RollbackRequest>,
@@ -1910,9 +1919,10 @@ pub mod control_service_server {
             tonic::Response<super::RollbackResponse>,
             tonic::Status,
         >;
-        /// Marks a checkpoint as managed by a platform, or ends that. While a platform
-        /// manages a checkpoint, the registry alias is not followed and answer lanes are
-        /// changed by that platform alone, or with `break_glass`. Kept across restarts.
+        /// Marks a checkpoint as managed by a platform, or ends the management. While a
+        /// platform manages a checkpoint, the server does not follow the registry alias,
+        /// and only that platform, or a call with `break_glass`, changes the answer lanes.
+        /// The mark is kept across restarts.
         async fn set_management(
             &self,
             request: tonic::Request<super::SetManagementRequest>,
@@ -1920,9 +1930,9 @@ pub mod control_service_server {
             tonic::Response<super::SetManagementResponse>,
             tonic::Status,
         >;
-        /// Adds a checkpoint to those of the server's settings, without a restart. It has no
-        /// lanes until SetLanes, Swap or its alias gives it some. Kept across restarts. The
-        /// same again has no effect; other settings of a known checkpoint are refused.
+        /// Adds a checkpoint without a restart. It has no lanes until SetLanes, Swap or its
+        /// alias sets them, and is kept across restarts. Repeating the call has no effect.
+        /// Different settings for an existing checkpoint are rejected.
         async fn add_checkpoint(
             &self,
             request: tonic::Request<super::AddCheckpointRequest>,
@@ -1930,7 +1940,7 @@ pub mod control_service_server {
             tonic::Response<super::AddCheckpointResponse>,
             tonic::Status,
         >;
-        /// Ends all lanes of a checkpoint that was added, and forgets it at the next start.
+        /// Removes all lanes of a checkpoint that was added. The next start omits it.
         async fn remove_checkpoint(
             &self,
             request: tonic::Request<super::RemoveCheckpointRequest>,
@@ -1938,9 +1948,9 @@ pub mod control_service_server {
             tonic::Response<super::RemoveCheckpointResponse>,
             tonic::Status,
         >;
-        /// Puts a bundle into quarantine, or lifts that. A bundle in quarantine is not
-        /// loaded again; where it answers, another one takes over if there is one. Kept
-        /// across restarts.
+        /// Puts a bundle into quarantine, or lifts its quarantine. A bundle in quarantine is
+        /// not loaded again. Other lanes or the previous ones replace it where it answers, if
+        /// there are any. The quarantine is kept across restarts.
         async fn set_quarantine(
             &self,
             request: tonic::Request<super::SetQuarantineRequest>,
@@ -2540,9 +2550,9 @@ pub mod log_record {
         Delivery(super::DeliveryRecord),
     }
 }
-/// Takes back a record whose write outlasted the request's deadline: the reply
-/// was sent without waiting for it, with logged = false, and may hold another
-/// action. Readers ignore the record with this sequence.
+/// Withdraws a record whose write took longer than the request's deadline. The reply
+/// was sent before the write ended, with logged = false, and may contain another
+/// action. Readers ignore the record with this sequence number.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WithdrawnRecord {
     #[prost(uint64, tag = "1")]
@@ -2551,32 +2561,32 @@ pub struct WithdrawnRecord {
     pub checkpoint: ::prost::alloc::string::String,
     #[prost(string, tag = "3")]
     pub decision_id: ::prost::alloc::string::String,
-    /// The outcome's kind; empty if a decision is withdrawn.
+    /// Kind of the withdrawn outcome; empty: a decision is withdrawn.
     #[prost(string, tag = "4")]
     pub kind: ::prost::alloc::string::String,
-    /// The withdrawn outcome was unproven.
+    /// Whether the withdrawn outcome was unproven.
     #[prost(bool, tag = "5")]
     pub unproven: bool,
 }
-/// Whether the reply of a recorded decision reached its caller. Written only where
-/// it did not, and once more if the decision was delivered to a retry afterwards.
+/// Whether the reply of a recorded decision reached its caller. The record is written
+/// only if it did not, and again if the decision is delivered to a retry afterwards.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeliveryRecord {
     #[prost(string, tag = "1")]
     pub checkpoint: ::prost::alloc::string::String,
     #[prost(string, tag = "2")]
     pub decision_id: ::prost::alloc::string::String,
-    /// As in the decision's record: another record of the same id is not meant.
+    /// As in the decision's record, to distinguish records with the same id.
     #[prost(int64, tag = "3")]
     pub decided_at_us: i64,
     /// False: the caller cancelled, or its connection ended, before the reply was
-    /// handed over. True: a retry was given the reply later.
+    /// handed over. True: a later retry received the reply.
     #[prost(bool, tag = "4")]
     pub delivered: bool,
     #[prost(int64, tag = "5")]
     pub at_us: i64,
-    /// Of a batch, all of whose rows are meant: their number, and decision_id is the
-    /// request's id, to which the ids of the rows add /0 and so on. 0 otherwise.
+    /// Batches: number of rows. decision_id is then the request's id, and the ids of the
+    /// rows are "\<request_id>/0" and so on. 0 otherwise.
     #[prost(uint32, tag = "6")]
     pub rows: u32,
 }
@@ -2591,14 +2601,14 @@ pub struct DecisionRecord {
     pub lane: ::prost::alloc::string::String,
     #[prost(uint64, tag = "4")]
     pub lane_table: u64,
-    /// Raw sha256 of the bundle.
+    /// SHA-256 of the bundle, 32 bytes.
     #[prost(bytes = "vec", tag = "5")]
     pub bundle: ::prost::alloc::vec::Vec<u8>,
     #[prost(int64, tag = "6")]
     pub decided_at_us: i64,
     #[prost(string, tag = "7")]
     pub entity: ::prost::alloc::string::String,
-    /// As the forest saw them, in schema order; NaN is missing.
+    /// Features as the forest received them, in schema order; NaN is missing.
     #[prost(float, repeated, tag = "8")]
     pub features: ::prost::alloc::vec::Vec<f32>,
     #[prost(fixed64, tag = "9")]
@@ -2610,10 +2620,10 @@ pub struct DecisionRecord {
     pub score: f64,
     #[prost(string, tag = "12")]
     pub decision: ::prost::alloc::string::String,
-    /// Kind "action". Empty mask: every action was eligible.
+    /// Kind "action". Eligible set as a bit mask; empty: every action was eligible.
     #[prost(bytes = "vec", tag = "13")]
     pub eligible_mask: ::prost::alloc::vec::Vec<u8>,
-    /// Over the whole catalogue, in its order; 0 where not eligible.
+    /// Probability of each action of the catalogue, in its order; 0 if not eligible.
     #[prost(double, repeated, tag = "14")]
     pub pmf: ::prost::alloc::vec::Vec<f64>,
     #[prost(uint32, tag = "15")]
@@ -2634,11 +2644,11 @@ pub struct DecisionRecord {
     pub data_load_us: u32,
     #[prost(uint32, tag = "23")]
     pub exec_us: u32,
-    /// Positions in features, ascending, of sensitive values that are not stored
-    /// there: they are NaN, whatever the forest saw.
+    /// Positions, ascending, of sensitive values that `features` does not contain. They
+    /// are stored as NaN, independent of the value that the forest received.
     #[prost(uint32, repeated, tag = "24")]
     pub withheld: ::prost::alloc::vec::Vec<u32>,
-    /// Those of them that can be decrypted; absent if there are none.
+    /// The withheld values that can be decrypted; absent if there are none.
     #[prost(message, optional, tag = "25")]
     pub sealed: ::core::option::Option<SealedFeatures>,
 }
@@ -2647,7 +2657,7 @@ pub struct DecisionRecord {
 /// docs/decision-log.md describes info, additional data and plaintext.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct SealedFeatures {
-    /// Ascending; part of the decision's withheld positions.
+    /// Positions, ascending; a subset of the decision's withheld positions.
     #[prost(uint32, repeated, tag = "1")]
     pub positions: ::prost::alloc::vec::Vec<u32>,
     /// First 8 bytes, as a big-endian number, of the SHA-256 of the public key's
@@ -2663,14 +2673,14 @@ pub struct SealedFeatures {
     #[prost(bytes = "vec", tag = "5")]
     pub ciphertext: ::prost::alloc::vec::Vec<u8>,
 }
-/// What an observe lane would have answered. Nobody was given it.
+/// What an observe lane would have answered. It was not sent to the caller.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ObservationRecord {
-    /// As of a decision: the id is the answered request's; lane, bundle, features
-    /// (as this bundle saw them), scores and times are the observing lane's.
+    /// The id is that of the answered request. Lane, bundle, features (as this bundle
+    /// received them), scores and times are those of the observe lane.
     #[prost(message, optional, tag = "1")]
     pub decision: ::core::option::Option<DecisionRecord>,
-    /// What was answered, by the lane that did.
+    /// The answer, with the answer lane and its bundle.
     #[prost(string, tag = "2")]
     pub live_lane: ::prost::alloc::string::String,
     #[prost(bytes = "vec", tag = "3")]
@@ -2693,21 +2703,21 @@ pub struct ObservationRecord {
     pub live_data_load_us: u32,
     #[prost(uint32, tag = "12")]
     pub live_exec_us: u32,
-    /// Why there is no score: "panic", "non_finite", "features" or "error"; empty
-    /// where there is one.
+    /// Reason why there is no score: "panic", "non_finite", "features" or "error";
+    /// empty: there is one.
     #[prost(string, tag = "13")]
     pub error: ::prost::alloc::string::String,
-    /// Features of this bundle that the request did not carry.
+    /// Positions of features of this bundle that the request does not contain.
     #[prost(uint32, repeated, tag = "14")]
     pub absent_features: ::prost::alloc::vec::Vec<u32>,
-    /// From the answer to the beginning of this evaluation.
+    /// Microseconds from the answer to the start of this evaluation.
     #[prost(uint32, tag = "15")]
     pub lag_us: u32,
-    /// When the answer was decided; decision.decided_at_us is the observation's.
+    /// Time of the answer; decision.decided_at_us is the time of the observation.
     #[prost(int64, tag = "16")]
     pub answered_at_us: i64,
 }
-/// What later became known about a decision.
+/// An outcome: what became known about a decision later.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct OutcomeRecord {
     #[prost(string, tag = "1")]
@@ -2726,49 +2736,49 @@ pub struct OutcomeRecord {
     pub received_at_us: i64,
     #[prost(enumeration = "OutcomeProof", tag = "8")]
     pub proof: i32,
-    /// What the decision token says; absent without a token.
+    /// Claims of the decision token; absent without a token.
     #[prost(message, optional, tag = "9")]
     pub token: ::core::option::Option<TokenClaims>,
 }
-/// What a decision token says about its decision beside the checkpoint and the id.
+/// Claims of a decision token about its decision, besides the checkpoint and the id.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct TokenClaims {
     /// Milliseconds since the Unix epoch.
     #[prost(int64, tag = "1")]
     pub decided_at_ms: i64,
-    /// First 8 bytes of the bundle's sha256.
+    /// First 8 bytes of the bundle's SHA-256.
     #[prost(bytes = "vec", tag = "2")]
     pub bundle: ::prost::alloc::vec::Vec<u8>,
-    /// Of a decision at a checkpoint of kind "action".
+    /// Whether the checkpoint is of kind "action".
     #[prost(bool, tag = "3")]
     pub action: bool,
-    /// Position in the bundle's catalogue; of a batch, its number of rows.
+    /// Position of the action in the bundle's catalogue; batches: number of rows.
     #[prost(uint32, tag = "4")]
     pub index: u32,
     #[prost(double, tag = "5")]
     pub propensity: f64,
-    /// A fallback answered.
+    /// Whether a fallback answered.
     #[prost(bool, tag = "6")]
     pub fallback: bool,
-    /// The key that signed the token.
+    /// Id of the key that signed the token.
     #[prost(fixed32, tag = "7")]
     pub key_id: u32,
-    /// First 4 bytes of the sha256 of the tenant's name.
+    /// First 4 bytes of the SHA-256 of the tenant's name.
     #[prost(bytes = "vec", tag = "8")]
     pub tenant: ::prost::alloc::vec::Vec<u8>,
 }
-/// The lane table that is active from here on.
+/// The lane table that is active from this record on.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LaneTableRecord {
     #[prost(uint64, tag = "1")]
     pub version: u64,
     #[prost(int64, tag = "2")]
     pub since_us: i64,
-    /// JSON, as the control plane gave it.
+    /// Lane table as JSON, as the control plane set it.
     #[prost(string, tag = "3")]
     pub table: ::prost::alloc::string::String,
 }
-/// What recovery did when it opened the log after an unclean stop.
+/// The result of the recovery when the log was opened after an unclean stop.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct RecoveryRecord {
     #[prost(int64, tag = "1")]
@@ -2782,18 +2792,18 @@ pub struct RecoveryRecord {
     #[prost(string, tag = "5")]
     pub finding: ::prost::alloc::string::String,
 }
-/// What shows that an outcome was reported by the caller who received the decision.
+/// Proof that an outcome was reported by the caller who received the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
 pub enum OutcomeProof {
-    /// Recorded by a version that did not demand proof.
+    /// Recorded by a version without proofs.
     Unspecified = 0,
-    /// Nothing.
+    /// There is no proof.
     Unproven = 1,
     /// The decision was in the log of the server that received the report, and that
-    /// server demanded no token.
+    /// server did not require a token.
     Known = 2,
-    /// A valid decision token.
+    /// The report had a valid decision token.
     Token = 3,
 }
 impl OutcomeProof {
@@ -2822,36 +2832,37 @@ impl OutcomeProof {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ObserveRequest {
-    /// The server that sends, for the pool's counters.
+    /// Name of the server that sends the requests, for the pool's counters.
     #[prost(string, tag = "1")]
     pub server: ::prost::alloc::string::String,
-    /// What the feature rows below mean; each is referred to by its place here.
+    /// Schemas of the feature rows below, which refer to them by position.
     #[prost(message, repeated, tag = "2")]
     pub schemas: ::prost::alloc::vec::Vec<ObservedSchema>,
     #[prost(message, repeated, tag = "3")]
     pub requests: ::prost::alloc::vec::Vec<ObservedRequest>,
 }
-/// The schema that a live bundle decoded features by.
+/// The schema with which a live bundle decoded features.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ObservedSchema {
     #[prost(fixed64, tag = "1")]
     pub fingerprint: u64,
     #[prost(message, repeated, tag = "2")]
     pub features: ::prost::alloc::vec::Vec<FeatureDescription>,
-    /// The catalogue of a bundle of kind "action", in order: what the eligible
-    /// masks are about.
+    /// Catalogue of a bundle of kind "action", in the order of the bits of eligible
+    /// masks.
     #[prost(string, repeated, tag = "3")]
     pub actions: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ObservedRequest {
+    /// Position in ObserveRequest.schemas.
     #[prost(uint32, tag = "1")]
     pub schema: u32,
-    /// The answered request: its features in the live schema's order, its answer.
-    /// The probabilities stay at home: nothing here needs them.
+    /// The answered request: its features in the order of the live schema, and its
+    /// answer, without the pmf, which the pool does not need.
     #[prost(message, optional, tag = "2")]
     pub decision: ::core::option::Option<DecisionRecord>,
-    /// Features by name that the live schema does not have.
+    /// Named features that the live schema does not contain.
     #[prost(message, repeated, tag = "3")]
     pub others: ::prost::alloc::vec::Vec<Feature>,
 }
@@ -2953,8 +2964,8 @@ pub mod shadow_service_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// Hands over requests to observe. The pool takes what it has room for and
-        /// counts the rest: nothing is sent again.
+        /// Sends requests to observe. The pool accepts as many as its queues hold and
+        /// counts the others, which are not sent again.
         pub async fn observe(
             &mut self,
             request: impl tonic::IntoRequest<super::ObserveRequest>,
@@ -2994,8 +3005,8 @@ pub mod shadow_service_server {
     /// Generated trait containing gRPC methods that should be implemented for use with ShadowServiceServer.
     #[async_trait]
     pub trait ShadowService: std::marker::Send + std::marker::Sync + 'static {
-        /// Hands over requests to observe. The pool takes what it has room for and
-        /// counts the rest: nothing is sent again.
+        /// Sends requests to observe. The pool accepts as many as its queues hold and
+        /// counts the others, which are not sent again.
         async fn observe(
             &self,
             request: tonic::Request<super::ObserveRequest>,
