@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
-use hyper::body::{Body as _, Bytes, Frame, SizeHint};
+use hyper::body::{Bytes, Frame, SizeHint};
 use prost::Message;
 use prost::bytes::{Buf as _, BytesMut};
 use tonic::body::Body;
@@ -271,11 +271,11 @@ mod tests {
     /// Reads a message of so many empty elements in frames of 16 KiB. Returns the result, and how many frames were read.
     async fn read_elements(count: usize) -> (Result<Counted, Status>, usize) {
         let content = [3 << 3 | 2, 0].repeat(count);
-        let mut message = vec![0];
-        message.extend_from_slice(&(content.len() as u32).to_be_bytes());
-        message.extend_from_slice(&content);
+        let mut bytes = vec![0];
+        bytes.extend_from_slice(&(content.len() as u32).to_be_bytes());
+        bytes.extend_from_slice(&content);
         let read = AtomicUsize::new(0);
-        let frames: Vec<_> = message.chunks(16 << 10).map(Bytes::copy_from_slice).collect();
+        let frames: Vec<_> = bytes.chunks(16 << 10).map(Bytes::copy_from_slice).collect();
         let frames = frames.into_iter().inspect(|_| _ = read.fetch_add(1, Relaxed));
         let body =
             StreamBody::new(tokio_stream::iter(frames.map(|data| Ok::<_, Infallible>(Frame::data(data)))));
