@@ -31,6 +31,7 @@ from examples.demo.process import environment
 from loadtests import conserved, ledger
 from scorer.client import Client, ClientError, RetryPolicy
 from scorer.errors import ScorerError
+from scorer.release.errors import ConflictError, InvalidError
 from scorer.release.fleet import Fleet, Member
 from scorer.release.model import ChangeKind, ChangeRequest, ChangeState, Role
 
@@ -313,7 +314,15 @@ class Run:
                 ari.approve(change.id)
             return False
         if drafts:
-            dana.submit(self.random.choice(drafts).id)
+            draft = self.random.choice(drafts).id
+            try:
+                dana.submit(draft)
+            except (InvalidError, ConflictError) as error:
+                # What is refused now may be refused for ever: a bundle that answers already is not released again.
+                self.counted[f"drafts refused, {type(error).__name__}"] += 1
+                sys.stderr.write(f"{draft} is deleted: {error}\n")
+                self.known.pop(draft, None)
+                dana.delete(draft)
             return False
         if len(found) < self.count:
             if len(open_) < self.at_once:
