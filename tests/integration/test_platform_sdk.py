@@ -278,6 +278,8 @@ def test_the_journey_in_three_commands(
         (["checkpoints", "show", "nowhere"], "nowhere"),
         (["checkpoints", "rollback", "fraud.checkout", "--reason", "x"], "an owner"),
         (["checkpoints", "versions", "fraud.checkout", "--sort", "size"], "cannot be sorted"),
+        (["compare", "fraud-checkout@live", "cr-099999"], 'there is no change request "cr-099999"'),
+        (["compare", "fraud-checkout@live", "action-authorise@live"], "no common measures"),
     ],
 )
 def test_refusals_are_one_line(world: World, scorer: Scorer, arguments: list[str], said: str) -> None:
@@ -295,6 +297,7 @@ def test_refusals_are_one_line(world: World, scorer: Scorer, arguments: list[str
         (["checkpoints", "history", "fraud.checkout"], "found"),
         (["checkpoints", "versions", "fraud.checkout", "--sort", "-place"], "live 1"),
         (["change", "list"], "fraud"),
+        (["compare", "fraud-checkout@live", "fraud-checkout@live", "--all"], "same bundle"),
         (["calendar", "show"], ""),
         (["calendar", "next-free", "fraud.checkout"], "slot"),
         (["calendar", "freeze", "list"], ""),
