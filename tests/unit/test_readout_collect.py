@@ -88,6 +88,49 @@ def test_a_kill_between_parts_and_cursor_changes_nothing(
     assert len(np.unique(rows.key)) == 70
 
 
+@pytest.mark.parametrize("moment", ["cursor", "merge"])
+def test_a_kill_beside_a_merge_of_parts_loses_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    for turn in range(23):
+        world.logs["live-1"].append(world.records(3, first=3 * turn))
+        world.readouts.collect()
+    world.logs["live-1"].append(world.records(3, first=69))
+    place, name = (type(world.readouts._collector), "_keep") if moment == "cursor" else (parts, "compact")
+    original = getattr(place, name)
+
+    def killed(*arguments: Any) -> None:
+        if moment == "merge":
+            original(*arguments)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(place, name, killed)
+    with pytest.raises(KeyboardInterrupt):
+        world.readouts.collect()
+    monkeypatch.setattr(place, name, original)
+    # The batch that is read next begins with the records of the interrupted one and ends later.
+    world.logs["live-1"].append(world.records(20, first=72))
+    world.readouts = world.opened()
+    world.readouts.collect()
+    rows = shadow(world)
+    assert world.readouts.measure(world.change) == len(rows) == 92
+    assert len(np.unique(rows.key)) == 92
+
+
+def test_a_part_beyond_the_cursor_is_cut(tmp_path: Path) -> None:
+    """A database that was restored from a backup is older than the parts beside it."""
+    lane = tmp_path / "lane"
+    for first, last in ((1, 9), (10, 12)):
+        parts.write(lane, [_outcome(n) for n in range(first, last + 1)], parts.OUTCOME)
+    parts.drop_from(tmp_path, 5)
+    assert [(part.first, part.last) for part in parts.parts(lane)] == [(1, 4)]
+    parts.write(lane, [_outcome(n) for n in range(5, 20)], parts.OUTCOME)
+    counted = [
+        sequence for part in parts.parts(lane) for sequence in parts.read(part)["sequence"].to_pylist()
+    ]
+    assert counted == list(range(1, 20))
+
+
 def test_reading_it_all_again_gives_the_same_parts(world: World, tmp_path: Path) -> None:
     world.logs["live-1"].append(world.records(50))
     world.readouts.collect()

@@ -176,7 +176,7 @@ class Collector:
         batch: Sequence[Entry],
         watched: Collection[str],
     ) -> LogProgress:
-        """Write the parts of a batch, the rollups, and then the cursor.
+        """Write the parts of a batch, the rollups, and then the cursor; then merge small parts.
 
         If the process is killed in between, the batch is repeated. The parts are then replaced by equal ones,
         and the rollups have their own position in the log.
@@ -215,12 +215,14 @@ class Collector:
                     parts.withdraw(folder / record.checkpoint / lane, record.sequence)
                 counted.withdrawn(record)
         for (checkpoint, lane), own in kept.items():
-            target = folder / checkpoint / lane
-            parts.write(target, own, schemas[checkpoint, lane])
-            parts.compact(target)
+            parts.write(folder / checkpoint / lane, own, schemas[checkpoint, lane])
         self._rollups.apply(progress.log, first, last, counted)
         progress = LogProgress(progress.log, last + 1, progress.notes)
         self._keep(member, progress)
+        # Only records before the cursor are merged. A merged part that reached beyond it would hide the part of
+        # a repeated batch, which starts in the middle of it and ends later.
+        for checkpoint, lane in kept:
+            parts.compact(folder / checkpoint / lane)
         return progress
 
     def _released(self) -> set[str]:

@@ -134,10 +134,20 @@ def withdraw(folder: Path, sequence: int) -> None:
 
 
 def drop_from(folder: Path, sequence: int) -> None:
-    """Remove parts that start at a sequence or later, which an unfinished pass has written."""
+    """Remove the rows of a record and of all later ones, in this folder and below it.
+
+    An unfinished pass has written them, or the cursor is older than the parts, as after a restore.
+    """
     for path in folder.rglob("*.parquet"):
-        if (name := _NAME.fullmatch(path.name)) and int(name[1]) >= sequence:
-            path.unlink(missing_ok=True)
+        name = _NAME.fullmatch(path.name)
+        if name is None or int(name[2]) < sequence:
+            continue
+        part = Part(path, int(name[1]), int(name[2]))
+        if part.first < sequence:
+            table = read(part)
+            kept = table.filter(pa.array(table["sequence"].to_numpy() < sequence))
+            _put(path.parent, kept, part.first, sequence - 1)
+        path.unlink(missing_ok=True)
 
 
 def compact(folder: Path) -> None:
