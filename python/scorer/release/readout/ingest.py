@@ -219,8 +219,8 @@ class Collector:
         self._rollups.apply(progress.log, first, last, counted)
         progress = LogProgress(progress.log, last + 1, progress.notes)
         self._keep(member, progress)
-        # Only records before the cursor are merged. A merged part that reached beyond it would hide the part of
-        # a repeated batch, which starts in the middle of it and ends later.
+        # Only records before the cursor are merged. A merged part that reached beyond it would hide the part
+        # of a repeated batch, which starts in the middle of it and ends later.
         for checkpoint, lane in kept:
             parts.compact(folder / checkpoint / lane)
         return progress
