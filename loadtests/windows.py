@@ -107,6 +107,7 @@ def observed(
         least=nothing,
         top=zeros,
         live_top=zeros,
+        segments=np.zeros((rows, 0), np.int32),
         names={
             "label": list(LABELS),
             "server": ["", *(f"live-{n}" for n in range(1, servers + 1))],

@@ -94,7 +94,7 @@ def backtest(
             "live": live.scores[places],
             "live_band": bands(live.scores[places], live) - 1.0,
         },
-        segments=np.zeros((rows, 0), np.int8),
+        segments=np.zeros((rows, 0), np.int32),
         amount=payments.rows[at, 0],
         id=Ragged(np.zeros(0, np.uint8), np.zeros(rows, np.int64)),
     )

@@ -328,6 +328,24 @@ def test_figures_are_drawn_downloadable_and_told_in_numbers(site: Any) -> None:
     visitor.close()
 
 
+def test_a_segment_that_is_worse_is_named_at_the_top_of_a_report(site: Any) -> None:
+    browser, address, tokens = site
+    for size in (WIDE, PHONE):
+        visitor = Visitor(browser, address, size=size)
+        visitor.sign_in(tokens["mia"])
+        visitor.open("/changes/cr-000012/readout")
+        page = visitor.page
+        assert "Country BE" in page.locator(".verdict").inner_text()
+        rows = page.locator("#segments tbody tr")
+        assert rows.count() == 11
+        assert "country BE" in page.locator("#segments tr.blocks").inner_text()
+        assert page.locator("#segments tr.blocks").count() == 1
+        assert page.locator("#figure-segments .plot .main-svg").count() > 0
+        assert visitor.basics() == []
+        visitor.check()
+        visitor.close()
+
+
 def test_plotly_comes_from_here_and_is_kept(site: Any) -> None:
     browser, address, tokens = site
     visitor = Visitor(browser, address)

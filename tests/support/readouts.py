@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import numpy as np
 
-from loadtests.windows import START, fraud_scores, latencies, observed, twin
+from loadtests.windows import LABELS, START, fraud_scores, latencies, observed, twin
 from scorer.bundle.statistics import distribution
 from scorer.release.answers import Readout
 from scorer.release.gates.defaults import default_gates
@@ -15,7 +15,10 @@ from scorer.release.gates.evaluate import evaluate
 from scorer.release.gates.evidence import Counter, Flip, Observed, ShadowEvidence, empty
 from scorer.release.model import GateSpec, Outcome
 from scorer.release.readout.build import ReportSubject, build
+from scorer.release.readout.segments import gate_of, measured, segment_report
 
+COUNTRIES = ("NL", "DE", "FR", "ES", "IT", "BE", "AT", "PL")
+AMOUNTS = ("below 20", "20 to 100", "from 100")
 ACTIONS = ("", "frictionless|none", "frictionless|tra", "challenge|none", "challenge|low", "skip|tra")
 
 
@@ -29,6 +32,7 @@ def retrained(rows: int = 20_000, seed: int = 7, *, minutes: float = 60) -> Shad
         rows, random, live=live, own=own, exec_us=latencies(rows, random, median=390), minutes=minutes
     )
     past = 1 / (1 + np.exp(-np.round((np.log(live / (1 - live)) + random.normal(0, 0.12, rows)) * 12) / 12))
+    shadow = segmented(shadow, random)
     return ShadowEvidence(
         kind="score",
         sla_us=5_000,
@@ -36,6 +40,7 @@ def retrained(rows: int = 20_000, seed: int = 7, *, minutes: float = 60) -> Shad
         control=twin(shadow, random),
         training=distribution(past),
         reference=distribution(past[: rows // 3]),
+        bands=LABELS[1:],
         counters=counters(shadow, random),
         flips=flips(shadow),
         parity=(2_000, 0.0),
@@ -69,6 +74,7 @@ def actions(rows: int = 8_000, seed: int = 9) -> ShadowEvidence:
         least=floored[1].min(axis=1),
         names={**shadow.names, "label": list(ACTIONS)},
     )
+    shadow = segmented(shadow, random)
     paid = (random.random(rows) < shadow.live_score).astype(np.float64)
     return ShadowEvidence(
         kind="action",
@@ -81,6 +87,25 @@ def actions(rows: int = 8_000, seed: int = 9) -> ShadowEvidence:
         outcomes={"authorised": (shadow.key, paid)},
         outcome="authorised",
         matured_before=int(shadow.at.max()) + 1,
+    )
+
+
+def segmented(shadow: Observed, random: np.random.Generator) -> Observed:
+    """Add countries and bands of amounts; all payments that only the candidate flags are in BE."""
+    rows = len(shadow)
+    weights = np.geomspace(1, 0.02, len(COUNTRIES))
+    country = 1 + random.choice(len(COUNTRIES), rows, p=weights / weights.sum())
+    added = (shadow.live_label == 1) & (shadow.label > 1) & (shadow.top == 0)
+    country[added] = 1 + COUNTRIES.index("BE")
+    return replace(
+        shadow,
+        segments=np.stack([country, random.integers(1, len(AMOUNTS) + 1, rows)], axis=1).astype(np.int32),
+        names={
+            **shadow.names,
+            "segments": ["country", "amount"],
+            "segment:country": ["", *COUNTRIES],
+            "segment:amount": ["", *AMOUNTS],
+        },
     )
 
 
@@ -153,5 +178,7 @@ def synthetic_readout(
         START + timedelta(minutes=60),
     )
     specs = default_gates(evidence.kind) if gates is None else gates
-    results = evaluate(specs, evidence)
-    return build(about, evidence, results, verdict=verdict, is_final=is_final)
+    report = segment_report(evidence)
+    specs = [*specs, *gate_of(report, specs, decides=False)]
+    results = evaluate(specs, evidence, segments=measured(report))
+    return build(about, evidence, results, verdict=verdict, is_final=is_final, segments=report)

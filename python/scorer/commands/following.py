@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from scorer.commands.output import print_json, print_table
-from scorer.commands.platform_options import plain, print_backtest, print_gates
+from scorer.commands.platform_options import plain, print_backtest, print_gates, print_segments
 from scorer.release.errors import UnreachableError
 from scorer.release.model import ChangeState, Outcome
 
@@ -124,9 +124,15 @@ def print_readout(found: Readout) -> None:
     state = "final" if found.is_final else "so far"
     verdict = found.verdict or "none yet"
     typer.echo(f"{found.change} at {found.checkpoint}, {state}: {found.rows} rows, verdict {verdict}")
+    reports = [one for one in (found.segments, found.canary) if one is not None]
+    for report in reports:
+        for words in report.worse:
+            typer.echo(f"worth a look ({report.stage}): {words}")
     print_gates(found.gates)
     rows = [(name, _shown(value)) for name, value in found.summary.items()]
     print_table(("summary", ""), rows, empty="no request has been observed yet")
+    for report in reports:
+        print_segments(report)
     typer.echo(f"with every figure: scorer change readout {found.change} -o readout.html")
 
 

@@ -12,7 +12,7 @@ import typer
 from scorer.commands.output import print_table
 
 if TYPE_CHECKING:
-    from scorer.release.answers import Outlook
+    from scorer.release.answers import Outlook, SegmentReport, SegmentValue
     from scorer.release.model import ChangeRequest, GateResult
     from scorer.sdk import PlatformClient
 
@@ -30,6 +30,9 @@ Project = Annotated[
     str | None,
     typer.Option("--project", "-p", help="Name of the project; optional for members of a single project."),
 ]
+
+_SEGMENTS_WIDTH = 480
+"""Width of the table of segments in characters: it has a column for each measure with its bounds."""
 
 
 @contextmanager
@@ -109,6 +112,41 @@ def print_backtest(found: Mapping[str, Any]) -> None:
     for note in found["notes"]:
         typer.echo(f"  {note}")
     typer.echo("")
+
+
+def print_segments(report: SegmentReport) -> None:
+    """Print the segments of a report: rows, decisions and measures with their bounds."""
+    measures = list(dict.fromkeys(name for one in report.segments for name in one.measures))
+    sides = [(label, side) for label in report.labels for side in ("live", "candidate")]
+    rows = []
+    for one in report.segments:
+        shares = [f"{100 * getattr(one, side).get(label, 0.0):.2f} %" for label, side in sides]
+        cells = [*shares, _count(one.swapped_in), _count(one.swapped_out)]
+        cells += [_bounded(one.measures.get(name)) for name in measures]
+        if not one.judged:
+            cells = ["too few rows", *[""] * (len(cells) - 1)]
+        mark = "worse" if one.worse else ""
+        rows.append((f"{one.feature} {one.level}", mark, f"{one.rows:,}", *cells))
+    columns = [f"{label}, {'live' if side == 'live' else 'this bundle'}" for label, side in sides]
+    typer.echo(f"segments of the {report.stage}: {report.words}")
+    print_table(
+        ("segment", "", "rows", *columns, "swapped in", "swapped out", *measures),
+        rows,
+        empty="no segments",
+        width=_SEGMENTS_WIDTH,
+    )
+
+
+def _count(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _bounded(value: SegmentValue | None) -> str:
+    if value is None:
+        return "-"
+    if value.low is None and value.high is None:
+        return _figure(value.value)
+    return f"{_figure(value.value)} ({_figure(value.low)} to {_figure(value.high)})"
 
 
 def _figure(value: float | None) -> str:

@@ -391,6 +391,70 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
+class SegmentValue:
+    """A measure of a segment with its bounds."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    """The bounds of all judged segments hold together; None: unbounded, or not known."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentResult:
+    """The candidate beside the live bundle in one segment."""
+
+    feature: str
+    level: str
+    """Value of the feature, or band of a number; `(other)`: all segments that are not listed, `(missing)`."""
+    rows: int
+    """Rows of the candidate that are compared."""
+    live_rows: int
+    """Rows of the live bundle: the same ones in the shadow, those of its lane in a canary."""
+    judged: bool
+    """Whether it has enough rows; otherwise only its rows are given."""
+    live: Mapping[str, float]
+    """Share of each decision of the live bundle; of action bundles empty."""
+    candidate: Mapping[str, float]
+    swapped_in: int | None
+    """Requests that the candidate flags and live does not; None: of actions, or of a canary."""
+    swapped_out: int | None
+    measures: Mapping[str, SegmentValue]
+    """By metric: differences from live, the agreement, calibration, of actions the expected reward."""
+    worse: tuple[str, ...]
+    """How the candidate is clearly worse, one sentence each; empty: it is not."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentReport:
+    """The candidate beside the live bundle in the segments of the traffic."""
+
+    features: tuple[str, ...]
+    """Features that rows are split by."""
+    labels: tuple[str, ...]
+    """Decisions, from the lowest scores up; of action bundles empty."""
+    segments: tuple[SegmentResult, ...]
+    worse: tuple[str, ...]
+    """Segments in which the candidate is clearly worse, one sentence each."""
+    judged: int
+    """Segments with enough rows."""
+    alarm: float
+    """Probability that chance alone shows any segment as worse, at most."""
+    confidence: float
+    """One-sided confidence of each bound, which is corrected for the number of comparisons."""
+    least: int
+    """Fewest rows of a segment that is judged."""
+    stage: str
+    """`shadow`, or the stage of the canary."""
+    decides: bool
+    """Whether such a segment fails the change."""
+    words: str
+    """Summary in one sentence."""
+    notes: tuple[str, ...]
+    """Features that rows could not be split by, and why."""
+
+
+@dataclass(frozen=True, slots=True)
 class Readout:
     """The report on a change request's observation or canary."""
 
@@ -410,6 +474,10 @@ class Readout:
     figures: tuple[Figure, ...]
     examples: Sequence[Mapping[str, Any]]
     """Decisions for which the candidate's label differs from the live bundle's."""
+    segments: SegmentReport | None = None
+    """Segments of the shadow; None: no feature splits the rows."""
+    canary: SegmentReport | None = None
+    """Segments of the latest stage of the canary; None: none was judged."""
 
 
 # --- decisions ---

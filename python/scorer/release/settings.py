@@ -42,6 +42,7 @@ from scorer.release.build_settings import BuildSettings
 from scorer.release.gates.grammar import Gates
 from scorer.release.model import Stage
 from scorer.release.oidc_settings import OidcSettings
+from scorer.release.segments.settings import SegmentSettings
 from scorer.release.web_settings import Networks, WebSettings
 
 if TYPE_CHECKING:
@@ -410,6 +411,10 @@ class ManagedCheckpoint(Section):
         ],
     )
 
+    segments: SegmentSettings = Field(
+        default_factory=SegmentSettings,
+        description="Parts of the traffic that reports and backtests show one by one.",
+    )
     backtest: BacktestSettings = Field(
         default_factory=BacktestSettings,
         description="The backtest before the shadow: a candidate beside the live bundle on logged decisions.",

@@ -3,9 +3,28 @@
 from __future__ import annotations
 
 from scorer.report import GOOD, PART, STOP, Mark, ReportPage
-from scorer.sdk.results import Readout
+from scorer.sdk.results import Readout, SegmentReport
 
 _TONES = {"pass": GOOD, "fail": STOP}
+
+
+def _segments(page: ReportPage, report: SegmentReport) -> None:
+    """Add the table of the segments, those that are worse named above it."""
+    worse = "".join(f" Worth a look: {one}." for one in report.worse)
+    page.section(f"Segments ({report.stage})", f"{report.words}{worse}")
+    names = list(dict.fromkeys(name for one in report.segments for name in one.measures))
+    sides = [(label, side) for label in report.labels for side in ("live", "candidate")]
+    rows = []
+    for one in report.segments:
+        values = [one.measures.get(name) for name in names]
+        shares = [getattr(one, side).get(label, 0.0) if one.judged else None for label, side in sides]
+        bounds = [None if value is None else value.value for value in values]
+        state = "worse" if one.worse else "" if one.judged else "too few rows"
+        mark = Mark(state, STOP if one.worse else PART)
+        swapped = (one.swapped_in, one.swapped_out)
+        rows.append((f"{one.feature} {one.level}", mark, f"{one.rows:,}", *shares, *swapped, *bounds))
+    columns = [f"{label}, {side}" for label, side in sides]
+    page.table(("segment", "", "rows", *columns, "swapped in", "swapped out", *names), rows, texts=(0, 1))
 
 
 def render(readout: Readout) -> str:
@@ -35,6 +54,9 @@ def render(readout: Readout) -> str:
         ],
         texts=(0, 1, 2, 5),
     )
+    for report in (readout.segments, readout.canary):
+        if report is not None:
+            _segments(page, report)
     page.section("Summary")
     page.table(("", ""), list(readout.summary.items()), texts=(0, 1))
     for figure in readout.figures:

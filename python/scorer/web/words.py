@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from scorer.release.answers import Step
+from scorer.release.answers import SegmentReport, Step
 from scorer.release.gates.names import METRICS
 from scorer.release.gates.words import number
 from scorer.release.model import ChangeKind, ChangeRequest, ChangeState, GateSpec, Outcome
@@ -83,6 +83,7 @@ EXPLANATIONS = {
     "declined_kept": "Share of the requests declined by live that this model flags, corrected for chance.",
     "tail_correlation": "Rank correlation of both models' scores over the requests that are flagged.",
     "flagged_share_change": "Relative change of the share of requests that are flagged.",
+    "segments_worse": "Number of segments in which a bound breaks a limit of the standard gates.",
     "backtest_auc": "Change of the area under the ROC curve over logged decisions with a known outcome.",
     "backtest_average_precision": "Relative change of the average precision over these decisions.",
     "backtest_recall_review": "Relative change of the recall where both flag the live model's share.",
@@ -243,6 +244,37 @@ def metric(name: str) -> str:
     """Return the title of a metric."""
     known = METRICS.get(name)
     return known.title if known else name.replace("_", " ").capitalize()
+
+
+SEGMENT_MEASURES = {
+    "approve_rate_delta": "Change of the approve rate",
+    "flagged_share_change": "Change of the flagged share",
+    "flagged_agreement": "Rank overlap of what live flags",
+    "auc_matured": "Change of the AUC",
+    "calibration": "Calibration",
+    "calibration_live": "Calibration, live",
+    "policy_distance": "Distance of the policies",
+    "expected_reward_delta": "Change of the reward",
+    "same_action": "Same likeliest action",
+    "expected_reward": "Change of the expected reward",
+    "reward_live": "Expected reward, live",
+    "reward_candidate": "Expected reward",
+}
+"""Titles of the measures of segments, in the order of the table's columns."""
+_SEGMENT_SHARES = frozenset({"same_action"})
+
+
+def segment_measures(report: SegmentReport) -> list[str]:
+    """Return the measures that any segment of a report has, in the order of the table's columns."""
+    known = {name for one in report.segments for name in one.measures}
+    return [name for name in SEGMENT_MEASURES if name in known]
+
+
+def segment_amount(name: str, value: float | None) -> str:
+    """Value or bound of a measure of a segment in its unit."""
+    if name in _SEGMENT_SHARES and value is not None:
+        return number(value, "share")
+    return amount(name, value)
 
 
 def explain(name: str) -> str:

@@ -12,6 +12,7 @@ from scorer.durable import write_atomically
 from scorer.log.proof import Unproven
 from scorer.release import children
 from scorer.release.model import GateResult, GateSpec, Outcome
+from scorer.release.segments.settings import NO_PLAN, SegmentPlan
 
 JOB, PROGRESS, RESULT = "job.json", "progress.json", "result.json"
 
@@ -30,12 +31,13 @@ class Job:
         end: End of the window. The outcomes of decisions before it are final.
         outcome: Kind of the outcome.
         unproven: Whether unproven outcomes count.
-        approve: Label that approves a payment.
-        amount: Feature with the amount of a payment; empty: none.
-        most: Largest number of rows in memory.
-        positives: Least number of rows of each class for the evaluation of score gates.
-        gates: The gates.
-        seconds: Time limit for reading; after it, the rows read so far are evaluated.
+        approve: Label that lets a payment pass.
+        amount: Feature that value is measured by; empty: none.
+        most: Rows that are held.
+        positives: Fewest rows of each class that a score is judged by.
+        gates: What decides.
+        seconds: After this long, the rows read so far are judged.
+        segments: How rows are split.
     """
 
     checkpoint: str
@@ -53,6 +55,7 @@ class Job:
     positives: int
     gates: tuple[GateSpec, ...]
     seconds: float = 1_800.0
+    segments: SegmentPlan = NO_PLAN
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +109,8 @@ def read_job(folder: Path) -> Job:
     """Read the job of a backtest."""
     found = json.loads((folder / JOB).read_bytes())
     gates = tuple(GateSpec(**one) for one in found.pop("gates"))
-    return Job(**{**found, "others": tuple(found["others"]), "gates": gates})
+    segments = SegmentPlan.restored(found.pop("segments")) if "segments" in found else NO_PLAN
+    return Job(**{**found, "others": tuple(found["others"]), "gates": gates, "segments": segments})
 
 
 def write_progress(folder: Path, progress: BacktestProgress) -> None:

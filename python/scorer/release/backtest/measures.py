@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from statistics import NormalDist
 from typing import Any, Final
 
@@ -19,8 +18,9 @@ import numpy.typing as npt
 
 from scorer.release.backtest.rows import Labelled
 from scorer.release.gates.measured import Measured, nothing
+from scorer.release.segments.split import band_codes, band_words, largest
 from scorer.stats import ranking, roc
-from scorer.stats.arrays import Bools, Floats
+from scorer.stats.arrays import Bools, Floats, Ints
 from scorer.stats.blocks import Blocks
 from scorer.stats.interval import Interval
 from scorer.stats.means import effective_sample_size
@@ -248,34 +248,31 @@ def _relative(own: float, live: float) -> float:
 
 
 def _segments(found: Labelled, label: Bools, own: Floats, live: Floats) -> list[dict[str, Any]]:
-    """Return rows, positives and recall of each level, at the threshold of all rows."""
-    parts: list[tuple[str, str, Bools]] = []
-    for at, (name, levels) in enumerate(found.segments):
-        codes = found.rows.segments[:, at]
-        parts += [(name, level, codes == code) for code, level in enumerate(levels)]
+    """Rows, positives and recall of each level, at the rate of all rows."""
+    columns = [(*one, found.rows.segments[:, at]) for at, one in enumerate(found.segments)]
     amount = found.rows.amount
-    if np.isfinite(amount).any():
-        cuts = np.unique(np.nanquantile(amount, np.linspace(0, 1, _AMOUNT_BANDS + 1)))
-        for low, high in pairwise(cuts):
-            last = high == cuts[-1]
-            inside = (amount >= low) & ((amount <= high) if last else (amount < high))
-            parts.append(("amount", f"{low:g} to {high:g}", inside))
-    return [
-        {
-            "feature": name,
-            "level": level,
-            "rows": int(of.sum()),
-            "positives": int((of & label).sum()),
-            "live": _recall(live, of & label),
-            "candidate": _recall(own, of & label),
-        }
-        for name, level, of in parts
-        if of.any()
-    ]
+    if np.isfinite(amount).any() and not dict(found.plan.bands):
+        limits = np.unique(np.nanquantile(amount, np.linspace(0, 1, _AMOUNT_BANDS + 1)[1:-1])).tolist()
+        columns.append(("amount", band_words(limits), band_codes(amount, limits)))
+    segments = []
+    for name, levels, codes in columns:
+        for level, of, _ in largest(codes, levels, found.plan.most):
+            positive = of[label[of]]
+            segments.append(
+                {
+                    "feature": name,
+                    "level": level,
+                    "rows": len(of),
+                    "positives": len(positive),
+                    "live": _recall(live, positive),
+                    "candidate": _recall(own, positive),
+                }
+            )
+    return segments
 
 
-def _recall(weights: Floats, positive: Bools) -> float | None:
-    return float(weights[positive].mean()) if positive.sum() >= _LEAST_OF_SEGMENT else None
+def _recall(weights: Floats, positive: Ints) -> float | None:
+    return float(weights[positive].mean()) if len(positive) >= _LEAST_OF_SEGMENT else None
 
 
 def _missed(

@@ -22,12 +22,10 @@ from scorer.log.columns import ColumnBatch, Columns, DecisionColumns, Ragged, fe
 from scorer.log.proof import may_count, precedence
 from scorer.release.backtest.job import BacktestProgress, Job
 from scorer.release.backtest.layout import Layout, schema_of
+from scorer.release.segments.settings import NO_PLAN, SegmentPlan
+from scorer.release.segments.split import Codes, SegmentSplit
 from scorer.stats.arrays import Bools, Floats, Ints, Rows32
 
-_SEGMENTS: Final = 8
-"""Largest number of features that define segments."""
-_LEVELS: Final = 12
-"""Largest number of levels of such a feature."""
 _EVERY: Final = 1.0
 """Interval of progress reports in seconds."""
 
@@ -42,11 +40,11 @@ class Scored(Columns):
         key: Hash of the decision's id.
         sequence: Number of its record.
         log: Position of its log.
-        at: Time of the decision in microseconds since the Unix epoch.
-        passed: Whether the payment was approved, so that fraud was possible.
-        values: The values that the bundles computed, by name.
-        segments: `[n, s]` levels of the features that define segments; -1: missing.
-        amount: Amount of the payment; NaN if there is no such feature.
+        at: When it was decided, microseconds.
+        passed: Whether the payment was let through, so that fraud could happen.
+        values: What the bundles computed, by name.
+        segments: `[n, s]` codes of the features that rows are split by; -1: missing.
+        amount: Of the payment; NaN where there is no such feature.
         id: The decision's id.
     """
 
@@ -56,7 +54,7 @@ class Scored(Columns):
     at: Ints
     passed: Bools
     values: dict[str, Floats]
-    segments: npt.NDArray[np.int8]
+    segments: Codes
     amount: npt.NDArray[np.float32]
     id: Ragged
 
@@ -73,6 +71,7 @@ class Labelled:
         left_out: Number of skipped decisions by reason.
         lacking: Features of the candidate that no logged row has.
         notes: Other remarks, in sentences.
+        plan: How rows are split.
     """
 
     rows: Scored
@@ -82,6 +81,7 @@ class Labelled:
     left_out: dict[str, int] = field(default_factory=dict)
     lacking: Sequence[str] = ()
     notes: Sequence[str] = ()
+    plan: SegmentPlan = NO_PLAN
 
 
 class Evaluator:
@@ -106,11 +106,7 @@ class Evaluator:
             for fingerprint, logged in self._known.items()
         }
         live = self._wanted[1]
-        self.split = [
-            (feature, at)
-            for at, feature in enumerate(live)
-            if feature.type == "flag" or (feature.type == "category" and len(feature.categories) <= _LEVELS)
-        ][:_SEGMENTS]
+        self.split = SegmentSplit(live, job.segments)
         self._amount = next((at for at, one in enumerate(live) if one.name == job.amount), None)
 
     def width(self, fingerprint: int) -> int:
@@ -122,26 +118,11 @@ class Evaluator:
         own, live = self.layouts[fingerprint]
         return own(logged), live(logged)
 
-    def levels(self, live: Rows32) -> npt.NDArray[np.int8]:
-        """Return the levels of the features that define segments, `[n, s]`."""
-        columns = [live[:, at] for _, at in self.split]
-        if not columns:
-            return np.zeros((len(live), 0), np.int8)
-        whole = np.stack(columns, axis=1)
-        return np.where(np.isfinite(whole), whole, -1).astype(np.int8)
-
     def amounts(self, live: Rows32) -> npt.NDArray[np.float32]:
         """Return the amount of each row."""
         if self._amount is None:
             return np.full(len(live), np.nan, np.float32)
         return live[:, self._amount].copy()
-
-    @property
-    def segments(self) -> list[tuple[str, Sequence[str]]]:
-        """Names and levels of the features that define segments."""
-        return [
-            (one.name, one.categories if one.type == "category" else ("no", "yes")) for one, _ in self.split
-        ]
 
     @property
     def lacking(self) -> list[str]:
@@ -245,7 +226,7 @@ class Reading:
             at=decisions.at,
             passed=passes[decisions.label],
             values=values,
-            segments=self._evaluation.levels(live),
+            segments=self._evaluation.split.codes(live),
             amount=self._evaluation.amounts(live),
             id=decisions.id,
         )
@@ -281,7 +262,7 @@ class Reading:
             self._report(BacktestProgress(share, self._count * self._thin))
 
     def _joined(self) -> Labelled:
-        rows = _concatenated(self._kept, len(self._evaluation.split))
+        rows = _concatenated(self._kept, len(self._evaluation.split.names))
         rows = rows.take(~self._is_withdrawn(rows.log, rows.sequence))
         self._kept = []
         # If a decision was recorded twice, the first record counts.
@@ -293,7 +274,7 @@ class Reading:
         unknown = ~reported & ~rows.passed if self._evaluation.kind == "score" else np.zeros(len(rows), bool)
         if unknown.any():
             self._left_out["stopped by a review or a decline, and without an outcome"] += int(unknown.sum())
-        notes = []
+        notes = [f"{note[0].upper()}{note[1:]}." for note in self._evaluation.split.notes]
         if self._thin > 1:
             notes.append(f"One in {self._thin} decisions of the window is used.")
         if self._ran_out:
@@ -303,11 +284,12 @@ class Reading:
         return Labelled(
             rows.take(~unknown),
             values[~unknown],
-            self._evaluation.segments,
+            self._evaluation.split.levels,
             list(self._evaluation.live.labels),
             {reason: count * self._thin for reason, count in self._left_out.items()},
             self._evaluation.lacking,
             notes,
+            self._job.segments,
         )
 
     def _is_withdrawn(self, logs: npt.NDArray[np.int32], sequences: npt.NDArray[np.uint64]) -> Bools:
@@ -351,7 +333,7 @@ def _concatenated(parts: Sequence[Scored], segments: int) -> Scored:
             np.zeros(0, np.int64),
             np.zeros(0, bool),
             {},
-            np.zeros((0, segments), np.int8),
+            np.zeros((0, segments), np.int32),
             np.zeros(0, np.float32),
             Ragged(np.zeros(0, np.uint8), np.zeros(0, np.int64)),
         )

@@ -118,6 +118,7 @@ class Backtesting:
             positives=settings.positives,
             gates=settings.gates or BACKTEST,
             seconds=settings.minutes * 60,
+            segments=self._parts.settings.checkpoints[change.checkpoint].segments.plan(),
         )
 
     def _local(self, digest: str) -> Path | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scorer.release.answers import Remark, Review
-from scorer.release.gates.names import METRICS
+from scorer.release.gates.names import METRICS, SEGMENTS
 from scorer.release.gates.words import number
 from scorer.release.model import GateResult, Outcome
 
@@ -32,7 +32,9 @@ def _reason(gate: GateResult) -> str:
     if gate.waived_by:
         return f"waived by {gate.waived_by}: {gate.waived_why}"
     if gate.outcome is Outcome.FAIL:
-        return "fails, for information" if gate.dry_run else "fails"
+        said = "fails, for information" if gate.dry_run else "fails"
+        # The segments are what an approver has to know; other gates say in one word what their row explains.
+        return f"{said}: {gate.words}" if gate.metric == SEGMENTS else said
     if gate.outcome is Outcome.INCONCLUSIVE:
         # A gate whose condition does not hold yet does not contribute to the verdict.
         return "no result yet" if gate.dry_run else "inconclusive"

@@ -15,14 +15,17 @@ from dataclasses import replace
 from scorer.release.gates import interim
 from scorer.release.gates.evidence import ShadowEvidence
 from scorer.release.gates.grammar import Gate, Limit, read_all
-from scorer.release.gates.measured import Measured
+from scorer.release.gates.measured import Measured, nothing
 from scorer.release.gates.metrics import measure, quantity
+from scorer.release.gates.names import SEGMENTS
 from scorer.release.gates.words import say
 from scorer.release.model import GateResult, GateSpec, Outcome
 from scorer.stats.interim import alpha_share, interval_alpha
 
 ALARM = 0.02
 """False-alarm rate: the probability that the gates together fail a bundle that is the live one."""
+SEGMENT_ALARM = 0.01
+"""False-alarm rate of all segments together; part of `ALARM` if segments decide."""
 
 Measure = Callable[[str, ShadowEvidence, str, bool], Measured]
 
@@ -37,6 +40,7 @@ def evaluate(
     measured_by: Measure = measure,
     backtest: bool = False,
     settled: Collection[str] = (),
+    segments: Measured | None = None,
 ) -> tuple[GateResult, ...]:
     """Evaluate every gate that applies to this kind of checkpoint.
 
@@ -51,6 +55,7 @@ def evaluate(
         settled: For a canary, the metrics that have passed on the pairs of the shadow. Two lanes with
             different requests need ten times as many rows as pairs. A gate that is inconclusive on the
             canary's lanes, and does not fail, therefore passes by its pairs.
+        segments: Value of the metric of segments; None if rows are not split.
 
     Returns:
         The results, in the order of the gates.
@@ -58,11 +63,19 @@ def evaluate(
     Raises:
         InvalidError: A gate is not valid.
     """
+
+    def by(name: str, given: ShadowEvidence, against: str, minus: bool) -> Measured:
+        if name == SEGMENTS:
+            return segments or nothing("rows are not split by any feature")
+        return measured_by(name, given, against, minus)
+
     gates = [gate for gate in read_all(specs, backtest=backtest) if evidence.kind in gate.names.kinds]
+    if any(gate.spec.metric == SEGMENTS and not gate.spec.dry_run for gate in gates):
+        alarm -= min(SEGMENT_ALARM, alarm / 2)
     part = alarm / max(sum(gate.names.by_chance and not gate.spec.dry_run for gate in gates), 1)
     results = []
     for gate in gates:
-        result = _judge(gate, evidence, part, repeated, measured_by)
+        result = _judge(gate, evidence, part, repeated, by)
         if gate.spec.metric in settled:
             result = _by_pairs(gate, result)
         user, why = (waivers or {}).get(gate.spec.metric, ("", ""))

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from scorer.bundle.models import Distribution
+from scorer.release.segments.settings import NO_PLAN, SegmentPlan
+from scorer.release.segments.split import Codes
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -62,6 +64,8 @@ class Observed:
     top: Ints
     """The most probable action, as an index like `label`."""
     live_top: Ints
+    segments: Codes
+    """`[n, s]` segments by the features `names["segments"]`; codes into `names["segment:FEATURE"]`."""
     names: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -95,6 +99,15 @@ class Observed:
     def labels(self) -> list[str]:
         """Return the labels, or the actions, by index."""
         return list(self.names.get("label", ("",)))
+
+    @property
+    def segment_features(self) -> tuple[str, ...]:
+        """Features that rows are split by, in the order of the columns of `segments`."""
+        return tuple(self.names.get("segments", ()))
+
+    def segment_levels(self, feature: str) -> Sequence[str]:
+        """Return the levels of such a feature by code; that of code 0 is empty, the feature is missing."""
+        return self.names.get(f"segment:{feature}", ("",))
 
     def servers(self) -> list[str]:
         """Return the names of servers by index."""
@@ -187,7 +200,11 @@ class ShadowEvidence:
     live_bundle: str = ""
     """Digest of the bundle that answered last; empty if it is not known."""
     approve: str = "approve"
-    """The label that approves a payment."""
+    """The label that lets a payment pass."""
+    segments: SegmentPlan = NO_PLAN
+    """How rows are split."""
+    segment_notes: Sequence[str] = ()
+    """Features that rows could not be split by, in sentences."""
     bands: Sequence[str] = ()
     """Labels of the bundle's bands in the order of scores; empty if there are none or they are not known."""
     notes: Sequence[str] = ()
@@ -195,13 +212,15 @@ class ShadowEvidence:
 
 
 def blank(rows: int) -> dict[str, Any]:
-    """Return the columns of a number of rows without values: 0 and NaN."""
-    kinds = {one.name: str(one.type) for one in fields(Observed) if one.name not in ("key", "names")}
+    """Return the columns of that many rows of which nothing is known: 0 and NaN."""
+    kinds = {
+        one.name: str(one.type) for one in fields(Observed) if one.name not in ("key", "names", "segments")
+    }
     columns = {
         name: np.zeros(rows, np.int64) if "Ints" in kind else np.full(rows, np.nan)
         for name, kind in kinds.items()
     }
-    return {"key": np.zeros(rows, np.uint64), **columns}
+    return {"key": np.zeros(rows, np.uint64), "segments": np.zeros((rows, 0), np.int32), **columns}
 
 
 def empty() -> Observed:

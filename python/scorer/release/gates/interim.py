@@ -27,6 +27,11 @@ def intervals(evidence: ShadowEvidence, seconds: int, count: int) -> Iterator[Sh
         yield between(evidence, begin, end)
 
 
+def none_of(evidence: ShadowEvidence) -> ShadowEvidence:
+    """Return the evidence as it was before any row."""
+    return between(evidence, 0, 0)
+
+
 def between(evidence: ShadowEvidence, begin: int, end: int) -> ShadowEvidence:
     """Return the decisions from `begin` to before `end`, both in microseconds since the Unix epoch."""
     return replace(

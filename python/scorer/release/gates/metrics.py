@@ -203,7 +203,7 @@ def _auc(evidence: ShadowEvidence, against: str, _minus: bool) -> Measured:
     rows = rows.take(rows.comparable & (rows.at < evidence.matured_before))
     if not len(rows):
         return nothing("no observation's outcome has matured")
-    labels = _outcome(evidence, rows) > 0.5
+    labels = outcome_of(evidence, rows) > 0.5
     positive = int(labels.sum())
     if min(positive, len(rows) - positive) < _LEAST_OF_CLASS:
         return nothing(
@@ -253,7 +253,7 @@ def _reward(evidence: ShadowEvidence, _against: str, _minus: bool) -> Measured:
     rows = rows.take(known)
     if len(rows) < 2:
         return nothing("no observation's outcome has matured")
-    reward = _outcome(evidence, rows)
+    reward = outcome_of(evidence, rows)
     effective = effective_sample_size(rows.ratio)
     found = _mean((rows.ratio - 1) * (reward - reward.mean()), degrees=effective - 1)
     return Measured(
@@ -291,8 +291,8 @@ def together(rows: Observed, control: Observed) -> tuple[Observed, Observed]:
     return rows.take(own), control.take(other)
 
 
-def _outcome(evidence: ShadowEvidence, rows: Observed) -> Floats:
-    """Return the outcome of each row, `[n]`; 0 if none was reported before it matured."""
+def outcome_of(evidence: ShadowEvidence, rows: Observed) -> Floats:
+    """Return the outcome of each row; 0 where nothing was reported until it had matured."""
     keys, values = evidence.outcomes.get(evidence.outcome, (np.empty(0, np.uint64), np.empty(0)))
     found = np.zeros(len(rows))
     if not len(keys):

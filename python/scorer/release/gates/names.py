@@ -71,6 +71,9 @@ def _backtest(title: str, unit: str, example: str, kind: str, *, has_bounds: boo
     )
 
 
+SEGMENTS: Final = "segments_worse"
+"""The metric of segments. It has alarms of its own, which correct for the number of segments."""
+
 METRICS: Final[Mapping[str, MetricForm]] = {
     **_times("Execution", "exec"),
     **_times("Data-load", "data_load"),
@@ -125,6 +128,15 @@ METRICS: Final[Mapping[str, MetricForm]] = {
         has_bounds=False,
         grows=True,
         by_interval=False,
+        by_chance=False,
+    ),
+    SEGMENTS: MetricForm(
+        "Number of segments in which this bundle is clearly worse than live",
+        "number",
+        "== 0",
+        has_bounds=False,
+        by_interval=False,
+        canary=True,
         by_chance=False,
     ),
     "policy_distance": MetricForm(

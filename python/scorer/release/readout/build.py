@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from scorer.release.answers import Figure, Readout
+from scorer.release.answers import Figure, Readout, SegmentReport
 from scorer.release.gates import counting
 from scorer.release.gates.evidence import Observed, ShadowEvidence
 from scorer.release.gates.metrics import hours_of_week
 from scorer.release.model import GateResult, Outcome
 from scorer.release.readout.figures import choices, coverage, scores, times
+from scorer.release.readout.figures import segments as segment_figure
+from scorer.release.readout.segments import segment_report
 from scorer.stats import distances
 from scorer.stats.quantiles import quantile
 
@@ -42,16 +44,12 @@ def build(
     *,
     verdict: Outcome | None = None,
     is_final: bool = False,
+    segments: SegmentReport | None = None,
 ) -> Readout:
-    """Build the report of a change's observations.
-
-    Args:
-        about: The change, bundle and period.
-        evidence: The observations.
-        gates: The results of the gates.
-        verdict: The verdict; None: that of the gates.
-        is_final: Whether the observation of the change has ended.
-    """
+    """Everything that pages show of a change's time in the shadow."""
+    drawn = figures(evidence)
+    if segments is not None:
+        drawn = (*drawn, segment_figure.draw(segments))
     return Readout(
         change=about.change,
         checkpoint=about.checkpoint,
@@ -64,8 +62,9 @@ def build(
         verdict=verdict,
         gates=tuple(gates),
         summary=summary(evidence),
-        figures=figures(evidence),
+        figures=drawn,
         examples=examples(evidence),
+        segments=segments,
     )
 
 
@@ -97,24 +96,22 @@ def _drawn_by(kind: str) -> dict[str, Callable[[ShadowEvidence], Figure]]:
 
 
 def figure_names(evidence: ShadowEvidence) -> list[str]:
-    """Return the names of the figures of some evidence, in the order of a page."""
-    return list(_drawn_by(evidence.kind))
+    """The names of the figures that there are, in the order of a page."""
+    own = [segment_figure.NAME] if evidence.shadow.segment_features else []
+    return [*_drawn_by(evidence.kind), *own]
 
 
 def figure(evidence: ShadowEvidence, name: str) -> Figure:
-    """Draw one figure.
-
-    Args:
-        evidence: The observations.
-        name: One of the names of `figure_names`.
-    """
+    """Draw one figure; its name is one of `figure_names`."""
+    if name == segment_figure.NAME and (report := segment_report(evidence)) is not None:
+        return segment_figure.draw(report)
     drawn = _drawn_by(evidence.kind)[name](evidence)
     return drawn if len(evidence.shadow) else replace(drawn, words="Nothing has been observed yet.")
 
 
 def figures(evidence: ShadowEvidence) -> tuple[Figure, ...]:
-    """Draw all figures, in the order of a page."""
-    return tuple(figure(evidence, name) for name in figure_names(evidence))
+    """All figures of all rows, in the order of a page."""
+    return tuple(figure(evidence, name) for name in _drawn_by(evidence.kind))
 
 
 def summary(evidence: ShadowEvidence) -> dict[str, Any]:

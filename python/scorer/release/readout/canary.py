@@ -20,7 +20,7 @@ from scorer.release.gates.evidence import Observed, ShadowEvidence, blank, empty
 from scorer.release.gates.measured import Measured, nothing
 from scorer.release.gates.metrics import measure
 from scorer.release.readout import parts
-from scorer.release.readout.load import CodeNames, Where
+from scorer.release.readout.load import CodeNames, Where, renamed, segments
 from scorer.release.store import micros
 from scorer.stats import distances
 from scorer.stats.proportions import independent_difference
@@ -84,7 +84,7 @@ def answers(where: Where, bundle: str, names: CodeNames) -> tuple[Observed, Obse
     count = sum(pq.read_metadata(part.path).num_rows for _, part in within)
     thin = max(-(-count // MOST), 1)
     for server, part in within:
-        table = parts.read(part, _READ, where.filters())
+        table = parts.read(part, [*_READ, *map(parts.segment_column, names.segments)], where.filters())
         if thin > 1:
             table = table.filter(pa.array(table["key"].to_numpy() % np.uint64(thin) == 0))
         lane, digest = (pc.cast(table[name], pa.string()) for name in ("lane", "bundle"))
@@ -137,6 +137,7 @@ def _as_observed(table: Any, server: str, names: CodeNames) -> dict[str, Any]:
         "server": np.full(len(table), names.code("server", server), dtype=np.int64),
         "label": names.codes("label", table["label"]),
         "live_fallback": fallback,
+        "segments": segments(table, names),
     }
     for name in ("score", "exec_us", "load_us"):
         columns[name] = table[name].to_numpy(zero_copy_only=False).astype(np.float64)
@@ -147,7 +148,7 @@ def _as_observed(table: Any, server: str, names: CodeNames) -> dict[str, Any]:
 
 def _joined(found: list[dict[str, Any]], names: CodeNames) -> Observed:
     if not found:
-        return replace(empty(), names=names.words())
+        return renamed(empty(), names)
     joined = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
     order = np.lexsort((joined["key"], joined["at"]))
     return Observed(**{name: values[order] for name, values in joined.items()}, names=names.words())

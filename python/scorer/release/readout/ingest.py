@@ -21,6 +21,8 @@ from scorer.release.fleet import Fleet, Member, Statuses
 from scorer.release.model import ChangeState
 from scorer.release.readout import parts, rows
 from scorer.release.readout.schemas import Schemas
+from scorer.release.readout.segmenter import Segmenter
+from scorer.release.segments.settings import SegmentPlan
 from scorer.release.store import Store, micros
 from scorer.release.store.rows import upsert
 from scorer.release.store.tables import changes, cursors
@@ -67,6 +69,8 @@ class Collector:
         store: Store of the cursors and of the releases, whose checkpoints have a canary.
         fleet: The servers, with their logs.
         schemas: Schemas of the bundles in the logs.
+        plan: Returns how the rows of a checkpoint are split into segments; None if the platform does not
+            manage it.
         now: Returns the current time, aware and in UTC.
         rollups: Counts the same records over time.
         statuses: The servers' latest statuses, for the counters.
@@ -81,6 +85,7 @@ class Collector:
         fleet: Fleet,
         schemas: Schemas,
         *,
+        plan: Callable[[str], SegmentPlan | None],
         now: Callable[[], datetime],
         rollups: Rollups,
         statuses: Statuses | None = None,
@@ -89,6 +94,7 @@ class Collector:
     ) -> None:
         self._root, self._store, self._fleet = root, store, fleet
         self._schemas, self._now = schemas, now
+        self._segments = Segmenter(schemas, plan)
         self._statuses = statuses or Statuses(fleet)
         self._rollups = rollups
         self._batch, self._seconds = batch, seconds
@@ -195,7 +201,7 @@ class Collector:
                 counted.decision(record, answer)
                 if record.checkpoint in watched:
                     place = record.checkpoint, parts.ANSWERS
-                    kept[place].append(answer)
+                    kept[place].append(answer | {"features": rows.feature_bytes(record)})
                     schemas[place] = parts.ANSWERED
             elif kind == "observation":
                 place = record.decision.checkpoint, record.decision.lane
@@ -215,7 +221,10 @@ class Collector:
                     parts.withdraw(folder / record.checkpoint / lane, record.sequence)
                 counted.withdrawn(record)
         for (checkpoint, lane), own in kept.items():
-            parts.write(folder / checkpoint / lane, own, schemas[checkpoint, lane])
+            schema = schemas[checkpoint, lane]
+            if lane != parts.OUTCOMES:
+                schema = parts.with_segments(schema, self._segments.add(checkpoint, own))
+            parts.write(folder / checkpoint / lane, own, schema)
         self._rollups.apply(progress.log, first, last, counted)
         progress = LogProgress(progress.log, last + 1, progress.notes)
         self._keep(member, progress)

@@ -14,9 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from scorer.bundle.models import Distribution
-from scorer.release.answers import Figure, Readout
+from scorer.release.answers import Figure, Readout, SegmentReport, SegmentResult, SegmentValue
 from scorer.release.gates.evidence import Counter, Flip, Observed, ShadowEvidence
 from scorer.release.model import GateResult, Outcome
+from scorer.release.readout import parts
+from scorer.release.segments.settings import NO_PLAN, SegmentPlan
 from scorer.release.store import instant, micros
 
 _LANES = ("shadow", "control")
@@ -28,7 +30,14 @@ def save(folder: Path, evidence: ShadowEvidence) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for lane in _LANES:
         rows: Observed = getattr(evidence, lane)
-        own = {one.name: getattr(rows, one.name) for one in fields(Observed) if one.name != "names"}
+        own = {
+            one.name: getattr(rows, one.name)
+            for one in fields(Observed)
+            if one.name not in ("names", "segments")
+        }
+        own |= {
+            parts.segment_column(name): rows.segments[:, at] for at, name in enumerate(rows.segment_features)
+        }
         _replace(
             folder / f"{lane}.parquet",
             lambda to, own=own: pq.write_table(pa.table(own), to, compression="zstd"),
@@ -45,6 +54,7 @@ def save(folder: Path, evidence: ShadowEvidence) -> None:
         "outcome": evidence.outcome,
         "approve": evidence.approve,
         "live_bundle": evidence.live_bundle,
+        "segments": asdict(evidence.segments),
         "bands": list(evidence.bands),
         "notes": list(evidence.notes),
         "names": {lane: dict(getattr(evidence, lane).names) for lane in _LANES},
@@ -64,8 +74,13 @@ def load(folder: Path) -> ShadowEvidence:
     lanes: dict[str, Observed] = {}
     for lane in _LANES:
         table = pq.read_table(folder / f"{lane}.parquet", partitioning=None)
-        own = {name: table[name].to_numpy() for name in table.column_names}
-        lanes[lane] = Observed(**own, names=about["names"][lane])
+        names = about["names"][lane]
+        columns = [parts.segment_column(name) for name in names.get("segments", ())]
+        own = {name: table[name].to_numpy() for name in table.column_names if name not in columns}
+        split = np.zeros((len(table), len(columns)), np.int32)
+        for at, column in enumerate(columns):
+            split[:, at] = table[column].to_numpy()
+        lanes[lane] = Observed(**own, segments=split, names=names)
     parity = about["parity"]
     return ShadowEvidence(
         kind=about["kind"],
@@ -81,6 +96,7 @@ def load(folder: Path) -> ShadowEvidence:
         outcome=about["outcome"],
         approve=about["approve"],
         live_bundle=about["live_bundle"],
+        segments=SegmentPlan.restored(about["segments"]) if "segments" in about else NO_PLAN,
         bands=about.get("bands", ()),
         notes=about["notes"],
     )
@@ -92,6 +108,9 @@ def document(readout: Readout) -> dict[str, Any]:
     found["start"], found["end"] = micros(readout.start), micros(readout.end)
     found["verdict"] = None if readout.verdict is None else readout.verdict.value
     found["gates"] = [{**asdict(gate), "outcome": gate.outcome.value} for gate in readout.gates]
+    found["segments"], found["canary"] = (
+        None if one is None else asdict(one) for one in (readout.segments, readout.canary)
+    )
     found["figures"] = [asdict(figure) for figure in readout.figures]
     plain: dict[str, Any] = json.loads(json.dumps(found, allow_nan=False, default=_plain))
     return plain
@@ -103,10 +122,29 @@ def restored(found: Mapping[str, Any]) -> Readout:
     own["start"], own["end"] = instant(own["start"]), instant(own["end"])
     own["verdict"] = None if own["verdict"] is None else Outcome(own["verdict"])
     own["gates"] = tuple(GateResult(**{**gate, "outcome": Outcome(gate["outcome"])}) for gate in own["gates"])
+    own["segments"], own["canary"] = (segment_report(own.get(name)) for name in ("segments", "canary"))
     own["figures"] = tuple(
         Figure(**{**figure, "columns": tuple(figure["columns"])}) for figure in own["figures"]
     )
     return Readout(**own)
+
+
+def segment_report(found: Mapping[str, Any] | None) -> SegmentReport | None:
+    """Return the segments of a document."""
+    if found is None:
+        return None
+    segments = tuple(
+        SegmentResult(
+            **{
+                **one,
+                "measures": {name: SegmentValue(**value) for name, value in one["measures"].items()},
+                "worse": tuple(one["worse"]),
+            }
+        )
+        for one in found["segments"]
+    )
+    lists = {name: tuple(found[name]) for name in ("features", "labels", "worse", "notes")}
+    return SegmentReport(**{**found, **lists, "segments": segments})
 
 
 def within(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from scorer.log.proof import UNSPECIFIED, Unproven, may_count, precedence
 from scorer.release.gates.evidence import Counter, Flip, Observed, empty
 from scorer.release.readout import parts
+from scorer.release.segments.split import Codes
 
 MOST: Final = 1_000_000
 """Largest number of rows of a lane in memory. If there are more, every n-th decision by its hash is read."""
@@ -29,17 +30,24 @@ _CODED: Final = {
     "error": "error",
     "live_fallback": "live_fallback",
 }
-_COLUMNS: Final = [one.name for one in fields(Observed) if one.name not in ("names", "server")]
+_COLUMNS: Final = [one.name for one in fields(Observed) if one.name not in ("names", "server", "segments")]
 _EXAMPLES = 50
 
 
 class CodeNames:
-    """Codes of names, which are the same in every lane. The code of an empty name is 0."""
+    """Words as codes, the same in every lane; 0 is none.
 
-    def __init__(self, known: Mapping[str, Sequence[str]] | None = None) -> None:
-        self._codes: dict[str, dict[str, int]] = {
-            column: {"": 0} for column in ("label", "server", "error", "live_fallback")
-        }
+    Args:
+        known: Words that have codes already, by column.
+        segments: Features that rows are split by.
+    """
+
+    def __init__(
+        self, known: Mapping[str, Sequence[str]] | None = None, *, segments: Sequence[str] = ()
+    ) -> None:
+        self.segments = tuple(segments)
+        columns = ("label", "server", "error", "live_fallback", *map(parts.segment_column, self.segments))
+        self._codes: dict[str, dict[str, int]] = {column: {"": 0} for column in columns}
         for column, words in (known or {}).items():
             self._codes[column] = {word: at for at, word in enumerate(words)}
 
@@ -58,8 +66,10 @@ class CodeNames:
         return np.asarray(table[indices], dtype=np.int64)
 
     def words(self) -> dict[str, list[str]]:
-        """Return the names of each column by code."""
-        return {column: list(codes) for column, codes in self._codes.items()}
+        """Return the words by code, as columns hold them."""
+        return {"segments": list(self.segments)} | {
+            column: list(codes) for column, codes in self._codes.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -108,11 +118,12 @@ def observed(where: Where, names: CodeNames, *, thin: int = 1, control: bool = F
         thin: Read only every n-th decision, by its key.
         control: For an A/A control, whether to read only rows of the bundle that answered.
     """
-    columns = [*_COLUMNS, "bundle", "live_bundle", "live_lane"]
+    columns = [*_COLUMNS, *map(parts.segment_column, names.segments), "bundle", "live_bundle", "live_lane"]
     found: list[dict[str, Any]] = []
     for server, part in where.parts():
         table = parts.read(part, columns, where.filters())
         own = _arrays(table, names)
+        own["segments"] = segments(table, names)
         own["server"] = np.full(len(table), names.code("server", server), dtype=np.int64)
         if control:
             same = pc.equal(pc.cast(table["bundle"], pa.string()), pc.cast(table["live_bundle"], pa.string()))
@@ -130,11 +141,21 @@ def observed(where: Where, names: CodeNames, *, thin: int = 1, control: bool = F
     return Observed(**{name: values[order] for name, values in joined.items()}, names=names.words())
 
 
-def renamed(rows: Observed, names: CodeNames) -> Observed:
-    """Return the rows with the names that other lanes have added since."""
-    from dataclasses import replace
+def segments(table: Any, names: CodeNames) -> Codes:
+    """Return the segments of the rows of a table; 0 where a part was written without them."""
+    found = np.zeros((len(table), len(names.segments)), np.int32)
+    for at, column in enumerate(map(parts.segment_column, names.segments)):
+        if column in table.column_names:
+            found[:, at] = names.codes(column, table[column])
+    return found
 
-    return replace(rows, names=names.words())
+
+def renamed(rows: Observed, names: CodeNames) -> Observed:
+    """With the names that other lanes have added meanwhile."""
+    split = rows.segments
+    if not len(rows):
+        split = np.zeros((0, len(names.segments)), np.int32)
+    return replace(rows, segments=split, names=names.words())
 
 
 def live_bundle(where: Where) -> str:

@@ -22,6 +22,7 @@ ANSWERS: Final = "_answers"
 """Name of the folder of answers. It cannot be the name of a lane, which begins with a letter or digit."""
 
 _NAME = re.compile(r"(\d{20})-(\d{20})\.parquet")
+_SEGMENT: Final = "segment:"
 _MANY = 24
 _SMALL = 1 << 22
 _ROW_GROUP = 65_536
@@ -168,8 +169,21 @@ def compact(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
+def segment_column(feature: str) -> str:
+    """Return the column with the segments of rows by a feature."""
+    return f"{_SEGMENT}{feature}"
+
+
+def with_segments(schema: pa.Schema, columns: Sequence[str]) -> pa.Schema:
+    """Return a schema with columns of segments."""
+    return pa.schema([*schema, *((column, _words) for column in columns)])
+
+
 def read(part: Part, columns: Sequence[str] | None = None, filters: Any = None) -> Any:
-    """Read a part as an Arrow table."""
+    """Return a part as an Arrow table, without the columns of segments that it does not have."""
+    if columns is not None and any(name.startswith(_SEGMENT) for name in columns):
+        known = set(pq.read_schema(part.path).names)
+        columns = [name for name in columns if name in known or not name.startswith(_SEGMENT)]
     return pq.read_table(part.path, columns=columns, filters=filters, partitioning=None)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from sqlalchemy import select
 from scorer.bundle.models import ReferenceFile
 from scorer.ids import decision_key
 from scorer.log.segments import log_identity
-from scorer.release.answers import Figure, Readout
+from scorer.release.answers import Figure, Readout, SegmentReport
 from scorer.release.changes import rows
 from scorer.release.errors import InvalidError, NotFoundError
 from scorer.release.gates import counting
@@ -35,13 +35,15 @@ from scorer.release.model import (
     Outcome,
     Role,
 )
-from scorer.release.readout import canary, keep, load, parts, recompute
+from scorer.release.readout import canary, keep, load, parts, recompute, segments
 from scorer.release.readout.build import ReportSubject, build, figure, figure_names
 from scorer.release.readout.ingest import Collector, Rollups
 from scorer.release.readout.schemas import Schemas
+from scorer.release.readout.segments import segment_report
+from scorer.release.segments.settings import SegmentPlan
 from scorer.release.store import Store, instant, micros
 from scorer.release.store.rows import row_of, upsert
-from scorer.release.store.tables import changes, waivers
+from scorer.release.store.tables import changes, cursors, waivers
 from scorer.release.store.tables import readouts as table
 
 if TYPE_CHECKING:
@@ -85,8 +87,9 @@ class Readouts:
         self._parts = settings.platform.data_dir / "observations"
         self._final = settings.platform.data_dir / "readouts"
         schemas = Schemas(bundles.local)
+        self._schemas = schemas
         self._collector = Collector(
-            self._parts, store, fleet, schemas, now=now, rollups=rollups, statuses=statuses
+            self._parts, store, fleet, schemas, plan=self._plan, now=now, rollups=rollups, statuses=statuses
         )
         self._collecting = threading.Lock()
         self._at_hand: OrderedDict[str, tuple[Any, ShadowEvidence]] = OrderedDict()
@@ -155,7 +158,7 @@ class Readouts:
         false-alarm rate holds for a single analysis.
         """
         evidence = self._evidence(change)
-        return evaluate(self._gates(change, evidence.kind), evidence, waivers=self._waived(change.id))
+        return self._evaluate(change, evidence, segment_report(evidence))
 
     def judge_canary(
         self, change: ChangeRequest, since: datetime, *, settled: Collection[str] = ()
@@ -171,7 +174,7 @@ class Readouts:
             settled: The metrics that have passed on pairs in the shadow of the change.
         """
         blank = self.blank(change)
-        names = load.CodeNames()
+        names = self._names(change)
         where = canary.since(self._parts, change.checkpoint, micros(since))
         own, live, thin = canary.answers(where, change.bundle, names)
         notes = [f"one in {thin} decisions of the stage is judged"] if thin > 1 else []
@@ -182,7 +185,9 @@ class Readouts:
             parity=None,
             notes=notes,
         )
-        specs = self._gates(change, evidence.kind)
+        report = segment_report(evidence, stage=change.step)
+        self._keep_canary(change.id, report)
+        specs = self._gates(change, evidence.kind, report)
         told = [spec for gate, spec in zip(read_all(specs), specs, strict=True) if gate.names.canary]
         return evaluate(
             told,
@@ -191,6 +196,7 @@ class Readouts:
             repeated=True,
             measured_by=canary.measure_canary,
             settled=settled,
+            segments=segments.measured(report),
         )
 
     def finish(self, change: ChangeRequest, gates: Sequence[GateResult], verdict: Outcome) -> None:
@@ -205,7 +211,8 @@ class Readouts:
             verdict: The final verdict.
         """
         evidence = self._evidence(change)
-        made = build(self._about(change, evidence), evidence, gates, verdict=verdict, is_final=True)
+        about, report = self._about(change, evidence), segment_report(evidence)
+        made = build(about, evidence, gates, verdict=verdict, is_final=True, segments=report)
         keep.save(self._folder(change.id), evidence)
         values = {"at": self._now(), "verdict": verdict.value, "document": keep.document(made)}
 
@@ -235,7 +242,7 @@ class Readouts:
         with self._store.read() as connection:
             final = connection.execute(select(table.c.document).where(table.c.change == change)).scalar()
         if start is None and end is None and server is None and final is not None:
-            return keep.restored(final)
+            return replace(keep.restored(final), canary=self._canary(change))
         if start is not None and end is not None and start >= end:
             raise InvalidError(f"the window ends at {end} and begins at {start}; give a later end")
         evidence = self._evidence(found)
@@ -248,10 +255,13 @@ class Readouts:
         cut = keep.within(evidence, _us(start), _us(end), server)
         about = replace(about, start=start or about.start, end=end or about.end)
         if final is not None:
-            whole = keep.restored(final)
-            return build(about, cut, whole.gates, verdict=whole.verdict, is_final=True)
-        gates = evaluate(self._gates(found, evidence.kind), evidence, waivers=self._waived(change))
-        return build(about, cut, gates, verdict=found.verdict)
+            whole, report = keep.restored(final), segment_report(cut)
+            return build(about, cut, whole.gates, verdict=whole.verdict, is_final=True, segments=report)
+        report = segment_report(evidence)
+        gates = self._evaluate(found, evidence, report)
+        if (start, end, server) != (None, None, None):
+            report = segment_report(cut)
+        return build(about, cut, gates, verdict=found.verdict, segments=report)
 
     def evidence(self, actor: Actor, change: str) -> ShadowEvidence:
         """Return the observations behind a report, for comparison with those of another one.
@@ -323,7 +333,7 @@ class Readouts:
         raise AssertionError
 
     def _loaded(self, change: ChangeRequest, blank: ShadowEvidence) -> ShadowEvidence:
-        where, names = self._where(change), load.CodeNames()
+        where, names = self._where(change), self._names(change)
         thin = max(-(-where.count() // load.MOST), 1)
         shadow = load.observed(where, names, thin=thin)
         control = shadow.take(slice(0, 0))
@@ -359,6 +369,8 @@ class Readouts:
         reference = ReferenceFile.model_validate_json((path / "reference.json").read_bytes())
         checkpoint = self._settings.checkpoints[change.checkpoint]
         labels = [band.label for node in manifest.program if node.kind == "threshold" for band in node.bands]
+        plan = checkpoint.segments.plan()
+        split = self._schemas.split(change.bundle, plan)
         return ShadowEvidence(
             kind=manifest.kind,
             sla_us=checkpoint.p99_ms * 1_000,
@@ -369,7 +381,42 @@ class Readouts:
             outcome=checkpoint.outcome_of(manifest.kind),
             approve="approve" if "approve" in labels or not labels else labels[0],
             bands=labels,
+            segments=plan,
+            segment_notes=split.notes if split else (),
         )
+
+    def _plan(self, checkpoint: str) -> SegmentPlan | None:
+        """How rows of a checkpoint are split; None: the platform does not manage it."""
+        found = self._settings.checkpoints.get(checkpoint)
+        return None if found is None else found.segments.plan()
+
+    def _names(self, change: ChangeRequest) -> load.CodeNames:
+        plan = self._plan(change.checkpoint)
+        split = None if plan is None else self._schemas.split(change.bundle, plan)
+        return load.CodeNames(segments=split.names if split else ())
+
+    def _evaluate(
+        self, change: ChangeRequest, evidence: ShadowEvidence, report: SegmentReport | None
+    ) -> tuple[GateResult, ...]:
+        return evaluate(
+            self._gates(change, evidence.kind, report),
+            evidence,
+            waivers=self._waived(change.id),
+            segments=segments.measured(report),
+        )
+
+    def _keep_canary(self, change: str, report: SegmentReport | None) -> None:
+        """Keep the segments of the latest stage, as the process that shows pages may be another one."""
+        if report is None:
+            return
+        values = {"position": asdict(report), "at": self._now()}
+        name = {"name": _canary_segments(change)}
+        self._store.transact(lambda connection: upsert(connection, cursors, name, **values))
+
+    def _canary(self, change: str) -> SegmentReport | None:
+        query = select(cursors.c.position).where(cursors.c.name == _canary_segments(change))
+        with self._store.read() as connection:
+            return keep.segment_report(connection.execute(query).scalar())
 
     def _current(self, evidence: ShadowEvidence, change: ChangeRequest) -> ShadowEvidence:
         """Return the evidence with the outcomes that are known now."""
@@ -388,8 +435,10 @@ class Readouts:
             matured_before=micros(self._now() - mature),
         )
 
-    def _gates(self, change: ChangeRequest, kind: str) -> Sequence[GateSpec]:
-        return change.gates or self._settings.checkpoints[change.checkpoint].gates or default_gates(kind)
+    def _gates(self, change: ChangeRequest, kind: str, report: SegmentReport | None) -> Sequence[GateSpec]:
+        checkpoint = self._settings.checkpoints[change.checkpoint]
+        specs = change.gates or checkpoint.gates or default_gates(kind)
+        return [*specs, *segments.gate_of(report, specs, decides=checkpoint.segments.decides)]
 
     def _waived(self, change: str) -> Mapping[str, tuple[str, str]]:
         query = select(waivers.c.metric, waivers.c.user, waivers.c.reason).where(waivers.c.change == change)
@@ -432,6 +481,10 @@ class Readouts:
         from scorer.bundle import Bundle
 
         return Bundle.load(self._bundles.local(digest), digest)
+
+
+def _canary_segments(change: str) -> str:
+    return f"segments:{change}"
 
 
 def _us(at: datetime | None) -> int | None:

@@ -122,6 +122,11 @@ def answer_row(sequence: int, decision: DecisionRecord) -> dict[str, Any]:
     }
 
 
+def feature_bytes(decision: DecisionRecord) -> bytes:
+    """Return the features of a decision as a row of float32."""
+    return np.array(decision.features, dtype=np.float32).tobytes()
+
+
 def outcome_row(sequence: int, outcome: OutcomeRecord) -> dict[str, Any]:
     """Return a reported outcome as a row of a part."""
     return {

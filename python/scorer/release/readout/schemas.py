@@ -12,6 +12,8 @@ import numpy.typing as npt
 
 from scorer.bundle.models import Action, Feature, SchemaFile
 from scorer.errors import ScorerError
+from scorer.release.segments.settings import SegmentPlan
+from scorer.release.segments.split import SegmentSplit
 
 Row = npt.NDArray[np.float32]
 _MOST = 6
@@ -71,7 +73,7 @@ class Comparison:
 
 
 class Schemas:
-    """A cache of the schemas and catalogues of bundles, by digest.
+    """Schemas, catalogues and splits of bundles by digest, kept; None of a bundle that cannot be found.
 
     Args:
         local: Function from a digest to the directory of the bundle.
@@ -82,6 +84,7 @@ class Schemas:
         self.features = lru_cache(64)(self._features)
         self.actions = lru_cache(64)(self._actions)
         self.comparison = lru_cache(64)(self._comparison)
+        self.split = lru_cache(64)(self._split)
 
     def _features(self, digest: str) -> tuple[Feature, ...] | None:
         file = self._file(digest, "schema.json")
@@ -96,6 +99,10 @@ class Schemas:
     def _comparison(self, live: str, own: str) -> Comparison | None:
         one, other = self.features(live), self.features(own)
         return None if one is None or other is None else Comparison(one, other)
+
+    def _split(self, digest: str, plan: SegmentPlan) -> SegmentSplit | None:
+        features = self.features(digest)
+        return None if features is None else SegmentSplit(features, plan)
 
     def _file(self, digest: str, name: str) -> bytes | None:
         try:

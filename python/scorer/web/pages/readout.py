@@ -106,6 +106,8 @@ def whole(here: Here, change: str) -> Response:
         "summary": one.summary,
         "figures": one.figures,
         "examples": one.examples,
+        "segments": one.segments,
+        "canary": one.canary,
     }
     return attachment(str(island(content)), f"{change}-report.json", "application/json")
 
