@@ -318,7 +318,7 @@ class Run:
             try:
                 dana.submit(draft)
             except (InvalidError, ConflictError) as error:
-                # What is refused now may be refused for ever: a bundle that answers already is not released again.
+                # What is refused now may be refused for ever: a bundle that answers is not released again.
                 self.counted[f"drafts refused, {type(error).__name__}"] += 1
                 sys.stderr.write(f"{draft} is deleted: {error}\n")
                 self.known.pop(draft, None)
