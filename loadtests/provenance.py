@@ -156,5 +156,7 @@ def existing(paths: Iterable[str]) -> list[str]:
 
 def _git(*arguments: str) -> str | None:
     """Return the output of git without the final newline, or None if git fails."""
-    done = subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, errors="replace", check=False
+    )
     return done.stdout.rstrip("\n") if done.returncode == 0 else None

@@ -111,7 +111,7 @@ def test_a_wrong_order_is_told_and_the_list_is_shown(site: Any, history: History
     assert 'cannot be sorted by "nothing"' in visitor.page.get_by_role("alert").inner_text()
     assert visitor.page.locator("tbody tr").count() == 3
     assert visitor.open(f"{OWN}/versions?place=nowhere") == 422
-    assert '"nowhere" is no place' in visitor.page.get_by_role("alert").inner_text()
+    assert '"nowhere" is not a place' in visitor.page.get_by_role("alert").inner_text()
     assert visitor.open("/checkpoints/nowhere/versions") == 404
     assert visitor.open(f"{OWN}/timeline?metric=gini") == 422
     assert 'no version has a metric "gini"' in visitor.page.get_by_role("alert").inner_text()

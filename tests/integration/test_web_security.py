@@ -415,7 +415,7 @@ def test_the_audit_page_finds_what_was_changed(world: Any, client: Client) -> No
     head = re.search(r"Head: <code[^>]*>(\d+ [0-9a-f]+)</code>", good.text)
     assert head
     later = site.post("/audit/verify", data={**form, "expect": head[1]})
-    assert "as they were written" in later.text
+    assert "entries are unchanged" in later.text
     wrong = site.post("/audit/verify", data={**form, "expect": f"{head[1].split()[0]} {'0' * 64}"})
     assert "The log was modified" in wrong.text
     assert site.post("/audit/verify", data={**form, "expect": "yes"}).status_code == 422
@@ -427,7 +427,7 @@ def test_learning_shows_generations_and_their_reports_run_nothing(
     platform, tokens = world
     site = client(platform)
     sign_in(site, tokens["mia"])
-    assert "No generation yet" in site.get("/learning").text
+    assert "There is no generation in" in site.get("/learning").text
     folder = tmp_path / "learning" / "generations" / "20261102T030000Z"
     (folder / "verdict").mkdir(parents=True)
     (folder / "join.step.json").write_text('{"step": "join", "seconds": 2.5, "says": {"decisions": 1200}}')

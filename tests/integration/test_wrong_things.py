@@ -365,7 +365,7 @@ FORMS: dict[str, Callable[[World], Attempt]] = {
     "a start inside a freeze": a_start_inside_a_freeze,
     "a RELEASE without a passed TEST": a_release_without_a_passed_test,
     "a huge upload, unpacked": an_archive_beyond_the_limit,
-    "a huge upload, raw": uploading("b.tar", bytes(3 << 20), "upload_mb", "Send less", status=413),
+    "a huge upload, raw": uploading("b.tar", bytes(3 << 20), "upload_mb", "a smaller request", status=413),
     "a text file as an archive": uploading("b.tar", b"amount,hour\n1,2\n" * 60, "a text file", ARCHIVE),
     "a zip file as an archive": uploading("b.zip", zipped(), "a zip archive", ARCHIVE),
     "a model file as an archive": uploading("m.ubj", b"{L\0" + bytes(900), "an XGBoost model", ARCHIVE),

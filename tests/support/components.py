@@ -67,7 +67,7 @@ def _oidc_provider() -> bool:
 def _grpc_java() -> bool:
     programs = ("javac", "protoc", "grpc_java_plugin")
     return all(map(program_path, programs)) and all(
-        (JARS / f"grpc-{one}.jar").exists() for one in ("stub", "protobuf")
+        (JARS / f"{one}.jar").exists() for one in ("grpc-stub", "grpc-protobuf", "protobuf")
     )
 
 
@@ -122,7 +122,7 @@ COMPONENTS: Final[dict[str, Component]] = {
     "tritonclient": Component("make clients", _client("tritonclient")),
     "kserve": Component("make clients", _client("kserve")),
     "grpc-java": Component(
-        "apt-get install default-jdk-headless libgrpc-java protobuf-compiler "
+        "apt-get install default-jdk-headless libgrpc-java libprotobuf-java protobuf-compiler "
         "protobuf-compiler-grpc-java-plugin",
         _grpc_java,
     ),

@@ -51,7 +51,7 @@ def test_an_unknown_service_and_a_server_that_is_not_there(
         check(target, "no.such")
     with pytest.raises(ServerError, match="128 bytes"):
         check(target, "x" * 128)
-    with pytest.raises(ServerError, match=r"no answer within 0\.2 s"):
+    with pytest.raises(ServerError, match=r"no response within 0\.2 s"):
         check(f"unix://{tmp_path}/nobody.sock", timeout=0.2)
 
 

@@ -54,7 +54,7 @@ def test_too_short_a_period(tmp_path, days, message):
 def test_an_output_folder_that_is_a_file(tmp_path):
     (tmp_path / "file").write_text("")
     said = fails(Paths(None, None, tmp_path / "file" / "out"))
-    assert "give another folder with --output" in said
+    assert "choose another with --output" in said
 
 
 def test_a_defect_leaves_its_traceback_in_a_file(tmp_path, monkeypatch):

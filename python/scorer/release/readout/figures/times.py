@@ -145,7 +145,7 @@ def data_load(evidence: ShadowEvidence) -> Figure:
     ]
     # A p99.9 of milliseconds would leave nothing to see of a p50 of microseconds on a linear axis.
     shown = [value for trace in data for value in trace["y"]]
-    plot = layout(axis("", type="multicategory"), log_axis("ms (log)", shown), barmode="group")
+    plot = layout(axis("", type="multicategory", tickangle=-90), log_axis("ms (log)", shown), barmode="group")
     words = (
         f"Features take {micros(quantile(loads['shadow'], 0.99))} at p99 for this bundle and "
         f"{micros(quantile(loads['live'], 0.99))} for live; each bar is a quantile of its own."
