@@ -81,7 +81,7 @@ impl LongestToken {
         self.len += part.len();
     }
 
-    /// The bytes so far.
+    /// Returns the bytes of the token.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]
