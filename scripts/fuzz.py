@@ -20,7 +20,7 @@ KEPT = ROOT / ".build/fuzz"
 # An input that takes longer is a finding. The time limits of the server are shorter.
 SECONDS_PER_INPUT = 25
 MEMORY_MB = 2048
-TELLING = re.compile(r"panicked|^ERROR|SUMMARY|Test unit written|internal error|^assertion")
+REPORTED = re.compile(r"panicked|^ERROR|SUMMARY|Test unit written|internal error|^assertion")
 
 
 def run(*command: str) -> str:
@@ -65,9 +65,9 @@ def fuzz(program: Path, seconds: int) -> bool:
     executed = next((line.split()[-1] for line in lines if "number_of_executed_units" in line), "0")
     print(f"{target:12} {executed:>10} inputs in {seconds} s: {'no finding' if code == 0 else 'a finding'}")
     if code:
-        telling = [line for line in lines if TELLING.search(line)]
+        reported = [line for line in lines if REPORTED.search(line)]
         print(
-            "\n".join([*telling, f"error: fuzzing {target} failed; {log} has the details"]), file=sys.stderr
+            "\n".join([*reported, f"error: fuzzing {target} failed; {log} has the details"]), file=sys.stderr
         )
     return code == 0
 

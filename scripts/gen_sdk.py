@@ -40,9 +40,9 @@ WIDTH = 108
 
 @dataclass(frozen=True)
 class Method:
-    """How a route appears in the SDK.
+    """The SDK method of a route.
 
-    Args:
+    Attributes:
         name: Name of the method.
         positional: Fields that may be given by position, in this order, after those of the path.
         names: Names of parameters that differ from REST, by the name in REST.
@@ -198,7 +198,7 @@ class Parameter:
 
 
 def text_of(kind: Any) -> str:  # noqa: PLR0911 - one return for each kind of type
-    """Return a type as the SDK writes it."""
+    """Return the text of a type in a signature of the SDK."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
         return text_of(arguments[0])
@@ -219,7 +219,7 @@ def text_of(kind: Any) -> str:  # noqa: PLR0911 - one return for each kind of ty
 
 
 def result_of(kind: Any) -> str:
-    """Return the type of a response as the SDK writes it."""
+    """Return the text of a response's type in the SDK."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is list:
         return f"list[{result_of(arguments[0])}]"
@@ -240,7 +240,7 @@ def info_of(kind: Any) -> tuple[str, str]:
 
 
 def parameters(route: APIRoute, method: Method) -> Iterator[Parameter]:
-    """Iterate over the parameters of an operation: of the path, of the query, of the body."""
+    """Yield the parameters of an operation: those of the path, of the query and of the body."""
     hints = typing.get_type_hints(route.endpoint, include_extras=True)
     for name, declared in inspect.signature(route.endpoint).parameters.items():
         kind = hints[name]
@@ -261,6 +261,19 @@ def parameters(route: APIRoute, method: Method) -> Iterator[Parameter]:
 
 
 def named(method: Method, wire: str, kind: Any, words: str, default: str, **flags: bool) -> Parameter:
+    """Return a parameter, with the name and the positional flag of the method.
+
+    Args:
+        method: The method.
+        wire: Name of the field in REST.
+        kind: Type of the field.
+        words: Description of the field.
+        default: Default as Python source; empty: the parameter is required.
+        **flags: Whether it belongs to the path or to the query.
+
+    Raises:
+        SystemExit: The field has no description.
+    """
     name = method.names.get(wire, wire)
     positional = flags.get("is_path", False) or wire in method.positional
     if not words:
@@ -271,7 +284,7 @@ def named(method: Method, wire: str, kind: Any, words: str, default: str, **flag
 
 
 def value_of(value: Any, kind: Any) -> str:
-    """Return a default as Python writes it."""
+    """Return a default as Python source."""
     if isinstance(value, Enum):
         return f"{type(value).__name__}.{value.name}"
     if isinstance(value, list):
@@ -296,6 +309,7 @@ def raises(route: APIRoute, given: list[Parameter]) -> dict[str, str]:
 
 
 def paragraph(text: str, indent: str, then: str = "") -> str:
+    """Return a text that is wrapped to the width of the module, with indentation."""
     return textwrap.fill(text, WIDTH, initial_indent=indent, subsequent_indent=then or indent)
 
 

@@ -2,9 +2,9 @@
 
 Within one folder, files may refer to one another. Between folders, and between a folder and a file beside it,
 the references must have one direction: a cycle is printed with a line of code for each reference, and the
-exit code is 1. Test modules are ignored, and so are references between a folder and what is inside of it.
+exit code is 1. Test modules and references between a folder and its contents are ignored.
 
-    python scripts/module_cycles.py [CRATE_DIRECTORY ...]      # all crates of rust/ unless given
+    python scripts/module_cycles.py [CRATE_DIRECTORY ...]      # default: all crates of rust/
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _PATH = re.compile(r"(?<![\w:])(?:crate|super|self)(?:::\w+)+")
 
 
 ALLOWED: dict[str, set[str]] = {}
-"""Folders, by crate, whose cycles are still to be removed."""
+"""Folders whose cycles are not reported, by crate."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """One module's mention of another."""
+    """A reference from one module to another."""
 
     source: Module
     target: Module
@@ -46,7 +46,7 @@ class Reference:
 
 @dataclass
 class Crate:
-    """The modules of a crate, what they refer to, and what they re-export."""
+    """The modules of a crate, their code and their re-exports."""
 
     modules: dict[Module, Path] = field(default_factory=dict)
     code: dict[Module, str] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Crate:
         return any(len(other) > len(module) and other[: len(module)] == module for other in self.modules)
 
     def resolve(self, module: Module, path: list[str], depth: int = 8) -> Module | None:
-        """Return the module that a path leads to when it is written in `module`; None for another crate's."""
+        """Return the module to which a path in `module` leads; None if it is in another crate."""
         match path[0]:
             case "crate":
                 at: Module = ()
@@ -106,7 +106,7 @@ def read(source: Path) -> Crate:
 
 
 def references(crate: Crate) -> Iterator[Reference]:
-    """Yield what the modules of a crate refer to within it."""
+    """Yield the references between the modules of a crate."""
     for module, code in crate.code.items():
         mentions = [(match.start(), path) for match in _USE.finditer(code) for path, _ in _leaves(match[2])]
         plain = _USE.sub(_blank, code)
@@ -127,9 +127,9 @@ def cycles(crate: Crate) -> list[list[Reference]]:
         while common < min(len(source), len(target)) and source[common] == target[common]:
             common += 1
         if common in {len(source), len(target)}:
-            # One is inside of the other.
+            # One module contains the other.
             continue
-        # Siblings in the innermost folder that holds both.
+        # The siblings in the innermost folder that contains both.
         arrows.setdefault(source[: common + 1], {}).setdefault(target[: common + 1], reference)
     found: dict[frozenset[Module], list[Reference]] = {}
     for start in sorted(arrows):
@@ -139,7 +139,7 @@ def cycles(crate: Crate) -> list[list[Reference]]:
 
 
 def _shortest(arrows: dict[Module, dict[Module, Reference]], start: Module) -> list[Reference] | None:
-    """Return the arrows of a shortest way from a module back to itself."""
+    """Return the references of a shortest path from a module back to itself."""
     ways: dict[Module, list[Reference]] = {start: []}
     queue = [start]
     for at in queue:

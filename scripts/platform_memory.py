@@ -1,9 +1,9 @@
 """Measure the platform's memory while a TEST is observed and its report is viewed.
 
-The process imports what the platform imports. Its collector reads a log that grows, gates are evaluated, and
-threads request reports, as those of the web server do. Another process makes the bundles and the log, so that
-their memory is not counted. One round stands for a minute: with the default options, an hour of a TEST.
-Prints resident memory after rounds, with the part of it that is files mapped to memory (libraries).
+The process imports what the platform imports. Its collector reads a growing log, gates are evaluated, and
+threads request reports like those of the web server. Another process creates the bundles and the log, so that
+their memory is not counted. One round represents a minute: with the default options, an hour of a TEST. The
+script prints resident memory after rounds, and the part of it that is mapped files (libraries).
 """
 
 from __future__ import annotations
@@ -23,17 +23,24 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/support")
 
 _PLATFORM = ("scorer.web.server", "scorer.web.app", "scorer.web.api.application", "scorer.release.open")
 _SHOWN = 12
-"""Lines that are printed of the rounds."""
+"""Number of rounds that are printed."""
 
 
 def main() -> None:
     """Run the measurement."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=60, help="Batches collected, each followed by reports.")
-    parser.add_argument("--rows", type=int, default=1000, help="Observations of a batch.")
-    parser.add_argument("--reports", type=int, default=4, help="Reports after each batch.")
-    parser.add_argument("--threads", type=int, default=8, help="Threads that request reports.")
-    parser.add_argument("--trace", action="store_true", help="List the lines that hold most memory.")
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=60,
+        help="Number of batches that are collected, each followed by reports.",
+    )
+    parser.add_argument("--rows", type=int, default=1000, help="Number of observations in a batch.")
+    parser.add_argument("--reports", type=int, default=4, help="Number of reports after each batch.")
+    parser.add_argument("--threads", type=int, default=8, help="Number of threads that request reports.")
+    parser.add_argument(
+        "--trace", action="store_true", help="List the lines of code with the largest growth of memory."
+    )
     parser.add_argument("--write", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.write:
@@ -49,7 +56,7 @@ def main() -> None:
 
 
 def _write(root: Path, rounds: int, rows: int) -> None:
-    """Make the bundles, and one segment of the log for each round."""
+    """Create the bundles, and one segment of the log for each round."""
     from bundles import tiny_score_bundle
     from observing import Log, World
 
@@ -101,7 +108,7 @@ def _measure(root: Path, options: argparse.Namespace) -> None:
 
 
 def _show(what: str) -> None:
-    """Print resident memory, the part of it that is mapped files, and what pyarrow and Python hold."""
+    """Print resident memory, mapped files, the memory of pyarrow and the number of Python objects."""
     pyarrow = sys.modules.get("pyarrow")
     arrow = ""
     if pyarrow is not None:

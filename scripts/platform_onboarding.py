@@ -1,8 +1,9 @@
-"""Measures how long it takes from a model file to a finished report, by pages alone.
+"""Measure the time from a model file to a finished report, with the pages only.
 
-A real `scorer serve`, a real `scorer platform serve`, a real Chromium, payments at 200 a second and a TEST of
-one minute. The steps are those of tests/browser/test_onboarding.py; the model is a small one. Prints the time
-of each step, and with it the reading of a person, for whom each page counts ten seconds.
+The script uses a real `scorer serve`, a real `scorer platform serve` and a real Chromium, with 200 payments a
+second and a TEST of one minute. The steps are those of tests/browser/test_onboarding.py, with a small model.
+It prints the time of each step, and the sum with the time that a person needs to read, which is taken as ten
+seconds per page.
 
     python scripts/platform_onboarding.py
 """
@@ -35,7 +36,7 @@ LIMIT_SECONDS = 300.0
 
 
 def measure() -> float:
-    """Print the time of each step; return the sum with the reading, in seconds."""
+    """Print the time of each step. Return the sum including the time for reading, in seconds."""
     with ExitStack() as stack:
         directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="scorer-onboarding-")))
         tiny_score_bundle(directory / "live", variant=1)
@@ -59,11 +60,11 @@ def measure() -> float:
             step.run(mia, files)
             took = time.monotonic() - begin
             whole, reading = whole + took, reading + READING_SECONDS * step.pages
-            print(f"{took:6.1f} s  {step.title} ({step.pages} pages to read)")
+            print(f"{took:6.1f} s  {step.title} ({step.pages} pages)")
         mia.check()
-        print(f"{whole:6.1f} s  the machine, of which {60 * MINUTES:.0f} s are the TEST")
-        print(f"{reading:6.1f} s  reading and typing, {READING_SECONDS:.0f} s a page")
-        print(f"{whole + reading:6.1f} s  together; the limit is {LIMIT_SECONDS:.0f} s")
+        print(f"{whole:6.1f} s  all steps, including {60 * MINUTES:.0f} s of the TEST")
+        print(f"{reading:6.1f} s  reading and typing, {READING_SECONDS:.0f} s per page")
+        print(f"{whole + reading:6.1f} s  total; the limit is {LIMIT_SECONDS:.0f} s")
         return whole + reading
 
 

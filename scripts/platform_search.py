@@ -1,8 +1,8 @@
-"""Measures the text search over change requests and bundles, in a database that holds many of them.
+"""Measure the text search over change requests and bundles in a large database.
 
-The rows are written to the tables directly. Each search runs as the pages run it, with the permissions of a
-user of one project. Prints the median and the slowest of several runs, and the median
-of the processor time of this process, in which SQLite runs.
+The rows are written to the tables directly. Each search runs like on the pages, with the permissions of a
+user of one project. The script prints the median and the slowest of several runs, and the median of the
+processor time of this process, in which SQLite runs.
 """
 
 from __future__ import annotations
@@ -29,16 +29,20 @@ from scorer.release.changes import texts
 from scorer.release.store import tables as t
 
 _WORDS = ("deeper", "trees", "of", "the", "model", "for", "cards", "with", "fewer", "false", "alarms")
-_AT_ONCE = 5_000
+_BATCH = 5_000
 
 
 def main() -> None:
-    """Measure."""
+    """Run the measurement."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--changes", type=int, default=100_000, help="Change requests in the database.")
-    parser.add_argument("--bundles", type=int, default=100_000, help="Bundles in the database.")
-    parser.add_argument("--runs", type=int, default=7, help="Runs of each search.")
-    parser.add_argument("--postgresql", action="store_true", help="Use a PostgreSQL server of its own.")
+    parser.add_argument(
+        "--changes", type=int, default=100_000, help="Number of change requests in the database."
+    )
+    parser.add_argument("--bundles", type=int, default=100_000, help="Number of bundles in the database.")
+    parser.add_argument("--runs", type=int, default=7, help="Number of runs of each search.")
+    parser.add_argument(
+        "--postgresql", action="store_true", help="Use a temporary PostgreSQL server instead of SQLite."
+    )
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         if not options.postgresql:
@@ -107,15 +111,15 @@ def _fill(world: World, changes: int, bundles: int) -> None:
                 "kind": "score", "bytes": 10_000, "uploaded_by": "modeler", "uploaded_at": moment,
             }
         )  # fmt: skip
-    for first in range(0, max(changes, bundles), _AT_ONCE):
+    for first in range(0, max(changes, bundles), _BATCH):
         with world.platform.store.write() as connection:
             if first < changes:
-                part = rows[first : min(first + _AT_ONCE, changes)]
+                part = rows[first : min(first + _BATCH, changes)]
                 connection.execute(t.changes.insert(), part)
                 searched = [{"number": row["number"], "text": texts.text_of(row["id"], row)} for row in part]
                 connection.execute(t.change_texts.insert(), searched)
             if first < bundles:
-                connection.execute(t.bundles.insert(), stored[first : min(first + _AT_ONCE, bundles)])
+                connection.execute(t.bundles.insert(), stored[first : min(first + _BATCH, bundles)])
     seconds = time.perf_counter() - began
     print(f"{changes:,} changes, {bundles:,} bundles written in {seconds:.0f} s", flush=True)
 

@@ -1,8 +1,8 @@
 """Measure the CPU use of the platform for viewers of one change request, as a share of a core.
 
-The platform serves in this process; the viewers are another one, which does what the pages' script does: a
-long poll for events, and after each event the page again. They are of several users with different rights.
-Prints the processor time of this process.
+The platform serves in this process. The viewers are in another process and send the requests of the pages'
+script: a long poll for events, and the page again after each event. They belong to several users with
+different rights. The script prints the processor time of this process.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ asyncio.run(main())
 """
 
 _USERS = ("modeler", "approver", "owner", "viewer")
-"""Users of the viewers, in turn. Each has other rights, and each viewer a session of its own."""
+"""Users of the viewers, in turn. Each user has different rights, and each viewer has its own session."""
 
 
 def main() -> None:
@@ -85,16 +85,17 @@ def main() -> None:
                         raise SystemExit("the viewers have ended; see above")
                 time.sleep(2)
                 print(
-                    f"{options.viewers} viewers, silent {_share(options.seconds):6.2%} of a core", flush=True
+                    f"{options.viewers} viewers, no event {_share(options.seconds):6.2%} of a core",
+                    flush=True,
                 )
                 actor, events = world.actor("modeler"), 0
 
-                def said() -> None:
+                def comment() -> None:
                     nonlocal events
                     events += 1
                     world.service.discussion.comment(actor, change, text=f"comment {events}")
 
-                share = _share(options.seconds, said, options.every)
+                share = _share(options.seconds, comment, options.every)
                 print(f"{options.viewers} viewers, an event every {options.every:g} s {share:6.2%} of a core")
                 if viewers.poll() is not None:
                     raise SystemExit("the viewers have ended; see above")

@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def _crates(target: str) -> Iterator[Component]:
-    """Return the crates that are compiled into the extension, without those of tests."""
+    """Yield the crates that are compiled into the extension, without those of tests."""
     said = subprocess.run(
         ["cargo", "metadata", "--locked", "--format-version", "1", "--filter-platform", target],
         cwd=ROOT, capture_output=True, text=True, check=True,
@@ -84,14 +84,14 @@ def _crates(target: str) -> Iterator[Component]:
 
 
 def _python() -> Iterator[Component]:
-    """Return the pinned Python packages of a server."""
+    """Yield the pinned Python packages of a server."""
     text = (ROOT / "requirements" / "serve.txt").read_text()
     for name, version in re.findall(r"^([a-z0-9-]+)==([^ ;\\]+)", text, flags=re.MULTILINE):
         yield _component("pypi", name, version, None, "")
 
 
 def _debian() -> Iterator[Component]:
-    """Return the Debian packages in the package database of the image."""
+    """Yield the Debian packages in the package database of the image."""
     for blob in sorted((IMAGE / "blobs" / "sha256").glob("*")) if IMAGE.is_dir() else ():
         try:
             with tarfile.open(blob) as layer:

@@ -1,8 +1,8 @@
-"""Makes docs/screenshots: a real platform, server and browser; nothing on the pictures is invented.
+"""Create docs/screenshots with a real platform, server and browser (`make screenshots`).
 
-Payments, three users, a TEST on each side of the gates, one of an action bundle, a RELEASE that waits for its
-approval and is then rolled out, and bookings for the days to come. The browser takes the pictures of pages,
-and one of each chart. About five minutes. `make screenshots`.
+There are payments, three users, a TEST that passes and one that fails, a TEST of an action bundle, a RELEASE
+that waits for its approval and is then rolled out, and bookings for the next days. The browser takes pictures
+of pages, and one of each chart. The script takes about five minutes.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def shoppers(count: int, seed: int) -> Any:
 
 
 def measured(model: Any, rows: Any, labels: Any) -> Iterator[tuple[str, float]]:
-    """Return the metrics of a model on rows that it was not trained on."""
+    """Yield the metrics of a model on rows that it was not trained on."""
     import xgboost as xgb
     from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
 
@@ -205,14 +205,18 @@ class Story:
         self._candidate, self._shifted, self._policy = candidate, shifted, policy
 
     def run(self) -> tuple[str, str, str]:
-        """Ids of the TEST that passed, of the RELEASE that waits, and of the TEST of an action bundle."""
+        """Run the changes up to the report of the RELEASE.
+
+        Returns:
+            The ids of the TEST that passed, of the RELEASE that waits, and of the TEST of an action bundle.
+        """
         passed = self._submit("mia", "Card-age features of October", self._candidate)
         stopped = self._submit("otto", "Trained on a wrong month", self._shifted)
         policy = self._submit("noor", "Exemptions by amount", self._policy, checkpoint="action.authorise")
         self._book_ahead()
         done = self._until(passed, ChangeState.DONE)
         if done.verdict is not Outcome.PASS:
-            raise SystemExit(f"{passed} should have passed: {done.note}")
+            raise SystemExit(f"{passed} did not pass: {done.note}")
         self._until(stopped, ChangeState.REJECTED)
         release = self._submit("mia", "Card-age features of October", self._candidate, ChangeKind.RELEASE)
         self._until(release, ChangeState.REPORT, step="approval")
@@ -223,14 +227,14 @@ class Story:
         return passed, release, policy
 
     def roll_out(self, release: str) -> None:
-        """Approve a RELEASE and wait until its first stage is under way."""
+        """Approve a RELEASE, and wait until it is in progress and the charts have points."""
         self._service.changes.approve(self._who("otto"), release)
         self._until(release, ChangeState.RELEASED)
-        # The charts over time have one point for each minute.
+        # The charts over time have one point per minute.
         time.sleep(100)
 
     def flipped(self, change: str) -> str:
-        """Return the id of a decision that differs from live."""
+        """Return the id of a decision that differs from the live bundle's."""
         return str(self._service.readouts.readout(self._who("mia"), change).examples[0]["decision"])
 
     def _who(self, user: str) -> Any:
@@ -259,13 +263,13 @@ class Story:
             self._ahead(user, title, ChangeKind.TEST, midnight + timedelta(hours=hours), length)
 
     def _until(self, change: str, *states: ChangeState, step: str = "") -> Any:
-        def there() -> Any:
+        def reached() -> Any:
             one = self._service.changes.get(self._who("mia"), change).change
             if one.state.is_final and one.state not in states:
                 raise SystemExit(f"{change} ended {one.state}: {one.note}")
             return one if one.state in states and step in one.step else None
 
-        return wait_until(there, f"{change} {states[0]}", seconds=240)
+        return wait_until(reached, f"{change} {states[0]}", seconds=240)
 
 
 def smaller(path: Path) -> None:
@@ -275,7 +279,7 @@ def smaller(path: Path) -> None:
     with Image.open(path) as picture:
         picture.convert("RGB").quantize(128).save(path, optimize=True)
     if path.stat().st_size > MOST_BYTES:
-        raise SystemExit(f"{path.name} has {path.stat().st_size:,} bytes, the limit is {MOST_BYTES:,}")
+        raise SystemExit(f"{path.name} has {path.stat().st_size:,} bytes; the limit is {MOST_BYTES:,}")
 
 
 def look(browser: Any, address: str, story: Story, passed: str, release: str, live: str) -> None:
@@ -311,10 +315,10 @@ def look(browser: Any, address: str, story: Story, passed: str, release: str, li
 
 @dataclass(frozen=True)
 class ChartPage:
-    """A page with charts, each of which gets a picture of its own.
+    """A page with charts, each of which has its own picture.
 
     Attributes:
-        path: Address on the platform, or of a file.
+        path: Address on the platform.
         charts: CSS selector by name of the picture.
         dark: Names of the pictures that are taken in dark mode too.
     """
@@ -345,7 +349,7 @@ def _figures(prefix: str, names: tuple[str, ...]) -> dict[str, str]:
 
 
 def chart_pages(story: Story, passed: str, policy: str, live: str, release: str) -> list[ChartPage]:
-    """Every page of the platform that draws charts."""
+    """Return every page of the platform that draws charts."""
     own = "/checkpoints/fraud.checkout"
     dark = ("report-latency", "report-scores", "report-score-score", "report-drops")
     return [
@@ -371,7 +375,7 @@ def chart_pages(story: Story, passed: str, policy: str, live: str, release: str)
 
 
 def take_charts(browser: Any, address: str, token: str, pages: list[ChartPage]) -> None:
-    """Take the picture of each chart, and of one of each kind in dark mode."""
+    """Take the picture of each chart, and of selected ones in dark mode as well."""
     CHARTS.mkdir(parents=True, exist_ok=True)
     for page in pages:
         for dark in (False, True) if page.dark else (False,):
@@ -400,7 +404,7 @@ GENERATIONS = {"learning-generations": "Value, estimated", "learning-differences
 
 
 def take_learning(browser: Any, directory: Path) -> None:
-    """Take the pictures of the learning reports, of a simulated log whose truth is known."""
+    """Take the pictures of the learning reports of a simulated log whose truth is known."""
     import gates
 
     from scorer.learn.gate.judge import judge

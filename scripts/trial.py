@@ -60,7 +60,7 @@ class TrialError(Exception):
 
 @dataclass
 class Trial:
-    """One installation, tested in its own directory."""
+    """One installation, which is tested in its own directory."""
 
     prefix: Sequence[str]
     folder: Path

@@ -1,1 +1,1 @@
-"""A fraud model on card transactions, after the Fraud Detection Handbook."""
+"""A fraud model on card transactions, by the method of the Fraud Detection Handbook."""

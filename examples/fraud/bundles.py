@@ -1,4 +1,4 @@
-"""The bundle of a fraud model: lineage, reference statistics and golden cases included."""
+"""The bundle of a fraud model, with lineage, reference statistics and golden cases."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from scorer.learn.training.trained import Built
 
 
 def build_fraud(model: FraudModel, output: Path, run_id: str, name: str = "fraud-checkout") -> Built:
-    """Builds the bundle of a fraud model.
+    """Build the bundle of a fraud model.
 
     Args:
-        model: trained and calibrated.
-        output: the directory to make.
-        run_id: the training run, for lineage.
-        name: the bundle's.
+        model: The trained and calibrated model.
+        output: The directory to create.
+        run_id: Id of the training run, for lineage.
+        name: Name of the bundle.
     """
     built = build_score_bundle(
         output,

@@ -1,17 +1,14 @@
-"""The fifteen features of a transaction, after the Fraud Detection Handbook.
+"""The fifteen features of a transaction, by the method of the Fraud Detection Handbook.
 
-Windows look back from a transaction at time t and are half open, as the
-book's rolling windows are:
+Windows look back from a transaction at time t and are half open, like the book's rolling windows:
 
-* customer, w days: the customer's transactions in (t - w, t], the current one
-  included. Of several at the same time, a row sees those before it in the
-  table and itself, which is what a server would have seen.
-* terminal, w days: the terminal's transactions in (t - delay - w, t - delay].
-  A fraud is known only `delay` days after it happened, so nothing later may
-  enter, not even a count.
+* customer, w days: the customer's transactions in (t - w, t], including the current one. Of several
+  transactions at the same time, a row counts itself and those before it in the table, as a server would have.
+* terminal, w days: the terminal's transactions in (t - delay - w, t - delay]. A fraud is known only `delay`
+  days after it happened, so later transactions are not used, not even in a count.
 
-Every window is a pair of positions in a sorted array, found by binary search;
-counts and sums are then differences of positions and of cumulative sums.
+Every window is a pair of positions in a sorted array, found by binary search. Counts and sums are differences
+of positions and of cumulative sums.
 """
 
 from __future__ import annotations
@@ -41,11 +38,11 @@ Ints = npt.NDArray[np.int64]
 
 
 def features(transactions: Transactions, delay_days: int = DELAY_DAYS) -> npt.NDArray[np.float32]:
-    """Computes the features of every transaction.
+    """Compute the features of every transaction.
 
     Args:
-        transactions: in order of time.
-        delay_days: days until a fraud is known.
+        transactions: Transactions in order of time.
+        delay_days: Number of days until a fraud is known.
 
     Returns:
         `[n, 15]` float32, in the order of `FEATURES`.
@@ -76,7 +73,7 @@ def _terminal_windows(transactions: Transactions, delay_days: int, out: npt.NDAr
     order, key = _by_group(transactions.terminal, transactions.time_ms, delay_days + max(WINDOWS))
     frauds = _running(transactions.fraud[order].astype(np.float64))
     known = key - delay_days * DAY_MS
-    # With no delay the window ends at the row itself, not at a later row of the same time.
+    # Without a delay the window ends at the row itself, not at a later row of the same time.
     end = np.searchsorted(key, known, side="right") if delay_days else np.arange(1, len(order) + 1)
     for column, window in enumerate(WINDOWS):
         start = np.searchsorted(key, known - window * DAY_MS, side="right")
@@ -86,10 +83,10 @@ def _terminal_windows(transactions: Transactions, delay_days: int, out: npt.NDAr
 
 
 def _by_group(group: Ints, time_ms: Ints, reach_days: int) -> tuple[npt.NDArray[np.intp], Ints]:
-    """Orders rows by group, then time, and gives each a key that grows along that order.
+    """Order rows by group, then by time, and return the order with an ascending key for each row.
 
-    Groups lie further apart on the key's axis than any window reaches, so one
-    binary search over all rows never leaves its group.
+    The keys of different groups are further apart than any window is long, so a binary search over all rows
+    never leaves its group.
     """
     _, code = np.unique(group, return_inverse=True)
     order = np.argsort(code, kind="stable")
@@ -102,12 +99,12 @@ def _by_group(group: Ints, time_ms: Ints, reach_days: int) -> tuple[npt.NDArray[
 
 
 def _running(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Cumulative sums with a leading 0, so that [a, b) sums to out[b] - out[a]."""
+    """Return cumulative sums with a leading 0, so that the sum over [a, b) is out[b] - out[a]."""
     out = np.zeros(len(values) + 1)
     np.cumsum(values, out=out[1:])
     return out
 
 
 def column(name: str, names: Sequence[str] = FEATURES) -> int:
-    """The column of a feature."""
+    """Return the column of a feature."""
     return names.index(name)

@@ -1,4 +1,4 @@
-"""How well scores rank fraud, in the measures the field reports."""
+"""Measures of how well scores rank fraud, as used in the field."""
 
 from __future__ import annotations
 
@@ -18,13 +18,12 @@ class Ranking:
     """Measures of a ranking of transactions by score.
 
     Attributes:
-        auc: area under the ROC curve.
-        average_precision: area under the precision-recall curve, as the step-wise sum (AUCPR).
-        card_precision_100: share of compromised cards among the 100 most
-            suspicious of each day, averaged over the days; a card that was
-            found may be found again on the following days.
-        rows: transactions judged.
-        frauds: of which fraud.
+        auc: Area under the ROC curve.
+        average_precision: Area under the precision-recall curve, as the step-wise sum (AUCPR).
+        card_precision_100: Share of compromised cards among the 100 most suspicious ones of each day,
+            averaged over the days. A card that was found may be found again on later days.
+        rows: Number of evaluated transactions.
+        frauds: Number of frauds among them.
     """
 
     auc: float
@@ -41,13 +40,19 @@ class Ranking:
 def ranking(scores: Array, fraud: Array, customer: Array, day: Array) -> Ranking:
     """Measure `[n]` scores against the labels.
 
+    Args:
+        scores: `[n]` scores.
+        fraud: `[n]` labels, 1 for fraud.
+        customer: `[n]` customers.
+        day: `[n]` days.
+
     Raises:
-        DataError: only one class is present, so nothing can be ranked.
+        DataError: Only one class is present, so nothing can be ranked.
     """
     frauds = int(fraud.sum())
     if not 0 < frauds < len(fraud):
         raise DataError(
-            f"{len(fraud)} test transactions hold {frauds} frauds; both kinds are needed to judge a score"
+            f"{len(fraud)} test transactions contain {frauds} frauds; both kinds are needed to rank scores"
         )
     return Ranking(
         auc=float(roc_auc_score(fraud, scores)),
@@ -59,7 +64,7 @@ def ranking(scores: Array, fraud: Array, customer: Array, day: Array) -> Ranking
 
 
 def card_precision(scores: Array, fraud: Array, customer: Array, day: Array, top: int) -> float:
-    """Precision among the `top` cards of each day, ranked by their highest score of the day."""
+    """Return the precision among the `top` cards of each day, ranked by their highest score of the day."""
     precisions = []
     for today in np.unique(day):
         rows = np.flatnonzero(day == today)

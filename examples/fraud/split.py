@@ -1,9 +1,8 @@
 """The transactions that train a fraud model and those that evaluate it.
 
-The protocol is the book's: a block of days trains, a delay passes in which
-nobody knows yet what was fraud, a block of days tests. Customers already
-known to be compromised when a test day begins are left out of that day: their
-cards are blocked by then, so finding them again is no merit.
+The protocol is the book's: a block of training days, a delay in which frauds are not known yet, and a block
+of test days. Customers who are known to be compromised when a test day begins are left out of that day,
+because their cards are blocked by then.
 
     ── training ──┬── calibration ──┬── delay ──┬── test ──
 """
@@ -23,7 +22,7 @@ Rows = npt.NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Days:
-    """A block of days [first, end), counted as `Transactions.day` counts."""
+    """A block of days [first, end), as numbers of `Transactions.day`."""
 
     first: int
     end: int
@@ -32,21 +31,21 @@ class Days:
         return self.end - self.first
 
     def rows(self, transactions: Transactions) -> Rows:
-        """The transactions of these days. They are in order of time, so this is one range."""
+        """Return the positions of the transactions of these days."""
         first, end = np.searchsorted(transactions.day, [self.first, self.end])
         return np.arange(first, end)
 
 
 @dataclass(frozen=True)
 class Split:
-    """One training run's blocks of days."""
+    """The blocks of days of one training run."""
 
     training: Days
     calibration: Days
     test: Days
 
     def describe(self, transactions: Transactions) -> str:
-        """Return the blocks as dates for display, last day included."""
+        """Return the blocks as dates for display, including the last day."""
         blocks = [("train", self.training), ("calibrate", self.calibration), ("test", self.test)]
         return " · ".join(
             f"{name} {transactions.date(block.first)}..{transactions.date(block.end - 1)}"
@@ -59,12 +58,12 @@ class SplitPlan:
     """Number of days of each block.
 
     Attributes:
-        training: at most this many days.
-        calibration: at most this many days, and a quarter of what is there in shorter data.
-        delay: days until a fraud is known.
-        test: days that judge.
-        least_training: fewer training days than this are refused.
-        least_calibration: fewer than this are not calibrated on.
+        training: Largest number of training days.
+        calibration: Largest number of calibration days. In shorter data it is a quarter of the known days.
+        delay: Number of days until a fraud is known.
+        test: Number of test days.
+        least_training: Smallest number of training days.
+        least_calibration: Smallest number of calibration days.
     """
 
     training: int = 28
@@ -76,18 +75,18 @@ class SplitPlan:
 
     @property
     def least(self) -> int:
-        """Return the number of days that a split needs."""
+        """Number of days that a split needs."""
         return self.least_training + self.least_calibration + self.delay + self.test
 
     def last(self, transactions: Transactions) -> Split:
-        """The split whose test block is the last days of the data."""
+        """Return the split whose test block is the last days of the data."""
         return self.earlier(transactions, 0)
 
     def earlier(self, transactions: Transactions, days: int) -> Split:
-        """The split as it would have been made `days` earlier, evaluated on the same last days.
+        """Return the split as of `days` days earlier, evaluated on the same last days.
 
         Raises:
-            DataError: the data is too short.
+            DataError: The data is too short.
         """
         end = transactions.days
         known = end - self.test - self.delay - days
@@ -108,14 +107,14 @@ class SplitPlan:
 
 
 def without_known(transactions: Transactions, known_from: Days, test: Days, delay: int) -> Rows:
-    """The test rows, day by day without the customers known by then to be compromised.
+    """Return the test rows, for each day without the customers known by then to be compromised.
 
     Args:
-        transactions: all of them.
-        known_from: the days whose frauds are known when the test begins.
-        test: the days that judge.
-        delay: days until a fraud is known; during the test one more day
-            becomes known every day.
+        transactions: All transactions.
+        known_from: The days whose frauds are known when the test begins.
+        test: The test days.
+        delay: Number of days until a fraud is known. On every test day the frauds of one more day become
+            known.
 
     Returns:
         Positions of the remaining rows, in order of time.

@@ -1,4 +1,4 @@
-"""Training a fraud model: boosted trees, a calibrated probability, thresholds for decisions."""
+"""Training of a fraud model: boosted trees, a calibrated probability, thresholds for decisions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from scorer.learn.errors import DataError
 Rows = npt.NDArray[np.intp]
 
 
-# More rows than this do not change the distributions visibly.
+# More rows do not change the distributions visibly.
 REFERENCE_ROWS = 20_000
 
 
@@ -30,13 +30,13 @@ class FraudPlan:
     """Settings of the training.
 
     Attributes:
-        trees: boosting rounds.
-        depth: of each tree.
-        learning_rate: of each round.
-        decline_rate: share of transactions to decline.
-        review_rate: share of transactions to send to review.
-        threads: for training.
-        seed: of row and column sampling.
+        trees: Number of boosting rounds.
+        depth: Depth of each tree.
+        learning_rate: Learning rate of each round.
+        decline_rate: Share of transactions to decline.
+        review_rate: Share of transactions to send to review.
+        threads: Number of threads for training.
+        seed: Seed of row and column sampling.
     """
 
     trees: int = 500
@@ -53,15 +53,15 @@ class FraudModel:
     """A trained fraud model and its measures.
 
     Attributes:
-        booster: the trees.
-        calibration: from the trees' own probability to a calibrated one.
-        thresholds: (from this score on, label), ascending from 0.
-        training_rows: `[n, 15]` features of the training days, at most `REFERENCE_ROWS` of them.
-        reference_rows: `[n, 15]` features of the calibration days.
-        metrics: on the test days, with their rows and labels' counts.
-        split: the days used.
-        plan: how it was trained.
-        data_digest: of the transactions.
+        booster: The trees.
+        calibration: Maps the trees' own probability to a calibrated one.
+        thresholds: (start, label) of each band, ascending from 0.
+        training_rows: `[n, 15]` features of the training days, at most `REFERENCE_ROWS` rows.
+        reference_rows: `[n, 15]` features of the calibration days, at most `REFERENCE_ROWS` rows.
+        metrics: Measures on the test days, with their numbers of rows and frauds.
+        split: The blocks of days.
+        plan: The settings of the training.
+        data_digest: Digest of the transactions.
     """
 
     booster: xgboost.Booster
@@ -75,7 +75,7 @@ class FraudModel:
     data_digest: str
 
     def scores(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-        """`[n]` calibrated probabilities."""
+        """Return `[n]` calibrated probabilities."""
         return self.calibration(self.booster.predict(xgboost.DMatrix(rows)))
 
     def lineage(self) -> dict[str, Any]:
@@ -84,7 +84,7 @@ class FraudModel:
 
 
 def fraud_columns() -> tuple[Feature, ...]:
-    """The request schema of the fraud model, in the order of `FEATURES`."""
+    """Return the request schema of the fraud model, in the order of `FEATURES`."""
     return tuple(
         column(name, "flag")
         if name in {"weekend", "night"}
@@ -101,18 +101,18 @@ def train_fraud(
     delay_days: int = 7,
     data_digest: str | None = None,
 ) -> FraudModel:
-    """Trains on the split's days, calibrates on the days after, evaluates on its test days.
+    """Train on the split's training days, calibrate on the days after, and evaluate on the test days.
 
     Args:
-        transactions: all of them.
-        rows: their features, `[n, 15]`.
-        split: which days do what.
-        plan: how to train.
-        delay_days: days until a fraud is known.
-        data_digest: of the transactions, if known already.
+        transactions: All transactions.
+        rows: `[n, 15]` their features.
+        split: The blocks of days.
+        plan: The settings of the training; None: the defaults.
+        delay_days: Number of days until a fraud is known.
+        data_digest: Digest of the transactions, if it is known.
 
     Raises:
-        DataError: a block of days lacks frauds or genuine transactions.
+        DataError: A block of days lacks frauds or genuine transactions.
     """
     plan = plan or FraudPlan()
     training = split.training.rows(transactions)
@@ -121,7 +121,8 @@ def train_fraud(
         frauds = int(transactions.fraud[block].sum())
         if not 0 < frauds < len(block):
             raise DataError(
-                f"the {name} days hold {len(block)} transactions and {frauds} frauds; both kinds are needed"
+                f"the {name} days contain {len(block)} transactions and {frauds} frauds; "
+                "both kinds are needed"
             )
     booster = xgboost.train(
         {
@@ -160,14 +161,15 @@ def train_fraud(
 
 
 def _some(rows: Rows) -> Rows:
-    """At most `REFERENCE_ROWS` of the rows, evenly spread."""
+    """Return at most `REFERENCE_ROWS` of the rows, evenly spread."""
     return rows[np.unique(np.linspace(0, len(rows) - 1, min(len(rows), REFERENCE_ROWS)).astype(np.intp))]
 
 
 def test_rows(transactions: Transactions, split: Split, delay_days: int = 7) -> Rows:
     """Return the transactions that evaluate a model: the test days without customers known to be compromised.
 
-    Known are, as in the book, those of the last week of which the frauds are known when the test begins.
+    As in the book, these are the customers with frauds in the last week whose frauds are known when the test
+    begins.
     """
     until = split.test.first - delay_days
     return without_known(transactions, Days(max(0, until - 7), until), split.test, delay_days)
@@ -176,9 +178,9 @@ def test_rows(transactions: Transactions, split: Split, delay_days: int = 7) -> 
 def thresholds(
     scores: npt.NDArray[np.float64], review_rate: float, decline_rate: float
 ) -> tuple[tuple[float, str], ...]:
-    """Bands that decline and review the wanted shares of `scores`, as (start, label) from 0 upwards."""
+    """Return bands that decline and review these shares of `scores`, as (start, label) from 0 upwards."""
     review, decline = np.quantile(scores, [1 - decline_rate - review_rate, 1 - decline_rate])
-    # Bands must not coincide, however few different scores there are.
+    # Bands must not coincide, even if there are few different scores.
     review = max(review, np.nextafter(0.0, 1.0))
     return (
         (0.0, "approve"),

@@ -1,8 +1,7 @@
 """Card transactions as columns: reading, checking, writing.
 
-The layout is that of the Fraud Detection Handbook's data: one row per
-transaction, with a label that says whether it was fraud. Everything later on
-(spans, splits, features) comes from these columns and from nothing else.
+The layout is that of the Fraud Detection Handbook's data: one row per transaction, with a label for fraud.
+Time spans, splits and features are computed from these columns only.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Transactions:
-    """Transactions in order of time; equal times keep the order of the file.
+    """Transactions in order of time. Transactions at the same time are in the order of the file.
 
     Attributes:
         ids: `[n]` transaction ids, unique.
@@ -46,8 +45,8 @@ class Transactions:
         customer: `[n]` customer ids.
         terminal: `[n]` terminal ids.
         amount: `[n]` amounts, not negative.
-        fraud: `[n]` 1 where the transaction was fraud.
-        scenario: `[n]` 0 for genuine ones, else the scenario that made the fraud.
+        fraud: `[n]` 1 for fraud, else 0.
+        scenario: `[n]` scenario of the fraud; 0 for genuine transactions.
     """
 
     ids: Ints
@@ -68,22 +67,22 @@ class Transactions:
 
     @cached_property
     def days(self) -> int:
-        """Number of calendar days from the first transaction to the last, both counted."""
+        """Number of calendar days from the first transaction to the last, including both."""
         return int(self.day[-1]) + 1
 
     def date(self, day: int) -> str:
-        """The calendar date of a day number, as YYYY-MM-DD."""
+        """Return the calendar date of a day number, as YYYY-MM-DD."""
         return str((self.time_ms[0] // DAY_MS + day).astype("datetime64[D]"))
 
     def digest(self) -> str:
-        """`sha256:<hex>` over the columns, for the lineage of whatever is trained on them."""
+        """Return `sha256:<hex>` over the columns, for the lineage of models that are trained on them."""
         hasher = hashlib.sha256()
         for column in (self.ids, self.time_ms, self.customer, self.terminal, self.amount, self.fraud):
             hasher.update(np.ascontiguousarray(column).data)
         return f"sha256:{hasher.hexdigest()}"
 
     def take(self, rows: npt.NDArray[np.intp] | npt.NDArray[np.bool_]) -> Transactions:
-        """The transactions at `rows`, in that order."""
+        """Return the transactions at `rows`, in that order."""
         return Transactions(
             ids=self.ids[rows],
             time_ms=self.time_ms[rows],
@@ -96,17 +95,17 @@ class Transactions:
 
 
 def read_transactions(path: Path) -> Transactions:
-    """Reads a Parquet file of transactions and checks it.
+    """Read and check a Parquet file of transactions.
 
     Args:
-        path: a file with the columns in `COLUMNS`; others are ignored.
+        path: A file with the columns in `COLUMNS`. Other columns are ignored.
 
     Returns:
         The transactions, sorted by time.
 
     Raises:
-        DataError: the file cannot be read, lacks a column, or a column has
-            the wrong type, nulls or values out of range.
+        DataError: The file cannot be read or lacks a column, or a column has the wrong type, nulls or values
+            out of range.
     """
     if not path.is_file():
         raise DataError(
@@ -127,14 +126,14 @@ def read_transactions(path: Path) -> Transactions:
 
 
 def from_table(table: pa.Table, source: str) -> Transactions:
-    """Checks an Arrow table and turns it into `Transactions`; `source` names it in messages."""
+    """Check an Arrow table and convert it to `Transactions`. Error messages contain `source`."""
     if table.num_rows == 0:
         raise DataError(f"transactions {source}: the file has no rows")
     for name in COLUMNS:
         nulls = table.column(name).null_count
         if nulls:
             raise DataError(
-                f"transactions {source}: column {name} has {nulls} empty values; remove those rows"
+                f"transactions {source}: column {name} has {nulls} empty values; remove these rows"
             )
     time_ms = _times(table, source)
     ids = _integers(table, "TRANSACTION_ID", source)
@@ -168,7 +167,7 @@ def from_table(table: pa.Table, source: str) -> Transactions:
 
 
 def write_transactions(transactions: Transactions, path: Path) -> None:
-    """Writes transactions as Parquet in the layout that `read_transactions` reads."""
+    """Write transactions to a Parquet file in the layout that `read_transactions` reads."""
     table = pa.table(
         {
             "TRANSACTION_ID": pa.array(transactions.ids),
@@ -197,13 +196,13 @@ def _times(table: pa.Table, source: str) -> Ints:
 def _integers(table: pa.Table, name: str, source: str) -> Ints:
     column = table.column(name)
     kind = column.type
-    # The handbook's own files hold the ids as text.
+    # The handbook's own files contain the ids as text.
     if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
         raise DataError(f"transactions {source}: column {name} is {kind}; it must be an integer")
     try:
         return np.asarray(pc.cast(column, pa.int64()).to_numpy(), dtype=np.int64)
     except pa.ArrowInvalid as error:
-        raise DataError(f"transactions {source}: column {name} must hold integers ({error})") from error
+        raise DataError(f"transactions {source}: column {name} must contain integers ({error})") from error
 
 
 def _numbers(table: pa.Table, name: str, source: str) -> Floats:

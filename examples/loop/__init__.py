@@ -1,1 +1,1 @@
-"""The whole loop in one process, on simulated payments: decide, wait, learn, decide better."""
+"""The whole learning loop in one process, on simulated payments."""

@@ -32,10 +32,10 @@ def compare(
     seed: Annotated[int, typer.Option(min=0, help="Of the traffic: the same seed, the same figures.")] = 1,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """The article's two-month comparison, simulated: A/B-tested rules per issuer against weekly retraining.
+    """Simulate the article's comparison over two months: A/B-tested rules against weekly retraining.
 
-    Shoppers are split in halves by a keyed hash. The difference has a confidence sequence that may be
-    read every day. Issuers drift in week 6.
+    Shoppers are split in halves by a keyed hash. The difference has a confidence sequence that may be read
+    every day. Issuers drift in week 6.
     """
     from dataclasses import asdict
 
@@ -67,9 +67,10 @@ def worlds(
 ) -> None:
     """Measure learning in worlds that it was not tuned on, beside a linear model, rules and Vowpal Wabbit.
 
-    Regret per payment by the hidden truth from week 2 on; ratios with 95 % bootstrap intervals over worlds.
+    The output is the regret per payment by the hidden truth from week 2 on, and ratios with 95 % bootstrap
+    intervals over worlds.
     """
-    # One thread per world: worlds run side by side.
+    # One thread per world, because worlds run in parallel.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     from examples.loop import worlds as played
     from examples.simulators.worlds import standard

@@ -1,7 +1,8 @@
-"""Simple policies that learn from the same log as the bandit: what lies between them and it is its own part.
+"""Simple policies that learn from the same log as the bandit. Its advantage over them is due to its method.
 
-Every policy has `pmf(contexts)`, `[n, K]` probabilities over the actions. `FixedRanking` and `IssuerLinear`
-are greedy. `examples.loop.rules.IssuerRules` is the payment team's own kind of policy.
+Every policy has `pmf(contexts)`, which returns `[n, K]` probabilities over the actions. `FixedRanking` and
+`IssuerLinear` are greedy. `examples.loop.rules.IssuerRules` is the kind of policy that a payment team
+configures.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from examples.simulators.payments import (
 from examples.simulators.task import context_rows
 from scorer.learn.experience import Experience
 
-# Columns of `examples.simulators.task.CONTEXT`.
+# Positions of the columns of `examples.simulators.task.CONTEXT`.
 AMOUNT, HOUR, ISSUER, SCHEME, DEVICE, DECLINE, ATTEMPTS, TOKEN, LOW_VALUE, RISK = (
     0,
     1,
@@ -44,30 +45,30 @@ AMOUNT, HOUR, ISSUER, SCHEME, DEVICE, DECLINE, ATTEMPTS, TOKEN, LOW_VALUE, RISK 
 _LEVELS = [len(values) for values in FACTORS.values()]
 _FIRST_LEVEL = np.concatenate([[0], np.cumsum(_LEVELS)[:-1]])
 LEVELS = sum(_LEVELS)
-"""Values of all factors together."""
+"""Number of values of all factors together."""
 
 
 class Policy(Protocol):
-    """Anything that says with which probability a payment gets each action."""
+    """A policy, which returns the probability of each action for a payment."""
 
     def pmf(self, given: Contexts) -> Floats:
-        """`[n, K]` probabilities; 0 where not eligible."""
+        """Return `[n, K]` probabilities; 0 where not eligible."""
 
 
 class Uniform:
-    """Every eligible action with the same probability: what choosing blindly is worth."""
+    """Every eligible action with the same probability, as a lower reference."""
 
     def pmf(self, given: Contexts) -> Floats:
-        """`[n, K]` probabilities."""
+        """Return `[n, K]` probabilities."""
         mask = given.eligible()
         return np.asarray(mask / mask.sum(axis=1, keepdims=True))
 
 
 class Baseline:
-    """The payment team's rule with its share of uniform exploration: the policy that wrote the first log."""
+    """The baseline's rule with its share of uniform exploration: the policy of the first log."""
 
     def pmf(self, given: Contexts) -> Floats:
-        """`[n, K]` probabilities."""
+        """Return `[n, K]` probabilities."""
         return baseline_pmf(given)
 
 
@@ -75,14 +76,14 @@ class Greedy:
     """The eligible action with the highest prediction of an oracle: the bandit without its exploration.
 
     Args:
-        oracle: that the bandit's policy uses.
+        oracle: The oracle of the bandit's policy.
     """
 
     def __init__(self, oracle: SimpleOracle) -> None:
         self._oracle = oracle
 
     def pmf(self, given: Contexts) -> Floats:
-        """`[n, K]` 1 for the highest eligible prediction."""
+        """Return `[n, K]` 1 for the highest eligible prediction."""
         return greedy(
             np.asarray(self._oracle.predict(context_rows(given)), dtype=np.float64), given.eligible()
         )
@@ -92,8 +93,8 @@ class FixedRanking:
     """One order of the actions for every payment, by each action's smoothed mean reward in the log.
 
     Args:
-        log: decisions with outcomes; those without one are left out.
-        prior: number of payments at the overall mean that each action's mean starts from.
+        log: Decisions; those without an outcome are not used.
+        prior: Number of prior payments with the overall mean, for each action's mean.
     """
 
     def __init__(self, log: Experience, prior: float = 50.0) -> None:
@@ -104,22 +105,22 @@ class FixedRanking:
         self.value: Floats = (total + prior * overall) / (count + prior)
 
     def pmf(self, given: Contexts) -> Floats:
-        """`[n, K]` 1 for the highest eligible action of the ranking."""
+        """Return `[n, K]` 1 for the highest eligible action of the ranking."""
         return greedy(np.broadcast_to(self.value, (len(given), len(self.value))), given.eligible())
 
 
 class IssuerLinear:
-    """Logistic regression on issuer x factor level, the rest of the context as main effects.
+    """Logistic regression on issuer x factor level, with the other context columns as main effects.
 
-    Maximum a posteriori under normal priors on the log-odds: standard deviation `spread` for each coefficient
-    and `within` for an issuer's own taste. 200 or so coefficients, no trees, no interactions beyond issuer x
-    factor.
+    It is the maximum a posteriori under normal priors on the log-odds: standard deviation `spread` for each
+    coefficient and `within` for an issuer's deviation. It has about 200 coefficients, no trees, and no
+    interactions beyond issuer x factor.
 
     Args:
-        log: decisions with outcomes; those without one are left out.
-        spread: prior standard deviation of the context's and the levels' effects.
-        within: prior standard deviation of an issuer's deviation from a level's effect.
-        steps: Newton steps, at most.
+        log: Decisions; those without an outcome are not used.
+        spread: Prior standard deviation of the context's and the levels' effects.
+        within: Prior standard deviation of an issuer's deviation from a level's effect.
+        steps: Largest number of Newton steps.
     """
 
     def __init__(self, log: Experience, spread: float = 0.25, within: float = 0.5, steps: int = 8) -> None:
@@ -128,7 +129,7 @@ class IssuerLinear:
         x = sparse.hstack([context_effects(rows), action_effects(rows, known.action)], format="csr")
         deviation = np.full(x.shape[1], spread)
         deviation[-len(ISSUER_NAMES) * LEVELS :] = within
-        # The intercept is free.
+        # The intercept is practically unpenalised.
         deviation[0] = 10.0
         beta = np.zeros(x.shape[1])
         for _ in range(steps):
@@ -144,11 +145,11 @@ class IssuerLinear:
         levels = beta[split : split + LEVELS]
         own = beta[split + LEVELS :].reshape(len(ISSUER_NAMES), LEVELS)
         of_action = codes() + _FIRST_LEVEL
-        # `[issuers, K]`: what the context adds is the same for every action.
+        # `[issuers, K]`, without the context's effect, which is the same for every action.
         self._table = np.stack([(levels + issuer)[of_action].sum(axis=1) for issuer in own])
 
     def probability(self, rows: npt.NDArray[np.floating[Any]]) -> Floats:
-        """`[n, K]` P(authorised) of every action, eligible or not.
+        """Return `[n, K]` P(authorised) of every action, eligible or not.
 
         Args:
             rows: `[n, 12]` contexts in the order of `examples.simulators.task.CONTEXT`.
@@ -159,12 +160,12 @@ class IssuerLinear:
         return np.asarray(1 / (1 + np.exp(-odds)))
 
     def pmf(self, given: Contexts) -> Floats:
-        """`[n, K]` 1 for the eligible action with the highest probability."""
+        """Return `[n, K]` 1 for the eligible action with the highest probability."""
         return greedy(self.probability(context_rows(given)), given.eligible())
 
 
 def greedy(value: Floats, eligible: Bools) -> Floats:
-    """`[n, K]` 1 for the eligible action with the highest value; the first of equals."""
+    """Return `[n, K]` 1 for the eligible action with the highest value, the first of equal ones."""
     chosen = np.where(eligible, value, -np.inf).argmax(axis=1)
     pmf = np.zeros(eligible.shape)
     pmf[np.arange(len(pmf)), chosen] = 1.0
@@ -172,7 +173,7 @@ def greedy(value: Floats, eligible: Bools) -> Floats:
 
 
 def context_effects(rows: npt.NDArray[np.floating[Any]]) -> Floats:
-    """`[n, effects]`: intercept, numbers in comparable units, categories one-hot."""
+    """Return `[n, effects]`: intercept, numbers in comparable units, categories one-hot."""
     one_hot = [
         np.eye(len(names))[rows[:, column].astype(np.int64)]
         for column, names in (
@@ -195,11 +196,11 @@ def context_effects(rows: npt.NDArray[np.floating[Any]]) -> Floats:
 
 
 CONTEXT_EFFECTS = 7 + len(ISSUER_NAMES) + len(SCHEMES) + len(DEVICES) + len(DECLINES)
-"""Columns of `context_effects`."""
+"""Number of columns of `context_effects`."""
 
 
 def action_effects(rows: npt.NDArray[np.floating[Any]], action: npt.NDArray[np.int64]) -> sparse.csr_matrix:
-    """`[n, LEVELS + issuers * LEVELS]`: the chosen action's levels, alone and within the issuer."""
+    """Return `[n, LEVELS + issuers * LEVELS]`: the chosen action's levels, alone and within the issuer."""
     level = (codes() + _FIRST_LEVEL)[action]
     within = LEVELS + rows[:, ISSUER].astype(np.int64)[:, None] * LEVELS + level
     columns = np.concatenate([level, within], axis=1)

@@ -1,4 +1,4 @@
-"""The comparison as a picture, a page and a file of numbers."""
+"""The comparison as a chart, an HTML page and a file of numbers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NAMES = ("rules per issuer, A/B-tested (old)", "bandit, retrained weekly (new)"
 
 
 def write(found: Comparison, folder: Path) -> tuple[Path, Path]:
-    """Writes `compare.png`, `compare.html` and `compare.json`; returns the first two."""
+    """Write `compare.png`, `compare.html` and `compare.json`. Return the paths of the first two."""
     folder.mkdir(parents=True, exist_ok=True)
     picture, page = folder / "compare.png", folder / "compare.html"
     _draw(found, picture)
@@ -78,7 +78,7 @@ def _draw(found: Comparison, path: Path) -> None:
 
 
 def rows(found: Comparison) -> list[list[str]]:
-    """A line per week: both rates with intervals, the difference by truth, the best possible."""
+    """Return a row per week: both rates with intervals, the difference by truth, the best possible."""
     out = []
     for week in found.weeks:
         old, new = week.rates
@@ -100,7 +100,7 @@ COLUMNS = ("week", *ARMS, "new - old by truth, points", "best possible")
 
 
 def verdict(found: Comparison) -> list[str]:
-    """What the test says, in sentences."""
+    """Return the result of the test in sentences."""
     last = found.days[-1]
     decided = next((day.day for day in found.days if day.low > 0 or day.high < 0), None)
     old, new = found.ratio.counts

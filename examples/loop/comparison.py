@@ -1,4 +1,4 @@
-"""The article's two months: the old solution against the one that learns, as an A/B test on shoppers."""
+"""The article's two months: an A/B test of the old solution and of the one that learns, on shoppers."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ ALPHA = 0.05
 
 @dataclass(frozen=True)
 class Rate:
-    """An arm's authorisation rate over a week, of the outcomes that came.
+    """An arm's authorisation rate in a week, from the known outcomes.
 
     Attributes:
-        payments: how many outcomes.
-        value: their mean.
-        low: of the 95 % Wilson interval.
-        high: of the same.
-        truth: mean P(authorised) of everything decided, which only a simulation knows.
+        payments: Number of outcomes.
+        value: Mean of the outcomes.
+        low: Lower end of the 95 % Wilson interval.
+        high: Upper end of the interval.
+        truth: Mean true P(authorised) of all decisions, which only a simulation knows.
     """
 
     payments: int
@@ -51,9 +51,9 @@ class ComparedWeek:
     """Both arms in one week.
 
     Attributes:
-        week: from 1.
-        rates: old and new.
-        best: mean of the highest possible, by truth.
+        week: Number of the week, from 1.
+        rates: Rates of the old and of the new arm.
+        best: Mean true P(authorised) of the best eligible actions.
     """
 
     week: int
@@ -63,14 +63,14 @@ class ComparedWeek:
 
 @dataclass(frozen=True)
 class Day:
-    """What the A/B test said when a day ended: new minus old, 95 % at every day at once.
+    """The result of the A/B test at the end of a day: new minus old, with an interval valid for all days.
 
     Attributes:
-        day: from 1.
-        outcomes: known by then.
-        value: difference of authorisation rates.
-        low: of the confidence sequence.
-        high: of the same.
+        day: Number of the day, from 1.
+        outcomes: Number of outcomes that are known by then.
+        value: Difference of authorisation rates.
+        low: Lower end of the 95 % confidence sequence.
+        high: Upper end of the confidence sequence.
     """
 
     day: int
@@ -82,14 +82,14 @@ class Day:
 
 @dataclass(frozen=True)
 class ReferenceRate:
-    """A solution that decided the new arm's payments in a simulation of its own, learning from its own log.
+    """A solution that decides the new arm's payments in a separate simulation and learns from its own log.
 
     Attributes:
-        name: for people.
-        truth: its mean P(authorised) over all weeks.
-        difference: of the new arm's mean P(authorised) minus its own, payment by payment.
-        low: of the 95 % interval, shoppers being the clusters.
-        high: of the same.
+        name: Name in tables.
+        truth: Its mean true P(authorised) over all weeks.
+        difference: Mean of the new arm's true P(authorised) minus its own, payment by payment.
+        low: Lower end of the 95 % interval, with shoppers as clusters.
+        high: Upper end of the interval.
     """
 
     name: str
@@ -104,12 +104,12 @@ class Comparison:
     """The result of the A/B test.
 
     Attributes:
-        weeks: in order.
-        days: in order.
-        ratio: whether shoppers are split as planned.
-        references: simpler solutions on the new arm's payments.
-        seed: of the traffic.
-        per_hour: payments.
+        weeks: The weeks in order.
+        days: The days in order.
+        ratio: Check whether shoppers are split as planned.
+        references: Simpler solutions on the new arm's payments.
+        seed: Seed of the traffic.
+        per_hour: Payments per hour of both arms together.
     """
 
     weeks: tuple[ComparedWeek, ...]
@@ -135,19 +135,20 @@ def compare(
     plan: LoopPlan | None = None,
     advance: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
-    """Run both solutions side by side, and simpler ones on the new arm's payments.
+    """Run both solutions in an A/B test, and simpler ones on the new arm's payments.
 
-    A week comes before, in which a fifth of the payments is drawn uniformly over what is eligible: the old
-    solution's A/B tests are read off it, and the new one's first generation is trained on it. Then shoppers
-    are split in halves by a keyed hash. Issuers drift in week 6. Each arm sees its own payments only. Both
-    learn every week: the old one goes on to test on a fifth of its payments and derives its rules anew.
+    In a week before the test, a fifth of the payments is drawn uniformly over the eligible actions. The old
+    solution's A/B tests are evaluated on it, and the new one's first generation is trained on it. Then
+    shoppers are split in halves by a keyed hash. Issuers drift in week 6. Each arm uses only its own
+    payments. Both learn every week: the old one continues to test on a fifth of its payments and derives its
+    rules anew.
 
     Args:
-        weeks: length of the test.
-        per_week: payments of both arms together.
-        seed: of the traffic.
-        plan: of the new solution.
-        advance: called with the name of each finished week.
+        weeks: Length of the test in weeks.
+        per_week: Payments per week of both arms together.
+        seed: Seed of the traffic.
+        plan: Plan of the new solution; None: the default.
+        advance: Called with the name of each finished week.
     """
     market = Market(WeeksPlan(weeks=weeks + 1, per_hour=per_week / 168, drift_week=7), seed)
     first = market.week(1)
@@ -197,16 +198,16 @@ def _reference(name: str, ours: Floats, theirs: Floats, shopper: npt.NDArray[np.
 
 
 def arm(shopper: str, key: bytes = b"compare") -> int:
-    """0 or 1 with even chances, always the same for a shopper."""
+    """Return 0 or 1 with equal probability, always the same for a shopper."""
     return hashlib.blake2b(shopper.encode(), key=key, digest_size=8).digest()[0] & 1
 
 
 def _days(log: Experience, begin_ms: int, days: int) -> tuple[tuple[Day, ...], RatioCheck]:
-    """The test as it was read at every midnight, from the outcomes known by then."""
+    """Return the test at every midnight, from the outcomes known by then, and the check of the split."""
     log = log.take(np.argsort(log.time_ms, kind="stable"))
     new = np.array([log.lanes[code] == ARMS[1] for code in log.lane]).astype(np.int64)
     shopper = np.unique(log.entity, return_inverse=True)[1]
-    # Fixed before the first look: narrowest half-way, at the variance of authorisations near 0.8.
+    # Fixed before the first look: narrowest at half of the test, for the variance of authorisations near 0.8.
     rho2 = tuned_rho2(ALPHA, 4 * 0.16 * len(log) / 2)
     read = []
     for day in range(1, days + 1):
@@ -222,7 +223,7 @@ def _days(log: Experience, begin_ms: int, days: int) -> tuple[tuple[Day, ...], R
 
 
 def _rate(reward: Floats, truth: float) -> Rate:
-    """With Wilson's interval."""
+    """Return the rate of the outcomes with Wilson's interval."""
     n, p, z = len(reward), float(reward.mean()), 1.959964
     middle, half = (p + z * z / (2 * n)), z * float(np.sqrt(p * (1 - p) / n + z * z / (4 * n * n)))
     return Rate(n, p, (middle - half) / (1 + z * z / n), (middle + half) / (1 + z * z / n), truth)

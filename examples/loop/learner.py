@@ -1,7 +1,7 @@
-"""A solution that learns: one generation per week, an overlay every few minutes in between.
+"""A solution that learns: one generation per week, and an overlay that is fitted more often in between.
 
-It has the data of a deployed system only: its own decisions, and their outcomes
-once they are reported. The market simulates the outcomes and evaluates the policy.
+It has the data of a deployed system only: its own decisions, and their outcomes once they are reported. The
+market simulates the outcomes and evaluates the policy.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from scorer.learn.training.trained import Trained
 
 Floats = npt.NDArray[np.float64]
 
-# Small forests and two folds: a year of weeks in minutes on one core.
+# Small forests and two folds, so that a year of weeks takes minutes on one core.
 QUICK = TrainSettings(
     trees=120,
     depth=5,
@@ -39,7 +39,7 @@ QUICK = TrainSettings(
     policy=PolicySettings(rule="epsilon_greedy", epsilon=0.02, floor=0.0),
 )
 
-# At ten thousand payments a week an hour has few outcomes.
+# At ten thousand payments a week, an hour has few outcomes.
 SELDOM = OverlaySettings(every_minutes=120)
 
 
@@ -75,7 +75,7 @@ class Served:
 
 
 class Learner:
-    """Learns from its own payments alone.
+    """A solution that learns from its own payments only.
 
     Args:
         market: Simulates the outcomes of decisions; its true probabilities are used for evaluation only.

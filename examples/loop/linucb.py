@@ -19,9 +19,9 @@ from examples.simulators.payments import ISSUER_NAMES, Floats
 from examples.simulators.weeks import HOUR_MS, Arrivals, Market
 from scorer.learn.experience import Experience, State, concatenate
 
-# The best of those that were tried on a world that is in no average (docs/simulators.md, "Worlds").
+# The best value of those that were tried on a world that is in no average (docs/simulators.md, "Worlds").
 ALPHA: Final = 0.25
-# Payments of so many milliseconds are decided by one state of the model.
+# The payments of this many milliseconds are decided with the same state of the model.
 PIECE_MS: Final = HOUR_MS
 
 
@@ -29,10 +29,10 @@ class LinUcb:
     """Ridge regression on the context, factor levels and issuer x factor level, with an optimism bonus.
 
     Args:
-        market: simulates the outcomes.
-        log: decisions before the first week.
-        alpha: weight of the bonus: standard errors of the prediction.
-        ridge: added to the diagonal of the features' Gram matrix.
+        market: Simulates the outcomes.
+        log: Decisions before the first week.
+        alpha: Weight of the bonus, in standard errors of the prediction.
+        ridge: Value that is added to the diagonal of the features' Gram matrix.
     """
 
     def __init__(self, market: Market, log: Experience, alpha: float = ALPHA, ridge: float = 1.0) -> None:
@@ -44,7 +44,7 @@ class LinUcb:
         rows = np.zeros((len(issuers), 12))
         rows[:, ISSUER] = issuers
         effects = action_effects(rows, np.tile(np.arange(len(codes())), len(ISSUER_NAMES)))
-        # `[issuers, K, f]`: the columns that are 1 for an action, after those of the context.
+        # `[issuers, K, f]`: the columns that are 1 for an action, counted after those of the context.
         self._columns = effects.indices.reshape(len(ISSUER_NAMES), len(codes()), -1)
         self._remember(log)
 

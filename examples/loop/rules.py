@@ -1,10 +1,9 @@
-"""The old solution: what A/B tests found per issuer, fixed by hand.
+"""The old solution: rules that A/B tests found per issuer.
 
-As in the article: single optimisations are A/B-tested per bank, and what wins
-becomes a rule. The tests are read off a period in which some payments were
-drawn evenly over all eligible actions; each compares one factor's levels at
-one issuer, and a level that is better with significance is preferred there
-from then on. Whatever no test decided stays as the payment team had it.
+As in the article, single optimisations are A/B-tested per bank, and the results become rules. The tests are
+evaluated on a period in which some payments were drawn uniformly over all eligible actions. Each test
+compares the levels of one factor at one issuer. A level that is significantly better or worse than the others
+is preferred or avoided there from then on. Where no test was significant, the payment team's order remains.
 """
 
 from __future__ import annotations
@@ -24,13 +23,14 @@ class IssuerRules:
     """Rules per issuer.
 
     Args:
-        tested: decisions of the test period, every eligible action with a known propensity.
-        significance: a level is preferred if it beats the rest of its factor by so many standard errors.
+        tested: Decisions of the test period, in which every eligible action has a known propensity.
+        significance: A level is preferred or avoided if it differs from the rest of its factor by more than
+            this number of standard errors.
     """
 
     def __init__(self, tested: Experience, significance: float = 1.96) -> None:
         known = tested.take(tested.state == State.SETTLED)
-        # Weighted so that every eligible action counts alike: what even traffic would have measured.
+        # The weights give every eligible action the same weight, as in uniform traffic.
         weight = 1 / (known.propensity * known.eligible.sum(axis=1))
         issuer = known.context[:, _ISSUER_COLUMN].astype(np.int64)
         table = codes()
@@ -49,7 +49,7 @@ class IssuerRules:
                         self.preference[code, of_action == level] += a - b
 
     def pmf(self, given: Contexts) -> Floats:
-        """`[n, K]` 1 for the rule's action."""
+        """Return `[n, K]` 1 for the action of the rules."""
         rank = baseline_rank(given)
         # Equally preferred actions keep the payment team's order.
         score = np.where(rank < NEVER, self.preference[given.issuer] - rank * 1e-9, -np.inf)
@@ -59,6 +59,6 @@ class IssuerRules:
 
 
 def _rate(reward: Floats, weight: Floats) -> tuple[float, float]:
-    """A weighted mean and its variance."""
+    """Return a weighted mean and its variance."""
     mean = float(weight @ reward / weight.sum())
     return mean, float((weight**2 * (reward - mean) ** 2).sum() / weight.sum() ** 2)

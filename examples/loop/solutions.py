@@ -1,8 +1,8 @@
-"""Solutions that learn from their own payments, week by week, beside `examples.loop.learner.Learner`.
+"""Solutions that learn from their own payments every week, like `examples.loop.learner.Learner`.
 
-Each has `retrain(now_ms)`, called when a week begins, and `serve(arrivals, truth)`, which decides the week's
-payments. A solution sees its own decisions, and outcomes once they are known; the truth only simulates and
-judges.
+Each has `retrain(now_ms)`, which is called when a week begins, and `serve(arrivals, truth)`, which decides
+the week's payments. A solution uses its own decisions, and outcomes once they are known. The truth is used
+only to simulate outcomes and to evaluate.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from scorer.learn.training.policies import policy_spec
 from scorer.learn.training.settings import PolicySettings
 
 PmfFunction = Callable[[Arrivals], Floats]
-"""Payments to `[n, K]` probabilities."""
+"""Maps payments to `[n, K]` probabilities."""
 
 
 class Solution(Protocol):
-    """Anything that decides payments and learns from them."""
+    """A solution, which decides payments and learns from them."""
 
     def retrain(self, now_ms: int) -> None:
         """Learn from what is known at `now_ms`, Unix time in milliseconds."""
@@ -42,11 +42,11 @@ class Weekly:
     """A policy that is derived anew each week from the solution's own last weeks.
 
     Args:
-        market: simulates the outcomes.
-        log: decisions before the first week.
-        derive: from settled and unsettled decisions to what serves for a week.
-        name: in the log.
-        window_weeks: weeks of the log that are used.
+        market: Simulates the outcomes.
+        log: Decisions before the first week.
+        derive: Derives the policy of a week from settled and unsettled decisions.
+        name: Name of bundle and lane in the log.
+        window_weeks: Number of weeks of the log that are used.
     """
 
     def __init__(
@@ -77,22 +77,22 @@ class Weekly:
 
 
 def uniform(market: Market, log: Experience) -> Weekly:
-    """Every eligible action with the same probability."""
+    """Return a solution that chooses every eligible action with the same probability."""
     return Weekly(market, log, lambda _: lambda arrivals: Uniform().pmf(arrivals.contexts), "uniform")
 
 
 def ranking(market: Market, log: Experience) -> Weekly:
-    """One fixed ranking, derived weekly, with the exploration share of the payment team's rule."""
+    """Return a solution with one fixed ranking, derived weekly, and the exploration share of the baseline."""
     return Weekly(market, log, lambda known: _exploring(FixedRanking(known)), "ranking")
 
 
 def rules(market: Market, log: Experience) -> Weekly:
-    """Rules per issuer, derived weekly; a share of the traffic is drawn uniformly to test them."""
+    """Return a solution with rules per issuer, derived weekly, and a uniform share to test them."""
     return Weekly(market, log, lambda known: _exploring(IssuerRules(known)), "rules")
 
 
 def linear(market: Market, log: Experience) -> Weekly:
-    """A linear model per issuer, retrained weekly, with the exploration rule of `scorer learn`."""
+    """Return a solution with a weekly linear model per issuer that explores like `scorer learn`."""
     task = authorise_task()
     policy = Policy(policy_spec(PolicySettings(), 0.0, 0, "linear"), task.actions)
 

@@ -1,4 +1,4 @@
-"""Vowpal Wabbit itself, learning online: each outcome is learned when it becomes known."""
+"""The real Vowpal Wabbit, learning online: each outcome is learned when it becomes known."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from scorer.learn.experience import Experience, State, concatenate
 
 # The best of the settings that were tried on a world that is in no average (docs/simulators.md, "Worlds").
 ARGUMENTS = "--cb_explore_adf --regcb --mellowness 0.0001 -l 2 -q ia -q sa --quiet"
-# Payments of so many milliseconds are decided by one state of the model.
+# The payments of this many milliseconds are decided with the same state of the model.
 PIECE_MS = 600_000
 
 
 def is_installed() -> bool:
-    """Whether the package `vowpalwabbit` can be imported."""
+    """Return whether the package `vowpalwabbit` can be imported."""
     return importlib.util.find_spec("vowpalwabbit") is not None
 
 
@@ -30,9 +30,9 @@ class VowpalWabbit:
     """Regression-based exploration with a linear model on issuer x action and scheme x action.
 
     Args:
-        market: simulates the outcomes.
-        log: decisions before the first week, with their propensities.
-        arguments: of the `vw` command line.
+        market: Simulates the outcomes.
+        log: Decisions before the first week, with their propensities.
+        arguments: Arguments of the `vw` command line.
     """
 
     def __init__(self, market: Market, log: Experience, arguments: str = ARGUMENTS) -> None:

@@ -32,7 +32,7 @@ OURS, PLAIN, LINEAR, RULES, LINUCB, VW = (
     "LinUCB, online",
     "Vowpal Wabbit, online",
 )
-# Small forests and two folds: a world takes minutes of one core.
+# Small forests and two folds, so that a world takes minutes on one core.
 PLAN = LoopPlan(
     train=TrainSettings(trees=60, depth=4, learning_rate=0.15, tau=(0.0,), folds=2, compare=False, threads=1),
     overlay=OverlaySettings(every_minutes=360),
@@ -45,8 +45,8 @@ class Measured:
     """Regret of one solution in one world.
 
     Attributes:
-        world: its name.
-        solution: its name.
+        world: Name of the world.
+        solution: Name of the solution.
         regret: `[weeks - 1]` mean regret per payment in each week from week 2 on: the best eligible action's
             P(authorised) minus the served policy's, by the hidden truth.
     """
@@ -56,12 +56,12 @@ class Measured:
     regret: tuple[float, ...]
 
     def at(self, world: str, solution: str) -> bool:
-        """Whether this is the figure of `solution` in `world`."""
+        """Return whether this is the regret of `solution` in `world`."""
         return (self.world, self.solution) == (world, solution)
 
     @property
     def mean(self) -> float:
-        """Over the weeks."""
+        """Mean regret over the weeks."""
         return float(np.mean(self.regret))
 
 
@@ -70,13 +70,13 @@ class Ratio:
     """Regret of `solution` divided by that of `peer`, both summed over worlds, with a 95 % interval.
 
     Attributes:
-        solution: numerator.
-        peer: denominator.
-        value: ratio of the means over worlds; below 1 where `solution` has less regret.
-        low: lower end of the bootstrap interval over worlds.
-        high: upper end.
-        less_in: worlds in which `solution` has less regret.
-        worlds: number of worlds.
+        solution: Name of the solution in the numerator.
+        peer: Name of the solution in the denominator.
+        value: Ratio of the means over worlds; below 1 if `solution` has less regret.
+        low: Lower end of the bootstrap interval over worlds.
+        high: Upper end of the interval.
+        less_in: Number of worlds in which `solution` has less regret.
+        worlds: Number of worlds.
     """
 
     solution: str
@@ -89,10 +89,10 @@ class Ratio:
 
 
 def makers(*, with_vw: bool) -> dict[str, Callable[[Market, Experience], Solution]]:
-    """Return the solutions by name, each made from a market and the log of week 1.
+    """Return functions that create the solutions from a market and the log of week 1, by name.
 
     Args:
-        with_vw: include Vowpal Wabbit, which has to be installed.
+        with_vw: Whether to include Vowpal Wabbit, which must be installed.
     """
 
     def ours(market: Market, log: Experience) -> Solution:
@@ -115,14 +115,14 @@ def measure(spec: WorldSpec, weeks: int, per_week: int, seed: int, *, with_vw: b
     """Play every solution in one world.
 
     Week 1 is drawn uniformly over the eligible actions and is the same for all. From week 2 on each solution
-    sees its own decisions and their outcomes as they become known.
+    uses its own decisions, and their outcomes as they become known.
 
     Args:
-        spec: the world.
-        weeks: number of weeks, at least 2.
-        per_week: payments of a week.
-        seed: of the traffic.
-        with_vw: include Vowpal Wabbit.
+        spec: The world.
+        weeks: Number of weeks, at least 2.
+        per_week: Payments per week.
+        seed: Seed of the traffic.
+        with_vw: Whether to include Vowpal Wabbit.
     """
     market = Market(WeeksPlan(weeks=weeks, per_hour=per_week / 168), seed, spec)
     first = market.week(1)
@@ -149,7 +149,16 @@ def measure_all(
     jobs: int,
     advance: Callable[[str], None] = lambda _: None,
 ) -> list[Measured]:
-    """Play every solution in every world, `jobs` worlds at a time; Vowpal Wabbit where it is installed."""
+    """Play every solution in every world; Vowpal Wabbit only if it is installed.
+
+    Args:
+        specs: The worlds.
+        weeks: Number of weeks, at least 2.
+        per_week: Payments per week.
+        seed: Seed of the traffic.
+        jobs: Number of worlds that are played in parallel.
+        advance: Called with the name of each finished world.
+    """
     with_vw = vowpal.is_installed()
     measured: list[Measured] = []
     with ProcessPoolExecutor(jobs) as pool:
@@ -164,9 +173,9 @@ def ratios(measured: Sequence[Measured], solution: str = OURS, seed: int = 0) ->
     """Compare `solution` with every other one, world by world.
 
     Args:
-        measured: of several worlds; every solution in each.
-        solution: numerator of the ratios.
-        seed: of the bootstrap.
+        measured: Every solution in each of several worlds.
+        solution: Name of the solution in the numerator.
+        seed: Seed of the bootstrap.
     """
     table = _by_solution(measured)
     ours = table.pop(solution)
@@ -196,7 +205,7 @@ def _by_solution(measured: Sequence[Measured]) -> dict[str, Floats]:
 def as_dict(
     specs: Sequence[WorldSpec], measured: Sequence[Measured], settings: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The result file: settings, worlds, regret by world and solution, ratios, solutions left out."""
+    """Return the content of the result file: settings, worlds, regrets, ratios and omitted solutions."""
     return {
         "settings": dict(settings),
         "worlds": [asdict(spec) for spec in specs],

@@ -30,7 +30,7 @@ def _transactions(
     ] = 5.0,
     seed: Annotated[int, typer.Option(min=0, help="Seed; equal seeds write equal files.")] = 0,
 ) -> None:
-    """Card transactions with three kinds of fraud, after the Fraud Detection Handbook's method."""
+    """Simulate card transactions with three kinds of fraud by the Fraud Detection Handbook's method."""
     from examples.fraud.transactions import write_transactions
     from examples.simulators.transactions import TransactionPlan, simulate_transactions
 
@@ -67,10 +67,10 @@ def payments(
         ),
     ] = None,
 ) -> None:
-    """Payments with the baseline's choices, their propensities and whether they were authorised.
+    """Simulate payments with the baseline's choices, their propensities and whether they were authorised.
 
-    With --weeks the file is what `scorer learn` reads: whole pmfs, shoppers, times, and for every decision
-    whether its outcome is known, still on its way or missing. Issuers drift in week 6.
+    With --weeks the file is the experience that `scorer learn` reads: pmfs, shoppers, times, and for every
+    decision whether its outcome is known, in flight or missing. Issuers drift in week 6.
     """
     if weeks == 0 and (shock or world_seed is not None):
         raise typer.BadParameter("--shock and --world-seed need --weeks")
@@ -101,7 +101,7 @@ def payments(
 def task(
     to: Annotated[Path, typer.Option(metavar="DIR", help="Directory to write; the task takes its name.")],
 ) -> None:
-    """The learning task of simulated payments for `scorer learn train`: context columns and actions."""
+    """Write the learning task of simulated payments for `scorer learn train`: context columns and actions."""
     from examples.simulators.task import authorise_task
     from scorer.learn.training.tasks import write_task
 

@@ -1,8 +1,7 @@
-"""The simulated payment actions, and the rules that say which of them a payment may use.
+"""The simulated payment actions, and the rules by which payments may use them.
 
-Both are data. An action is one value per factor; a rule says that actions
-with certain factor values need the payment to meet certain conditions.
-docs/simulators.md lists the rules with their sources.
+Both are data. An action is one value per factor. A rule states that actions with certain factor values
+require the payment to meet certain conditions. docs/simulators.md lists the rules with their sources.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ FACTORS: Mapping[str, tuple[str, ...]] = {
     "message": ("plain", "address", "network_token"),
 }
 
-# Combinations that mean nothing for any payment.
+# Combinations that are not possible for any payment.
 IMPOSSIBLE: tuple[Mapping[str, tuple[str, ...]], ...] = (
-    # An exemption is the wish not to challenge.
+    # An exemption is a request not to challenge.
     {"three_ds": ("challenge",), "exemption": ("tra", "lvp")},
     # The low-value exemption is claimed in the authorisation, without 3DS.
     {"three_ds": ("frictionless",), "exemption": ("lvp",)},
@@ -43,10 +42,10 @@ class Action:
     """One payment action.
 
     Attributes:
-        id: the factors in order, `three_ds=none|exemption=tra|...`.
-        factors: factor name to value.
-        codes: each value's position in its factor, in the order of `FACTORS`:
-            what a model sees of the action.
+        id: The factors in order, `three_ds=none|exemption=tra|...`.
+        factors: The value of each factor.
+        codes: The position of each value in its factor, in the order of `FACTORS`. These are the action's
+            features.
     """
 
     id: str
@@ -56,7 +55,7 @@ class Action:
 
 @cache
 def catalogue() -> tuple[Action, ...]:
-    """Every possible action, in a fixed order."""
+    """Return every possible action, in a fixed order."""
     actions = []
     for values in itertools.product(*FACTORS.values()):
         factors = dict(zip(FACTORS, values, strict=True))
@@ -74,7 +73,7 @@ def catalogue() -> tuple[Action, ...]:
 
 @cache
 def codes() -> npt.NDArray[np.int64]:
-    """`[actions, factors]`: each action's value of each factor, as a position."""
+    """Return `[actions, factors]` the position of each action's value in each factor."""
     table = np.array([action.codes for action in catalogue()])
     table.setflags(write=False)
     return table
@@ -82,14 +81,14 @@ def codes() -> npt.NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Rule:
-    """Actions with these factor values need the payment to meet all these conditions.
+    """Actions with these factor values require the payment to meet all of these conditions.
 
     Attributes:
-        name: what the rule is called in reports.
-        actions: factor to the values concerned.
-        needs: conditions as (column of the context, comparison, value); the
-            comparison is one of `<`, `<=`, `==`, `in`, `not in`.
-        source: where the rule comes from.
+        name: Name in reports.
+        actions: The values of each factor to which the rule applies.
+        needs: Conditions as (column of the context, comparison, value). The comparison is one of `<`, `<=`,
+            `==`, `in`, `not in`.
+        source: The source of the rule.
     """
 
     name: str
@@ -181,11 +180,11 @@ _COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def eligible(columns: Mapping[str, npt.NDArray[Any]], rules: tuple[Rule, ...] = RULES) -> Bools:
-    """Which actions each payment may use.
+    """Return the actions that each payment may use.
 
     Args:
-        columns: the context by column, `[n]` each; categories as text.
-        rules: what to apply.
+        columns: The context by column, `[n]` each; categories as text.
+        rules: The rules to apply.
 
     Returns:
         `[n, actions]`, True where eligible.

@@ -1,4 +1,4 @@
-"""The baseline's log as a file, for work outside the demo; weeks of it as experience."""
+"""Simulated logs as files for use outside the demo: payments of the baseline, and weeks as experience."""
 
 from __future__ import annotations
 
@@ -20,12 +20,20 @@ from scorer.learn.experience import Experience, concatenate
 
 
 def write_baseline_log(path: Path, rows: int, seed: int) -> Logged:
-    """Simulates payments, runs the baseline over them and writes what a real log would hold.
+    """Simulate payments, run the baseline on them, and write the columns that a real log would contain.
 
-    The risk column stands in for a fraud model's score: low for most, and
-    high for most frauds.
+    The risk column represents the score of a fraud model. It is low for most payments and high for most
+    frauds.
+
+    Args:
+        path: Parquet file to write.
+        rows: Number of payments.
+        seed: Seed of transactions, risks, contexts and choices.
+
+    Raises:
+        DataError: There are fewer transactions than `rows`, or the file cannot be written.
     """
-    # About two purchases per customer and day.
+    # There are about two purchases per customer and day.
     plan = TransactionPlan(customers=max(50, rows // 20), terminals=10_000, days=14)
     stream = simulate_transactions(plan, seed)
     if len(stream) < rows:
@@ -47,16 +55,16 @@ def write_baseline_log(path: Path, rows: int, seed: int) -> Logged:
 
 
 def write_weeks(path: Path, plan: WeeksPlan, seed: int, world: WorldSpec = OWN) -> Experience:
-    """Simulate weeks under the baseline and write what is known when the last one ends.
+    """Simulate weeks under the baseline and write what is known at the end of the last one.
 
     Args:
         path: Parquet file to write.
-        plan: what to simulate.
-        seed: of the traffic.
-        world: who pays and how issuers respond.
+        plan: The plan of the simulation.
+        seed: Seed of the traffic.
+        world: The shoppers and the responses of issuers.
 
     Raises:
-        DataError: the file cannot be written.
+        DataError: The file cannot be written.
     """
     market = Market(plan, seed, world)
     weeks = []

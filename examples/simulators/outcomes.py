@@ -1,7 +1,7 @@
-"""What becomes of simulated payments: choices, outcomes, and when they are known.
+"""Choices and outcomes of simulated payments, and the times at which outcomes are known.
 
-`decide` writes down everything that will ever be known; `as_of` is what a
-learner may see of it at a moment.
+`decide` returns decisions with all outcomes that will ever be known. `as_of` returns what a learner may know
+of them at a given time.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from examples.simulators.payments import Floats, Ints, draw
 from examples.simulators.weeks import HOUR_MS, Arrivals, Market, PolicyFunction, blocks
 from scorer.learn.experience import Experience, State
 
-# No outcome is later than this; an outcome that is not there by then is missing.
+# No outcome is later than this. An outcome that is not known by then is missing.
 LATEST_HOURS = 72.0
-# By `three_ds` (none, frictionless, challenge): mean hours of a prompt outcome; the share of late ones, even
-# over the hours from 1 to the latest; the share that is never reported.
+# By `three_ds` (none, frictionless, challenge): mean hours of a prompt outcome; the share of late outcomes,
+# which are uniform between 1 hour and the latest; the share of outcomes that are never reported.
 PROMPT_HOURS = np.array([1 / 30, 1 / 10, 1 / 3])
 LATE_SHARE = np.array([0.05, 0.10, 0.20])
 MISSING_SHARE = np.array([0.017, 0.020, 0.026])
-# A shopper who leaves a challenge is given up only after a while, so failures under 3DS take longer.
+# A challenge that a shopper has left fails after a timeout, so failures under 3DS take longer.
 FAILURE_TAKES = np.array([1.0, 2.0, 4.0])
 
 
@@ -36,19 +36,18 @@ def decide(
     lane: str = "live",
     truth: Floats | None = None,
 ) -> Experience:
-    """Lets a policy act on payments.
+    """Simulate the decisions of a policy and their outcomes.
 
     Args:
-        market: where.
+        market: The simulated market.
         arrivals: `n` payments.
-        policy: what chooses, or its `[n, K]` probabilities.
-        bundle: what the policy is called in the log.
-        lane: likewise.
-        truth: `market.truth(arrivals)` where it is at hand.
+        policy: The policy, or its `[n, K]` probabilities.
+        bundle: Name of the policy's bundle in the log.
+        lane: Name of the policy's lane in the log.
+        truth: `market.truth(arrivals)`, if it has been computed.
 
     Returns:
-        Every decision with the outcome it will have once it is known:
-        `settled_ms` may lie in the future. `as_of` hides that.
+        Every decision with its final outcome. `settled_ms` may be in the future, which `as_of` hides.
     """
     n, of_action = len(arrivals), codes()[:, 0]
     pmf = np.empty((n, len(of_action)), dtype=np.float32)
@@ -82,7 +81,7 @@ def decide(
 
 
 def as_of(experience: Experience, now_ms: int) -> Experience:
-    """What is known at `now_ms` of decisions made before it."""
+    """Return what is known at `now_ms` of the decisions made before it."""
     seen = experience.take(experience.time_ms < now_ms)
     settled = (seen.state == State.SETTLED) & (seen.settled_ms <= now_ms)
     waiting = ~settled & (seen.time_ms + int(LATEST_HOURS * HOUR_MS) > now_ms)
@@ -98,7 +97,7 @@ def as_of(experience: Experience, now_ms: int) -> Experience:
 def _known(
     arrivals: Arrivals, three_ds: Ints, worked: npt.NDArray[np.bool_]
 ) -> tuple[npt.NDArray[np.bool_], Ints]:
-    """Whether each outcome will be reported, and when (-1: never)."""
+    """Return whether each outcome will be reported, and when (-1: never)."""
     late, how_late, reported = arrivals.luck[:, 1], arrivals.luck[:, 2], arrivals.luck[:, 3]
     mean = PROMPT_HOURS[three_ds] * np.where(worked, 1.0, FAILURE_TAKES[three_ds])
     hours = np.where(

@@ -1,9 +1,8 @@
-"""A simulated world of card payments: who pays, what was chosen, whether it was authorised.
+"""A simulated world of card payments: shoppers, choices and authorisations.
 
-The world's parameters are drawn once from a fixed seed and never tuned; the
-traffic in it (contexts, choices, outcomes) has seeds of its own. Policies see
-contexts and outcomes only; `Payments.probability` is the hidden truth that a
-judge may use. docs/simulators.md states the formulas.
+The parameters of the world are drawn once from a fixed seed and are not tuned. The traffic (contexts,
+choices, outcomes) has its own seeds. Policies use contexts and outcomes only. `Payments.probability` is the
+hidden truth, which only evaluations may use. docs/simulators.md states the formulas.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 
-# The world is this one; another number is another world, and the figures of the demo change with it.
+# Seed of the world. Another seed is another world and changes the figures of the demo.
 WORLD_SEED = 20_260_101
 
 COUNTRIES = ("NL", "DE", "FR", "ES", "GB", "US", "BR")
@@ -31,7 +30,7 @@ SCHEMES = ("visa", "mastercard", "amex")
 DEVICES = ("app", "browser")
 DECLINES = ("none", "soft", "hard")
 
-# (country, share of cards, takes part in 3DS); one row per issuing bank.
+# (country, share of cards, takes part in 3DS), one row per issuing bank.
 ISSUERS: tuple[tuple[str, float, bool], ...] = (
     ("NL", 0.17, True),
     ("NL", 0.11, True),
@@ -56,22 +55,22 @@ _NEEDS_SCA: Bools = np.array([country in SCA_COUNTRIES for country, _, _ in ISSU
 
 @dataclass(frozen=True)
 class Contexts:
-    """What is known of `n` payments before an action is chosen; every column is `[n]`.
+    """The known properties of `n` payments before an action is chosen. Every column is `[n]`.
 
     Attributes:
-        amount: EUR.
-        hour: hour of the day, 0 to 23.
-        issuer: position in `ISSUER_NAMES`.
-        scheme: position in `SCHEMES`.
-        device: position in `DEVICES`.
-        last_decline: position in `DECLINES`: how the attempt before this one failed.
-        earlier_attempts: failed attempts of the same payment in the last 24 hours.
-        has_token: the card has a network token.
-        low_value_count: low-value payments since the card was last authenticated.
-        risk: fraud score of the payment, 0 to 1.
-        chance: uniform draws that settle the outcome, one per payment. The
-            same draw serves whichever action is chosen (common random
-            numbers), so that policies compare on equal luck. Not a feature.
+        amount: Amount, EUR.
+        hour: Hour of the day, 0 to 23.
+        issuer: Position in `ISSUER_NAMES`.
+        scheme: Position in `SCHEMES`.
+        device: Position in `DEVICES`.
+        last_decline: How the previous attempt failed: position in `DECLINES`.
+        earlier_attempts: Failed attempts of the same payment in the last 24 hours.
+        has_token: Whether the card has a network token.
+        low_value_count: Low-value payments since the last authentication of the card.
+        risk: Fraud score of the payment, 0 to 1.
+        chance: Uniform draws that determine the outcomes, one per payment. The same draw is used for every
+            action (common random numbers), so that policies are compared under equal chance. It is not a
+            feature.
     """
 
     amount: Floats
@@ -91,15 +90,15 @@ class Contexts:
 
     @cached_property
     def country(self) -> Ints:
-        """Position in `COUNTRIES`: where the card was issued."""
+        """Country in which the card was issued: position in `COUNTRIES`."""
         return _IN_COUNTRY[self.issuer]
 
     def take(self, rows: npt.NDArray[np.intp] | slice) -> Contexts:
-        """The payments at `rows`."""
+        """Return the payments at `rows`."""
         return Contexts(**{column.name: getattr(self, column.name)[rows] for column in fields(self)})
 
     def columns(self) -> Mapping[str, npt.NDArray[Any]]:
-        """Every column by name, categories as text, with what the rules derive."""
+        """Return every column by name, categories as text, including those derived for the rules."""
         issuer_3ds, sca_required = _DOES_3DS[self.issuer], _NEEDS_SCA[self.issuer]
         return {
             "amount": self.amount,
@@ -120,21 +119,21 @@ class Contexts:
         }
 
     def eligible(self) -> Bools:
-        """`[n, actions]`: which actions each payment may use."""
+        """Return `[n, actions]` whether each payment may use each action."""
         return actions.eligible(self.columns())
 
 
 def contexts(transactions: Transactions, risk: npt.NDArray[np.floating[Any]], seed: int) -> Contexts:
-    """Makes a payment of every transaction.
+    """Return one payment for every transaction.
 
-    Amount and hour are the transaction's; the card's issuer, scheme, token and
-    device belong to the customer and stay the same in every call; the rest is
-    drawn for each payment.
+    Amount and hour are those of the transaction. The card's issuer, scheme and token, and the customer's
+    share of app payments, belong to the customer and are the same in every call. The other columns are drawn
+    for each payment.
 
     Args:
-        transactions: the stream.
+        transactions: The transactions.
         risk: `[n]` fraud scores, 0 to 1.
-        seed: of the draws per payment.
+        seed: Seed of the draws per payment.
     """
     n = len(transactions)
     card = cards(int(transactions.customer.max()) + 1)
@@ -157,7 +156,7 @@ def contexts(transactions: Transactions, risk: npt.NDArray[np.floating[Any]], se
 
 
 def cards(customers: int, seed: int = WORLD_SEED) -> dict[str, npt.NDArray[Any]]:
-    """Each customer's card, by column. A stream per column: a card must not depend on how many there are."""
+    """Return each customer's card, by column. It does not depend on the number of customers."""
 
     def stream(which: int) -> Floats:
         return np.random.default_rng([seed, which]).random(customers)
@@ -173,15 +172,15 @@ def cards(customers: int, seed: int = WORLD_SEED) -> dict[str, npt.NDArray[Any]]
 
 @dataclass(frozen=True)
 class World:
-    """The hidden truth's parameters; effects are on the log-odds of an authorisation.
+    """The parameters of the hidden truth. Effects are on the log-odds of an authorisation.
 
     Attributes:
-        base: `[issuers]`.
-        three_ds: `[issuers, 3]`: how an issuer takes each kind of authentication.
-        exemption: `[issuers, 3]`.
-        route: `[issuers, 4]`.
-        scheme_route: `[schemes, 4]`.
-        message: `[issuers, 3]`.
+        base: `[issuers]` intercepts.
+        three_ds: `[issuers, 3]` effects of the kinds of authentication.
+        exemption: `[issuers, 3]` effects of the exemptions.
+        route: `[issuers, 4]` effects of the routes.
+        scheme_route: `[schemes, 4]` effects of the routes for each scheme.
+        message: `[issuers, 3]` effects of the message flags.
         soft: `[issuers]` log-odds of a soft decline without authentication.
         step_up: `[issuers]` probability that a frictionless request becomes a challenge.
         recovery: `[issuers]` share of soft declines that a retry recovers.
@@ -201,7 +200,7 @@ class World:
 
     @staticmethod
     def draw(seed: int) -> World:
-        """Draws the parameters; every policy faces the same ones."""
+        """Draw the parameters. They are the same for every policy."""
         rng = np.random.default_rng(seed)
         issuers, sizes = len(ISSUERS), [len(values) for values in actions.FACTORS.values()]
         return World(
@@ -219,18 +218,17 @@ class World:
 
 
 class OddsEffect(Protocol):
-    """An addition to the log-odds of every action."""
+    """An effect that is added to the log-odds of every action."""
 
     def odds(self, given: Contexts) -> Floats:
-        """`[n, K]` to add."""
+        """Return the `[n, K]` effects."""
 
 
 class Payments:
     """The authorisation environment.
 
-    It never says what would have happened except through `probability`, which
-    is for judging; learning uses `contexts`, `Contexts.eligible`, `logged`
-    and `authorised`.
+    It reveals the outcomes of other actions only through `probability`, which is for evaluation. Learning
+    uses `contexts`, `Contexts.eligible`, `log_baseline` and `authorised`.
     """
 
     def __init__(self, seed: int = WORLD_SEED) -> None:
@@ -242,15 +240,15 @@ class Payments:
         """Return the environment with these parameters.
 
         Args:
-            world: the parameters.
-            effect: what is added to the log-odds of every action; None: nothing.
+            world: The parameters.
+            effect: The effect that is added to the log-odds of every action; None: nothing.
         """
         payments = cls.__new__(cls)
         payments._world, payments._effect = world, effect
         return payments
 
     def probability(self, given: Contexts) -> Floats:
-        """The hidden truth: `[n, actions]` P(authorised | context, action), eligible or not."""
+        """Return the hidden truth: `[n, actions]` P(authorised | context, action), eligible or not."""
         world, table = self._world, actions.codes()
         three_ds, exemption, route, retry, message = table.T
         issuer, risk = given.issuer[:, None], given.risk[:, None]
@@ -260,7 +258,7 @@ class Payments:
         app = (given.device == 0)[:, None]
         attempts = given.earlier_attempts[:, None]
 
-        # What authentication takes off the issuer's doubts about risk and amount.
+        # The share by which authentication reduces the effects of risk, amount and night.
         trusted = np.array([0.0, 0.35, 0.7])[three_ds][None, :]
         odds = (
             world.base[issuer]
@@ -278,7 +276,7 @@ class Payments:
             odds = odds + self._effect.odds(given)
         approved = _sigmoid(odds)
 
-        # Shoppers give up on challenges, less so in an app and for larger amounts.
+        # Shoppers abandon challenges, less often in an app and for larger amounts.
         completes = _sigmoid(1.9 + 0.7 * app + 0.3 * size)
         challenged = np.where(
             three_ds == 2,
@@ -287,41 +285,40 @@ class Payments:
         )
         reaches = 1 - challenged * (1 - completes)
 
-        # Without authentication the issuer may ask for it: a soft decline, lost unless retried.
+        # Without authentication the issuer may ask for it. Such a soft decline is lost unless it is retried.
         soft = np.where(three_ds == 0, _sigmoid(world.soft[issuer] + 0.8 * size + 1.5 * risk), 0.02)
         saved = retry * world.recovery[issuer] * completes * np.maximum(0.0, 1 - 0.15 * attempts)
         return np.asarray(reaches * approved * (1 - soft + soft * saved), dtype=np.float64)
 
     def authorised(self, given: Contexts, chosen: Ints) -> Ints:
-        """`[n]` 1 where the payment was authorised with the action chosen for it."""
+        """Return `[n]` 1 if the payment was authorised with the action chosen for it, else 0."""
         truth = self.probability(given)[np.arange(len(given)), chosen]
         return (given.chance < truth).astype(np.int64)
 
     def best(self, given: Contexts) -> Floats:
-        """`[n]` the highest probability among each payment's eligible actions: the ceiling for any policy."""
+        """Return `[n]` the highest probability of an eligible action, which limits any policy."""
         return np.asarray(np.where(given.eligible(), self.probability(given), -1.0).max(axis=1))
 
 
-# The rank of what may not be chosen, above all others.
+# The rank of ineligible actions, above all others.
 NEVER = 10_000
 
 
 def baseline_rule(given: Contexts) -> Ints:
-    """`[n]` the action a careful payment team would fix by hand.
+    """Return `[n]` the action that a payment team could configure by hand.
 
-    Prefer no authentication where an exemption is allowed, else a
-    frictionless request, else a challenge, else plain; one route per scheme
-    (the next one where it may not be used); a retry after a soft decline
-    wherever allowed; a plain message.
+    The rule takes the first eligible of: low-value exemption, risk-analysis exemption, no 3DS, frictionless,
+    frictionless with exemption, challenge. Each scheme has a route, and the next one is used if that is not
+    eligible. A retry in case of a soft decline is used if it is eligible. The message is plain.
     """
     return np.asarray(baseline_rank(given).argmin(axis=1))
 
 
 def baseline_rank(given: Contexts) -> Ints:
-    """`[n, actions]` the payment team's order of preference, lowest first; `NEVER` where not eligible."""
+    """Return `[n, actions]` the rule's order of preference, lowest first; `NEVER` where not eligible."""
     mask = given.eligible()
     three_ds, exemption, route, retry, message = actions.codes().T
-    # Lower is preferred; the factors' order of importance is the order of the digits.
+    # Lower is preferred. Each factor has its own decimal digits, in order of importance.
     friction = np.select(
         [
             (three_ds == 0) & (exemption == 2),
@@ -340,13 +337,13 @@ def baseline_rank(given: Contexts) -> Ints:
 
 @dataclass(frozen=True)
 class Logged:
-    """Payments with the baseline's choices: what a system has before it learns.
+    """Payments with the baseline's choices, which a system has before it learns.
 
     Attributes:
-        contexts: what was known.
-        action: `[n]` what was chosen.
-        propensity: `[n]` with which probability.
-        authorised: `[n]` 1 where it worked.
+        contexts: The known properties of the payments.
+        action: `[n]` chosen actions.
+        propensity: `[n]` probabilities with which they were chosen.
+        authorised: `[n]` 1 if the payment was authorised, else 0.
     """
 
     contexts: Contexts
@@ -358,12 +355,12 @@ class Logged:
         return len(self.action)
 
 
-# The share of payments on which the baseline tries something else, evenly over what is eligible.
+# The share of payments for which the baseline chooses uniformly among the eligible actions.
 BASELINE_EXPLORATION = 0.2
 
 
 def baseline_pmf(given: Contexts, exploration: float = BASELINE_EXPLORATION) -> Floats:
-    """`[n, actions]` with which probability the baseline chooses each action."""
+    """Return `[n, actions]` the probability with which the baseline chooses each action."""
     mask = given.eligible()
     pmf = np.asarray(exploration * mask / mask.sum(axis=1, keepdims=True), dtype=np.float64)
     pmf[np.arange(len(given)), baseline_rule(given)] += 1 - exploration
@@ -371,11 +368,11 @@ def baseline_pmf(given: Contexts, exploration: float = BASELINE_EXPLORATION) -> 
 
 
 def log_baseline(world: Payments, given: Contexts, seed: int) -> Logged:
-    """Runs the baseline over payments and logs what it did."""
+    """Run the baseline on payments and return its decisions with their outcomes."""
     rng = np.random.default_rng([seed, WORLD_SEED + 1])
     rows = np.arange(len(given))
     chosen, propensity = [], []
-    # In blocks: the probabilities of all actions for every payment would not fit small machines.
+    # In blocks, because the probabilities of all actions for all payments would not fit into small machines.
     for block in np.array_split(rows, max(1, len(rows) // 8192)):
         pmf = baseline_pmf(given.take(block))
         chosen.append(draw(pmf, rng.random(len(block))))
@@ -394,7 +391,7 @@ def log_baseline(world: Payments, given: Contexts, seed: int) -> Logged:
 
 
 def draw(pmf: Floats, chance: Floats) -> Ints:
-    """`[n]` one action per row of `pmf`, never one with probability 0."""
+    """Return `[n]` one action per row of `pmf`, never one with probability 0."""
     reached = np.cumsum(pmf, axis=1)
     chosen = (reached <= (chance * reached[:, -1])[:, None]).sum(axis=1)
     return np.asarray(chosen, dtype=np.int64)

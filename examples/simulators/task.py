@@ -1,4 +1,4 @@
-"""The simulated payments as a learning task: what a request carries, what the catalogue adds."""
+"""The simulated payments as a learning task: the context columns of requests, and the catalogue's columns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CONTEXT: tuple[Feature, ...] = (
 
 
 def authorise_task(name: str = "action-authorise") -> OracleTask:
-    """Choosing a payment action."""
+    """Return the task of choosing a payment action."""
     return OracleTask(
         name=name,
         context=CONTEXT,
@@ -57,7 +57,7 @@ def authorise_task(name: str = "action-authorise") -> OracleTask:
 
 
 def context_rows(given: Contexts) -> npt.NDArray[np.float32]:
-    """`[n, 12]` contexts in the order of `CONTEXT`, categories as codes."""
+    """Return `[n, 12]` contexts in the order of `CONTEXT`, categories as codes."""
     return np.column_stack(
         [
             given.amount,
@@ -77,10 +77,10 @@ def context_rows(given: Contexts) -> npt.NDArray[np.float32]:
 
 
 def choices(logged: Logged) -> LoggedChoices:
-    """A log of payments as the oracle's training rows."""
+    """Return a log of payments as training rows of the oracle."""
     return LoggedChoices(context_rows(logged.contexts), logged.action, logged.authorised)
 
 
 def mask_bytes(mask: npt.NDArray[np.bool_]) -> bytes:
-    """One payment's eligible actions as a request carries them: a bit each, least significant first."""
+    """Return one payment's eligible actions in the wire format: one bit each, least significant first."""
     return np.packbits(mask, bitorder="little").tobytes()

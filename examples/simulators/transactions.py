@@ -1,8 +1,8 @@
 """Simulated card transactions with three kinds of fraud.
 
-Written from the method that the Fraud Detection Handbook describes: customers
-and terminals on a map, customers who buy at terminals near them, and fraud
-added afterwards. docs/simulators.md states every distribution.
+The simulation implements the method that the Fraud Detection Handbook describes: customers and terminals on a
+map, purchases at nearby terminals, and frauds that are added afterwards. docs/simulators.md states every
+distribution.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ DAY_SECONDS = 86_400
 
 @dataclass(frozen=True)
 class TransactionPlan:
-    """What to simulate; the defaults of the distributions are the published ones.
+    """The plan of a simulation. The defaults of the distributions are the published ones.
 
     Attributes:
-        customers: number of customers.
-        terminals: number of terminals.
-        days: number of days.
-        start: first day, YYYY-MM-DD.
-        radius: customers buy at terminals this close to them, on a 100 x 100 map.
-        suspicious_amount: every transaction above this is fraud (scenario 1).
-        terminals_per_day: terminals newly compromised each day (scenario 2).
-        terminal_days: for how many days all their transactions are fraud.
-        customers_per_day: customers newly compromised each day (scenario 3).
-        customer_days: for how many days a third of theirs is fraud.
-        amount_factor: what multiplies the amount of those.
+        customers: Number of customers.
+        terminals: Number of terminals.
+        days: Number of days.
+        start: First day, YYYY-MM-DD.
+        radius: Distance within which customers buy, on a 100 x 100 map.
+        suspicious_amount: Every transaction above this amount is fraud (scenario 1).
+        terminals_per_day: Number of terminals that are compromised each day (scenario 2).
+        terminal_days: Number of days for which all their transactions are fraud.
+        customers_per_day: Number of customers who are compromised each day (scenario 3).
+        customer_days: Number of days in which a third of their transactions is fraud.
+        amount_factor: Factor of the amounts of those transactions.
     """
 
     customers: int = 5_000
@@ -67,10 +67,14 @@ class TransactionPlan:
 
 
 def simulate_transactions(plan: TransactionPlan, seed: int = 0) -> Transactions:
-    """Simulates transactions; the same plan and seed give the same ones.
+    """Simulate transactions. Equal plans and seeds give equal transactions.
+
+    Args:
+        plan: The plan of the simulation.
+        seed: Seed of all random numbers.
 
     Raises:
-        DataError: no customer has a terminal within the radius.
+        DataError: There is no transaction, for example because no customer has a terminal within the radius.
     """
     rng = np.random.default_rng(seed)
     customer_place = rng.uniform(0, 100, (plan.customers, 2))
@@ -79,7 +83,7 @@ def simulate_transactions(plan: TransactionPlan, seed: int = 0) -> Transactions:
     terminal_place = rng.uniform(0, 100, (plan.terminals, 2))
     near, first, count = _terminals_near(customer_place, terminal_place, plan.radius)
 
-    # Customers with no terminal near them buy nothing.
+    # Customers without a terminal within the radius buy nothing.
     purchases = rng.poisson(per_day[:, None] * (count > 0)[:, None], (plan.customers, plan.days))
     customer = np.repeat(np.arange(plan.customers), purchases.sum(axis=1))
     day = np.repeat(np.tile(np.arange(plan.days), plan.customers), purchases.ravel())
@@ -113,7 +117,7 @@ def simulate_transactions(plan: TransactionPlan, seed: int = 0) -> Transactions:
 def _terminals_near(
     customer_place: npt.NDArray[np.float64], terminal_place: npt.NDArray[np.float64], radius: float
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Terminals within the radius: all customers' lists in one array, where each starts, its length."""
+    """Return the terminals near all customers, one after the other, and each customer's start and count."""
     lists = []
     for place in np.array_split(customer_place, max(1, len(customer_place) // 256)):
         square = ((place[:, None, :] - terminal_place[None, :, :]) ** 2).sum(axis=2)
@@ -131,7 +135,10 @@ def _add_frauds(
     day: npt.NDArray[np.int64],
     amount: npt.NDArray[np.float64],
 ) -> npt.NDArray[np.int64]:
-    """Marks frauds; raises amounts in place. Later scenarios overwrite earlier ones, as published."""
+    """Return the scenario of each transaction, and raise amounts in place.
+
+    Later scenarios overwrite earlier ones, as in the published method.
+    """
     scenario = np.zeros(len(customer), dtype=np.int64)
     scenario[amount > plan.suspicious_amount] = 1
 
@@ -141,7 +148,7 @@ def _add_frauds(
         compromised[chosen, today : today + plan.terminal_days] = True
     scenario[compromised[terminal, day]] = 2
 
-    # Rows by customer, each customer's in order of time.
+    # Rows by customer, in order of time for each customer.
     rows = np.argsort(customer, kind="stable")
     first = np.searchsorted(customer[rows], np.arange(plan.customers + 1))
     for today in range(plan.days):

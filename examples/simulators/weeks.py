@@ -1,8 +1,8 @@
 """Weeks of simulated payments: returning shoppers, issuers whose behaviour changes.
 
-The same actions, rules and formulas as `payments`, spread over time. The traffic has a seed of its own;
-shoppers, drift and everything hidden come from the world (`examples.simulators.worlds`). docs/simulators.md
-states every distribution; a test holds their values.
+Actions, rules and formulas are those of `payments`, over time. The traffic has its own seed. Shoppers, drift
+and everything hidden come from the world (`examples.simulators.worlds`). docs/simulators.md states every
+distribution, and a test fixes their values.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ _BLOCK = 8192
 
 Rows32 = npt.NDArray[np.float32]
 PolicyFunction = Callable[[Rows32, Bools], npt.NDArray[Any]]
-"""Contexts `[n, context columns]` and what is eligible `[n, K]` to probabilities `[n, K]`."""
+"""Maps contexts `[n, context columns]` and eligible actions `[n, K]` to probabilities `[n, K]`."""
 
 
 @dataclass(frozen=True)
 class Shock:
-    """An issuer begins to decline one family of actions.
+    """From a certain time on, an issuer declines one family of actions.
 
     Attributes:
-        hour: when, in hours since the start.
-        issuer: its name.
-        factor: with `value` names the family.
-        value: of the factor.
-        declined: share of what would have been authorised that is declined now.
-        hours: for how long; None for good.
+        hour: Hours from the start to the shock.
+        issuer: Name of the issuer.
+        factor: Factor of the family.
+        value: Value of the factor that defines the family.
+        declined: Share of otherwise authorised payments that are declined.
+        hours: Duration in hours; None: without end.
     """
 
     hour: float
@@ -74,7 +74,11 @@ class Shock:
 
     @classmethod
     def parse(cls, text: str) -> Shock:
-        """`HOUR:ISSUER:FACTOR=VALUE`, as on the command line."""
+        """Parse `HOUR:ISSUER:FACTOR=VALUE`, the format of the command line.
+
+        Raises:
+            DataError: The text does not have this format, or a name is unknown.
+        """
         try:
             hour, issuer, family = text.split(":")
             factor, value = family.split("=")
@@ -85,14 +89,19 @@ class Shock:
             ) from error
 
     def concerns(self, arrivals: Arrivals, start_ms: int) -> Bools:
-        """`[n]` payments that meet it."""
+        """Return `[n]` whether the payments are the issuer's during the shock.
+
+        Args:
+            arrivals: `n` payments.
+            start_ms: Unix time of the start of the simulation, milliseconds.
+        """
         since = (arrivals.time_ms - start_ms) / HOUR_MS - self.hour
         during = (since >= 0) & (since < (np.inf if self.hours is None else self.hours))
         return np.asarray(during & (arrivals.contexts.issuer == ISSUER_NAMES.index(self.issuer)))
 
     @property
     def family(self) -> Bools:
-        """`[K]` the actions concerned."""
+        """`[K]` whether an action belongs to the declined family."""
         return np.asarray(
             codes()[:, list(FACTORS).index(self.factor)] == FACTORS[self.factor].index(self.value)
         )
@@ -100,17 +109,17 @@ class Shock:
 
 @dataclass(frozen=True)
 class WeeksPlan:
-    """What to simulate.
+    """The plan of a simulation.
 
     Attributes:
-        weeks: how many; the first is week 1.
-        per_hour: payments an hour, on average over a day.
-        shoppers: who pay.
-        start: first day, YYYY-MM-DD.
-        swing: how much busier than on average the busiest hour is (15:00); 0 for an even day.
-        drift_week: the week at whose start issuers change their taste; None for never.
-        drift_issuers: how many of them.
-        shocks: what else happens.
+        weeks: Number of weeks. The first is week 1.
+        per_hour: Payments per hour, on average over a day.
+        shoppers: Number of shoppers.
+        start: First day, YYYY-MM-DD.
+        swing: Share by which the busiest hour (15:00) exceeds the average; 0: all hours are equal.
+        drift_week: The week at whose start the behaviour of issuers changes; None: never.
+        drift_issuers: Number of issuers that change.
+        shocks: Shocks in addition to the drift.
     """
 
     weeks: int = 9
@@ -131,26 +140,26 @@ class WeeksPlan:
 
     @property
     def start_ms(self) -> int:
-        """Unix time of the first day."""
+        """Unix time of the first day, milliseconds."""
         return int(np.datetime64(self.start, "ms").astype(np.int64))
 
     def week_ms(self, week: int) -> int:
-        """Unix time at which week `week` (from 1) starts."""
+        """Return the Unix time at which week `week` (from 1) starts, milliseconds."""
         return self.start_ms + (week - 1) * WEEK_MS
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """`n` payments in order of time, before anything is chosen.
+    """`n` payments in order of time, before an action is chosen.
 
     Attributes:
-        contexts: what is known.
-        number: `[n]` unique within a seed.
-        shopper: `[n]` who pays.
-        time_ms: `[n]` when, Unix time.
-        luck: `[n, 4]` uniform draws that settle the choice, whether the
-            outcome is late, how late, and whether it is ever reported: the
-            same for every policy, like `Contexts.chance`. Not features.
+        contexts: Their known properties.
+        number: `[n]` numbers that are unique within a seed.
+        shopper: `[n]` shoppers.
+        time_ms: `[n]` Unix times, milliseconds.
+        luck: `[n, 4]` uniform draws that determine the choice, whether the outcome is late, how late it is,
+            and whether it is ever reported. They are the same for every policy, like `Contexts.chance`, and
+            are not features.
     """
 
     contexts: Contexts
@@ -163,7 +172,7 @@ class Arrivals:
         return len(self.shopper)
 
     def take(self, rows: npt.NDArray[Any] | slice) -> Arrivals:
-        """The payments at `rows`."""
+        """Return the payments at `rows`."""
         taken = Arrivals(
             self.contexts.take(rows),
             self.number[rows],
@@ -171,41 +180,41 @@ class Arrivals:
             self.time_ms[rows],
             self.luck[rows],
         )
-        # What was worked out for all payments at once need not be for each part.
+        # Values that were computed for all payments are not computed again for the parts.
         for name in ("rows", "eligible", "entity"):
             if name in self.__dict__:
                 taken.__dict__[name] = self.__dict__[name][rows]
         return taken
 
     def between(self, start_ms: int, end_ms: int) -> Arrivals:
-        """The payments of `[start_ms, end_ms)`."""
+        """Return the payments in `[start_ms, end_ms)`."""
         first, last = np.searchsorted(self.time_ms, [start_ms, end_ms])
         return self.take(slice(int(first), int(last)))
 
     @cached_property
     def rows(self) -> Rows32:
-        """`[n, context columns]` as requests carry them."""
+        """`[n, context columns]` features of requests."""
         return context_rows(self.contexts)
 
     @cached_property
     def eligible(self) -> Bools:
-        """`[n, K]`."""
+        """`[n, K]` whether an action is eligible."""
         parts = [self.contexts.take(part).eligible() for part in blocks(len(self))]
         return np.concatenate(parts) if parts else self.contexts.eligible()
 
     @cached_property
     def entity(self) -> npt.NDArray[np.str_]:
-        """`[n]` the shoppers' names."""
+        """`[n]` names of the shoppers."""
         return np.char.add("shopper-", np.char.zfill(self.shopper.astype(np.str_), 7))
 
 
 class Market:
-    """Traffic and hidden truth over time; `truth` and `best` are for judges alone.
+    """Traffic and hidden truth over time. `truth` and `best` are for evaluation only.
 
     Args:
-        plan: what to simulate.
-        seed: of the traffic.
-        world: who pays and how issuers respond; independent of the traffic's seed.
+        plan: The plan of the simulation.
+        seed: Seed of the traffic.
+        world: The shoppers and the responses of issuers, independent of the traffic's seed.
     """
 
     def __init__(self, plan: WeeksPlan, seed: int = 0, world: WorldSpec = OWN) -> None:
@@ -216,7 +225,7 @@ class Market:
         self._busy = np.cumsum(_stream(world, 6, plan.shoppers))
 
     def day(self, day: int) -> Arrivals:
-        """The payments of day `day`, from 0; the same whichever other days are made."""
+        """Return the payments of day `day` (from 0). They do not depend on other days."""
         plan = self.plan
         n = int((day + 1) * 24 * plan.per_hour) - int(day * 24 * plan.per_hour)
         rng = np.random.default_rng([self.seed, day, self.world.seed])
@@ -249,15 +258,15 @@ class Market:
         )
 
     def days(self, first: int, end: int) -> Arrivals:
-        """The payments of days `[first, end)`."""
+        """Return the payments of days `[first, end)`."""
         return concatenated([self.day(day) for day in range(first, end)])
 
     def week(self, week: int) -> Arrivals:
-        """The payments of week `week`, from 1."""
+        """Return the payments of week `week` (from 1)."""
         return self.days(7 * (week - 1), 7 * week)
 
     def truth(self, arrivals: Arrivals) -> Floats:
-        """`[n, K]` P(authorised | context, action) at the time of each payment, eligible or not."""
+        """Return `[n, K]` P(authorised | context, action) at the time of each payment, eligible or not."""
         plan, out = self.plan, np.empty((len(arrivals), len(codes())))
         starts = [plan.start_ms + day * DAY_MS for day, _ in self._history[1:]]
         for part in blocks(len(arrivals)):
@@ -277,13 +286,13 @@ class Market:
         return out
 
     def best(self, arrivals: Arrivals, truth: Floats | None = None) -> Floats:
-        """`[n]` the highest probability among the eligible actions."""
+        """Return `[n]` the highest probability among the eligible actions."""
         truth = self.truth(arrivals) if truth is None else truth
         return np.asarray(np.where(arrivals.eligible, truth, -1.0).max(axis=1))
 
 
 def concatenated(parts: list[Arrivals]) -> Arrivals:
-    """One after the other."""
+    """Concatenate payments in the given order."""
     return Arrivals(
         contexts=Contexts(
             **{
@@ -299,10 +308,10 @@ def concatenated(parts: list[Arrivals]) -> Arrivals:
 
 
 def blocks(n: int) -> Iterator[slice]:
-    """Parts of `n` rows whose tables over all actions fit small machines."""
+    """Return slices of `n` rows that are small enough for tables over all actions on small machines."""
     return (slice(start, min(start + _BLOCK, n)) for start in range(0, n, _BLOCK))
 
 
 def _stream(world: WorldSpec, which: int, shoppers: int) -> Floats:
-    """`[shoppers]` traits; a shopper is the same in every run of a world, however many there are."""
+    """Return `[shoppers]` traits. A shopper's traits do not depend on the number of shoppers."""
     return np.random.default_rng([world.seed, which]).random(shoppers)

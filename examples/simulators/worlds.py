@@ -1,9 +1,9 @@
 """Worlds: the hidden truth of a simulation, drawn from a seed that is independent of the traffic's.
 
-A world says who pays, how issuers respond, and how that changes over time. `OWN` is the world of the demo and
-of the benchmarks; its truth is additive on the log-odds in issuer x factor. `standard(count)` lists others:
-other seeds with the same formulas, gradual drift, no drift, and two kinds of interactions.
-docs/simulators.md has the formulas.
+A world defines the shoppers, the responses of issuers, and their changes over time. `OWN` is the world of the
+demo and of the benchmarks; its truth is additive on the log-odds in issuer x factor. `standard(count)` lists
+others: other seeds with the same formulas, gradual drift, no drift, and two kinds of interactions.
+docs/simulators.md states the formulas.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from examples.simulators.payments import (
 )
 from scorer.learn.errors import DataError
 
-# Drawn from for the issuers that change, and for what they change to.
+# Seed of the choice of issuers that change, and of their new parameters.
 DRIFT_SEED = 20_260_606
 
 Drift = Literal["abrupt", "gradual", "none"]
@@ -45,14 +45,14 @@ _HOUR_EDGES = np.array([7, 13, 19])
 
 @dataclass(frozen=True)
 class WorldSpec:
-    """Everything that defines a world.
+    """The definition of a world.
 
     Attributes:
-        name: in tables.
-        seed: of shoppers, cards, issuers' parameters and interactions.
-        drift_seed: of the issuers that change and of what they change to.
+        name: Name in tables.
+        seed: Seed of shoppers, cards, issuers' parameters and interactions.
+        drift_seed: Seed of the choice of issuers that change, and of their new parameters.
         drift: "abrupt" at the plan's drift week, "gradual" from week 3 to week 9, or "none".
-        interactions: effects beside issuer x factor: "none", "crossed" (three-way tables, standard deviation
+        interactions: Effects besides issuer x factor: "none", "crossed" (three-way tables, standard deviation
             .3 to .4 each), or "forest" (a random forest on context and action, standard deviation .7).
     """
 
@@ -76,13 +76,13 @@ _CYCLE = (_OTHER, _OTHER, _OTHER, _OTHER, _GRADUAL, _CALM, _CROSSED, _CROSSED, _
 def standard(count: int, first_seed: int = 1) -> tuple[WorldSpec, ...]:
     """Return `OWN` and `count - 1` other worlds.
 
-    The others repeat a cycle of ten: four with other seeds alone, one with gradual drift, one without drift,
-    two with crossed interactions, two with a hidden forest.
+    The others repeat a cycle of ten: four that differ in the seeds only, one with gradual drift, one without
+    drift, two with crossed interactions, two with a hidden forest.
 
     Args:
-        count: number of worlds, at least 1.
-        first_seed: of the first other world; the next ones follow. Another value gives worlds that were never
-            looked at.
+        count: Number of worlds, at least 1.
+        first_seed: Seed of the first other world; the next ones follow. Another value gives worlds that have
+            not been used before.
 
     Raises:
         DataError: `count` is below 1.
@@ -98,7 +98,7 @@ def standard(count: int, first_seed: int = 1) -> tuple[WorldSpec, ...]:
 
 
 def draw_effect(spec: WorldSpec) -> OddsEffect | None:
-    """Return the world's interactions; None where its truth is additive."""
+    """Return the world's interactions; None if its truth is additive."""
     if spec.interactions == "crossed":
         return Crossed(spec.seed)
     return HiddenForest(spec.seed) if spec.interactions == "forest" else None
@@ -108,7 +108,7 @@ class Crossed:
     """Five three-way tables, such as amount x device x route, with normal entries.
 
     Args:
-        seed: of the entries.
+        seed: Seed of the entries.
     """
 
     def __init__(self, seed: int) -> None:
@@ -122,7 +122,7 @@ class Crossed:
         self._scheme_amount_exemption = rng.normal(0, 0.3, (len(SCHEMES), amounts, sizes[_EXEMPTION]))
 
     def odds(self, given: Contexts) -> Floats:
-        """`[n, K]` to add."""
+        """Return the `[n, K]` effects on the log-odds."""
         amount = np.searchsorted(_AMOUNT_EDGES, given.amount)
         hour = np.searchsorted(_HOUR_EDGES, given.hour, side="right")
         factor = codes().T
@@ -136,23 +136,23 @@ class Crossed:
 
 
 class HiddenForest:
-    """Random trees whose splits are on the context or on the action, half and half.
+    """Random trees whose splits are on the context or on the action with equal probability.
 
     A leaf is a conjunction of a condition on the payment and one on the action, so its indicator is an outer
     product and the forest is one product of matrices.
 
     Args:
-        seed: of the trees.
-        trees: number of trees.
-        depth: of each.
-        spread: standard deviation of the effect over payments and actions, on the log-odds.
+        seed: Seed of the trees.
+        trees: Number of trees.
+        depth: Depth of each tree.
+        spread: Standard deviation of the effect over payments and actions, on the log-odds.
     """
 
     def __init__(self, seed: int, trees: int = 60, depth: int = 5, spread: float = 0.7) -> None:
         self._seed, self._trees, self._depth, self._spread = seed, trees, depth, spread
 
     def odds(self, given: Contexts) -> Floats:
-        """`[n, K]` to add."""
+        """Return the `[n, K]` effects on the log-odds."""
         payment, action, value = self._leaves
         columns = _columns(given)
         held = np.ones((len(given), len(value)), dtype=np.float32)
@@ -165,7 +165,7 @@ class HiddenForest:
     def _leaves(
         self,
     ) -> tuple[list[list[tuple[int, float, bool]]], npt.NDArray[np.float32], npt.NDArray[np.float32]]:
-        """Conditions on the payment, `[leaves, K]` whether they hold for the action, `[leaves]` values."""
+        """Conditions on the payment by leaf, `[leaves, K]` conditions on the action, `[leaves]` values."""
         rng = np.random.default_rng([self._seed, 12])
         payment: list[list[tuple[int, float, bool]]] = []
         action: list[npt.NDArray[np.bool_]] = []
@@ -200,7 +200,7 @@ _COLUMNS = 8
 
 
 def _columns(given: Contexts) -> Floats:
-    """`[n, 8]` the context in comparable units, about 0 to 1 each."""
+    """Return `[n, 8]` the context in comparable units, about 0 to 1 each."""
     return np.column_stack(
         [
             np.minimum(given.amount / 200, 1),
@@ -219,9 +219,9 @@ def drifted(before: World, count: int, seed: int = DRIFT_SEED) -> World:
     """Return the world after `count` issuers have changed: all their parameters are drawn anew.
 
     Args:
-        before: the world until then.
-        count: number of issuers.
-        seed: of the choice of issuers and of the new parameters.
+        before: The world before the change.
+        count: Number of issuers.
+        seed: Seed of the choice of issuers and of the new parameters.
     """
     which = np.random.default_rng(seed).permutation(len(ISSUER_NAMES))[:count]
     after, changed = World.draw(seed), {}
@@ -245,9 +245,9 @@ def history(spec: WorldSpec, drift_week: int | None, drift_issuers: int) -> list
     """Return the authorisation environments of a world, each with the day (from 0) on which it begins.
 
     Args:
-        spec: the world.
-        drift_week: week (from 1) at whose start an abrupt drift happens; None: never.
-        drift_issuers: issuers that an abrupt drift changes.
+        spec: The world.
+        drift_week: Week (from 1) at whose start an abrupt drift happens; None: never.
+        drift_issuers: Number of issuers that an abrupt drift changes.
     """
     effect, before = draw_effect(spec), World.draw(spec.seed)
     stages = [(0, before)]

@@ -1,1 +1,1 @@
-"""What learning is worth, beside its peers: `make bench-learning`."""
+"""Benchmarks of learning in comparison with its peers: `make bench-learning`."""

@@ -1,7 +1,7 @@
-"""`make bench-learning`: every figure of learning beside its peers, in one process.
+"""`make bench-learning`: measure every figure of learning and of its peers in one process.
 
-Missed targets are shown and are not a failure. A part that fails keeps the lines that it wrote, and the other
-parts are measured all the same; the exit code is 1 if a part failed.
+Missed targets are shown and are not a failure. If a part fails, the lines that it has written are kept and
+the other parts are still measured; the exit code is then 1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from loadtests.runs import add_run_options, open_run
 
 
 def main() -> int:
-    """Measure the parts that the command line names; return 1 if one failed."""
+    """Measure the parts that the command line names. Return 1 if a part failed."""
     known = parts()
     parser = argparse.ArgumentParser(
         prog="make bench-learning",

@@ -1,10 +1,11 @@
-"""Caps on the share of challenges and on cost, held while issuers change their minds.
+"""Caps on the share of challenges and on cost while the behaviour of issuers changes.
 
-A week of simulated payments. Prices are solved once on its first day and a controller moves them every 15
-minutes from then on; the same prices without a controller stand beside it. On the third day three issuers
-change their taste (the simulator's own drift); on the fourth and sixth an issuer each begins to decline all
-that is not challenged, and on the fifth one declines the cheapest route for 30 hours. The oracle knows at
-once what every action is worth, which is the worst case for a cap: demand moves within one window.
+The figures cover a week of simulated payments. The prices of the caps are computed once on its first day. A
+controller then adjusts them every 15 minutes; the same prices without a controller are measured for
+comparison. On the third day the preferences of three issuers change (the simulator's own drift). On the
+fourth and on the sixth day one issuer begins to decline payments without a challenge, and on the fifth day
+one issuer declines the cheapest route for 30 hours. The oracle knows the true value of every action
+immediately, which is the worst case for a cap, because demand changes within one window.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from scorer.learn.guardrails.controller import CapState, ControllerSettings
 
 Floats = npt.NDArray[np.float64]
 
-# EUR per attempt: acquirers' and authentication's fees, invented and fixed.
+# EUR per attempt: fees of acquirers and of authentication, invented and fixed.
 COST: Final[Mapping[str, Mapping[str, float]]] = {
     "route": {"A": 0.06, "B": 0.08, "C": 0.04, "D": 0.10},
     "three_ds": {"frictionless": 0.03, "challenge": 0.06},
@@ -50,20 +51,26 @@ COMMAND = "make bench-learning ARGS=caps"
 
 @dataclass(frozen=True)
 class Run:
-    """One seed: per cap, the worst trailing day in limits; how many were beyond the band."""
+    """The results of one seed.
+
+    Attributes:
+        worst: For each cap, its largest mean over a trailing day, as a multiple of the limit.
+        beyond: Number of trailing days with a mean beyond the band.
+        trailing_days: Number of trailing days that were checked.
+    """
 
     worst: Mapping[str, float]
     beyond: int
     trailing_days: int
     value: float
-    """Mean expected reward."""
+    """Mean expected reward of a decision."""
     decisions: int
     broken: int
-    """pmfs that do not sum to 1, lie below a floor, or give what is not eligible a probability."""
+    """Number of pmfs that do not sum to 1, are below a floor, or give an ineligible action a probability."""
 
 
 def run(figures: Figures, options: Options) -> None:
-    """Adds the figures."""
+    """Measure all seeds and add the figures."""
     began = time.monotonic()
     days = 3 if options.quick else DAYS
     settings, held, frozen, hindsight = ControllerSettings(), [], [], []

@@ -1,21 +1,23 @@
-"""The worlds that intervals are measured in.
+"""The simulated worlds in which intervals are measured.
 
-Frozen on 2026-11-21. Two other spreads of the log-odds were tried first (.5, .5, .4 and .9, .4, .8); this one
-was kept because actions that differ by a few points are what payments show, and because at .9 in the widest
-one no method could reach a third of the peer's width (see below). The interval's two constants were chosen
-after that on seeds 777 to 779, not on those that are reported (`options.SEEDS`); the discount of a badly
-known variance was set again, on 778 and 779, after a first reported run had proved conservative.
+The worlds were fixed on 2026-11-21. Two other spreads of the log-odds were tried first (.5, .5, .4 and .9,
+.4, .8). These were chosen because actions of real payments differ by a few points, and because no method
+could reach a third of the peer's width in the widest world at a rate of .9 (see below). The two constants of
+the interval were chosen after that on seeds 777 to 779, which are not among those of the figures
+(`options.SEEDS`). The discount for an imprecisely known variance was chosen again, on 778 and 779, after a
+first published run had been conservative.
 
-A payment belongs to one of 24 segments and may take about 60 % of 12 actions. Log-odds of authorisation are
-a sum of segment (standard deviation .5), action (.25) and their interaction (.25), shifted so that the
-policy to judge has exactly the wanted rate. The log is greedy on an older belief about the log-odds
-(error .25) with a share of uniform exploration; the policy to judge is a softmax (temperature .1) of a newer
-belief (error .15). The share of exploration makes the regime: second moment of the weights about 8, 15, 45.
+A payment belongs to one of 24 segments, and about 60 % of 12 actions are eligible. The log-odds of
+authorisation are a sum of segment (standard deviation .5), action (.25) and their interaction (.25), shifted
+so that the evaluated policy has exactly the wanted rate. The logging policy is greedy on an older estimate of
+the log-odds (error .25) with a share of uniform exploration. The evaluated policy is a softmax (temperature
+.1) of a newer estimate (error .15). The share of exploration defines the regime: the second moment of the
+weights is about 8, 15 or 45.
 
-How narrow an interval can be is not a matter of method alone: no regular estimator has a smaller variance
-than `E[w^2 var(r)] + var(direct)` (`Design.least_variance`). At a rate of .9 that is .33 to .35 of the width
-of Open Bandit Pipeline's interval in these worlds, at .96 it is .21 to .22; in worlds where segments differ
-more, it is wider (.40 at .9 with standard deviations .9, .4, .8).
+The width of an interval does not depend on the method alone: no regular estimator has a smaller variance than
+`E[w^2 var(r)] + var(direct)` (`Design.least_variance`). In these worlds the narrowest possible interval has
+.33 to .35 of the width of Open Bandit Pipeline's at a rate of .9, and .21 to .22 at .96. In worlds whose
+segments differ more it is wider (.40 at .9 with standard deviations .9, .4, .8).
 """
 
 from __future__ import annotations
@@ -32,21 +34,21 @@ WORLD_SEED = 20261121
 EXPLORATION = {"broad": 0.3, "usual": 0.15, "narrow": 0.05}
 RATES = (0.6, 0.9, 0.96)
 SIZES = (1_000, 5_000, 50_000)
-# Rows of belief behind a cell's own mean.
+# Number of prior rows towards which the mean of a cell is shrunken.
 _PRIOR = 8.0
 
 
 @dataclass(frozen=True)
 class Design:
-    """A world with a log's policy and one to judge.
+    """A world with a logging policy and a policy to evaluate.
 
     Attributes:
-        share: `[segments]`.
+        share: `[segments]` share of the payments.
         truth: `[segments, actions]` P(authorised).
-        eligible: `[segments, actions]`.
-        logging: `[segments, actions]`.
-        target: `[segments, actions]`.
-        value: of the target.
+        eligible: `[segments, actions]` whether an action is eligible.
+        logging: `[segments, actions]` pmf of the logging policy.
+        target: `[segments, actions]` pmf of the evaluated policy.
+        value: P(authorised) under the evaluated policy.
     """
 
     share: np.ndarray
@@ -57,18 +59,26 @@ class Design:
     value: float
 
     def second_moment(self) -> float:
-        """Of the weights."""
+        """Return the second moment of the importance weights."""
         return float(self.share @ (self.target**2 / _positive(self.logging)).sum(axis=1))
 
     def least_variance(self) -> float:
-        """Of a pseudo-outcome, for any regular estimator that knows the propensities."""
+        """Return the least variance of a pseudo-outcome, for estimators that know the propensities.
+
+        No regular estimator has a smaller variance.
+        """
         toss = self.truth * (1 - self.truth)
         inside = (self.target**2 / _positive(self.logging) * toss).sum(axis=1)
         return float(self.share @ (inside + ((self.target * self.truth).sum(axis=1) - self.value) ** 2))
 
 
 def design(rate: float, regime: str) -> Design:
-    """The world whose target earns `rate`."""
+    """Return the world in which the evaluated policy has the value `rate`.
+
+    Args:
+        rate: P(authorised) under the evaluated policy.
+        regime: Key of `EXPLORATION`.
+    """
     rng = np.random.default_rng(WORLD_SEED)
     share = 1 / np.arange(1, SEGMENTS + 1) ** 0.7
     share /= share.sum()
@@ -92,14 +102,14 @@ def design(rate: float, regime: str) -> Design:
 
 
 def sample(made: Design, n: int, rng: np.random.Generator, *, forward: bool = False) -> ope.Target:
-    """A log of `n` payments, and the target on it with a cross-fitted reward model.
+    """Draw a log of `n` payments. Return the evaluated policy on it, with a cross-fitted reward model.
 
     Args:
-        made: the world.
-        n: payments.
-        rng: of everything random.
-        forward: each tenth is predicted from those before it, as sequences need it; else each half
-            from the other.
+        made: The world.
+        n: Number of payments.
+        rng: The random generator.
+        forward: Whether each tenth is predicted from those before it, as sequences require; otherwise each
+            half is predicted from the other.
     """
     segment = rng.choice(SEGMENTS, n, p=made.share)
     reached = np.cumsum(made.logging, axis=1)[segment]
@@ -120,7 +130,7 @@ def sample(made: Design, n: int, rng: np.random.Generator, *, forward: bool = Fa
 
 
 def _shrunken_means(segment: np.ndarray, action: np.ndarray, reward: np.ndarray) -> np.ndarray:
-    """`[segments, actions]` each cell's mean, drawn towards what its segment and action say by themselves."""
+    """Return `[segments, actions]` means of the cells, shrunken towards the effects of segment and action."""
     rows, wins = np.zeros((SEGMENTS, ACTIONS)), np.zeros((SEGMENTS, ACTIONS))
     np.add.at(rows, (segment, action), 1)
     np.add.at(wins, (segment, action), reward)

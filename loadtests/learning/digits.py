@@ -1,9 +1,10 @@
-"""The multi-class experiment of Open Bandit Pipeline's examples, on digits, with our estimators.
+"""The multi-class experiment of Open Bandit Pipeline's examples on the digits data, with our estimators.
 
-Its protocol (`examples/multiclass`, README's command): 70 % of scikit-learn's digits are judged on; a
-logistic regression mixed with .6 uniform logs, a random forest mixed with .1 uniform is judged; the reward
-is 1 where the action is the digit; the reward model is a gradient boosting classifier over pixels and
-one-hot action, cross-fitted by three folds; Switch-DR and DRos choose their setting by SLOPE. 30 runs.
+The protocol is that of `examples/multiclass` with the command of its README. 70 % of scikit-learn's digits
+are evaluation data. The logging policy is a logistic regression mixed with .6 uniform; the evaluated policy
+is a random forest mixed with .1 uniform. The reward is 1 if the action is the digit. The reward model is a
+gradient boosting classifier over pixels and one-hot action, cross-fitted on three folds. Switch-DR and DRos
+choose their setting by SLOPE. There are 30 runs.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from scorer.learn import ope
 
 RUNS = 30
 LAMBDAS = (10, 50, 100, 500, 1000, 5000, 10000, math.inf)
-# Mean and standard deviation of the relative error over the runs, from the example's README.
+# Mean and standard deviation of the relative error over the runs, from the README of the example.
 PUBLISHED = {
     "dm": (0.436541, 0.017629),
     "ipw": (0.030288, 0.024506),
@@ -34,7 +35,7 @@ _SEED = 12345
 
 
 def relative_errors(run: int) -> dict[str, float]:
-    """`|estimate - value| / value` of each estimator in one run."""
+    """Return `|estimate - value| / value` of each estimator in one run."""
     pixels, digit = load_digits(return_X_y=True)
     x_train, x, y_train, y = train_test_split(pixels, digit, test_size=0.7, random_state=run)
     n, actions, rows = len(y), 10, np.arange(len(y))

@@ -1,4 +1,4 @@
-"""Our estimators beside Open Bandit Pipeline's: equal on identical inputs, and its published digits table."""
+"""Our estimators and Open Bandit Pipeline's on identical inputs, and its published digits table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from loadtests.learning import digits, obp
 from loadtests.learning.options import Options
 
 _COMMAND = "make bench-learning ARGS=estimators"
-# Names of the issue's seven, as `obp.estimates` has them, and what else is compared.
+# The estimators by their settings in `obp.estimates`.
 _SEVEN = {
     "IPW": ("ipw", "ipw-clipped"),
     "SNIPW": ("snipw",),
@@ -26,7 +26,7 @@ _SEVEN = {
 
 
 def run(figures: Figures, options: Options) -> None:
-    """Parity first, then the published table."""
+    """Compare the estimators on identical inputs, then with the published table."""
     _parity(figures, options)
     _digits(figures, options)
 

@@ -1,9 +1,9 @@
-"""Value from one generation to the next over 26 weeks, beside plain weekly retraining by inverse propensity.
+"""Value from one generation to the next over 26 weeks, compared with weekly retraining by inverse propensity.
 
-Generation g is judged against g - 1 at the moment it takes over: both on the payments of the week that
-begins, in that week's world, by the truth (expected values, no luck of outcomes). So neither other payments
-nor an issuer's drift look like a worse generation. A drop is how much less g is worth there than what would
-have gone on serving: g - 1 with the overlay it had by then.
+Generation g is compared with g - 1 at the moment when it takes over: both on the payments of the week that
+begins, in that week's world, by the truth (expected values, without the chance of outcomes). Other payments
+or an issuer's drift can therefore not make a generation look worse. A drop is the amount by which g is worth
+less there than g - 1 with its overlay at that time, which would otherwise have continued to serve.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COMMAND = "make bench-learning ARGS=generations"
 WEEKS, PER_HOUR, SEEDS = 26, 60.0, 2
 OURS, PLAIN = "scorer", "weekly inverse propensity"
 
-# What the article describes: every decision weighs 1/p, nothing in between, nothing that holds it.
+# The method of the article: every decision has weight 1/p, without an overlay, clipping or calibration.
 INVERSE_PROPENSITY = LoopPlan(
     train=QUICK.model_copy(update={"tau": (1.0,), "clip": 1e9, "calibration": "none"}), overlay=None
 )
@@ -32,13 +32,13 @@ INVERSE_PROPENSITY = LoopPlan(
 
 @dataclass(frozen=True)
 class Year:
-    """A run: `[weeks]` each.
+    """The results of one run.
 
     Attributes:
-        value: mean P(authorised) of what was served.
-        best: of the best possible.
-        drop: by how much the week's new generation was worth less than the one it replaced; the first
-            replaces none.
+        value: `[weeks]` mean P(authorised) under the served policy.
+        best: `[weeks]` mean P(authorised) of the best eligible actions.
+        drop: `[weeks - 1]` the amount by which each new generation was worth less than the one that it
+            replaced. The first generation replaces none.
     """
 
     value: list[float]
@@ -47,7 +47,7 @@ class Year:
 
 
 def live(seed: int, plan: LoopPlan, weeks: int, per_hour: float) -> Year:
-    """A week of the baseline, then `weeks` of learning; issuers drift in the sixth."""
+    """Simulate a week of the baseline, then `weeks` weeks of learning. Issuers drift in the sixth."""
     market, task = Market(WeeksPlan(weeks=weeks + 1, per_hour=per_hour, drift_week=7), seed), authorise_task()
     first = market.week(1)
     learner = Learner(market, task, plan, decide(market, first, baseline_pmf(first.contexts), "baseline"))
@@ -69,7 +69,7 @@ def live(seed: int, plan: LoopPlan, weeks: int, per_hour: float) -> Year:
 
 
 def run(figures: Figures, options: Options) -> None:
-    """Measures both on the same payments."""
+    """Measure both solutions on the same payments."""
     weeks, per_hour = (3, 10.0) if options.quick else (WEEKS, PER_HOUR)
     seeds = options.seeds[: 1 if options.quick else SEEDS]
     ours = [live(seed, LoopPlan(), weeks, per_hour) for seed in seeds]
@@ -112,6 +112,9 @@ def run(figures: Figures, options: Options) -> None:
 
 
 def _drops(years: list[Year]) -> tuple[float, float]:
-    """Worst over all seeds, and the median of each seed's worst, in points; never below 0."""
+    """Return the worst drop of all seeds, and the median of the seeds' worst drops, in points.
+
+    A drop below 0 counts as 0.
+    """
     worst = [100 * max(0.0, *year.drop) for year in years]
     return max(worst), float(np.median(worst))

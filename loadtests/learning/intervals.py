@@ -1,8 +1,8 @@
-"""Coverage and width of the default interval beside that of Open Bandit Pipeline's SNIPW, on the same logs.
+"""Coverage and width of the default interval and of Open Bandit Pipeline's SNIPW interval, on the same logs.
 
-Its rule bootstraps `r w / mean(w)` with the mean of the whole log, so what makes the ratio steady is lost.
-The rule's normal approximation is computed on every log; the package's own function runs on the first log of
-each cell and says how far the approximation is off.
+The package bootstraps `r w / mean(w)` with the mean of the whole log, which loses the stability of the ratio.
+The normal approximation of its interval is computed on every log. Its own function runs on the first log of
+each cell and shows the error of the approximation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Z = 1.959963984540054
 
 
 def run(figures: Figures, options: Options) -> None:
-    """One pair of figures per rate and size; the regimes are pooled, and told apart in the note."""
+    """Add two figures per rate and size. The regimes are pooled, and shown separately in the note."""
     for rate in RATES:
         for n in SIZES[:1] if options.quick else SIZES:
             cells = {regime: _cell(design(rate, regime), n, options) for regime in EXPLORATION}
@@ -86,7 +86,7 @@ def _cell(made: Design, n: int, options: Options) -> dict[str, np.ndarray | floa
 
 
 def _their_width(target: ope.Target, resamples: int) -> float:
-    """Of the package's own function."""
+    """Return the width of the interval that the package's own function computes."""
     estimator = obp.load().ope.SelfNormalizedInverseProbabilityWeighting()
     found = estimator.estimate_interval(
         reward=target.logged.reward,

@@ -1,8 +1,8 @@
 """Open Bandit Pipeline 0.5.7 (Apache-2.0), the reference of off-policy evaluation in Python.
 
-Its package asks for Python below 3.11 and for PyTorch, but neither is needed by what is used here: it is
-installed without its dependencies into the environment of learning's peers, and while it is imported an
-empty module stands in for a PyTorch that is not there (its neural networks are not used).
+The package requires Python below 3.11 and PyTorch, but the functions that are used here need neither. It is
+therefore installed without its dependencies in the environment of learning's peers. If PyTorch is missing, an
+empty module replaces it during the import; the package's neural networks are not used.
 
     python -m loadtests.learning.obp INPUTS.npz OUTPUTS.npz     `estimates`, from another environment
     python -m loadtests.learning.obp --golden tests/golden/ope  the reference numbers of the parity test
@@ -28,7 +28,7 @@ import numpy as np
 VERSION = "0.5.7"
 ROOT = Path(__file__).parents[2]
 PEERS = ROOT / ".build/learning/venv/bin/python"
-# Of Switch-DR and DRos, and what SLOPE chooses among.
+# Settings of Switch-DR and DRos, among which SLOPE chooses as well.
 LAMBDAS = (2.0, 5.0, 10.0, 50.0, 100.0, 1000.0, float("inf"))
 
 _ABSENT = (
@@ -43,7 +43,7 @@ _ABSENT = (
 
 
 class _Absent(types.ModuleType):
-    """Any name in it is an empty class, enough for annotations and base classes."""
+    """A module in which every name is an empty class, which is enough for annotations and base classes."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -55,7 +55,7 @@ class _Absent(types.ModuleType):
 
 @cache
 def load() -> Any:
-    """The package `obp`, or None where it is not installed."""
+    """Import the package `obp`. Return None if it is not installed."""
     if importlib.util.find_spec("obp") is None:
         return None
     stood_in = []
@@ -72,7 +72,7 @@ def load() -> Any:
             obp = importlib.import_module("obp")
             importlib.import_module("obp.ope")
     finally:
-        # Nobody else is to take the stand-in for the real one.
+        # Other code must not import the empty modules.
         for name in stood_in:
             del sys.modules[name]
     if obp.__version__ != VERSION:
@@ -81,7 +81,7 @@ def load() -> Any:
 
 
 def inputs(seed: int, n: int, actions: int) -> dict[str, np.ndarray]:
-    """A log and a policy with weights from light to heavy, and a reward model with errors."""
+    """Return a log and a policy with weights from light to heavy, and a reward model with errors."""
     rng = np.random.default_rng(seed)
     logging = 0.7 * rng.dirichlet(np.full(actions, 0.5), n) + 0.3 / actions
     target = rng.dirichlet(np.full(actions, 0.4), n)
@@ -99,7 +99,7 @@ def inputs(seed: int, n: int, actions: int) -> dict[str, np.ndarray]:
 
 
 def estimates(given: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """What the package says of `inputs`."""
+    """Return the package's estimates for `inputs`."""
     ope = load().ope
     rows = np.arange(len(given["action"]))
     common = {
@@ -145,7 +145,7 @@ def estimates(given: Mapping[str, np.ndarray]) -> dict[str, float]:
 
 
 def ours(given: Mapping[str, np.ndarray]) -> dict[str, float]:
-    """The same from `scorer.learn.ope`."""
+    """Return the estimates of `scorer.learn.ope` for `inputs`."""
     from scorer.learn import ope
 
     rows = np.arange(len(given["action"]))
@@ -175,7 +175,7 @@ def ours(given: Mapping[str, np.ndarray]) -> dict[str, float]:
 
 
 def elsewhere(given: Mapping[str, np.ndarray], python: Path = PEERS) -> dict[str, float] | None:
-    """`estimates` from the peers' environment; None where that does not have the package."""
+    """Return `estimates` from the peers' environment, or None if that does not have the package."""
     if not python.is_file():
         return None
     probe = subprocess.run(
@@ -197,12 +197,12 @@ def elsewhere(given: Mapping[str, np.ndarray], python: Path = PEERS) -> dict[str
 
 
 def reference(given: Mapping[str, np.ndarray]) -> dict[str, float] | None:
-    """In this process where the package is here, else from the peers' environment, else None."""
+    """Return `estimates` from this process or the peers' environment; None if neither has the package."""
     return estimates(given) if load() is not None else elsewhere(given)
 
 
 def main() -> None:
-    """See the module."""
+    """Write the estimates of an input file, or the reference numbers of the parity test."""
     first, second = sys.argv[1:]
     if first == "--golden":
         given = inputs(seed=0, n=40, actions=5)

@@ -1,4 +1,4 @@
-"""What the parts of the learning benchmark are given, and which parts there are."""
+"""The options and the list of the parts of the learning benchmark."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import importlib.util
 from dataclasses import dataclass, field
 from typing import Final
 
-# One list for every part; a part that needs fewer takes the first ones.
+# The seeds of all parts. A part that needs fewer takes the first ones.
 SEEDS: Final = tuple(range(1, 21))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How to measure.
+    """The options of a measurement.
 
     Attributes:
-        seeds: Of everything that is random.
-        quick: A smaller run of the same code, for the tests: its figures are worth nothing.
+        seeds: Seeds of all random numbers.
+        quick: Whether a smaller run of the same code is made, for tests. Its figures have no meaning.
     """
 
     seeds: tuple[int, ...] = field(default=SEEDS)
@@ -25,14 +25,14 @@ class Options:
 
 @dataclass(frozen=True)
 class Part:
-    """Figures measured together: a module ``loadtests.learning.<name>`` with ``run(figures, options)``."""
+    """Figures that are measured together, by ``loadtests.learning.<name>.run(figures, options)``."""
 
     name: str
     about: str
 
     @property
     def module(self) -> str:
-        """Where ``run`` is."""
+        """Name of the module that contains ``run``."""
         return f"loadtests.learning.{self.name}"
 
 
@@ -52,5 +52,5 @@ _PARTS: Final = (
 
 
 def parts() -> dict[str, Part]:
-    """By name, those whose module is there."""
+    """Return the parts whose module exists, by name."""
     return {part.name: part for part in _PARTS if importlib.util.find_spec(part.module)}

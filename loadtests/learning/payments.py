@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 COMMAND: Final = "make bench-learning ARGS=payments"
 WEEKS: Final = 12
 A_WEEK: Final = 5000
-# Every rule on these many seeds; then ours and the peers that were best, on all that the part has time for.
+# Every rule is measured on these seeds, then our rule and the best peers on all seeds of the part.
 FIRST_SEEDS: Final = 4
-# All twenty would take twice the part's time.
+# All twenty seeds would take twice the part's time.
 SEEDS: Final = 12
 FINALISTS: Final = 2
 
@@ -31,12 +31,12 @@ _PEERS: Final = [Solution(rule.name, rule) for rule in PEERS]
 _PLAIN: Final = Solution("ours without overlay", OURS)
 _OURS: Final = Solution("ours", OURS, overlay=True)
 _REFERENCES: Final = [Solution(rule.name, rule) for rule in REFERENCES]
-# What the forked workers find: a seed's world is too large to send to each.
+# Data for forked workers, because the world of a seed is too large to be sent to each of them.
 _SHARED: dict[str, Any] = {}
 
 
 def run(figures: Figures, options: Options) -> None:
-    """Measure every rule on the first seeds, the best of them on more."""
+    """Measure every rule on the first seeds, and the best of them on more."""
     weeks, a_week = (3, 600) if options.quick else (WEEKS, A_WEEK)
     seeds = options.seeds[:SEEDS]
     first, rest = seeds[:FIRST_SEEDS], seeds[FIRST_SEEDS:]
@@ -56,7 +56,8 @@ def _report(
     figures: Figures, regret: dict[str, list[np.ndarray]], best: list[str], borrowed: str, seeds: int
 ) -> None:
     mean = {name: np.array([weeks[1:].mean() for weeks in values]) for name, values in regret.items()}
-    # Like beside like: rules that learn weekly, then rules with the overlay, which learns every six hours.
+    # Rules are compared with rules that learn at the same times: first weekly ones, then those with the
+    # overlay, which learns every six hours.
     for ours, peers, words, learner in (
         (_PLAIN.name, best, _PLAIN.name, "best peer without overlay"),
         (_OURS.name, [borrowed], "ours with overlay", "best peer with our overlay"),
@@ -112,10 +113,10 @@ def _report(
 def _measure(
     asked: list[Solution], seeds: tuple[int, ...], weeks: int, a_week: int
 ) -> dict[str, list[np.ndarray]]:
-    """By solution, regret by week of each seed."""
+    """Return the regret by week for each seed, by solution."""
     out: dict[str, list[np.ndarray]] = {solution.name: [] for solution in asked}
     for seed in seeds:
-        # Traffic and truth are made once; the workers are forked with them.
+        # Traffic and truth are simulated once, before the workers are forked.
         _SHARED["world"], _SHARED["asked"] = prepared(seed, weeks, a_week), asked
         with ProcessPoolExecutor(os.cpu_count() or 1, mp_context=get_context("fork")) as pool:
             for solution, weekly in zip(asked, pool.map(_job, range(len(asked))), strict=True):

@@ -1,4 +1,4 @@
-"""A/A tests and off-policy estimates that are read 200 times: how often is a difference seen that is none?"""
+"""False alarms of A/A tests and of off-policy estimates that are read 200 times."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _STEP = 200
 _RATE = 0.9
 _UPLIFT = 0.02
 _Z = 1.959963984540054
-# Tests per seed.
+# Tests and logs per seed.
 _TESTS, _LOGS, _BETS = 100, 15, 3
 
 
 def run(figures: Figures, options: Options) -> None:
-    """A/A by lanes first, then off-policy; the z-test that is read as often stands in the note."""
+    """Measure tests by lanes, then off-policy estimates. The notes show a z-test that is read as often."""
     tests = 10 if options.quick else _TESTS
     ours, theirs, bernstein = _false_alarms(options, tests)
     count = tests * len(options.seeds)
@@ -79,7 +79,7 @@ def run(figures: Figures, options: Options) -> None:
 
 
 def _lanes(options: Options, tests: int, uplift: float, salt: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Arm (1: B) and reward of `[tests, rows]` payments, a block per seed."""
+    """Yield arm (1: B) and reward of `[tests, rows]` payments, one block per seed."""
     for seed in options.seeds:
         rng = np.random.default_rng([seed, salt])
         arm = rng.integers(0, 2, (tests, _LOOKS * _STEP), dtype=np.int8)
@@ -87,7 +87,10 @@ def _lanes(options: Options, tests: int, uplift: float, salt: int) -> Iterator[t
 
 
 def _scores(arm: np.ndarray, reward: np.ndarray) -> np.ndarray:
-    """Unbiased scores of the difference, made narrow by the mean reward so far: AIPW without covariates."""
+    """Return unbiased scores of the difference: AIPW without covariates.
+
+    The mean reward so far is subtracted, which reduces their variance.
+    """
     n = np.arange(1, arm.shape[1] + 1)
     before = (0.5 + np.cumsum(reward, axis=1)) / (n + 1)
     before = np.concatenate([np.full((len(arm), 1), 0.5), before[:, :-1]], axis=1)
@@ -102,7 +105,7 @@ def _false_alarms(options: Options, tests: int) -> tuple[float, float, float]:
         found = sequences.asymptotic(scores, best_at=_LOOKS * _STEP // 4)
         ours.append(((found.low > 0) | (found.high < 0)).any(axis=1))
         theirs.append(_z_test(arm, reward, looks).any(axis=1))
-        # Scores are within -2 to 2; half the error on each side.
+        # Scores are between -2 and 2. Each side has half of the error.
         up = sequences.bernstein_lower((scores + 2) / 4, alpha=0.025)
         down = sequences.bernstein_lower((2 - scores) / 4, alpha=0.025)
         bernstein.append(((up > 0.5) | (down > 0.5)).any(axis=1))
@@ -110,7 +113,7 @@ def _false_alarms(options: Options, tests: int) -> tuple[float, float, float]:
 
 
 def _z_test(arm: np.ndarray, reward: np.ndarray, looks: np.ndarray) -> np.ndarray:
-    """`[tests, looks]` whether two shares differ at 5 %, pooled, as dashboards have it."""
+    """Return `[tests, looks]` whether two shares differ at 5 % in a pooled z-test, as on dashboards."""
     rows = np.cumsum(arm, axis=1)[:, looks].astype(np.float64)
     wins = np.cumsum(reward & (arm == 1), axis=1)[:, looks]
     total, all_wins = looks + 1.0, np.cumsum(reward, axis=1)[:, looks]

@@ -1,6 +1,6 @@
-"""A bundle's next revision: how long it takes to make, and from its directory to the first answer by it.
+"""Time to make the next revision of a bundle, and from its directory to the first answer by it.
 
-The other side is a bundle with forests of its own, as a weekly retraining brings one, on the same server.
+It is compared with a bundle that has new forests, as from weekly retraining, on the same server.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ ACTIONS: Final = 256
 SEGMENTS: Final = 50
 TURNS: Final = 15
 CONTEXT: Final = FEATURES - len(FACTORS)
-# A fit every few minutes; its bundle should cost the machine next to nothing of that.
+# An overlay is fitted every few minutes, so its bundle must take only a small part of that time.
 TARGET_MS: Final = 1000.0
 
 
 def run(figures: Figures, options: Options) -> None:
-    """Makes revisions of revisions, then loads them one after the other, then whole bundles."""
+    """Make revisions of revisions, then load them one after the other, then bundles with new forests."""
     turns = 2 if options.quick else TURNS
     with tempfile.TemporaryDirectory(prefix="revisions-") as scratch:
         base = Path(scratch)
@@ -79,7 +79,7 @@ class _Serving:
         self._version = 0
 
     def loading(self, *kinds: list[Path]) -> tuple[list[dict[str, float]], ...]:
-        """Milliseconds by stage of bringing in each of a kind, one after the other, then the next kind."""
+        """Load each bundle of each kind in turn. Return the milliseconds by stage of every bundle."""
         from scorer import bridge
         from scorer.v1.scoring_pb2_grpc import ScoringServiceStub
 
@@ -93,7 +93,7 @@ class _Serving:
         try:
             with grpc.insecure_channel(address) as channel:
                 ask = self._asking(ScoringServiceStub(channel))
-                # A revision follows the bundle that it was made of.
+                # A revision is loaded after the bundle that it was made from.
                 self._bring(server, self._live, ask)
                 return tuple([self._bring(server, path, ask) for path in paths] for paths in kinds)
         finally:
@@ -128,7 +128,7 @@ class _Serving:
 
 
 def _built(path: Path, variant: int) -> Path:
-    """An oracle's bundle; variants differ in their base score alone, so no two share a forest."""
+    """Build an oracle's bundle. Variants differ only in their base score, so that no two share a forest."""
     import xgboost
 
     from scorer.bundle import Action, Feature, Lineage, PolicySpec, SchemaFile, build_action_bundle
@@ -137,7 +137,7 @@ def _built(path: Path, variant: int) -> Path:
     document["learner"]["learner_model_param"]["base_score"] = f"[{0.4 + 0.01 * variant:.2f}]"
     model = xgboost.Booster({"nthread": 1}, model_file=bytearray(json.dumps(document).encode()))
     data = sample(ORACLE)[0][:2000, :CONTEXT]
-    # The last of the context is the segment.
+    # The last context column is the segment.
     data[:, -1] = np.random.default_rng(variant).integers(0, SEGMENTS, len(data))
     names = [f"f{i}" for i in range(FEATURES)]
     categories = [f"s{i}" for i in range(SEGMENTS)]

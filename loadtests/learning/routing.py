@@ -1,10 +1,11 @@
-"""A real routing log: what each provider alone, and a capped policy, would have earned.
+"""A real routing log: the value of each provider alone, and of a capped policy.
 
-26,000 card payment attempts over four providers (January 2019). The log holds no propensities: they are
-estimated as shares given retry or not, and what they must not depend on is shown beside (Cramer's V between
-provider and covariate within first attempts and retries; randomised choices give values near 0). Attempts
-at one purchase count as one draw. The capped policy learns on the first half which provider is best per card
-and 3DS, gives it at most half of all attempts, and is judged on the second half.
+The log contains 26,000 card payment attempts with four providers (January 2019). It contains no propensities.
+They are estimated as shares given retry or not. The part therefore also shows what they must not depend on:
+Cramer's V between provider and covariate within first attempts and retries, which is near 0 for randomised
+choices. All attempts at one purchase count as one draw. The capped policy learns on the first half of the log
+which provider is best per card and 3DS, gives it at most half of all attempts, and is evaluated on the second
+half.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from scorer.learn import ope
 LOG = Path(__file__).parents[3] / "shared/data/psp_routing_2019-01.csv"
 _COMMAND = "make bench-learning ARGS=routing"
 _CAP = 0.5
-# Below this, Cramer's V is called negligible by convention.
+# By convention, Cramer's V is negligible below this value.
 _BALANCED = 0.1
 
 
 def run(figures: Figures, options: Options) -> None:
-    """Balance first: without it the values mean nothing."""
+    """Measure the balance first, because the values have no meaning without it, then the values."""
     del options
     if not LOG.is_file():
         sys.stdout.write(f"   skipped: the routing log is not at {LOG}\n")
@@ -71,7 +72,10 @@ def run(figures: Figures, options: Options) -> None:
 
 
 def balance(log: RoutingLog) -> dict[str, tuple[float, float]]:
-    """Covariate to (Cramer's V with the provider within retry strata, its mean if they were independent)."""
+    """Return, by covariate, Cramer's V with the provider and its mean under independence.
+
+    Both are computed within first attempts and retries.
+    """
     amount = log.context[:, 0]
     covariates = {
         "amount (fifths)": np.searchsorted(np.quantile(amount, [0.2, 0.4, 0.6, 0.8]), amount),
@@ -93,7 +97,7 @@ def balance(log: RoutingLog) -> dict[str, tuple[float, float]]:
             expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / table.sum()
             statistic += float(((table - expected) ** 2 / expected).sum())
             freedom += (table.shape[0] - 1) * (table.shape[1] - 1)
-        # A covariate that never varies depends on nothing.
+        # The limit avoids a division by zero for a covariate with one value.
         smaller = max(1, min(len(log.providers), int(codes.max()) + 1) - 1)
         found[name] = (math.sqrt(statistic / len(log) / smaller), math.sqrt(freedom / len(log) / smaller))
     return found
@@ -112,9 +116,9 @@ def _logged(log: RoutingLog, rows: slice) -> ope.Logged:
 
 
 def _capped(figures: Figures, log: RoutingLog) -> None:
-    """Ranked by success per card and 3DS on the first half, each provider at most half of the attempts."""
+    """Measure a policy that ranks providers on the first half, each with at most half of the attempts."""
     middle = len(log) // 2
-    # No purchase is cut in two.
+    # All attempts of a purchase belong to the same half.
     while log.purchase[middle] == log.purchase[middle - 1]:
         middle += 1
     cell = (log.context[:, 4] * 2 + log.context[:, 5]).astype(np.int64)

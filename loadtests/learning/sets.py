@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from loadtests.learning.options import Options
 
 COMMAND: Final = "make bench-learning ARGS=sets"
-# Decisions a set is played for at most: letter and shuttle are larger.
+# Largest number of decisions of a set. The sets letter and shuttle are larger.
 MOST: Final = 5000
 RULES: Final = {rule.name: rule for rule in (OURS, *PEERS, *REFERENCES)}
 _LOADED: dict[str, datasets.Classes] = {}
 
 
 def run(figures: Figures, options: Options) -> None:
-    """Measures every rule on every set with every seed, then what the peers ship."""
+    """Measure every rule on every set with every seed, then the peers with their own learners."""
     from loadtests.learning.exploration import shipped
 
     found, lost = datasets.available(("digits", "vowel") if options.quick else datasets.NAMES)
@@ -95,12 +95,12 @@ def run(figures: Figures, options: Options) -> None:
 def measure(
     sets: list[str], rules: list[str], seeds: Iterable[int], *, quick: bool = False
 ) -> dict[tuple[str, str], list[Played]]:
-    """By set and rule, a result per seed."""
+    """Return one result per seed, by set and rule."""
     jobs = [(name, rule, seed, quick) for seed in seeds for name in sets for rule in rules]
     for name in sets:
         _LOADED.setdefault(name, datasets.load(name))
     out: dict[tuple[str, str], list[Played]] = {}
-    # Forked: the sets are loaded once. Every XGBoost call has one thread.
+    # The workers are forked so that the sets are loaded once. Every XGBoost call has one thread.
     with ProcessPoolExecutor(os.cpu_count() or 1, mp_context=get_context("fork")) as pool:
         for (name, rule, _, _), played in zip(jobs, pool.map(_job, jobs, chunksize=4), strict=True):
             out.setdefault((name, rule), []).append(played)

@@ -1,9 +1,10 @@
-"""An issuer starts declining one action family at noon: how long until most of it is won back.
+"""An issuer starts to decline one action family at noon: the time until most of the lost value is won back.
 
-10,000 payments an hour, an even day. The family is the one that the policy uses most at that issuer, among
-those that almost every payment there can do without. Lost is what the policy of noon, left as it is, would
-be worth less after noon than before, as far as any choice could win it back; won back is what the policy
-served is worth more than that one. All by truth, on that issuer's payments.
+There are 10,000 payments an hour, evenly over the day. The family is the one that the policy uses most at
+that issuer, among those that almost every payment there can avoid. Lost is the amount by which the policy of
+noon, if it did not change, would be worth less after noon than before, as far as any choice could win it
+back. Won back is the amount by which the served policy is worth more than the policy of noon. All values are
+true expected values on that issuer's payments.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ LIVE = LoopPlan(train=QUICK, overlay=OverlaySettings(every_minutes=5))
 
 
 def run(figures: Figures, options: Options) -> None:
-    """Measures the time with the overlay, and how many days retraining alone takes."""
+    """Measure the time with the overlay, and the time with weekly retraining only."""
     quick = options.quick
     seeds = options.seeds[: 1 if quick else SEEDS]
     per_hour, taught, after = (600.0, 20.0, 1) if quick else (PER_HOUR, TAUGHT_PER_HOUR, HOURS_AFTER)
@@ -61,7 +62,10 @@ def run(figures: Figures, options: Options) -> None:
 
 
 def hours_until_won(seed: int, per_hour: float, taught: float, after: int) -> tuple[float, str]:
-    """Hours from the shock until it is won back and stays so, `after` if it is not; and what was declined."""
+    """Return the hours until the value is won back for good, and the declined family.
+
+    The hours are `after` if it is not won back.
+    """
     learner, market = taught_learner(seed, per_hour, taught, LIVE)
     for hour in range(NOON - HOURS_BEFORE, NOON):
         arrivals = _hour(market, hour)
@@ -84,7 +88,10 @@ def hours_until_won(seed: int, per_hour: float, taught: float, after: int) -> tu
 
 
 def hours_alone(seed: int, per_hour: float, weeks: int = 4) -> float:
-    """Hours from the shock to the first Monday whose generation has won it back; no overlay."""
+    """Return the hours from the shock to the first Monday whose generation has won it back.
+
+    There is no overlay.
+    """
     learner, market = taught_learner(seed, per_hour, per_hour, LoopPlan(train=QUICK, overlay=None))
     noon, before, arrivals = NOON + 2 * 24, learner.snapshot(), market.week(2)
     shock = worst_shock(before(arrivals), arrivals, seed, noon)
@@ -105,7 +112,7 @@ def hours_alone(seed: int, per_hour: float, weeks: int = 4) -> float:
 
 
 def taught_learner(seed: int, per_hour: float, taught: float, plan: LoopPlan) -> tuple[Learner, Market]:
-    """A generation on a week of the baseline, and the calm market that it goes on with."""
+    """Return a learner that was trained on a week of the baseline, and a market without drift."""
     school = Market(WeeksPlan(per_hour=taught, swing=0, drift_week=None), seed)
     first = school.week(1)
     log = decide(school, first, baseline_pmf(first.contexts), "baseline")
@@ -116,7 +123,10 @@ def taught_learner(seed: int, per_hour: float, taught: float, plan: LoopPlan) ->
 
 
 def worst_shock(pmf: Floats, arrivals: Arrivals, seed: int, hour: float) -> Shock:
-    """What hurts most at an issuer, another one for every seed: its most used family that can be avoided."""
+    """Return the worst shock at an issuer that depends on the seed.
+
+    It concerns the issuer's most used action family that almost every payment can avoid.
+    """
     task, issuer = authorise_task(), seed * 5 % len(ISSUER_NAMES)
     here = arrivals.contexts.issuer == issuer
     used, eligible = pmf[here].mean(axis=0), arrivals.eligible[here]
@@ -133,14 +143,14 @@ def worst_shock(pmf: Floats, arrivals: Arrivals, seed: int, hour: float) -> Shoc
 def lost_and_won(
     before: Floats, calm: Floats, truth: Floats, eligible: npt.NDArray[np.bool_], served: Floats
 ) -> tuple[Floats, Floats]:
-    """Of each payment `[n]`: what the old policy loses of what can be had, and what is won back of it.
+    """Return `[n]` what the old policy loses of the attainable value, and `[n]` what is won back of it.
 
     Args:
-        before: `[n, K]` the policy of noon.
-        calm: `[n, K]` the truth without the shock.
-        truth: `[n, K]` with it.
-        eligible: `[n, K]`.
-        served: `[n]` value of what was served.
+        before: `[n, K]` probabilities of the policy of noon.
+        calm: `[n, K]` truth without the shock.
+        truth: `[n, K]` truth with the shock.
+        eligible: `[n, K]` whether an action is eligible.
+        served: `[n]` value of the served policy.
     """
     was, left = (before * calm).sum(axis=1), (before * truth).sum(axis=1)
     best = np.where(eligible, truth, -1.0).max(axis=1)
@@ -148,7 +158,10 @@ def lost_and_won(
 
 
 def first_lasting(minute: Floats, lost: Floats, won: Floats, end: float) -> float:
-    """Minutes until a quarter of an hour, and the hour from its start on, win back enough; `end`: never."""
+    """Return the minutes until enough is won back for good; `end` if it never is.
+
+    Enough must be won back in the last 15 of these minutes, and in the hour from their start.
+    """
     for start in np.arange(0.0, end - WINDOW_MINUTES + 1, 5.0):
         spans = [(minute >= start) & (minute < start + size) for size in (WINDOW_MINUTES, LASTING_MINUTES)]
         if all(won[span].sum() >= ENOUGH * lost[span].sum() for span in spans):

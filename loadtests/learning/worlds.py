@@ -1,8 +1,8 @@
-"""Regret beside learners that learn as fast as ours, in simulated worlds that nothing was tuned on.
+"""Regret in comparison with learners that learn as fast, in simulated worlds on which nothing was tuned.
 
-The real Vowpal Wabbit and LinUCB learn online, a linear model per issuer is retrained weekly as our forest
-is, and ours is shown with and without its overlay, which learns between two trainings. A world is a round of
-the figure. The regret by world and week is written beside the lines.
+The real Vowpal Wabbit and LinUCB learn online, and a linear model per issuer is retrained weekly like our
+forest. Our solution is measured with and without its overlay, which learns between two trainings. A world is
+a round of the figure. The regret by world and week is written to a file next to the lines.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ COMMAND: Final = "make bench-learning ARGS=worlds"
 WEEKS: Final = 9
 A_WEEK: Final = 5000
 SEED: Final = 1
-# Ours with its overlay beside the online learner, ours without it beside those that are retrained weekly.
+# Our solution with its overlay is compared with online learners, without it with those that are retrained
+# weekly.
 PAIRS: Final = (
     (OURS, VW, 1.0),
     (OURS, LINUCB, 1.0),
@@ -34,7 +35,7 @@ PAIRS: Final = (
 
 
 def run(figures: Figures, options: Options) -> None:
-    """Measure every solution in every world and add the ratios of like solutions.
+    """Measure every solution in every world and add the ratios of comparable solutions.
 
     Raises:
         RuntimeError: Vowpal Wabbit is not installed in this environment.
@@ -50,12 +51,12 @@ def run(figures: Figures, options: Options) -> None:
 
 
 def add_figures(figures: Figures, measured: list[Measured], calm: list[str]) -> None:
-    """Add a figure for each pair; its rounds are the worlds.
+    """Add a figure for each pair. Its rounds are the worlds.
 
     Args:
-        figures: Where the figures go.
+        figures: Receives the figures.
         measured: Every solution in each of several worlds.
-        calm: The worlds in which nothing drifts.
+        calm: The worlds without drift.
     """
     regret: dict[str, list[float]] = {}
     for one in measured:

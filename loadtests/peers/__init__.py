@@ -1,1 +1,1 @@
-"""Other servers, each in an environment of its own, serving the model that ours serves."""
+"""Other servers, each in its own environment, which serve the same model as ours."""

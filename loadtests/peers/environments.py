@@ -1,4 +1,4 @@
-"""Peers' environments: made on demand from pinned, hashed packages, never part of ours."""
+"""The environments of the peers, installed on demand from pinned, hashed packages and separate from ours."""
 
 from __future__ import annotations
 
@@ -15,10 +15,13 @@ HOMES: Final = ROOT / ".build/peers"
 
 
 def python_of(name: str) -> Path:
-    """The interpreter of a peer's environment, installed if it is not there or its pins have changed.
+    """Return a peer's interpreter. Its environment is installed if it is missing or its pins have changed.
+
+    Args:
+        name: Name of the peer, as in ``requirements/peers-NAME.txt``.
 
     Raises:
-        FileNotFoundError: There is no uv to install with.
+        FileNotFoundError: uv is not installed.
         subprocess.CalledProcessError: The packages could not be installed.
     """
     pins = ROOT / f"requirements/peers-{name}.txt"

@@ -1,7 +1,7 @@
 """The requests of the Open Inference Protocol, and the scores in its replies.
 
-Written by hand from the published field numbers: its generated Python modules register names that collide
-with those of other packages in the same process.
+They are encoded from the published field numbers, because the generated Python modules register names that
+collide with those of other packages in the same process.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ _WIDTHS: Final = {1: 8, 5: 4}
 
 
 def infer_request(model: str, row: Sequence[float]) -> bytes:
-    """A ModelInferRequest of one row with raw contents, as tritonclient sends it."""
+    """Return a ModelInferRequest of one row with raw contents, in the form that tritonclient sends."""
     tensor = _bytes(1, b"input__0") + _bytes(2, b"FP32") + _bytes(3, _varint(1) + _varint(len(row)))
     return _bytes(1, model.encode()) + _bytes(5, tensor) + _bytes(7, struct.pack(f"<{len(row)}f", *row))
 
 
 def infer_score(reply: bytes) -> float:
-    """The one number of a ModelInferResponse's first output, raw or typed.
+    """Return the only number of a ModelInferResponse's first output, raw or typed.
 
     Raises:
-        ValueError: The reply has none.
+        ValueError: The reply has no output, or the output is neither FP32 nor FP64.
     """
     (tensor, *_), raws = _all(reply, 5), _all(reply, 6)
     kind = _all(tensor, 2)[0].decode()
@@ -44,7 +44,7 @@ def _all(message: bytes, wanted: int) -> list[bytes]:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Number and content of each field; numbers' contents are left empty."""
+    """Yield the number and the content of each field. The content is returned for fields of bytes only."""
     at = 0
     while at < len(message):
         key, at = _read_varint(message, at)

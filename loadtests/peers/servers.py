@@ -1,6 +1,6 @@
-"""Every server that is measured: a context starts it on the server's core and ends it whatever happens.
+"""Context managers of all measured servers. Each starts a server on the server's core and always ends it.
 
-A server counts as started once it has answered the first row with XGBoost's own score.
+A server counts as started after it has answered the first rows with XGBoost's own scores.
 """
 
 from __future__ import annotations
@@ -32,17 +32,23 @@ PYTHON: Final = ROOT / "python"
 START_SECONDS: Final = 240.0
 SCORE: Final = "/scorer.v1.ScoringService/Score"
 NOOP: Final = "/scorer.v1.ScoringService/Noop"
-# Ray finds an application by this header.
+# Ray selects the application by this header.
 RAY_APPLICATION: Final = {"application": "scoring"}
 
 
 class ServerError(Exception):
-    """A server did not start, or answers wrongly; its last words are in the message."""
+    """A server did not start, or answers wrongly. The message contains the end of its log."""
 
 
 @dataclass(frozen=True)
 class Serving:
-    """A server that answers."""
+    """A running server.
+
+    Attributes:
+        load: How to send requests to it.
+        process: Its process.
+        metrics: Address of its Prometheus metrics, if it has any.
+    """
 
     load: Load
     process: Process
@@ -51,7 +57,7 @@ class Serving:
 
 @dataclass
 class Process:
-    """A child with all its own children, on the server's core."""
+    """A child process on the server's core, with its own process group."""
 
     child: subprocess.Popen[str]
     log: Path
@@ -59,14 +65,14 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Of the process itself."""
+        """Id of the child process."""
         return self.child.pid
 
     def line(self) -> str:
-        """The next line that it prints.
+        """Read the next line of its standard output.
 
         Raises:
-            ServerError: It has ended.
+            ServerError: The process has ended.
         """
         assert self.child.stdout is not None
         line = self.child.stdout.readline().strip()
@@ -75,18 +81,18 @@ class Process:
         return line
 
     def tell(self, line: str) -> None:
-        """Writes a line to its standard input."""
+        """Write a line to its standard input."""
         assert self.child.stdin is not None
         self.child.stdin.write(line + "\n")
         self.child.stdin.flush()
 
     def story(self) -> str:
-        """What it said last."""
+        """Return its command, its exit code and the last 20 lines of its log."""
         words = self.log.read_text(errors="replace").splitlines()[-20:]
         return "\n".join([f"{self.command}: exit code {self.child.poll()}", *words])
 
     def memory_mb(self) -> float:
-        """Resident memory."""
+        """Return its resident memory in MB."""
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
             if line.startswith("VmRSS:"):
                 return int(line.split()[1]) / 1024
@@ -102,25 +108,25 @@ def process(
     end: signal.Signals = signal.SIGTERM,
     prints: bool = False,
 ) -> Iterator[Process]:
-    """Run a command on the server's core; end its whole process group with the context.
+    """Run a command on the server's core. Its whole process group is ended with the context.
 
     Args:
         command: The program and its arguments.
-        directory: Where it runs and where its log is written.
+        directory: Working directory, to which the log is written as well.
         more: Environment variables besides the inherited ones.
-        end: The signal that asks it to end.
-        prints: Whether `Process.line` reads its standard output. Otherwise that goes to the log as well: a
-            server whose output nobody reads stops at its first write once the pipe is full.
+        end: The signal that ends the process.
+        prints: Whether `Process.line` reads standard output. Otherwise standard output goes to the log as
+            well, because a server whose output is not read stops when the pipe is full.
     """
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith(("SCORER_", "RAY_"))
     }
-    # One core: a library's threads would only take turns.
+    # With one core, a library's threads would only preempt each other.
     environment = inherited | {"PYTHONPATH": str(PYTHON), "OMP_NUM_THREADS": "1"} | dict(more or {})
     log = directory / "server.log"
     with log.open("w") as sink:
         child = subprocess.Popen(
-            # Ended with this process, should that be killed.
+            # The kernel kills it with this process.
             ["setpriv", "--pdeathsig", "KILL", "taskset", "-c", str(cores()[0]), *map(str, command)],
             cwd=directory,
             env=environment,
@@ -146,7 +152,7 @@ def _end(child: subprocess.Popen[str], by: signal.Signals) -> None:
             child.kill()
             child.wait()
     with suppress(ProcessLookupError):
-        # Whatever it started and left behind; the group is its own.
+        # Kills processes that it has left behind in its process group.
         os.killpg(child.pid, signal.SIGKILL)
     for stream in (child.stdin, child.stdout):
         if stream is not None:
@@ -154,11 +160,17 @@ def _end(child: subprocess.Popen[str], by: signal.Signals) -> None:
                 stream.close()
 
 
-# --- ours ---
+# --- our server ---
 
 
 def settings(*, metrics: bool = False, log: Path | None = None, **checkpoint: Any) -> dict[str, Any]:
-    """Of our data plane, as its own configuration has it."""
+    """Return the settings of our data plane, in the format of its configuration.
+
+    Args:
+        metrics: Whether it serves Prometheus metrics.
+        log: Directory of the decision log; None: there is none.
+        **checkpoint: Settings of the checkpoint.
+    """
     return {
         "listen": "127.0.0.1:0",
         **({"metrics_listen": "127.0.0.1:0"} if metrics else {}),
@@ -168,19 +180,23 @@ def settings(*, metrics: bool = False, log: Path | None = None, **checkpoint: An
 
 
 def lanes(digest: str) -> dict[str, Any]:
-    """One lane takes everything."""
+    """Return a lane table in which one lane receives all requests."""
     return {"version": 1, "checkpoints": {CHECKPOINT: [{"name": "live", "bundle": digest, "share": 1.0}]}}
 
 
 def standalone(*features: str) -> Path:
-    """The binary without Python, built from this tree."""
+    """Build the binary without Python from this tree and return its path.
+
+    Args:
+        *features: Cargo features to enable.
+    """
     command = ["cargo", "build", "--release", "--locked", "--quiet", "-p", "scorer-server"]
     binary = ROOT / "target/release/scorer-server"
     if not features:
         subprocess.run(command, cwd=ROOT, check=True)
         return binary
     subprocess.run([*command, "--features", ",".join(features)], cwd=ROOT, check=True)
-    # The next build without them puts another binary in its place.
+    # A later build without these features would replace the binary.
     kept = ROOT / ".build" / "-".join(["scorer-server", *features])
     shutil.copy(binary, kept)
     return kept
@@ -190,7 +206,14 @@ def standalone(*features: str) -> Path:
 def rust(
     subject: Subject, *, config: Mapping[str, Any] | None = None, features: Sequence[str] = (), **more: str
 ) -> Iterator[Serving]:
-    """Our standalone binary."""
+    """Run our standalone binary.
+
+    Args:
+        subject: The model.
+        config: Its configuration; None: one with a decision log and an SLA of 1 s.
+        features: Cargo features to enable.
+        **more: Environment variables besides the inherited ones.
+    """
     binary = standalone(*features)
     with scratch() as directory:
         (directory / "lanes.json").write_text(json.dumps(lanes(subject.digest)))
@@ -214,13 +237,13 @@ def hosted(
     server: str = "",
     tls: Mapping[str, str] | None = None,
 ) -> Iterator[Serving]:
-    """`scorer serve`: our server in a Python process, with registry, control plane and decision log.
+    """Run `scorer serve`: our server in a Python process, with registry, control plane and decision log.
 
     Args:
-        subject: What is served.
-        checkpoint: Settings of the checkpoint.
-        server: Settings of the server, and further sections.
-        tls: What the generator connects with, by the names of its configuration.
+        subject: The model.
+        checkpoint: Settings of the checkpoint, TOML.
+        server: Settings of the server, and further sections, TOML.
+        tls: The TLS files of the load generator, by the names of its configuration.
     """
     from scorer.registry import Registry
 
@@ -248,7 +271,7 @@ def hosted(
 
 @contextmanager
 def embedded(subject: Subject) -> Iterator[Serving]:
-    """Our server in a Python process that can be told to hold its lock."""
+    """Run our server in a Python process that holds the interpreter lock on command (`programs/held.py`)."""
     with scratch() as directory:
         arguments = [json.dumps(settings(p99_ms=1000.0)), json.dumps(lanes(subject.digest))]
         command: list[str | Path] = [
@@ -265,19 +288,20 @@ def embedded(subject: Subject) -> Iterator[Serving]:
 
 
 def over_unix_socket(serving: Serving) -> Load:
-    """The same server through its Unix socket."""
-    # Relative to its own directory in the settings; short enough for a socket's name.
+    """Return the load for the Unix socket of the same server."""
+    # The settings name the socket relative to this directory, whose path is short enough for a socket's
+    # address.
     path = serving.process.log.parent / "s.sock"
     return _at(serving.load, f"unix:{path}")
 
 
 def noop(load: Load) -> Load:
-    """The method that does nothing, on the same server."""
+    """Return the load for the method Noop of the same server."""
     return Load(target=load.target, methods=[Method(name="noop", path=NOOP, requests=[b""])])
 
 
 def inference(load: Load, subject: Subject) -> Load:
-    """The same bytes that MLServer gets, on our server."""
+    """Return the load for our server with the bytes that MLServer receives."""
     return Load(target=load.target, methods=[_infer(subject)])
 
 
@@ -290,7 +314,7 @@ def _at(load: Load, target: str) -> Load:
 
 @contextmanager
 def grpc_aio(subject: Subject, engine: str) -> Iterator[Serving]:
-    """grpc.aio written by hand, in front of XGBoost or of our engine."""
+    """Run a typical grpc.aio server in front of XGBoost or of our engine."""
     python = python_of("grpcaio") if engine == "xgboost" else Path(sys.executable)
     with scratch() as directory:
         command: list[str | Path] = [python, PROGRAMS / "grpc_aio.py", engine, subject.model]
@@ -302,7 +326,7 @@ def grpc_aio(subject: Subject, engine: str) -> Iterator[Serving]:
 
 @contextmanager
 def mlserver(subject: Subject, *, workers: int = 0) -> Iterator[Serving]:
-    """Run MLServer with its XGBoost runtime, gRPC; without parallel workers it infers in its own process."""
+    """Run MLServer with its XGBoost runtime over gRPC. With 0 workers it infers in its own process."""
     python = python_of("mlserver")
     with scratch() as directory:
         http, grpc, metrics = _free_ports(3)
@@ -329,7 +353,7 @@ def mlserver(subject: Subject, *, workers: int = 0) -> Iterator[Serving]:
 
 @contextmanager
 def bentoml(subject: Subject) -> Iterator[Serving]:
-    """BentoML over HTTP: its gRPC server went with version 1.4's services."""
+    """Run BentoML over HTTP, because its services have no gRPC server since version 1.4."""
     python = python_of("bentoml")
     with scratch() as directory:
         (port,) = _free_ports(1)
@@ -351,7 +375,7 @@ def bentoml(subject: Subject) -> Iterator[Serving]:
 
 @contextmanager
 def ray_serve(subject: Subject) -> Iterator[Serving]:
-    """Ray Serve with a gRPC ingress and one replica."""
+    """Run Ray Serve with a gRPC ingress and one replica."""
     python = python_of("ray")
     with scratch() as directory:
         grpc, http = _free_ports(2)
@@ -360,8 +384,8 @@ def ray_serve(subject: Subject) -> Iterator[Serving]:
             "RAY_TMPDIR": str(directory),
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_AUTH_MODE": "disabled",
-            # Its many processes take their time to come up on one core.
-            # A whole number: Ray crashes while it reads any other.
+            # Its many processes start slowly on one core. The value must be a whole number, because Ray
+            # crashes on any other.
             "RAY_raylet_start_wait_time_s": str(int(START_SECONDS)),
         }
         with process(command, directory=directory, more=variables) as running:
@@ -371,7 +395,7 @@ def ray_serve(subject: Subject) -> Iterator[Serving]:
             yield Serving(load, running)
 
 
-# --- requests, and what must come back ---
+# --- requests, and the expected scores ---
 
 
 def _score(subject: Subject) -> Method:
@@ -384,10 +408,10 @@ def _infer(subject: Subject) -> Method:
 
 
 def wait(running: Process, load: Load, subject: Subject) -> None:
-    """Until a server that does not say when it is ready has answered rightly.
+    """Wait until a server that does not report that it is ready has answered correctly.
 
     Raises:
-        ServerError: It ended, or did not come up in time.
+        ServerError: The process ended, or did not answer correctly within 240 s.
     """
     import grpc
 
@@ -402,10 +426,10 @@ def wait(running: Process, load: Load, subject: Subject) -> None:
 
 
 def verify(load: Load, subject: Subject) -> None:
-    """The first rows' scores are XGBoost's own, to the bit of a float32.
+    """Check that the scores of the first three rows equal XGBoost's own, bit for bit as float32.
 
     Raises:
-        ServerError: They are not.
+        ServerError: A score differs.
     """
     (method,) = load.methods
     for request, expected in list(zip(method.requests, subject.scores, strict=True))[:3]:
@@ -434,18 +458,18 @@ def _ask(load: Load, method: Method, request: bytes) -> float:
     return infer_score(reply) if method.path == INFER else pb.ScoreResponse.FromString(reply).score
 
 
-# --- small things ---
+# --- helpers ---
 
 
 @contextmanager
 def scratch() -> Iterator[Path]:
-    """A folder that is gone afterwards; its name is short enough for a socket in it."""
+    """Yield a temporary directory. Its path is short enough for the address of a socket in it."""
     with tempfile.TemporaryDirectory(prefix="b-", ignore_cleanup_errors=True) as name:
         yield Path(name)
 
 
 def _event(running: Process, name: str) -> dict[str, Any]:
-    """Waits for one of our server's events."""
+    """Wait until our server has logged the event, and return it."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:
         for line in running.log.read_text().splitlines():
@@ -462,7 +486,7 @@ def _event(running: Process, name: str) -> dict[str, Any]:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, for servers that cannot choose one themselves."""
+    """Return free ports, for servers that cannot choose one themselves."""
     with ExitStack() as opened:
         sockets = [opened.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:

@@ -1,4 +1,4 @@
-"""What all servers serve: one model, the rows it is asked about, and the scores that must come back."""
+"""The model that all servers serve, the rows that are sent, and the expected scores."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ ROWS: Final = 1_000
 
 @dataclass(frozen=True)
 class Subject:
-    """A model in the forms that servers take it in.
+    """A model in the formats that servers read.
 
     Attributes:
         model: XGBoost's own file.
-        bundle: The same as a bundle.
-        digest: The bundle's.
-        fingerprint: The schema's.
-        rows: Float32, `ROWS` by `FEATURES`, with missing values.
-        scores: XGBoost's probabilities for them.
+        bundle: The model as a bundle.
+        digest: The bundle's digest.
+        fingerprint: The schema's fingerprint.
+        rows: `[ROWS, FEATURES]` float32, with missing values.
+        scores: `[ROWS]` XGBoost's probabilities of the rows.
     """
 
     model: Path
@@ -43,7 +43,7 @@ class Subject:
     scores: Any
 
     def score_requests(self, checkpoint: str = CHECKPOINT) -> list[bytes]:
-        """A ScoreRequest per row, features as a dense vector."""
+        """Return one ScoreRequest per row, with the features as a dense vector."""
         from scorer.v1 import scoring_pb2 as pb
 
         return [
@@ -55,7 +55,7 @@ class Subject:
         ]
 
     def batch_requests(self, size: int, checkpoint: str = CHECKPOINT) -> list[bytes]:
-        """A few ScoreBatchRequests of so many rows."""
+        """Return one ScoreBatchRequest of `size` rows, in a list."""
         from scorer.v1 import scoring_pb2 as pb
 
         times = -(-size // len(self.rows))
@@ -69,27 +69,27 @@ class Subject:
         return [request.SerializeToString()]
 
     def json_requests(self) -> list[bytes]:
-        """`{"rows": [[..]]}` per row; a missing value is null, for JSON has no NaN."""
+        """Return `{"rows": [[..]]}` for each row. Missing values are null, because JSON has no NaN."""
 
         def plain(row: Sequence[float]) -> list[float | None]:
-            # The shortest text that reads back as the same float32.
+            # The shortest text that is read back as the same float32.
             return [None if np.isnan(value) else float(str(value)) for value in row]
 
         return [json.dumps({"rows": [plain(row)]}, separators=(",", ":")).encode() for row in self.rows]
 
 
 def subject(trees: int = 500, depth: int = 6) -> Subject:
-    """The model, trained and built into a bundle once and kept."""
+    """Return the model, which is trained and built into a bundle on the first call and then reused."""
     spec = Spec(trees, depth)
     return _subject(booster(spec), f"{trees}x{depth}")
 
 
-# The heavy model: so many times the trees of a smaller one. What they say is of no use, what they cost is.
+# The heavy model repeats the trees of a smaller one. Its results are of no use, but its cost is realistic.
 _REPEATED: Final = 12
 
 
 def heavy(trees: int = 1000, depth: int = 8) -> Subject:
-    """A model so slow that a generator on one core can offer ten times what a server on another can do."""
+    """Return a model so slow that a generator on one core can offer ten times a server's throughput."""
     import xgboost as xgb
 
     single = booster(Spec(trees, depth))
@@ -97,7 +97,7 @@ def heavy(trees: int = 1000, depth: int = 8) -> Subject:
     if not kept.exists():
         document = json.loads(single.save_raw("json"))
         inner = document["learner"]["gradient_booster"]["model"]
-        # Each tree says a part of what it said, so that probabilities stay probabilities.
+        # Each leaf is divided by the number of repetitions, so that the margins stay the same.
         for tree in inner["trees"]:
             leaves = [left == -1 for left in tree["left_children"]]
             values = zip(tree["split_conditions"], leaves, strict=True)
@@ -113,7 +113,7 @@ def heavy(trees: int = 1000, depth: int = 8) -> Subject:
 
 
 def _digest(model: Any) -> str:
-    """Of the model's content: what was made of another one is not taken for its own."""
+    """Return a digest of the model's content, so that results of another model are not reused."""
     return hashlib.sha256(model.save_raw("ubj")).hexdigest()[:16]
 
 
@@ -137,7 +137,7 @@ def _subject(model: Any, words: str) -> Subject:
 
 
 def _loads(bundle: Path) -> bool:
-    """Whether it is there and of this version's format."""
+    """Return whether the bundle exists in the current format."""
     from scorer import Bundle, ScorerError
 
     try:
@@ -169,5 +169,5 @@ def _build(model: Any, directory: Path) -> None:
 
 
 def bits(score: float) -> bytes:
-    """Of a float32."""
+    """Return the bytes of a score as a float32."""
     return struct.pack("<f", score)

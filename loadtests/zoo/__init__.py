@@ -1,1 +1,1 @@
-"""Candidates whose worth is known, and how many of them the gates stop or pass (`make bench-gates`)."""
+"""Candidates of known quality, and how many of them the gates stop or pass (`make bench-gates`)."""

@@ -1,4 +1,4 @@
-"""Candidates beside one live model: worthless and broken ones, twins, other algorithms, better ones."""
+"""Candidates for one live model: useless, broken, equivalent and better ones, and other algorithms."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ Floats = npt.NDArray[np.float64]
 Score = Callable[[Rows], Floats]
 
 REVIEW: Final = 0.02
-"""Share of the payments that the live model flags, on its validation."""
+"""Share of the payments that the live model flags on its validation set."""
 DECLINE: Final = 0.005
 _BASE: Final = {"depth": 4, "trees": 80, "rate": 0.2}
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One candidate on the judged payments.
+    """One candidate, scored on the judged payments.
 
     Attributes:
-        name: What is done to it.
-        is_fault: Whether it is to be stopped however well it ranks.
-        is_sound: Whether nothing is wrong with it.
-        scores: `[n]` as it serves the judged payments.
-        reference: Scores of its validation, which its bundle brings.
-        thresholds: Where its bands begin.
-        slower: Factor of its times.
+        name: What distinguishes it from the live model.
+        scores: `[n]` scores that it serves for the judged payments.
+        reference: Scores of its validation set, whose distribution its bundle contains.
+        thresholds: The starts of its bands review and decline.
+        is_fault: Whether it must be stopped even if it ranks well.
+        slower: Its delay: (slower - 1) times the SLA is added to each latency.
+        is_sound: Whether it was trained and served without a fault.
     """
 
     name: str
@@ -45,14 +45,17 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Fit:
-    """A way to train: on which rows, with which features and labels, by which algorithm.
+    """A way to train a candidate: rows, features, labels and algorithm.
 
     Attributes:
-        name: Shown in the table.
-        learn: Training function of rows, labels and seed.
-        served: Changes features where they are served, and not where it is trained.
-        after: Changes scores.
-        keeps_thresholds: Whether its bands are the live model's rather than chosen for its own scores.
+        name: Name in the table.
+        learn: Trains on payments with a seed, and returns the scoring function.
+        served: Changes the features in serving only, not in training.
+        after: Changes the scores.
+        keeps_thresholds: Whether its bands are the live model's instead of chosen for its own scores.
+        is_fault: Whether it must be stopped even if it ranks well.
+        slower: Its delay: (slower - 1) times the SLA is added to each latency.
+        seed: Seed of the training.
     """
 
     name: str
@@ -66,20 +69,31 @@ class Fit:
 
 
 def thresholds(reference: Floats) -> tuple[float, float]:
-    """Choose bands that flag the rates of the live model; equal scores are flagged together."""
+    """Choose bands that flag the same shares as the live model. Equal scores are flagged together."""
     review, decline = np.quantile(reference, (1 - REVIEW, 1 - DECLINE), method="higher")
     return float(review), float(max(decline, np.nextafter(review, np.inf)))
 
 
 def live(payments: Payments) -> tuple[Candidate, Score]:
-    """Train the model that answers."""
+    """Train the live model.
+
+    Returns:
+        The live model, scored on the judged payments, and its scoring function.
+    """
     score = _xgboost()(payments, 0)
     reference = score(payments.rows[payments.validation])
     return Candidate("live", score(payments.rows[payments.judged]), reference, thresholds(reference)), score
 
 
 def make(fit: Fit, payments: Payments, before: Candidate, live_score: Score) -> Candidate:
-    """Train one candidate and score the judged payments."""
+    """Train one candidate and score the judged payments.
+
+    Args:
+        fit: How to train it.
+        payments: All payments.
+        before: The live model.
+        live_score: The live model's scoring function.
+    """
     score = live_score if fit.learn is _same else fit.learn(payments, fit.seed)
     after = fit.after or (lambda values: values)
     reference = after(score(payments.rows[payments.validation]))
@@ -89,7 +103,7 @@ def make(fit: Fit, payments: Payments, before: Candidate, live_score: Score) -> 
     return Candidate(fit.name, served, reference, bands, fit.is_fault, fit.slower, fit in SOUND)
 
 
-# --- how a model is trained ---
+# --- training ---
 
 
 def _same(_payments: Payments, _seed: int) -> Score:
@@ -145,7 +159,7 @@ def _chosen(
     if share < 1:
         random = np.random.default_rng(seed)
         fraud = payments.fraud[at]
-        # At least two frauds, or there is nothing to train.
+        # Training needs at least two frauds.
         chosen = random.random(len(at)) < share
         chosen[random.choice(np.flatnonzero(fraud), 2, replace=False)] = True
         at = at[chosen]
@@ -198,7 +212,7 @@ def _of(value: Callable[[Rows], Floats]) -> Callable[[Payments, int], Score]:
     return lambda _payments, _seed: value
 
 
-# --- what is done to features, labels and scores ---
+# --- changes of features, labels and scores ---
 
 _at = Payments.column
 
@@ -231,12 +245,12 @@ def _swapped(one: str, other: str) -> Callable[[Rows], Rows]:
 
 
 def _turned(rows: Rows) -> Rows:
-    """Columns in another order than the model was trained with."""
+    """Shift the columns, so that their order differs from that in training."""
     return np.roll(rows, 1, axis=1)
 
 
 def _of_others(names: Sequence[str]) -> Callable[[Rows], Rows]:
-    """Features of the payment some hundred rows before: what a cache that is keyed wrongly returns."""
+    """Replace features by those of the payment 500 rows earlier, as a cache with a wrong key would."""
 
     def change(rows: Rows) -> Rows:
         out = rows.copy()
@@ -251,7 +265,7 @@ _BANDS: Final = np.array([0.0, 1e-9, 0.1, 0.3, 0.6], dtype=np.float32)
 
 
 def _coded(order: Sequence[int]) -> Callable[[Rows], Rows]:
-    """The terminal's risks as categories, by a dictionary."""
+    """Encode the terminal's risks as categories by a dictionary."""
 
     def change(rows: Rows) -> Rows:
         out = rows.copy()
@@ -268,7 +282,7 @@ def _permuted(payments: Payments, at: Any) -> Any:
 
 
 def _immature(payments: Payments, at: Any) -> Any:
-    """Nothing that happened in the last week of the two is known to be fraud yet."""
+    """Return labels in which frauds of the last week are not known yet."""
     return payments.fraud[at] & (payments.day[at] < payments.day[at].max() - 7)
 
 
@@ -301,7 +315,7 @@ _RISKS: Final = ("terminal_risk_1d", "terminal_risk_7d", "terminal_risk_30d")
 _COUNTS: Final = ("terminal_count_1d", "terminal_count_7d", "terminal_count_30d")
 _MEANS: Final = ("customer_mean_amount_1d", "customer_mean_amount_7d", "customer_mean_amount_30d")
 
-# The reference of a candidate whose scores are not numbers comes from its validation, which had none.
+# The reference of a candidate that returns NaN contains NaN as well, which `windows.shadow` leaves out.
 BROKEN: Final[tuple[Fit, ...]] = (
     Fit("permuted labels", _xgboost(label=_permuted)),
     Fit("permuted labels, live's thresholds", _xgboost(label=_permuted), keeps_thresholds=True),
@@ -353,7 +367,7 @@ BROKEN: Final[tuple[Fit, ...]] = (
     Fit("NaN in 1 %", _same, after=_not_a_number, is_fault=True, keeps_thresholds=True),
     Fit("late by 2x", _same, is_fault=True, slower=2.0),
 )
-"""Worthless or broken; how bad they are is measured."""
+"""Useless or broken candidates. How much worse they are is measured."""
 SOUND: Final[tuple[Fit, ...]] = (
     *(Fit(f"twin, seed {seed}", _xgboost(), seed=seed) for seed in range(1, 9)),
     Fit("the same again", _same),
@@ -375,12 +389,12 @@ SOUND: Final[tuple[Fit, ...]] = (
     Fit("better: mean of five", _together(*[_xgboost(trees=80) for _ in range(5)])),
     Fit("better: mean of two algorithms", _together(_xgboost(), _lightgbm(learning_rate=0.1, num_leaves=15))),
 )
-"""Trained without a fault: as good as live, or better."""
+"""Candidates that were trained without a fault. They are as good as the live model, or better."""
 FITS: Final = (*BROKEN, *SOUND)
 
 
 def _leaked(payments: Payments) -> Rows:
-    """The label in the place of a feature that is something else where it is served."""
+    """Return the features with the label in place of one that has another meaning in serving."""
     out = payments.rows.copy()
     out[:, _at("terminal_risk_1d")] = payments.fraud
     return out

@@ -17,24 +17,25 @@ from scorer.stats import ranking
 
 SIZES: Final = (1_000, 10_000, 100_000)
 WINDOWS: Final = {1_000: 20, 10_000: 10, 100_000: 2}
-"""Windows of each candidate, by their rows."""
+"""Number of windows for each candidate, by the rows of a window."""
 LOST: Final = 0.2
-"""A candidate that loses more than this share of the frauds that live finds is bad."""
+"""A candidate is bad if it loses more than this share of the frauds that the live model finds."""
 KEPT: Final = 0.05
-"""One that was trained without a fault and loses at most this share is good; those between are shown and not
-counted: a fault that does little harm may be stopped or not."""
+"""A candidate is good if it was trained without a fault and loses at most this share. Candidates in
+between are shown and not counted, because a fault that does little harm may be stopped or not."""
 
 
 @dataclass
 class Row:
-    """What became of one candidate.
+    """The results of one candidate.
 
     Attributes:
-        name: What is done to it.
-        lost: Share of live's recall that it loses at live's rate, over all judged payments.
+        name: What distinguishes it from the live model.
+        lost: Share of the live model's recall that it loses, at the live model's rate over all judged
+            payments.
         kind: `bad`, `good` or `between`.
-        stopped: By what judges and the rows: share of windows in which it was stopped.
-        by: Gates that stopped it, with how often.
+        stopped: Share of the windows in which it was stopped, by judge and rows.
+        by: How often each gate stopped it.
     """
 
     name: str
@@ -45,7 +46,7 @@ class Row:
 
 
 def recall(payments: Payments, scores: npt.NDArray[np.float64]) -> float:
-    """Share of all frauds that are found where the live model's share is flagged; ties share the places."""
+    """Return the share of frauds that are found at the live model's rate. Ties are counted fractionally."""
     fraud = payments.fraud[payments.judged]
     weights = ranking.among_highest(ranking.without_gaps(scores), int(REVIEW * len(scores)))
     return float(weights[fraud].mean())
@@ -61,9 +62,16 @@ def judge(
 ) -> Row:
     """Judge a candidate in windows of each size: by the shadow, by the backtest, and by both.
 
-    The backtest has the earlier half of the judged payments, as outcomes take time; the shadow the later one.
-    A candidate is stopped where a gate that decides does not pass in the shadow, or fails in the backtest.
-    *both*: the shadow has so many rows, and the backtest all that have matured.
+    The backtest uses the earlier half of the judged payments, because outcomes take time, and the shadow the
+    later half. A candidate is stopped if a gate that decides does not pass in the shadow, or fails in the
+    backtest. With *both*, the shadow has the given number of rows and the backtest the whole earlier half.
+
+    Args:
+        payments: All payments.
+        live: The live model.
+        candidate: The candidate.
+        sizes: Rows of the windows.
+        counts: Number of windows by rows; None: `WINDOWS`.
     """
     lost = 1 - recall(payments, candidate.scores) / recall(payments, live.scores)
     bad = candidate.is_fault or lost > LOST
@@ -90,7 +98,13 @@ def judge(
 
 
 def summary(rows: Iterable[Row], judge: str, size: int) -> dict[str, float]:
-    """Return the shares, of all windows, in which bad ones are stopped and good ones passed."""
+    """Return the shares of windows in which bad candidates are stopped and good ones pass.
+
+    Args:
+        rows: The results of the candidates.
+        judge: `shadow`, `backtest` or `both`.
+        size: Rows of the windows.
+    """
     own = list(rows)
     bad = [row.stopped[judge, size] for row in own if row.kind == "bad"]
     losing = [row.stopped[judge, size] for row in own if row.lost > LOST]

@@ -1,4 +1,4 @@
-"""Payments that candidates are trained on and judged by: the handbook's, or simulated ones like them."""
+"""The payments for training and judging: the handbook's, or payments simulated by the same method."""
 
 from __future__ import annotations
 
@@ -17,24 +17,26 @@ HANDBOOK: Final = Path(__file__).parents[3] / "shared/data/handbook_transactions
 DELAY_DAYS: Final = 7
 """Days until a fraud is known."""
 _WARM_UP: Final = 37
-"""Days before the first row with complete features: windows of 30 days, delayed by 7."""
+"""Days before the first row with complete features: windows of 30 days, delayed by 7 days."""
 
 Rows = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class Payments:
-    """Payments with features and labels, and which of them train, validate and judge.
+    """Payments with features and labels, split into training, validation and judged payments.
 
     Attributes:
-        name: Where they are from.
-        rows: `[n, 15]` features as they are served.
-        fresh: `[n, 15]` features that know of frauds without delay: what a leaky training set holds.
+        name: Their source: `handbook` or `simulated`.
+        rows: `[n, 15]` features as in serving.
+        fresh: `[n, 15]` features that include frauds without delay, as a training set with leakage has them.
         stale: `[n, 15]` features that are 30 days late.
         fraud: `[n]` labels.
-        scenario: `[n]` kind of fraud, 0 of none.
+        scenario: `[n]` kind of fraud; 0: no fraud.
         day: `[n]` whole days since the first payment.
         at_ms: `[n]` milliseconds since the Unix epoch.
+        train_days: Default number of training days.
+        judged_days: Number of judged days, the last ones.
     """
 
     name: str
@@ -49,34 +51,39 @@ class Payments:
     judged_days: int
 
     def days(self, first: int, end: int) -> npt.NDArray[np.intp]:
-        """Return the rows of days from `first` to before `end`."""
+        """Return the rows from day `first` to before day `end`."""
         low, high = np.searchsorted(self.day, (first, end))
         return np.arange(low, high)
 
     @property
     def last_day(self) -> int:
-        """The number of days."""
+        """Number of days in the data."""
         return int(self.day[-1]) + 1
 
     @property
     def judged(self) -> npt.NDArray[np.intp]:
-        """Rows that judge: no candidate has seen them or a later one."""
+        """The rows of the judged days. Candidates are trained on earlier rows only."""
         return self.days(self.last_day - self.judged_days, self.last_day)
 
     @property
     def validation(self) -> npt.NDArray[np.intp]:
-        """The week before, the labels of which are known when the judged days begin."""
+        """The rows of the last week whose labels are known when the judged days begin."""
         end = self.last_day - self.judged_days - DELAY_DAYS
         return self.days(end - 7, end)
 
     def training(self, days: int | None = None, *, earlier: int = 0) -> npt.NDArray[np.intp]:
-        """Rows of so many days before the validation week, or of a block that is `earlier` days older."""
+        """Return the training rows.
+
+        Args:
+            days: Number of days before the validation week; None: `train_days`.
+            earlier: Number of days by which the rows are older.
+        """
         end = self.last_day - self.judged_days - DELAY_DAYS - 7 - earlier
         return self.days(max(end - (days or self.train_days), _WARM_UP if not earlier else 0), end)
 
     @staticmethod
     def column(name: str) -> int:
-        """Return the place of a feature."""
+        """Return the column of a feature."""
         return FEATURES.index(name)
 
 
@@ -87,7 +94,7 @@ def handbook(file: Path = HANDBOOK) -> Payments:
 
 def simulated(*, customers: int = 5_000, days: int = 120, seed: int = 0) -> Payments:
     """Simulate payments by the method that the handbook describes."""
-    # As many frauds per customer as in the handbook's data.
+    # The number of frauds per customer is that of the handbook's data.
     plan = TransactionPlan(
         customers=customers,
         terminals=2 * customers,

@@ -1,4 +1,4 @@
-"""The table of the zoo: trains every candidate, judges it, and prints what became of it."""
+"""Trains and judges all candidates and prints the results as tables."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _JUDGES = (
 
 
 def rows(source: Path | None, names: Sequence[str], *, processes: int, sizes: Sequence[int]) -> Iterator[Row]:
-    """Yield what became of each candidate, in the order of the table.
+    """Yield the results of each candidate, in the order of `names`.
 
     Args:
         source: The handbook's transactions; None: simulated ones.
-        names: Of the candidates.
-        processes: How many candidates are trained at once.
-        sizes: Rows of windows.
+        names: Names of the candidates.
+        processes: Number of candidates that are trained concurrently.
+        sizes: Rows of the windows.
     """
     asked = [(source, name, tuple(sizes)) for name in names]
     if processes == 1:
@@ -53,7 +53,7 @@ def _stage(source: Path | None) -> tuple[payments.Payments, Candidate, Score]:
 
 
 def table(found: Sequence[Row], sizes: Sequence[int] = SIZES) -> Iterator[str]:
-    """Yield the lines of the table, in Markdown: shares of windows in which a candidate is stopped."""
+    """Yield the lines of the Markdown table with the shares of windows in which each candidate is stopped."""
     yield (
         "| candidate | recall lost | kind | "
         + " | ".join(f"{size:,}" for size in sizes)
@@ -72,7 +72,15 @@ def table(found: Sequence[Row], sizes: Sequence[int] = SIZES) -> Iterator[str]:
 def report(
     figures: Figures, found: Sequence[Row], command: str, say: Callable[[str], None], sizes: Sequence[int]
 ) -> bool:
-    """Print the tables and keep the figures; return whether a target was missed."""
+    """Print the tables and add the figures. Return whether a target was missed.
+
+    Args:
+        figures: Receives the figures.
+        found: The results of the candidates.
+        command: The command of the figures.
+        say: Prints a line.
+        sizes: Rows of the windows.
+    """
     for line in table(found, sizes):
         say(line)
     kinds = {kind: sum(row.kind == kind for row in found) for kind in ("bad", "good", "between")}

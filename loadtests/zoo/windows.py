@@ -1,4 +1,4 @@
-"""Windows of a candidate beside the live model: what the shadow and the backtest would see of it."""
+"""The evidence of the shadow and of the backtest about a candidate, in windows of the judged payments."""
 
 from __future__ import annotations
 
@@ -44,17 +44,24 @@ _JOB = Job(
 
 
 def bands(scores: npt.NDArray[np.float64], candidate: Candidate) -> npt.NDArray[np.int64]:
-    """Return codes of `LABELS`."""
+    """Return the bands of the scores as indices of `LABELS`."""
     return 1 + np.searchsorted(candidate.thresholds, scores, side="right")
 
 
 def shadow(
     live: Candidate, candidate: Candidate, places: Places, random: np.random.Generator
 ) -> tuple[GateResult, ...]:
-    """Judge the observations of some payments, chosen by their places among the judged ones."""
+    """Judge the observations of some payments by the shadow gates that decide.
+
+    Args:
+        live: The live model.
+        candidate: The candidate.
+        places: Indices of the payments among the judged ones.
+        random: Generator of times and of the control.
+    """
     before, own = live.scores[places], candidate.scores[places]
     rows = len(places)
-    # A slower candidate misses the SLA by its factor.
+    # (slower - 1) times the SLA is added to each latency.
     times = latencies(rows, random, median=_MEDIAN_US, spread=0.25) + SLA_US * (candidate.slower - 1)
     plain = np.where(np.isfinite(own), own, 0.0)
     seen = observed(rows, random, live=before, own=plain, exec_us=times, full=False)
@@ -80,7 +87,14 @@ def shadow(
 def backtest(
     payments: Payments, live: Candidate, candidate: Candidate, places: Places
 ) -> tuple[GateResult, ...]:
-    """Judge some payments whose outcome is known."""
+    """Judge some payments whose outcome is known by the backtest gates that decide.
+
+    Args:
+        payments: All payments.
+        live: The live model.
+        candidate: The candidate.
+        places: Indices of the payments among the judged ones.
+    """
     at = payments.judged[places]
     rows = len(places)
     scored = Scored(

@@ -61,7 +61,7 @@ def test_any_resolution_of_time_and_ids_as_text(tmp_path, unit):
         ({"TX_FRAUD": pa.array([0, 2, 0])}, "TX_FRAUD is 2 in row 1; it must be 0 or 1"),
         ({"TX_FRAUD": pa.array([0.0, 1.0, 0.0])}, "TX_FRAUD is double; it must be an integer"),
         ({"TX_DATETIME": pa.array(["a", "b", "c"])}, "TX_DATETIME is string; it must be a timestamp"),
-        ({"CUSTOMER_ID": pa.array(["1", "x", "2"])}, "CUSTOMER_ID must hold integers"),
+        ({"CUSTOMER_ID": pa.array(["1", "x", "2"])}, "CUSTOMER_ID must contain integers"),
         ({"TRANSACTION_ID": pa.array([1, 2, 1])}, "TRANSACTION_ID 1 appears more than once"),
     ],
 )

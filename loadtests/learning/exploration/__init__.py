@@ -1,1 +1,1 @@
-"""Exploration rules, the peers' beside ours, and what they are judged on (docs/exploration.md)."""
+"""Our exploration rules and those of peers, and the tasks that compare them (docs/exploration.md)."""

@@ -1,8 +1,8 @@
-"""Six classification sets, of which bandits are made: a row is a context, a class an action, its own pays 1.
+"""Six classification sets as bandits: a row is a context, a class an action, and its own class pays 1.
 
-digits comes with scikit-learn, the others with R's mlbench package (GPL-2, data of the UCI repository), of
-which Debian's archive has a copy. It is downloaded once into .build/learning/data and is no part of this
-repository.
+The set digits is part of scikit-learn. The others are part of R's package mlbench (GPL-2, data of the UCI
+repository), of which the archive of Debian has a copy. It is downloaded once to .build/learning/data and is
+not part of this repository.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from loadtests.figures import ROOT
 
 FOLDER: Final = ROOT / ".build/learning/data"
 _PACKAGE: Final = "r-cran-mlbench"
-# By our name: mlbench's, and its column of classes.
+# For each name of ours: the table in mlbench, and its column of classes.
 _MLBENCH: Final = {
     "letter": ("LetterRecognition", "lettr"),
     "satimage": ("Satellite", "classes"),
@@ -32,7 +32,7 @@ NAMES: Final = ("digits", *_MLBENCH)
 
 
 class UnavailableError(Exception):
-    """A set cannot be had here; says why and what helps."""
+    """A set is not available on this machine. The message states the reason and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class Classes:
     """A classification set.
 
     Attributes:
-        name: what it is called.
-        rows: `[n, d]`.
-        label: `[n]` 0 to K - 1.
+        name: Name of the set.
+        rows: `[n, d]` features.
+        label: `[n]` classes, 0 to K - 1.
     """
 
     name: str
@@ -51,15 +51,15 @@ class Classes:
 
     @property
     def k(self) -> int:
-        """How many classes."""
+        """Number of classes."""
         return int(self.label.max()) + 1
 
 
 def load(name: str) -> Classes:
-    """One set.
+    """Load a set.
 
     Raises:
-        UnavailableError: it is not here and cannot be downloaded.
+        UnavailableError: The set is not on this machine and cannot be downloaded.
     """
     if name == "digits":
         from sklearn.datasets import load_digits
@@ -76,7 +76,7 @@ def _mlbench(name: str, table: str, column: str) -> Classes:
     if not path.exists():
         _download()
     with warnings.catch_warnings():
-        # Files of R before 3.5 do not say that they are ASCII.
+        # Files of R before 3.5 do not state their encoding, of which the reader warns.
         warnings.simplefilter("ignore")
         frame = next(iter(rdata.read_rda(path).values()))
     label = frame[column].cat.codes.to_numpy().astype(np.int64)
@@ -87,7 +87,7 @@ def _mlbench(name: str, table: str, column: str) -> Classes:
 
 
 def _download() -> None:
-    """Unpacks Debian's package; nothing is installed."""
+    """Download and unpack Debian's package. Nothing is installed."""
     missing = [tool for tool in ("apt-get", "dpkg-deb") if shutil.which(tool) is None]
     if missing:
         raise UnavailableError(f"needs {' and '.join(missing)} (Debian, Ubuntu) to fetch {_PACKAGE}")
@@ -109,7 +109,7 @@ def _run(*command: str) -> None:
 
 
 def available(names: tuple[str, ...] = NAMES) -> tuple[list[Classes], dict[str, str]]:
-    """The sets that can be had, and why the others cannot."""
+    """Load the sets. Return those that are available, and the reason for each of the others."""
     found, lost = [], {}
     for name in names:
         try:
@@ -120,7 +120,7 @@ def available(names: tuple[str, ...] = NAMES) -> tuple[list[Classes], dict[str, 
 
 
 def sampled(classes: Classes, rows: int, seed: int) -> Classes:
-    """At most `rows` of the set, in an order that the seed draws."""
+    """Return at most `rows` rows of the set, in an order that the seed determines."""
     order = np.random.default_rng([seed, 7]).permutation(len(classes.rows))[:rows]
     return Classes(classes.name, classes.rows[order], classes.label[order])
 

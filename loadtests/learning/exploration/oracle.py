@@ -1,4 +1,4 @@
-"""The oracle that every exploration rule is given: XGBoost on context and action, as the product has it."""
+"""The oracle of every exploration rule: XGBoost on context and action, as in the product."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ Rows32 = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Recipe:
-    """How to train, and over which catalogue.
+    """The training settings of an oracle, and its catalogue of actions.
 
     Attributes:
         context: XGBoost's type of each context column, `q` or `c`.
-        action: the same of each action column.
-        actions: `[K, action columns]`.
-        trees: how many.
-        depth: of each.
-        learning_rate: of boosting.
-        min_child_weight: least Hessian of a leaf.
-        sampled: share of rows, and of columns, that a tree sees.
+        action: XGBoost's type of each action column.
+        actions: `[K, action columns]` features of the actions.
+        trees: Number of trees.
+        depth: Depth of each tree.
+        learning_rate: Learning rate of the boosting.
+        min_child_weight: Least Hessian of a leaf.
+        sampled: Share of rows, and of columns, on which a tree is trained.
     """
 
     context: Sequence[str]
@@ -42,7 +42,7 @@ class Recipe:
     def matrix(
         self, rows: Rows32, rewards: Floats | None = None, weights: Floats | None = None
     ) -> xgboost.DMatrix:
-        """Rows of context and action as XGBoost wants them."""
+        """Convert rows of context and action to XGBoost's format."""
         return xgboost.DMatrix(
             rows,
             rewards,
@@ -55,7 +55,7 @@ class Recipe:
     def train(
         self, context: Rows32, action: Ints, reward: Floats, *, seed: int, weights: Floats | None = None
     ) -> Trained:
-        """An oracle from what was logged: `[n, d]`, `[n]` and `[n]`."""
+        """Train an oracle on logged `[n, d]` contexts, `[n]` actions and `[n]` rewards."""
         rows = np.concatenate([context, self.actions[action]], axis=1)
         settings = {
             "objective": "binary:logistic",
@@ -65,7 +65,7 @@ class Recipe:
             "min_child_weight": self.min_child_weight,
             "subsample": self.sampled,
             "colsample_bytree": self.sampled,
-            # Categories are split by sets: few splits then tell a group of actions from the rest.
+            # Categories are split by sets, so few splits can separate a group of actions.
             "max_cat_to_onehot": 1,
             "max_bin": 64,
             "nthread": 1,
@@ -76,25 +76,25 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Trained:
-    """An oracle of one generation."""
+    """The oracle of one generation."""
 
     recipe: Recipe
     booster: xgboost.Booster = field(repr=False)
 
     def chosen(self, context: Rows32, action: Ints) -> Floats:
-        """`[n]` P(reward) of one action each."""
+        """Return `[n]` P(reward) of one action for each row."""
         rows = np.concatenate([context, self.recipe.actions[action]], axis=1)
         return np.asarray(self.booster.predict(self.recipe.matrix(rows)), dtype=np.float64)
 
     def every(self, context: Rows32) -> Floats:
-        """`[n, K]` P(reward) of every action."""
+        """Return `[n, K]` P(reward) of every action."""
         flat = self.booster.predict(self.recipe.matrix(self._exploded(context)))
         return np.asarray(flat, dtype=np.float64).reshape(len(context), -1)
 
     def sensitivity(self, context: Rows32, eligible: Bools) -> Floats:
-        """`[n, K]`: sum over trees of learning rate / (the leaf's Hessian + lambda), where eligible.
+        """Return `[n, K]` the sum over trees of learning rate / (leaf Hessian + lambda), where eligible.
 
-        How far one more outcome at this row would move its log-odds, per unit of gradient.
+        It is the change of a row's log-odds by one more outcome, per unit of gradient.
         """
         rows = self._exploded(context)[eligible.reshape(-1)]
         leaves = self.booster.predict(self.recipe.matrix(rows), pred_leaf=True)
@@ -102,7 +102,7 @@ class Trained:
         trees = model["learner"]["gradient_booster"]["model"]["trees"]
         moved, out = np.zeros(len(leaves)), np.zeros(eligible.shape)
         for tree, leaf in zip(trees, leaves.astype(np.int64).T, strict=True):
-            # XGBoost's own default of lambda is 1.
+            # XGBoost's default of lambda is 1.
             moved += self.recipe.learning_rate / (np.array(tree["sum_hessian"])[leaf] + 1.0)
         out[eligible] = moved
         return out

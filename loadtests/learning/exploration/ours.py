@@ -1,4 +1,4 @@
-"""Our exploration rule with the setting that the product ships: probabilities by the server's own code."""
+"""Our exploration rule with the setting of the product. The server's own code computes the probabilities."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import numpy as np
 
 from loadtests.learning.exploration.view import Floats, Rule, View
 
-# One setting for every set and for payments, chosen on tuning seeds (docs/exploration.md).
+# One setting for all sets and for payments, chosen on tuning seeds (docs/exploration.md).
 EXPONENT = 100.0
 
 
 def loss_ratio(view: View) -> Floats:
-    """Proportional to (least loss / loss)^100."""
+    """Return probabilities in proportion to (least loss / loss)^100."""
     return engine(view, rule="loss_ratio", exponent=EXPONENT)
 
 
 def engine(view: View, **spec: object) -> Floats:
-    """The probabilities that the server would give."""
+    """Return the probabilities of the server for a policy with these settings."""
     from scorer.bundle import Action, Policy, PolicySpec
 
     actions = [Action(id=f"a{number}") for number in range(view.scores.shape[1])]

@@ -1,8 +1,9 @@
-"""The peers' exploration rules, on given scores: their published formulas, costs being 1 - score.
+"""The published exploration rules of peers, applied to given scores. The cost of an action is 1 - score.
 
-Vowpal Wabbit (9.11.9, `cb_explore_adf_*.cc`) and the others learn with models of their own and take no scores
-from outside, so what stands here is their rule, checked against their own code where that can be fed crafted
-scores (tests/unit/test_exploration_peers.py). Every formula is over the eligible actions.
+Vowpal Wabbit (9.11.9, `cb_explore_adf_*.cc`) and the others learn with their own models and accept no scores
+from outside. This module therefore implements their rules, which are compared with the peers' own code where
+that accepts constructed scores (tests/unit/test_exploration_peers.py). Every formula covers the eligible
+actions only.
 """
 
 from __future__ import annotations
@@ -13,22 +14,22 @@ from loadtests.learning.exploration.view import Floats, Rule, View, first, only
 
 
 def greedy(view: View) -> Floats:
-    """The best action; ties share."""
+    """Choose the best action; equal ones share the probability."""
     return only(view.masked == view.best)
 
 
 def uniform(view: View) -> Floats:
-    """Every eligible action alike."""
+    """Choose every eligible action with the same probability."""
     return only(view.eligible)
 
 
 def epsilon_greedy(view: View, epsilon: float) -> Floats:
-    """VW `--epsilon`, MABWiser `EpsilonGreedy`: epsilon is shared by all, the best included."""
+    """VW `--epsilon`, MABWiser `EpsilonGreedy`: all actions share epsilon, including the best."""
     return (1 - epsilon) * greedy(view) + epsilon * uniform(view)
 
 
 def hedging(view: View, epsilon: float = 0.05) -> Floats:
-    """juspay/decision-engine: mostly the best gateway, epsilon is shared by the others."""
+    """juspay/decision-engine: mostly the best gateway; the others share epsilon."""
     best = first(view.masked)
     others = view.eligible & (best == 0)
     share = np.where(view.k > 1, epsilon, 0.0)
@@ -48,10 +49,10 @@ def bag(view: View, members: int) -> Floats:
 
 
 def cover(view: View, size: int, psi: float, epsilon: float | None = None) -> Floats:
-    """VW `--cover`: policies that each avoid what those before them cover, and a least probability.
+    """VW `--cover`: policies that each avoid the actions that earlier ones cover, and a least probability.
 
-    Their cost-sensitive learners are replaced by what they aim at: the least cost minus bonus, by the given
-    scores. Without `--epsilon` the least probability is 1 / sqrt(t K), as VW has it.
+    The cost-sensitive learners are replaced by their objective, the least cost minus bonus, on the given
+    scores. Without `--epsilon` the least probability is 1 / sqrt(t K), as in VW.
     """
     k = view.k
     t = max(view.learned, 1)
@@ -67,7 +68,7 @@ def cover(view: View, size: int, psi: float, epsilon: float | None = None) -> Fl
 
 
 def raised(pmf: Floats, least: Floats) -> Floats:
-    """VW `enforce_minimum_probability`: `max(p - tau, least)`, tau such that the sum is 1."""
+    """VW `enforce_minimum_probability`: `max(p - tau, least)` with the tau for which the sum is 1."""
     low, high = np.zeros((len(pmf), 1)), np.ones((len(pmf), 1))
     for _ in range(60):
         tau = (low + high) / 2
@@ -78,7 +79,7 @@ def raised(pmf: Floats, least: Floats) -> Floats:
 
 
 def inverse_gap(view: View, gamma: float) -> Floats:
-    """VW `--squarecb`: 1 / (K + gamma gap); the best action takes what is left."""
+    """VW `--squarecb`: 1 / (K + gamma gap); the best action has the remaining probability."""
     best = first(view.masked)
     other = view.eligible & (best == 0)
     pmf = np.zeros(best.shape)
@@ -87,12 +88,12 @@ def inverse_gap(view: View, gamma: float) -> Floats:
 
 
 def square_cb(view: View, scale: float, exponent: float = 0.5) -> Floats:
-    """VW's schedule: gamma = scale * t^exponent, t the learned examples; its defaults are 10 and .5."""
+    """VW's schedule: gamma = scale * t^exponent for t learned examples. Its defaults are 10 and .5."""
     return inverse_gap(view, scale * view.learned**exponent)
 
 
 def eppo(view: View, gamma: float, floor: float = 0.0) -> Floats:
-    """Eppo `eval_bandits.rs`: constant gamma, a floor / n under each; the best takes what is left."""
+    """Eppo `eval_bandits.rs`: constant gamma and at least floor / n for each; the best has the remainder."""
     best = first(view.masked)
     other = view.eligible & (best == 0)
     pmf = np.zeros(best.shape)
@@ -104,9 +105,10 @@ def eppo(view: View, gamma: float, floor: float = 0.0) -> Floats:
 def reg_cb(view: View, mellowness: float, optimistic: bool) -> Floats:
     """VW `--regcb` (elimination) and `--regcbopt`: actions that may be best within a confidence range.
 
-    The range of a score is what an update of weight w may move it to while w (f² - (f - s w)²) stays below
-    delta = c0 log(K t), f the distance from one beyond the end of the range and s the sensitivity. That of
-    boosted trees is taken from their leaves: learning rate / (Hessian + lambda), summed over trees.
+    The range of a score is the change by an update of weight w for which w (f² - (f - s w)²) stays below
+    delta = c0 log(K t), where f is the distance from one beyond the end of the range and s is the
+    sensitivity. For boosted trees it is computed from their leaves: learning rate / (Hessian + lambda),
+    summed over trees.
     """
     q = view.scores
     s = np.clip(q * (1 - q) * view.sensitivity(), 1e-9, 1.0)
@@ -119,7 +121,7 @@ def reg_cb(view: View, mellowness: float, optimistic: bool) -> Floats:
 
 
 def _weight(distance: Floats, s: Floats, delta: Floats) -> Floats:
-    """The largest w with w (f² - (f - s w)²) <= delta and s w <= f."""
+    """Return the largest w with w (f² - (f - s w)²) <= delta and s w <= f."""
     low, high = np.zeros(distance.shape), distance / s
     for _ in range(30):
         middle = (low + high) / 2
@@ -129,7 +131,7 @@ def _weight(distance: Floats, s: Floats, delta: Floats) -> Floats:
 
 
 def ucb1(view: View, alpha: float = 1.0) -> Floats:
-    """MABWiser `UCB1`: the score in place of the arm's mean, plus alpha sqrt(2 ln N / n of the arm)."""
+    """MABWiser `UCB1`: the score instead of the arm's mean, plus alpha sqrt(2 ln N / n of the arm)."""
     bonus = np.sqrt(2 * np.log(max(view.learned, 1)) / np.maximum(view.counts, 1))
     return first(view.masked + alpha * bonus)
 

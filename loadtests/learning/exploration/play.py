@@ -1,9 +1,9 @@
-"""The batched protocol, as a product's loop has it: generations, each decided by what the last one taught.
+"""The protocol in batches, as in the product: each generation learns from the log of the previous ones.
 
-A first small batch is uniform; then the log doubles from one generation to the next. At the end of each
-every rule's oracle is trained anew on the rule's own log, by the same code with the same settings. Regret is
-expected and known (1 - p of the label), so luck enters by what a rule logs alone, and what luck there is
-(order of rows, first batch, the draw of each action) is common to all rules of a seed.
+A first small batch is uniform. After it the log doubles with each generation. At the end of each generation
+the oracle of every rule is trained anew on the rule's own log, by the same code with the same settings.
+Regret is the known expected value (1 - p of the label), so chance affects only what a rule logs. The random
+numbers (order of rows, first batch, draw of each action) are common to all rules of a seed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ FIRST = 50
 
 @dataclass(frozen=True)
 class Played:
-    """What became of one rule on one set with one seed.
+    """The results of one rule on one set with one seed.
 
     Attributes:
-        regret: mean expected regret of a decision after the first batch.
-        last: the same of the last generation alone.
-        lowest: the least probability of a chosen action.
+        regret: Mean expected regret of a decision after the first batch.
+        last: Mean expected regret of a decision in the last generation.
+        lowest: Least probability of a chosen action.
     """
 
     regret: float
@@ -35,7 +35,7 @@ class Played:
 
 
 def recipe(classes: Classes) -> Recipe:
-    """The oracle's settings, chosen on uniform logs of seed 1000 alone."""
+    """Return the settings of the oracle, which were chosen on uniform logs of seed 1000 only."""
     return Recipe(
         context=["q"] * classes.rows.shape[1],
         action=["c"],
@@ -44,7 +44,7 @@ def recipe(classes: Classes) -> Recipe:
 
 
 def generations(n: int, start: int = FIRST) -> list[tuple[int, int]]:
-    """Where generations after the first batch begin and end: the log doubles, a short rest joins the last."""
+    """Return the bounds of the generations after the first batch. A short remainder joins the last one."""
     out, low = [], min(start, n)
     while low < n:
         high = 2 * low if 2 * low < 0.9 * n else n
@@ -54,7 +54,7 @@ def generations(n: int, start: int = FIRST) -> list[tuple[int, int]]:
 
 
 def play(classes: Classes, rule: Rule, seed: int, start: int = FIRST) -> Played:
-    """Plays one rule through a set, in the order of its rows."""
+    """Play one rule through a set, in the order of its rows."""
     n, k, settings = len(classes.label), classes.k, recipe(classes)
     luck = np.random.default_rng([seed, 11]).random(n)
     action, reward = np.zeros(n, dtype=np.int64), np.zeros(n)
@@ -76,7 +76,7 @@ def play(classes: Classes, rule: Rule, seed: int, start: int = FIRST) -> Played:
 
 
 def drawn(pmf: Floats, luck: Floats) -> Ints:
-    """`[n]` actions at `[n]` points of the cumulative sums."""
+    """Return `[n]` actions at the `[n]` points of the cumulative sums."""
     total = pmf.cumsum(axis=1)
     return np.asarray((total < luck[:, None] * total[:, -1:]).sum(axis=1).clip(0, pmf.shape[1] - 1))
 
@@ -125,7 +125,7 @@ def _view(
 
 
 def beyond_noise(q: Floats, reward: Floats) -> float:
-    """Out-of-fold Brier score beyond what isotonic recalibration leaves, as the product measures it."""
+    """Return the product's excess error: the Brier score beyond that after isotonic recalibration."""
     from scorer.learn.training.policies import excess_error
 
     brier, floor = excess_error(q, reward)
@@ -133,6 +133,6 @@ def beyond_noise(q: Floats, reward: Floats) -> float:
 
 
 def _check(pmf: Floats, rule: Rule) -> None:
-    """A rule that is no distribution has no regret."""
+    """Check that a rule returns a distribution, because otherwise regret is not defined."""
     if not (np.abs(pmf.sum(axis=1) - 1).max() < 1e-6 and pmf.min() >= 0):
         raise ValueError(f"{rule.name} gives no distribution: least {pmf.min()}")

@@ -1,8 +1,8 @@
-"""Peers as they ship, learner and rule together, on the same rows.
+"""Peers with their own learners and rules, on the same rows.
 
-Vowpal Wabbit learns online, a decision at a time with its outcome at once, which no payment system can; that
-favours it. MABWiser learns in the same generations as ours. Both get standardised features. Rows, order and
-luck are those of `play`.
+Vowpal Wabbit learns online, from the outcome of a decision before the next decision. No payment system can do
+that, so it is an advantage. MABWiser learns in the same generations as our rule. Both get standardised
+features. Rows, order and random numbers are those of `play`.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ if TYPE_CHECKING:
     from loadtests.figures import Figures
     from loadtests.learning.options import Options
 
-# Interactions of every feature with the action, without which a linear model knows one context only.
+# Options of each variant. `vowpal_wabbit` adds interactions of every feature with the action, without which a
+# linear model ranks the actions alike in every context.
 VW: Final = {
     "VW --squarecb as shipped": "--squarecb",
     "VW --regcb as shipped": "--regcb --cb_min_cost -1 --cb_max_cost 0",
     "VW --epsilon .05 as shipped": "--epsilon 0.05",
 }
 MABWISER: Final = ("MABWiser LinUCB as shipped",)
-# Their Python calls take most of the part's time.
+# Fewer seeds, because the Python calls of the peers take most of the part's time.
 SEEDS: Final = 5
 
 
@@ -41,14 +42,15 @@ def run(
     vw_here: Mapping[str, float],
     options: Options,
 ) -> None:
-    """Measures peers with their own learners.
+    """Measure peers with their own learners.
 
     Args:
-        figures: where results go.
-        found: the sets.
-        ours: regret of our rule on our oracle, by set.
-        vw_here: regret of VW's best rule on our oracle: what is left of the difference is the rule's.
-        options: seeds and size.
+        figures: Receives the figures.
+        found: The sets.
+        ours: Regret of our rule on our oracle, by set.
+        vw_here: Regret of VW's best rule on our oracle, by set. The difference to VW as shipped is due to the
+            learner.
+        options: Seeds and size.
     """
     from loadtests.learning.sets import COMMAND, MOST
 
@@ -88,7 +90,7 @@ def _job(job: tuple[str, str, int, int]) -> float:
 
 
 def vowpal_wabbit(options: str, rows: Floats, classes: datasets.Classes, seed: int) -> float:
-    """Mean expected regret after the first batch, from VW's own probabilities."""
+    """Return the mean expected regret after the first batch, from VW's own probabilities."""
     from vowpalwabbit import Workspace
 
     n, k = len(rows), classes.k
@@ -114,7 +116,7 @@ def vowpal_wabbit(options: str, rows: Floats, classes: datasets.Classes, seed: i
 
 
 def mabwiser(rows: Floats, classes: datasets.Classes, seed: int) -> float:
-    """The same of MABWiser's LinUCB, whose choice is no distribution."""
+    """Return the mean regret of MABWiser's LinUCB after the first batch. It returns no probabilities."""
     from mabwiser.mab import MAB, LearningPolicy
 
     n, k = len(rows), classes.k

@@ -1,4 +1,4 @@
-"""What an exploration rule is given, and what a rule is."""
+"""The inputs of an exploration rule, and the rule itself."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class View:
-    """One generation's decisions as every rule sees them.
+    """The decisions of one generation, as input of an exploration rule.
 
     Attributes:
-        scores: `[n, K]` the oracle's P(reward), the same code for every rule, trained on the rule's own log.
-        eligible: `[n, K]`.
-        learned: how many outcomes the oracle learned from.
+        scores: `[n, K]` P(reward) of the oracle, which the same code trains for every rule on the rule's own
+            log.
+        eligible: `[n, K]` whether an action is eligible.
+        learned: Number of outcomes that the oracle was trained on.
         counts: `[K]` how often each action was chosen among them.
-        members: makes `[B, n, K]` scores of B boosters, trained like the oracle with Poisson(1) weights.
-        sensitivity: makes `[n, K]`: how far one more outcome would move a score's log-odds.
-        excess: makes the oracle's measured out-of-fold error beyond noise.
-        state: what the rule itself keeps from one generation to the next.
+        members: Returns `[B, n, K]` scores of B boosters, trained like the oracle with Poisson(1) weights.
+        sensitivity: Returns `[n, K]` the change of a score's log-odds by one more outcome.
+        excess: Returns the oracle's measured out-of-fold error beyond noise.
+        state: Values that the rule itself keeps from one generation to the next.
     """
 
     scores: Floats
@@ -40,29 +41,29 @@ class View:
 
     @property
     def k(self) -> Ints:
-        """`[n, 1]` how many actions are eligible."""
+        """`[n, 1]` number of eligible actions."""
         return np.asarray(self.eligible.sum(axis=1, keepdims=True))
 
     @property
     def best(self) -> Floats:
-        """`[n, 1]` the best eligible action's score."""
+        """`[n, 1]` score of the best eligible action."""
         return np.asarray(self.masked.max(axis=1, keepdims=True))
 
     @property
     def masked(self) -> Floats:
-        """`[n, K]` scores, minus infinity where not eligible."""
+        """`[n, K]` scores; minus infinity for ineligible actions."""
         return np.where(self.eligible, self.scores, -np.inf)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One way to explore.
+    """An exploration rule.
 
     Attributes:
-        name: as tables show it.
-        family: whose it is: `ours`, `VW`, `MABWiser`, `Eppo`, `router` or `reference`.
-        pmf: a view to `[n, K]` probabilities.
-        setting: which setting this is: `default` as the peer ships it, or `tuned` (docs/exploration.md).
+        name: Name in tables.
+        family: Its origin: `ours`, `VW`, `MABWiser`, `Eppo`, `router` or `reference`.
+        pmf: Returns `[n, K]` probabilities for a view.
+        setting: `default` if the peer ships this setting, or `tuned` (docs/exploration.md).
     """
 
     name: str
@@ -72,12 +73,12 @@ class Rule:
 
 
 def only(mask: Bools) -> Floats:
-    """`[n, K]` evenly over the marked actions."""
+    """Return `[n, K]` probabilities that are equal for all marked actions."""
     return np.asarray(mask / mask.sum(axis=1, keepdims=True))
 
 
 def first(values: Floats) -> Floats:
-    """`[n, K]` all on the highest value, the first of them at a tie."""
+    """Return `[n, K]` probability 1 for the highest value, for the first one if several are equal."""
     out = np.zeros(values.shape)
     out[np.arange(len(values)), values.argmax(axis=1)] = 1.0
     return out

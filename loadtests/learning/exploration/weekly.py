@@ -1,9 +1,9 @@
-"""Simulated payments, played by one rule: a generation a week, and where asked an overlay in between.
+"""Simulated payments, decided by one rule: a generation per week, and optionally an overlay in between.
 
-Week 1 is uniform over the eligible actions, the same for all. From week 2 on every solution has the same
-oracle: trained at the week's start on what is known by then of its own last eight weeks. Outcomes are late,
-some never come; the market drifts at the start of week 6. Regret is by the hidden truth, which nothing else
-sees.
+Week 1 is uniform over the eligible actions and the same for all. From week 2 on every solution has the same
+kind of oracle, trained at the start of the week on what is known by then of its own last eight weeks.
+Outcomes are late, and some are never known. The market drifts at the start of week 6. Regret is computed from
+the hidden truth, which is used for nothing else.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from scorer.learn.overlay.settings import OverlaySettings
 from scorer.learn.overlay.stream import OutcomeStream, catch_up
 
 WINDOW_WEEKS = 8
-# At 30 payments an hour there is nothing new more often.
+# At 30 payments an hour, more frequent fits would have no new outcomes.
 OVERLAY = OverlaySettings(every_minutes=360)
-# How far back a new generation's overlay looks.
+# Weeks of outcomes from which the overlay of a new generation starts.
 CARRIED_WEEKS = WINDOW_WEEKS
 
 
 @dataclass(frozen=True)
 class Solution:
-    """A rule, with our overlay or without."""
+    """A rule, with or without our overlay."""
 
     name: str
     rule: Rule
@@ -47,17 +47,17 @@ class Solution:
 
 @dataclass(frozen=True)
 class World:
-    """A seed's traffic and truth: the same for every solution."""
+    """Traffic and truth of one seed, the same for every solution."""
 
     market: Market
     task: OracleTask
     seed: int
     weeks: list[tuple[Arrivals, Floats, Floats]]
-    """Payments, `[n, K]` truth, `[n]` the best that was possible."""
+    """For each week: payments, `[n, K]` truth, and `[n]` the highest value of an eligible action."""
 
     @cached_property
     def recipe(self) -> Recipe:
-        """The oracle's settings, those of the prototype in docs/exploration.md, smaller."""
+        """The oracle's settings, smaller than those of the prototype in docs/exploration.md."""
         return Recipe(
             context=xgboost_types(self.task.context),
             action=xgboost_types(self.task.action),
@@ -71,7 +71,7 @@ class World:
 
 
 def prepared(seed: int, weeks: int, a_week: int) -> World:
-    """Makes the traffic of a seed."""
+    """Simulate the traffic of a seed."""
     market = Market(WeeksPlan(weeks=weeks, per_hour=a_week / 168), seed)
     made = []
     for week in range(1, weeks + 1):
@@ -83,7 +83,7 @@ def prepared(seed: int, weeks: int, a_week: int) -> World:
 
 
 def solve(world: World, solution: Solution) -> Floats:
-    """`[weeks]` mean expected regret per payment."""
+    """Return `[weeks]` mean expected regret per payment."""
     log, regret, state = [], [], {}
     for week, (arrivals, truth, best) in enumerate(world.weeks, start=1):
         if week == 1:
@@ -140,7 +140,7 @@ def _carry(
     oracle: Trained,
     start: int,
 ) -> None:
-    """Earlier outcomes teach the new generation's overlay too, by trees that did not learn from them."""
+    """Start the overlay of a new generation from earlier outcomes, with out-of-fold predictions."""
     recent = known.time_ms >= start - CARRIED_WEEKS * WEEK_MS
     settled = known.state == State.SETTLED
     scores = np.full(len(known), np.nan)
@@ -154,14 +154,14 @@ def _carry(
 
 @dataclass(frozen=True)
 class Halves:
-    """What two oracles, each taught by one half of the log, say of the other half."""
+    """The predictions of two oracles, each trained on one half of the log, for the other half."""
 
     world: World
     taught: Experience
 
     @cached_property
     def probability(self) -> Floats:
-        """`[n]` out of fold."""
+        """`[n]` out-of-fold probabilities."""
         taught, recipe = self.taught, self.world.recipe
         half = np.random.default_rng([self.world.seed, len(taught), 6]).random(len(taught)) < 0.5
         out = np.zeros(len(taught))
@@ -175,7 +175,7 @@ class Halves:
 
 
 def _every(world: World, oracle: Trained, arrivals: Arrivals) -> Floats:
-    """`[n, K]` by the engine, whose results are XGBoost's."""
+    """Return `[n, K]` P(reward) from the engine, whose results equal XGBoost's."""
     from scorer.bundle import PolicySpec
     from scorer.learn.training.preview import preview
 

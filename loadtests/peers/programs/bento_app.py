@@ -1,4 +1,4 @@
-"""A BentoML service: `bentoml serve bento_app:Scoring`, with MODEL in the environment."""
+"""A BentoML service. Start it with `bentoml serve bento_app:Scoring` and the path of the model in MODEL."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import xgboost as xgb
 
 @bentoml.service(workers=1, logging={"access": {"enabled": False}}, metrics={"enabled": False})
 class Scoring:
-    """The one method that is measured."""
+    """The service, with the one method that is measured."""
 
     def __init__(self) -> None:
         self.model = xgb.Booster({"nthread": 1}, model_file=os.environ["MODEL"])
 
     @bentoml.api
     async def predict(self, rows: list[list[float | None]]) -> list[float]:
-        """One row, or several."""
+        """Return the probabilities of one or several rows."""
         found: list[float] = self.model.inplace_predict(np.array(rows, dtype=np.float32)).tolist()
         return found

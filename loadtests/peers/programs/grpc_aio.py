@@ -1,6 +1,6 @@
-"""grpc.aio in front of an engine, written as one would: `grpc_aio.py xgboost|scorer MODEL.ubj`.
+"""A typical grpc.aio server in front of an engine: `grpc_aio.py xgboost|scorer MODEL.ubj`.
 
-Prints its address once it serves.
+It prints its address when it is ready.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from scorer.v1 import scoring_pb2, scoring_pb2_grpc
 
 
 def engine(name: str, model: str) -> Callable[[Any], Any]:
-    """One row, or several, to probabilities."""
+    """Return the function that converts one or several rows to probabilities."""
     if name == "scorer":
         from pathlib import Path
 
@@ -30,7 +30,7 @@ def engine(name: str, model: str) -> Callable[[Any], Any]:
 
 
 class Scoring(scoring_pb2_grpc.ScoringServiceServicer):
-    """The one method that is measured."""
+    """The service, with the one method that is measured."""
 
     def __init__(self, predict: Callable[[Any], Any]) -> None:
         self.predict = predict
@@ -38,13 +38,13 @@ class Scoring(scoring_pb2_grpc.ScoringServiceServicer):
     async def Score(  # noqa: N802 - as the protocol names it
         self, request: scoring_pb2.ScoreRequest, context: Any
     ) -> scoring_pb2.ScoreResponse:
-        """One row."""
+        """Answer a request of one row."""
         row = np.array(request.dense.values, dtype=np.float32)[None]
         return scoring_pb2.ScoreResponse(score=float(self.predict(row)[0]), decision="review")
 
 
 async def serve(name: str, model: str) -> None:
-    """Until it is killed."""
+    """Serve until the process is killed."""
     server = grpc.aio.server()
     scoring_pb2_grpc.add_ScoringServiceServicer_to_server(Scoring(engine(name, model)), server)
     port = server.add_insecure_port("127.0.0.1:0")

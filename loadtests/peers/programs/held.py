@@ -1,8 +1,8 @@
-"""Our server in a Python process that holds the interpreter's lock when it is told to.
+"""Our server in a Python process that holds the interpreter lock (GIL) on command.
 
-`held.py CONFIG LANES BUNDLE DIGEST`, the first two JSON texts. Prints the address. A line `hold 5` on
-standard input holds the lock for five seconds in one C call that needs no processor; `burn 5` keeps a
-processor busy as well. `done` is printed when it is over.
+Usage: `held.py CONFIG LANES BUNDLE DIGEST`. CONFIG and LANES are JSON texts. The program prints the address
+of the server. On the line `hold 5` of standard input it holds the lock for 5 s in one C call that uses no
+processor time; on `burn 5` it runs Python code for 5 s. After that it prints `done`.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from scorer import bridge
 
 
 def hold(seconds: float) -> None:
-    """One foreign call during which no Python thread can run."""
-    # PyDLL, unlike CDLL, keeps the lock.
+    """Hold the lock in one foreign call, during which no other Python thread can run."""
+    # PyDLL, unlike CDLL, does not release the lock.
     ctypes.PyDLL(None).usleep(int(seconds * 1e6))
 
 
 def burn(seconds: float) -> None:
-    """Python that never waits."""
+    """Run Python code that never waits."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         pass
 
 
 def main(config: str, lanes: str, bundle: str, digest: str) -> None:
-    """Serves until standard input ends."""
+    """Serve until standard input ends."""
     server = bridge.Server(config)
     server.load(bundle, digest)
     server.swap(lanes)

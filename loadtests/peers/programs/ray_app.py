@@ -1,4 +1,4 @@
-"""Ray Serve with a gRPC ingress: `ray_app.py MODEL.ubj GRPC_PORT HTTP_PORT`; runs until it is killed."""
+"""Ray Serve with a gRPC ingress: `ray_app.py MODEL.ubj GRPC_PORT HTTP_PORT`. It runs until it is killed."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ SERVICER = "scorer.v1.scoring_pb2_grpc.add_ScoringServiceServicer_to_server"
 
 @serve.deployment(num_replicas=1, max_ongoing_requests=1000, ray_actor_options={"num_cpus": 0})
 class Scoring:
-    """The one method that is measured."""
+    """The deployment, with the one method that is measured."""
 
     def __init__(self, model: str) -> None:
         self.model = xgb.Booster({"nthread": 1}, model_file=model)
 
     async def Score(self, request: Any) -> Any:  # noqa: N802 - as the protocol names it
-        """One row."""
+        """Answer a request of one row."""
         row = np.array(request.dense.values, dtype=np.float32)[None]
         score = float(self.model.inplace_predict(row)[0])
         return scoring_pb2.ScoreResponse(score=score, decision="review")
 
 
 def main(model: str, grpc_port: str, http_port: str) -> None:
-    """Starts Ray on this machine alone."""
+    """Start Ray on this machine and serve."""
     ray.init(
         _node_ip_address="127.0.0.1",
         num_cpus=1,

@@ -1,6 +1,6 @@
 //! `_scorer.Bundle` and `_scorer.Policy`: verified bundles and policies for offline work.
 //!
-//! Rows come and go as buffers. The caller (`scorer.bundle`) allocates outputs and passes rows in chunks.
+//! Rows and results are passed as buffers. The caller (`scorer.bundle`) allocates outputs and passes rows in chunks.
 
 mod buffers;
 mod build;
@@ -21,7 +21,7 @@ pub(crate) use policy::{Policy, draw};
 
 pyo3::import_exception!(scorer.errors, BundleError);
 
-/// Any failure of this area, as Python sees it.
+/// Converts any error of this module to `BundleError`.
 fn failed(error: impl std::fmt::Display) -> PyErr {
     BundleError::new_err(error.to_string())
 }
@@ -33,7 +33,7 @@ pub(crate) struct Bundle {
 
 #[pymethods]
 impl Bundle {
-    /// Reads and verifies a bundle's directory, golden cases included.
+    /// Reads and verifies a bundle's directory, including the golden cases.
     #[staticmethod]
     #[pyo3(signature = (path, expect_digest = None))]
     fn load(py: Python<'_>, path: PathBuf, expect_digest: Option<&str>) -> PyResult<Bundle> {
@@ -42,7 +42,7 @@ impl Bundle {
         loaded.map(|bundle| Bundle { inner: Arc::new(bundle) }).map_err(failed)
     }
 
-    /// `sha256:` and 64 hexadecimal digits.
+    /// The digest: `sha256:` and 64 hexadecimal digits.
     #[getter]
     fn digest(&self) -> String {
         self.inner.digest().to_string()
@@ -69,7 +69,7 @@ impl Bundle {
         self.inner.catalogue().len()
     }
 
-    /// What callers of dense rows must name.
+    /// Fingerprint of the schema, which requests with dense rows must contain.
     #[getter]
     fn schema_fingerprint(&self) -> u64 {
         self.inner.schema().fingerprint()
@@ -85,7 +85,7 @@ impl Bundle {
         self.inner.catalogue().iter().map(|action| action.id.clone()).collect()
     }
 
-    /// Trees, nodes and outputs of each forest in program order.
+    /// Number of trees, nodes and outputs of each forest, in the order of the program.
     #[getter]
     fn forests(&self) -> Vec<(usize, usize, usize)> {
         self.inner.forests().iter().map(|f| (f.num_trees(), f.num_nodes(), f.num_outputs())).collect()
@@ -96,7 +96,7 @@ impl Bundle {
         self.inner.policy().map(|policy| policy.spec().to_string())
     }
 
-    /// Checks rows against the schema; the error names the row.
+    /// Checks rows against the schema. The error names the first invalid row.
     fn check_rows(&self, py: Python<'_>, rows: PyBuffer<f32>) -> PyResult<()> {
         let rows = copy_in(py, &rows, "rows")?;
         let width = self.width(&rows)?;
@@ -107,7 +107,7 @@ impl Bundle {
         })
     }
 
-    /// Scores rows into three outputs of one entry per row.
+    /// Scores rows and writes one entry per row to each of the three outputs.
     fn score(
         &self,
         py: Python<'_>,
@@ -132,9 +132,9 @@ impl Bundle {
         copy_out(py, &bands, "bands", &outs.iter().map(|out| out.band as u32).collect::<Vec<_>>())
     }
 
-    /// Repeats one selection: `(index, propensity, expected reward)`, and the pmf and expected rewards of all
-    /// actions in the outputs. `mask` is the wire's form; `None` for every action. Without ids the best action
-    /// is taken, as while exploration is stopped.
+    /// Repeats one selection. Returns `(index, propensity, expected reward)`, and writes the pmf and the expected
+    /// rewards of all actions to the outputs. `mask` has the format of the wire; with `None` every action is eligible.
+    /// Without `ids` the best action is selected, as while exploration is stopped.
     #[pyo3(signature = (row, mask, ids, pmf, rewards))]
     fn select(
         &self,
@@ -163,7 +163,8 @@ impl Bundle {
         Ok((out.index, out.propensity, out.expected_reward))
     }
 
-    /// Expected rewards and pmf, `[n, actions]`, of many rows. `masks` holds one mask after the other.
+    /// Writes the expected rewards and the pmf of many rows, `[n, actions]`. `masks` contains one mask per row, one
+    /// after the other.
     #[pyo3(signature = (rows, masks, pmf, rewards))]
     fn evaluate_actions(
         &self,
@@ -203,7 +204,7 @@ impl Bundle {
 }
 
 impl Bundle {
-    /// The row length, if the values are whole rows.
+    /// Returns the length of a row. Fails if `rows` is not a whole number of rows.
     fn width(&self, rows: &[f32]) -> PyResult<usize> {
         let width = self.num_features();
         if width == 0 || !rows.len().is_multiple_of(width) {

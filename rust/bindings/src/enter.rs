@@ -1,8 +1,8 @@
-//! The one way from Python into Rust that takes longer than a moment.
+//! Calls from Python into Rust that run without the interpreter.
 
 use pyo3::prelude::*;
 
-/// Runs `work` with the interpreter released and turns its error into an exception.
+/// Runs `work` while the thread is detached from the interpreter, and converts its error to an exception.
 pub(crate) fn enter<T, E>(py: Python<'_>, work: impl FnOnce() -> Result<T, E> + Send) -> PyResult<T>
 where
     T: Send,

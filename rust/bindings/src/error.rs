@@ -1,5 +1,5 @@
-//! Errors of the data plane as exceptions of `scorer.errors`. Exhaustive on purpose: a new error has to be
-//! placed here.
+//! Converts errors of the data plane to exceptions of `scorer.errors`. The matches have no default branch, so that
+//! every new error must be added here.
 
 use pyo3::prelude::*;
 use scorer_server::{LoadError, ServerError, SwapError, UnloadError};
@@ -14,14 +14,14 @@ mod python {
     pyo3::import_exception!(scorer.loadtest.errors, LoadTestError);
 }
 
-/// Which exception, with which message.
+/// The class and the message of an exception.
 #[derive(Debug)]
 pub(crate) struct Failure {
     class: Class,
     message: String,
 }
 
-/// The exceptions that the native code raises.
+/// The exception classes of this module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
     Config,
@@ -38,7 +38,7 @@ impl Failure {
         Failure { class, message: error.to_string() }
     }
 
-    /// The handle belongs to another process.
+    /// The handle belongs to another process, of which this one is a fork.
     pub(crate) fn forked(owner: u32) -> Failure {
         let message = format!(
             "the server was started by process {owner} and its threads do not exist in this fork; \
@@ -52,22 +52,22 @@ impl Failure {
         Failure::new(Class::Log, error)
     }
 
-    /// A record of the log is another program's.
+    /// A record of the log was written by another program.
     pub(crate) fn foreign_record(error: &impl ToString) -> Failure {
         Failure::new(Class::Log, error.to_string())
     }
 
-    /// The key of pseudonyms cannot be used.
+    /// The key of the pseudonyms cannot be used.
     pub(crate) fn key(error: &scorer_privacy::KeyError) -> Failure {
         Failure::new(Class::Log, error)
     }
 
-    /// Certificates cannot be made or used.
+    /// Certificates cannot be created or used.
     pub(crate) fn identity(error: &scorer_identity::IdentityError) -> Failure {
         Failure::new(Class::Config, error)
     }
 
-    /// A value that Python passed.
+    /// An argument from Python is invalid.
     pub(crate) fn argument(message: String) -> Failure {
         Failure::new(Class::Server, message)
     }

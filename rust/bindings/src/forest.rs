@@ -21,18 +21,18 @@ pub(crate) struct Forest {
     works: Pool<Work>,
 }
 
-/// Rows times trees up to which a thread stays attached: some ten microseconds.
+/// Largest product of rows and trees for which the thread stays attached to the interpreter: about ten microseconds.
 const ATTACHED: usize = 1 << 13;
 
 #[pymethods]
 impl Forest {
-    /// Reads packed bytes, as `to_bytes` gives them.
+    /// Reads a packed forest, the result of `to_bytes`.
     #[staticmethod]
     fn from_bytes(py: Python<'_>, data: &[u8]) -> PyResult<Self> {
         py.detach(|| core::Forest::from_bytes(data)).map(Self::new).map_err(forest_error)
     }
 
-    /// Reads an XGBoost model, UBJ or JSON.
+    /// Reads an XGBoost model in UBJ or JSON.
     #[staticmethod]
     fn from_xgboost(py: Python<'_>, data: &[u8]) -> PyResult<Self> {
         let compiled = py.detach(|| Ok(core::Forest::compile(&scorer_xgboost::read_model(data)?)?));
@@ -42,21 +42,21 @@ impl Forest {
         })
     }
 
-    /// Compiles raw trees, packed as `scorer.importers.raw` packs them.
+    /// Compiles raw trees in the format of `scorer.importers.raw`.
     #[staticmethod]
     fn from_trees(py: Python<'_>, head: raw::Head, trees: raw::Trees) -> PyResult<Self> {
         py.detach(|| core::Forest::compile(&raw::model(head, &trees)?)).map(Self::new).map_err(forest_error)
     }
 
-    /// The packed forest.
+    /// Returns the packed forest.
     fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &py.detach(|| self.inner.to_bytes()))
     }
 
-    /// Scores `rows` into `out` where `rows` is a float32 buffer `[n, num_features]`; else false, and nothing is
-    /// written. `out` is C-contiguous, float32 where `is_f32`, else float64, with one value per row and output. Both
-    /// are copied while attached, so that no other thread can change them under the evaluation: callers pass a
-    /// bounded number of rows at a time.
+    /// Evaluates `rows` and writes the results to `out`. Returns false, and writes nothing, if `rows` is not a float32
+    /// buffer `[n, num_features]`. `out` must be C-contiguous, with one value per row and output, of type float32 if
+    /// `is_f32` and float64 otherwise. Rows and results are copied while the thread is attached, so that no other
+    /// thread can change them during the evaluation. Callers therefore pass a bounded number of rows at a time.
     fn predict(
         &self,
         py: Python<'_>,
@@ -66,7 +66,7 @@ impl Forest {
     ) -> PyResult<bool> {
         let Ok(rows) = PyBuffer::<f32>::get(rows) else { return Ok(false) };
         let &[n, features] = rows.shape() else { return Ok(false) };
-        // A buffer of the other byte order counts as one of float32, too.
+        // `PyBuffer::<f32>` accepts float32 in the other byte order too, so the format is compared.
         if features != self.num_features() || rows.format() != c"f" {
             return Ok(false);
         }
@@ -77,7 +77,7 @@ impl Forest {
         work.results.resize(n * width, 0.0);
         rows.copy_to_slice(py, &mut work.rows)?;
         let Work { scratch, rows, results, .. } = &mut work;
-        // Detaching and attaching again takes longer than a few rows do.
+        // Detaching and attaching takes longer than evaluating a few rows.
         if n * self.num_trees() <= ATTACHED {
             self.inner.predict_with(rows, n, margin, scratch, results)
         } else {
@@ -130,7 +130,7 @@ impl Forest {
         self.inner.heap_bytes()
     }
 
-    /// Name of the link: identity, sigmoid, softmax ..
+    /// Name of the link, such as `identity`, `sigmoid` or `softmax`.
     #[getter]
     fn link(&self) -> &'static str {
         raw::link_name(self.inner.link())
@@ -143,7 +143,7 @@ impl Forest {
     }
 }
 
-/// What one call works in.
+/// The working memory of one call.
 struct Work {
     scratch: core::Scratch,
     rows: Vec<f32>,
@@ -158,7 +158,7 @@ impl Work {
     }
 }
 
-/// The caller's buffer for results.
+/// The caller's buffer for the results.
 enum Out {
     F32(PyBuffer<f32>),
     F64(PyBuffer<f64>),

@@ -1,4 +1,4 @@
-//! Certificates of a trial fleet, and the check of a server's files.
+//! Certificates for trials, and the check of TLS files.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use scorer_identity::tls::{ClientTlsConfig, ServerTls, ServerTlsConfig};
 use crate::enter::enter;
 use crate::error::Failure;
 
-/// Writes an authority, and certificate and key of each member, into a directory.
+/// Writes an authority, and a certificate and a key for each member, to a directory.
 #[pyfunction]
 pub(crate) fn write_fleet(
     py: Python<'_>,
@@ -23,16 +23,16 @@ pub(crate) fn write_fleet(
     enter(py, || write().map_err(|error| Failure::identity(&error)))
 }
 
-/// Reads the files of a listener as the server would; returns when its certificate expires, seconds since the Unix
-/// epoch.
+/// Reads the files of a listener with the rules of the server. Returns when its certificate expires, in seconds since
+/// the Unix epoch.
 #[pyfunction]
 pub(crate) fn check_server_tls(py: Python<'_>, config_json: &str) -> PyResult<i64> {
     let config: ServerTlsConfig = serde_json::from_str(config_json).map_err(Failure::from)?;
     enter(py, || checked(ServerTls::new(config).map(|tls| tls.expires())))
 }
 
-/// Reads the files of a client as it would for a connection to `address`; returns when its own certificate expires,
-/// seconds since the Unix epoch, or nothing if it presents none.
+/// Reads the files of a client with the rules for a connection to `address`. Returns when its own certificate expires,
+/// in seconds since the Unix epoch, or `None` if it presents none.
 #[pyfunction]
 pub(crate) fn check_client_tls(py: Python<'_>, config_json: &str, address: &str) -> PyResult<Option<i64>> {
     let config: ClientTlsConfig = serde_json::from_str(config_json).map_err(Failure::from)?;

@@ -1,4 +1,4 @@
-//! `scorer._scorer`: the only place where Rust meets Python. Nothing here is public API.
+//! The extension module `scorer._scorer`, the only interface between Rust and Python. It is not a public API.
 
 mod bundle;
 mod enter;

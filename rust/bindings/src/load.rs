@@ -10,12 +10,12 @@ use scorer_loadgen::{LoadConfig, Progress, run};
 
 use crate::enter::enter;
 
-/// Runs one load and returns its report as JSON.
+/// Runs one load test and returns its report as JSON.
 ///
-/// `payloads[i]` are the encoded requests of the configuration's i-th method. `progress` is called
-/// about once per second with a JSON text; where it returns a true value the run ends early and its
-/// report says so. The interpreter is released for the whole run, apart from a check of pending
-/// signals ten times per second; an exception of a signal handler ends the run without a report.
+/// `payloads[i]` are the encoded requests of the configuration's i-th method. `progress` is called about once per
+/// second with a JSON text. If it returns a true value, the run ends early, which the report states. The thread is
+/// detached from the interpreter during the run, except for a check of pending signals ten times per second. An
+/// exception of a signal handler ends the run without a report.
 #[pyfunction]
 #[pyo3(signature = (config, payloads, progress = None))]
 pub(crate) fn run_load(
@@ -47,7 +47,7 @@ pub(crate) fn run_load(
     serde_json::to_string(&report?).map_err(|error| PyRuntimeError::new_err(error.to_string()))
 }
 
-/// Whether the caller wants the run to end.
+/// Runs the handlers of pending signals and calls `callback`. Returns whether the run must end.
 fn look_up(callback: Option<&Py<PyAny>>, reached: Option<&Progress>) -> PyResult<bool> {
     Python::attach(|py| {
         py.check_signals()?;

@@ -1,4 +1,4 @@
-//! `_scorer.LogReader`: the decision log in batches of encoded records.
+//! `_scorer.LogReader`, which returns the decision log in batches of encoded records, and the retention of the log.
 
 mod columns;
 
@@ -14,7 +14,7 @@ use self::columns::{Columns, Foreign};
 use crate::enter::enter;
 use crate::error::Failure;
 
-/// Sequences, and payloads one behind the other.
+/// Sequences, and payloads one after the other.
 #[derive(Default)]
 struct Batch {
     sequences: Vec<u64>,
@@ -22,20 +22,20 @@ struct Batch {
     ends: Vec<usize>,
 }
 
-/// Sequences and encoded records.
+/// Sequences, and the encoded record of each.
 type Records<'py> = (Vec<u64>, Vec<Bound<'py, PyBytes>>);
 
 #[pyclass(frozen, module = "scorer._scorer")]
 pub(crate) struct LogReader {
     reader: Mutex<Reader>,
-    /// Bytes in all segments when the directory was opened.
+    /// Size of all segments when the directory was opened, in bytes.
     #[pyo3(get)]
     total_bytes: u64,
 }
 
 #[pymethods]
 impl LogReader {
-    /// Opens a log directory for reading, from a sequence onward; its writer may be at work.
+    /// Opens a log directory for reading from a sequence onward. A server may be writing to it.
     #[new]
     #[pyo3(signature = (dir, start_sequence = 0))]
     fn new(py: Python<'_>, dir: PathBuf, start_sequence: u64) -> PyResult<LogReader> {
@@ -45,8 +45,8 @@ impl LogReader {
         })
     }
 
-    /// Up to `max_records` records or about `max_bytes` of payload: sequences and encoded `LogRecord`s; `None`
-    /// at the end.
+    /// Returns the sequences and the encoded `LogRecord`s of at most `max_records` records or about `max_bytes` of
+    /// payload. Returns `None` at the end of the log.
     fn next_batch<'py>(
         &self,
         py: Python<'py>,
@@ -65,8 +65,8 @@ impl LogReader {
         Ok(Some((batch.sequences, payloads)))
     }
 
-    /// Decisions and outcomes of a checkpoint among the next `max_records` records or about `max_bytes` of payload,
-    /// as columns; `None` at the end.
+    /// Reads the next `max_records` records, or about `max_bytes` of payload, and returns the decisions and outcomes of
+    /// a checkpoint as columns. Returns `None` at the end of the log.
     fn next_columns<'py>(
         &self,
         py: Python<'py>,
@@ -81,24 +81,25 @@ impl LogReader {
         columns.into_dict(py).map(Some)
     }
 
-    /// What was found so far, as JSON; complete at the end.
+    /// Returns the findings so far, as JSON. They are complete at the end of the log.
     fn findings(&self, py: Python<'_>) -> PyResult<String> {
         enter(py, || serde_json::to_string(self.lock().findings()))
     }
 
-    /// The segments read so far, as JSON.
+    /// Returns the segments that have been read so far, as JSON.
     fn segments(&self, py: Python<'_>) -> PyResult<String> {
         enter(py, || serde_json::to_string(self.lock().segments()))
     }
 
-    /// Bytes of the segments read so far, for progress.
+    /// Size of the segments that have been read so far, in bytes, for progress.
     #[getter]
     fn bytes_read(&self, py: Python<'_>) -> PyResult<u64> {
         enter(py, || Ok::<_, LogError>(self.lock().bytes_read()))
     }
 }
 
-/// Removes old segments of a log directory, whose writer may be at work; returns what was done as JSON.
+/// Removes old segments of a log directory. A server may be writing to it. Returns what was removed and what is left,
+/// as JSON.
 #[pyfunction]
 #[pyo3(signature = (directory, max_age_seconds, max_bytes, unshipped, dry_run))]
 pub(crate) fn prune_log(
@@ -116,7 +117,7 @@ pub(crate) fn prune_log(
     enter(py, || serde_json::to_string(&pruned))
 }
 
-/// Marks that all records of a log below a sequence are elsewhere; returns the mark in force.
+/// Records that all records of a log below a sequence have been shipped. Returns the mark that is now effective.
 #[pyfunction]
 pub(crate) fn mark_shipped(py: Python<'_>, directory: PathBuf, sequence: u64) -> PyResult<u64> {
     enter(py, || scorer_log::mark_shipped(&Env::real(), &directory, sequence))
@@ -165,7 +166,7 @@ impl From<Foreign> for Failure {
 
 impl From<LogError> for Failure {
     fn from(error: LogError) -> Failure {
-        // Every error of the log is a `LogError`.
+        // Every error of the log becomes a `scorer.errors.LogError`.
         Failure::log(&error)
     }
 }

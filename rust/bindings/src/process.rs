@@ -1,8 +1,8 @@
-//! Settings of the process as a whole.
+//! Settings of the whole process.
 
 use pyo3::prelude::*;
 
-/// Keeps the memory of this process out of core dumps and out of reach of debuggers of the same user.
+/// Keeps the memory of this process out of core dumps, and prevents debuggers of the same user from attaching.
 #[pyfunction]
 pub(crate) fn forbid_core_dumps() -> PyResult<()> {
     Ok(scorer_os::process::forbid_core_dumps()?)

@@ -1,4 +1,4 @@
-//! `_scorer.Server`: a handle to the data plane. Nothing here is called per request.
+//! `_scorer.Server`: a handle to the data plane. None of its methods is called per request.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,27 +10,27 @@ use serde::Serialize;
 use crate::enter::enter;
 use crate::error::Failure;
 
-/// Longest drain, seconds; more is a mistake in the unit.
+/// Longest allowed time of a drain in seconds. A larger value is taken for an error of the unit.
 const MAX_DRAIN: f64 = 3600.0;
 
 #[pyclass(frozen, module = "scorer._scorer")]
 pub(crate) struct Server {
     inner: core::Server,
-    /// The process whose threads serve.
+    /// Id of the process in which the threads of the server run.
     owner: u32,
 }
 
 #[pymethods]
 impl Server {
-    /// Binds, opens the log, starts the threads; it listens, and answers NOT_SERVING, on return.
+    /// Binds the sockets, opens the log and starts the threads. On return the server listens and its health is
+    /// NOT_SERVING.
     #[new]
     fn new(py: Python<'_>, config_json: &str) -> PyResult<Server> {
         let inner = enter(py, || core::Server::start(core::ServerConfig::from_json(config_json)?))?;
         Ok(Server { inner, owner: std::process::id() })
     }
 
-    /// Loads, verifies and warms a bundle, for a checkpoint if `wanted_json` names one; returns the report as
-    /// JSON.
+    /// Loads, verifies and warms up a bundle, for a checkpoint if `wanted_json` names one. Returns the report as JSON.
     #[pyo3(signature = (path, digest, wanted_json = None))]
     fn load(
         &self,
@@ -47,13 +47,13 @@ impl Server {
         enter(py, || json(&inner.load_for(&path, digest, &wanted)?))
     }
 
-    /// Activates a lane table.
+    /// Activates a lane table, given as JSON.
     fn swap(&self, py: Python<'_>, table_json: &str) -> PyResult<()> {
         let inner = self.here()?;
         enter(py, || inner.swap(&core::LaneTable::from_json(table_json)?))
     }
 
-    /// Adds a checkpoint with settings as the configuration has them; returns whether it is new.
+    /// Adds a checkpoint. `config_json` has the format of a checkpoint in the configuration. Returns whether it is new.
     fn add_checkpoint(&self, py: Python<'_>, name: &str, config_json: &str) -> PyResult<bool> {
         let inner = self.here()?;
         let config = serde_json::from_str(config_json)
@@ -61,51 +61,51 @@ impl Server {
         enter(py, || Ok::<_, Failure>(inner.add_checkpoint(name, &config)?))
     }
 
-    /// Notes whether the registry could be read, and when it could last, for the metrics.
+    /// Records for the metrics whether the registry is reachable, and when it was last reachable.
     fn note_registry(&self, reachable: bool, last_seen_ms: u64) -> PyResult<()> {
         self.here()?.note_registry(reachable, last_seen_ms);
         Ok(())
     }
 
-    /// Notes how many bundles are in quarantine, for the metrics.
+    /// Records for the metrics how many bundles are in quarantine.
     fn note_quarantined(&self, bundles: u64) -> PyResult<()> {
         self.here()?.note_quarantined(bundles);
         Ok(())
     }
 
-    /// Lets go of a bundle that no lane names.
+    /// Unloads a bundle that no lane uses.
     fn unload(&self, py: Python<'_>, digest: &str) -> PyResult<()> {
         let inner = self.here()?;
         enter(py, || inner.unload(digest))
     }
 
-    /// Counters and states as JSON.
+    /// Returns counters and states as JSON.
     fn status(&self, py: Python<'_>) -> PyResult<String> {
         let inner = self.here()?;
         enter(py, || json(&inner.status()))
     }
 
-    /// What happened since the last call, as JSON lines.
+    /// Returns the events since the last call, one JSON text each.
     fn events(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         let inner = self.here()?;
         enter(py, || Ok::<_, Failure>(inner.events()))
     }
 
-    /// Who makes a control call with this certificate chain, PEM, or bearer token, as JSON: `principal`, or `code` and
-    /// `error` of a caller that may not operate the server.
+    /// Identifies the caller of a control call by its certificate chain (PEM) or bearer token. Returns JSON:
+    /// `principal`, or `code` and `error` if the caller may not operate the server.
     #[pyo3(signature = (pem, token = None))]
     fn operator(&self, py: Python<'_>, pem: &[u8], token: Option<&str>) -> PyResult<String> {
         let inner = self.here()?;
         enter(py, || json(&inner.operator(pem, token)))
     }
 
-    /// Where it listens, as JSON.
+    /// Returns the addresses on which the server listens, as JSON.
     fn addresses(&self, py: Python<'_>) -> PyResult<String> {
         let inner = self.here()?;
         enter(py, || json(inner.addresses()))
     }
 
-    /// Stops taking requests, waits up to `seconds` for those in flight, seals the log, joins the threads.
+    /// Stops accepting requests, waits up to `seconds` for those in flight, seals the log and joins the threads.
     fn drain(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
         let inner = self.here()?;
         if !(0.0..=MAX_DRAIN).contains(&seconds) {
@@ -120,7 +120,7 @@ impl Server {
 }
 
 impl Server {
-    /// The server, unless this is a forked child: its threads stayed behind.
+    /// Returns the server. Fails in a forked child process, which does not have the threads of the server.
     fn here(&self) -> PyResult<&core::Server> {
         if std::process::id() == self.owner {
             Ok(&self.inner)

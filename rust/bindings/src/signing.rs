@@ -1,4 +1,4 @@
-//! Signatures of bundles: keys, envelopes, and what a server would say of one.
+//! Signatures of bundles: keys, envelopes, and their verification with the rules of a server.
 
 use std::time::SystemTime;
 
@@ -14,13 +14,13 @@ fn failed(error: impl std::fmt::Display) -> PyErr {
     SignatureError::new_err(error.to_string())
 }
 
-/// A new private key as PEM.
+/// Generates a private key and returns it in PEM.
 #[pyfunction]
 pub(crate) fn generate_key() -> PyResult<String> {
     PrivateKey::generate_pem().map_err(failed)
 }
 
-/// The id and the file of the public key that belongs to a private one.
+/// Returns the id and the file contents of the public key that belongs to a private key.
 #[pyfunction]
 #[pyo3(signature = (private_pem, not_after = None))]
 pub(crate) fn public_key(private_pem: &str, not_after: Option<&str>) -> PyResult<(String, String)> {
@@ -28,7 +28,7 @@ pub(crate) fn public_key(private_pem: &str, not_after: Option<&str>) -> PyResult
     Ok((key.id.clone(), key.to_pem()))
 }
 
-/// The envelope over a bundle's digest and release number, with a signature by each key.
+/// Returns an envelope with a bundle's digest and release number, signed by each key.
 #[pyfunction]
 pub(crate) fn sign_bundle(
     name: &str,
@@ -42,8 +42,8 @@ pub(crate) fn sign_bundle(
     scorer_signing::sign(name, &digest, release, &keys, SystemTime::now()).map_err(failed)
 }
 
-/// What a server with these trusted keys finds in the envelope of a bundle, as JSON; `None` where nothing is signed
-/// and that is accepted.
+/// Verifies the envelope of a bundle with the rules of a server that has these trusted keys. Returns the signed
+/// statement as JSON, or `None` for an unsigned bundle that the server would accept.
 #[pyfunction]
 #[pyo3(signature = (envelope, digest, trust_json))]
 pub(crate) fn verify_signature(

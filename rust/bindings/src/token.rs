@@ -1,11 +1,11 @@
-//! Decision tokens for the command line: what one says, and whether it holds.
+//! Decision tokens for the command line: reading and verification.
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use scorer_token::{KeyRing, Kind, Scope, Tenant, Token};
 use serde_json::json;
 
-/// What a token says, as JSON, whether or not it holds.
+/// Returns the contents of a token as JSON, without verifying it.
 #[pyfunction]
 pub(crate) fn read_token(token: &[u8]) -> PyResult<String> {
     let token = Token::read(token).map_err(refused)?;
@@ -30,7 +30,7 @@ pub(crate) fn read_token(token: &[u8]) -> PyResult<String> {
     Ok(said.to_string())
 }
 
-/// Verifies a token that is returned for a decision by a tenant, by the keys of a file.
+/// Verifies a token that a tenant returns for a decision, with the keys of a file.
 #[pyfunction]
 pub(crate) fn verify_token(
     token: &[u8],
@@ -44,7 +44,7 @@ pub(crate) fn verify_token(
     ring.verify(token, &scope, decision_id).map_err(refused).map(|_| ())
 }
 
-/// The ids of the keys of a file, the signing one first.
+/// Returns the ids of the keys of a file, the signing key first.
 #[pyfunction]
 pub(crate) fn token_keys(keys: &[u8]) -> PyResult<Vec<String>> {
     let ring = KeyRing::from_json(keys).map_err(refused)?;

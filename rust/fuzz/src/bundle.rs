@@ -3,7 +3,7 @@
 use scorer_core::bundle::testing::{Files, assemble, reseal};
 use scorer_core::bundle::{MANIFEST, Manifest};
 
-/// The names of a bundle's files; a part of the input names one by its index.
+/// The names of a bundle's files. Each part of the input begins with the index of a name.
 pub const NAMES: [&str; 9] = [
     MANIFEST,
     "schema.json",
@@ -16,7 +16,8 @@ pub const NAMES: [&str; 9] = [
     "member-01.bin",
 ];
 
-/// Splits the input into files: for each the index of its name, its length in three bytes, and its content.
+/// Splits the input into files. Each part consists of the index of its name, its length in three bytes, and its
+/// contents.
 pub fn files(mut data: &[u8]) -> Files {
     let mut files = Files::new();
     while let Some((&[name, a, b, c], rest)) = data.split_first_chunk::<4>() {
@@ -28,7 +29,7 @@ pub fn files(mut data: &[u8]) -> Files {
     files
 }
 
-/// Joins files as [`files`] splits them. Forests are written without their checksum.
+/// Joins files to an input for [`files`]. Forests are written without their checksum.
 pub fn join(files: &Files) -> Vec<u8> {
     let mut out = Vec::new();
     for (index, name) in NAMES.iter().enumerate() {
@@ -45,7 +46,7 @@ fn is_forest(name: &str) -> bool {
     name.ends_with(".bin") && name != "golden.bin"
 }
 
-/// Reads the manifest as it is, then assembles the bundle with its checksums and digests completed.
+/// Parses the manifest unchanged, then completes checksums and digests and assembles the bundle.
 pub fn run(data: &[u8]) {
     let mut files = files(data);
     if let Some(manifest) = files.get(MANIFEST) {

@@ -1,6 +1,6 @@
 //! Card numbers in text.
 
-/// Replaces the card numbers of a text: none is left, and a text without one is unchanged.
+/// Replaces the card numbers of a text. Checks that none is left, and that a text without one is unchanged.
 pub fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let mut count = 0;

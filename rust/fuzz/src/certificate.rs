@@ -1,4 +1,4 @@
-//! Certificates: the principal that one names, and the PEM files of TLS.
+//! Certificates: the principal that a certificate names, and the PEM files of TLS.
 
 use std::fs;
 use std::path::PathBuf;
@@ -16,8 +16,8 @@ use tempfile::TempDir;
 pub const DOMAIN: &str = "example.org";
 const DAY: Duration = Duration::from_secs(86_400);
 
-/// What the first byte of the input makes of the rest: a certificate (DER), the value of the extension subjectAltName,
-/// the text of a SPIFFE id, or one of the four files of a listener.
+/// Tests the input. Its first byte selects the meaning of the rest: a certificate (DER), the value of the extension
+/// subjectAltName, the text of a SPIFFE id, or one of the four files of a listener.
 pub fn run(data: &[u8]) {
     let Some((kind, rest)) = data.split_first() else { return };
     match kind % 7 {
@@ -28,7 +28,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Names the principal of a certificate: one of the trust domain, or a host.
+/// Determines the principal of a certificate. Checks that it is an id of the trust domain or a host.
 fn principal(der: &[u8]) {
     static IDENTITY: OnceLock<Identity> = OnceLock::new();
     let identity = IDENTITY.get_or_init(|| {
@@ -44,7 +44,7 @@ fn principal(der: &[u8]) {
     assert!(!name.split('/').any(|segment| segment == ".."), "{name:?}");
 }
 
-/// Replaces one file of a listener, which keeps what it had or takes what the file holds.
+/// Replaces one file of a listener and reloads it. The file is used or rejected.
 fn reload(file: usize, content: &[u8]) {
     static LISTENERS: OnceLock<[Mutex<Listener>; 4]> = OnceLock::new();
     let listeners = LISTENERS.get_or_init(|| std::array::from_fn(|file| Mutex::new(Listener::new(file))));
@@ -58,7 +58,7 @@ fn reload(file: usize, content: &[u8]) {
 
 struct Listener {
     tls: ServerTls,
-    /// The one that is replaced.
+    /// The file that is replaced.
     file: PathBuf,
     _directory: TempDir,
 }
@@ -81,10 +81,10 @@ impl Listener {
     }
 }
 
-/// The files of a listener, in the order in which the first byte of an input numbers them.
+/// The files of a listener, in the order of their numbers in the first byte of an input.
 pub const FILES: [&str; 4] = ["certificate.pem", "key.pem", "authority.pem", "revoked.pem"];
 
-/// What they hold at first.
+/// The initial contents of the files.
 pub fn files() -> [String; 4] {
     let authority = Authority::new("fuzz", 2).expect("an authority");
     let request = Request::of("spiffe://example.org/server", &["localhost"], 1);
@@ -93,8 +93,8 @@ pub fn files() -> [String; 4] {
     [issued.certificate, issued.key, authority.pem(), revoked]
 }
 
-/// A certificate whose extension subjectAltName holds `names`. Nobody has signed it: the principal is taken from
-/// certificates that TLS has verified.
+/// Returns a certificate whose extension subjectAltName contains `names`. It has no valid signature, because principals
+/// are determined from certificates that TLS has already verified.
 pub fn with_names(names: &[u8]) -> Vec<u8> {
     let algorithm = tlv(0x30, &[&tlv(0x06, &[&[0x2b, 0x65, 0x70]])]);
     let time = tlv(0x17, &[b"300101000000Z"]);
@@ -109,7 +109,7 @@ pub fn with_names(names: &[u8]) -> Vec<u8> {
     tlv(0x30, &[&body, &algorithm, &tlv(0x03, &[&[0; 65]])])
 }
 
-/// A tag, the length and the parts, in DER.
+/// Encodes a tag, a length and the parts in DER.
 pub fn tlv(tag: u8, parts: &[&[u8]]) -> Vec<u8> {
     let content = parts.concat();
     let mut bytes = vec![tag];

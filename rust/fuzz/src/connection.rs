@@ -1,4 +1,4 @@
-//! The bytes of a connection, from the HTTP/2 preface on, into the real server.
+//! The bytes of a connection, from the HTTP/2 preface on, sent to the real server.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::Shutdown;
@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use crate::serving;
 
-/// What a client sends first: the preface and an empty SETTINGS frame.
+/// The first bytes that a client sends: the preface and an empty SETTINGS frame.
 pub const OPENING: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00";
-/// The server's limits of waiting are below this.
+/// Time limit for the server's end of a connection. All time limits of the server are shorter.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Sends bytes and ends the client's side; the server must end its own. An even first byte stands for the opening.
+/// Sends bytes and closes the client's side. Checks that the server closes its side. If the first byte is even, the
+/// opening is sent before the rest.
 pub fn run(data: &[u8]) {
     let Some((first, rest)) = data.split_first() else { return };
     let serving = serving::server();

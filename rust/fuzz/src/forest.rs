@@ -2,18 +2,18 @@
 
 use scorer_core::forest::Forest;
 
-/// A row of this many features at most is evaluated: a file may declare a million, which proves nothing more.
+/// Largest number of features of a row that is evaluated. A file may declare a million, which would test nothing more.
 const WIDEST: usize = 4096;
-/// Outputs of all rows together.
+/// Largest number of outputs of all rows together.
 const MOST_OUTPUTS: usize = 1 << 16;
 
-/// The values of a row that decide between branches.
+/// Values that are special in comparisons.
 const VALUES: [f32; 8] =
     [0.0, -0.0, 1.0, -1.5, f32::NAN, f32::INFINITY, f32::NEG_INFINITY, f32::MIN_POSITIVE];
 
-/// Reads a forest whose checksum is not part of `data`, evaluates it and writes it again.
+/// Reads a forest from `data`, which does not contain the checksum, evaluates it and writes it again.
 pub fn run(data: &[u8]) {
-    // As it is, for the check of the checksum itself.
+    // Without the computed checksum, which tests the verification of the checksum.
     let _ = Forest::from_bytes(data);
     if let Ok(forest) = Forest::from_bytes(&with_checksum(data)) {
         evaluate(&forest);
@@ -30,7 +30,7 @@ pub fn with_checksum(body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Evaluates rows of notable values, one by one and as a block: both must agree bit for bit.
+/// Evaluates rows of special values, one by one and as a block. Checks that the results are equal bit for bit.
 pub fn evaluate(forest: &Forest) {
     let width = forest.num_features();
     let rows = VALUES.len();

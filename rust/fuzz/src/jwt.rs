@@ -12,9 +12,9 @@ use scorer_identity::tls::Reloaded;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// The issuer of the tokens that are accepted.
+/// The issuer of accepted tokens.
 pub const ISSUER: &str = "https://issuer.example";
-/// Their audience.
+/// The audience of accepted tokens.
 pub const AUDIENCE: &str = "scorer";
 
 struct Verifier {
@@ -23,8 +23,8 @@ struct Verifier {
     grants: Grants,
 }
 
-/// What the first byte of the input makes of the rest: a token as it is sent, a header and claims that are signed
-/// before, or a key set.
+/// Tests the input. Its first byte selects the meaning of the rest: a complete token, a header and claims that are to
+/// be signed, or a key set.
 pub fn run(data: &[u8]) {
     let Some((kind, rest)) = data.split_first() else { return };
     match kind % 3 {
@@ -41,8 +41,8 @@ fn as_sent(data: &[u8]) {
     }
 }
 
-/// Signs a header and claims, separated by a zero byte. The conditions of acceptance are stated a second time here, over
-/// another reading of the JSON.
+/// Signs a header and claims, which a zero byte separates. If the token is accepted, the conditions are checked again
+/// with another JSON parser.
 fn signed(data: &[u8]) {
     let mut parts = data.splitn(2, |byte| *byte == 0);
     let (Some(header), Some(claims)) = (parts.next(), parts.next()) else { return };
@@ -61,7 +61,7 @@ fn signed(data: &[u8]) {
     assert!(access.len() <= 260 && access.bytes().all(|byte| byte.is_ascii_graphic()), "{access:?}");
 }
 
-/// Reads a key set and verifies the issuer's token by it.
+/// Reads a key set and verifies a token of the issuer with it.
 fn key_set(data: &[u8]) {
     static OTHER: OnceLock<Verifier> = OnceLock::new();
     let other = OTHER.get_or_init(Verifier::new);
@@ -90,7 +90,7 @@ pub fn keys() -> Value {
     ]})
 }
 
-/// A header and claims with the issuer's signature.
+/// Returns a header and claims with the signature of the issuer.
 pub fn token(header: &[u8], claims: &[u8]) -> String {
     let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(header), URL_SAFE_NO_PAD.encode(claims));
     format!("{signed}.{}", URL_SAFE_NO_PAD.encode(pair().sign(signed.as_bytes())))

@@ -6,8 +6,8 @@ use scorer_server::LaneTable;
 
 use crate::serving;
 
-/// Reads a table and activates it on a server. The names `fraud` and `action` stand for the digests of the bundles
-/// that are loaded, and a version other than 0 for the next one.
+/// Reads a lane table and activates it on a server. The names `fraud` and `action` are replaced by the digests of the
+/// loaded bundles, and a version other than 0 by the next version.
 pub fn run(data: &[u8]) {
     static VERSION: AtomicU64 = AtomicU64::new(serving::FIRST_VERSION + 1);
     let Ok(text) = std::str::from_utf8(data) else { return };

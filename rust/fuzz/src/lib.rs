@@ -1,8 +1,8 @@
-//! What each fuzz target does with its input. A panic, on any thread, is a finding; so is a reply that reports an
-//! internal error, and a program that takes too long or too much memory.
+//! The fuzz targets. A finding is a panic on any thread, a reply that reports an internal error, or too much time or
+//! memory.
 //!
-//! Checksums are completed after mutation where a format has them: an input with a wrong checksum is rejected before
-//! anything of interest reads it.
+//! If a format has checksums, they are computed after mutation, because an input with a wrong checksum would be
+//! rejected before most of the code reads it.
 
 pub mod bundle;
 pub mod card;

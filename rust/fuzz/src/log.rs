@@ -15,8 +15,8 @@ const ALIGN: usize = 8;
 /// The directory of the simulated disk.
 pub const DIR: &str = "/log";
 
-/// Writes up to two segments to a simulated disk, reads them, lets the log recover, appends, and reads again. The
-/// first byte says whether checksums are completed; three bytes give the length of the first segment.
+/// Writes up to two segments to a simulated disk, reads them, lets the log recover, appends a record, and reads again.
+/// Bit 0 of the first byte is 0 if checksums are to be computed. Three bytes contain the length of the first segment.
 pub fn run(data: &[u8]) {
     let Some((&[flags, a, b, c], rest)) = data.split_first_chunk::<4>() else { return };
     let first = (u32::from_le_bytes([a, b, c, 0]) as usize).min(rest.len());
@@ -43,13 +43,13 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// A record as the server writes it.
+/// A record in the form that the server writes.
 pub fn record() -> Vec<u8> {
     let record = DecisionRecord { decision_id: "fuzz".to_owned(), ..DecisionRecord::default() };
     LogRecord { record: Some(log_record::Record::Decision(record)) }.encode_to_vec()
 }
 
-/// The records of the directory, by sequence.
+/// The records of the directory with their sequences.
 fn read(env: &Env) -> Vec<(u64, Vec<u8>)> {
     let fs: Arc<dyn Fs> = Arc::clone(&env.fs);
     let Ok(mut reader) = Reader::open(fs, Path::new(DIR)) else { return Vec::new() };
@@ -60,7 +60,7 @@ fn read(env: &Env) -> Vec<(u64, Vec<u8>)> {
     records
 }
 
-/// Writes a segment under the name that its header gives it: a file of another name is not read.
+/// Writes a segment under the file name that its header requires, because a file with another name is not read.
 fn write(fs: &dyn Fs, segment: &[u8]) {
     if segment.is_empty() {
         return;
@@ -76,7 +76,7 @@ fn write(fs: &dyn Fs, segment: &[u8]) {
     }
 }
 
-/// Completes the checksums of the header and of every frame whose length stays within the segment.
+/// Computes the checksums of the header and of every frame whose length is within the segment.
 fn complete_checksums(segment: &mut [u8]) {
     if segment.len() < HEADER {
         return;

@@ -1,4 +1,4 @@
-//! One request message, with a grpc-timeout, through every layer of the real server.
+//! One request message with a grpc-timeout, sent through every layer of the real server.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::serving;
 
-/// The methods; the first byte of the input chooses one.
+/// The methods. The first byte of the input selects one.
 pub const METHODS: [&str; 18] = [
     "scorer.v1.ScoringService/Score",
     "scorer.v1.ScoringService/ScoreBatch",
@@ -35,19 +35,19 @@ pub const METHODS: [&str; 18] = [
     "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
     "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 ];
-/// Longest value of grpc-timeout that is tried.
+/// Length of the longest value of grpc-timeout that is sent.
 const LONGEST_TIMEOUT: usize = 12;
-/// No request of the server takes longer; its own limit for one without a deadline is 5 s.
+/// Time limit for a reply. The limit of the server for a request without a deadline is 5 s.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A client's connection, and the runtime that drives it.
+/// The connection of a client, and the runtime that drives it.
 struct Client {
     runtime: Runtime,
     sender: Option<SendRequest<Full<Bytes>>>,
 }
 
-/// Sends a message: one byte chooses the method, one gives the length of the value of grpc-timeout, which follows.
-/// What remains is the message.
+/// Sends a request. The first byte of the input selects the method, the second is the length of the value of
+/// grpc-timeout, which follows. The rest is the message. Checks that the reply reports no internal error.
 pub fn run(data: &[u8]) {
     thread_local! {
         static CLIENT: RefCell<Client> = RefCell::new(Client::new());

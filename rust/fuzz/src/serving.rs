@@ -1,4 +1,4 @@
-//! The real server, once per process, on a Unix socket.
+//! The real server on a Unix socket, one per process.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,12 +26,12 @@ pub struct Serving {
     pub fraud: String,
     /// The digest of the action bundle.
     pub action: String,
-    /// Where it listens.
+    /// Path of its Unix socket.
     pub socket: PathBuf,
     _directory: TempDir,
 }
 
-/// Returns the server, started by the first call.
+/// Returns the server, which the first call starts.
 pub fn server() -> &'static Serving {
     static SERVING: OnceLock<Serving> = OnceLock::new();
     SERVING.get_or_init(start)
@@ -40,7 +40,7 @@ pub fn server() -> &'static Serving {
 fn start() -> Serving {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let socket = directory.path().join("server.sock");
-    // No decision log: minutes of requests would fill a disk.
+    // Without a decision log, because minutes of requests would fill the disk.
     let config = json!({
         "uds": socket,
         "threads": 1,

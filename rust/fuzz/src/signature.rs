@@ -1,4 +1,4 @@
-//! A bundle's signature, and the keys that make and check it.
+//! Signatures of bundles, and the keys that create and verify them.
 
 use std::fs;
 use std::sync::OnceLock;
@@ -11,9 +11,9 @@ use scorer_signing::{Floors, PrivateKey, PublicKey, Trust, Verification, sign};
 use serde_json::json;
 use tempfile::TempDir;
 
-/// The key whose signatures are accepted.
+/// The trusted key.
 pub const KEY: &str = include_str!("../../signing/src/trust/testdata/ed25519.pem");
-/// The bundle's name, and the lowest release of it that is accepted.
+/// The name of the bundle, and its lowest accepted release.
 const NAME: &str = "fraud";
 const FLOOR: u64 = 3;
 const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
@@ -23,7 +23,8 @@ struct Store {
     _directory: TempDir,
 }
 
-/// What the first byte of the input makes of the rest: an envelope, a statement that is signed before, or keys in PEM.
+/// Tests the input. Its first byte selects the meaning of the rest: an envelope, a statement that is to be signed, or
+/// keys in PEM.
 pub fn run(data: &[u8]) {
     let Some((kind, rest)) = data.split_first() else { return };
     match kind % 3 {
@@ -33,7 +34,7 @@ pub fn run(data: &[u8]) {
     }
 }
 
-/// Verifies an envelope. What is accepted is about the bundle that is wanted.
+/// Verifies an envelope. Checks that an accepted envelope is by the trusted key, of this name and not below the floor.
 fn verify(envelope: &[u8]) {
     let wanted = Verification {
         digest: &digest(),
@@ -52,7 +53,7 @@ fn verify(envelope: &[u8]) {
     }
 }
 
-/// A statement with the signature of the trusted key.
+/// Returns an envelope with a statement and the signature of the trusted key.
 pub fn envelope(payload: &[u8]) -> String {
     let mut message = format!("DSSEv1 {} {PAYLOAD_TYPE} {} ", PAYLOAD_TYPE.len(), payload.len()).into_bytes();
     message.extend_from_slice(payload);
@@ -62,12 +63,12 @@ pub fn envelope(payload: &[u8]) -> String {
     .to_string()
 }
 
-/// An envelope as `scorer` writes it.
+/// Returns an envelope written by `scorer_signing`.
 pub fn written() -> String {
     sign(NAME, &digest(), FLOOR, std::slice::from_ref(key()), SystemTime::now()).expect("the key signs")
 }
 
-/// Reads keys. A public key is written as it was read, and what a private key signs its public key verifies.
+/// Reads keys. Checks that a public key can be written and read again, and that it verifies what its private key signs.
 fn keys(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(public) = PublicKey::from_pem(text) {
@@ -83,12 +84,12 @@ fn keys(data: &[u8]) {
     }
 }
 
-/// The bundle that is wanted.
+/// Digest of the bundle to be loaded.
 pub fn digest() -> Digest {
     Digest::of(b"a bundle")
 }
 
-/// The public key of [`KEY`], as a file.
+/// The file of the public key of [`KEY`].
 pub fn public() -> String {
     key().public(Some("2099-01-01T00:00:00Z")).expect("the time is valid").to_pem()
 }

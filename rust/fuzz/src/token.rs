@@ -2,17 +2,17 @@
 
 use scorer_token::{Claims, KeyRing, Kind, Scope, Tenant, Token};
 
-/// The key file of the ring that signs and verifies.
+/// The key file of the keys that sign and verify.
 pub const KEYS: &str = r#"{"keys": [
     {"id": "00000001", "secret": "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"},
     {"id": "00000002", "secret": "202122232425262728292a2b2c2d2e2f303132333435363738393a3b3c3d3e3f"}]}"#;
 /// The checkpoint of every token.
 pub const CHECKPOINT: &str = "action.authorise";
-/// What stands between a token and the id that its outcome names.
+/// The bytes between a token and the id of the reported decision.
 const REPORTED: &[u8] = b"\0\0";
 
-/// Reads a key file. Reads a token, verifies it for the decision that follows it, and signs what it states: the signed
-/// token must verify, and must not verify when one of its bits is changed.
+/// Reads a key file. Reads a token, verifies it for the reported decision, and signs its claims again. Checks that the
+/// signed token verifies, and that it does not after a change of one bit.
 pub fn run(data: &[u8]) {
     if let Err(error) = KeyRing::from_json(data) {
         assert!(!error.to_string().contains('\n'), "an error of several lines: {error}");
@@ -46,7 +46,7 @@ fn round_trip(ring: &KeyRing, scope: &Scope<'_>, read: &Token<'_>, at: usize) {
     assert!(ring.verify(&altered, scope, &reported).is_err(), "a token with an altered bit verifies");
 }
 
-/// The claims in a form in which a NaN equals itself.
+/// The claims as values that can be compared even if the propensity is NaN.
 fn bits(claims: &Claims) -> (u8, bool, u64, [u8; 8], u32, u64) {
     let Claims { kind, fallback, decided_at_ms, bundle, index, propensity } = *claims;
     (kind as u8, fallback, decided_at_ms, bundle, index, propensity.to_bits())

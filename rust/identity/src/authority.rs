@@ -37,9 +37,9 @@ pub struct Request {
     pub server: bool,
     /// Usable by a client.
     pub client: bool,
-    /// When its validity begins.
+    /// Start of its validity.
     pub from: SystemTime,
-    /// When it ends.
+    /// End of its validity.
     pub until: SystemTime,
     /// Its serial number, for revocation lists.
     pub serial: u64,
@@ -50,11 +50,11 @@ pub struct Request {
 pub struct Issued {
     /// The certificate.
     pub certificate: String,
-    /// Its key.
+    /// Its private key.
     pub key: String,
 }
 
-/// A root that signs certificates.
+/// A root certificate and its key, which sign certificates.
 pub struct Authority {
     certificate: Certificate,
     issuer: Issuer<'static, KeyPair>,
@@ -87,10 +87,10 @@ impl Request {
 // === impl Authority ===
 
 impl Authority {
-    /// Makes a root of this name, valid for `days` days.
+    /// Creates a root with this name that is valid for `days` days.
     ///
     /// # Errors
-    /// The system has no randomness.
+    /// Fails if the system provides no random numbers.
     pub fn new(name: &str, days: u32) -> Result<Authority, IdentityError> {
         let key = KeyPair::generate().map_err(failed)?;
         let text = key.serialize_pem();
@@ -105,22 +105,22 @@ impl Authority {
         Ok(Authority { certificate, issuer: Issuer::new(params, key), key: text })
     }
 
-    /// Its certificate, PEM.
+    /// The certificate of the root, PEM.
     #[must_use]
     pub fn pem(&self) -> String {
         self.certificate.pem()
     }
 
-    /// Its key, PEM.
+    /// The private key of the root, PEM.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// Makes a certificate.
+    /// Issues a certificate with a new key.
     ///
     /// # Errors
-    /// A name is not allowed in a certificate.
+    /// Fails if a name is not allowed in a certificate.
     pub fn issue(&self, request: &Request) -> Result<Issued, IdentityError> {
         let key = KeyPair::generate().map_err(failed)?;
         let mut params = CertificateParams::new(request.hosts.clone()).map_err(failed)?;
@@ -147,10 +147,10 @@ impl Authority {
         Ok(Issued { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 
-    /// Makes a revocation list of serial numbers, PEM, that is valid until `until`.
+    /// Issues a revocation list of serial numbers, PEM, which is valid until `until`.
     ///
     /// # Errors
-    /// The list cannot be signed.
+    /// Fails if the list cannot be signed.
     pub fn revoke(&self, serials: &[u64], number: u64, until: SystemTime) -> Result<String, IdentityError> {
         let now = SystemTime::now();
         let revoked = serials.iter().map(|&serial| RevokedCertParams {
@@ -178,7 +178,7 @@ impl Authority {
 /// hosts.
 ///
 /// # Errors
-/// The trust domain or a name breaks its rule, a file exists, or the directory cannot be written.
+/// Fails if the trust domain or a name breaks its rule, a file exists, or the directory cannot be written.
 pub fn write_fleet(
     directory: &Path,
     trust_domain: &str,
@@ -202,7 +202,7 @@ pub fn write_fleet(
         })
     };
     create(directory)?;
-    // Revocation lists are found by the name of their issuer, so no two authorities may share one.
+    // Verifiers select a revocation list by the name of its issuer, so two authorities must not have the same name.
     let mut unique = [0; 4];
     SystemRandom::new().fill(&mut unique).map_err(|_| IdentityError::Rule("no randomness".to_owned()))?;
     let number = u32::from_be_bytes(unique);

@@ -2,15 +2,16 @@
 
 use std::path::{Path, PathBuf};
 
-/// Why certificates, keys or grants cannot be used. Each message names the file or setting, the rule and the remedy.
+/// The reason why certificates, keys or grants cannot be used. Each message names the file or setting, the rule and the
+/// remedy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdentityError {
     /// A file cannot be read.
     #[error("{what} {}: {error}; check the path and the permissions", path.display())]
     Read {
-        /// The setting.
+        /// Name of the setting.
         what: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The error of the operating system.
         error: String,
@@ -18,9 +19,9 @@ pub enum IdentityError {
     /// The contents of a file are not valid.
     #[error("{what} {}: {problem}", path.display())]
     File {
-        /// The setting.
+        /// Name of the setting.
         what: &'static str,
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// The rule and the remedy.
         problem: String,
@@ -38,7 +39,7 @@ impl IdentityError {
     }
 }
 
-/// Why a caller cannot be authenticated. The messages contain no part of the credential.
+/// The reason why a caller cannot be authenticated. The messages contain no part of the credential.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unauthenticated {
     /// The caller has no certificate, no token and no Unix user.

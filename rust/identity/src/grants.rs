@@ -134,7 +134,7 @@ pub struct Access {
     given: Vec<Arc<Given>>,
 }
 
-/// Why an authenticated caller is denied; the message names the principal and the role.
+/// The reason why an authenticated caller is denied. The message names the principal and the role.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
     /// No grant gives the role.
@@ -158,7 +158,7 @@ pub enum Denied {
     },
 }
 
-/// Why a call is refused.
+/// The reason why a call is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// The caller cannot be authenticated.

@@ -1,8 +1,8 @@
 //! Interfaces of the operating system that have no safe equivalent, each behind a safe function.
 //!
 //! All `unsafe` code of the data plane that is not an evaluation kernel is in this crate, so that the crates above it
-//! forbid it. Functions that tune the system are best effort: where the kernel refuses a request or lacks it,
-//! the program works as before, only less well.
+//! can forbid it. Functions that tune the system are best effort: if the kernel refuses or does not support a request,
+//! the program stays correct and is only slower.
 
 pub mod memory;
 pub mod process;

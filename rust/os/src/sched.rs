@@ -1,6 +1,6 @@
-//! When the kernel runs a thread: scheduling classes, time slices and processor time.
+//! Scheduling of threads: classes, time slices and processor time.
 //!
-//! Every function changes or reads the calling thread only.
+//! Every function changes or reads only the calling thread.
 //!
 //! | thread | function | effect |
 //! |---|---|---|
@@ -17,15 +17,15 @@ const SHORT_SLICE: u64 = 100_000;
 
 /// Requests a short time slice and exact timers.
 ///
-/// Reading, writing and watching deadlines take microseconds; an evaluation takes longer. Where all of them share a
-/// core, the kernel by default lets an evaluating thread finish its slice of some milliseconds before another thread
-/// that has just been woken, and a finished reply waits that long to be written. A thread that requests short slices
-/// runs at once, and its share of the processor stays the same. Kernels before Linux 6.12 ignore the request.
+/// Reading, writing and watching deadlines take microseconds; an evaluation takes longer. If they share a core, the
+/// kernel by default lets an evaluating thread finish its slice of some milliseconds before it runs a thread that has
+/// just been woken, and a finished reply waits that long to be written. A thread that requests short slices runs
+/// immediately, and its share of the processor stays the same. Kernels before Linux 6.12 ignore the request.
 pub fn set_short_slice() {
     #[cfg(target_os = "linux")]
     {
         request_short_slice();
-        // Without it sleeps end up to 50 µs late, which is nothing to report.
+        // If this call fails, sleeps end up to 50 µs late. That is too little to report an error.
         let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     }
 }
@@ -40,11 +40,11 @@ fn request_short_slice() {
     if unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) } != 0 {
         return;
     }
-    // A scheduling class that an operator has chosen stays.
+    // A scheduling class that an operator has chosen is not changed.
     if attributes.sched_policy != libc::SCHED_OTHER as u32 {
         return;
     }
-    // This also clears SCHED_FLAG_RESET_ON_FORK, which a thread of the default class has no use for.
+    // This also clears SCHED_FLAG_RESET_ON_FORK, which matters only for real-time classes and negative nice values.
     attributes.sched_flags = 0;
     attributes.sched_runtime = SHORT_SLICE;
     // SAFETY: as above; the kernel reads the structure. If it refuses, the slice stays as it was.
@@ -53,8 +53,8 @@ fn request_short_slice() {
 
 /// Lowers the thread's priority to nice 19 in the batch class.
 ///
-/// A thread that answers requests has 68 times its weight and preempts it at once. The idle class would be lower
-/// still, but on a saturated machine a release must make progress: it may be the remedy.
+/// A thread that answers requests has 68 times its weight and preempts it immediately. The idle class would be lower
+/// still, but a release must make progress on a saturated machine, because it may be the remedy.
 pub fn lower_priority() {
     #[cfg(target_os = "linux")]
     {
@@ -64,8 +64,8 @@ pub fn lower_priority() {
     }
 }
 
-/// Moves the thread to the idle class: it runs when no other thread needs the processor, and is preempted at once.
-/// Where the system refuses the class, the thread gets nice 19.
+/// Moves the thread to the idle class: it runs when no other thread needs the processor, and is preempted immediately.
+/// If the system refuses the class, the thread gets nice 19.
 pub fn set_idle_priority() {
     #[cfg(target_os = "linux")]
     if !set_class(libc::SCHED_IDLE) {

@@ -1,7 +1,7 @@
-//! A listening TCP socket whose connections the runtime learns of only when they are served.
+//! A listening TCP socket whose accepted connections are not registered with the runtime.
 //!
-//! tokio's own listener registers each connection with the runtime as it is accepted. One that is closed at once, as
-//! those of a peer that opens too many, would be registered for nothing.
+//! tokio's own listener registers each connection with the runtime when it accepts it. A connection that is closed
+//! immediately, because its peer opens too many, would be registered without need.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener, TcpStream};
@@ -9,17 +9,17 @@ use std::net::{SocketAddr, TcpListener as StdListener, TcpStream};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A listening socket.
+/// A listening socket. Only the socket itself is registered with the runtime.
 #[derive(Debug)]
 pub struct TcpListener(AsyncFd<StdListener>);
 
 // === impl TcpListener ===
 
 impl TcpListener {
-    /// Listens on a non-blocking socket; has to be called within a runtime.
+    /// Registers a non-blocking listening socket. Must be called within a runtime.
     ///
     /// # Errors
-    /// The socket cannot be registered with the runtime.
+    /// Fails if the socket cannot be registered with the runtime.
     pub fn from_std(listener: StdListener) -> io::Result<TcpListener> {
         #[expect(unsafe_code, reason = "the caller of AsyncFd guarantees that the descriptor stays the same")]
         // SAFETY: a listener owns its descriptor until it is dropped and always returns the same one, and no code takes
@@ -28,10 +28,10 @@ impl TcpListener {
         Ok(TcpListener(registered?))
     }
 
-    /// Accepts a connection, whose socket blocks.
+    /// Accepts the next connection. Its socket is in blocking mode.
     ///
     /// # Errors
-    /// The operating system's.
+    /// Returns the error of `accept`.
     pub async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         self.0.async_io(Interest::READABLE, StdListener::accept).await
     }

@@ -7,26 +7,26 @@
 
 use std::time::Duration;
 
-/// Processor time before the first rest.
+/// Processor time before the first sleep.
 const GRACE: Duration = Duration::from_millis(150);
-/// Processor time between two rests from then on.
+/// Processor time between two later sleeps.
 const EVERY: Duration = Duration::from_millis(5);
-/// The first rest; each is twice as long as the one before.
+/// Length of the first sleep. Each further sleep is twice as long as the previous one.
 const FIRST: Duration = Duration::from_millis(20);
-/// The longest rest.
+/// Length of the longest sleep.
 const LONGEST: Duration = Duration::from_secs(1);
 
 #[cfg(target_os = "linux")]
 pub use linux::CpuThrottle;
 
-/// There is no throttle on this system.
+/// A placeholder, because this system has no throttle.
 #[cfg(not(target_os = "linux"))]
 #[derive(Debug)]
 pub struct CpuThrottle;
 
 #[cfg(not(target_os = "linux"))]
 impl CpuThrottle {
-    /// There is none.
+    /// Returns `None`, because this system has no throttle.
     #[must_use]
     pub fn new() -> Option<CpuThrottle> {
         None
@@ -54,18 +54,19 @@ mod linux {
     pub struct CpuThrottle(libc::timer_t);
 
     thread_local! {
-        /// Rests since the last release. It has no destructor, so it is valid for as long as the thread runs.
+        /// Number of sleeps since the last release. It has no destructor, so it is valid for as long as the thread
+        /// runs.
         static RESTS: Cell<u32> = const { Cell::new(0) };
     }
 
     // === impl CpuThrottle ===
 
     impl CpuThrottle {
-        /// A throttle for the calling thread; `None` where the system has no free signal or timer.
+        /// Creates a throttle for the calling thread. Returns `None` if the system has no free signal or timer.
         #[must_use]
         pub fn new() -> Option<CpuThrottle> {
             let signal = signal()?;
-            // The first access to a thread-local may allocate, which the handler must not.
+            // The first access to a thread-local may allocate, which a signal handler must not do.
             RESTS.set(0);
             let thread = thread_id();
             // SAFETY: all fields are integers, pointers or arrays of them, for which zero is a valid value.
@@ -73,12 +74,12 @@ mod linux {
             event.sigev_notify = libc::SIGEV_THREAD_ID;
             event.sigev_signo = signal;
             event.sigev_notify_thread_id = thread;
-            // By this the handler recognises its own timers.
+            // The handler compares this value with its thread's id to recognise the thread's own timer.
             event.sigev_value = libc::sigval { sival_ptr: without_provenance_mut(thread as usize) };
             // SAFETY: as above.
             let (mut timer, mut set): (libc::timer_t, libc::sigset_t) = unsafe { zeroed() };
             // SAFETY: each pointer is to a live value of the type that the call reads or writes and does not keep. The
-            // signal has its handler, so that unblocking it on this thread does not end the process.
+            // signal has its handler, so unblocking it on this thread does not end the process.
             let created = unsafe {
                 libc::sigemptyset(&raw mut set);
                 libc::sigaddset(&raw mut set, signal);
@@ -88,25 +89,25 @@ mod linux {
             created.then_some(CpuThrottle(timer))
         }
 
-        /// Starts a new budget: what the thread has used so far does not count any more.
+        /// Starts a new budget. Processor time that was used before no longer counts.
         pub fn release(&self) {
             let time = |time: Duration| libc::timespec {
                 tv_sec: time.as_secs() as libc::time_t,
                 tv_nsec: time.subsec_nanos().into(),
             };
             let every = libc::itimerspec { it_interval: time(EVERY), it_value: time(GRACE) };
-            // SAFETY: the timer is this value's own, and the pointer is to a live value that the call reads and does
-            // not keep. The call fails only for a time out of range.
+            // SAFETY: this value owns the timer, and the pointer is to a live value that the call reads and does not
+            // keep. The call fails only for a time out of range.
             let _ = unsafe { libc::timer_settime(self.0, 0, &raw const every, null_mut()) };
-            // A signal of the budget before has been handled by now.
+            // A signal of the previous budget has been handled by now.
             RESTS.set(0);
         }
     }
 
     impl Drop for CpuThrottle {
         fn drop(&mut self) {
-            // SAFETY: the timer is this value's own and is not used afterwards. A signal that is pending finds its
-            // handler, which uses nothing of this value.
+            // SAFETY: this value owns the timer, which is not used afterwards. The handler of a pending signal uses
+            // nothing of this value.
             let _ = unsafe { libc::timer_delete(self.0) };
         }
     }
@@ -115,7 +116,7 @@ mod linux {
         rustix::thread::gettid().as_raw_nonzero().get()
     }
 
-    /// A signal without another handler, with ours installed; chosen once for the process.
+    /// Returns a signal that had no handler before and now has `rest`. It is chosen once per process.
     fn signal() -> Option<c_int> {
         static SIGNAL: OnceLock<Option<c_int>> = OnceLock::new();
         *SIGNAL.get_or_init(|| (libc::SIGRTMIN()..=libc::SIGRTMAX()).rev().find(|&signal| install(signal)))
@@ -134,12 +135,12 @@ mod linux {
         action.sa_sigaction = handler as libc::sighandler_t;
         action.sa_flags = libc::SA_RESTART | libc::SA_SIGINFO;
         // SAFETY: the pointer is to a live value that the call reads and does not keep. The handler has the signature
-        // that goes with SA_SIGINFO, and calls only what a handler may call.
+        // that SA_SIGINFO requires, and calls only functions that are safe in a signal handler.
         unsafe { libc::sigaction(signal, &raw const action, null_mut()) == 0 }
     }
 
-    /// Sleeps, on the thread whose timer has expired. The handler belongs to the whole process and stays installed, so
-    /// it returns at once for a signal of any other origin: one that was sent to the process, or another timer's.
+    /// Sleeps on the thread whose timer has expired. The handler belongs to the whole process and stays installed, so
+    /// it returns immediately if the signal has another origin: another thread's timer, or a signal that was sent.
     extern "C" fn rest(_signal: c_int, info: *mut siginfo_t, _context: *mut c_void) {
         // SAFETY: with SA_SIGINFO the kernel passes a pointer to a live value, whose `si_value` is set for SI_TIMER.
         let own = unsafe {
@@ -154,8 +155,8 @@ mod linux {
         let time = FIRST.saturating_mul(1 << rests.min(16)).min(LONGEST);
         let time =
             libc::timespec { tv_sec: time.as_secs() as libc::time_t, tv_nsec: time.subsec_nanos().into() };
-        // SAFETY: the pointer is to a live value that the call reads and does not keep; a handler may call it. The
-        // interrupted code finds the error number as it was.
+        // SAFETY: the pointer is to a live value that the call reads and does not keep, and a handler may call it. The
+        // error number of the interrupted code is restored.
         unsafe {
             libc::nanosleep(&raw const time, null_mut());
             *libc::__errno_location() = errno;
@@ -169,10 +170,10 @@ mod linux {
         use super::*;
         use crate::sched::thread_cpu_time;
 
-        /// Far more processor time than any rest takes to come.
+        /// A limit that ends a test without sleeps: far more processor time than the tests need.
         const LIMIT: Duration = Duration::from_secs(20);
 
-        /// Uses processor time until there were as many rests since the last release.
+        /// Uses processor time until there have been `count` sleeps since the last release.
         fn spin_until_rests(count: u32) {
             let from = thread_cpu_time();
             while RESTS.get() < count {
@@ -180,19 +181,19 @@ mod linux {
             }
         }
 
-        /// Uses processor time; returns how much since `from`, and the rests by then.
+        /// Uses `processor` of processor time. Returns the total since `from`, and the number of sleeps.
         fn spin(processor: Duration, from: Duration) -> (Duration, u32) {
             let start = thread_cpu_time();
             while thread_cpu_time() - start < processor {
                 std::hint::spin_loop();
             }
-            // The rests are read first: those are not of later processor time.
+            // The number of sleeps is read first, so that it does not belong to a later time than the one returned.
             let rests = RESTS.get();
             (thread_cpu_time() - from, rests)
         }
 
-        // The kernel looks at the timer at its ticks alone, and a busy machine takes time from this thread whenever it
-        // likes. Therefore the test asserts what holds on any machine: the least time, and that a rest comes at all.
+        // The kernel checks the timer only at its ticks, and a busy machine may preempt this thread at any time.
+        // Therefore the test asserts only what holds on any machine: minimum times, and that sleeps occur.
         #[test]
         fn a_loop_rests_ever_longer_until_it_is_released() {
             let throttle = CpuThrottle::new().unwrap();
@@ -207,7 +208,7 @@ mod linux {
             spin_until_rests(1);
             assert!(thread_cpu_time() - from >= GRACE);
             spin_until_rests(4);
-            // 1 + 2 + 4 + 8.
+            // The sum of the first four sleeps is (1 + 2 + 4 + 8) times the first.
             assert!(began.elapsed() >= FIRST * 15, "{:?}", began.elapsed());
             throttle.release();
             assert_eq!(RESTS.get(), 0);

@@ -1,9 +1,9 @@
 //! A Unix stream socket that wakes its task when there is data to read, and not when the peer has read.
 //!
-//! Linux signals writability of a Unix socket after every read of the peer, even if the socket was writable before; of a
-//! TCP socket it does so only after a write had found no room. tokio's own stream registers for both directions and is
-//! therefore woken twice per request, the second time for nothing. This type registers for writability only while a
-//! write has found no room.
+//! Linux signals writability of a Unix socket after every read of the peer, even if the socket was writable before; of
+//! a TCP socket it does so only after a write had found no room. tokio's own stream registers for both directions and
+//! is therefore woken twice per request, once without need. This type registers for writability only while a write has
+//! found no room.
 
 use std::io::{self, IoSlice, Write as _};
 use std::net::Shutdown;
@@ -14,11 +14,11 @@ use std::task::{Context, Poll, ready};
 use tokio::io::unix::AsyncFd;
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 
-/// A connected socket.
+/// A connected socket whose writability is registered only on demand.
 #[derive(Debug)]
 pub struct UnixStream {
     io: AsyncFd<StdStream>,
-    /// The same socket, registered for writability, from a write that found no room until the next successful one.
+    /// A duplicate of the socket, registered for writability after a write found no room, until a write succeeds.
     room: Option<AsyncFd<StdStream>>,
 }
 
@@ -33,15 +33,15 @@ fn register(stream: StdStream, interest: Interest) -> io::Result<AsyncFd<StdStre
 // === impl UnixStream ===
 
 impl UnixStream {
-    /// Wraps a connected socket.
+    /// Registers a connected socket for reading.
     ///
     /// # Errors
-    /// The socket cannot be registered with the runtime.
+    /// Fails if the socket cannot be registered with the runtime.
     pub fn new(stream: tokio::net::UnixStream) -> io::Result<UnixStream> {
         Ok(UnixStream { io: register(stream.into_std()?, Interest::READABLE)?, room: None })
     }
 
-    /// Writes as soon as there is room.
+    /// Calls `write` until it does not fail for lack of room, and waits for room between the calls.
     fn poll_room(
         &mut self,
         context: &mut Context<'_>,
@@ -79,14 +79,14 @@ impl AsyncRead for UnixStream {
         loop {
             let mut guard = ready!(self.io.poll_read_ready(context))?;
             #[expect(unsafe_code, reason = "reads into uninitialised memory")]
-            // SAFETY: only the system call below writes to it, and it does not make a byte uninitialised.
+            // SAFETY: only the system call below writes to it, and that leaves no byte uninitialised.
             let room = unsafe { buffer.unfilled_mut() };
             let wanted = room.len();
             match rustix::io::read(self.io.get_ref(), room) {
                 Ok((read, _)) => {
                     let read = read.len();
                     if 0 < read && read < wanted {
-                        // The socket is empty: another read would be a system call for nothing.
+                        // The socket is empty, so another read would be a system call without a result.
                         guard.clear_ready();
                     }
                     #[expect(unsafe_code, reason = "as above")]
@@ -148,7 +148,7 @@ mod tests {
         (UnixStream::new(ours).unwrap(), theirs)
     }
 
-    /// Far more than a socket holds, so that writing finds no room again and again.
+    /// Much more data than a socket buffer holds, so that writes repeatedly find no room.
     fn flood() -> Vec<u8> {
         (0..4_000_000_u32).map(|at| (at % 251) as u8).collect()
     }
@@ -191,7 +191,7 @@ mod tests {
         drop(filling);
         assert!(ours.room.is_some(), "a full socket waits for room");
         let mut seen = vec![0; 1 << 20];
-        // Until there is room again.
+        // Reads until a write succeeds again.
         while ours.room.is_some() {
             let _ = theirs.read(&mut seen).await.unwrap();
             let _ = tokio::time::timeout(std::time::Duration::from_millis(1), ours.write(b"x")).await;

@@ -1,4 +1,5 @@
-//! What the search for card numbers costs per text: `cargo run --release -p scorer-privacy --example detector_cost`.
+//! Measures the time of the search for card numbers per text: `cargo run --release -p scorer-privacy --example
+//! detector_cost`.
 
 #![allow(clippy::print_stdout, reason = "a program that prints its figures")]
 

@@ -1,28 +1,28 @@
 //! Finds card numbers (primary account numbers) in text.
 //!
-//! A card number is 13 to 19 digits that begin as issuers' ranges do and pass the Luhn check. Its digits may be in
-//! groups with one separator between them. The digits must stand alone: a part of a longer row of digits is no card
+//! A card number has 13 to 19 digits, begins with the leading digits of a payment network and passes the Luhn check.
+//! Its digits may be in groups with one separator between them. A part of a longer sequence of digits is not a card
 //! number. UUIDs and hexadecimal digests of 32 or more characters are skipped, because one in some hundred of them
-//! would pass for a card number by chance.
+//! would contain a card number by chance.
 //!
-//! Not found are numbers that are encoded (base64, percent signs) or whose groups lie in several fields.
+//! Numbers that are encoded (base64, percent-encoding) or whose groups are in several fields are not found.
 
 use std::ops::Range;
 
-/// Shortest card number, digits.
+/// Number of digits of the shortest card number.
 const SHORTEST: usize = 13;
-/// Longest card number, digits.
+/// Number of digits of the longest card number.
 const LONGEST: usize = 19;
-/// A row of letters and digits of at least this length that holds only hexadecimal digits is a digest.
+/// Length from which a sequence of letters and digits that are all hexadecimal is treated as a digest.
 const DIGEST: usize = 32;
 
-/// Whether the text holds a card number. Allocates nothing.
+/// Returns whether the text contains a card number. Does not allocate memory.
 #[must_use]
 pub fn is_in(text: &str) -> bool {
     find(text).is_some()
 }
 
-/// The bytes of the first card number in the text.
+/// Returns the byte range of the first card number in the text.
 #[must_use]
 pub fn find(text: &str) -> Option<Range<usize>> {
     if text.len() < SHORTEST || is_uuid(text.as_bytes()) {
@@ -41,7 +41,7 @@ pub fn find(text: &str) -> Option<Range<usize>> {
     window.found
 }
 
-/// Replaces each card number in the text by what `with` returns for its digits.
+/// Returns the text with each card number replaced by the result of `with`, which is called with its digits.
 #[must_use]
 pub fn replace(text: &str, mut with: impl FnMut(&str) -> String) -> String {
     let (mut out, mut rest) = (String::with_capacity(text.len()), text);
@@ -55,7 +55,7 @@ pub fn replace(text: &str, mut with: impl FnMut(&str) -> String) -> String {
     out
 }
 
-/// Whether a number, written in decimal, is a card number.
+/// Returns whether `value` is an integer whose decimal digits are a card number.
 #[must_use]
 pub fn is_number(value: f64) -> bool {
     if !(value.fract() == 0.0 && (1e12..1e19).contains(&value)) {
@@ -70,29 +70,29 @@ pub fn is_number(value: f64) -> bool {
     is_card(&digits[at..])
 }
 
-/// The groups of digits that may together be a card number: the newest, as many as have [`LONGEST`] digits.
+/// The most recent groups of digits, with [`LONGEST`] digits at most, which may together be a card number.
 struct Window<'a> {
     text: &'a str,
-    /// The newest digits; older ones are forgotten with their group.
+    /// The most recent digits. Older ones are removed with their group.
     digits: [u8; LONGEST],
     len: usize,
-    /// Where each group begins: its place among the digits, and in the text.
+    /// Start of each group: its index in `digits`, and its byte offset in `text`.
     groups: [(usize, usize); LONGEST],
     count: usize,
     state: State,
-    /// A card number that a further group may prolong.
+    /// A card number to which a further group may still belong.
     found: Option<Range<usize>>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum State {
-    /// No group is open, and the next one does not continue those before.
+    /// Not in a group. The next group does not continue the previous ones.
     Outside,
     /// In a group that is not longer than a card number.
     Inside,
-    /// In a group that is too long.
+    /// In a group that is longer than a card number.
     Skipping,
-    /// After one separator.
+    /// After a group and one separator.
     Between,
 }
 
@@ -111,7 +111,7 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// Takes the next character; returns a card number once no further group can belong to it.
+    /// Processes the next character. Returns a card number when no further group can belong to it.
     fn push(&mut self, at: usize, character: char) -> Option<Range<usize>> {
         if let Some(digit) = digit(character) {
             self.push_digit(at, digit);
@@ -151,7 +151,7 @@ impl<'a> Window<'a> {
         self.len += 1;
     }
 
-    /// Forgets the oldest groups.
+    /// Removes the oldest `groups` groups.
     fn drop_oldest(&mut self, groups: usize) {
         if groups == 0 {
             return;
@@ -166,7 +166,7 @@ impl<'a> Window<'a> {
         }
     }
 
-    /// Notes the longest card number that ends with the group that has ended at `end`, if any.
+    /// Records the longest card number that ends with the group before `end`, if there is one.
     fn end_group(&mut self, end: usize) {
         if self.state != State::Inside || self.len < SHORTEST {
             return;
@@ -183,7 +183,7 @@ impl<'a> Window<'a> {
     }
 }
 
-/// The ASCII digit that a decimal digit of any of the usual scripts stands for.
+/// Returns the ASCII digit of a decimal digit in one of the supported scripts.
 fn digit(character: char) -> Option<u8> {
     let zero = match character {
         '0'..='9' => return Some(character as u8),
@@ -196,7 +196,8 @@ fn digit(character: char) -> Option<u8> {
     Some(b'0' + (character as u32 - zero) as u8)
 }
 
-/// What may stand between two groups of digits: one character that is no letter, or an invisible one.
+/// Returns whether the character can separate two groups of digits: a space, tab or usual punctuation mark, or a
+/// character outside ASCII that is neither a letter nor a digit, such as an invisible one.
 fn is_separator(character: char) -> bool {
     match character {
         ' ' | '-' | '.' | '_' | '/' | '\t' | ',' | '*' | ':' => true,
@@ -204,20 +205,20 @@ fn is_separator(character: char) -> bool {
     }
 }
 
-/// Whether 13 to 19 ASCII digits are in an issuer's range and pass the Luhn check.
+/// Returns whether the ASCII digits are 13 to 19, have leading digits of a payment network and pass the Luhn check.
 fn is_card(digits: &[u8]) -> bool {
     (SHORTEST..=LONGEST).contains(&digits.len()) && is_issued(digits) && passes_luhn(digits)
 }
 
-/// Whether cards of this length and with these first digits are issued: the leading digits of ISO/IEC 7812 that
-/// payment networks use. Without this rule one in ten order numbers and times would pass for a card number.
+/// Returns whether payment networks issue cards of this length with these leading digits (ISO/IEC 7812). Without this
+/// rule one in ten order numbers and times would be taken for a card number.
 fn is_issued(digits: &[u8]) -> bool {
     let lead = digits[..4].iter().fold(0, |lead, digit| lead * 10 + u32::from(digit - b'0'));
     match lead {
-        // Amex, Diners, JCB; Visa; Maestro and Mastercard; Maestro, Discover, UnionPay and RuPay.
+        // 3: Amex, Diners, JCB. 4: Visa. 5: Maestro and Mastercard. 6: Maestro, Discover, UnionPay and RuPay.
         3000..=3999 => digits.len() >= 14,
         4000..=6999 => true,
-        // Mir; Mastercard; RuPay and UnionPay; Troy.
+        // In this order: Mir; Mastercard; RuPay and UnionPay; Troy.
         2200..=2204 | 2221..=2720 | 8100..=8299 | 9792 => digits.len() >= 16,
         _ => false,
     }
@@ -240,7 +241,7 @@ fn passes_luhn(digits: &[u8]) -> bool {
     sum.is_multiple_of(10)
 }
 
-/// Whether the text is a UUID in its usual form.
+/// Returns whether the whole text is a UUID in its canonical form.
 fn is_uuid(text: &[u8]) -> bool {
     text.len() == 36
         && text.iter().enumerate().all(|(at, byte)| match at {
@@ -249,7 +250,8 @@ fn is_uuid(text: &[u8]) -> bool {
         })
 }
 
-/// Whether the row of letters and digits around `at` is hexadecimal, holds a letter and is as long as a digest.
+/// Returns whether the sequence of letters and digits around `at` is hexadecimal, contains a letter and is at least
+/// [`DIGEST`] characters long.
 fn is_digest(text: &str, at: usize) -> bool {
     let bytes = text.as_bytes();
     let before = bytes[..at].iter().rev().take_while(|byte| byte.is_ascii_alphanumeric()).count();

@@ -1,13 +1,13 @@
-//! Reads files that hold keys.
+//! Reading of key files, with a check of their permissions.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// The permissions of users that are neither the owner nor of the group.
+/// The permissions of users who are neither the owner nor in the group.
 const OTHERS: u32 = 0o007;
-/// The permission of these users to write.
+/// The write permission of these users.
 const OTHERS_WRITE: u32 = 0o002;
 
 /// The reason why a key cannot be used. Messages never contain the key.
@@ -16,16 +16,16 @@ pub enum KeyError {
     /// The file cannot be read.
     #[error("key file {}: {source}; name a file that the server can read", path.display())]
     Read {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The system's own error.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
-    /// Every user of the machine may access the file.
+    /// Users other than the owner and the group may access the file.
     #[error("key file {}: other users can read it; run chmod o= on it", path.display())]
     Exposed {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
     },
     /// The key is too short or too long.
@@ -34,21 +34,21 @@ pub enum KeyError {
         path.display()
     )]
     Length {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
         /// Length of the key in bytes, without trailing white space.
         bytes: usize,
-        /// Least length of a key in bytes.
+        /// Smallest length of a key in bytes.
         shortest: usize,
-        /// Greatest length of a key in bytes.
+        /// Largest length of a key in bytes.
         longest: u64,
     },
-    /// The file does not hold a usable key.
+    /// The file does not contain a usable key.
     #[error("key file {}: {rule}", path.display())]
     Unusable {
-        /// The file.
+        /// Path of the file.
         path: PathBuf,
-        /// The rule that it breaks, and the remedy.
+        /// The rule that the file breaks, and the remedy.
         rule: &'static str,
     },
 }
@@ -64,22 +64,22 @@ pub struct KeyFile {
 // === impl KeyFile ===
 
 impl KeyFile {
-    /// Whether every user of the machine may write the file.
+    /// Returns whether users other than the owner and the group may write the file.
     pub(crate) fn is_writable_by_others(&self) -> bool {
         self.metadata.mode() & OTHERS_WRITE != 0
     }
 }
 
-/// Reads a file that is not secret, at most one byte more than `longest`.
+/// Reads a public file, at most `longest` bytes and one more.
 pub(crate) fn read(path: &Path, longest: u64) -> Result<KeyFile, KeyError> {
     read_checked(path, longest, |_| Ok(()))
 }
 
-/// Reads a file that only its owner and its group may access, at most one byte more than `longest`.
+/// Reads a file that only its owner and its group may access, at most `longest` bytes and one more.
 ///
 /// # Errors
-/// Returns [`KeyError::Read`] if it cannot be read, and [`KeyError::Exposed`] if other users may access it. Nothing is
-/// read in the second case.
+/// Fails with [`KeyError::Read`] if the file cannot be read, and with [`KeyError::Exposed`] if other users may access
+/// it. In the second case its contents are not read.
 pub fn read_secret(path: &Path, longest: u64) -> Result<KeyFile, KeyError> {
     read_checked(path, longest, |metadata| {
         if metadata.mode() & OTHERS != 0 { Err(KeyError::Exposed { path: path.to_owned() }) } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! Keeps personal data out of what the service stores and prints.
+//! Keeps personal data out of records and logs.
 //!
 //! [`card`] finds card numbers in text, [`Pseudonyms`] replaces identifiers by keyed hashes, and [`Sealer`] encrypts
 //! values to a public key.

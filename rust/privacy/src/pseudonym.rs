@@ -1,4 +1,4 @@
-//! Keyed pseudonyms: the same identifier always gets the same one, and only the key's owner can link them.
+//! Keyed pseudonyms. An identifier always has the same pseudonym, and computing it requires the key.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,29 +8,30 @@ use sha2::Sha256;
 
 use crate::key_file::{self, KeyError};
 
-/// The purpose of an entity's pseudonym.
+/// The purpose of pseudonyms of entities.
 pub const ENTITY: &str = "entity";
-/// Fewest bytes of a key.
+/// Smallest length of a key in bytes.
 const SHORTEST_KEY: usize = 32;
-/// Most bytes that are read of a key file.
+/// Largest length of a key in bytes.
 const LONGEST_KEY: u64 = 4096;
-/// Bytes of the hash that a pseudonym keeps.
+/// Number of bytes of the hash that a pseudonym contains.
 const KEPT: usize = 16;
 
-/// Replaces identifiers by HMAC-SHA-256 under one key, cut to 128 bits.
+/// Replaces identifiers by their HMAC-SHA-256 under one key, truncated to 128 bits.
 #[derive(Clone)]
 pub struct Pseudonyms {
-    /// The state after the key has been taken in.
+    /// The state of the HMAC after the key.
     keyed: Hmac<Sha256>,
 }
 
 // === impl Pseudonyms ===
 
 impl Pseudonyms {
-    /// Reads the key from a file; white space at its end is not part of it.
+    /// Reads the key from a file. White space at the end of the file is not part of the key.
     ///
     /// # Errors
-    /// [`KeyError`].
+    /// Fails if the file cannot be read, if other users may access it, or if the key is shorter than 32 or longer than
+    /// 4096 bytes.
     pub fn from_file(path: &Path) -> Result<Pseudonyms, KeyError> {
         let file = key_file::read_secret(path, LONGEST_KEY)?;
         let key = file.bytes.trim_ascii_end();
@@ -46,7 +47,8 @@ impl Pseudonyms {
         Ok(Pseudonyms { keyed: Hmac::new_from_slice(key).map_err(|_| wrong())? })
     }
 
-    /// The pseudonym of an identifier: 32 hexadecimal digits. `purpose` keeps pseudonyms of different fields apart.
+    /// Returns the pseudonym of an identifier: 32 hexadecimal digits. An identifier has a different pseudonym for each
+    /// `purpose`.
     #[must_use]
     pub fn of(&self, purpose: &str, identifier: &str) -> String {
         let mut keyed = self.keyed.clone();
@@ -88,7 +90,7 @@ mod tests {
         let (_dir, path) = key(b"0123456789abcdef0123456789abcdef\n", 0o600);
         let pseudonyms = Pseudonyms::from_file(&path).unwrap();
         let one = pseudonyms.of("entity", "customer-1");
-        // `printf 'entity\0customer-1' | openssl dgst -sha256 -hmac 0123456789abcdef0123456789abcdef`, cut in half.
+        // `printf 'entity\0customer-1' | openssl dgst -sha256 -hmac 0123456789abcdef0123456789abcdef`, first half.
         assert_eq!(one, "b21b96651b4e01a7d93c311e78e5e7ac");
         assert_eq!(one.len(), 32);
         assert_eq!(one, pseudonyms.of("entity", "customer-1"));

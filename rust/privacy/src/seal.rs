@@ -1,7 +1,8 @@
-//! Encrypts to a public key: HPKE (RFC 9180), mode Base, with DHKEM(X25519, HKDF-SHA256), HKDF-SHA256 and AES-256-GCM.
+//! Encryption to a public key: HPKE (RFC 9180), mode Base, with DHKEM(X25519, HKDF-SHA256), HKDF-SHA256 and
+//! AES-256-GCM.
 //!
-//! The sender alone is here. Who holds the private key opens what was sealed; the process that seals keeps the key of one
-//! [`Sealer`] in memory, never in a file, and can open nothing that another sealer made.
+//! This module contains only the sender. Decryption requires the private key. The encrypting process keeps the
+//! symmetric key of each [`Sealer`] in memory only, and cannot decrypt what another sealer has encrypted.
 
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
@@ -17,9 +18,9 @@ use sha2::{Digest as _, Sha256};
 
 use crate::key_file::{self, KeyError};
 
-/// Bytes of an X25519 key, and of a SHA-256.
+/// Length of an X25519 key and of a SHA-256 in bytes.
 const LENGTH: usize = 32;
-/// Most bytes that are read of a key file.
+/// Limit of the bytes that are read from a key file.
 const LONGEST: u64 = 4096;
 /// SubjectPublicKeyInfo (RFC 8410) up to the 32 bytes of an X25519 key.
 const X25519_SPKI: &[u8] = &[0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x6e, 0x03, 0x21, 0x00];
@@ -28,13 +29,13 @@ const KEM: &[u8] = b"KEM\x00\x20";
 /// `HPKE` and the ids of the KEM, of HKDF-SHA256 and of AES-256-GCM.
 const SUITE: &[u8] = b"HPKE\x00\x20\x00\x01\x00\x02";
 
-/// The key that values are encrypted to.
+/// The public key to which values are encrypted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicKey {
     bytes: [u8; LENGTH],
 }
 
-/// Encrypts any number of messages to one public key. Threads share it without a lock.
+/// Encrypts any number of messages to one public key. Threads can share it without a lock.
 pub struct Sealer {
     key: LessSafeKey,
     base_nonce: [u8; NONCE_LEN],
@@ -43,7 +44,7 @@ pub struct Sealer {
     next: AtomicU64,
 }
 
-/// Nothing was sealed.
+/// Encryption failed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("encryption failed; check the public key: it may be a point of small order")]
 pub struct SealError;
@@ -51,10 +52,10 @@ pub struct SealError;
 // === impl PublicKey ===
 
 impl PublicKey {
-    /// Reads a PEM `PUBLIC KEY`, as `openssl pkey -pubout` writes it.
+    /// Reads a PEM `PUBLIC KEY` in the format of `openssl pkey -pubout`.
     ///
     /// # Errors
-    /// [`KeyError`].
+    /// Fails if the file cannot be read, if other users may write it, or if it contains a private key or no X25519 key.
     pub fn from_file(path: &Path) -> Result<PublicKey, KeyError> {
         let file = key_file::read(path, LONGEST)?;
         let unusable = |rule| KeyError::Unusable { path: path.to_owned(), rule };
@@ -72,7 +73,7 @@ impl PublicKey {
         Ok(PublicKey { bytes: bytes.ok_or_else(|| unusable(rule))? })
     }
 
-    /// What records name the key by: the first 8 bytes of its SHA-256.
+    /// Returns the id of the key in records: the first 8 bytes of its SHA-256, big-endian.
     #[must_use]
     pub fn id(&self) -> u64 {
         let digest: [u8; LENGTH] = Sha256::digest(self.bytes).into();
@@ -83,10 +84,11 @@ impl PublicKey {
 // === impl Sealer ===
 
 impl Sealer {
-    /// Draws an ephemeral key. `info` says what the messages are for.
+    /// Creates a sealer with a new ephemeral key. `info` states the purpose of the messages; decryption requires the
+    /// same value.
     ///
     /// # Errors
-    /// The system gives no randomness, or the key is a point of small order.
+    /// Fails if the system provides no random numbers, or the public key is a point of small order.
     pub fn new(reader: &PublicKey, info: &[u8]) -> Result<Sealer, SealError> {
         let ephemeral =
             EphemeralPrivateKey::generate(&X25519, &SystemRandom::new()).map_err(|_| SealError)?;
@@ -97,7 +99,7 @@ impl Sealer {
             .map_err(|_| SealError)?
     }
 
-    /// The key schedule of RFC 9180, sections 4.1 and 5.1.
+    /// Derives key and base nonce by the key schedule of RFC 9180, sections 4.1 and 5.1.
     fn of(
         shared: &[u8],
         encapsulated: [u8; LENGTH],
@@ -124,11 +126,11 @@ impl Sealer {
         })
     }
 
-    /// Encrypts a message in its place and appends the tag; `bound` has to be known to open it. Returns the number of
-    /// the message, which its reader needs.
+    /// Encrypts a message in place and appends the tag. Decryption requires the same `bound`, and the number of the
+    /// message, which is returned.
     ///
     /// # Errors
-    /// The message is longer than AES-GCM allows.
+    /// Fails if the message is longer than AES-GCM allows.
     pub fn seal(&self, bound: &[u8], message: &mut Vec<u8>) -> Result<u64, SealError> {
         let number = self.next.fetch_add(1, Relaxed);
         let nonce = Nonce::assume_unique_for_key(self.nonce(number));
@@ -136,13 +138,13 @@ impl Sealer {
         Ok(number)
     }
 
-    /// The public part of the ephemeral key, which its reader needs.
+    /// Returns the public part of the ephemeral key, which decryption requires.
     #[must_use]
     pub fn encapsulated_key(&self) -> &[u8; LENGTH] {
         &self.encapsulated
     }
 
-    /// Names the public key.
+    /// Returns [`PublicKey::id`] of the public key.
     #[must_use]
     pub fn key_id(&self) -> u64 {
         self.key_id
@@ -168,7 +170,7 @@ fn extract(salt: &[u8], suite: &[u8], label: &[u8], input: &[u8]) -> Result<[u8;
     hmac(salt, &[b"HPKE-v1", suite, label, input])
 }
 
-/// `LabeledExpand`, of which the first `length` bytes count: at most one block is ever needed.
+/// `LabeledExpand` to at most one block. Only the first `length` bytes of the result are valid.
 fn expand(
     secret: &[u8; LENGTH],
     suite: &[u8],
@@ -214,7 +216,8 @@ mod tests {
         sealer.key.open_in_place(nonce, Aad::from(bound), &mut sealed).ok().map(|plain| plain.to_vec())
     }
 
-    /// What another implementation of HPKE sealed (`cryptography.hazmat.primitives.hpke` 50.0, private key 00 to 1f).
+    /// Decrypts a message that another implementation of HPKE encrypted (`cryptography.hazmat.primitives.hpke` 50.0,
+    /// private key 00 to 1f).
     #[test]
     fn the_key_schedule_is_that_of_hpke() {
         let (_dir, path) = key_file(PEM, 0o644);

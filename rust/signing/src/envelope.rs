@@ -12,13 +12,13 @@ use crate::key::PrivateKey;
 use crate::statement::Statement;
 use crate::time;
 
-/// Largest envelope, bytes.
+/// Size of the largest accepted envelope in bytes.
 pub const MAX_ENVELOPE_BYTES: u64 = 64 << 10;
-/// Most signatures in one envelope.
+/// Largest accepted number of signatures in one envelope.
 const MAX_SIGNATURES: usize = 8;
 const PAYLOAD_TYPE: &str = "application/vnd.in-toto+json";
 
-/// An envelope as it is stored.
+/// An envelope in its stored form (JSON).
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Envelope {
@@ -35,12 +35,13 @@ struct Signature {
     sig: String,
 }
 
-/// An envelope whose signatures are yet to be checked.
+/// A parsed envelope whose signatures have not been checked yet.
 pub(crate) struct Unverified {
     pub(crate) payload: Vec<u8>,
-    /// What the signatures are over.
+    /// The bytes that are signed: DSSE's pre-authentication encoding of type and payload.
     pub(crate) message: Vec<u8>,
-    /// By key id, which is only a hint.
+    /// Each signature with the key id that the envelope names for it. The id is not signed and only selects keys to
+    /// try.
     pub(crate) signatures: Vec<(String, Vec<u8>)>,
 }
 
@@ -70,10 +71,11 @@ impl Envelope {
     }
 }
 
-/// Signs a bundle's digest as one release of its name.
+/// Signs a statement that the bundle `digest` is release `release` of the bundle name `name`, with each of `keys`, and
+/// returns the envelope as JSON text. `now` is the recorded time of signing.
 ///
 /// # Errors
-/// [`KeyError`].
+/// Fails if the system provides no random numbers, which ECDSA needs.
 pub fn sign(
     name: &str,
     digest: &Digest,
@@ -96,14 +98,14 @@ pub fn sign(
     Ok(text)
 }
 
-/// DSSE's pre-authentication encoding: type and payload, each after its length.
+/// DSSE's pre-authentication encoding: type and payload, each preceded by its length.
 fn pre_authentication(payload: &[u8]) -> Vec<u8> {
     let mut message = format!("DSSEv1 {} {PAYLOAD_TYPE} {} ", PAYLOAD_TYPE.len(), payload.len()).into_bytes();
     message.extend_from_slice(payload);
     message
 }
 
-/// A key id as it may be shown: short, and printable.
+/// Reduces a key id to at most 64 ASCII letters and digits, so that it can be part of a log line or an error message.
 fn key_id(text: &str) -> String {
     text.chars().filter(char::is_ascii_alphanumeric).take(64).collect()
 }

@@ -1,4 +1,4 @@
-//! Keys: Ed25519 and ECDSA on P-256, as openssl writes them.
+//! Keys for Ed25519 and for ECDSA on P-256, in the PEM format of openssl.
 
 use std::time::SystemTime;
 
@@ -12,9 +12,9 @@ use scorer_core::bundle::Digest;
 use crate::error::KeyError;
 use crate::{pem, time};
 
-/// The line before a public key that says until when it may sign.
+/// Header line before a public key with the time after which its signatures are not accepted.
 const NOT_AFTER: &str = "Not-After";
-/// Digits of a key's digest that are its id.
+/// Number of hexadecimal digits of a key's id.
 const ID_DIGITS: usize = 16;
 /// SubjectPublicKeyInfo (RFC 8410) up to the 32 bytes of an Ed25519 key.
 const ED25519_SPKI: &[u8] = &[0x30, 0x2a, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x03, 0x21, 0x00];
@@ -27,19 +27,19 @@ const P256_SPKI: &[u8] = &[
 const ED25519_PKCS8: &[u8] =
     &[0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
 
-/// A key that signatures are checked with.
+/// A public key, which verifies signatures.
 #[derive(Clone, Debug)]
 pub struct PublicKey {
-    /// The first digits of the SHA-256 of its SubjectPublicKeyInfo.
+    /// Id of the key: the first 16 hexadecimal digits of the SHA-256 of its SubjectPublicKeyInfo.
     pub id: String,
-    /// Until when it may sign; absent: without end.
+    /// Time after which signatures of the key are not accepted for new bundles. `None`: no limit.
     pub not_after: Option<SystemTime>,
     spki: Vec<u8>,
     algorithm: &'static dyn VerificationAlgorithm,
     point: Vec<u8>,
 }
 
-/// A key that signs.
+/// A private key, which signs.
 pub struct PrivateKey {
     pair: Pair,
     spki: Vec<u8>,
@@ -53,10 +53,11 @@ enum Pair {
 // === impl PublicKey ===
 
 impl PublicKey {
-    /// Reads a PEM `PUBLIC KEY`; a line `Not-After: 2027-01-01T00:00:00Z` before it limits its use.
+    /// Reads a PEM `PUBLIC KEY`. A line such as `Not-After: 2027-01-01T00:00:00Z` before it sets
+    /// [`PublicKey::not_after`].
     ///
     /// # Errors
-    /// [`KeyError::Text`].
+    /// Fails with [`KeyError::Text`] if there is no complete Ed25519 or P-256 key, or `Not-After` is not a time.
     pub fn from_pem(text: &str) -> Result<PublicKey, KeyError> {
         let spki =
             pem::decode(text, "PUBLIC KEY").ok_or(KeyError::Text("it holds no whole PUBLIC KEY in PEM"))?;
@@ -78,25 +79,25 @@ impl PublicKey {
         Ok(PublicKey { id: id(&spki), not_after, spki, algorithm, point })
     }
 
-    /// Whether this key made the signature of the message.
+    /// Returns whether `signature` is this key's signature of `message`.
     #[must_use]
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         UnparsedPublicKey::new(self.algorithm, &self.point).verify(message, signature).is_ok()
     }
 
-    /// Whether it may sign no longer.
+    /// Returns whether the time `not_after` has passed.
     #[must_use]
     pub fn is_expired(&self, now: SystemTime) -> bool {
         self.not_after.is_some_and(|end| now > end)
     }
 
-    /// Until when it may sign, as text.
+    /// Returns `not_after` in RFC 3339; empty if there is no limit.
     #[must_use]
     pub fn not_after_text(&self) -> String {
         self.not_after.map(time::text).unwrap_or_default()
     }
 
-    /// The key as a file: its id, the end of its use, the key.
+    /// Returns the text of a key file: the id, `Not-After` if there is one, and the key in PEM.
     #[must_use]
     pub fn to_pem(&self) -> String {
         let end = self.not_after.map(|end| format!("{NOT_AFTER}: {}\n", time::text(end))).unwrap_or_default();
@@ -110,7 +111,7 @@ impl PrivateKey {
     /// Reads a PEM `PRIVATE KEY` (PKCS #8).
     ///
     /// # Errors
-    /// [`KeyError::Text`].
+    /// Fails with [`KeyError::Text`] if there is no complete Ed25519 or P-256 key.
     pub fn from_pem(text: &str) -> Result<PrivateKey, KeyError> {
         let der =
             pem::decode(text, "PRIVATE KEY").ok_or(KeyError::Text("it holds no whole PRIVATE KEY in PEM"))?;
@@ -124,10 +125,10 @@ impl PrivateKey {
         Ok(PrivateKey { pair: Pair::P256(pair), spki })
     }
 
-    /// A new Ed25519 key as PEM.
+    /// Generates an Ed25519 key and returns it as a PEM `PRIVATE KEY`.
     ///
     /// # Errors
-    /// [`KeyError::Random`].
+    /// Fails with [`KeyError::Random`] if the system provides no random numbers.
     pub fn generate_pem() -> Result<String, KeyError> {
         let mut der = ED25519_PKCS8.to_vec();
         der.resize(ED25519_PKCS8.len() + 32, 0);
@@ -135,25 +136,25 @@ impl PrivateKey {
         Ok(pem::encode("PRIVATE KEY", &der))
     }
 
-    /// The key that checks what this one signs.
+    /// Returns the public key of this key, with `not_after` (RFC 3339) as its limit.
     ///
     /// # Errors
-    /// `not_after` is no time.
+    /// Fails with [`KeyError::Text`] if `not_after` is not a time.
     pub fn public(&self, not_after: Option<&str>) -> Result<PublicKey, KeyError> {
         let end = not_after.map(|end| format!("{NOT_AFTER}: {end}\n")).unwrap_or_default();
         PublicKey::from_pem(&format!("{end}{}", pem::encode("PUBLIC KEY", &self.spki)))
     }
 
-    /// Its id: that of its public key.
+    /// Returns the id of the public key.
     #[must_use]
     pub fn id(&self) -> String {
         id(&self.spki)
     }
 
-    /// Signs a message.
+    /// Returns the signature of `message`: 64 bytes for Ed25519, ASN.1 DER for P-256.
     ///
     /// # Errors
-    /// [`KeyError::Random`].
+    /// Fails with [`KeyError::Random`] if the system provides no random numbers, which ECDSA needs.
     pub fn sign(&self, message: &[u8]) -> Result<Vec<u8>, KeyError> {
         match &self.pair {
             Pair::Ed25519(pair) => Ok(pair.sign(message).as_ref().to_vec()),

@@ -1,7 +1,8 @@
-//! Signatures of bundles, checked without a network.
+//! Signatures of bundles, verified without network access.
 //!
-//! A signature is a DSSE envelope ([`ENVELOPE`]) in the bundle's directory. What is signed is an in-toto statement that
-//! names the bundle's digest and its release number. The digest covers the manifest, and the manifest every file.
+//! A signature is a DSSE envelope in the file [`ENVELOPE`] of the bundle's directory. Its payload is an in-toto
+//! statement with the bundle's name, digest and release number. The digest covers the manifest, and the manifest covers
+//! every file.
 
 mod envelope;
 mod error;

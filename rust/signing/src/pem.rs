@@ -1,9 +1,9 @@
-//! PEM (RFC 7468): one block, with explanatory text before it.
+//! PEM (RFC 7468) with one block, which explanatory text may precede.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// The bytes of the first block with this label.
+/// Decodes the first block with this label. Returns `None` if it is missing, incomplete or not Base64.
 pub(crate) fn decode(text: &str, label: &str) -> Option<Vec<u8>> {
     let (begin, end) = (format!("-----BEGIN {label}-----"), format!("-----END {label}-----"));
     let (_, rest) = text.split_once(&begin)?;
@@ -12,7 +12,7 @@ pub(crate) fn decode(text: &str, label: &str) -> Option<Vec<u8>> {
     STANDARD.decode(digits).ok()
 }
 
-/// One block.
+/// Encodes `bytes` as one block.
 pub(crate) fn encode(label: &str, bytes: &[u8]) -> String {
     let digits = STANDARD.encode(bytes);
     let mut text = format!("-----BEGIN {label}-----\n");
@@ -24,7 +24,7 @@ pub(crate) fn encode(label: &str, bytes: &[u8]) -> String {
     text
 }
 
-/// The value of a header line before the first block, such as `Not-After: 2027-01-01T00:00:00Z`.
+/// Returns the value of a header line before the first block, such as `Not-After: 2027-01-01T00:00:00Z`.
 pub(crate) fn header<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().take_while(|line| !line.starts_with("-----BEGIN")).find_map(|line| {
         let (key, value) = line.split_once(':')?;

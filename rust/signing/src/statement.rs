@@ -1,4 +1,4 @@
-//! What is signed: an in-toto statement about one bundle.
+//! The payload of a signature: an in-toto statement about one bundle.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::error::{SignatureError, place};
 const STATEMENT: &str = "https://in-toto.io/Statement/v1";
 const PREDICATE: &str = "urn:scorer:bundle-release:v1";
 
-/// An in-toto statement (version 1) with this project's predicate.
+/// An in-toto statement (version 1) with the predicate [`Release`].
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Statement {
@@ -29,7 +29,7 @@ struct Subject {
     digest: BTreeMap<String, String>,
 }
 
-/// The predicate: which release of the bundle's name this is, and when it was signed.
+/// The predicate: the number of the release of the bundle's name, and the time of signing (RFC 3339).
 #[derive(Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Release {
@@ -53,7 +53,7 @@ impl Statement {
         }
     }
 
-    /// Reads a statement whose signature has been checked: the bundle's name, its digest and its release.
+    /// Reads a statement whose signature has been verified. Returns the bundle's name, its digest and the predicate.
     pub(crate) fn parse(bytes: &[u8]) -> Result<(String, Digest, Release), SignatureError> {
         let malformed = |what: &str| SignatureError::Malformed(format!("the signed statement {what}"));
         let Statement { kind, subject, predicate_type, predicate } = serde_json::from_slice(bytes)

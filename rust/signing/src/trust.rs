@@ -1,4 +1,4 @@
-//! Which signatures a server accepts.
+//! Verification of signatures against the keys that a server trusts.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -14,69 +14,70 @@ use crate::error::{KeyError, SignatureError};
 use crate::key::PublicKey;
 use crate::statement::Statement;
 
-/// Most trusted keys; two are in use while one replaces the other.
+/// Largest number of trusted keys. Two are in use while one replaces the other.
 const MAX_KEYS: usize = 64;
-/// Largest key file, bytes.
+/// Size of the largest accepted key file in bytes.
 const MAX_KEY_BYTES: u64 = 16 << 10;
 
-/// By bundle name: the lowest release that is accepted.
+/// The lowest accepted release of each bundle name.
 pub type Floors = BTreeMap<String, u64>;
 
-/// The keys that a server trusts, and whether it takes bundles that are not signed. Key files are read for each
-/// verification, so a key that is added or removed counts from the next bundle on.
+/// The keys that a server trusts, and whether it accepts unsigned bundles. Key files are read for each verification, so
+/// adding or removing a file takes effect with the next bundle.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trust {
-    /// Public keys in PEM, or directories of them (`*.pem`).
+    /// Paths of public keys in PEM, or of directories that contain them (`*.pem`).
     #[serde(default)]
     pub trusted_keys: Vec<PathBuf>,
-    /// Absent: bundles without a signature are accepted only where no key is trusted.
+    /// Treatment of unsigned bundles. `None`: they are accepted only if `trusted_keys` is empty.
     #[serde(default)]
     pub unsigned: Option<Unsigned>,
 }
 
-/// What becomes of a bundle without a signature.
+/// Treatment of a bundle without a signature.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum Unsigned {
-    /// It is loaded.
+    /// The bundle is loaded.
     Allow,
-    /// It is refused.
+    /// The bundle is refused.
     Refuse,
 }
 
-/// What a signature is checked against.
+/// The properties that a signature must prove, and the circumstances of the verification.
 #[derive(Clone, Copy, Debug)]
 pub struct Verification<'a> {
-    /// The bundle that must be signed.
+    /// Digest of the bundle to be loaded.
     pub digest: &'a Digest,
-    /// The name that it must have; absent: any.
+    /// Required name of the bundle. `None`: any name.
     pub name: Option<&'a str>,
-    /// The lowest releases that are accepted.
+    /// The lowest accepted releases.
     pub floors: &'a Floors,
-    /// This server has accepted the bundle before: a key that has expired since is no reason to refuse it.
+    /// Whether this server has accepted the bundle before. It then stays acceptable if the signing key has expired
+    /// since.
     pub known: bool,
-    /// The time that keys may have expired by.
+    /// Current time, which the keys' `Not-After` is compared with.
     pub now: SystemTime,
 }
 
-/// What a verified signature says.
+/// The contents of a verified statement.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Signed {
-    /// The bundle's name.
+    /// Name of the bundle.
     pub name: String,
-    /// Which release of that name it is.
+    /// Number of the release of that name.
     pub release: u64,
-    /// The id of the key that signed it.
+    /// Id of the key that signed the statement.
     pub key: String,
-    /// When, RFC 3339.
+    /// Time of signing, RFC 3339.
     pub signed_at: String,
 }
 
 // === impl Trust ===
 
 impl Trust {
-    /// Whether signatures are looked at.
+    /// Returns whether bundles without a signature are refused.
     #[must_use]
     pub fn is_required(&self) -> bool {
         self.unsigned() == Unsigned::Refuse
@@ -86,11 +87,13 @@ impl Trust {
         self.unsigned.unwrap_or(if self.trusted_keys.is_empty() { Unsigned::Allow } else { Unsigned::Refuse })
     }
 
-    /// Checks an envelope; `None` where nothing is signed and that is accepted. Without trusted keys an envelope is
-    /// not looked at.
+    /// Verifies an envelope. Returns `None` for a bundle without a signature, if those are accepted. Without trusted
+    /// keys, an envelope is treated as missing.
     ///
     /// # Errors
-    /// [`SignatureError`].
+    /// Fails if the signature is missing but required, or the envelope is malformed, or no trusted and current key has
+    /// signed it, or the statement is of another bundle, of another name or of a release below the floor, or there are
+    /// too many trusted keys.
     pub fn verify(
         &self,
         envelope: Option<&[u8]>,
@@ -114,7 +117,7 @@ impl Trust {
                 }
             }
         }
-        // A key file that cannot be used may be the one that is missed.
+        // The signing key may be in the file that cannot be used, so that error takes precedence over `Untrusted`.
         Err(refused.or(unreadable.map(SignatureError::Key)).unwrap_or_else(|| SignatureError::Untrusted {
             keys: joined(envelope.signatures.iter().map(|(id, _)| id.as_str())),
             trusted: match keys.as_slice() {
@@ -124,10 +127,10 @@ impl Trust {
         }))
     }
 
-    /// Every key that can be used, and what is wrong with the first that cannot.
+    /// Reads all key files. Returns the usable keys, and the error of the first file that cannot be used.
     ///
     /// # Errors
-    /// There are too many.
+    /// Fails with [`KeyError::TooMany`] if there are more than 64 keys.
     pub fn keys(&self) -> Result<(Vec<PublicKey>, Option<KeyError>), KeyError> {
         let (mut keys, mut unusable) = (Vec::new(), None);
         for place in &self.trusted_keys {
@@ -150,7 +153,7 @@ impl Trust {
     }
 }
 
-/// A statement whose signature holds, if it is about the bundle that is wanted.
+/// Returns the contents of a statement whose signature has been verified, if the statement fulfils `wanted`.
 fn signed(payload: &[u8], key: &str, wanted: &Verification<'_>) -> Result<Signed, SignatureError> {
     let (name, digest, predicate) = Statement::parse(payload)?;
     if digest != *wanted.digest {
@@ -165,7 +168,7 @@ fn signed(payload: &[u8], key: &str, wanted: &Verification<'_>) -> Result<Signed
     Ok(Signed { name, release: predicate.release, key: key.to_owned(), signed_at: predicate.signed_at })
 }
 
-/// The key files of a place: itself, or the `*.pem` in it, by name.
+/// Returns the key files at a path: the path itself, or the `*.pem` in that directory, sorted by name.
 fn files(place: &Path) -> Result<Vec<PathBuf>, KeyError> {
     let explain =
         |error: std::io::Error| KeyError::Read { path: place.to_owned(), reason: error.to_string() };

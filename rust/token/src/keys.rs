@@ -28,13 +28,13 @@ struct Key {
     mac: Hmac<Sha256>,
 }
 
-/// Why a key file is not used.
+/// The reason why a key file is not used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyFileError {
-    /// It is not the JSON of a key file; it may be incompletely written.
+    /// The file is not the JSON of a key file. It may be incompletely written.
     #[error("not a key file ({0}); create keys with `scorer token key`")]
     Malformed(String),
-    /// It holds no keys, or too many.
+    /// The file contains no keys, or too many.
     #[error("{0} keys; a key file holds 1 to {MAX_KEYS}")]
     Count(usize),
     /// The key at this position, counted from 1, is not valid.
@@ -42,18 +42,18 @@ pub enum KeyFileError {
         "key {0}: an id is 8 and a secret 64 lower-case hexadecimal digits; create keys with `scorer token key`"
     )]
     Key(usize),
-    /// Two keys have one id.
+    /// Two keys have the same id.
     #[error("two keys have the id {0:08x}; give each its own")]
     Repeated(u32),
 }
 
-/// Why a token is refused.
+/// The reason why a token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
-    /// Its bytes do not have the form of a token.
+    /// The bytes do not have the form of a token.
     #[error("decision_token: {0}; send it as it was received")]
     Unreadable(#[from] Unreadable),
-    /// Its key is not in the key file.
+    /// The key of the token is not in the key file.
     #[error(
         "decision_token: key {0:08x} is not in the server's key file: it was removed, or belongs to another fleet"
     )]
@@ -61,15 +61,15 @@ pub enum TokenError {
     /// The signature is not valid.
     #[error("decision_token: the signature does not hold; send the token as it was received")]
     Signature,
-    /// It was issued to another tenant.
+    /// The token was issued to another tenant.
     #[error(
         "decision_token: it was given to another caller; the caller that received the decision reports its outcome"
     )]
     Tenant,
-    /// It is of a decision at another checkpoint.
+    /// The token belongs to a decision at another checkpoint.
     #[error("decision_token: it belongs to another checkpoint; report the outcome there")]
     Checkpoint,
-    /// It is of another decision.
+    /// The token belongs to another decision.
     #[error(
         "decision_token: it belongs to another decision; send each outcome with its own decision's token"
     )]
@@ -144,8 +144,8 @@ impl KeyRing {
     ) -> Result<Token<'a>, TokenError> {
         let token = Token::read(token)?;
         let key = self.keys.iter().find(|key| key.id == token.key_id).ok_or(TokenError::Key(token.key_id))?;
-        // Constant-time. A token that is sound elsewhere fails here as well, because the scope is signed in full; the
-        // four bytes of each that the token holds only choose the message.
+        // The comparison takes constant time. The whole scope is signed, so a token that is valid in another scope
+        // fails here too. The four bytes of tenant and checkpoint in the token only select the error.
         if key.mac(token.signed, scope).verify_truncated_left(&token.tag).is_err() {
             return Err(if token.tenant != scope.tenant.fingerprint() {
                 TokenError::Tenant
@@ -160,7 +160,7 @@ impl KeyRing {
 }
 
 impl std::fmt::Debug for KeyRing {
-    /// Writes only the ids: a secret must not get into a log.
+    /// Writes only the ids, because a secret must not appear in a log.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_list().entries(self.ids().map(|id| format!("{id:08x}"))).finish()
     }

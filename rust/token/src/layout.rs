@@ -5,8 +5,8 @@
 //!         │v k│key id │time ms │tenant │checkpoint │bundle │index │propensity │id  │tag
 //! bytes     1       4        6       4           4       8      3           8  1-64    16
 //! ```
-//! Numbers are big-endian. The first byte holds the version in its high half; below it a bit for "fallback" and two for
-//! the kind.
+//! Numbers are big-endian. The high half of the first byte is the version. Of the low half, the highest bit is 0, the
+//! next one marks a fallback, and the two lowest bits are the kind.
 
 use crate::claims::{Claims, Kind};
 
@@ -81,7 +81,7 @@ impl LongestToken {
         self.len += part.len();
     }
 
-    /// The bytes so far.
+    /// Returns the bytes of the token.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len]

@@ -1,4 +1,4 @@
-//! What a token costs the thread that answers: no memory. `--nocapture` prints the time as well.
+//! Tests that signing and verifying a token allocates no memory. With `--nocapture` it prints the time as well.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 #![allow(clippy::print_stdout, reason = "the figure is for a person")]
@@ -26,12 +26,12 @@ unsafe impl GlobalAlloc for Counting {
         if COUNTED.try_with(Cell::get).unwrap_or(false) {
             ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         }
-        // SAFETY: the caller's obligations are the system allocator's.
+        // SAFETY: the caller meets the requirements of `alloc`, which are those of the system's allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's obligations are the system allocator's.
+        // SAFETY: the caller meets the requirements of `dealloc`, which are those of the system's allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -59,7 +59,7 @@ fn a_token_is_signed_and_verified_without_an_allocation() {
     COUNTED.set(true);
     let began = Instant::now();
     for _ in 0..TOKENS {
-        // The tenant is hashed with each request, the checkpoint once.
+        // The tenant is hashed for each request, the checkpoint only once.
         let scope = Scope { tenant: Tenant::named(b"checkout"), ..fixed };
         let token = ring.sign(&claims, &scope, id).unwrap();
         ring.verify(token.as_bytes(), &scope, id).unwrap();

@@ -1,4 +1,4 @@
-//! The document: learner, booster, trees.
+//! Conversion of a parsed document (learner, booster, trees) to a model.
 
 use scorer_core::forest::{BaseOrder, ForestError, Model, Precision, Tree, limits};
 
@@ -8,7 +8,7 @@ use crate::reader::{At, Path};
 use crate::tree;
 use crate::value::Value;
 
-/// Reads a model out of a parsed document.
+/// Converts a parsed document to a model.
 pub(crate) fn model(root: &Value<'_>) -> Result<Model, ReadError> {
     let root_path = Path::Root;
     let root = At::new(root, &root_path);
@@ -61,7 +61,7 @@ struct Params {
     features: usize,
     outputs: usize,
     base_scores: Vec<f32>,
-    /// Until the first tree exists, where the score is to be estimated from the data.
+    /// Whether the base score is to be estimated from the data; it is then a placeholder until the first tree exists.
     base_is_placeholder: bool,
 }
 
@@ -113,7 +113,7 @@ fn objective(learner: At<'_, '_>) -> Result<Objective, ReadError> {
     Objective::named(At::new(At::new(learner.get("objective")?, &path).get("name")?, &name_path).string()?)
 }
 
-/// The part of the document with the trees, and DART's weights.
+/// The part of the document that contains the trees, and DART's weights.
 struct Booster<'v, 'a> {
     model: &'v Value<'a>,
     weights: Option<Vec<f32>>,
@@ -130,7 +130,7 @@ impl<'v, 'a> Booster<'v, 'a> {
             "gbtree" => {
                 let model_path = Path::Key(at.path(), "model");
                 let model = at.get("model")?;
-                // From 3.3 on, DART is a gbtree whose model has weights.
+                // From XGBoost 3.3 on, DART is stored as a gbtree whose model has weights.
                 let weights = weights(At::new(model, at.path()), &model_path)?;
                 Ok(Self { model, weights })
             }
@@ -183,7 +183,7 @@ fn trees(booster: Booster<'_, '_>, outputs: usize) -> Result<Vec<Tree>, ReadErro
     for (i, value) in trees.iter().enumerate() {
         let path = Path::Index(&trees_path, i);
         let at = At::new(value, &path);
-        // A tree's place is its id, not where it stands in the file.
+        // The position of a tree in the model is its id, not its position in the file.
         let id_path = Path::Key(&path, "id");
         let id = At::new(at.get("id")?, &id_path).count()?;
         let Some(slot @ None) = placed.get_mut(id) else {
@@ -193,6 +193,6 @@ fn trees(booster: Booster<'_, '_>, outputs: usize) -> Result<Vec<Tree>, ReadErro
         let weight = booster.weights.as_ref().map(|weights| weights[id]);
         *slot = Some(tree::read(at, output, outputs, weight)?);
     }
-    // As many trees as places, each place taken once.
+    // There are as many trees as positions and no position was taken twice, so every position is filled.
     Ok(placed.into_iter().flatten().collect())
 }

@@ -1,9 +1,9 @@
-//! What can be wrong with a model file.
+//! Errors of reading a model file.
 
 use scorer_core::forest::ForestError;
 use thiserror::Error;
 
-/// Why a file was refused.
+/// The reason why a file was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub enum ReadError {
     /// The bytes are not well-formed.
@@ -11,15 +11,15 @@ pub enum ReadError {
     Syntax {
         /// `JSON` or `UBJ`.
         format: &'static str,
-        /// Where.
+        /// Offset of the error in bytes.
         offset: usize,
         /// The rule that is broken.
         rule: String,
     },
-    /// The document is well-formed, but is not the XGBoost model that it should be.
+    /// The document is well-formed, but a field is missing or has a wrong value.
     #[error("XGBoost model, {path}: {rule}")]
     Field {
-        /// Path of the field.
+        /// Path of the field, such as `learner.objective.name`.
         path: String,
         /// The rule that is broken.
         rule: String,

@@ -1,4 +1,4 @@
-//! JSON with XGBoost's `NaN` and `Infinity`. Numbers stay text until their type is known.
+//! JSON with XGBoost's `NaN` and `Infinity`. Numbers remain text until their type is known.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use crate::error::ReadError;
 use crate::number::Number;
 use crate::value::Value;
 
-/// Parses a document; only white space may follow it.
+/// Parses a document. Only white space may follow it.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Value<'_>, ReadError> {
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => text,
@@ -90,8 +90,8 @@ impl<'a> Parser<'a> {
             }
         }
         let text = &self.text[start..self.at];
-        // Rust's own parser is the judge of the grammar; it takes nothing that the loop above lets pass
-        // and JSON would mean otherwise.
+        // Rust's parser checks the form. It accepts more than JSON does (`1.`, `01`), but nothing that has another
+        // value in JSON.
         if text.parse::<f32>().is_err() {
             self.at = start;
             return self.fail("a number is malformed");

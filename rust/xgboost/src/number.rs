@@ -1,18 +1,18 @@
-//! Numbers as the file gives them. Text is converted once, to the type that is asked for: a float32 that
-//! went through float64 would be rounded twice.
+//! Numbers in their form in the file. Text is converted only once, directly to the requested type, because a float32
+//! that was converted through float64 would be rounded twice.
 
-/// A number.
+/// A number of either format.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Number<'a> {
     Integer(i64),
     F32(f32),
     F64(f64),
-    /// JSON's text; `NaN`, `Infinity` and `-Infinity` are XGBoost's additions.
+    /// Text from JSON, including XGBoost's additions `NaN`, `Infinity` and `-Infinity`.
     Text(&'a str),
 }
 
 impl Number<'_> {
-    /// As a float32, rounded once; NaN and infinities are returned as they are.
+    /// Converts to float32 with one rounding. NaN and infinities remain.
     pub(crate) fn f32(self) -> Option<f32> {
         match self {
             Self::Integer(value) => Some(value as f32),
@@ -22,7 +22,7 @@ impl Number<'_> {
         }
     }
 
-    /// As an integer, where it is one.
+    /// Converts to an integer. Returns `None` for any other number.
     pub(crate) fn i64(self) -> Option<i64> {
         match self {
             Self::Integer(value) => Some(value),

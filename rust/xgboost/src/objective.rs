@@ -1,10 +1,10 @@
-//! What the objective decides at prediction time: the link, and how the base score becomes a margin.
+//! The effect of an objective on predictions: the link, and the conversion of the base score to a margin.
 
 use scorer_core::forest::{ForestError, Link};
 
 use crate::error::ReadError;
 
-/// The part of an objective that prediction needs.
+/// The properties of an objective that predictions depend on.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Objective {
     pub(crate) link: Link,
@@ -19,7 +19,7 @@ enum ToMargin {
 }
 
 impl Objective {
-    /// By the name in the file.
+    /// Returns the objective with this name in the file. Fails if it is not supported.
     pub(crate) fn named(name: &str) -> Result<Self, ReadError> {
         let sigmoid = Link::Sigmoid { alpha: 1.0 };
         let (link, to_margin) = match name {
@@ -52,8 +52,8 @@ impl Objective {
         Ok(Self { link, to_margin })
     }
 
-    /// The base margin, in float32 as XGBoost computes it. Versions from 3.2 on clamp probabilities, so that
-    /// constant labels are allowed.
+    /// Converts a base score to a margin, in float32 like XGBoost. From version 3.2 on, XGBoost clamps probabilities,
+    /// so that constant labels are allowed.
     pub(crate) fn base_margin(self, score: f32, version: (i64, i64)) -> Result<f32, ReadError> {
         let margin = match self.to_margin {
             ToMargin::Identity => score,
@@ -71,7 +71,7 @@ impl Objective {
     }
 }
 
-/// Base scores: `"5E-1"` up to 3.0, `"[5E-1]"` or `"[1E-1,2E-1]"` from 3.1 on.
+/// Parses the base scores: `"5E-1"` up to XGBoost 3.0, `"[5E-1]"` or `"[1E-1,2E-1]"` from 3.1 on.
 pub(crate) fn base_scores(text: &str) -> Option<Vec<f32>> {
     let text = text.trim();
     let inner = match text.strip_prefix('[') {

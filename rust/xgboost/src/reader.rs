@@ -1,4 +1,4 @@
-//! Typed access to a document, with the path in every error.
+//! Typed access to a document. Every error contains the path of the value.
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use crate::error::ReadError;
 use crate::number::Number;
 use crate::value::Value;
 
-/// A value and where it is.
+/// A value and its path.
 #[derive(Clone, Copy)]
 pub(crate) struct At<'v, 'a> {
     value: &'v Value<'a>,
     path: &'v Path<'v>,
 }
 
-/// A path from the root, kept on the stack.
+/// A path from the root. Its parts are on the stack.
 pub(crate) enum Path<'v> {
     Root,
     Key(&'v Path<'v>, &'v str),
@@ -44,7 +44,7 @@ impl<'v, 'a> At<'v, 'a> {
         Err(ReadError::field(self.path.to_string(), rule))
     }
 
-    /// A member's value, where there is one.
+    /// Returns the value of a member of an object, if there is one.
     pub(crate) fn find(&self, key: &str) -> Option<&'v Value<'a>> {
         match self.value {
             Value::Object(members) => members.get(key),
@@ -52,7 +52,7 @@ impl<'v, 'a> At<'v, 'a> {
         }
     }
 
-    /// A member's value.
+    /// Returns the value of a member. Fails if there is none.
     pub(crate) fn get(&self, key: &str) -> Result<&'v Value<'a>, ReadError> {
         self.find(key).ok_or_else(|| ReadError::field(Path::Key(self.path, key).to_string(), "it is missing"))
     }
@@ -64,7 +64,7 @@ impl<'v, 'a> At<'v, 'a> {
         }
     }
 
-    /// A count; XGBoost writes parameters as strings.
+    /// Returns a count. XGBoost writes parameters as strings.
     pub(crate) fn count(&self) -> Result<usize, ReadError> {
         let count = match self.value {
             Value::String(text) => text.parse().ok(),
@@ -81,7 +81,7 @@ impl<'v, 'a> At<'v, 'a> {
         }
     }
 
-    /// All numbers of an array of either kind.
+    /// Converts all numbers of a typed or untyped array.
     fn numbers<T>(
         &self,
         what: &str,
@@ -93,7 +93,7 @@ impl<'v, 'a> At<'v, 'a> {
                 .iter()
                 .map(|value| match value {
                     Value::Number(number) => convert(*number),
-                    // Old versions wrote flags as booleans.
+                    // Old versions of XGBoost wrote flags as booleans.
                     Value::Bool(flag) => convert(Number::Integer(i64::from(*flag))),
                     _ => None,
                 })

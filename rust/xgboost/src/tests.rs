@@ -5,7 +5,8 @@ use crate::number::Number;
 use crate::value::{Kind, Value};
 use crate::{ReadError, json, read_model, ubj};
 
-/// Two stumps on feature 1 at 0.25; missing goes left, then right.
+/// A model with two stumps that split feature 1 at 0.25. The first stump in the file sends missing values to the right,
+/// the second to the left.
 fn document(base_score: &str, objective: &str) -> String {
     let tree = |id: u32, default_left: u32| {
         format!(
@@ -25,7 +26,7 @@ fn document(base_score: &str, objective: &str) -> String {
     )
 }
 
-/// The same document in UBJ, numbers as XGBoost types them.
+/// Writes the same document in UBJ, with the number types that XGBoost uses.
 fn to_ubj(value: &Value<'_>, out: &mut Vec<u8>) {
     let length = |out: &mut Vec<u8>, length: usize| {
         out.push(b'L');
@@ -79,7 +80,7 @@ fn both_formats_are_read() {
     let text = document("[5E-1]", "reg:squarederror");
     let model = read_model(text.as_bytes()).unwrap();
     assert_eq!((model.num_features, model.num_outputs, model.trees.len()), (2, 1, 2));
-    // The tree whose id is 0 stands second in the file.
+    // The tree with id 0 is the second in the file.
     assert_eq!(margins(&model, &ROWS), [2.5, -3.5, -3.5, -0.5]);
     let mut bytes = Vec::new();
     to_ubj(&json::parse(text.as_bytes()).unwrap(), &mut bytes);
@@ -94,7 +95,7 @@ fn base_scores_become_margins_in_float32() {
     assert_eq!(base("[2.5E-1]", "binary:logistic"), f64::from(-(3.0_f32.ln())));
     assert_eq!(base("[2.5E-1]", "binary:logitraw"), 0.25);
     assert_eq!(base("[2.5E-1]", "count:poisson"), f64::from(0.25_f32.ln()));
-    // Clamped from 3.2 on.
+    // XGBoost clamps the score from 3.2 on.
     assert_eq!(base("[0E0]", "binary:logistic"), f64::from(-((1.0_f32 / 1e-6 - 1.0).ln())));
     let old = |score: &str| {
         let text = document(score, "binary:logistic").replace("[3, 2, 0]", "[3, 1, 0]");
@@ -122,7 +123,8 @@ fn objectives_have_links() {
 
 #[test]
 fn decimals_are_rounded_once() {
-    // Just above the middle of two float32 values; through float64 it would become the middle, then even.
+    // Slightly more than the midpoint of two float32 values. Rounded to float64 it is the midpoint, which float32
+    // rounds to even.
     let text = "1.00000005960464477540000000000000001";
     assert_ne!(text.parse::<f64>().unwrap() as f32, text.parse::<f32>().unwrap());
     let Ok(Value::Number(number)) = json::parse(text.as_bytes()) else { panic!("a number") };

@@ -1,16 +1,16 @@
-//! One tree of the file.
+//! Conversion of one tree of the file.
 
 use scorer_core::forest::{CategoryRule, Missing, NanRule, Node, Side, Split, Target, Test, Tree, ZeroRule};
 
 use crate::error::ReadError;
 use crate::reader::{At, Path};
 
-/// XGBoost's marker for "no child".
+/// XGBoost's value for "no child".
 const NO_NODE: i64 = -1;
-/// Categories are float32 integers; from here on they have neighbours that are not.
+/// The values of categorical features are float32, which represents every integer only below this limit.
 const MAX_CATEGORY: i64 = 1 << 24;
 
-/// Reads a tree that adds to `output`, or to all of `outputs` where its leaves are vectors; `weight` is DART's.
+/// Reads a tree. It contributes to `output`, or to all `outputs` if its leaves are vectors. `weight` is DART's weight.
 pub(crate) fn read(
     at: At<'_, '_>,
     output: u32,
@@ -53,7 +53,7 @@ pub(crate) fn read(
         };
         let nan = if columns.default_left[i] { NanRule::Left } else { NanRule::Right };
         nodes.push(Node::Split(Split {
-            // Deleted nodes carry markers here; they are never reached, and a reached one is refused later.
+            // Deleted nodes have markers in these fields. They are unreachable, and compilation refuses them otherwise.
             feature: u32::try_from(columns.feature[i]).unwrap_or(u32::MAX),
             test,
             missing: Missing { nan, zero: ZeroRule::Keep },
@@ -66,13 +66,13 @@ pub(crate) fn read(
 
 type LeafValues = (Target, Vec<f64>, Vec<u32>);
 
-/// A leaf's value is in its split condition.
+/// Returns the values of the leaves, which are in their split conditions.
 fn scalar_leaves(columns: &Columns, output: u32, weight: Option<f32>) -> LeafValues {
     let (mut values, mut rows) = (Vec::new(), Vec::with_capacity(columns.left.len()));
     for (&left, &value) in columns.left.iter().zip(&columns.condition) {
         rows.push(values.len() as u32);
         if left == NO_NODE {
-            // DART adds each tree to a zero, then multiplies, in float32.
+            // DART adds the tree's value to 0 and then multiplies by the weight, both in float32.
             let value = weight.map_or(value, |weight| (0.0 + value) * weight);
             values.push(f64::from(value));
         }
@@ -80,8 +80,8 @@ fn scalar_leaves(columns: &Columns, output: u32, weight: Option<f32>) -> LeafVal
     (Target::Output(output), values, rows)
 }
 
-/// Up to 3.1 every node has a row in `base_weights`; from 3.2 on a leaf's row in `leaf_weights` is in
-/// `right_children`.
+/// Returns the vectors of the leaves. Up to XGBoost 3.1 every node has a row in `base_weights`. From 3.2 on
+/// `right_children` contains the row of a leaf in `leaf_weights`.
 fn vector_leaves(at: At<'_, '_>, columns: &Columns) -> Result<LeafValues, ReadError> {
     let (key, rows): (_, Vec<u32>) = if at.find("leaf_weights").is_some() {
         ("leaf_weights", columns.right.iter().map(|&row| u32::try_from(row).unwrap_or(u32::MAX)).collect())
@@ -105,7 +105,7 @@ struct Columns {
     condition: Vec<f32>,
     default_left: Vec<bool>,
     categorical: Vec<bool>,
-    /// By node.
+    /// The members of the category set of each categorical node.
     categories: std::collections::HashMap<usize, Vec<u32>>,
 }
 

@@ -1,4 +1,4 @@
-//! UBJSON as XGBoost writes it: big-endian, lengths of any integer type, typed arrays.
+//! UBJSON in the form that XGBoost writes: big-endian, lengths of any integer type, typed arrays.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ use crate::DEPTH_CAP;
 use crate::error::ReadError;
 use crate::value::{Kind, Typed, Value};
 
-/// Parses a document; the whole of the bytes must be used.
+/// Parses a document, which must consist of all bytes.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Value<'_>, ReadError> {
     let mut parser = Parser { bytes, at: 0 };
     let value = parser.value(0)?;
@@ -43,7 +43,7 @@ impl<'a> Parser<'a> {
         Ok(self.take(1)?[0])
     }
 
-    /// A length: one of the integer types, not negative and not more than the bytes that remain.
+    /// Reads a length of any integer type. Fails if it is negative or exceeds the remaining bytes.
     fn length(&mut self) -> Result<usize, ReadError> {
         let marker = self.marker()?;
         let Some(kind) = Kind::from_marker(marker).filter(|kind| !matches!(kind, Kind::F32 | Kind::F64))
@@ -61,7 +61,7 @@ impl<'a> Parser<'a> {
     fn string(&mut self) -> Result<Cow<'a, str>, ReadError> {
         let length = self.length()?;
         let bytes = self.take(length)?;
-        // Category names are bytes of the user's; they are never used, only skipped.
+        // Category names may be any bytes. They are not used, so invalid UTF-8 is replaced.
         Ok(String::from_utf8_lossy(bytes))
     }
 
@@ -107,7 +107,7 @@ impl<'a> Parser<'a> {
             }
             Some(b'#') => {
                 self.at += 1;
-                // Every value takes a byte at least, so the length is bounded by what remains.
+                // Every value takes at least one byte, so the remaining bytes bound the length.
                 let length = self.length()?;
                 (0..length).map(|_| self.value(depth + 1)).collect::<Result<_, _>>().map(Value::Array)
             }

@@ -1,4 +1,4 @@
-//! A parsed document, borrowing from its bytes.
+//! A parsed document, which borrows from its bytes.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ pub(crate) enum Value<'a> {
     Number(Number<'a>),
     String(Cow<'a, str>),
     Array(Vec<Value<'a>>),
-    /// UBJ's arrays of one number type.
+    /// An array of one number type, which only UBJ has.
     Typed(Typed<'a>),
     Object(HashMap<Cow<'a, str>, Value<'a>>),
 }
@@ -25,7 +25,7 @@ pub(crate) struct Typed<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
-/// Number types of UBJ.
+/// The number types of UBJ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     I8,
@@ -60,7 +60,7 @@ impl Kind {
         }
     }
 
-    /// The number at the front of the bytes.
+    /// Reads the number at the start of the bytes.
     pub(crate) fn read(self, bytes: &[u8]) -> Option<Number<'static>> {
         Some(match self {
             Self::I8 => Number::Integer(i8::from_be_bytes(*bytes.first_chunk()?).into()),

@@ -1,4 +1,4 @@
-//! Copies between Python's buffers and vectors, so that the work between them is done detached.
+//! Copies between Python's buffers and vectors, so that other code can work on the vectors without the interpreter.
 
 use pyo3::buffer::{Element, PyBuffer};
 use pyo3::prelude::*;

@@ -1,4 +1,4 @@
-//! What the builder needs: drafts, golden files, sealed manifests. The formats are known to Rust alone.
+//! Functions for the builder of bundles: drafts, golden files, sealed manifests. Only Rust implements the file formats.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use scorer_core::policy::Mask;
 use super::buffers::{copy_in, copy_out};
 use super::{Bundle, failed};
 
-/// The manifest's final bytes: `head` is its JSON without `files` and `digest`, which are computed here.
+/// Returns the final bytes of a manifest. `head` is its JSON without `files` and `digest`, which are computed here.
 #[pyfunction]
 pub(crate) fn seal_manifest<'py>(
     py: Python<'py>,
@@ -25,7 +25,7 @@ pub(crate) fn seal_manifest<'py>(
     Ok(PyBytes::new(py, &sealed))
 }
 
-/// A bundle without golden cases and reference statistics, to compute both with.
+/// Returns a bundle without golden cases and reference statistics. The builder computes both with it.
 #[pyfunction]
 pub(crate) fn draft_bundle(py: Python<'_>, head: &str, files: BTreeMap<String, Vec<u8>>) -> PyResult<Bundle> {
     py.detach(|| {
@@ -36,8 +36,8 @@ pub(crate) fn draft_bundle(py: Python<'_>, head: &str, files: BTreeMap<String, V
     })
 }
 
-/// Renders `golden.bin`. `masks` holds one eligible set after the other, for action bundles; `margins` what the
-/// source library gave, in the order of the file.
+/// Returns the contents of `golden.bin`. For action bundles, `masks` contains one eligible set per row, one after the
+/// other. `margins` contains the results of the source library in the order of the file.
 #[pyfunction]
 #[pyo3(signature = (draft, rows, masks, margins))]
 pub(crate) fn build_golden<'py>(
@@ -57,7 +57,7 @@ pub(crate) fn build_golden<'py>(
     Ok(PyBytes::new(py, &file))
 }
 
-/// Applies a transform's steps to rows: `features` and `steps` are JSON, `out` may be the input itself.
+/// Applies the steps of a transform to rows. `features` and `steps` are JSON. `out` may be the buffer of `rows`.
 #[pyfunction]
 pub(crate) fn transform_rows(
     py: Python<'_>,
@@ -76,8 +76,8 @@ pub(crate) fn transform_rows(
     copy_out(py, &out, "out", &values)
 }
 
-/// Manifest and golden cases of the next revision of the bundle in a directory, which is verified first. `head` is
-/// the revision's manifest without `files` and `digest`, `overlay` its overlay's file.
+/// Verifies the bundle in a directory and returns the manifest and the golden cases of a revision of it. `head` is the
+/// manifest of the revision without `files` and `digest`, `overlay` the contents of its overlay file.
 #[pyfunction]
 #[pyo3(signature = (path, digest, head, overlay))]
 pub(crate) fn revise_bundle<'py>(
@@ -99,7 +99,7 @@ fn seal(head: &str, files: &BTreeMap<String, Vec<u8>>) -> PyResult<Vec<u8>> {
     manifest(head, files)?.seal().map_err(failed)
 }
 
-/// A manifest that is not sealed yet.
+/// Returns a manifest that is not sealed yet.
 fn manifest(head: &str, files: &BTreeMap<String, Vec<u8>>) -> PyResult<Manifest> {
     let mut head: serde_json::Value = serde_json::from_str(head).map_err(failed)?;
     let fields = head.as_object_mut().ok_or_else(|| failed("manifest: must be a JSON object"))?;

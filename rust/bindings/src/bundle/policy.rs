@@ -14,7 +14,7 @@ pub(crate) struct Policy {
 
 #[pymethods]
 impl Policy {
-    /// `spec` and `actions` are JSON, as in the manifest and in `actions.json`.
+    /// Compiles a policy. `spec` and `actions` are JSON in the formats of the manifest and of `actions.json`.
     #[new]
     fn new(spec: &str, actions: &str) -> PyResult<Policy> {
         let spec: PolicySpec = serde_json::from_str(spec).map_err(failed)?;
@@ -28,8 +28,8 @@ impl Policy {
         self.inner.voters()
     }
 
-    /// Probabilities `[n, actions]` for scores `[n, (1 + voters) * actions]`; `masks` holds one eligible set after
-    /// the other, `None` for every action.
+    /// Writes the probabilities `[n, actions]` for scores `[n, (1 + voters) * actions]`. `masks` contains one eligible
+    /// set per row, one after the other; with `None` every action is eligible.
     #[pyo3(signature = (scores, masks, pmf))]
     fn pmf(
         &self,
@@ -63,7 +63,7 @@ impl Policy {
         copy_out(py, &pmf, "pmf", &out)
     }
 
-    /// The action that is drawn for a decision; `None` only if no probability is above 0.
+    /// Returns the index of the action that is drawn for a decision. Returns `None` only if no probability is above 0.
     fn choose(
         &self,
         py: Python<'_>,
@@ -76,7 +76,7 @@ impl Policy {
     }
 }
 
-/// The point in [0, 1) at which a decision's action is drawn.
+/// Returns the number in [0, 1) by which the action of a decision is drawn.
 #[pyfunction]
 pub(crate) fn draw(salt: &str, checkpoint: &str, decision_id: &str) -> PyResult<f64> {
     Ok(core::draw(&Salt::parse(salt).map_err(failed)?.0, checkpoint, decision_id))

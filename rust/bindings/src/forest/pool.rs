@@ -1,11 +1,11 @@
-//! Working memory that is kept between calls.
+//! A pool of working memory that is reused between calls.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Most values that are kept: calls at once beyond that make their own.
+/// Largest number of values that are kept. If more calls run concurrently, they allocate more values.
 const KEPT: usize = 8;
 
-/// Values that one call at a time takes out and gives back.
+/// Values, each of which one call at a time takes from the pool and returns to it.
 pub(super) struct Pool<T>(Mutex<Vec<T>>);
 
 impl<T> Default for Pool<T> {
@@ -15,14 +15,14 @@ impl<T> Default for Pool<T> {
 }
 
 impl<T> Pool<T> {
-    /// One that was given back, or a new one.
+    /// Takes a value from the pool, or makes a new one.
     pub(super) fn take(&self, make: impl FnOnce() -> T) -> T {
-        // The lock is held for a push or a pop, neither of which leaves a vector half changed.
+        // The lock is held only for a push or a pop, so a panic cannot leave the vector in an inconsistent state.
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
         kept.unwrap_or_else(make)
     }
 
-    /// Keeps a value that is as good as new.
+    /// Returns a value to the pool. The next call uses it without a reset.
     pub(super) fn give(&self, value: T) {
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() < KEPT {

@@ -1,4 +1,4 @@
-//! Raw trees from Python: flat arrays, checked as they are read. `scorer.importers.raw` writes them.
+//! Raw trees from Python: flat arrays, written by `scorer.importers.raw` and validated while they are read.
 
 use pyo3::FromPyObject;
 use pyo3::pybacked::PyBackedBytes;
@@ -7,7 +7,7 @@ use scorer_core::forest::{
     Target, Test, Tree, ZeroRule,
 };
 
-/// What holds for the whole model.
+/// The properties of the whole model.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(super) struct Head {
@@ -21,26 +21,26 @@ pub(super) struct Head {
     link_parameter: f64,
 }
 
-/// The trees, one behind the other, little-endian.
+/// The trees in flat little-endian arrays.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(super) struct Trees {
-    /// Per tree `TREE` bytes: target (u32::MAX for all outputs), nodes, leaf values, sets.
+    /// `TREE` bytes per tree: target (`u32::MAX` for all outputs), and the numbers of nodes, leaf values and sets.
     trees: PyBackedBytes,
-    /// Per node `NODE` bytes.
+    /// `NODE` bytes per node.
     nodes: PyBackedBytes,
-    /// f64 per leaf value.
+    /// One f64 per leaf value.
     leaves: PyBackedBytes,
-    /// u32 per set: its number of members.
+    /// One u32 per set: its number of members.
     set_sizes: PyBackedBytes,
-    /// u32 per member.
+    /// One u32 per member.
     members: PyBackedBytes,
 }
 
 const TREE: usize = 16;
 const NODE: usize = 28;
 
-/// Node kinds.
+/// The kinds of nodes.
 const LEAF: u8 = 0;
 const LESS: u8 = 1;
 const LESS_EQUAL: u8 = 2;
@@ -110,7 +110,7 @@ impl Arrays<'_> {
     }
 }
 
-/// feature, kind, nan, zero, rule, left (of a leaf: its row), right, set, threshold.
+/// Reads a node: feature, kind, nan, zero, rule, left (in a leaf: its row), right, set, threshold.
 fn node(bytes: [u8; NODE]) -> Option<Node> {
     let mut rest: &[u8] = &bytes;
     let feature = u32s(&mut rest, 1)?[0];

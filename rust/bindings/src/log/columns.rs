@@ -1,4 +1,4 @@
-//! Decisions and outcomes of one checkpoint as columns: what offline scoring reads without a Python object per record.
+//! Decisions and outcomes of one checkpoint as columns, for offline scoring without a Python object per record.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::LazyLock;
@@ -9,11 +9,11 @@ use pyo3::types::{PyBytes, PyDict};
 use scorer_proto::v1::log_record::Record;
 use scorer_proto::v1::{DecisionRecord, LogRecord, OutcomeRecord};
 
-/// The hash that joins outcomes to decisions. It is keyed by the process, so that callers who choose ids cannot make
-/// two of them collide, and it means nothing outside of the process.
+/// The keyed hash by which outcomes are joined to decisions. The key is random in each process, so that callers who
+/// choose ids cannot cause collisions. Hashes cannot be compared between processes.
 static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// The payload of a record is intact and no `LogRecord`.
+/// The payload of a record is intact but is not a `LogRecord`.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "record {sequence} is intact but no scorer.v1.LogRecord: another program wrote it; give the directory of a scorer \
@@ -23,7 +23,7 @@ pub(crate) struct Foreign {
     sequence: u64,
 }
 
-/// Little-endian values, one behind the other.
+/// Little-endian values, one after the other.
 #[derive(Default)]
 struct Column(Vec<u8>);
 
@@ -38,12 +38,13 @@ impl Column {
     }
 }
 
-/// Texts by their place in the list, in order of appearance.
+/// Distinct values in the order of their first occurrence. The code of a value is its index.
 #[derive(Default)]
 struct Words<T>(Vec<T>);
 
 impl<T: PartialEq + Clone> Words<T> {
-    /// Few distinct values occur (bundles, labels, kinds), so a list is searched faster than a map is hashed.
+    /// Returns the code of a value. There are few distinct values (bundles, labels, kinds), so searching a list is
+    /// faster than hashing.
     fn code(&mut self, word: &T) -> [u8; 4] {
         let place = self.0.iter().position(|known| known == word).unwrap_or_else(|| {
             self.0.push(word.clone());
@@ -53,7 +54,7 @@ impl<T: PartialEq + Clone> Words<T> {
     }
 }
 
-/// A batch of records, decoded.
+/// The columns of a batch of records.
 #[derive(Default)]
 pub(crate) struct Columns {
     read: usize,
@@ -90,17 +91,18 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    /// Whether a batch of this size is full.
+    /// Returns whether the batch has reached one of the limits.
     pub(crate) fn is_full(&self, max_records: usize, max_bytes: usize) -> bool {
         self.read >= max_records.max(1) || self.bytes >= max_bytes.max(1)
     }
 
-    /// Whether nothing was read, because the log has ended.
+    /// Returns whether no record was read because the log has ended.
     pub(crate) fn is_empty(&self) -> bool {
         self.read == 0
     }
 
-    /// Takes the next record, of whatever kind and checkpoint.
+    /// Adds the next record. Of records of other kinds and checkpoints only the size is counted; withdrawals are kept
+    /// for every checkpoint.
     pub(crate) fn add(&mut self, checkpoint: &str, sequence: u64, payload: &[u8]) -> Result<(), Foreign> {
         self.read += 1;
         self.bytes += payload.len();
@@ -153,7 +155,7 @@ impl Columns {
         self.outcome_proof.push(record.proof.to_le_bytes());
     }
 
-    /// The columns by name: bytes of little-endian values, and lists of the texts that codes stand for.
+    /// Returns the columns by name: bytes of little-endian values, and the lists of values that the codes index.
     pub(crate) fn into_dict(self, py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         let out = PyDict::new(py);
         for (name, column) in [

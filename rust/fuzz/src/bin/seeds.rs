@@ -1,5 +1,5 @@
-//! Writes `seeds/`: `cargo run --release --bin seeds`. Findings and models of real libraries lie there as well, and
-//! are left alone.
+//! Writes `seeds/`: `cargo run --release --bin seeds`. The directory also contains findings and models of real
+//! libraries, which are not changed.
 
 use std::fs;
 use std::path::Path;
@@ -60,7 +60,7 @@ fn main() {
     }
 }
 
-/// Tokens, signatures and certificates that are accepted, and what they are made of.
+/// Tokens, signatures and certificates that are accepted, and parts of them.
 fn credentials() -> Vec<(&'static str, &'static str, Vec<u8>)> {
     let mut seeds = vec![
         ("card", "grouped", b"paid with 4111 1111 1111 1111, order 1234567890123".to_vec()),
@@ -124,7 +124,7 @@ fn lanes(observe: serde_json::Value) -> String {
     .to_string()
 }
 
-/// A segment with three records, as the log writes it.
+/// A segment with three records, written by the log.
 fn segment(sealed: bool) -> Vec<u8> {
     let machine = SimMachine::new(7);
     let env = machine.start();
@@ -145,7 +145,7 @@ fn segment(sealed: bool) -> Vec<u8> {
     let mut bytes = vec![0; length as usize];
     let read = file.read_at(&mut bytes, 0).expect("the segment can be read");
     bytes.truncate(read);
-    // What is allocated ahead holds zeros.
+    // The space that is allocated ahead contains zeros.
     let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
     bytes.truncate(end.next_multiple_of(8).max(96));
     let mut input = vec![0];
@@ -236,7 +236,7 @@ fn requests() -> Vec<(String, Vec<u8>)> {
     inputs
 }
 
-/// What a client writes for a request, recorded; and frames by hand.
+/// Frames of a request, recorded from a client, and handwritten frames.
 fn connections() -> Vec<(&'static str, Vec<u8>)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let recorded = runtime.block_on(async {
@@ -254,7 +254,7 @@ fn connections() -> Vec<(&'static str, Vec<u8>)> {
         let reply = tokio::spawn(async move { sender.send_request(request).await });
         let mut bytes = vec![0; 1 << 16];
         let mut length = 0;
-        // The client writes without waiting for the server: opening, headers, data.
+        // The client writes the opening, headers and data without waiting for the server.
         for _ in 0..16 {
             tokio::task::yield_now().await;
             let read =

@@ -42,17 +42,18 @@ pub struct ClientTls {
 // === impl ClientTlsConfig ===
 
 impl ClientTlsConfig {
-    /// Adds everything that is wrong to `wrong`; `what` names the setting.
+    /// Adds a message for each broken rule to `wrong`. `what` is the name of the setting.
     pub fn check(&self, what: &str, wrong: &mut Vec<String>) {
         if self.certificate.is_some() != self.key.is_some() {
             wrong.push(format!("\"{what}\": certificate and key go together; set both or neither"));
         }
     }
 
-    /// When the client's own certificate expires, seconds since the Unix epoch; `None` if it presents none.
+    /// Returns when the client's own certificate expires, in seconds since the Unix epoch, or `None` if it presents
+    /// none.
     ///
     /// # Errors
-    /// The certificate cannot be read.
+    /// Fails if the certificate cannot be read.
     pub fn expires(&self) -> Result<Option<i64>, IdentityError> {
         let Some(path) = &self.certificate else { return Ok(None) };
         let source = Source::read("tls certificate", path)?;
@@ -60,10 +61,10 @@ impl ClientTlsConfig {
         expires.map(Some).ok_or_else(|| source.fail("its first certificate cannot be read"))
     }
 
-    /// Reads the files for a connection to `address`, `host:port`.
+    /// Reads the files for a connection to `address` (`host:port`).
     ///
     /// # Errors
-    /// They cannot be read or used.
+    /// Fails if a file cannot be read or used.
     pub fn connect(&self, address: &str) -> Result<ClientTls, IdentityError> {
         let roots = Source::read("tls ca", &self.ca)?.roots()?;
         let builder = ClientConfig::builder_with_provider(provider())

@@ -44,16 +44,16 @@ impl MinVersion {
     }
 }
 
-/// Reads the certificates of a peer, PEM.
+/// Parses the certificates of a peer, PEM.
 ///
 /// # Errors
-/// One of them is malformed.
+/// Fails if one of them is malformed.
 pub fn certificates(pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, Unauthenticated> {
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem).collect();
     read.map_err(|_| Unauthenticated::Certificate("it is malformed".to_owned()))
 }
 
-/// The cryptography of every connection.
+/// The cryptographic algorithms of every connection.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }

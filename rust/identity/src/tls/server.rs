@@ -115,7 +115,7 @@ enum Seen {
     Unreadable(IdentityError),
 }
 
-/// Everything that the files hold.
+/// The contents of all files.
 struct Material<'a> {
     certificate: Source<'a>,
     key: Source<'a>,
@@ -231,10 +231,10 @@ impl Material<'_> {
 // === impl ServerTls ===
 
 impl ServerTls {
-    /// Reads the files.
+    /// Reads the files and builds the settings of the listener.
     ///
     /// # Errors
-    /// They cannot be read or used.
+    /// Fails if a file cannot be read or used.
     pub fn new(config: ServerTlsConfig) -> Result<ServerTls, IdentityError> {
         let (active, expires, seen) = {
             let material = config.read()?;

@@ -5,9 +5,9 @@ use crate::envelope::sign;
 use crate::key::PrivateKey;
 
 const NAME: &str = "fraud-checkout";
-/// A P-256 key as `openssl genpkey` writes it.
+/// A P-256 key, written by `openssl genpkey`.
 const P256: &str = include_str!("testdata/p256.pem");
-/// An Ed25519 key as `openssl genpkey` writes it, and the public key that openssl derives.
+/// An Ed25519 key, written by `openssl genpkey`, and the public key that openssl derived from it.
 const ED25519: &str = include_str!("testdata/ed25519.pem");
 const ED25519_PUBLIC: &str = include_str!("testdata/ed25519.pub.pem");
 
@@ -20,7 +20,7 @@ impl Store {
         Store { directory: tempfile::tempdir().unwrap() }
     }
 
-    /// Trusts a key under a file name.
+    /// Adds a trusted key in the file `file`.
     fn put(&self, file: &str, key: &PrivateKey, not_after: Option<&str>) {
         self.write(file, &key.public(not_after).unwrap().to_pem());
     }
@@ -100,7 +100,7 @@ fn a_missing_signature_is_refused_once_a_key_is_configured() {
         known: false,
         now: SystemTime::now(),
     };
-    // Even where no key is left: an emptied directory must not open the door.
+    // The setting counts, not the keys that are left: an emptied directory must not make signatures optional.
     assert_eq!(store.trust().verify(None, &wanted), Err(SignatureError::Missing));
     assert_eq!(Trust::default().verify(None, &wanted), Ok(None));
     let allowed = Trust { unsigned: Some(Unsigned::Allow), ..store.trust() };
@@ -127,7 +127,8 @@ fn every_altered_byte_of_an_envelope_is_refused() {
                 known: false,
                 now: SystemTime::now(),
             };
-            // A change that leaves the meaning alone (white space) may be accepted; another meaning never is.
+            // A change of white space or of another byte without meaning may be accepted, but never a different
+            // meaning.
             if let Ok(found) = store.trust().verify(Some(&bytes), &verification) {
                 assert_eq!(found.unwrap(), truth, "byte {at}");
             }
@@ -143,12 +144,12 @@ fn another_key_and_another_bundle_are_refused() {
     let error =
         verify(&store.trust(), &envelope(7, std::slice::from_ref(&stranger))).unwrap_err().to_string();
     assert!(error.contains(&stranger.id()) && error.contains(&signer.id()), "{error}");
-    // A stranger who claims the trusted key's id.
+    // A signature by an untrusted key that claims the id of the trusted key.
     let forged = envelope(7, std::slice::from_ref(&stranger)).replace(&stranger.id(), &signer.id());
     assert_eq!(verify(&store.trust(), &forged), Err(SignatureError::Mismatch { key: signer.id() }));
     let other = sign(NAME, &Digest::of(b"another"), 7, &[signer], SystemTime::now()).unwrap();
     assert!(matches!(verify(&store.trust(), &other), Err(SignatureError::OtherBundle { .. })));
-    // Signed for another alias: a person who can move aliases must not be able to exchange models.
+    // The name of another alias is refused, so that moving an alias cannot exchange one model for another.
     let text = envelope(7, &[PrivateKey::from_pem(ED25519).unwrap()]);
     store.write("b.pem", ED25519_PUBLIC);
     let at = |name| {
