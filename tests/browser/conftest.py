@@ -36,6 +36,6 @@ def tokens(platform: PlatformServices) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def traffic(server: RunningServer) -> Iterator[None]:
-    """Payments, one after the other, until the end."""
+    """Send payments one after the other until the test session ends."""
     with shop.payments(server):
         yield

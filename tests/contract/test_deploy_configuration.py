@@ -16,7 +16,7 @@ import grpc
 import pytest
 from bundles import rows
 from manifests import ROOT, read
-from servers import RunningServer, scorer_here, start_server
+from servers import RunningServer, scorer_in_process, start_server
 from waiting import wait_until
 
 from scorer import credentials
@@ -33,7 +33,7 @@ README = (ROOT / "deploy/README.md").read_text()
 def trial(tmp_path: Path, name: str) -> Path:
     """Certificates, as the documentation makes them."""
     [command] = re.findall(r"^scorer identity init tls (.*)$", README, flags=re.MULTILINE)
-    made = scorer_here("identity", "init", str(tmp_path / name), *command.split())
+    made = scorer_in_process("identity", "init", str(tmp_path / name), *command.split())
     assert made.returncode == 0, made.stderr
     return tmp_path / name
 

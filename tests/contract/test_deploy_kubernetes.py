@@ -122,7 +122,7 @@ def test_prometheus_finds_the_metrics(workload: Workload) -> None:
     port = port_of(workload.settings.server.metrics_listen)
     assert annotations["prometheus.io/port"] == str(port)
     assert port in {exposed["containerPort"] for exposed in workload.scorer["ports"]}
-    assert port in workload.let_in
+    assert port in workload.open_ports
 
 
 @every_workload
@@ -226,7 +226,7 @@ def test_selectors_select_these_pods(workload: Workload) -> None:
     assert workload.only("PodDisruptionBudget")["spec"]["selector"]["matchLabels"].items() <= labels
     assert workload.only("NetworkPolicy")["spec"]["podSelector"]["matchLabels"].items() <= labels
     assert workload.pod["serviceAccountName"] == workload.only("ServiceAccount")["metadata"]["name"]
-    assert workload.let_in <= {port["containerPort"] for c in workload.containers for port in c["ports"]}
+    assert workload.open_ports <= {port["containerPort"] for c in workload.containers for port in c["ports"]}
 
 
 @every_workload

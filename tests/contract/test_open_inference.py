@@ -75,7 +75,7 @@ def call(server: RunningServer, script: str, package: str) -> dict[str, Any]:
         timeout=PATIENCE * 4,
         check=False,
     )
-    assert done.returncode == 0, f"{done.stderr}\n{server.story()}"
+    assert done.returncode == 0, f"{done.stderr}\n{server.transcript()}"
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from bundles import FEATURES, rows
-from servers import ACTION, RunningServer, scorer_here, settings, start_server
+from servers import ACTION, RunningServer, scorer_in_process, settings, start_server
 
 from scorer import Client
 from scorer.registry import Registry
@@ -31,7 +31,7 @@ def world(tmp_path: Path, built_bundles: dict[str, Path]) -> World:
 
 def ab(world: World, since: str, *arguments: str) -> tuple[int, Any]:
     directory, control, variant = world
-    done = scorer_here(
+    done = scorer_in_process(
         "learn", "ab", "--checkpoint", ACTION_POINT, "--since", since,
         "--control", f"control={control}:0.5", "--variant", f"new={variant.removeprefix('sha256:')[:12]}:0.5",
         "--bundles", str(directory / "registry"), "--config", str(directory / "learn.toml"), *arguments,

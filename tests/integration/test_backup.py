@@ -67,7 +67,7 @@ def test_what_was_acknowledged_before_a_backup_is_in_it(tmp_path: Path, registry
         finally:
             stop.set()
             load.join()
-        assert server.stop() == 0, server.story()
+        assert server.stop() == 0, server.transcript()
     facts = json.loads(done.stdout)["parts"]
     assert facts["log"]["damage"] == [] and facts["registry"]["bundles"] >= 2
 
@@ -86,7 +86,7 @@ def test_what_was_acknowledged_before_a_backup_is_in_it(tmp_path: Path, registry
         Client(server.address, timeout=30) as client,
     ):
         assert client.select_action("action.authorise", CONTEXT, request_id="after").logged
-        assert server.stop() == 0, server.story()
+        assert server.stop() == 0, server.transcript()
     assert before | {"after"} <= _decisions(elsewhere / "decisions")
     verified = scorer("log", "verify", "--log", "decisions", "--bundles", "registry/bundles", cwd=elsewhere)
     assert verified.returncode == 0, verified.stdout + verified.stderr

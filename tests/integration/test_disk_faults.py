@@ -34,7 +34,7 @@ def _metric(server: RunningServer, name: str) -> float:
 
 def _check(server: RunningServer, acknowledged: set[str]) -> None:
     """What was acknowledged is in the log, once, and can be repeated on its bundle."""
-    assert server.stop() == 0, server.story()
+    assert server.stop() == 0, server.transcript()
     found = [
         record.decision.decision_id
         for _, record in LogReader(server.directory / "decisions").records()

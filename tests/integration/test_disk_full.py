@@ -110,7 +110,7 @@ def test_exploration_stops_while_the_log_is_full_and_resumes_after(logging_serve
         explored = {client.select_action("action.authorise", CONTEXT).action for _ in range(200)}
         assert len(explored) > 1, "exploration resumes"
         assert explored <= set(ACTIONS)
-    assert server.stop() == 0, server.story()
+    assert server.stop() == 0, server.transcript()
     verified = scorer(
         "log",
         "verify",

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from learning import contexts
 from loops import AS_OF, DAY, ROWS, START, make_loop, write_log
-from servers import scorer_here
+from servers import scorer_in_process
 
 from scorer.bundle import Bundle, revise
 from scorer.bundle.models import OverlaySpec
@@ -117,11 +117,11 @@ def test_the_command_continues_and_then_begins_anew(base: Path) -> None:
     moment = "2026-02-14T00:00"
 
     def step(*arguments: str) -> Any:
-        done = scorer_here("learn", "run", work, *arguments, *learn)
+        done = scorer_in_process("learn", "run", work, *arguments, *learn)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    refused = scorer_here("learn", "run", work, "--step", "train", *learn)
+    refused = scorer_in_process("learn", "run", work, "--step", "train", *learn)
     assert refused.returncode == 1
     assert 'begin with the step "join"' in refused.stderr
     assert [s["state"] for s in step("--as-of", moment, "--step", "join")["steps"]] == ["done"]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from servers import RunningServer, scorer_here, settings, start_server
+from servers import RunningServer, scorer_in_process, settings, start_server
 from waiting import wait_until
 
 from scorer import bridge, credentials
@@ -289,16 +289,16 @@ def test_a_token_is_refused_by_both_services(tmp_path: Path, tls: Path, registry
 def test_a_trial_fleet_is_five_commands(
     tmp_path: Path, registry: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = scorer_here("identity", "init", str(tmp_path / "tls"))
+    made = scorer_in_process("identity", "init", str(tmp_path / "tls"))
     assert made.returncode == 0, made.stderr
     text, _, rest = made.stdout.partition("[server.tls]")[2].partition("Then, as the operator")
     file = tmp_path / "scorer.toml"
     file.write_text(settings() + "[server.tls]" + text)
-    checked = scorer_here("identity", "check", str(file))
+    checked = scorer_in_process("identity", "check", str(file))
     assert checked.returncode == 0, checked.stderr
     assert "client certificates required" in checked.stdout
     assert "spiffe://scorer.internal/checkout" in checked.stdout
-    again = scorer_here("identity", "init", str(tmp_path / "tls"))
+    again = scorer_in_process("identity", "init", str(tmp_path / "tls"))
     assert again.returncode == 64
     assert "exists already" in again.stderr
     for line in rest.splitlines():
@@ -314,7 +314,7 @@ def test_a_trial_fleet_is_five_commands(
         assert refused.returncode != 0
         assert credentials.CA in refused.stderr
     (tmp_path / "tls" / "server.key").write_text("no key")
-    broken = scorer_here("identity", "check", str(file))
+    broken = scorer_in_process("identity", "check", str(file))
     assert broken.returncode == 64
     assert "server.key" in broken.stderr
 

@@ -91,7 +91,7 @@ def test_no_acknowledged_decision_or_outcome_is_lost(tmp_path: Path, registry: R
             client.report_outcome(CHECKPOINT, key, "authorised", ledger.outcomes[key]).duplicate
             for key in some
         )
-        assert server.stop() == 0, server.story()
+        assert server.stop() == 0, server.transcript()
 
     decisions, outcomes = read_log(tmp_path / "decisions")
     assert len(ledger.actions) > ROUNDS * 30

@@ -10,7 +10,7 @@ import grpc
 import numpy as np
 import pytest
 from bundles import ACTIONS, FEATURES, rows, tiny_action_bundle
-from servers import scorer_here
+from servers import scorer_in_process
 
 from scorer import bridge
 from scorer.bundle import Bundle
@@ -96,7 +96,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def learn(place: Path, *arguments: str) -> Any:
-    done = scorer_here("learn", *arguments, "--config", str(place / "learn.toml"), "--json")
+    done = scorer_in_process("learn", *arguments, "--config", str(place / "learn.toml"), "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from bundles import FEATURES, rows
 from mlflow_server import MlflowServer, start_mlflow
-from servers import ACTION, SCORE, RunningServer, scorer_here, settings, start_server
+from servers import ACTION, SCORE, RunningServer, scorer_in_process, settings, start_server
 
 from scorer.errors import BundleError, RegistryError, UnknownReferenceError
 from scorer.registry import RegistryBackend, open_registry
@@ -76,9 +76,9 @@ def test_registry_keeps_what_is_pushed_and_undoes_what_was_moved(
     assert (moved.digest, moved.previous, moved.by) == (two, one, "bob")
     assert store.alias("fraud-checkout", "live", two) is None, "it points there already"
     # In MLflow's own interface: no entry of ours, and a rollback undoes it all the same.
-    version = mlflow.ask("GET", "registered-models/get?name=fraud-checkout")["registered_model"]
+    version = mlflow.call_rest("GET", "registered-models/get?name=fraud-checkout")["registered_model"]
     newest_version = max(int(v["version"]) for v in version["latest_versions"])
-    mlflow.point("fraud-checkout", "live", str(newest_version))
+    mlflow.set_alias("fraud-checkout", "live", str(newest_version))
     assert store.resolve("fraud-checkout@live").digest == three
     assert store.rollback("fraud-checkout", "live", reason="worse").digest == two
     assert store.rollback("fraud-checkout", "live").digest == one
@@ -101,16 +101,16 @@ def test_registry_keeps_what_is_pushed_and_undoes_what_was_moved(
 def test_commands_reach_it(
     mlflow: MlflowServer, store: RegistryBackend, built_bundles: dict[str, Path]
 ) -> None:
-    done = scorer_here(
+    done = scorer_in_process(
         "registry", "push", str(built_bundles["score-2"]), "--alias", "live", "-r", mlflow.location
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == digest_of(built_bundles["score-2"])
-    back = scorer_here("registry", "rollback", "fraud-checkout@live", "-r", mlflow.location, "--json")
+    back = scorer_in_process("registry", "rollback", "fraud-checkout@live", "-r", mlflow.location, "--json")
     assert json.loads(back.stdout)["digest"] == digest_of(built_bundles["score-1"])
-    shown = json.loads(scorer_here("registry", "list", "-r", mlflow.location, "--json").stdout)
+    shown = json.loads(scorer_in_process("registry", "list", "-r", mlflow.location, "--json").stdout)
     assert digest_of(built_bundles["score-1"]) in {entry["digest"] for entry in shown}
-    refused = scorer_here("registry", "reindex", "-r", mlflow.location)
+    refused = scorer_in_process("registry", "reindex", "-r", mlflow.location)
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
 
 
@@ -149,7 +149,7 @@ def test_a_webhook_brings_the_look_forward(
     hears = f'webhook_listen = "127.0.0.1:0"\nwebhook_secret_file = "{secret}"'
     # Polled once an hour: within the test nothing but the webhook can tell.
     with start_server(tmp_path, toml(mlflow, poll_ms=3_600_000, server=hears)) as server:
-        made = mlflow.ask(
+        made = mlflow.call_rest(
             "POST",
             "webhooks",
             {
@@ -171,7 +171,7 @@ def test_a_webhook_brings_the_look_forward(
                 urllib.request.urlopen(forged, timeout=20)
             server.event("webhook_refused", reason="the signature is not ours")
         finally:
-            mlflow.ask("DELETE", f"webhooks/{made['webhook']['webhook_id']}")
+            mlflow.call_rest("DELETE", f"webhooks/{made['webhook']['webhook_id']}")
 
 
 def artifact_folder(mlflow: MlflowServer, store: RegistryBackend, digest: str) -> Path:
@@ -266,8 +266,10 @@ def test_training_is_tracked_and_a_server_that_is_away_costs_a_warning(
     }
     ran = RunReport(tmp_path, (Done("evaluate", "done", 1.5, says), Done("gate", "kept", 0.0, {})))
     assert Tracking(TrackingSettings(url=mlflow.url, experiment="learning")).steps(ran) == []
-    experiment = mlflow.ask("GET", "experiments/get-by-name?experiment_name=learning")["experiment"]
-    (run,) = mlflow.ask("POST", "runs/search", {"experiment_ids": [experiment["experiment_id"]]})["runs"]
+    experiment = mlflow.call_rest("GET", "experiments/get-by-name?experiment_name=learning")["experiment"]
+    (run,) = mlflow.call_rest("POST", "runs/search", {"experiment_ids": [experiment["experiment_id"]]})[
+        "runs"
+    ]
     assert run["info"]["status"] == "FINISHED"
     metrics = {entry["key"]: entry["value"] for entry in run["data"]["metrics"]}
     assert metrics == {"rows": 7, "difference": 0.01, "how.tau": 0.5, "seconds": 1.5}

@@ -50,7 +50,7 @@ def test_a_log_of_a_killed_server_is_read_continued_and_verified(directory: Path
         # The index of outcomes is rebuilt from the old records.
         assert client.report_outcome("fraud.checkout", "d0", "fraud", 1.0).duplicate
         assert client.report_outcome("fraud.checkout", "d1", "fraud", 0.0).decision_known
-        assert server.stop() == 0, server.story()
+        assert server.stop() == 0, server.transcript()
     assert decisions() == ["d0", "d1", "d2", "new"]
     verified = scorer("log", "verify", "--log", "decisions", "--bundles", "registry/bundles", cwd=directory)
     assert verified.returncode == 0, verified.stdout + verified.stderr

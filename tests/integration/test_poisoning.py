@@ -16,7 +16,7 @@ import grpc
 import numpy as np
 import pytest
 from bundles import ACTIONS, FEATURES, rows, tiny_action_bundle
-from servers import scorer_here
+from servers import scorer_in_process
 
 from scorer import bridge
 from scorer.bundle import Bundle
@@ -167,7 +167,7 @@ def _candidate(
 
 
 def _learn(*arguments: str) -> Any:
-    done = scorer_here("learn", *arguments)
+    done = scorer_in_process("learn", *arguments)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from servers import ACTION as SETTINGS
-from servers import scorer_here, settings, start_server
+from servers import scorer_in_process, settings, start_server
 from trained import ACTION_FEATURES, ACTIONS, CONTEXT, CREATED, LINEAGE, SALT, contexts, labels_of, train
 
 from scorer.bundle import Bundle, OverlaySpec, PolicySpec, SchemaFile, build_action_bundle, revise
@@ -131,6 +131,6 @@ def test_an_alias_moves_through_revisions_under_load(live: Path, tmp_path: Path)
         )
     assert {answer.served.bundle for answer in answers.values()} == set(digests)
     arguments = [argument for path in paths.values() for argument in ("--bundles", str(path))]
-    done = scorer_here("log", "verify", "--log", str(tmp_path / "log"), *arguments, "--json")
+    done = scorer_in_process("log", "verify", "--log", str(tmp_path / "log"), *arguments, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert f'"verified": {len(answers)}' in done.stdout

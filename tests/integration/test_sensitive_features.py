@@ -44,7 +44,7 @@ def test_a_marked_value_is_in_no_file_and_opens_by_the_key(tmp_path: Path, regis
         with urlopen(f"http://{server.serving['metrics']}/metrics", timeout=30) as reply:
             metrics = reply.read()
         assert b"scorer_features_unsealed_total 0" in metrics
-        assert server.stop() == 0, server.story()
+        assert server.stop() == 0, server.transcript()
     told = [metrics, json.dumps(server.events).encode()]
     files = [path for path in (tmp_path / "decisions").rglob("*") if path.is_file()]
     files += [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
@@ -79,7 +79,7 @@ def test_what_is_encrypted_alone_is_verified_with_the_key(tmp_path: Path, regist
         for _ in range(20):
             client.score("fraud.checkout", CONTEXT)
             client.select_action("action.authorise", CONTEXT)
-        assert server.stop() == 0, server.story()
+        assert server.stop() == 0, server.transcript()
     shelf = BundleShelf([tmp_path / "registry"], required=False)
     report = verify(tmp_path / "decisions", shelf, reader_key=ReaderKey.from_file(tmp_path / "reader.key"))
     assert report.ok and (report.verified, report.withheld) == (40, 0)
@@ -93,7 +93,7 @@ def test_a_misspelt_name_is_reported_and_a_private_key_refused(tmp_path: Path) -
     rules = '[privacy]\nfeatures = { distnce = "mask" }\n'
     with start_server(tmp_path, settings(SCORE) + rules) as server:
         assert server.event("sensitive_features_unknown")["features"] == ["distnce"]
-        assert server.stop() == 0, server.story()
+        assert server.stop() == 0, server.transcript()
     from servers import scorer
 
     (tmp_path / "scorer.toml").write_text(

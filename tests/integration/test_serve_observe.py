@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from bundles import FEATURES, rows
-from servers import RunningServer, scorer_here, settings, start_server
+from servers import RunningServer, scorer_in_process, settings, start_server
 from waiting import wait_until
 
 from scorer.log import LogReader
@@ -159,14 +159,14 @@ def test_observing_from_setting_to_the_decision_explorer(
     assert not any(one.startswith("d") for one in by_lane["cr-000001"])
 
     bundles = ("--bundles", str(tmp_path / "registry"))
-    done = scorer_here("log", "verify", "--log", str(log), *bundles, "--json")
+    done = scorer_in_process("log", "verify", "--log", str(log), *bundles, "--json")
     said = json.loads(done.stdout)
     assert done.returncode == 0, said
     assert (said["observed"], said["orphans"], said["unscored"]) == (sum(found_ids.values()), 0, 0)
     assert said["verified"] == said["records"]["decision"] == 4 * total
     beside = tmp_path / "observations.parquet"
     to = tmp_path / "decisions.parquet"
-    done = scorer_here(
+    done = scorer_in_process(
         "log", "export", "--log", str(log), *bundles, "--to", str(to), "--observations", str(beside)
     )
     assert done.returncode == 0, done.stderr

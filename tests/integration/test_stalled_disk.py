@@ -65,7 +65,7 @@ def test_a_stalled_disk_stops_exploration_and_nothing_else(tmp_path: Path, regis
         wait_until(lambda: select().logged, "the log to be written again")
         explored = {select().action for _ in range(200)}
         assert len(explored) > 1, "exploration resumes"
-        assert server.stop() == 0, server.story()
+        assert server.stop() == 0, server.transcript()
     verified = scorer(
         "log", "verify", "--log", "decisions", "--bundles", "registry/bundles", cwd=server.directory
     )

@@ -74,7 +74,7 @@ def test_an_unprivileged_user_on_a_read_only_root_without_capabilities(shared_di
         assert int(fields["CapEff"], 16) == 0 and fields["NoNewPrivs"] == "1"
         assert client.select_action("action.authorise", CONTEXT, request_id="d").logged
         assert not client.report_outcome("action.authorise", "d", "authorised", 1.0).duplicate
-        assert server.stop() == 0, server.story()
+        assert server.stop() == 0, server.transcript()
 
 
 @pytest.mark.fault_case(17)
@@ -103,7 +103,7 @@ def test_steps_of_the_wall_clock_change_no_deadline_and_no_id(tmp_path: Path) ->
                 assert action.logged and action.served.fallback_reason == ""
                 ids.append(action.decision_id)
         assert len(set(ids)) == len(ids)
-        assert server.stop() == 0, server.story()
+        assert server.stop() == 0, server.transcript()
     reader = LogReader(tmp_path / "decisions")
     logged = [record.decision for _, record in reader.records() if record.HasField("decision")]
     assert [decision.decision_id for decision in logged] == ids and not reader.findings
@@ -134,7 +134,7 @@ def test_a_smaller_cpuset_is_warned_of_and_answers_go_on(tmp_path: Path) -> None
             assert client.score("fraud.checkout", CONTEXT).decision
         pin(all_cpus)
         server.event("enough_cpus")
-        assert server.stop() == 0, server.story()
+        assert server.stop() == 0, server.transcript()
 
 
 @pytest.fixture
@@ -166,7 +166,7 @@ def test_a_fifth_above_the_working_set_is_enough_memory(tmp_path: Path, memory_g
             for thread in threads:
                 thread.join()
             pages = int(Path(f"/proc/{server.process.pid}/statm").read_text().split()[1])
-            assert server.stop() == 0, server.story()
+            assert server.stop() == 0, server.transcript()
         return pages * os.sysconf("SC_PAGE_SIZE")
 
     limit = int(working_set() * 1.2)

@@ -512,7 +512,7 @@ def a_server_is_killed(world: World, site: Site) -> None:
     """The change request says when it lost a server and when it is back, and goes on."""
     change = world.observed()
     visitor = site.visitor("modeler")
-    world.fleet.vanish("live-2")
+    world.fleet.disconnect("live-2")
     world.tick(3)
     page = visitor.get(f"/changes/{change.id}").text
     assert "lost live-2" in page
@@ -525,7 +525,7 @@ def a_server_is_killed(world: World, site: Site) -> None:
 def the_pool_is_killed(world: World, site: Site) -> None:
     """A TEST in the pool says so; one in the live servers is not held up by it."""
     change = world.observed(pool=True)
-    world.fleet.vanish("pool-1")
+    world.fleet.disconnect("pool-1")
     world.tick(3)
     visitor = site.visitor("modeler")
     assert "lost pool-1" in visitor.get(f"/changes/{change.id}").text

@@ -72,9 +72,9 @@ class Simulation:
         chance, world = self.random.random(), self.world
         name = self.random.choice([member.name for member in world.members])
         if chance < 0.3:
-            world.fleet.vanish(name)
+            world.fleet.disconnect(name)
         elif chance < 0.4:
-            world.fleet.lose_answers(name, 1)
+            world.fleet.lose_responses(name, 1)
         elif chance < 0.5:
             world.fleet.restart(name)
         elif chance < 0.6:
@@ -99,7 +99,7 @@ class Simulation:
             self.guarded(world.calendar.add_freeze, world.admin, sale)
         else:
             for member in world.members:
-                world.fleet.come_back(member.name)
+                world.fleet.reconnect(member.name)
 
     # --- people ---
 
@@ -156,7 +156,7 @@ class Simulation:
         )
         more = {"minutes": self.random.choice([10.0, 20.0]), "pool": self.random.random() < 0.3}
         actor = self.random.choice([world.ada, world.olga])
-        made = self.guarded(world.changes.draft, actor, world.asks(name, kind, **more))
+        made = self.guarded(world.changes.draft, actor, world.draft_of(name, kind, **more))
         if isinstance(made, ChangeRequest):
             self.drafted += 1
             self.guarded(world.changes.submit, actor, made.id)
@@ -242,7 +242,7 @@ def simulate(url: str, seed: int, count: int) -> Simulation:
     # Nothing breaks any more; people are done with it.
     sim.world.registry.away = False
     for member in sim.world.members:
-        sim.world.fleet.come_back(member.name)
+        sim.world.fleet.reconnect(member.name)
     for change in sim.world.all_changes():
         if change.state is S.DRAFT:
             sim.world.changes.withdraw(sim.world.olga, change.id, reason="left over")

@@ -15,7 +15,7 @@ from scorer.registry import Registry
 
 
 class Served:
-    """A control service over a fake data plane, on a thread of its own; it can go away and come back."""
+    """A control service over a fake data plane, in a separate thread. A test can stop and start it."""
 
     def __init__(self, base: Path) -> None:
         self.world = World(base, Registry(base / "registry", verify=fake_verify))

@@ -30,7 +30,7 @@ FRAUD, ACTION = "fraud.checkout", "action.authorise"
 
 @dataclass
 class World:
-    """A registry with bundles, and as many server lives as a test needs."""
+    """A registry with bundles, and a server that a test can restart any number of times."""
 
     base: Path
     registry: Registry
@@ -50,7 +50,7 @@ class World:
         return digest
 
     def new_life(self) -> tuple[Controller, Watcher]:
-        """As after a restart: nothing is left but the disk."""
+        """Create the controller and watcher of a restarted server. Only files remain."""
         self.plane = self.make_plane()
         settings = config.parse(self.settings, base=self.base, environment={})
         if self.state is not None:

@@ -81,7 +81,7 @@ VERSIONS = {LIVE: "fraud-checkout", NEXT: "fraud-checkout", OTHER: "action-autho
 
 @dataclass
 class DemoPlatform:
-    """As `scorer.release.open.PlatformServices`."""
+    """Has the interface of `scorer.release.open.PlatformServices`."""
 
     settings: PlatformFile
     store: Store
@@ -97,7 +97,7 @@ class DemoPlatform:
 def demo_platform(
     directory: Path, *, now: Callable[[], datetime] = utcnow, toml: str = SETTINGS
 ) -> tuple[DemoPlatform, dict[str, str]]:
-    """Opens one below a directory; `now` is the clock of sessions and tokens."""
+    """Open a demo platform below a directory. `now` is the clock of sessions and tokens."""
     settings = PlatformFile.parse(toml, base=directory)
     store = Store(settings.platform.database)
     audit = Audit(store)
@@ -147,7 +147,7 @@ def demo_platform(
 
 
 class DemoCalendar(Calendar):
-    """With bookings of the days to come."""
+    """A calendar with bookings in the next days."""
 
     @property
     def bookings(self) -> list[Booking]:
@@ -329,7 +329,7 @@ class DemoChanges:
             )
             for place, (state, name, words) in enumerate(names[:5])
         )
-        # One more with every operation.
+        # One more change request, with every operation allowed.
         events += tuple(
             ChangeEvent(moved, change, begun, actor.user, one.state, "", Severity.INFO, "moved on")
             for moved in range(8, one.version + 1)

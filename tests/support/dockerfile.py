@@ -11,7 +11,7 @@ DOCKERFILE = Path(__file__).resolve().parents[2] / "deploy/Dockerfile"
 
 @dataclass
 class Stage:
-    """From one FROM to the next."""
+    """The instructions from one FROM to the next."""
 
     base: str
     name: str
@@ -26,7 +26,7 @@ class Stage:
 
 
 def stages() -> list[Stage]:
-    """The Dockerfile's stages, with build arguments of the head filled in."""
+    """Return the stages of the Dockerfile, with the build arguments above the first FROM filled in."""
     text = re.sub(r"^\s*#.*\n", "", DOCKERFILE.read_text(), flags=re.MULTILINE)
     text = re.sub(r"\\\n\s*", " ", text)
     arguments: dict[str, str] = {}

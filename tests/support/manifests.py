@@ -22,7 +22,7 @@ def documents(path: Path) -> list[Document]:
 
 @dataclass(frozen=True)
 class Workload:
-    """A pod template with the file that it is in."""
+    """A pod template, and the file that contains it."""
 
     file: str
     documents: list[Document]
@@ -47,12 +47,12 @@ class Workload:
 
     @property
     def settings(self) -> config.Settings:
-        """What the scorer reads: the key of the ConfigMap behind its /etc/scorer."""
+        """The settings that the scorer reads: the ConfigMap that is mounted at /etc/scorer."""
         return config.parse(self.text, base=Path("/etc/scorer"), environment={})
 
     @property
     def text(self) -> str:
-        """The same as it is written."""
+        """The same settings as text."""
         [mount] = [m for m in self.scorer["volumeMounts"] if m["mountPath"] == "/etc/scorer"]
         [volume] = [v for v in self.pod["volumes"] if v["name"] == mount["name"]]
         name = volume["configMap"]["name"]
@@ -64,8 +64,8 @@ class Workload:
         return found
 
     @property
-    def let_in(self) -> set[int]:
-        """The ports that the network policy opens to somebody."""
+    def open_ports(self) -> set[int]:
+        """The ports to which the network policy allows connections."""
         rules = self.only("NetworkPolicy")["spec"]["ingress"]
         return {port["port"] for rule in rules for port in rule["ports"]}
 

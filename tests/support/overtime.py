@@ -24,7 +24,7 @@ def scores(count: int, random: np.random.Generator, shift: float = 0.0) -> np.nd
 
 
 def write_reference(folder: Path) -> Path:
-    """A directory with `reference.json`, as of a bundle."""
+    """Write a directory with a bundle's `reference.json`."""
     folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(1)
     own = distribution(scores(20_000, random)).model_dump_json()
@@ -42,7 +42,7 @@ def fill(
     count: int = 20_000,
     seed: int = 5,
 ) -> list[tuple[str, DecisionRecord]]:
-    """Count decisions of the last hours at two servers; the second bundle is a canary in the second half."""
+    """Add decisions of the last hours at two servers. The second bundle is a canary in the second half."""
     random = np.random.default_rng(seed)
     end, span = micros(now), hours * 3.6e9
     at = np.sort(end - random.random(count) * span)
@@ -76,8 +76,8 @@ def fill(
 def outcomes(
     made: Sequence[tuple[str, DecisionRecord]], random: np.random.Generator
 ) -> list[tuple[str, OutcomeRecord]]:
-    """Fraud is reported of some decisions, an hour later."""
-    found = []
+    """Return fraud outcomes of some decisions, received one hour later."""
+    reported = []
     for server, record in made:
         if random.random() < record.score / 2:
             outcome = OutcomeRecord(
@@ -87,8 +87,8 @@ def outcomes(
                 value=1.0,
                 received_at_us=record.decided_at_us + 3_600_000_000,
             )
-            found.append((server, outcome))
-    return found
+            reported.append((server, outcome))
+    return reported
 
 
 def count_all(
@@ -118,7 +118,7 @@ def record_tables(
     bundles: tuple[str, str],
     changes: tuple[str, str],
 ) -> None:
-    """Lane tables of a canary, then of a rollback, each of a change request that is in the store."""
+    """Record lane tables of a canary and of a rollback. The store contains the change request of each."""
     live, following = bundles
     base = {"observe": (), "actor": "mia", "checkpoint": checkpoint}
 

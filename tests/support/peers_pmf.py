@@ -12,7 +12,7 @@ from typing import Any
 
 
 def vowpal_wabbit(options: str, scores: list[list[float]], learned: int) -> list[list[float]]:
-    """Its own pmf per row, after it learned from `learned` examples."""
+    """Return the pmf of Vowpal Wabbit per row, after it was trained on `learned` examples."""
     from vowpalwabbit import Workspace
 
     learner = Workspace(f"--cb_explore_adf {options} --quiet --noconstant --ignore s")
@@ -28,9 +28,9 @@ def vowpal_wabbit(options: str, scores: list[list[float]], learned: int) -> list
 
 
 def mabwiser(policy: str, **settings: Any) -> dict[str, Any]:
-    """What MABWiser makes of arms with these means: its expectations, and how often each was pulled.
+    """Return MABWiser's expectations for three arms with fixed rewards, and the number of pulls of each arm.
 
-    Softmax and Popularity are read before a Dirichlet draw blurs them.
+    The values of Softmax and Popularity are those before the Dirichlet draw.
     """
     from mabwiser.mab import MAB, LearningPolicy
 
@@ -46,7 +46,7 @@ def mabwiser(policy: str, **settings: Any) -> dict[str, Any]:
 
 
 def main() -> None:
-    """One JSON object in, one out."""
+    """Read one JSON object from stdin and write one to stdout."""
     asked = json.loads(sys.stdin.read())
     scores, learned = asked["scores"], asked["learned"]
     options = {

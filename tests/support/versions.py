@@ -40,7 +40,7 @@ DATA = ("sha256:" + "1d" * 32, "sha256:" + "2e" * 32)
 
 
 class History:
-    """`first` and `second` belong to project fraud, `other` to project other; all have metrics."""
+    """Versions with metrics. `first` and `second` belong to project fraud, `other` to project other."""
 
     def __init__(self, directory: Path, bundles: dict[str, Path]) -> None:
         own = directory / "own"
@@ -76,7 +76,7 @@ class History:
         self.base = retrained(3_000)
         stricter = self.base.shadow
         labels = stricter.labels()
-        # Of every tenth decision that is approved, the second bundle makes a review.
+        # The second bundle reviews every tenth decision that the first one approves.
         moved = np.where(
             (np.arange(len(stricter)) % 10 == 0) & (stricter.label == labels.index("approve")),
             labels.index("review"),
@@ -137,7 +137,7 @@ class History:
         return utcnow()
 
     def lanes(self, answer: tuple[LaneSpec, ...], *, minutes: float = 0) -> None:
-        """Records answer lanes, as if so many minutes from now."""
+        """Record answer lanes at a time that is the given number of minutes from now."""
         with self.world.platform.store.write() as connection:
             recorded.record(
                 connection,

@@ -16,7 +16,7 @@ import pytest
 from bundles import ACTIONS as TINY
 from bundles import FEATURES
 from bundles import rows as tiny_rows
-from servers import scorer_here
+from servers import scorer_in_process
 from trained import ACTIONS, CONTEXT, LINEAGE, SALT, Trained, contexts, train
 
 from scorer.bundle import (
@@ -353,14 +353,18 @@ def test_the_command(action_bundle: Trained, priced: Path, tmp_path: Path) -> No
     notes.write_text('{"window_hours": 24}')
     output = tmp_path / "r1"
     arguments = ("--overlay", str(overlay), "--notes", str(notes), "--output", str(output), "--json")
-    done = scorer_here("bundle", "revise", str(action_bundle.path), *arguments)
+    done = scorer_in_process("bundle", "revise", str(action_bundle.path), *arguments)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"digest": verify(output).digest, "path": str(output)}
-    shown = scorer_here("bundle", "inspect", str(output)).stdout
+    shown = scorer_in_process("bundle", "inspect", str(output)).stdout
     assert f"1 of {action_bundle.bundle.digest}" in shown and "window_hours" in shown and "overlay" in shown
-    done = scorer_here("bundle", "revise", str(output), "--remove-overlay", "--output", str(tmp_path / "r2"))
+    done = scorer_in_process(
+        "bundle", "revise", str(output), "--remove-overlay", "--output", str(tmp_path / "r2")
+    )
     assert done.returncode == 0 and done.stdout.startswith("sha256:")
-    done = scorer_here("bundle", "revise", str(priced), "--cap", "three_ds=0.5", "-o", str(tmp_path / "r3"))
+    done = scorer_in_process(
+        "bundle", "revise", str(priced), "--cap", "three_ds=0.5", "-o", str(tmp_path / "r3")
+    )
     assert done.returncode == 0
     assert read_manifest(tmp_path / "r3").program[-1].policy.caps[0].lambda_ == 0.5
     overlay.write_text('{"segment": "country", "limit": 11}')
@@ -374,7 +378,7 @@ def test_the_command(action_bundle: Trained, priced: Path, tmp_path: Path) -> No
         (("--cap", "three_ds=nan"), "caps and notes must be what JSON can hold"),
         (("--cap", "three_ds=1", "--notes", str(notes)), "file: Input should be an object"),
     ):
-        done = scorer_here("bundle", "revise", str(priced), *more, "--output", str(tmp_path / "r4"))
+        done = scorer_in_process("bundle", "revise", str(priced), *more, "--output", str(tmp_path / "r4"))
         assert done.returncode != 0 and message in done.stderr, done.stderr
         assert not (tmp_path / "r4").exists()
 

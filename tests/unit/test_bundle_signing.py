@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from servers import scorer_here
+from servers import scorer_in_process
 
 from scorer.bundle import signing, verify
 from scorer.bundle.write import write_bundle
@@ -29,18 +29,22 @@ def keys(tmp_path: Path) -> Path:
 
 
 def test_the_commands_make_a_key_sign_and_verify(tmp_path: Path, bundle: Path) -> None:
-    made = scorer_here(
+    made = scorer_in_process(
         "bundle", "keygen", str(tmp_path / "a"), "--not-after", "2090-01-01T00:00:00Z", "--json"
     )
     key = json.loads(made.stdout)["key"]
     assert (tmp_path / "a.key").stat().st_mode & 0o777 == 0o600
     assert "Not-After: 2090-01-01T00:00:00Z" in (tmp_path / "a.pem").read_text()
-    signed = scorer_here("bundle", "sign", str(bundle), "--key", str(tmp_path / "a.key"), "--release", "7")
+    signed = scorer_in_process(
+        "bundle", "sign", str(bundle), "--key", str(tmp_path / "a.key"), "--release", "7"
+    )
     assert signed.stdout == f"signed fraud-checkout release 7 by {key}\n"
-    found = scorer_here("bundle", "verify", str(bundle), "--trusted-key", str(tmp_path / "a.pem"), "--json")
+    found = scorer_in_process(
+        "bundle", "verify", str(bundle), "--trusted-key", str(tmp_path / "a.pem"), "--json"
+    )
     assert json.loads(found.stdout)["release"] == 7
     assert json.loads(found.stdout)["key"] == key
-    again = scorer_here("bundle", "keygen", str(tmp_path / "a"))
+    again = scorer_in_process("bundle", "keygen", str(tmp_path / "a"))
     assert (again.returncode, len(again.stderr.splitlines())) == (1, 1)
     assert "keys are not overwritten" in again.stderr
 
@@ -65,7 +69,7 @@ def test_a_key_that_cannot_sign_is_named(
 ) -> None:
     if content is not None:
         (tmp_path / "k").write_bytes(content)
-    result = scorer_here("bundle", "sign", str(bundle), "--key", str(tmp_path / "k"))
+    result = scorer_in_process("bundle", "sign", str(bundle), "--key", str(tmp_path / "k"))
     assert (result.returncode, len(result.stderr.splitlines())) == (1, 1)
     assert f'signing key "{tmp_path / "k"}" {says}' in result.stderr
     assert not (bundle / SIGNATURE).exists()
@@ -74,11 +78,11 @@ def test_a_key_that_cannot_sign_is_named(
 @pytest.mark.fault_case(55)
 def test_what_a_server_would_refuse_the_command_refuses(bundle: Path, keys: Path, tmp_path: Path) -> None:
     trusted = ["--trusted-key", str(keys / "a.pem")]
-    result = scorer_here("bundle", "verify", str(bundle), *trusted)
+    result = scorer_in_process("bundle", "verify", str(bundle), *trusted)
     assert "it has no signature.json" in result.stderr
     signing.new_key(tmp_path / "b.key", tmp_path / "b.pem")
     signing.sign(bundle, [tmp_path / "b.key"])
-    result = scorer_here("bundle", "verify", str(bundle), *trusted)
+    result = scorer_in_process("bundle", "verify", str(bundle), *trusted)
     assert (result.returncode, len(result.stderr.splitlines())) == (1, 1)
     assert "which is not trusted here" in result.stderr
     with pytest.raises(SignatureError, match=r"release 0 is not a release number"):

@@ -28,7 +28,7 @@ def test_a_user_is_told_once_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
             components.require("gone")
     lines = components.summary()
     assert lines[:2] == [
-        "tests left out for a missing component: gone (2)",
+        "tests skipped for a missing component: gone (2)",
         "to run them: apt-get install gone",
     ]
 

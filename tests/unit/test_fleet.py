@@ -291,7 +291,7 @@ def test_a_closed_fleet_opens_again(real: Real) -> None:
 def test_a_call_may_be_done_and_not_heard_of() -> None:
     member = Member("live-1", "")
     fleet = FakeFleet([member], checkpoints={FRAUD: "score"}, answer={FRAUD: "sha256:" + "a" * 64})
-    fleet.lose_answers("live-1", 1)
+    fleet.lose_responses("live-1", 1)
     lanes = [live("sha256:" + "b" * 64)]
     with pytest.raises(UnreachableError):
         fleet.set_answer(member, FRAUD, lanes, reason="cr-000001 table 2")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from logs import write_segment
-from servers import scorer_here
+from servers import scorer_in_process
 
 from scorer.errors import LogError
 from scorer.log import erase, export, pseudonym, scan
@@ -39,10 +39,10 @@ def _ids(log: Path) -> list[str | None]:
 def test_an_erased_entity_is_in_no_scan_and_no_export(tmp_path: Path) -> None:
     log = _log(tmp_path / "log", ("customer-1", "customer-2", "customer-1", ""))
     assert len(_ids(log)) == 12
-    done = scorer_here("log", "erase", "customer-1", "--log", str(log))
+    done = scorer_in_process("log", "erase", "customer-1", "--log", str(log))
     assert done.returncode == 0 and "customer-1" not in (log / "ERASED").read_text()
     assert set(_ids(log)) == {"d1", "d3"}
-    again = scorer_here("log", "erase", "customer-1", "--log", str(log))
+    again = scorer_in_process("log", "erase", "customer-1", "--log", str(log))
     assert again.returncode == 0 and "already erased" in again.stdout
     files = {name: tmp_path / f"{name}.parquet" for name in ("decisions", "outcomes", "observations")}
     export(log, files["decisions"], outcomes_to=files["outcomes"], observations_to=files["observations"])
@@ -75,7 +75,7 @@ def test_an_entity_behind_a_pseudonym_is_erased_by_its_key(tmp_path: Path) -> No
     # prints.
     assert pseudonym(key, "customer-1") == "b21b96651b4e01a7d93c311e78e5e7ac"
     log = _log(tmp_path / "log", (pseudonym(key, "customer-1"), "b"))
-    done = scorer_here("log", "erase", "customer-1", "--log", str(log), "--key-file", str(key))
+    done = scorer_in_process("log", "erase", "customer-1", "--log", str(log), "--key-file", str(key))
     assert done.returncode == 0
     assert set(_ids(log)) == {"d1"}
 

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from logs import write_segment
-from servers import scorer_here
+from servers import scorer_in_process
 
 from scorer.log import export, summarise
 from scorer.v1.log_pb2 import DESCRIPTOR, DecisionRecord, LogRecord, ObservationRecord, OutcomeRecord
@@ -225,21 +225,23 @@ def test_without_a_file_they_are_counted_and_told(log: Path, tmp_path: Path) -> 
     to = tmp_path / "decisions.parquet"
     done = export(log, to)
     assert (done.observations, done.observations_unwritten) == (0, 7)
-    said = scorer_here("log", "export", "--log", str(log), "--to", str(to))
+    said = scorer_in_process("log", "export", "--log", str(log), "--to", str(to))
     assert "7 observations not written: name a file for them with --observations" in said.stdout
     beside = tmp_path / "observations.parquet"
-    said = scorer_here("log", "export", "--log", str(log), "--to", str(to), "--observations", str(beside))
+    said = scorer_in_process(
+        "log", "export", "--log", str(log), "--to", str(to), "--observations", str(beside)
+    )
     assert f"6 observations to {beside}" in said.stdout
     assert "not written" not in said.stdout
     assert len(pq.read_table(beside)) == 6
 
 
 def test_stat_shows_them(log: Path) -> None:
-    shown = scorer_here("log", "stat", "--log", str(log)).stdout
+    shown = scorer_in_process("log", "stat", "--log", str(log)).stdout
     lines = [line.split() for line in shown.splitlines()]
     assert ["observations", "fraud.checkout", "cr-000001", "4"] in lines
     assert ["without", "a", "score", "fraud.checkout", "cr-000001", "(panic)", "1"] in lines
-    found = json.loads(scorer_here("log", "stat", "--log", str(log), "--json").stdout)
+    found = json.loads(scorer_in_process("log", "stat", "--log", str(log), "--json").stdout)
     assert found["observations"]["fraud.checkout cr-000003"] == 1
 
 

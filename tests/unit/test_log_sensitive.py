@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from joining import POINT, Maker, counts, outcome, run
 from logs import write_segment
-from servers import scorer_here
+from servers import scorer_in_process
 
 from scorer.errors import LogError
 from scorer.learn import experience_files
@@ -100,11 +100,11 @@ def test_an_export_has_nulls_for_withheld_values(tmp_path: Path, make: Maker) ->
     key = ReaderKey.from_file(private)
     write_segment(log, 1, 1, [_sealed(make, "a", 0, 0, 1, key=key), _masked(make, "b", 1, 0)])
     command = ("log", "export", "--log", str(log), "--to", str(file))
-    done = scorer_here(*command)
+    done = scorer_in_process(*command)
     assert done.returncode == 0
     assert "1 records have encrypted features" in done.stdout and "1 records have masked" in done.stdout
     assert pq.read_table(file)["withheld"].to_pylist() == [[1], [0]]
-    done = scorer_here(*command, "--reader-key", str(private))
+    done = scorer_in_process(*command, "--reader-key", str(private))
     assert done.returncode == 0 and "encrypted" not in done.stdout
     table = pq.read_table(file)
     assert table["withheld"].to_pylist() == [[], [0]]
@@ -149,12 +149,12 @@ def test_learning_takes_a_withheld_feature_from_no_row(
 def test_keys_are_made_once_and_kept_secret(tmp_path: Path) -> None:
     private, public = tmp_path / "reader.key", tmp_path / "reader.pub"
     command = ("log", "keygen", "--private", str(private), "--public", str(public))
-    done = scorer_here(*command)
+    done = scorer_in_process(*command)
     assert done.returncode == 0, done.stderr
     assert stat.S_IMODE(private.stat().st_mode) == 0o600
     assert f"{ReaderKey.from_file(private).id:016x}" in done.stdout
     before = private.read_bytes()
-    again = scorer_here(*command)
+    again = scorer_in_process(*command)
     assert again.returncode == 1 and "exists" in again.stderr and private.read_bytes() == before
     for path, mode, says in (
         (public, 0o600, "no X25519 key"),

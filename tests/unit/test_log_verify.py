@@ -14,7 +14,7 @@ import duckdb
 import grpc
 import pytest
 from bundles import ACTIONS, FEATURES, rows
-from servers import scorer_here
+from servers import scorer_in_process
 
 from scorer import bridge
 from scorer.log import BundleShelf, LogReader, verify
@@ -104,7 +104,7 @@ def test_every_decision_of_a_server_is_repeated_bit_for_bit(
 ) -> None:
     log, _ = served
     bundles = [str(built_bundles[name]) for name in ("score-1", "action-1")]
-    done = scorer_here(
+    done = scorer_in_process(
         "log", "verify", "--log", str(log), "--bundles", bundles[0], "--bundles", bundles[1], "--json"
     )
     said = json.loads(done.stdout)
@@ -137,7 +137,7 @@ def test_an_export_of_a_server_s_log_has_named_features_and_outcomes(
 ) -> None:
     log, _ = served
     to = tmp_path / "d.parquet"
-    done = scorer_here(
+    done = scorer_in_process(
         "log", "export", "--log", str(log), "--to", str(to), "--bundles", str(built_bundles["score-1"].parent)
     )
     assert done.returncode == 0, done.stderr
@@ -263,7 +263,7 @@ def test_the_wrong_bundles_are_missing_ones(
     served: tuple[Path, dict[str, pb.SelectActionResponse]], built_bundles: dict[str, Path], tmp_path: Path
 ) -> None:
     log, _ = served
-    done = scorer_here("log", "verify", "--log", str(log), "--bundles", str(built_bundles["action-1"]))
+    done = scorer_in_process("log", "verify", "--log", str(log), "--bundles", str(built_bundles["action-1"]))
     assert done.returncode == 1
     assert "120 not checked, bundle" in done.stdout
     assert "60 repeated bit for bit" in done.stdout
@@ -273,7 +273,7 @@ def test_the_wrong_bundles_are_missing_ones(
         (broken / file.name).write_bytes(file.read_bytes())
     forest = broken / "forest.bin"
     forest.write_bytes(forest.read_bytes()[:-1])
-    done = scorer_here(
+    done = scorer_in_process(
         "log",
         "verify",
         "--log",

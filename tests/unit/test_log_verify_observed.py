@@ -12,7 +12,7 @@ import grpc
 import pytest
 from bundles import FEATURES, rows
 from logs import write_segment
-from servers import scorer_here
+from servers import scorer_in_process
 from waiting import wait_until
 
 from scorer import bridge
@@ -111,7 +111,7 @@ def test_a_shadow_s_bundle_need_not_be_kept(observed: Path, built_bundles: dict[
     assert report.ok
     (digest,) = shelf(built_bundles, "score-2").digests
     assert (report.observed, dict(report.unrepeated)) == (3 * COUNT, {digest: COUNT})
-    done = scorer_here("log", "verify", "--log", str(observed), *[
+    done = scorer_in_process("log", "verify", "--log", str(observed), *[
         part for name in ("score-1", "action-1") for part in ("--bundles", str(built_bundles[name]))
     ])  # fmt: skip
     assert done.returncode == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from control_server import Served
 from control_world import FRAUD
-from servers import Outcome, scorer_here
+from servers import Outcome, scorer_in_process
 
 from scorer.release.errors import RefusedError
 from scorer.release.fleet import Fleet, Member, StaleError
@@ -25,7 +25,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 def cli(served: Served, *arguments: str) -> Outcome:
-    return scorer_here(*arguments, "--address", served.address)
+    return scorer_in_process(*arguments, "--address", served.address)
 
 
 def test_the_platform_manages_and_others_break_the_glass(served: Served) -> None:

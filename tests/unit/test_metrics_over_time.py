@@ -59,7 +59,7 @@ def test_what_the_log_got_is_counted_once_by_lane_and_version(world: World) -> N
     world.readouts.collect()
     world.readouts.collect()
     log.append(world.records(25, first=40))
-    world.readouts = world.opened()
+    world.readouts = world.new_collector()
     world.readouts.collect()
     rate = figure(world, "rate", window="6h")
     assert sum(column(rate, "rows")) == 65 and set(column(rate, "lane")) == {"live"}
@@ -93,7 +93,7 @@ def test_a_kill_between_rollups_and_cursor_counts_nothing_twice(
     assert world.metrics.metrics(ADMIN, CHECKPOINT, window="6h").rows == 50
     monkeypatch.setattr(collector, "_keep", keeping)
     world.logs["live-1"].append(world.records(20, first=50))
-    world.readouts = world.opened()
+    world.readouts = world.new_collector()
     world.readouts.collect()
     assert world.metrics.metrics(ADMIN, CHECKPOINT, window="6h").rows == 70
 
@@ -136,7 +136,7 @@ def test_an_erasure_leaves_the_counts_that_were_made(world: World) -> None:
     world.readouts.collect()
     assert world.metrics.metrics(ADMIN, CHECKPOINT, window="6h").rows == 6, "nothing is subtracted"
     log.append(answers[6:])
-    world.readouts = world.opened()
+    world.readouts = world.new_collector()
     world.readouts.collect()
     assert world.metrics.metrics(ADMIN, CHECKPOINT, window="6h").rows == 8, "what comes later is not counted"
 
@@ -176,7 +176,7 @@ def test_a_damaged_file_is_made_anew_and_counting_goes_on(world: World) -> None:
     world.metrics.close()
     world.metrics.ledger.file.path.write_bytes(b"not a database" * 1000)
     world.logs["live-1"].append(world.records(7, first=10))
-    world.readouts = world.opened()
+    world.readouts = world.new_collector()
     world.readouts.collect()
     assert world.metrics.metrics(ADMIN, CHECKPOINT, window="6h").rows == 7
 
@@ -252,7 +252,7 @@ def test_the_rate_is_of_matured_decisions_and_later_ones_are_marked(world: World
     own = world.settings.checkpoints[CHECKPOINT]
     world.settings.checkpoints[CHECKPOINT] = own.model_copy(update={"matured_hours": 2.0})
     world.now = NOW
-    world.readouts = world.opened()
+    world.readouts = world.new_collector()
     early, late = micros(NOW) - 4 * HOUR, micros(NOW) - HOUR
     records: list[DecisionRecord | OutcomeRecord] = [decided(number, early) for number in range(10)]
     records += [decided(number, late) for number in range(10, 14)]

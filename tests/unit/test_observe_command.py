@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from control_server import Served
 from control_world import FRAUD
-from servers import Outcome, scorer_here
+from servers import Outcome, scorer_in_process
 
 FILTER = '[{"feature": "amount", "op": ">=", "value": 100}]'
 
@@ -24,7 +24,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 
 def cli(served: Served, *arguments: str) -> Outcome:
-    return scorer_here(*arguments, "--address", served.address)
+    return scorer_in_process(*arguments, "--address", served.address)
 
 
 def rows(done: Outcome) -> list[list[str]]:

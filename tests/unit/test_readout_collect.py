@@ -55,7 +55,7 @@ def test_another_process_goes_on_where_one_was_killed(world: World) -> None:
     log.append(world.records(30))
     world.readouts.collect()
     log.append(world.records(30, first=30))
-    world.readouts = world.opened()
+    world.readouts = world.new_collector()
     world.readouts.collect()
     assert len(shadow(world)) == 60
 
@@ -79,7 +79,7 @@ def test_a_kill_between_parts_and_cursor_changes_nothing(
     # More has come meanwhile, so the batch that is read now ends elsewhere.
     world.logs["live-1"].append(world.records(20, first=50))
     if after != "at once":
-        world.readouts = world.opened()
+        world.readouts = world.new_collector()
     if after == "smaller batches":
         world.readouts._collector._batch = 40
     world.readouts.collect()
@@ -110,7 +110,7 @@ def test_a_kill_beside_a_merge_of_parts_loses_nothing(
     monkeypatch.setattr(place, name, original)
     # The batch that is read next begins with the records of the interrupted one and ends later.
     world.logs["live-1"].append(world.records(20, first=72))
-    world.readouts = world.opened()
+    world.readouts = world.new_collector()
     world.readouts.collect()
     rows = shadow(world)
     assert world.readouts.measure(world.change) == len(rows) == 92
@@ -137,7 +137,7 @@ def test_reading_it_all_again_gives_the_same_parts(world: World, tmp_path: Path)
     before = files(tmp_path / "data" / "observations")
     with world.store.write() as connection:
         connection.execute(t.cursors.delete())
-    world.readouts = world.opened()
+    world.readouts = world.new_collector()
     world.readouts.collect()
     assert files(tmp_path / "data" / "observations") == before
 
@@ -212,7 +212,7 @@ def test_a_server_without_a_log_in_reach_is_told(tmp_path: Path, built_bundles: 
         world.fleet.members[0],
         replace(world.fleet.members[1], log=None),
     )
-    world.readouts = world.opened()
+    world.readouts = world.new_collector()
     world.logs["live-1"].append(world.records(10))
     world.readouts.collect()
     notes = world.readouts.readout(ADMIN, "cr-000001").summary["notes"]
@@ -327,7 +327,7 @@ def test_the_final_readout_outlives_parts_and_logs(world: World, tmp_path: Path)
     world.readouts.finish(world.change, gates, Outcome.INCONCLUSIVE)
     for segment in world.logs["live-1"].path.glob("*.seg"):
         segment.unlink()
-    again = world.opened()
+    again = world.new_collector()
     final = again.readout(ADMIN, "cr-000001")
     assert final.is_final
     assert final.verdict is Outcome.INCONCLUSIVE
@@ -374,7 +374,7 @@ def test_old_parts_are_removed_outcomes_later(world: World) -> None:
     def left_after(days: float) -> tuple[int, int]:
         for path in world.readouts._parts.rglob("*.parquet"):
             os.utime(path, (time.time() - days * 86_400,) * 2)
-        world.readouts = world.opened()
+        world.readouts = world.new_collector()
         world.readouts.collect()
         return world.readouts.measure(world.change), len(
             load.outcomes(world.readouts._parts, world.checkpoint)

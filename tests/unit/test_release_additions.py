@@ -66,7 +66,7 @@ def test_a_server_that_answers_is_managed_at_once_and_by_the_next_process(
 
 def test_a_server_is_called_before_it_is_kept(world: World) -> None:
     _answers(world, "extra")
-    world.fleet.vanish("extra")
+    world.fleet.disconnect("extra")
     with pytest.raises(UnreachableError, match="nothing was changed"):
         _add(world)
     world.fleet.restart("extra")

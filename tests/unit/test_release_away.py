@@ -24,12 +24,12 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def said(world: World, change: str, text: str) -> list[str]:
-    return [message for message in world.said(change) if text in message]
+    return [message for message in world.messages_of(change) if text in message]
 
 
 def test_a_dead_pool_blocks_no_change_that_does_not_use_it(world: World) -> None:
     world.tick()
-    world.fleet.vanish("pool")
+    world.fleet.disconnect("pool")
     change = world.test("good-1", pool=False)
     assert world.until(change.id, ChangeState.DONE).verdict is Outcome.PASS
     assert not said(world, change.id, "pool")
@@ -37,7 +37,7 @@ def test_a_dead_pool_blocks_no_change_that_does_not_use_it(world: World) -> None
 
 def test_a_dead_pool_is_known_when_a_change_that_uses_it_is_submitted(world: World) -> None:
     world.tick()
-    world.fleet.vanish("pool")
+    world.fleet.disconnect("pool")
     world.tick()
     change = world.test("good-1", pool=True)
     (told,) = said(world, change.id, "the shadow pool")
@@ -49,10 +49,10 @@ def test_a_server_that_is_lost_and_back_is_told_in_the_change(world: World) -> N
     change = world.test("good-1", pool=False)
     world.until(change.id, ChangeState.OBSERVING)
     world.run(minutes=3)
-    world.fleet.vanish("live-2")
+    world.fleet.disconnect("live-2")
     world.run(minutes=3)
     assert len(said(world, change.id, "lost live-2")) == 1
-    world.fleet.come_back("live-2")
+    world.fleet.reconnect("live-2")
     world.run(minutes=3)
     assert len(said(world, change.id, "live-2 is back")) == 1
     world.fleet.restart("live-1")
@@ -64,7 +64,7 @@ def test_a_test_whose_pool_died_does_not_pass_on_the_rest(world: World) -> None:
     change = world.test("good-1", pool=True)
     world.until(change.id, ChangeState.OBSERVING)
     world.run(minutes=10)
-    world.fleet.vanish("pool")
+    world.fleet.disconnect("pool")
     world.readouts.missing[change.id] = 4800
     found = world.until(change.id, ChangeState.DONE, ChangeState.REJECTED)
     assert found.verdict is Outcome.INCONCLUSIVE
@@ -132,7 +132,7 @@ def test_taken_is_observed_dropped_shed_and_failed_whatever_was_killed(
 
 def test_a_draft_is_deleted_and_nothing_else_is(world: World) -> None:
     world.tick()
-    draft = world.changes.draft(world.ada, world.asks("good-1"))
+    draft = world.changes.draft(world.ada, world.draft_of("good-1"))
     with pytest.raises(NotAllowedError):
         world.changes.delete(world.bob, draft.id)
     world.changes.delete(world.ada, draft.id)
@@ -142,4 +142,4 @@ def test_a_draft_is_deleted_and_nothing_else_is(world: World) -> None:
     with pytest.raises(ConflictError, match="delete requires draft"):
         world.changes.delete(world.ada, submitted.id)
     # Its number is not given again.
-    assert world.changes.draft(world.ada, world.asks("good-3")).id > submitted.id
+    assert world.changes.draft(world.ada, world.draft_of("good-3")).id > submitted.id

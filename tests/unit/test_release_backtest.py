@@ -78,7 +78,7 @@ def until_backtest(world: World, **more: Any) -> ChangeRequest:
         world.tick()
         if change.id in backtests(world).started:
             return change
-    raise AssertionError(world.said(change.id))
+    raise AssertionError(world.messages_of(change.id))
 
 
 def now(world: World, change: ChangeRequest) -> ChangeRequest:
@@ -114,7 +114,7 @@ def test_a_worse_model_is_stopped_before_its_slot_with_the_decisions_that_it_wou
     assert detail.backtest is not None and detail.backtest["missed"][0]["decision_id"] == "payment-7"
     # Its gates are its own: the shadow has judged nothing.
     assert detail.gates == ()
-    assert world.observes() == {}
+    assert world.observe_lanes() == {}
     world.tick()
     assert backtests(world).kept == set()
 
@@ -164,7 +164,7 @@ def test_unknown_outcomes_are_said_and_stop_only_where_labels_are_required(
         for _ in range(10):
             world.tick()
     assert (now(world, change).state is S.REJECTED) is (labels == "required")
-    said = " ".join(world.said(change.id))
+    said = " ".join(world.messages_of(change.id))
     assert ("requires a backtest" if labels == "required" else "not judged by known outcomes") in said
 
 

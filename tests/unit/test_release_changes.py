@@ -89,7 +89,7 @@ def test_the_page_names_every_state_every_operation_and_every_step(world: World)
     people = {move.name for move in states.MOVES if move.who is not states.Who.PLATFORM} | set(states.WITHIN)
     for name in people:
         assert name in page, name
-    change = world.changes.draft(world.ada, world.asks("good-1", ChangeKind.RELEASE))
+    change = world.changes.draft(world.ada, world.draft_of("good-1", ChangeKind.RELEASE))
     for _, step, _ in plan(change, world.settings):
         assert f"`{step}`" in page or step in ("slot", "deploy", "release"), step
 
@@ -104,14 +104,18 @@ def test_a_test_goes_through_every_step_and_leaves_nothing_behind(world: World) 
         if now.state is not seen[-1]:
             seen.append(now.state)
         if now.state is S.OBSERVING:
-            assert world.observes("live-1") == world.observes("live-2") == {test.id: "good-1", "aa": "live-0"}
+            assert (
+                world.observe_lanes("live-1")
+                == world.observe_lanes("live-2")
+                == {test.id: "good-1", "aa": "live-0"}
+            )
         if now.state.is_final:
             break
     assert seen == [S.CHECKS, S.BOOKED, S.DEPLOYING, S.OBSERVING, S.REPORT, S.DONE]
     assert now.verdict is Outcome.PASS
     world.tick()
-    assert world.observes() == {}
-    assert world.answers() == {"live": ("live-0", 1.0)}
+    assert world.observe_lanes() == {}
+    assert world.answer_lanes() == {"live": ("live-0", 1.0)}
     detail = world.changes.get(world.ada, test.id)
     assert [step.name for step in detail.steps] == [
         "package", "verify", "golden", "fit", "warm-up", "backtest", "slot", "deploy", "sample", "measure",
@@ -122,9 +126,9 @@ def test_a_test_goes_through_every_step_and_leaves_nothing_behind(world: World) 
     assert not detail.booking.active
     assert world.readouts.finished[test.id] is Outcome.PASS
     # A quarter, a half, three quarters: told at intervals.
-    assert sum("% of its time" in message for message in world.said(test.id)) == 3
+    assert sum("% of its time" in message for message in world.messages_of(test.id)) == 3
     # Everything that is said is told.
-    assert [body for _, body in world.told.messages][-1].startswith("its TEST is done: pass")
+    assert [body for _, body in world.notifications.messages][-1].startswith("its TEST is done: pass")
 
 
 @pytest.mark.parametrize(
@@ -150,12 +154,12 @@ def test_a_check_that_refuses_ends_it_with_its_words(world: World) -> None:
 
 def test_a_release_goes_stage_by_stage_and_moves_the_alias_last(world: World) -> None:
     name = released(world, holdout=0.1)
-    seen = [world.answers()]
+    seen = [world.answer_lanes()]
     while world.get(name).state is S.RELEASED:
-        assert world.registry.moves == [] or world.answers() == {"live": ("good-1", 1.0)}
+        assert world.registry.moves == [] or world.answer_lanes() == {"live": ("good-1", 1.0)}
         world.tick(0.5)
-        if world.answers() != seen[-1]:
-            seen.append(world.answers())
+        if world.answer_lanes() != seen[-1]:
+            seen.append(world.answer_lanes())
     assert seen == [
         {"live": ("live-0", 1.0)},
         {"canary": ("good-1", 0.1), "live": ("live-0", 0.8), "holdout": ("live-0", 0.1)},
@@ -170,7 +174,7 @@ def test_a_release_goes_stage_by_stage_and_moves_the_alias_last(world: World) ->
 def test_a_canary_of_its_own_stages(world: World) -> None:
     name = released(world, stages=stages((0.3, 2.0)))
     world.tick()
-    assert world.answers() == {"canary": ("good-1", 0.3), "live": ("live-0", 0.7)}
+    assert world.answer_lanes() == {"canary": ("good-1", 0.3), "live": ("live-0", 0.7)}
     assert world.until(name, S.DONE).state is S.DONE
 
 
@@ -178,7 +182,7 @@ def test_a_gate_that_fails_in_the_canary_takes_it_back_at_once(world: World) -> 
     name = released(world, "trap-1")
     world.until(name, S.ROLLED_BACK)
     # In the very tick: servers are told without waiting for the next.
-    assert world.answers() == {"live": ("live-0", 1.0)}
+    assert world.answer_lanes() == {"live": ("live-0", 1.0)}
     assert "error_rate" in world.get(name).note
     assert world.registry.moves == []
 
@@ -189,32 +193,32 @@ def test_a_canary_that_stays_inconclusive_waits_and_is_taken_back(world: World) 
     world.until(name, S.ROLLED_BACK)
     # Five minutes of its stage, ten of patience.
     assert timedelta(minutes=15) <= world.now - began <= timedelta(minutes=18)
-    assert sum("it waits up to 10 minutes more" in said for said in world.said(name)) == 1
+    assert sum("it waits up to 10 minutes more" in said for said in world.messages_of(name)) == 1
 
 
 def test_a_stage_begins_when_every_server_has_it_and_goes_back_where_one_does_not_follow(
     world: World,
 ) -> None:
     name = released(world)
-    world.fleet.vanish("live-2")
+    world.fleet.disconnect("live-2")
     world.run(minutes=8)
     assert (world.get(name).state, world.get(name).step) == (S.RELEASED, "canary 1")
     assert all(step != "canary 1" for _, step in world.readouts.judged), "its time has not begun"
-    assert "live-2" in world.said(name)[-1]
+    assert "live-2" in world.messages_of(name)[-1]
     world.run(minutes=4)
     assert world.get(name).state is S.ROLLED_BACK
-    assert world.answers("live-1") == {"live": ("live-0", 1.0)}
+    assert world.answer_lanes("live-1") == {"live": ("live-0", 1.0)}
 
 
 def test_all_of_the_answers_wait_for_every_server_and_the_alias_for_them(world: World) -> None:
     name = released(world)
     while world.get(name).step != "full":
         world.tick(1)
-    world.fleet.vanish("live-2")
+    world.fleet.disconnect("live-2")
     world.run(minutes=5)
     assert world.get(name).step == "full"
     assert world.registry.moves == []
-    world.fleet.come_back("live-2")
+    world.fleet.reconnect("live-2")
     world.registry.away = True
     world.run(minutes=5)
     assert world.get(name).step == "alias"
@@ -229,9 +233,9 @@ def test_all_of_the_answers_wait_for_every_server_and_the_alias_for_them(world: 
 def test_whoever_drafted_edited_or_submitted_it_neither_approves_nor_waives(world: World) -> None:
     passed(world)
     mixed = Actor("mia", {"fraud": Role.OWNER})
-    draft = world.changes.draft(world.ada, world.asks("good-1", ChangeKind.RELEASE))
+    draft = world.changes.draft(world.ada, world.draft_of("good-1", ChangeKind.RELEASE))
     edited = world.changes.edit(
-        mixed, draft.id, world.asks("good-1", ChangeKind.RELEASE), version=draft.version
+        mixed, draft.id, world.draft_of("good-1", ChangeKind.RELEASE), version=draft.version
     )
     world.changes.submit(world.olga, edited.id)
     world.until(draft.id, S.REPORT)
@@ -325,13 +329,13 @@ def test_a_step_that_was_outrun_changes_nothing(world: World) -> None:
     test = world.test("good-1")
     stale = world.get(test.id)
     world.changes.withdraw(world.ada, test.id, reason="no more")
-    before = world.get(test.id), world.audit.head(), world.said(test.id)
+    before = world.get(test.id), world.audit.head(), world.messages_of(test.id)
     for name in ("checked", "expire"):
         with pytest.raises(ConflictError, match="ada"), writing(world.parts, stale) as work:
             work.move(name, "too late")
     with pytest.raises(ConflictError, match="ada"):
         world.pipeline._check(stale)
-    assert (world.get(test.id), world.audit.head(), world.said(test.id)) == before
+    assert (world.get(test.id), world.audit.head(), world.messages_of(test.id)) == before
 
 
 # --- what is refused ---
@@ -375,7 +379,7 @@ def test_a_draft_that_makes_no_sense_is_refused_and_nothing_is_made(
 ) -> None:
     before = world.audit.head()
     with pytest.raises(error, match=words):
-        world.changes.draft(world.ada, world.asks(**{"bundle": "good-1", **more}))  # type: ignore[arg-type]
+        world.changes.draft(world.ada, world.draft_of(**{"bundle": "good-1", **more}))  # type: ignore[arg-type]
     assert world.all_changes() == []
     assert world.audit.head() == before
 
@@ -400,7 +404,7 @@ def test_a_bundle_that_does_not_fit_is_refused_by_name_and_nothing_is_booked(wor
         ("good-2", 'kind "score"'),
         ("good-3", "another"),
     ):
-        draft = world.changes.draft(world.ada, world.asks(bundle, checkpoint=CHECKPOINT))
+        draft = world.changes.draft(world.ada, world.draft_of(bundle, checkpoint=CHECKPOINT))
         with pytest.raises(InvalidError, match=words):
             world.changes.submit(world.ada, draft.id)
         assert world.get(draft.id) == draft
@@ -444,9 +448,9 @@ def test_another_projects_change_is_not_even_there(world: World) -> None:
 
 def test_overlapping_bookings_are_refused_with_the_next_free_slot(world: World) -> None:
     start = world.now + timedelta(hours=1)
-    first = world.changes.draft(world.ada, world.asks("good-1"))
-    second = world.changes.draft(world.ada, world.asks("good-2"))
-    third = world.changes.draft(world.ada, world.asks("good-3"))
+    first = world.changes.draft(world.ada, world.draft_of("good-1"))
+    second = world.changes.draft(world.ada, world.draft_of("good-2"))
+    third = world.changes.draft(world.ada, world.draft_of("good-3"))
     world.changes.submit(world.ada, first.id, start=start, slot=2)
     with pytest.raises(ConflictError, match=f"slot 2.*{first.id}.*next free: slot 1 from 2026-05-04 10:10"):
         world.changes.submit(world.ada, second.id, start=start + timedelta(minutes=10), slot=2)
@@ -471,7 +475,7 @@ def test_a_booking_that_begins_in_a_freeze_is_refused(world: World) -> None:
             reason="rest",
         ),
     )
-    draft = world.changes.draft(world.ada, world.asks("good-1"))
+    draft = world.changes.draft(world.ada, world.draft_of("good-1"))
     friday = START.replace(day=8, hour=16)
     with pytest.raises(FrozenError, match=r'"weekend" \(rest\) until 2026-05-10 17:00.*next free: slot 1'):
         world.changes.submit(world.ada, draft.id, start=friday)
@@ -486,30 +490,30 @@ def test_a_booking_that_begins_in_a_freeze_is_refused(world: World) -> None:
 
 def test_quotas_are_the_projects(world: World) -> None:
     world.access.update_project(world.admin, "fraud", quotas=Quotas(open_changes=2, slot_minutes_per_week=45))
-    first, second = (world.changes.draft(world.ada, world.asks(f"good-{n}")) for n in (1, 2))
+    first, second = (world.changes.draft(world.ada, world.draft_of(f"good-{n}")) for n in (1, 2))
     with pytest.raises(QuotaError, match="2 open change requests"):
-        world.changes.draft(world.ada, world.asks("good-3"))
+        world.changes.draft(world.ada, world.draft_of("good-3"))
     world.changes.submit(world.ada, first.id)
     with pytest.raises(QuotaError, match="15 left in the week of 2026-05-04"):
         world.changes.submit(world.ada, second.id)
     world.changes.submit(world.ada, second.id, start=START + timedelta(days=7))
     world.changes.withdraw(world.ada, first.id, reason="no time")
-    world.changes.draft(world.ada, world.asks("good-3"))
+    world.changes.draft(world.ada, world.draft_of("good-3"))
 
 
 def test_a_draft_is_made_once_for_a_key(world: World) -> None:
-    first = world.changes.draft(world.ada, world.asks("good-1"), key="abc")
-    assert world.changes.draft(world.ada, world.asks("good-1"), key="abc") == first
+    first = world.changes.draft(world.ada, world.draft_of("good-1"), key="abc")
+    assert world.changes.draft(world.ada, world.draft_of("good-1"), key="abc") == first
     with pytest.raises(ConflictError, match="another draft"):
-        world.changes.draft(world.ada, world.asks("good-2"), key="abc")
-    assert world.changes.draft(world.olga, world.asks("good-1"), key="abc").id != first.id
+        world.changes.draft(world.ada, world.draft_of("good-2"), key="abc")
+    assert world.changes.draft(world.olga, world.draft_of("good-1"), key="abc").id != first.id
 
 
 def test_an_old_version_is_refused_with_who_was_first(world: World) -> None:
-    draft = world.changes.draft(world.ada, world.asks("good-1"))
-    world.changes.edit(world.olga, draft.id, world.asks("good-2"), version=1)
+    draft = world.changes.draft(world.ada, world.draft_of("good-1"))
+    world.changes.edit(world.olga, draft.id, world.draft_of("good-2"), version=1)
     with pytest.raises(ConflictError, match="olga"):
-        world.changes.edit(world.ada, draft.id, world.asks("good-3"), version=1)
+        world.changes.edit(world.ada, draft.id, world.draft_of("good-3"), version=1)
     assert world.get(draft.id).bundle == digest("good-2")
 
 
@@ -533,8 +537,8 @@ def test_it_may_be_ended_any_time_before_its_release(world: World, state: S, how
     assert ended.state is S.REJECTED
     if state is S.REPORT:
         world.tick()
-    assert world.observes() == {}
-    assert world.answers() == {"live": ("live-0", 1.0)}
+    assert world.observe_lanes() == {}
+    assert world.answer_lanes() == {"live": ("live-0", 1.0)}
     booking = world.changes.get(world.ada, release.id).booking
     assert booking is not None
     assert not booking.active
@@ -545,13 +549,13 @@ def test_it_may_be_ended_any_time_before_its_release(world: World, state: S, how
 def test_a_rollback_is_one_call_by_whoever_released_it(world: World) -> None:
     name = released(world)
     world.tick()
-    assert "canary" in world.answers()
+    assert "canary" in world.answer_lanes()
     with pytest.raises(NotAllowedError):
         world.changes.rollback(Actor("max", {"fraud": Role.MODELER}), name, reason="x")
     with pytest.raises(ConflictError, match="roll it back"):
         world.changes.withdraw(world.ada, name, reason="x")
     assert world.changes.rollback(world.ada, name, reason="declines").state is S.ROLLED_BACK
-    assert world.answers("live-1") == world.answers("live-2") == {"live": ("live-0", 1.0)}
+    assert world.answer_lanes("live-1") == world.answer_lanes("live-2") == {"live": ("live-0", 1.0)}
     assert world.tables()[-1].cause == "rollback"
     assert world.checkpoints.rolled_back_at(CHECKPOINT) == world.now
 
@@ -566,7 +570,7 @@ def test_what_is_done_can_be_rolled_back_while_it_answers_and_takes_the_alias_al
     assert "rollback" not in world.changes.get(world.ada, first).allowed
     assert "rollback" in world.changes.get(world.ada, second).allowed
     world.changes.rollback(world.ada, second, reason="x")
-    assert world.answers() == {"live": ("good-1", 1.0)}
+    assert world.answer_lanes() == {"live": ("good-1", 1.0)}
     assert world.registry.aliases_["fraud-checkout@live"] == digest("good-1")
     assert "rollback" not in world.changes.get(world.ada, first).allowed
 
@@ -575,11 +579,11 @@ def test_a_checkpoint_goes_back_one_further_each_time_and_never_forth(world: Wor
     for bundle in ("good-1", "good-2"):
         world.until(released(world, bundle), S.DONE)
     world.checkpoints.rollback(world.olga, CHECKPOINT, reason="one")
-    assert world.answers() == {"live": ("good-1", 1.0)}
+    assert world.answer_lanes() == {"live": ("good-1", 1.0)}
     with pytest.raises(NotAllowedError):
         world.checkpoints.rollback(world.bob, CHECKPOINT, reason="two")
     world.checkpoints.rollback(world.olga, CHECKPOINT, reason="two")
-    assert world.answers() == {"live": ("live-0", 1.0)}
+    assert world.answer_lanes() == {"live": ("live-0", 1.0)}
     assert world.registry.aliases_["fraud-checkout@live"] == digest("live-0")
     with pytest.raises(ConflictError, match="no earlier lanes"):
         world.checkpoints.rollback(world.olga, CHECKPOINT, reason="three")
@@ -591,14 +595,14 @@ def test_a_rollback_waits_for_no_freeze_and_no_server(world: World) -> None:
     world.calendar.add_freeze(
         world.admin, NewFreeze(name="all", kind="deny", cron="* * * * *", timezone="UTC", minutes=60)
     )
-    world.fleet.vanish("live-2")
+    world.fleet.disconnect("live-2")
     world.registry.away = True
     world.changes.rollback(world.ada, name, reason="now")
-    assert world.answers("live-1") == {"live": ("live-0", 1.0)}
-    assert "canary" in world.answers("live-2")
-    world.fleet.come_back("live-2")
+    assert world.answer_lanes("live-1") == {"live": ("live-0", 1.0)}
+    assert "canary" in world.answer_lanes("live-2")
+    world.fleet.reconnect("live-2")
     world.tick()
-    assert world.answers("live-2") == {"live": ("live-0", 1.0)}
+    assert world.answer_lanes("live-2") == {"live": ("live-0", 1.0)}
 
 
 def test_releases_wait_while_it_is_frozen_and_say_so_once(world: World) -> None:
@@ -609,7 +613,7 @@ def test_releases_wait_while_it_is_frozen_and_say_so_once(world: World) -> None:
     world.changes.approve(world.bob, name)
     world.run(minutes=30)
     assert world.get(name).state is S.APPROVED
-    assert sum('frozen by "sale"' in said for said in world.said(name)) == 1
+    assert sum('frozen by "sale"' in said for said in world.messages_of(name)) == 1
     world.calendar.remove_freeze(world.admin, freeze.id)
     world.until(name, S.RELEASED)
     world.tick()
@@ -630,8 +634,8 @@ def test_one_release_at_a_time(world: World) -> None:
         world.tick(1)
         assert [world.get(name).state for name in names].count(S.RELEASED) <= 1
     assert [world.get(name).state for name in names] == [S.DONE, S.DONE]
-    assert world.answers() == {"live": ("good-2", 1.0)}
-    assert any(f"waits until {names[0]} is released" in said for said in world.said(names[1]))
+    assert world.answer_lanes() == {"live": ("good-2", 1.0)}
+    assert any(f"waits until {names[0]} is released" in said for said in world.messages_of(names[1]))
 
 
 # --- sampling ---
@@ -662,13 +666,13 @@ def test_a_pools_servers_get_the_pools_lanes(tmp_path: Path) -> None:
     world.until(test.id, S.OBSERVING)
     other = world.test("good-2")
     world.until(other.id, S.OBSERVING)
-    assert set(world.observes("pool")) == {test.id}
+    assert set(world.observe_lanes("pool")) == {test.id}
     lanes = {lane.name: lane.pool for lane in world.fleet.held("live-1").checkpoints[CHECKPOINT].observe}
     # A live server needs the pool's lanes to know what to send there.
     assert lanes == {test.id: True, other.id: False, "aa": False}
     assert world.until(test.id, S.DONE).verdict is Outcome.PASS
     world.tick()
-    assert world.observes("pool") == {}
+    assert world.observe_lanes("pool") == {}
     world.store.close()
 
 
@@ -687,7 +691,7 @@ def test_a_change_outside_is_recorded_and_the_others_follow(world: World) -> Non
     world.tick()
     world.tick()
     assert world.tables()[-1].cause == "found"
-    assert world.answers("live-1") == world.answers("live-2") == {"live": ("other-1", 1.0)}
+    assert world.answer_lanes("live-1") == world.answer_lanes("live-2") == {"live": ("other-1", 1.0)}
 
 
 def test_a_change_outside_ends_a_release_and_stays(world: World) -> None:
@@ -698,26 +702,26 @@ def test_a_change_outside_ends_a_release_and_stays(world: World) -> None:
     world.fleet.change_outside("live-1", CHECKPOINT, answer=[lane])
     assert world.until(name, S.ROLLED_BACK).note.startswith("lanes were changed while it was released")
     world.tick()
-    assert world.answers("live-1") == world.answers("live-2") == {"live": ("live-0", 1.0)}
+    assert world.answer_lanes("live-1") == world.answer_lanes("live-2") == {"live": ("live-0", 1.0)}
 
 
 def test_a_server_that_was_away_or_lost_its_state_follows(world: World) -> None:
-    world.fleet.vanish("live-2")
+    world.fleet.disconnect("live-2")
     test = world.test("good-1")
     world.run(minutes=10)
     assert world.get(test.id).state is S.DEPLOYING
-    assert any("live-2" in said for said in world.said(test.id))
+    assert any("live-2" in said for said in world.messages_of(test.id))
     held = world.fleet.held("live-2")
     held.version = 0
-    world.fleet.come_back("live-2")
+    world.fleet.reconnect("live-2")
     assert world.until(test.id, S.OBSERVING)
-    assert set(world.observes("live-2")) == {test.id, "aa"}
+    assert set(world.observe_lanes("live-2")) == {test.id, "aa"}
     # As it booted anew, from an alias that points elsewhere by now.
     lane = LaneSpec("live", digest("other-2"), share=1.0)
     world.fleet.change_outside("live-2", CHECKPOINT, answer=[lane])
     held.version = 0
     world.tick()
-    assert world.answers("live-2") == {"live": ("live-0", 1.0)}
+    assert world.answer_lanes("live-2") == {"live": ("live-0", 1.0)}
     assert [table.cause for table in world.tables()].count("found") == 1
 
 
@@ -756,15 +760,15 @@ def test_a_platform_that_was_down_at_its_end_judges_what_there_was(world: World)
 @pytest.mark.parametrize("state", [S.CHECKS, S.BOOKED, S.DEPLOYING])
 def test_a_booking_that_passed_before_it_was_deployed_expires(world: World, state: S) -> None:
     if state is S.DEPLOYING:
-        world.fleet.vanish("live-1")
+        world.fleet.disconnect("live-1")
     test = world.test("good-1")
     world.until(test.id, state)
     world.now += timedelta(days=1)
     world.tick()
     assert world.get(test.id).state is S.EXPIRED
-    world.fleet.come_back("live-1")
+    world.fleet.reconnect("live-1")
     world.tick()
-    assert world.observes() == {}
+    assert world.observe_lanes() == {}
 
 
 def test_a_release_that_nobody_approves_expires(world: World) -> None:
@@ -776,10 +780,10 @@ def test_a_release_that_nobody_approves_expires(world: World) -> None:
 def test_a_clock_set_back_repeats_nothing_and_opens_nothing_again(world: World) -> None:
     test = world.test("good-1")
     world.until(test.id, S.DONE)
-    version, said = world.get(test.id).version, world.said(test.id)
+    version, said = world.get(test.id).version, world.messages_of(test.id)
     world.now -= timedelta(days=1)
     world.run(minutes=5)
-    assert (world.get(test.id).version, world.said(test.id)) == (version, said)
+    assert (world.get(test.id).version, world.messages_of(test.id)) == (version, said)
     release = world.release("good-1")
     world.until(release.id, S.REPORT)
     world.tick()

@@ -41,7 +41,7 @@ def rolling(world: World, bundle: str = "good-1", **more: object) -> str:
     world.changes.approve(world.bob, change.id)
     world.until(change.id, S.RELEASED)
     world.run(minutes=2)
-    assert world.answers()["canary"] == (bundle, 0.1)
+    assert world.answer_lanes()["canary"] == (bundle, 0.1)
     return change.id
 
 
@@ -60,15 +60,15 @@ def test_a_pause_holds_the_shares_while_the_gates_go_on(world: World) -> None:
     assert (paused.paused_by, paused.paused_at) == ("ada", world.now)
     judged = len(world.readouts.judged)
     world.run(minutes=60)
-    assert world.answers()["canary"] == ("good-1", 0.1)
+    assert world.answer_lanes()["canary"] == ("good-1", 0.1)
     assert len(world.readouts.judged) > judged
     assert world.get(name).step == "canary 1"
     control(world).resume(world.ada, name, reason="all is well")
     assert world.get(name).paused_by is None
     assert world.until(name, S.DONE).state is S.DONE
     assert {"pause", "resume"} <= set(audited(world, name))
-    assert any("paused by ada: the bank is on the phone" in message for message in world.said(name))
-    assert any("paused by ada" in body for _, body in world.told.messages)
+    assert any("paused by ada: the bank is on the phone" in message for message in world.messages_of(name))
+    assert any("paused by ada" in body for _, body in world.notifications.messages)
 
 
 def test_a_gate_that_fails_rolls_a_paused_release_back(world: World) -> None:
@@ -77,7 +77,7 @@ def test_a_gate_that_fails_rolls_a_paused_release_back(world: World) -> None:
     world.bundles.names[digest("good-1")] = "trap-1"
     world.run(minutes=4)
     assert world.get(name).state is S.ROLLED_BACK
-    assert world.answers() == {"live": LIVE}
+    assert world.answer_lanes() == {"live": LIVE}
 
 
 def test_a_pause_stops_the_clock_of_an_inconclusive_stage(world: World) -> None:
@@ -99,7 +99,7 @@ def test_a_restart_in_a_pause_changes_nothing(world: World) -> None:
     world.reopen()
     world.run(minutes=60, step=5)
     assert (world.get(name).step, world.get(name).paused_by) == ("canary 1", "ada")
-    assert world.answers()["canary"] == ("good-1", 0.1)
+    assert world.answer_lanes()["canary"] == ("good-1", 0.1)
     world.reopen()
     control(world).resume(world.ada, name, reason="go on")
     assert world.until(name, S.DONE).verdict is Outcome.PASS
@@ -109,7 +109,7 @@ def test_a_pause_is_said_again_every_day(world: World) -> None:
     name = rolling(world)
     control(world).pause(world.ada, name, reason="wait")
     world.run(minutes=3 * 24 * 60 + 10, step=30)
-    said = [message for message in world.said(name) if "has been paused since" in message]
+    said = [message for message in world.messages_of(name) if "has been paused since" in message]
     assert len(said) == 3
 
 
@@ -131,14 +131,16 @@ def test_a_promotion_begins_the_next_stage_now(world: World) -> None:
     assert promoted.step == "canary 2"
     # The call has sent the lanes to every server.
     for member in ("live-1", "live-2"):
-        assert world.answers(member)["canary"] == ("good-1", 0.5)
+        assert world.answer_lanes(member)["canary"] == ("good-1", 0.5)
     world.run(minutes=1)
     control(world).promote(world.eve, name, reason="seen enough")
-    assert world.answers() == {"live": ("good-1", 1.0)}
+    assert world.answer_lanes() == {"live": ("good-1", 1.0)}
     assert world.until(name, S.DONE).state is S.DONE
     assert world.registry.moves == [("fraud-checkout@live", digest("good-1"))]
     assert audited(world, name).count("promote") == 2
-    assert any("canary 1 promoted by bob (seen enough): 50% of the answers" in m for m in world.said(name))
+    assert any(
+        "canary 1 promoted by bob (seen enough): 50% of the answers" in m for m in world.messages_of(name)
+    )
 
 
 def test_a_promotion_ends_a_pause(world: World) -> None:
@@ -160,7 +162,7 @@ def test_a_promotion_that_is_killed_is_whole_or_not_done(world: World, after: in
     assert ("promote" in audited(world, name)) is (step == "canary 2")
     world.tick()
     world.tick()
-    assert world.answers()["canary"] == ("good-1", {"canary 1": 0.1, "canary 2": 0.5}[step])
+    assert world.answer_lanes()["canary"] == ("good-1", {"canary 1": 0.1, "canary 2": 0.5}[step])
     assert world.until(name, S.DONE).state is S.DONE
 
 
@@ -236,7 +238,7 @@ def test_a_stage_that_is_left_out_is_not_entered(world: World) -> None:
     assert (steps["canary 2"], steps["canary 3"]) == ("skipped", "to come")
     shares = set()
     while world.get(name).state is S.RELEASED:
-        shares.add(world.answers().get("canary", ("", 0.0))[1])
+        shares.add(world.answer_lanes().get("canary", ("", 0.0))[1])
         world.tick(0.5)
     assert shares == {0.1, 0.75, 0.0}
     assert world.get(name).state is S.DONE
@@ -250,14 +252,14 @@ def test_a_stage_with_a_pause_waits_for_an_approver(world: World) -> None:
     world.run(minutes=120, step=5)
     held = world.get(name)
     assert (held.step, held.paused_by) == ("canary 1", "platform")
-    assert world.answers()["canary"] == ("good-1", 0.1)
+    assert world.answer_lanes()["canary"] == ("good-1", 0.1)
     with pytest.raises(ConflictError, match="waits for an approver by its plan"):
         control(world).resume(world.ada, name, reason="go")
     world.reopen()
     world.run(minutes=10)
     control(world).promote(world.bob, name, reason="go")
     assert world.until(name, S.DONE).state is S.DONE
-    assert sum("waits by its plan" in message for message in world.said(name)) == 1
+    assert sum("waits by its plan" in message for message in world.messages_of(name)) == 1
 
 
 # --- when it ends ---
@@ -313,10 +315,10 @@ def test_the_outlook_counts_missing_rows_at_the_present_rate(world: World) -> No
 def test_a_stage_whose_gate_has_failed_is_not_promoted(world: World) -> None:
     """The platform may end between the result of a gate and the rollback that follows from it."""
     name = rolling(world)
-    before = world.answers()
+    before = world.answer_lanes()
     failed = GateResult("error_rate", Outcome.FAIL, 0.5, 0.4, 0.6, 0.0, 5_000, "<= 0", "Half of them failed.")
     with world.store.write() as connection:
         rows.keep_gates(connection, name, "canary 1", [failed], world.now)
     with pytest.raises(ConflictError, match="error_rate failed in canary 1"):
         control(world).promote(world.bob, name, reason="quick")
-    assert world.answers() == before
+    assert world.answer_lanes() == before

@@ -54,7 +54,7 @@ def test_a_comment_is_an_event_an_audit_entry_and_a_message(world: World) -> Non
     (said,) = comments(world.changes.get(world.ada, change.id).events)
     assert (said.actor, said.details["comment"]) == ("eve", "<b>why</b> so late?\nplease")
     assert audited(world, "comment") == [{"comment": "<b>why</b> so late?\nplease"}]
-    assert "eve commented: <b>why</b>" in world.told.messages[-1][1]
+    assert "eve commented: <b>why</b>" in world.notifications.messages[-1][1]
 
 
 def test_a_change_that_has_ended_can_be_commented(world: World) -> None:
@@ -90,12 +90,12 @@ def test_reviewers_are_asked_through_the_channels_and_find_what_they_are_asked(w
     change = world.test("good-1").id
     asked = discussion(world).request_review(world.ada, change, reviewers=["bob", "eve", "bob"])
     assert asked.reviewers == ("bob", "eve")
-    assert "ada asks for a review by bob, eve" in world.told.messages[-1][1]
+    assert "ada asks for a review by bob, eve" in world.notifications.messages[-1][1]
     assert [one.id for one in world.changes.list(world.bob, reviewer="bob")] == [change]
     assert world.changes.list(world.bob, reviewer="bo") == []
-    told = len(world.told.messages)
+    told = len(world.notifications.messages)
     discussion(world).request_review(world.ada, change, reviewers=["bob", "eve"])
-    assert len(world.told.messages) == told
+    assert len(world.notifications.messages) == told
     assert discussion(world).request_review(world.ada, change, reviewers=[]).reviewers == ()
 
 
@@ -116,8 +116,8 @@ def test_only_approvers_who_did_not_write_it_are_asked(world: World) -> None:
 
 
 def test_an_edit_says_what_it_changed(world: World) -> None:
-    draft = world.changes.draft(world.ada, world.asks("good-1", description="first"))
-    changed = replace(world.asks("good-2", description="x" * 900), minutes=45.0)
+    draft = world.changes.draft(world.ada, world.draft_of("good-1", description="first"))
+    changed = replace(world.draft_of("good-2", description="x" * 900), minutes=45.0)
     world.changes.edit(world.ada, draft.id, changed, version=draft.version)
     event = world.changes.get(world.ada, draft.id).events[-1]
     edits = event.details["changes"]
@@ -181,9 +181,11 @@ def test_an_archived_change_is_hidden_and_nothing_of_it_is_gone(world: World) ->
 
 
 def test_changes_are_found_by_text_and_kind(world: World) -> None:
-    first = world.changes.draft(world.ada, world.asks("good-1", title="Deeper TREES 50% off"))
-    second = world.changes.draft(world.ada, world.asks("good-2", title="shallow", description="deeper_trees"))
-    third = world.changes.draft(world.ada, world.asks("good-3", ChangeKind.RELEASE, title="third"))
+    first = world.changes.draft(world.ada, world.draft_of("good-1", title="Deeper TREES 50% off"))
+    second = world.changes.draft(
+        world.ada, world.draft_of("good-2", title="shallow", description="deeper_trees")
+    )
+    third = world.changes.draft(world.ada, world.draft_of("good-3", ChangeKind.RELEASE, title="third"))
 
     def found(text: str) -> list[str]:
         return [one.id for one in world.changes.list(world.ada, text=text)]

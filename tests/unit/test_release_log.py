@@ -33,13 +33,13 @@ def world(tmp_path: Path) -> Iterator[World]:
 def test_servers_that_are_lost_and_back_and_moves_are_lines(world: World) -> None:
     lines = RecordedEvents()
     log = EventLog(lines)
-    world.reconciler._alerts = Alerts(world.audit, world.told, log, now=lambda: world.now)
+    world.reconciler._alerts = Alerts(world.audit, world.notifications, log, now=lambda: world.now)
     world.parts.events = log
     world.tick()
-    world.fleet.vanish("live-2")
+    world.fleet.disconnect("live-2")
     world.tick()
     world.tick()
-    world.fleet.come_back("live-2")
+    world.fleet.reconnect("live-2")
     world.tick()
     assert [line["server"] for line in lines.named("server_lost")] == ["live-2"]
     assert [line["server"] for line in lines.named("server_back")] == ["live-2"]
@@ -57,7 +57,7 @@ def test_a_move_that_was_rolled_back_is_no_line(world: World) -> None:
     lines = RecordedEvents()
     world.parts.events = EventLog(lines)
     world.tick()
-    draft = world.changes.draft(world.ada, world.asks("good-1"))
+    draft = world.changes.draft(world.ada, world.draft_of("good-1"))
     with pytest.raises(ZeroDivisionError), writing(world.parts, draft, world.ada) as work:
         work.move("submit", "x", step="package")
         _ = 1 / 0

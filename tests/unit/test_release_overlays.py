@@ -47,7 +47,7 @@ def grant(world: World, kind: ChangeKind = ChangeKind.OVERLAY, **more: Any) -> A
 
 def revise(world: World, bundle: str) -> Any:
     """A revision, drafted and submitted by the loop."""
-    asks = world.asks(bundle, ChangeKind.OVERLAY, checkpoint=OTHER)
+    asks = world.draft_of(bundle, ChangeKind.OVERLAY, checkpoint=OTHER)
     change = world.changes.draft(LOOP, asks, key=f"overlay:{bundle}")
     return world.changes.submit(LOOP, change.id)
 
@@ -57,7 +57,7 @@ def published(world: World, bundle: str) -> Any:
 
 
 def answers(world: World) -> dict[str, tuple[str, float]]:
-    return world.answers(checkpoint=OTHER)
+    return world.answer_lanes(checkpoint=OTHER)
 
 
 def approved_release(world: World, bundle: str, **more: Any) -> Any:
@@ -128,7 +128,7 @@ def test_a_permission_is_for_its_checkpoint_kind_user_and_time(world: World) -> 
     grant(world, checkpoint="fraud.checkout")
     grant(world, kind=ChangeKind.TEST)
     with pytest.raises(NotAllowedError, match="ada has no standing permission"):
-        world.changes.draft(world.ada, world.asks("act-0-r1", ChangeKind.OVERLAY, checkpoint=OTHER))
+        world.changes.draft(world.ada, world.draft_of("act-0-r1", ChangeKind.OVERLAY, checkpoint=OTHER))
     published(world, "act-0-r1")
     world.now += timedelta(days=1)
     with pytest.raises(NotAllowedError):
@@ -170,7 +170,7 @@ def test_a_revision_answers_is_recorded_and_moves_the_alias(world: World) -> Non
     change = published(world, "act-0-r1")
     assert change.permission == made.id
     for member in ("live-1", "live-2"):
-        assert world.answers(member, OTHER) == {"live": ("act-0-r1", 1.0)}
+        assert world.answer_lanes(member, OTHER) == {"live": ("act-0-r1", 1.0)}
     newest = world.tables(OTHER)[-1]
     assert (newest.cause, newest.change) == (recorded.OVERLAY, change.id)
     world.tick()
@@ -198,7 +198,7 @@ def test_a_revision_that_was_overtaken_by_a_release_is_refused(world: World) -> 
     world.run(minutes=2)
     released = approved_release(world, "act-1", stages=())
     world.until(released.id, ChangeState.DONE)
-    late = world.changes.draft(LOOP, world.asks("act-0-r2", ChangeKind.OVERLAY, checkpoint=OTHER))
+    late = world.changes.draft(LOOP, world.draft_of("act-0-r2", ChangeKind.OVERLAY, checkpoint=OTHER))
     with pytest.raises(InvalidError):
         world.changes.submit(LOOP, late.id)
     assert world.get(change.id).state is ChangeState.DONE
@@ -266,7 +266,7 @@ def test_a_finished_release_is_rolled_back_after_revisions(world: World) -> None
     assert "rollback" in world.changes.get(world.olga, release.id).allowed
     world.changes.rollback(world.olga, release.id, reason="chargebacks")
     for member in ("live-1", "live-2"):
-        assert world.answers(member, OTHER) == {"live": ("act-0-r1", 1.0)}
+        assert world.answer_lanes(member, OTHER) == {"live": ("act-0-r1", 1.0)}
     world.tick()
     assert world.registry.aliases_["action-authorise@live"] == digest("act-0-r1")
     # A checkpoint's rollback goes further back, not to what was rolled back.
@@ -361,14 +361,14 @@ def test_a_freeze_stops_revisions_and_they_go_on_afterwards(world: World) -> Non
 
 
 def test_a_loops_draft_with_evidence_is_submitted_by_permission_or_by_a_person(world: World) -> None:
-    asks = world.asks("act-1", ChangeKind.TEST, evidence={"decision": "mix"})
+    asks = world.draft_of("act-1", ChangeKind.TEST, evidence={"decision": "mix"})
     change = world.changes.draft(LOOP, asks)
     with pytest.raises(NotAllowedError, match="no standing permission for changes of kind"):
         world.changes.submit(LOOP, change.id)
     assert world.get(change.id).state is ChangeState.DRAFT
     assert world.changes.submit(world.olga, change.id).state is ChangeState.CHECKS
     made = grant(world, kind=ChangeKind.TEST)
-    again = world.changes.draft(LOOP, world.asks("act-2", ChangeKind.TEST, evidence={"decision": "mix"}))
+    again = world.changes.draft(LOOP, world.draft_of("act-2", ChangeKind.TEST, evidence={"decision": "mix"}))
     submitted = world.changes.submit(LOOP, again.id)
     assert (submitted.state, submitted.permission) == (ChangeState.CHECKS, made.id)
     assert submitted.evidence == {"decision": "mix"}
@@ -377,14 +377,14 @@ def test_a_loops_draft_with_evidence_is_submitted_by_permission_or_by_a_person(w
 def test_a_verdict_in_the_bundles_lineage_stands_in_for_a_test_by_permission_alone(world: World) -> None:
     world.bundles.lineages["act-1"] = {"metrics": {"gate": {"decision": "promote"}}}
     change = world.changes.draft(
-        LOOP, world.asks("act-1", ChangeKind.RELEASE, evidence={"decision": "promote"})
+        LOOP, world.draft_of("act-1", ChangeKind.RELEASE, evidence={"decision": "promote"})
     )
     with pytest.raises(InvalidError, match="a RELEASE follows a TEST that passed"):
         world.changes.submit(world.olga, change.id)
     grant(world, kind=ChangeKind.RELEASE)
     assert world.changes.submit(LOOP, change.id).state is ChangeState.CHECKS
     other = world.changes.draft(
-        LOOP, world.asks("act-2", ChangeKind.RELEASE, evidence={"decision": "promote"})
+        LOOP, world.draft_of("act-2", ChangeKind.RELEASE, evidence={"decision": "promote"})
     )
     with pytest.raises(InvalidError, match="a RELEASE follows a TEST that passed"):
         world.changes.submit(LOOP, other.id)

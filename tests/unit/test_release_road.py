@@ -63,10 +63,10 @@ def test_a_stalled_leader_never_replaces_a_rollback(world: World) -> None:
     stalled = []
 
     def rolls_back_meanwhile(member: str, method: str, checkpoint: str) -> None:
-        if method == "set_answer" and not stalled and world.answers()["canary"] == ("good-1", 0.1):
+        if method == "set_answer" and not stalled and world.answer_lanes()["canary"] == ("good-1", 0.1):
             stalled.append(member)
             world.changes.rollback(world.olga, change.id, reason="orders fail")
-            assert world.answers() == {"live": ("live-0", 1.0)}
+            assert world.answer_lanes() == {"live": ("live-0", 1.0)}
 
     world.fleet.before_call = rolls_back_meanwhile
     world.run(minutes=10)
@@ -74,7 +74,7 @@ def test_a_stalled_leader_never_replaces_a_rollback(world: World) -> None:
     for member in ("live-1", "live-2"):
         shares = [table[CHECKPOINT].answer[0].share for table in world.fleet.held(member).tables]
         assert 0.5 not in shares
-        assert world.answers(member) == {"live": ("live-0", 1.0)}
+        assert world.answer_lanes(member) == {"live": ("live-0", 1.0)}
     assert world.get(change.id).state is ChangeState.ROLLED_BACK
 
 
@@ -112,10 +112,10 @@ def test_a_broken_glass_is_recorded_reported_and_followed(world: World) -> None:
     world.tick(1)
     newest = world.tables()[-1]
     assert (newest.cause, newest.actor) == (recorded.BREAK_GLASS, "ops")
-    assert world.answers("live-1") == world.answers("live-2") == {"live": ("other-1", 1.0)}
+    assert world.answer_lanes("live-1") == world.answer_lanes("live-2") == {"live": ("other-1", 1.0)}
     (entry,) = audited(world, "lanes.break-glass")
     assert "the platform's machine is down" in entry.details
-    (told,) = [body for subject, body in world.told.messages if "break glass" in subject][:1]
+    (told,) = [body for subject, body in world.notifications.messages if "break glass" in subject][:1]
     assert "with --break-glass by ops: the platform's machine is down" in told
 
 
@@ -127,7 +127,7 @@ def test_a_glass_broken_back_to_recorded_lanes_is_not_undone(world: World) -> No
     world.tick(1)
     world.tick(1)
     assert world.tables()[-1].cause == recorded.BREAK_GLASS
-    assert world.answers("live-1") == world.answers("live-2") == {"live": ("live-0", 1.0)}
+    assert world.answer_lanes("live-1") == world.answer_lanes("live-2") == {"live": ("live-0", 1.0)}
 
 
 def test_a_moved_alias_is_reported_once_and_its_end_too(world: World) -> None:
@@ -137,8 +137,10 @@ def test_a_moved_alias_is_reported_once_and_its_end_too(world: World) -> None:
     world.tick(1)
     world.tick(1)
     assert len(audited(world, "alias.drift")) == 1
-    assert len([1 for subject, _ in world.told.messages if "was moved outside" in subject]) == 2  # projects
-    assert world.answers() == {"live": ("live-0", 1.0)}
+    assert (
+        len([1 for subject, _ in world.notifications.messages if "was moved outside" in subject]) == 2
+    )  # projects
+    assert world.answer_lanes() == {"live": ("live-0", 1.0)}
     for member in ("live-1", "live-2"):
         world.fleet.drift(member, CHECKPOINT, "")
     world.tick(1)
@@ -165,7 +167,7 @@ def test_a_rollback_waits_for_no_server(tmp_path: Path) -> None:
     assert arrived.is_set()
     assert not let_go.is_set()
     for member in ("live-1", "live-3"):
-        assert world.answers(member) == {"live": ("live-0", 1.0)}
+        assert world.answer_lanes(member) == {"live": ("live-0", 1.0)}
     newest = world.tables()[-1].revision
     behind = world.reconciler.behind(CHECKPOINT, newest)
     assert behind == {"live-2": 'server "live-2" has not taken its lanes within 0.2 s; retried'}
@@ -173,7 +175,7 @@ def test_a_rollback_waits_for_no_server(tmp_path: Path) -> None:
     world.fleet.before_call = None
     world.reconciler._spread = one_by_one
     world.tick(1)
-    assert world.answers("live-2") == {"live": ("live-0", 1.0)}
+    assert world.answer_lanes("live-2") == {"live": ("live-0", 1.0)}
     world.store.close()
 
 
@@ -198,10 +200,10 @@ def test_a_rollback_does_not_queue_behind_a_round(tmp_path: Path) -> None:
     world.changes.rollback(world.olga, change.id, reason="orders fail")
     assert not let_go.is_set()
     for member in ("live-1", "live-2"):
-        assert world.answers(member) == {"live": ("live-0", 1.0)}
+        assert world.answer_lanes(member) == {"live": ("live-0", 1.0)}
     let_go.set()
     round_.join(20)
-    assert world.answers("live-2") == {"live": ("live-0", 1.0)}
+    assert world.answer_lanes("live-2") == {"live": ("live-0", 1.0)}
     world.store.close()
 
 

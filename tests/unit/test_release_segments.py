@@ -451,7 +451,7 @@ def test_a_final_report_keeps_its_segments(tmp_path: Path, built_bundles: dict[s
     assert before.segments is not None
     assert before.segments.notes == ("rows are not split by issuer: the bundle has no such feature",)
     world.readouts.finish(world.change, world.readouts.judge(world.change), Outcome.PASS)
-    world.readouts = world.opened()
+    world.readouts = world.new_collector()
     found = world.readouts.readout(ADMIN, "cr-000001")
     assert found.is_final
     assert found.segments == before.segments
@@ -471,7 +471,7 @@ def test_parts_of_earlier_versions_have_no_segments(tmp_path: Path, built_bundle
     own = SegmentSettings(bands={"amount": [70.0]}, rows=50)
     changed = world.settings.checkpoints[name].model_copy(update={"segments": own})
     world.settings.replace(fleet=world.settings.fleet, checkpoints={name: changed})
-    world.readouts = world.opened()
+    world.readouts = world.new_collector()
     world.logs["live-1"].append(world.records(100, first=100))
     world.readouts.collect()
     report = world.readouts.readout(ADMIN, "cr-000001").segments
@@ -495,7 +495,7 @@ def test_a_canary_has_segments_of_both_lanes(tmp_path: Path, built_bundles: dict
     world.readouts.collect()
     world.readouts.judge_canary(replace(world.change, step="stage 1"), START)
     world.readouts.finish(world.change, (), Outcome.PASS)
-    world.readouts = world.opened()
+    world.readouts = world.new_collector()
     report = world.readouts.readout(ADMIN, "cr-000001").canary
     assert report is not None
     assert report.stage == "stage 1"

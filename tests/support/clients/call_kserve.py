@@ -35,7 +35,7 @@ async def code(call: Awaitable[Any]) -> str:
 async def main() -> None:
     plan = json.load(sys.stdin)
     rows = np.array(plan["rows"], dtype=np.float32)
-    # Refusals are part of the plan.
+    # The plan includes requests that the server must refuse.
     logging.disable(logging.CRITICAL)
 
     def request(data: Any, shape: list[int], *outputs: str, model: str = FRAUD, **more: Any) -> InferRequest:

@@ -30,7 +30,7 @@ def asked(*names: str) -> list[triton.InferRequestedOutput]:
 
 
 def code(call: Callable[[], Any]) -> list[str]:
-    """The status and message that a call is refused with."""
+    """Return the status and message of a refused call."""
     try:
         call()
     except InferenceServerException as error:
@@ -39,7 +39,7 @@ def code(call: Callable[[], Any]) -> list[str]:
 
 
 def plain(array: Any) -> Any:
-    """Floats as their bits, texts as text."""
+    """Return floats as their bits and strings as text."""
     if array.dtype == np.object_:
         return [item.decode() for item in array.ravel()]
     return array.tobytes().hex()
@@ -53,7 +53,7 @@ def parameters(result: Any) -> dict[str, Any]:
 
 
 def streamed(client: triton.InferenceServerClient, rows: Any) -> list[Any]:
-    """One request for each row on one stream, with a bad one in between."""
+    """Send one request per row on one stream, with an invalid request in between."""
     answers: queue.Queue[Any] = queue.Queue()
     client.start_stream(lambda result, error: answers.put((result, error)))
     expected = 0
