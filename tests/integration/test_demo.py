@@ -24,7 +24,7 @@ import pytest
 from scorer.sdk import PlatformClient
 
 ROOT = Path(__file__).parents[2]
-# A full run starts some twenty commands, each of which imports the numeric libraries.
+# A full run starts about twenty commands, and each of them imports the numeric libraries.
 LIMIT_S = 280
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(LIMIT_S + 20)]
 
@@ -38,7 +38,7 @@ def environment() -> dict[str, str]:
 
 
 def routing_file(path: Path) -> Path:
-    """Attempts an hour apart over two providers; B succeeds more often."""
+    """Write attempts, one per hour, over two providers of which B succeeds more often."""
     rng = np.random.default_rng(0)
     lines = ["tmsp,country,amount,success,PSP,3D_secured,card"]
     for moment in np.arange("2021-01-01", "2021-04-01", dtype="datetime64[h]"):
@@ -54,7 +54,7 @@ def routing_file(path: Path) -> Path:
 def server_events(output: Path) -> list[dict[str, object]]:
     log = output / "server.log"
     lines = log.read_text().splitlines() if log.exists() else []
-    # The last line may be half written.
+    # The last line may be incomplete.
     return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
 
@@ -73,7 +73,7 @@ def is_alive(pid: int) -> bool:
 def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "waited too long"
+        assert time.monotonic() < deadline, "the time limit of the wait has passed"
         time.sleep(0.02)
 
 
@@ -83,7 +83,7 @@ def routing(tmp_path_factory):
 
 
 def run_whole(output: Path, routing: Path, *more: str) -> tuple[str, dict[str, Any]]:
-    """Run the demo; return what it printed and its summary."""
+    """Run the demo; return its output and its summary."""
     done = subprocess.run(
         command("--simulated", "--routing", str(routing), "--output", str(output), "--seed", "3", *more),
         capture_output=True,
@@ -98,19 +98,19 @@ def run_whole(output: Path, routing: Path, *more: str) -> tuple[str, dict[str, A
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, routing):
-    """A full run: its output folder, what it printed, its summary."""
+    """A full run: its output folder, its output and its summary."""
     output = tmp_path_factory.mktemp("full") / "out"
     return output, *run_whole(output, routing, "--full")
 
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory, routing):
-    """A run without learning and shipping."""
+    """A run without the steps for learning and for the release of a model."""
     output = tmp_path_factory.mktemp("short") / "out"
     return output, *run_whole(output, routing)
 
 
-def test_the_main_job_is_shown_in_at_most_eighty_lines(short):
+def test_the_demo_prints_its_main_result_in_at_most_eighty_lines(short):
     _, said, summary = short
     steps = re.findall(r"^ *\d+ s  (\d+\. .*)$", said, re.MULTILINE)
     assert steps == [
@@ -127,7 +127,7 @@ def test_the_main_job_is_shown_in_at_most_eighty_lines(short):
     assert "learning" not in summary
 
 
-def test_the_full_demo_goes_on_to_learn_and_to_ship(finished):
+def test_the_full_demo_also_trains_and_releases_a_model(finished):
     _, said, summary = finished
     assert re.search(r"\d\. Learn two generations", said)
     assert re.search(r"\d\. Ship a model through the platform", said)
@@ -136,7 +136,7 @@ def test_the_full_demo_goes_on_to_learn_and_to_ship(finished):
 
 
 def test_the_printed_commands_serve_again_and_open_pages_that_reach_the_server(short):
-    """Both commands, run as they are printed: the platform reaches every server of the checkpoint."""
+    """Run both commands as they are printed. The platform reaches every server of the checkpoint."""
     _, said, _ = short
     typed = dict(re.findall(r"^ +(serve again|open the pages) +(\S.*)$", said, re.MULTILINE))
     url, token = re.search(r"then (http://\S+), and sign in with (\S+)$", said, re.MULTILINE).groups()
@@ -148,7 +148,7 @@ def test_the_printed_commands_serve_again_and_open_pages_that_reach_the_server(s
                 )
             )
             running.callback(process.terminate)
-            # The pipe ends with the process, so this wait is bounded by the process's own.
+            # The pipe closes when the process ends, so the limit on the process also bounds this wait.
             events = (json.loads(line)["event"] for line in process.stderr if line.startswith("{"))
             assert "serving" in events
             threading.Thread(target=process.stderr.read, daemon=True).start()
@@ -157,7 +157,7 @@ def test_the_printed_commands_serve_again_and_open_pages_that_reach_the_server(s
     assert [(member.reachable, member.error) for member in view.members] == [(True, "")]
 
 
-def test_leaves_no_server_behind(finished):
+def test_no_server_runs_after_the_demo(finished):
     output, _, _ = finished
     pid = server_pid(output)
     assert pid is not None
@@ -165,7 +165,7 @@ def test_leaves_no_server_behind(finished):
     assert "stopped" in {event["event"] for event in server_events(output)}
 
 
-def test_swaps_both_bundles_without_an_error(finished):
+def test_both_bundles_are_swapped_without_an_error(finished):
     _, said, summary = finished
     traffic, swap = summary["traffic"], summary["swap"]
     assert traffic["errors"] == traffic["fallbacks"] == traffic["unlogged"] == 0
@@ -186,10 +186,10 @@ def test_swaps_both_bundles_without_an_error(finished):
     assert "0 errors" in said
 
 
-def test_judges_the_scores_that_were_served(finished):
+def test_the_served_scores_are_evaluated(finished):
     _, _, summary = finished
     assert summary["single_scores_equal_to_the_batch"] == summary["traffic"]["payments"]
-    # Served scores rank as the model did in training, on the part of the test days that was served.
+    # On the served part of the test days, the served scores have the same ranking quality as in training.
     served, trained = summary["fraud_as_served"]["v2"], summary["training"]["fraud"][1]
     assert served["auc"] > 0.65
     assert served["average_precision"] > 10 * served["frauds"] / served["rows"]
@@ -197,7 +197,7 @@ def test_judges_the_scores_that_were_served(finished):
     assert sum(summary["decisions"].values()) == pytest.approx(1)
 
 
-def test_the_bandit_is_shown_beside_simpler_policies_from_the_same_log(finished):
+def test_the_bandit_is_compared_with_simpler_policies_on_the_same_log(finished):
     _, said, summary = finished
     found = summary["authorisation"]
     decided = {entry["bundle"]: entry["answers"] for entry in summary["swap"]["answers"]}
@@ -217,7 +217,7 @@ def test_the_bandit_is_shown_beside_simpler_policies_from_the_same_log(finished)
     assert summary["distinct_actions"] > 20
 
 
-def test_routing_log_gets_an_estimate_that_is_called_one(finished):
+def test_the_figure_of_the_routing_log_is_labelled_as_an_estimate(finished):
     _, said, summary = finished
     value = summary["routing"]
     assert "off-policy estimate" in value["label"]
@@ -228,7 +228,7 @@ def test_routing_log_gets_an_estimate_that_is_called_one(finished):
     assert value["chosen_shares"]["B"] > 0.9
 
 
-def test_latency_and_server_figures_are_there(finished):
+def test_the_summary_has_the_latency_and_the_figures_of_the_server(finished):
     _, said, summary = finished
     for method in ("Score", "SelectAction", "ReportOutcome"):
         client = summary["latency"][method]["client_ms"]
@@ -238,7 +238,7 @@ def test_latency_and_server_figures_are_there(finished):
     assert re.search(r"ready after \d+ ms, \d+ MB resident", said)
 
 
-def test_decision_log_holds_every_decision(finished):
+def test_the_decision_log_contains_every_decision(finished):
     output, _, summary = finished
     log, traffic = summary["log"], summary["traffic"]
     table = pq.read_table(output / "decisions.parquet")
@@ -255,7 +255,7 @@ def test_decision_log_holds_every_decision(finished):
     assert log["with_outcome"] == 2 * traffic["payments"] + learned * 2
 
 
-def test_a_model_is_shipped_to_a_finished_readout(finished):
+def test_a_model_is_tested_until_its_final_report(finished):
     output, said, summary = finished
     shipped = summary["shipping"]
     assert shipped["verdict"] in ("pass", "fail", "inconclusive")
@@ -267,7 +267,7 @@ def test_a_model_is_shipped_to_a_finished_readout(finished):
     assert f"/changes/{shipped['change']}/readout" in said
 
 
-def test_generations_are_judged_on_payments_that_were_not_used_for_training(finished):
+def test_generations_are_evaluated_on_payments_that_were_not_used_for_training(finished):
     output, said, summary = finished
     first, second = summary["learning"]
     assert second["trained_on"] > first["trained_on"]
@@ -288,7 +288,7 @@ def test_generations_are_judged_on_payments_that_were_not_used_for_training(fini
         ]
         assert len(judged) == evidence["window"]["decisions"] > 900
         assert not set(judged) & set(taught)
-        # What the verdict says is what is served next.
+        # The verdict determines the bundle that is served next.
         published = verdict["bundle"] if one["decision"] == "promote" else live
         assert one["live"] == published
         live = published
@@ -296,7 +296,7 @@ def test_generations_are_judged_on_payments_that_were_not_used_for_training(fini
     assert "Value per generation" in (output / "learning.html").read_text()
 
 
-def test_a_failed_step_is_one_line_and_exit_code_1(tmp_path):
+def test_a_failed_step_prints_one_line_and_exits_with_1(tmp_path):
     done = subprocess.run(
         command("--transactions", str(tmp_path / "none.parquet"), "--output", str(tmp_path / "out")),
         capture_output=True,
@@ -312,8 +312,11 @@ def test_a_failed_step_is_one_line_and_exit_code_1(tmp_path):
 
 
 @pytest.mark.parametrize("who", ["server", "demo"])
-def test_a_death_in_the_middle_ends_everything(tmp_path, who):
-    """The server killed: the demo fails with a reason. The demo terminated: the server is stopped."""
+def test_a_killed_process_ends_the_server_and_the_demo(tmp_path, who):
+    """If the server is killed, the demo fails with a reason.
+
+    If the demo is terminated, it stops the server.
+    """
     output = tmp_path / "out"
     demo = subprocess.Popen(
         command("--simulated", "--output", str(output)),

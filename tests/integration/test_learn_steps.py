@@ -37,13 +37,15 @@ rule = "squarecb"
 
 
 def truth(row: Any, action: int) -> float:
-    """Frictionless authentication helps; the low-value exemption hurts."""
+    """Return the probabilities of success: frictionless authentication raises them, the low-value
+    exemption lowers them.
+    """
     return 0.5 + 0.35 * (action // 3) - 0.3 * (action % 3 == 2)
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A server that explores evenly has decided, and all but every tenth outcome was reported."""
+    """Write the log of a server that explores uniformly. Nine of ten outcomes were reported."""
     place = tmp_path_factory.mktemp("loop")
     policy = {"rule": "epsilon_greedy", "epsilon": 0.9, "floor": 0.5, "salt": "0" * 32}
     tiny_action_bundle(place / "live", policy=policy)
@@ -101,7 +103,7 @@ def learn(place: Path, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_a_turn_of_the_loop(place: Path) -> None:
+def test_the_steps_of_the_loop_train_a_better_candidate(place: Path) -> None:
     file = place / "experience.parquet"
     joined = learn(
         place, "join", "--log", str(place / "log"), "--bundles", str(place / "live"), "--output", str(file)
@@ -112,7 +114,7 @@ def test_a_turn_of_the_loop(place: Path) -> None:
     assert e.actions == ACTIONS
     assert (e.state == State.IN_FLIGHT).sum() == COUNT // 10
     assert (e.state == State.SETTLED).sum() == COUNT - COUNT // 10
-    # What is logged is what the bundle computes, so propensities can be believed.
+    # The logged propensities equal those that the bundle computes.
     pmf, _ = Bundle.load(place / "live").evaluate(e.context, eligible=e.eligible)
     np.testing.assert_array_equal(pmf[np.arange(COUNT), e.action], e.propensity)
     trained = learn(place, "train", str(file), "--task", str(place / "live"), "--output", str(place / "next"))
@@ -120,6 +122,6 @@ def test_a_turn_of_the_loop(place: Path) -> None:
     assert trained["decisions"]["in_flight"] == COUNT // 10
     assert trained["join"]["checkpoint"] == POINT
     scores = Bundle.load(place / "next").evaluate(rows(200, seed=6))[1].mean(axis=0)
-    # It has learned which actions are better; the bundle before it had other ideas.
+    # The candidate prefers the better actions, unlike the bundle before it.
     assert scores[3:5].min() > scores[:2].max()
     assert scores[2] < scores[:2].min()

@@ -17,12 +17,12 @@ def field(text: str) -> str:
     return found[1]
 
 
-def test_sessions_and_forms_of_one_process_hold_at_the_other(tmp_path: Path) -> None:
+def test_sessions_and_forms_of_one_process_are_valid_at_another(tmp_path: Path) -> None:
     write_settings(tmp_path)
     secret = initialised(tmp_path)
     with ExitStack() as stack:
         with ThreadPoolExecutor(2) as pool:
-            # Both start at once, so that both look for the key that does not exist yet.
+            # Both processes start together, so that both look for the key before it exists.
             contexts = [running(tmp_path, name=name) for name in ("one", "two")]
             one, two = pool.map(stack.enter_context, contexts)
         assert one.pid != two.pid
@@ -39,7 +39,7 @@ def test_sessions_and_forms_of_one_process_hold_at_the_other(tmp_path: Path) -> 
             )
             assert made.status_code == 303, made.text
             assert f"p-{here.pid}" in browser.get(f"{here.url}/projects").text
-            # A refusal travels to the next page in a signed cookie.
+            # A signed cookie carries the refusal to the next page.
             again = browser.post(
                 f"{there.url}/notifications/999/remove?project=p-{here.pid}",
                 data={"csrf": field(page.text)},

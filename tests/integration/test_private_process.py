@@ -23,7 +23,7 @@ def _limit(pid: int) -> list[str]:
 
 
 @pytest.mark.usefixtures("registry")
-def test_files_and_core_dumps_of_a_server_are_private(tmp_path: Path) -> None:
+def test_files_of_a_server_are_private_and_core_dumps_are_disabled(tmp_path: Path) -> None:
     with (
         start_server(tmp_path, settings(SCORE + ACTION)) as server,
         Client(server.address, timeout=30) as client,

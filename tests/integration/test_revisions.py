@@ -107,12 +107,12 @@ def test_an_alias_moves_through_revisions_under_load(live: Path, tmp_path: Path)
         loaded = {event["report"]["digest"]: event["report"] for event in server.named("bundle_loaded")}
     size = (live / "forest.bin").stat().st_size
     assert [loaded[digest]["shared_bytes"] for digest in digests] == [0] + [size] * SWAPS
-    # The live one and the one before it, their forest once.
+    # The server holds the live and the previous revision, and their forest once.
     held = sum(file.stat().st_size for path in list(paths.values())[-2:] for file in path.iterdir())
     held -= sum((path / "manifest.json").stat().st_size for path in list(paths.values())[-2:]) + size
     assert f"scorer_bundle_bytes {held}" in metrics.splitlines()
 
-    # Every answer and every logged probability is that of the one revision that it names.
+    # Every answer and every logged propensity equals that of the revision that it names.
     evaluated = {digest: Bundle.load(path).evaluate(rows) for digest, path in paths.items()}
     decisions = {
         record.decision.decision_id: record.decision

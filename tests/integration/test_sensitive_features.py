@@ -14,7 +14,7 @@ from scorer.client import Client
 from scorer.log import BundleShelf, ReaderKey, generate_keys, scan, verify
 from scorer.registry import Registry
 
-# Values that occur nowhere else; as float32, as float64 and in decimal.
+# Values that occur in no other place; the test looks for them as float32, as float64 and in decimal.
 MASKED, ENCRYPTED = 8675.3125, 1729.6875
 CONTEXT = {"amount": 25.0, "hour": 13.0, "count_24h": MASKED, "distance": ENCRYPTED}
 RULES = '[privacy]\nfeatures = { count_24h = "mask", distance = "encrypt" }\npublic_key_file = "reader.pub"\n'
@@ -28,7 +28,9 @@ def _marks() -> list[bytes]:
     ]
 
 
-def test_a_marked_value_is_in_no_file_and_opens_by_the_key(tmp_path: Path, registry: Registry) -> None:
+def test_a_sensitive_value_is_in_no_file_and_is_decrypted_with_the_key(
+    tmp_path: Path, registry: Registry
+) -> None:
     away = tmp_path / "away"
     away.mkdir()
     generate_keys(away / "reader.key", tmp_path / "reader.pub")
@@ -66,10 +68,12 @@ def test_a_marked_value_is_in_no_file_and_opens_by_the_key(tmp_path: Path, regis
     assert len(senders) == 120, "no nonce is used twice"
     shelf = BundleShelf([tmp_path / "registry"], required=False)
     report = verify(log, shelf, reader_key=key)
-    assert report.ok and report.withheld == 120, "a masked value keeps a decision from being repeated"
+    assert report.ok and report.withheld == 120, "a decision with a masked value cannot be repeated"
 
 
-def test_what_is_encrypted_alone_is_verified_with_the_key(tmp_path: Path, registry: Registry) -> None:
+def test_a_log_with_encrypted_values_only_is_verified_with_the_key(
+    tmp_path: Path, registry: Registry
+) -> None:
     generate_keys(tmp_path / "reader.key", tmp_path / "reader.pub")
     rules = '[privacy]\nfeatures = { "*" = "encrypt" }\npublic_key_file = "reader.pub"\n'
     with (

@@ -31,7 +31,7 @@ def free_port() -> int:
 
 
 class World:
-    """One registry; a live server's directory and a pool's, which are two machines in all but name."""
+    """One registry, and the separate directories of a live server and of a server of the shadow pool."""
 
     def __init__(self, base: Path) -> None:
         self.registry = Registry(base / "registry")
@@ -54,7 +54,7 @@ class World:
         self.pool.mkdir()
         to_pool = f'shadow_pool = "127.0.0.1:{self.port}"\n'
         (self.live / "scorer.toml").write_text(settings(server=to_pool, registry=own))
-        # The same settings would do; a pool of its own needs no aliases.
+        # The pool could use the same settings. Settings of a pool alone need no aliases.
         bare = "".join(line + "\n" for line in (SCORE + ACTION).splitlines() if not line.startswith("alias"))
         text = settings(bare, server='role = "shadow"\n', registry=own)
         (self.pool / "scorer.toml").write_text(
@@ -105,22 +105,22 @@ def observe_everything(world: World, *servers: RunningServer) -> None:
 
 
 def connected(server: RunningServer) -> None:
-    wait_until(lambda: status(server).pool.connected or None, "connected to the pool")
+    wait_until(lambda: status(server).pool.connected or None, "the connection to the pool")
 
 
 def settled(server: RunningServer, taken: int) -> control_pb2.PoolStatus:
-    """The counts, once the pool's word on every request is there: each has one end."""
+    """Return the counts when the pool has reported the result of every request, which is counted once."""
 
     def find() -> control_pb2.PoolStatus | None:
         pool = status(server).pool
         return pool if pool.taken == taken and pool.waiting == 0 else None
 
-    pool = wait_until(find, "every request counted")
+    pool = wait_until(find, "every request to be counted")
     assert pool.taken == pool.accepted + pool.refused + pool.dropped, pool
     return pool
 
 
-def test_what_is_answered_here_is_observed_there(world: World) -> None:
+def test_the_pool_observes_what_the_live_server_answers(world: World) -> None:
     asked = rows(40)
     with start_server(world.pool) as pool, start_server(world.live) as live:
         assert (status(pool).role, status(live).role) == ("shadow", "live")
@@ -137,9 +137,10 @@ def test_what_is_answered_here_is_observed_there(world: World) -> None:
                 )
         assert settled(live, 80).accepted == 80
         wait_until(
-            lambda: sum(lane.evaluated for lane in status(pool).observers) == 80 or None, "all evaluated"
+            lambda: sum(lane.evaluated for lane in status(pool).observers) == 80 or None,
+            "all requests to be evaluated",
         )
-        # What is asked of the pool, it refuses.
+        # The pool refuses requests for answers.
         with (
             Client(pool.address) as client,
             pytest.raises(Exception, match=r"shadow pool.* answers no requests"),
@@ -162,13 +163,13 @@ def test_what_is_answered_here_is_observed_there(world: World) -> None:
     choice = found["a1"]
     assert choice.live_action and 0 < choice.live_propensity <= 1
     assert choice.decision.action in ACTIONS[:3]
-    assert list(observations(world.live)) == [], "the live server keeps its decisions alone"
+    assert list(observations(world.live)) == [], "only the live server records the decisions"
 
 
-def test_the_pool_is_killed_and_comes_back_and_no_answer_is_any_other(world: World) -> None:
+def test_a_kill_and_restart_of_the_pool_changes_no_answer(world: World) -> None:
     asked = rows(300)
     with start_server(world.live) as live:
-        # Away at first: the live server serves, and says where it looks for it.
+        # The pool is not running at first. The live server serves, and reports the address of the pool.
         pool_status = status(live).pool
         assert (pool_status.address, pool_status.connected) == (f"127.0.0.1:{world.port}", False)
         lane = control_pb2.Lane(name="cr-000001", bundle=world.score, sample=1.0, pool=True)
@@ -187,19 +188,24 @@ def test_the_pool_is_killed_and_comes_back_and_no_answer_is_any_other(world: Wor
                 set_observers(pool, FRAUD, lane)
                 connected(live)
                 ask(100)
-                wait_until(lambda: status(pool).observers[0].evaluated or None, "some evaluated")
+                wait_until(
+                    lambda: status(pool).observers[0].evaluated or None, "some requests to be evaluated"
+                )
                 pool.kill()
             ask(100)
-            wait_until(lambda: not status(live).pool.connected or None, "the loss is noticed")
+            wait_until(lambda: not status(live).pool.connected or None, "the lost connection to be detected")
             assert status(live).pool.error
             assert live.event("shadow_pool_lost")["address"] == f"127.0.0.1:{world.port}"
             with start_server(world.pool) as pool:
-                wait_until(lambda: len(status(pool).observers) or None, "its lanes are restored")
+                wait_until(
+                    lambda: len(status(pool).observers) or None, "the lanes of the pool to be restored"
+                )
                 connected(live)
                 ask(100)
                 counted = settled(live, 300)
                 wait_until(
-                    lambda: status(pool).observers[0].waiting == 0 or None, "what it took is evaluated"
+                    lambda: status(pool).observers[0].waiting == 0 or None,
+                    "every accepted request to be evaluated",
                 )
                 assert pool.stop() == 0
         assert counted.accepted >= 100

@@ -83,7 +83,7 @@ def state(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.fault_case(79)
-def test_killed_at_every_boundary_it_ends_in_the_same_state(tmp_path: Path) -> None:
+def test_a_generation_that_is_killed_at_every_boundary_ends_in_the_same_state(tmp_path: Path) -> None:
     run(steps(), tmp_path / "whole")
     wanted = state(tmp_path / "whole")
     boundaries: list[str] = []
