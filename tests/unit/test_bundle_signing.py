@@ -28,7 +28,7 @@ def keys(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_commands_make_a_key_sign_and_verify(tmp_path: Path, bundle: Path) -> None:
+def test_the_commands_create_a_key_sign_and_verify(tmp_path: Path, bundle: Path) -> None:
     made = scorer_in_process(
         "bundle", "keygen", str(tmp_path / "a"), "--not-after", "2090-01-01T00:00:00Z", "--json"
     )
@@ -49,7 +49,7 @@ def test_the_commands_make_a_key_sign_and_verify(tmp_path: Path, bundle: Path) -
     assert "keys are not overwritten" in again.stderr
 
 
-def test_without_a_release_the_number_is_the_time(bundle: Path, keys: Path) -> None:
+def test_the_default_release_is_the_time(bundle: Path, keys: Path) -> None:
     first = signing.sign(bundle, [keys / "a.key"]).release
     assert 1_700_000_000 < first <= signing.sign(bundle, [keys / "a.key"]).release
 
@@ -64,7 +64,7 @@ def test_without_a_release_the_number_is_the_time(bundle: Path, keys: Path) -> N
         (b"\xff\xfe", "is no Ed25519 or P-256 key"),
     ],
 )
-def test_a_key_that_cannot_sign_is_named(
+def test_a_key_that_cannot_sign_is_reported(
     bundle: Path, tmp_path: Path, content: bytes | None, says: str
 ) -> None:
     if content is not None:
@@ -76,7 +76,7 @@ def test_a_key_that_cannot_sign_is_named(
 
 
 @pytest.mark.fault_case(55)
-def test_what_a_server_would_refuse_the_command_refuses(bundle: Path, keys: Path, tmp_path: Path) -> None:
+def test_the_command_refuses_what_a_server_would_refuse(bundle: Path, keys: Path, tmp_path: Path) -> None:
     trusted = ["--trusted-key", str(keys / "a.pem")]
     result = scorer_in_process("bundle", "verify", str(bundle), *trusted)
     assert "it has no signature.json" in result.stderr
@@ -89,7 +89,7 @@ def test_what_a_server_would_refuse_the_command_refuses(bundle: Path, keys: Path
         signing.sign(bundle, [keys / "a.key"], release=0)
 
 
-def test_the_environment_signs_whatever_is_written(
+def test_bundles_are_signed_by_the_key_in_the_environment(
     built_bundles: dict[str, Path], keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {file.name: file.read_bytes() for file in built_bundles["score-1"].iterdir()}
@@ -102,7 +102,7 @@ def test_the_environment_signs_whatever_is_written(
     assert not (tmp_path / "unsigned").exists()
 
 
-def test_a_push_brings_the_signature_and_replaces_it(bundle: Path, keys: Path, tmp_path: Path) -> None:
+def test_a_push_stores_and_replaces_the_signature(bundle: Path, keys: Path, tmp_path: Path) -> None:
     registry = Registry(tmp_path / "registry")
     digest = registry.push(bundle)
     place = registry.resolve(digest).path
@@ -121,7 +121,7 @@ def test_a_push_brings_the_signature_and_replaces_it(bundle: Path, keys: Path, t
     copied.mkdir()
     registry.copy(registry.resolve(digest), copied)
     assert (copied / SIGNATURE).read_bytes() == (bundle / SIGNATURE).read_bytes()
-    # A copy without one takes none away.
+    # A push of a copy without a signature does not remove the stored signature.
     (bundle / SIGNATURE).unlink()
     registry.push(bundle)
     assert (place / SIGNATURE).exists()
@@ -129,7 +129,7 @@ def test_a_push_brings_the_signature_and_replaces_it(bundle: Path, keys: Path, t
 
 
 @pytest.mark.fault_case(56)
-def test_a_signature_that_is_no_small_file_is_not_copied(bundle: Path, tmp_path: Path) -> None:
+def test_a_signature_that_is_not_a_small_file_is_not_copied(bundle: Path, tmp_path: Path) -> None:
     registry = Registry(tmp_path / "registry")
     (bundle / SIGNATURE).symlink_to("/etc/hostname")
     with pytest.raises(BundleError, match="symbolic link"):

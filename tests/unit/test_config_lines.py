@@ -63,7 +63,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_every_form_of_toml(newline: str) -> None:
+def test_the_lines_of_every_toml_form_are_found(newline: str) -> None:
     text = DOCUMENT.replace("\n", newline)
     tomllib.loads(text)
     found = key_lines(text)
@@ -78,7 +78,7 @@ def leaves(value: object, path: tuple[str | int, ...] = ()) -> set[tuple[str | i
     return {path}
 
 
-def test_names_exactly_the_keys_that_tomllib_finds() -> None:
+def test_the_keys_equal_those_of_tomllib() -> None:
     assert set(key_lines(DOCUMENT)) == leaves(tomllib.loads(DOCUMENT)) - {()}
 
 

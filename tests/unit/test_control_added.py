@@ -27,12 +27,12 @@ async def add(controller: Controller, name: str = REFUND, **changed: Any) -> boo
 
 
 @runs
-async def test_an_added_checkpoint_follows_its_alias_and_is_kept(world: World) -> None:
+async def test_an_added_checkpoint_follows_its_alias_and_survives_a_restart(world: World) -> None:
     controller, watcher = await world.booted()
     live = world.push("r", name="fraud-refund", live=True)
     before = world.served()
     assert await add(controller)
-    assert controller.is_ready(), "it does not hold back the others"
+    assert controller.is_ready(), "it does not delay the other checkpoints"
     assert controller.table.checkpoints[REFUND] == ()
     await watcher.poll()
     assert world.served(REFUND) == live and world.served() == before
@@ -44,7 +44,7 @@ async def test_an_added_checkpoint_follows_its_alias_and_is_kept(world: World) -
 
 
 @runs
-async def test_changes_elsewhere_go_on_after_an_addition(world: World) -> None:
+async def test_other_checkpoints_can_be_changed_after_an_addition(world: World) -> None:
     controller, _ = await world.booted()
     await add(controller)
     second = world.push("b")
@@ -54,7 +54,7 @@ async def test_changes_elsewhere_go_on_after_an_addition(world: World) -> None:
 
 
 @runs
-async def test_the_same_again_has_no_effect_and_other_settings_are_refused(world: World) -> None:
+async def test_a_repeated_addition_has_no_effect_and_other_settings_are_refused(world: World) -> None:
     controller, _ = await world.booted()
     assert await add(controller)
     assert not await add(controller)
@@ -66,7 +66,7 @@ async def test_the_same_again_has_no_effect_and_other_settings_are_refused(world
 
 
 @runs
-async def test_what_the_data_plane_refuses_is_nowhere(world: World) -> None:
+async def test_a_checkpoint_that_the_data_plane_refuses_is_not_stored(world: World) -> None:
     controller, _ = await world.booted()
     world.plane.refuse[REFUND] = "too fast"
     with pytest.raises(ConfigError, match="too fast"):
@@ -78,7 +78,7 @@ async def test_what_the_data_plane_refuses_is_nowhere(world: World) -> None:
 
 
 @runs
-async def test_the_settings_file_decides_on_its_own_checkpoints_after_a_restart(world: World) -> None:
+async def test_after_a_restart_the_settings_file_takes_precedence(world: World) -> None:
     controller, _ = await world.booted()
     await add(controller)
     world.settings += f'[checkpoints."{REFUND}"]\nkind = "score"\nalias = "fraud-refund@next"\n'
@@ -90,7 +90,7 @@ async def test_the_settings_file_decides_on_its_own_checkpoints_after_a_restart(
 
 
 @runs
-async def test_one_that_cannot_be_added_again_is_left_out_and_reported(world: World) -> None:
+async def test_a_checkpoint_that_cannot_be_added_again_is_omitted_and_reported(world: World) -> None:
     controller, _ = await world.booted()
     await add(controller)
     world.push("a", live=True)
@@ -105,7 +105,7 @@ async def test_one_that_cannot_be_added_again_is_left_out_and_reported(world: Wo
 
 
 @runs
-async def test_a_removed_checkpoint_has_no_lanes_and_is_forgotten_at_the_next_start(world: World) -> None:
+async def test_a_removed_checkpoint_has_no_lanes_and_does_not_exist_after_a_restart(world: World) -> None:
     controller, watcher = await world.booted()
     world.push("r", name="fraud-refund", live=True)
     await add(controller)
@@ -133,7 +133,7 @@ async def test_a_removed_checkpoint_can_be_added_again(world: World) -> None:
 
 
 @runs
-async def test_only_its_platform_removes_a_managed_checkpoint(world: World) -> None:
+async def test_only_its_platform_may_remove_a_managed_checkpoint(world: World) -> None:
     controller, watcher = await world.booted()
     live = world.push("r", name="fraud-refund", live=True)
     await add(controller)
@@ -147,7 +147,7 @@ async def test_only_its_platform_removes_a_managed_checkpoint(world: World) -> N
 
 
 @runs
-async def test_a_break_glass_names_the_platform_that_managed_the_checkpoint(world: World) -> None:
+async def test_a_break_glass_event_names_the_platform_that_managed_the_checkpoint(world: World) -> None:
     controller, _ = await world.booted()
     await add(controller)
     await controller.manage(REFUND, "platform", caller=Caller("platform"), reason="")
@@ -158,7 +158,7 @@ async def test_a_break_glass_names_the_platform_that_managed_the_checkpoint(worl
 
 
 @runs
-async def test_a_shadow_pool_takes_a_removed_checkpoint_back_as_well(world: World) -> None:
+async def test_a_shadow_pool_can_add_a_removed_checkpoint_again(world: World) -> None:
     world.settings = world.settings.replace("[checkpoints", '[server]\nrole = "shadow"\n[checkpoints', 1)
     controller, _ = await world.booted()
     assert await add(controller, alias=None)
@@ -184,13 +184,13 @@ async def test_a_shadow_pool_takes_a_removed_checkpoint_back_as_well(world: Worl
         ('{"kind": "action", "alias": "a@live", "fallback": {"decision": "x"}}', "fallback"),
     ],
 )
-def test_wrong_settings_are_named(text: str, said: str) -> None:
+def test_errors_of_settings_are_named(text: str, said: str) -> None:
     with pytest.raises(InvalidSettingsError) as caught:
         added.read(REFUND, text, role="live")
     assert said in str(caught.value)
 
 
-def test_wrong_names_are_named_and_a_shadow_pool_needs_no_alias() -> None:
+def test_invalid_names_are_refused_and_a_shadow_pool_needs_no_alias() -> None:
     with pytest.raises(InvalidSettingsError, match="two words"):
         added.read("two words", json.dumps(GIVEN), role="live")
     assert added.read(ACTION, '{"kind": "action"}', role="shadow").alias == ""

@@ -35,28 +35,28 @@ from scorer.registry import Registry
 
 
 @runs
-async def test_boots_from_the_registry_then_follows_it(world: World) -> None:
+async def test_a_server_boots_from_the_registry_and_follows_it(world: World) -> None:
     controller, watcher = await world.booted()
     assert controller.is_ready()
     first = world.served()
     before = list(world.plane.calls)
     await watcher.poll()
-    assert world.plane.calls == before, "a pass without news touches nothing"
+    assert world.plane.calls == before, "a poll without a change has no effect"
     second = world.push("b", live=True)
     await watcher.poll()
     assert world.served() == second != first
     assert set(world.plane.loaded) == {first, second, world.served(ACTION)}, (
-        "the previous one is kept for rollback"
+        "the previous bundle is kept for a rollback"
     )
     third = world.push("c", live=True)
     await watcher.poll()
     assert set(world.plane.loaded) == {second, third, world.served(ACTION)}
-    assert controller.state.digests() == set(world.plane.loaded), "copies that nothing needs are deleted"
-    assert world.registry.resolve(first).path.is_dir(), "the registry's own are not"
+    assert controller.state.digests() == set(world.plane.loaded), "copies that are not needed are deleted"
+    assert world.registry.resolve(first).path.is_dir(), "those of the registry are not deleted"
 
 
 @runs
-async def test_the_data_plane_learns_for_whom_since_when_and_what_was_before(world: World) -> None:
+async def test_the_data_plane_gets_the_checkpoint_the_time_and_the_previous_bundle(world: World) -> None:
     controller, watcher = await world.booted()
     first = world.served()
     assert world.plane.previous == {}
@@ -67,7 +67,7 @@ async def test_the_data_plane_learns_for_whom_since_when_and_what_was_before(wor
     assert wanted is not None
     assert wanted.checkpoint == FRAUD
     assert wanted.changed_at_us is not None and wanted.noticed_at_us is not None
-    # The registry's clock counts milliseconds.
+    # The registry records times in milliseconds.
     assert before_us - 1000 <= wanted.changed_at_us
     assert wanted.noticed_at_us <= time.time_ns() // 1000
     assert wanted.fetch_us > 0
@@ -79,11 +79,13 @@ async def test_the_data_plane_learns_for_whom_since_when_and_what_was_before(wor
     assert wanted is not None and wanted.allow_slower and wanted.changed_at_us is None
     assert world.plane.previous == {FRAUD: second}
     await controller.rollback(FRAUD, reason="")
-    assert world.plane.previous == {}, "what was rolled back must not come back by itself"
+    assert world.plane.previous == {}, (
+        "a bundle that was rolled back must not be served again without a change"
+    )
 
 
 @runs
-async def test_a_start_offers_the_bundle_before_again_and_want_of_memory_costs_a_load(world: World) -> None:
+async def test_a_start_loads_the_previous_bundle_and_a_rollback_loads_it_again(world: World) -> None:
     await world.booted()
     first = world.served()
     second = world.push("b", live=True)
@@ -91,18 +93,18 @@ async def test_a_start_offers_the_bundle_before_again_and_want_of_memory_costs_a
     await watcher.poll()
     assert world.served() == second
     controller, watcher = await world.booted()
-    assert first not in world.plane.loaded, "what is served comes first"
+    assert first not in world.plane.loaded, "the served bundle is loaded first"
     await controller.load_previous()
     assert first in world.plane.loaded
     assert world.plane.previous == {FRAUD: first}
-    # The data plane let it go for another bundle: a rollback loads its copy again.
+    # The data plane unloaded it for another bundle. A rollback loads its copy again.
     del world.plane.loaded[first]
     await controller.rollback(FRAUD, reason="")
     assert world.served() == first
 
 
 @runs
-async def test_order_of_a_change(world: World) -> None:
+async def test_a_change_has_the_documented_order(world: World) -> None:
     _, watcher = await world.booted()
     first = world.served()
     second = world.push("b", live=True)
@@ -121,7 +123,7 @@ async def test_order_of_a_change(world: World) -> None:
 
 
 @pytest.mark.parametrize("damage", ["altered byte", "refused by load", "refused by swap", "missing file"])
-def test_a_failed_candidate_disturbs_nothing(world: World, damage: str) -> None:
+def test_a_failed_candidate_changes_nothing(world: World, damage: str) -> None:
     async def scenario() -> None:
         controller, watcher = await world.booted()
         live, tables = world.served(), len(world.plane.tables)
@@ -152,23 +154,25 @@ def test_a_failed_candidate_disturbs_nothing(world: World, damage: str) -> None:
         (event,) = world.log.named("candidate_refused")
         assert (event["bundle"], event["reason"], event["live"]) == (bad, rejection.reason, [live])
         calls = len(world.plane.calls)
-        world.push("unrelated")  # the registry's version moves, the alias does not
+        world.push("unrelated")  # the version of the registry changes, but the alias does not
         await watcher.poll()
         await watcher.poll()
-        assert len(world.plane.calls) == calls, "not tried again while neither alias nor bytes change"
+        assert len(world.plane.calls) == calls, (
+            "it is not loaded again while neither the alias nor the bytes change"
+        )
         assert len(world.log.named("candidate_refused")) == 1
 
     asyncio.run(scenario())
 
 
 @runs
-async def test_a_repaired_bundle_is_tried_again(world: World) -> None:
+async def test_a_repaired_bundle_is_loaded_again(world: World) -> None:
     _, watcher = await world.booted()
     bad = world.push("bad", live=True)
     alter(world.stored(bad) / "forest.bin")
     await watcher.poll()
     assert FRAUD in watcher.rejections
-    world.push("bad")  # pushing again replaces the damaged copy; the alias did not move
+    world.push("bad")  # another push replaces the damaged copy; the alias is unchanged
     await watcher.poll()
     assert world.served() == bad
     assert not watcher.rejections
@@ -188,7 +192,7 @@ async def test_a_rejection_ends_when_the_alias_moves_back(world: World) -> None:
 
 
 @runs
-async def test_one_bad_checkpoint_does_not_hold_up_the_other(world: World) -> None:
+async def test_one_bad_checkpoint_does_not_delay_the_other(world: World) -> None:
     bad = world.push("bad", live=True)
     alter(world.stored(bad) / "forest.bin")
     controller, watcher = await world.booted()
@@ -220,7 +224,7 @@ async def test_an_alias_that_does_not_exist_is_reported_with_the_nearest_name(wo
 
 @pytest.mark.fault_case(65)
 @runs
-async def test_serves_on_and_boots_while_the_registry_is_gone(world: World) -> None:
+async def test_a_server_continues_and_boots_while_the_registry_is_unreachable(world: World) -> None:
     _, watcher = await world.booted()
     live, version = world.served(), world.plane.tables[-1].version
     hidden = world.base / "hidden"
@@ -229,14 +233,14 @@ async def test_serves_on_and_boots_while_the_registry_is_gone(world: World) -> N
     await watcher.poll()
     assert not watcher.reachable
     assert "does not exist" in watcher.error
-    assert len(world.log.named("registry_unavailable")) == 1, "said once, not at every pass"
+    assert len(world.log.named("registry_unavailable")) == 1, "the event is logged once and not at every poll"
     assert world.served() == live
 
     controller, watcher = await world.booted()
     assert controller.ready.is_set()
     assert world.served() == live
     assert world.plane.tables[-1].version == version, "the same table keeps its version"
-    assert watcher.delay() > controller.settings.registry.poll_ms / 1e3, "failing passes become rarer"
+    assert watcher.delay() > controller.settings.registry.poll_ms / 1e3, "failing polls become less frequent"
 
     hidden.rename(world.registry.path)
     moved = world.push("b", live=True)
@@ -262,7 +266,7 @@ def test_a_damaged_state_file_is_reported_and_replaced(world: World, content: by
     asyncio.run(scenario())
 
 
-def test_every_flipped_byte_of_the_state_file_is_noticed(world: World) -> None:
+def test_every_flipped_byte_of_the_state_file_is_detected(world: World) -> None:
     async def scenario() -> None:
         controller, _ = await world.booted()
         file = controller.state.path / "last-known-good.json"
@@ -273,13 +277,13 @@ def test_every_flipped_byte_of_the_state_file_is_noticed(world: World) -> None:
             flipped[at] ^= 0x04
             file.write_bytes(bytes(flipped))
             with contextlib.suppress(StateError):
-                assert controller.state.read() == remembered, f"byte {at} changed what was read"
+                assert controller.state.read() == remembered, f"a change of byte {at} was not detected"
 
     asyncio.run(scenario())
 
 
 @runs
-async def test_a_damaged_own_copy_is_fetched_again(world: World) -> None:
+async def test_a_damaged_copy_is_fetched_again(world: World) -> None:
     controller, _ = await world.booted()
     live = world.served()
     alter(controller.state.bundle(live) / "forest.bin")
@@ -290,7 +294,7 @@ async def test_a_damaged_own_copy_is_fetched_again(world: World) -> None:
 
 
 @runs
-async def test_versions_never_repeat_across_lives(world: World) -> None:
+async def test_versions_never_repeat_across_restarts(world: World) -> None:
     controller, _ = await world.booted()
     world.plane.refuse_swaps = "no"
     second = world.push("b")
@@ -303,7 +307,7 @@ async def test_versions_never_repeat_across_lives(world: World) -> None:
 
 
 @runs
-async def test_manual_change_pins_until_the_alias_moves(world: World) -> None:
+async def test_a_manual_change_pins_until_the_alias_moves(world: World) -> None:
     controller, watcher = await world.booted()
     manual = world.push("m")
     await controller.set_lanes(FRAUD, only(manual), reason="test")
@@ -312,7 +316,7 @@ async def test_manual_change_pins_until_the_alias_moves(world: World) -> None:
     await watcher.poll()
     assert world.served() == manual
     controller, watcher = await world.booted()
-    assert world.served() == manual, "a pin survives a restart"
+    assert world.served() == manual, "a pin is kept after a restart"
     moved = world.push("b", live=True)
     await watcher.poll()
     assert world.served() == moved
@@ -320,7 +324,7 @@ async def test_manual_change_pins_until_the_alias_moves(world: World) -> None:
 
 
 @runs
-async def test_swapping_to_the_alias_itself_ends_a_pin(world: World) -> None:
+async def test_a_swap_to_the_alias_ends_a_pin(world: World) -> None:
     controller, _ = await world.booted()
     live = world.served()
     await controller.set_lanes(FRAUD, only(world.push("m")), reason="")
@@ -339,7 +343,7 @@ async def test_rollback_restores_one_checkpoint_or_the_last_change(world: World)
     y = world.push("y", "action-authorise")
     await controller.set_lanes(FRAUD, only(b), reason="")
     await controller.set_lanes(ACTION, only(y), reason="")
-    await controller.rollback("", reason="the last change was to the actions")
+    await controller.rollback("", reason="the last change was at the action checkpoint")
     assert (world.served(FRAUD), world.served(ACTION)) == (b, x)
     with pytest.raises(NothingToRestoreError):
         await controller.rollback("", reason="a repeated call must not bring the bad table back")
@@ -359,7 +363,7 @@ async def test_rollback_of_an_alias_move_pins(world: World) -> None:
     await watcher.poll()
     await controller.rollback(FRAUD, reason="")
     await watcher.poll()
-    assert world.served() == first, "the alias still points to the new one, and is not followed"
+    assert world.served() == first, "the alias still names the new bundle, and is not followed"
 
 
 @runs
@@ -383,7 +387,7 @@ async def test_set_lanes_is_all_or_nothing(world: World) -> None:
     with pytest.raises(LoadError):
         await controller.set_lanes(FRAUD, [Lane("a", good, 0.5), Lane("b", bad, 0.5)], reason="")
     assert controller.table == table
-    assert not {good, bad} & set(world.plane.loaded), "what was loaded for nothing is let go"
+    assert not {good, bad} & set(world.plane.loaded), "a bundle that was loaded in vain is unloaded"
     del world.plane.refuse[bad]
     await controller.set_lanes(FRAUD, [Lane("a", good[7:19], 0.5), Lane("b", bad, 0.5)], reason="")
     assert world.plane.tables[-1].checkpoints[FRAUD] == (Lane("a", good, 0.5), Lane("b", bad, 0.5))
@@ -420,7 +424,7 @@ BAD_LANES: list[tuple[str, str, list[Lane], type[ScorerError], str]] = [
 @pytest.mark.parametrize(
     ("checkpoint", "lanes", "error", "says"), [case[1:] for case in BAD_LANES], ids=[c[0] for c in BAD_LANES]
 )
-def test_bad_lanes(
+def test_invalid_lanes_are_refused(
     world: World, checkpoint: str, lanes: list[Lane], error: type[ScorerError], says: str
 ) -> None:
     async def scenario() -> None:
@@ -444,7 +448,7 @@ async def test_changes_wait_for_each_other(world: World) -> None:
     await asyncio.to_thread(world.plane.entered.wait, 20)
     second = asyncio.create_task(controller.set_lanes(FRAUD, only(c), reason=""))
     await asyncio.sleep(0)
-    assert world.plane.calls[-1] == f"load {b[7:11]}", "the second has not begun"
+    assert world.plane.calls[-1] == f"load {b[7:11]}", "the second change has not started"
     world.plane.may_load.set()
     versions = [(await first).version, (await second).version]
     assert versions[1] == versions[0] + 1
@@ -463,7 +467,7 @@ async def test_nothing_changes_while_draining(world: World) -> None:
 
 @pytest.mark.fault_case(69)
 @runs
-async def test_a_full_disk_while_copying_is_tried_again(world: World) -> None:
+async def test_a_copy_that_fails_on_a_full_disk_is_repeated(world: World) -> None:
     controller, watcher = await world.booted()
     live = world.served()
     wanted = world.push("b", live=True)
@@ -484,7 +488,7 @@ async def test_a_full_disk_while_copying_is_tried_again(world: World) -> None:
 
 
 @runs
-async def test_a_state_file_that_cannot_be_written_stops_no_swap(world: World) -> None:
+async def test_a_state_file_that_cannot_be_written_does_not_prevent_a_swap(world: World) -> None:
     controller, watcher = await world.booted()
     original = controller.state.write
 
@@ -519,7 +523,7 @@ async def test_a_digest_can_be_served_again_without_the_registry(world: World) -
 
 
 @runs
-async def test_one_server_per_state_directory(world: World) -> None:
+async def test_a_state_directory_has_one_server(world: World) -> None:
     controller, _ = await world.booted()
     other = StateDirectory(controller.state.path)
     with pytest.raises(StateError, match="is used by another server"):
@@ -537,7 +541,10 @@ class _Killed(BaseException):
 def test_a_kill_at_any_step_of_a_swap_leaves_a_table_to_boot_from(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every fsync, rename and deletion is a place to die; the next life serves the old or the new table."""
+    """The process is killed at every fsync, rename and deletion.
+
+    The next process serves the old or the new table.
+    """
     old = world.registry.resolve("fraud-checkout@live").digest
 
     async def dies_at(step: int) -> bool:
@@ -552,7 +559,7 @@ def test_a_kill_at_any_step_of_a_swap_leaves_a_table_to_boot_from(
             def call(*arguments: Any, **keywords: Any) -> Any:
                 nonlocal left
                 left -= 1
-                if left <= 0:  # dead processes do nothing afterwards either
+                if left <= 0:  # a killed process does nothing afterwards
                     raise _Killed
                 return real(*arguments, **keywords)
 
@@ -588,7 +595,7 @@ def test_a_kill_at_any_step_of_a_swap_leaves_a_table_to_boot_from(
 
 
 @runs
-async def test_ambiguous_prefix(world: World) -> None:
+async def test_an_ambiguous_prefix_is_refused(world: World) -> None:
     controller, _ = await world.booted()
     first, second = (world.push(content) for content in alike(4))
     assert first[:11] == second[:11]

@@ -40,7 +40,7 @@ def experience(n=7, actions=3, columns=2, seed=0) -> Experience:
 
 
 @pytest.mark.parametrize("n", [0, 1, 7, 2_000])
-def test_what_is_written_is_read_bit_by_bit(tmp_path, n):
+def test_a_written_file_is_read_bit_for_bit(tmp_path, n):
     made = experience(n)
     write(made, tmp_path / "deep" / "e.parquet")
     found = read(tmp_path / "deep" / "e.parquet")
@@ -56,7 +56,7 @@ def test_what_is_written_is_read_bit_by_bit(tmp_path, n):
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["e.parquet"]
 
 
-def test_one_long_id_does_not_widen_all_others(tmp_path):
+def test_one_long_id_does_not_widen_the_other_ids(tmp_path):
     made = dataclasses.replace(experience(2_000), entity=np.array(["x" * 10_000] + ["y"] * 1_999))
     write(made, tmp_path / "e.parquet")
     found = read(tmp_path / "e.parquet")
@@ -65,7 +65,7 @@ def test_one_long_id_does_not_widen_all_others(tmp_path):
     assert found.digest() == made.digest()
 
 
-def test_other_tools_can_read_it(tmp_path):
+def test_other_tools_can_read_the_file(tmp_path):
     import duckdb
 
     made = experience(5)

@@ -39,7 +39,7 @@ def figures(tmp_path: Path) -> Figures:
     return Figures(tmp_path, group="engine", machine=MACHINE)
 
 
-def test_a_line_holds_what_the_figure_is(figures: Figures) -> None:
+def test_a_line_contains_all_fields_of_the_figure(figures: Figures) -> None:
     figures.add(name="one row", ours=2, unit="µs", peer="other", theirs=30, target=12, command="make bench")
     first, second = (json.loads(text) for text in figures.path.read_text().splitlines())
     assert first["machine"] == MACHINE
@@ -77,7 +77,7 @@ def test_a_line_holds_what_the_figure_is(figures: Figures) -> None:
         (5, None, None, False, None, None),
     ],
 )
-def test_ratio_and_target(
+def test_a_figure_has_a_ratio_and_a_target(
     figures: Figures,
     ours: float,
     theirs: float | None,
@@ -109,7 +109,7 @@ def test_ratio_and_target(
         {"ours": 1, "plot": "trees"},
     ],
 )
-def test_what_is_no_figure_is_refused(figures: Figures, wrong: dict[str, Any]) -> None:
+def test_invalid_figures_are_refused(figures: Figures, wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="it"):
         figures.add(name="it", unit="ms", command="make bench", **wrong)
     assert lines(figures.path)[1] == []
@@ -150,7 +150,7 @@ def test_a_later_run_replaces_the_groups_that_it_measured(tmp_path: Path) -> Non
         (range(9), (1, 7)),
     ],
 )
-def test_the_interval_of_a_median(values: list[float], expected: tuple[float, float]) -> None:
+def test_the_interval_of_a_median_is_correct(values: list[float], expected: tuple[float, float]) -> None:
     assert interval(values) == expected
 
 
@@ -166,7 +166,7 @@ def test_the_interval_of_a_median(values: list[float], expected: tuple[float, fl
         ([10.04, 10.05, 10.03], 10.0, True),
     ],
 )
-def test_rounds_that_differ_by_more_than_the_margin_settle_nothing(
+def test_rounds_that_differ_by_more_than_the_margin_give_no_result(
     values: list[float], target: float | None, settled: bool
 ) -> None:
     assert is_settled(values, target) is settled
@@ -286,14 +286,14 @@ def test_a_processor_is_named_by_more_than_its_brand() -> None:
     assert processor_name(facts) == "AMD EPYC (AuthenticAMD 25 17)"
 
 
-def test_a_group_goes_on_with_the_file_of_its_run(figures: Figures) -> None:
+def test_a_group_continues_the_file_of_its_run(figures: Figures) -> None:
     Figures.reopen(figures.path, "wire").add(name="rate", ours=1, unit="1/s", command="make bench")
     assert [figure.group for figure in lines(figures.path)[1]] == ["wire"]
     with pytest.raises(FileNotFoundError):
         Figures.reopen(figures.path.with_name("other.jsonl"), "wire")
 
 
-def test_levels_of_instructions() -> None:
+def test_levels_of_instructions_follow_from_the_cpu_flags() -> None:
     full = {"avx2", "avx512f", "avx512bw", "avx512vl", "avx512vbmi"}
     assert isa_level("x86_64", full) == "avx512"
     assert isa_level("x86_64", full - {"avx512vbmi"}) == "avx2"

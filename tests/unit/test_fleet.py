@@ -24,7 +24,7 @@ FILTER = '[{"feature":  "amount", "op": ">=", "value": 100}]'
 
 
 class Real:
-    """What the common tests do, done to a real service."""
+    """Implements the operations of the common tests on a real control service."""
 
     def __init__(self, base: Path) -> None:
         self.served = Served(base)
@@ -38,7 +38,7 @@ class Real:
     def refuse(self, digest: str, why: str) -> None:
         self.served.world.plane.refuse[digest] = why
 
-    def vanish(self) -> None:
+    def disconnect(self) -> None:
         self.served.stop()
 
     def restart(self) -> None:
@@ -58,31 +58,31 @@ class Real:
 
 
 class Fake:
-    """The same, done to the stand-in."""
+    """Implements the operations of the common tests on `FakeFleet`."""
 
     def __init__(self, base: Path) -> None:
         self.first = "sha256:" + "a" * 64
         self.member = Member("live-1", "")
-        self.made = FakeFleet([self.member], checkpoints={FRAUD: "score", ACTION: "action"}, answer={
+        self.fake = FakeFleet([self.member], checkpoints={FRAUD: "score", ACTION: "action"}, answer={
             FRAUD: self.first, ACTION: "sha256:" + "b" * 64
         })  # fmt: skip
-        self.made.known = {self.first}
-        self.fleet: Fleet = self.made
+        self.fake.known = {self.first}
+        self.fleet: Fleet = self.fake
 
     def bundle(self, content: str) -> str:
         digest = "sha256:" + content.encode().hex().ljust(64, "0")
-        assert self.made.known is not None
-        self.made.known.add(digest)
+        assert self.fake.known is not None
+        self.fake.known.add(digest)
         return digest
 
     def refuse(self, digest: str, why: str) -> None:
-        self.made.refuse[digest] = why
+        self.fake.refuse[digest] = why
 
-    def vanish(self) -> None:
-        self.made.vanish("live-1")
+    def disconnect(self) -> None:
+        self.fake.disconnect("live-1")
 
     def restart(self) -> None:
-        self.made.restart("live-1")
+        self.fake.restart("live-1")
 
     def close(self) -> None:
         pass
@@ -105,7 +105,7 @@ def shadow(name: str, digest: str, sample: float = 0.25, *, pool: bool = False) 
     return LaneSpec(name, digest, "observe", sample=sample, filter=FILTER, pool=pool)
 
 
-def test_what_is_set_is_what_is_there(either: Real | Fake) -> None:
+def test_the_status_reports_the_lanes_that_were_set(either: Real | Fake) -> None:
     fleet, member = either.fleet, either.member
     found = fleet.status(member)
     assert (found.reachable, found.error, found.state, found.role) == (True, "", "SERVING", "live")
@@ -132,18 +132,18 @@ def test_what_is_set_is_what_is_there(either: Real | Fake) -> None:
     assert after.lane_table > found.lane_table
     fleet.set_answer(member, FRAUD, answer, reason="again")
     fleet.set_observers(member, FRAUD, observe, reason="again")
-    assert fleet.status(member).lane_table == after.lane_table, "the same again changes nothing"
+    assert fleet.status(member).lane_table == after.lane_table, "a repeated call changes nothing"
     fleet.set_observers(member, FRAUD, [], reason="over")
     at = (fleet.status(member).checkpoints or {})[FRAUD]
     assert (at.answer, at.observe) == (tuple(answer), ())
 
 
-def test_a_member_that_is_away_says_so_and_comes_back_as_it_was(either: Real | Fake) -> None:
+def test_an_unreachable_member_is_reported_and_keeps_its_state(either: Real | Fake) -> None:
     fleet, member = either.fleet, either.member
     b, bad = either.bundle("b"), either.bundle("bad")
     fleet.set_answer(member, FRAUD, [live(b)], reason="")
     fleet.set_observers(member, FRAUD, [shadow("good", either.first), shadow("bad", bad)], reason="")
-    either.vanish()
+    either.disconnect()
     found = fleet.status(member)
     assert not found.reachable
     assert 'server "live-1"' in found.error and "scorer serve" in found.error
@@ -152,8 +152,10 @@ def test_a_member_that_is_away_says_so_and_comes_back_as_it_was(either: Real | F
             call(member, FRAUD, [], reason="")
     either.refuse(bad, "golden case 17 differs")
     either.restart()
-    # A channel tries again within a second.
-    back = wait_until(lambda: found if (found := fleet.status(member)).reachable else None, "it is back")
+    # A channel reconnects within a second.
+    back = wait_until(
+        lambda: found if (found := fleet.status(member)).reachable else None, "the server to be reachable"
+    )
     assert back is not None
     at = (back.checkpoints or {})[FRAUD]
     assert at.answer == (live(b),)
@@ -179,7 +181,7 @@ REFUSED: list[tuple[str, str, str, Callable[[str], list[LaneSpec]], type[Platfor
     [c[1:] for c in REFUSED],
     ids=[f"{c[1]} {c[0]}" for c in REFUSED],
 )
-def test_refusals(
+def test_refusals_are_reported(
     either: Real | Fake,
     method: str,
     checkpoint: str,
@@ -196,7 +198,7 @@ def test_refusals(
     assert (after.checkpoints, after.lane_table) == (before.checkpoints, before.lane_table)
 
 
-# --- the real one alone ---
+# --- tests of the real fleet only ---
 
 
 @pytest.fixture
@@ -208,7 +210,7 @@ def real(tmp_path: Path) -> Iterator[Real]:
         made.close()
 
 
-def test_a_status_carries_everything_by_name_with_numbers_as_numbers(real: Real) -> None:
+def test_a_status_contains_all_fields_and_numbers_as_numbers(real: Real) -> None:
     real.served.world.plane.said = {
         "observers": [{"checkpoint": FRAUD, "lane": "a", "seen": 2**60, "failed": {"panic": 2}}],
         "pool": {"address": "127.0.0.1:9", "sent": 3},
@@ -228,7 +230,7 @@ def test_a_status_carries_everything_by_name_with_numbers_as_numbers(real: Real)
     assert (tuple(found.observers), found.pool) == ((), None)
 
 
-def test_what_gates_have_judged_is_not_refused_for_its_warm_up(real: Real) -> None:
+def test_a_bundle_that_passed_its_gates_is_not_refused_for_its_warm_up(real: Real) -> None:
     b = real.bundle("b")
     real.fleet.set_answer(real.member, FRAUD, [live(b)], reason="")
     wanted = real.served.world.plane.wanted[b]
@@ -236,7 +238,7 @@ def test_what_gates_have_judged_is_not_refused_for_its_warm_up(real: Real) -> No
     assert wanted.allow_slower
 
 
-def test_a_member_that_hangs_costs_the_deadline_and_no_more(real: Real) -> None:
+def test_a_call_to_a_hanging_member_ends_at_the_deadline(real: Real) -> None:
     plane = real.served.world.plane
     b = real.bundle("b")
     plane.may_load.clear()
@@ -245,12 +247,12 @@ def test_a_member_that_hangs_costs_the_deadline_and_no_more(real: Real) -> None:
             fleet.set_answer(real.member, FRAUD, [live(b)], reason="")
         assert fleet.status(real.member).reachable
     plane.may_load.set()
-    # What timed out may have been done; doing it again is safe.
+    # A call that timed out may have taken effect. Repeating it is safe.
     real.fleet.set_answer(real.member, FRAUD, [live(b)], reason="")
     assert (real.fleet.status(real.member).checkpoints or {})[FRAUD].answer == (live(b),)
 
 
-def test_a_defect_of_the_server_is_no_refusal(real: Real) -> None:
+def test_an_internal_error_of_the_server_is_not_a_refusal(real: Real) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("secret internals")
 
@@ -261,7 +263,7 @@ def test_a_defect_of_the_server_is_no_refusal(real: Real) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_something_else_at_the_address_is_told_from_a_server() -> None:
+def test_another_program_at_the_address_is_reported_as_such() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as deaf:
         member = Member("deaf", f"127.0.0.1:{deaf.getsockname()[1]}")
         with closing(Fleet([member], status_seconds=0.3)) as fleet:
@@ -279,16 +281,16 @@ def test_something_else_at_the_address_is_told_from_a_server() -> None:
         server.stop(None)
 
 
-def test_a_closed_fleet_opens_again(real: Real) -> None:
+def test_a_closed_fleet_connects_again(real: Real) -> None:
     assert real.fleet.status(real.member).reachable
     real.fleet.close()
     assert real.fleet.status(real.member).reachable
 
 
-# --- the stand-in alone ---
+# --- tests of the fake fleet only ---
 
 
-def test_a_call_may_be_done_and_not_heard_of() -> None:
+def test_a_call_may_take_effect_although_its_response_is_lost() -> None:
     member = Member("live-1", "")
     fleet = FakeFleet([member], checkpoints={FRAUD: "score"}, answer={FRAUD: "sha256:" + "a" * 64})
     fleet.lose_responses("live-1", 1)
@@ -301,7 +303,7 @@ def test_a_call_may_be_done_and_not_heard_of() -> None:
     assert len(fleet.held("live-1").tables) == 2
 
 
-def test_the_pool_answers_nobody() -> None:
+def test_the_pool_accepts_no_answer_lanes() -> None:
     member = Member("pool", "", "shadow")
     fleet = FakeFleet([member], checkpoints={FRAUD: "score"}, answer={FRAUD: "sha256:" + "a" * 64})
     with pytest.raises(RefusedError, match="shadow pool"):

@@ -26,7 +26,7 @@ def bundles(tmp_path_factory):
 
 
 def served(bundles, share: float, n: int, seed: int) -> Experience:
-    """Both lanes over the same traffic."""
+    """Return the decisions of both lanes on the same traffic."""
     parts = []
     for name, part, best in (("live", 1 - share, 0), ("candidate", share, 1)):
         logged = log(TRUTH, n=round(n * part), seed=seed + best, epsilon=0.05, best=best)
@@ -87,7 +87,7 @@ def test_no_difference_exceeds_the_distance(bundles):
         )
 
 
-def test_a_bundle_is_known_by_the_digest_it_had_before_its_verdict(bundles, tmp_path):
+def test_a_bundle_is_identified_by_its_digest_before_the_verdict(bundles, tmp_path):
     from scorer.learn.gate.judge import judge
     from scorer.learn.gate.settings import GateSettings
     from scorer.learn.guardrails.settings import GuardrailSettings

@@ -52,7 +52,7 @@ def test_a_model_that_finds_no_fraud_is_stopped_by_the_backtest(found: dict[str,
     assert any(gate.startswith("backtest_") for gate in row.by), row
 
 
-def test_the_faults_that_ranks_do_not_show_are_stopped_by_what_they_break(found: dict[str, Row]) -> None:
+def test_faults_that_keep_the_ranking_are_stopped_by_the_gates_on_their_effect(found: dict[str, Row]) -> None:
     assert found["NaN in 1 %"].by["error_rate"] == 3
     assert found["late by 2x"].by["exec_p99_us"] == 3
     assert found["score x 0.5"].by["flagged_share_change"] == 3

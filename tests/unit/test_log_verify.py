@@ -26,7 +26,7 @@ SCORE, ACTION = "fraud.checkout", "action.authorise"
 
 @contextmanager
 def serving(log: Path, bundles: dict[str, Path]) -> Iterator[ScoringServiceStub]:
-    """The data plane in this process; its log is sealed at the end."""
+    """Run the data plane in this process. Its log is sealed at the end."""
     settings = {
         "listen": "127.0.0.1:0",
         "threads": 1,
@@ -115,7 +115,7 @@ def test_every_decision_of_a_server_is_repeated_bit_for_bit(
     assert said["segments"] > 1
 
 
-def test_the_log_says_what_the_replies_said(
+def test_the_log_equals_the_replies(
     served: tuple[Path, dict[str, pb.SelectActionResponse]],
 ) -> None:
     log, answers = served
@@ -150,7 +150,7 @@ def test_an_export_of_a_server_s_log_has_named_features_and_outcomes(
 
 
 def rewrite(log: Path, to: Path, change: Any) -> tuple[int, int]:
-    """Copies a log with one decision changed, every checksum right; returns sequence and segments."""
+    """Copy a log with one changed decision and correct checksums; return the sequence and the segments."""
     from scorer.v1.log_pb2 import LogRecord
 
     to.mkdir()
@@ -218,7 +218,7 @@ def _propensity(record: Any) -> bool:
 
 
 def _id(record: Any) -> bool:
-    """An exploring decision under an id that draws the best action."""
+    """Give an exploring decision an id with which the best action is drawn."""
     if record.decision.checkpoint != ACTION or record.decision.propensity > 0.1:
         return False
     record.decision.decision_id = "x0"
@@ -259,7 +259,7 @@ def test_one_altered_bit_of_a_decision_is_found(
     assert any(named_field in str(mismatch) for mismatch in report.mismatches)
 
 
-def test_the_wrong_bundles_are_missing_ones(
+def test_other_bundles_are_reported_as_missing(
     served: tuple[Path, dict[str, pb.SelectActionResponse]], built_bundles: dict[str, Path], tmp_path: Path
 ) -> None:
     log, _ = served

@@ -28,7 +28,7 @@ def cli(served: Served, *arguments: str) -> Outcome:
     return scorer_in_process(*arguments, "--address", served.address)
 
 
-def test_the_platform_manages_and_others_break_the_glass(served: Served) -> None:
+def test_other_callers_change_a_managed_checkpoint_only_by_break_glass(served: Served) -> None:
     member = Member("live-1", served.address)
     fleet, other = Fleet([member]), Fleet([member], platform="other")
     b = served.world.push("b")

@@ -17,12 +17,12 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
     for path in sorted(ROOT.rglob("*.py")):
         place = path.relative_to(ROOT).as_posix()
         if place.startswith("v1/") or "/migrations/" in place:
-            continue  # generated, or named by the tool that runs them
+            continue  # modules that are generated, or whose names a tool determines
         yield place, ast.parse(path.read_text("utf-8"))
 
 
 def public(node: ast.AST, scope: str = "") -> Iterator[tuple[str, str]]:
-    """Names and docstrings of the public classes and functions of a module, methods included."""
+    """Yield the names and docstrings of the public classes, functions and methods of a module."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             if child.name.startswith("_"):

@@ -32,7 +32,7 @@ def rows(done: Outcome) -> list[list[str]]:
     return [line.split() for line in done.stdout.splitlines()]
 
 
-def test_observing_is_set_shown_and_ended(served: Served) -> None:
+def test_observe_lanes_are_set_shown_and_removed(served: Served) -> None:
     b = served.world.push("b")
     lanes = (f"shadow={b}:0.25", "aa=fraud-checkout@live:1e-1")
     done = cli(served, "observe", FRAUD, *lanes, "--filter", FILTER, "-m", "a try")
@@ -55,7 +55,7 @@ def test_observing_is_set_shown_and_ended(served: Served) -> None:
     assert served.controller.table.observe == {}
 
 
-def test_status_counts_what_observes(served: Served) -> None:
+def test_the_status_shows_the_counts_of_observe_lanes(served: Served) -> None:
     b = served.world.push("b")
     assert "observes" not in cli(served, "status").stdout
     cli(served, "observe", FRAUD, f"shadow={b}:0.25")
@@ -108,7 +108,7 @@ def test_status_counts_what_observes(served: Served) -> None:
         (["a=fraud-checkout@live:1", "--filter", "amount > 3"], 1, "the filter is no JSON"),
     ],
 )
-def test_what_is_wrong_is_said(served: Served, arguments: list[str], code: int, says: str) -> None:
+def test_errors_name_the_fault(served: Served, arguments: list[str], code: int, says: str) -> None:
     done = cli(served, "observe", FRAUD, *arguments)
     assert (done.returncode, served.controller.table.observe) == (code, {})
     assert says in done.stderr

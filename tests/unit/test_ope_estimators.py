@@ -16,7 +16,7 @@ from scorer.learn.ope.intervals import moments
 
 
 def every_log(logging, truth, n):
-    """All logs of `n` rows over contexts 0..n-1, each with its probability."""
+    """Yield all logs of `n` rows over contexts 0..n-1 with their probabilities."""
     actions = range(logging.shape[1])
     for taken in itertools.product(actions, repeat=n):
         for rewards in itertools.product((0.0, 1.0), repeat=n):
@@ -44,13 +44,14 @@ def target(action, reward, logging=WORLD["logging"], pmf=WORLD["pmf"], model=Non
 
 @pytest.mark.parametrize("model", [None, np.full((2, 3), 0.5), np.array([[0.1, 0.9, 0.3], [0.2, 0.2, 1.0]])])
 @pytest.mark.parametrize("weights", ["actions", "balanced"])
-def test_expected_estimate_is_the_value_whatever_the_model_says(model, weights):
+def test_the_expected_estimate_is_the_value_with_any_model(model, weights):
     expected = total = 0.0
     for action, reward, chance in every_log(WORLD["logging"], WORLD["truth"], 2):
         made = target(action, reward, model=model)
         if weights == "balanced":
-            # Two policies, one row each, evaluated on both rows: their mixture is not what drew either row,
-            # so unbiasedness is over which row was whose; with the same policy twice it is exact.
+            # Two policies with one row each are evaluated on both rows. Neither row was drawn from their
+            # mixture, so the estimate is unbiased only over the assignment of rows to policies. With the same
+            # policy twice it is exact.
             made = ope.balanced(made, [WORLD["logging"], WORLD["logging"]], [1, 1])
         found = ope.ipw(made) if model is None else ope.dr(made)
         expected += chance * found.value
@@ -59,8 +60,8 @@ def test_expected_estimate_is_the_value_whatever_the_model_says(model, weights):
     assert expected == pytest.approx(VALUE, abs=1e-12)
 
 
-def test_balanced_weights_are_unbiased_over_two_loggers_and_lighter():
-    """Contexts alike, so rows are exchangeable: logger A fills two rows, logger B one."""
+def test_balanced_weights_are_unbiased_over_two_loggers_and_vary_less():
+    """The contexts are equal, so the rows are exchangeable. Logger A fills two rows, and logger B one."""
     truth = np.array([0.9, 0.4])
     a, b, pi = np.array([0.9, 0.1]), np.array([0.2, 0.8]), np.array([0.3, 0.7])
     logging = np.stack([a, a, b])
@@ -90,7 +91,7 @@ def factored(seed, product):
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("product", [True, False])
-def test_pseudo_inverse_is_exact_for_additive_rewards(seed, product):
+def test_the_pseudo_inverse_is_exact_for_additive_rewards(seed, product):
     logging, pmf, rng = factored(seed, product)
     truth = rng.random(2)[FACTORS[:, 0]] + rng.random(3)[FACTORS[:, 1]]
     made = target(np.array([0]), np.array([0.0]), logging, pmf)
@@ -101,13 +102,13 @@ def test_pseudo_inverse_is_exact_for_additive_rewards(seed, product):
         shares = [(pmf @ one, logging @ one, one) for one in members]
         closed = -1 + sum((ours / theirs) @ one.T for ours, theirs, one in shares)
         np.testing.assert_allclose(closed, weights, atol=1e-9)
-    # Not so for a reward with an interaction, else the estimator would be plain weighting.
+    # This does not hold for a reward with an interaction, because the estimator is not plain weighting.
     odd = truth + np.where((FACTORS == [1, 2]).all(axis=1), 1.0, 0.0)
     assert abs(float((logging * weights * odd).sum()) - float((pmf * odd).sum())) > 1e-3
 
 
-def test_pseudo_inverse_judges_what_actions_alone_cannot():
-    """The target takes one action that was never logged, but both of its levels were."""
+def test_the_pseudo_inverse_evaluates_actions_that_were_never_logged():
+    """The target chooses an action that was never logged, although both of its levels were."""
     logging = np.array([[0.5, 0.0, 0.2, 0.0, 0.3, 0.0]])
     pmf = np.array([[0, 0, 0, 0, 0, 1.0]])
     made = target(np.array([0]), np.array([1.0]), logging, pmf)
@@ -122,7 +123,7 @@ def test_pseudo_inverse_judges_what_actions_alone_cannot():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_marginal_weights_are_exact_where_only_those_factors_matter_and_vary_less(seed):
+def test_marginal_weights_are_exact_if_only_those_factors_matter_and_vary_less(seed):
     logging, pmf, rng = factored(seed, product=False)
     made = target(np.array([0]), np.array([0.0]), logging, pmf)
     truth = rng.random(3)[FACTORS[:, 1]]
@@ -130,7 +131,7 @@ def test_marginal_weights_are_exact_where_only_those_factors_matter_and_vary_les
     assert float((logging * weights * truth).sum()) == pytest.approx(float((pmf * truth).sum()))
     plain = pmf / logging
     assert float((logging * weights**2).sum()) <= float((logging * plain**2).sum()) + 1e-12
-    # Over all factors they are the plain weights.
+    # Over all factors, they equal the plain weights.
     np.testing.assert_allclose(ope.marginal(made, FACTORS).other_weights, plain)
 
 
@@ -148,7 +149,7 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 @given(SEEDS)
 @settings(max_examples=60, deadline=None)
-def test_laws_of_the_family(seed):
+def test_estimators_are_equal_in_their_limiting_cases(seed):
     made = random_log(seed)
     logged, n = made.logged, len(made.logged)
     nothing = ope.Target(logged, made.pmf, np.zeros_like(made.pmf))
@@ -197,7 +198,7 @@ def test_a_difference_is_the_difference_and_swaps_its_ends(seed):
     assert (none.value, none.low, none.high) == (0, 0, 0)
 
 
-def test_estimators_that_need_a_model_say_so():
+def test_estimators_that_need_a_model_refuse_a_log_without_one():
     made = ope.Target(random_log(1).logged, random_log(1).pmf)
     for estimator in (ope.dm, ope.dr, ope.sndr):
         with pytest.raises(DataError, match="needs a reward model"):
@@ -210,7 +211,7 @@ def test_estimators_that_need_a_model_say_so():
         ope.paired(ope.ipw(random_log(1, 10)), ope.ipw(random_log(1, 20)))
 
 
-def test_slope_takes_the_narrowest_that_agrees():
+def test_slope_chooses_the_narrowest_agreeing_interval():
     def estimate(value, spread, name):
         pseudo = value + spread * np.tile([-1.0, 1.0], 200)
         return ope.Estimate(value, 0, 1, 400, 400, estimator=name, pseudo=pseudo)
@@ -220,12 +221,12 @@ def test_slope_takes_the_narrowest_that_agrees():
     assert ope.slope([narrow, wide, middle]).order == (1, 2, 0)
     near = estimate(0.56, 0.05, "near")
     assert ope.slope([near, wide, middle]).estimate.estimator == "near"
-    # Disagreement stops it, even though a yet narrower one agrees again.
+    # A disagreement ends the search, although a narrower interval agrees again.
     assert ope.slope([wide, middle, narrow, estimate(0.55, 0.01, "n2")]).estimate.estimator == "middle"
 
 
-def test_cross_fitting_never_lets_a_row_teach_itself():
-    """A learner that memorises what it saw predicts nothing for rows it did not see."""
+def test_cross_fitting_never_trains_on_the_predicted_row():
+    """A learner that memorises its rows predicts nothing for other rows."""
     n = 60
     context = np.arange(n, dtype=np.float32)[:, None]
     rng = np.random.default_rng(0)
@@ -256,7 +257,7 @@ def test_cross_fitting_never_lets_a_row_teach_itself():
     assert set(by_name.tolist()) <= {0, 1, 2}
 
 
-def test_trees_learn_what_depends_on_context_and_action():
+def test_trees_learn_effects_of_context_and_action():
     rng = np.random.default_rng(0)
     n = 6_000
     context = rng.integers(0, 2, (n, 1)).astype(np.float32)
@@ -275,7 +276,7 @@ def test_estimated_propensities_are_shares_within_their_cell():
     assert ope.estimated_pmf(chosen, cell, 3)[0].tolist() == pytest.approx([2 / 3, 1 / 3, 0])
 
 
-def test_the_self_normalised_interval_is_the_delta_methods():
+def test_the_self_normalised_interval_equals_that_of_the_delta_method():
     made = random_log(3, n=200)
     bare = ope.Target(_bare(made), made.pmf)
     found, w, r = ope.snipw(bare), made.weight, made.logged.reward
@@ -287,7 +288,7 @@ def test_the_self_normalised_interval_is_the_delta_methods():
 
 @pytest.mark.parametrize("seed", range(3))
 def test_designs_have_the_moments_of_their_pseudo_outcomes(seed):
-    """Each estimator's own formula, over every action and reward that a row could have had."""
+    """The test applies each estimator's formula to every action and reward that a row could have had."""
     made = random_log(seed, n=6, actions=3)
     weights, model, direct = made.pmf / made.logged.pmf, made.model, made.direct[:, None]
     mean, value = made.weight.mean(), ope.snipw(made).value

@@ -17,13 +17,13 @@ from scorer.learn.ope import Logged
 from scorer.learn.ope.evaluate import evaluate
 
 N = 4_000
-# What an action is worth, whatever the context.
+# The reward of each action, independent of the context.
 WORTH = np.linspace(0.6, 0.95, len(ACTIONS))
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """Two bundles, a log that the first filled, and both policies' true values on its contexts."""
+    """Two bundles, a log of the first one, and the true values of both policies on its contexts."""
     from scorer.bundle import Bundle
 
     folder = tmp_path_factory.mktemp("evaluate")
@@ -34,7 +34,7 @@ def made(tmp_path_factory):
     eligible = rng.random((N, len(ACTIONS))) < 0.8
     eligible[:, 0] = True
     pmfs = [Bundle.load(path).evaluate(context, eligible=eligible)[0] for path in paths]
-    # A uniform tenth on top, so that the candidate's choices were all possible.
+    # A tenth of the decisions is uniform, so that all choices of the candidate are possible.
     logging = 0.9 * pmfs[0] + 0.1 * eligible / eligible.sum(axis=1, keepdims=True)
     logging = logging.astype(np.float32)
     action = (np.cumsum(logging, axis=1) < rng.random((N, 1))).sum(axis=1).clip(max=len(ACTIONS) - 1)
@@ -61,7 +61,7 @@ def made(tmp_path_factory):
     return experience, paths, values
 
 
-def test_every_estimator_is_near_the_truth_and_the_difference_is_known_better(made):
+def test_every_estimator_is_near_the_true_value_and_the_difference_is_more_precise(made):
     experience, (live, candidate), values = made
     found = evaluate(
         experience, candidate, baseline=live, factors=["3ds", "exemption"], loggers=[live], folds=3
@@ -82,11 +82,11 @@ def test_every_estimator_is_near_the_truth_and_the_difference_is_known_better(ma
         one.width for one in found.baseline.estimates if one.estimator == "DR"
     )
     assert found.candidate.diagnostics.outside == 0
-    # The bundle that nearly filled the log has nearly even weights.
+    # The policy of this bundle is almost that of the log, so the weights are almost uniform.
     assert found.baseline.diagnostics.effective_rows > 0.8 * N
 
 
-def test_the_table_and_the_json_say_the_same(made, tmp_path):
+def test_the_table_equals_the_json(made, tmp_path):
     experience, (_, candidate), _ = made
     from scorer.commands.learn import app
 
@@ -132,7 +132,7 @@ def test_the_table_and_the_json_say_the_same(made, tmp_path):
         ({"propensity": 0.123456}, "with propensity that is not the pmf's"),
     ],
 )
-def test_defects_are_counted_by_name_left_out_while_few_and_refused_when_many(made, damage, message):
+def test_few_defects_are_counted_and_excluded_and_many_are_refused(made, damage, message):
     experience, _, _ = made
     ((column, value),) = damage.items()
     for rows_hit, refused in ((100, False), (1_000, True)):
@@ -148,7 +148,7 @@ def test_defects_are_counted_by_name_left_out_while_few_and_refused_when_many(ma
             assert found.excluded == {message.removeprefix("with "): 100}
 
 
-def test_logs_that_say_nothing_are_refused(made):
+def test_uninformative_logs_are_refused(made):
     experience, (live, candidate), _ = made
     with pytest.raises(DataError, match="no rows are left; the log is empty"):
         Logged.read(experience.take(slice(0, 0)))

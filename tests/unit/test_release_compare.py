@@ -61,7 +61,7 @@ def test_two_bundles_are_compared_property_by_property(history: History) -> None
     assert found.notes == ()
 
 
-def test_features_that_differ_are_told_and_those_that_do_not_are_counted(tmp_path: Path) -> None:
+def test_different_features_are_listed_and_equal_ones_are_counted(tmp_path: Path) -> None:
     tiny_score_bundle(tmp_path / "b")
 
     def detail(features: list[dict[str, Any]]) -> BundleDetail:
@@ -78,7 +78,7 @@ def test_features_that_differ_are_told_and_those_that_do_not_are_counted(tmp_pat
     assert "amount" not in found
 
 
-def test_the_swap_set_against_the_live_bundle_is_the_flip_matrix(history: History) -> None:
+def test_the_swap_set_against_the_live_bundle_equals_the_flip_matrix(history: History) -> None:
     found = compare(history, history.live, history.passed)
     swaps_ = found.swaps
     assert swaps_ is not None
@@ -95,7 +95,7 @@ def test_the_swap_set_against_the_live_bundle_is_the_flip_matrix(history: Histor
     assert (turned.left_only, turned.right_only) == (swaps_.right_only, swaps_.left_only)
 
 
-def test_two_bundles_beside_the_same_live_bundle_are_paired_by_decision(history: History) -> None:
+def test_two_bundles_with_the_same_live_bundle_are_paired_by_decision(history: History) -> None:
     found = compare(history, history.tested, history.passed).swaps
     assert found is not None
     first, second = history.base.shadow, history.stricter.shadow
@@ -110,7 +110,7 @@ def test_two_bundles_beside_the_same_live_bundle_are_paired_by_decision(history:
     assert sum(count for _, _, count in found.matrix) == found.decisions
 
 
-def test_decisions_that_only_one_was_observed_at_are_left_out(history: History) -> None:
+def test_decisions_that_only_one_bundle_observed_are_excluded(history: History) -> None:
     base = history.base
     half = replace(base, shadow=base.shadow.take(np.arange(0, 3_000, 2)))
     found = swaps.over_common(half, history.stricter, "approve")
@@ -119,7 +119,7 @@ def test_decisions_that_only_one_was_observed_at_are_left_out(history: History) 
     assert swaps.over_common(elsewhere, base, "approve") is None
 
 
-def test_figures_lie_over_each_other(history: History) -> None:
+def test_figures_are_overlaid(history: History) -> None:
     found = {one.name: one for one in compare(history, history.tested, history.passed).figures}
     assert set(found) == {"reference", "observed-scores", "execution", "importance"}
     execution = found["execution"]
@@ -194,17 +194,17 @@ def test_without_a_common_live_bundle_there_is_no_swap_set(history: History) -> 
         ),
     ],
 )
-def test_what_cannot_be_compared_is_told(
+def test_bundles_that_cannot_be_compared_are_reported(
     history: History, left: str, right: str, error: Any, words: str
 ) -> None:
-    """Objects of other projects are told like those that do not exist."""
+    """Objects of other projects are reported as if they did not exist."""
     named = {name: getattr(history, name) for name in ("live", "other", "foreign")}
     with pytest.raises(error, match=words):
         compare(history, named.get(left, left), named.get(right, right))
     assert compare(history, named["other"], named["foreign"], user="outsider").left.rows == 0
 
 
-def test_the_same_bundle_on_both_sides_is_told(history: History) -> None:
+def test_a_comparison_of_a_bundle_with_itself_is_reported(history: History) -> None:
     found = compare(history, history.first, history.tested)
     assert "Both sides are the same bundle" in found.notes[0]
     assert {one.change for one in found.differences} == {"same"}
@@ -225,7 +225,7 @@ def test_action_bundles_are_compared_by_policy(history: History, tmp_path: Path)
 # --- splits ---
 
 
-def test_splits_are_those_that_xgboost_counts(tmp_path: Path) -> None:
+def test_splits_equal_those_that_xgboost_counts(tmp_path: Path) -> None:
     import xgboost
 
     random = np.random.default_rng(4)
@@ -260,7 +260,7 @@ def test_splits_on_categories_count_for_their_feature(tmp_path: Path) -> None:
     assert forest_shape(tmp_path / "forest.bin").splits.tolist() == expected
 
 
-def test_a_file_that_is_no_forest_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_forest_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "forest.bin"
     with pytest.raises(ForestError, match="cannot be read"):
         forest_shape(file)

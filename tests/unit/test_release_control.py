@@ -33,7 +33,7 @@ def control(world: World) -> Control:
 
 
 def rolling(world: World, bundle: str = "good-1", **more: object) -> str:
-    """A RELEASE in its first stage, of which every server has the lanes."""
+    """Return a RELEASE in its first stage whose lanes every server has."""
     world.until(world.test(bundle).id, S.DONE)
     change = world.release(bundle, **more)
     world.until(change.id, S.REPORT)
@@ -54,7 +54,7 @@ def audited(world: World, change: str) -> list[str]:
 # --- pause and resume ---
 
 
-def test_a_pause_holds_the_shares_while_the_gates_go_on(world: World) -> None:
+def test_a_pause_keeps_the_shares_while_the_gates_are_still_evaluated(world: World) -> None:
     name = rolling(world)
     paused = control(world).pause(world.ada, name, reason="the bank is on the phone")
     assert (paused.paused_by, paused.paused_at) == ("ada", world.now)
@@ -93,7 +93,7 @@ def test_a_pause_stops_the_clock_of_an_inconclusive_stage(world: World) -> None:
     assert world.get(name).state is S.ROLLED_BACK
 
 
-def test_a_restart_in_a_pause_changes_nothing(world: World) -> None:
+def test_a_restart_during_a_pause_changes_nothing(world: World) -> None:
     name = rolling(world)
     control(world).pause(world.ada, name, reason="wait")
     world.reopen()
@@ -105,7 +105,7 @@ def test_a_restart_in_a_pause_changes_nothing(world: World) -> None:
     assert world.until(name, S.DONE).verdict is Outcome.PASS
 
 
-def test_a_pause_is_said_again_every_day(world: World) -> None:
+def test_a_pause_is_reported_every_day(world: World) -> None:
     name = rolling(world)
     control(world).pause(world.ada, name, reason="wait")
     world.run(minutes=3 * 24 * 60 + 10, step=30)
@@ -113,7 +113,7 @@ def test_a_pause_is_said_again_every_day(world: World) -> None:
     assert len(said) == 3
 
 
-def test_what_is_not_paused_is_not_resumed_and_nothing_is_paused_twice(world: World) -> None:
+def test_only_paused_releases_are_resumed_and_none_is_paused_twice(world: World) -> None:
     name = rolling(world)
     with pytest.raises(ConflictError, match="not paused"):
         control(world).resume(world.ada, name, reason="go on")
@@ -125,7 +125,7 @@ def test_what_is_not_paused_is_not_resumed_and_nothing_is_paused_twice(world: Wo
 # --- promote ---
 
 
-def test_a_promotion_begins_the_next_stage_now(world: World) -> None:
+def test_a_promotion_starts_the_next_stage_at_once(world: World) -> None:
     name = rolling(world)
     promoted = control(world).promote(world.bob, name, reason="seen enough")
     assert promoted.step == "canary 2"
@@ -150,7 +150,7 @@ def test_a_promotion_ends_a_pause(world: World) -> None:
 
 
 @pytest.mark.parametrize("after", range(1, 60, 6))
-def test_a_promotion_that_is_killed_is_whole_or_not_done(world: World, after: int) -> None:
+def test_a_killed_promotion_is_complete_or_has_no_effect(world: World, after: int) -> None:
     name = rolling(world)
     world.kill_after = after
     try:
@@ -181,7 +181,7 @@ def test_a_promotion_waits_for_servers_and_freezes(world: World) -> None:
     assert world.get(name).step == "canary 2"
 
 
-def test_a_promotion_of_a_version_that_was_outrun_is_refused(world: World) -> None:
+def test_a_promotion_of_an_outdated_version_is_refused(world: World) -> None:
     name = rolling(world)
     version = world.get(name).version
     control(world).promote(world.bob, name, reason="go", version=version)
@@ -190,7 +190,7 @@ def test_a_promotion_of_a_version_that_was_outrun_is_refused(world: World) -> No
     assert world.get(name).step == "canary 2"
 
 
-def test_who_controls_a_release(world: World) -> None:
+def test_only_permitted_users_control_a_release(world: World) -> None:
     name = rolling(world)
     stranger, viewer = world.stranger, Actor("vera", {"fraud": Role.VIEWER})
     modeler = Actor("mo", {"fraud": Role.MODELER})
@@ -200,7 +200,7 @@ def test_who_controls_a_release(world: World) -> None:
         for actor in (viewer, modeler):
             with pytest.raises(NotAllowedError):
                 getattr(control(world), operation)(actor, name, reason="x")
-    # The plan was approved by four eyes: its author cannot shorten it.
+    # Two persons approved the plan, so its author cannot shorten it.
     author = Actor("ada", {"fraud": Role.APPROVER})
     with pytest.raises(NotAllowedError, match="four eyes"):
         control(world).promote(author, name, reason="x")
@@ -229,7 +229,7 @@ def test_only_stages_of_a_release_are_controlled(world: World) -> None:
 # --- skip ---
 
 
-def test_a_stage_that_is_left_out_is_not_entered(world: World) -> None:
+def test_a_skipped_stage_is_not_entered(world: World) -> None:
     name = rolling(world, stages=(Stage(0.1, 5), Stage(0.5, 5), Stage(0.75, 5)))
     with pytest.raises(InvalidError, match="no stage 1 to come; the stages to come are 2, 3"):
         control(world).skip(world.bob, name, stage=1, reason="x")
@@ -262,7 +262,7 @@ def test_a_stage_with_a_pause_waits_for_an_approver(world: World) -> None:
     assert sum("waits by its plan" in message for message in world.messages_of(name)) == 1
 
 
-# --- when it ends ---
+# --- outlook ---
 
 
 def test_the_outlook_names_the_end_and_what_it_waits_for(world: World) -> None:
@@ -305,7 +305,7 @@ def test_the_outlook_counts_missing_rows_at_the_present_rate(world: World) -> No
         frozen=None,
         now=START + timedelta(minutes=4),
     )
-    # 100 rows in 4 minutes: the other 300 take 12 more.
+    # 100 rows took 4 minutes, so the other 300 take 12 minutes.
     assert found.stage_ends == START + timedelta(minutes=16)
     assert found.ends == START + timedelta(minutes=26)
     assert any("100 of 400 rows" in one for one in found.waits)
@@ -313,7 +313,7 @@ def test_the_outlook_counts_missing_rows_at_the_present_rate(world: World) -> No
 
 
 def test_a_stage_whose_gate_has_failed_is_not_promoted(world: World) -> None:
-    """The platform may end between the result of a gate and the rollback that follows from it."""
+    """The platform process may end between the result of a gate and the rollback that follows."""
     name = rolling(world)
     before = world.answer_lanes()
     failed = GateResult("error_rate", Outcome.FAIL, 0.5, 0.4, 0.6, 0.0, 5_000, "<= 0", "Half of them failed.")

@@ -30,7 +30,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.store.close()
 
 
-def test_servers_that_are_lost_and_back_and_moves_are_lines(world: World) -> None:
+def test_lost_and_returned_servers_and_transitions_are_logged(world: World) -> None:
     lines = RecordedEvents()
     log = EventLog(lines)
     world.reconciler._alerts = Alerts(world.audit, world.notifications, log, now=lambda: world.now)
@@ -53,7 +53,7 @@ def test_servers_that_are_lost_and_back_and_moves_are_lines(world: World) -> Non
     )
 
 
-def test_a_move_that_was_rolled_back_is_no_line(world: World) -> None:
+def test_a_transition_of_a_rolled_back_transaction_is_not_logged(world: World) -> None:
     lines = RecordedEvents()
     world.parts.events = EventLog(lines)
     world.tick()
@@ -64,7 +64,7 @@ def test_a_move_that_was_rolled_back_is_no_line(world: World) -> None:
     assert lines.named("change_moved") == []
 
 
-def test_who_leads_is_said_once(tmp_path: Path, built_bundles: dict[str, Path]) -> None:
+def test_the_leader_is_logged_once(tmp_path: Path, built_bundles: dict[str, Path]) -> None:
     made = Platforms(tmp_path, built_bundles)
     lines = RecordedEvents()
     platform = made.platform
@@ -91,7 +91,7 @@ def test_who_leads_is_said_once(tmp_path: Path, built_bundles: dict[str, Path]) 
     made.close()
 
 
-def test_broken_glasses_are_counted(world: World) -> None:
+def test_break_glass_changes_are_counted(world: World) -> None:
     world.tick()
     world.tick()
     lanes = [LaneSpec("live", digest("other-1"), share=1.0)]
@@ -101,7 +101,7 @@ def test_broken_glasses_are_counted(world: World) -> None:
         assert recorded.count(connection, recorded.BREAK_GLASS) == {CHECKPOINT: 1}
 
 
-def test_threads_that_never_end_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_threads_that_never_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sending, "_SLOTS", threading.BoundedSemaphore(2))
     let_go = threading.Event()
     started: list[Any] = []

@@ -46,7 +46,7 @@ def grant(world: World, kind: ChangeKind = ChangeKind.OVERLAY, **more: Any) -> A
 
 
 def revise(world: World, bundle: str) -> Any:
-    """A revision, drafted and submitted by the loop."""
+    """Draft and submit a revision as the learning loop does."""
     asks = world.draft_of(bundle, ChangeKind.OVERLAY, checkpoint=OTHER)
     change = world.changes.draft(LOOP, asks, key=f"overlay:{bundle}")
     return world.changes.submit(LOOP, change.id)
@@ -118,7 +118,7 @@ def test_owners_grant_and_revoke_and_both_are_audited(world: World) -> None:
         ("user", "sam", "not a modeler of project fraud"),
     ],
 )
-def test_bounds_of_a_permission(world: World, field: str, value: Any, error: str) -> None:
+def test_invalid_bounds_of_a_permission_are_refused(world: World, field: str, value: Any, error: str) -> None:
     with pytest.raises(InvalidError, match=error):
         grant(world, **{field: value})
 
@@ -165,7 +165,7 @@ def test_a_shift_beyond_the_bound_is_rejected(world: World) -> None:
 # --- publishing ---
 
 
-def test_a_revision_answers_is_recorded_and_moves_the_alias(world: World) -> None:
+def test_a_revision_is_live_recorded_and_moves_the_alias(world: World) -> None:
     made = grant(world)
     change = published(world, "act-0-r1")
     assert change.permission == made.id
@@ -192,7 +192,7 @@ def test_other_forests_are_refused(world: World) -> None:
         revise(world, "act-1-r1")
 
 
-def test_a_revision_that_was_overtaken_by_a_release_is_refused(world: World) -> None:
+def test_a_revision_that_a_release_has_outdated_is_refused(world: World) -> None:
     grant(world)
     change = revise(world, "act-0-r1")
     world.run(minutes=2)
@@ -204,7 +204,7 @@ def test_a_revision_that_was_overtaken_by_a_release_is_refused(world: World) -> 
     assert world.get(change.id).state is ChangeState.DONE
 
 
-def test_a_revoked_permission_stops_what_is_under_way(world: World) -> None:
+def test_a_revoked_permission_stops_changes_in_progress(world: World) -> None:
     made = grant(world)
     change = revise(world, "act-0-r1")
     world.permissions.revoke(world.olga, made.id, reason="stop")
@@ -214,7 +214,7 @@ def test_a_revoked_permission_stops_what_is_under_way(world: World) -> None:
     assert answers(world) == {"live": ("act-0", 1.0)}
 
 
-# --- beside releases ---
+# --- revisions and releases ---
 
 
 def test_a_revision_ends_no_canary(world: World) -> None:
@@ -228,7 +228,7 @@ def test_a_revision_ends_no_canary(world: World) -> None:
         "live": ("act-0-r1", 0.85),
         "holdout": ("act-0-r1", 0.05),
     }
-    # The next stage keeps the revision, and the release completes.
+    # The next stage keeps the revision, and the release is completed.
     while world.get(release.id).step != "canary 2":
         world.tick(1)
     world.tick(0)
@@ -250,7 +250,7 @@ def test_a_rollback_in_the_canary_restores_the_latest_revision(world: World) -> 
     assert answers(world) == {"live": ("act-0-r2", 1.0)}
     world.tick()
     assert world.registry.aliases_["action-authorise@live"] == digest("act-0-r2")
-    # And the loop goes on from there.
+    # The loop continues from there.
     published(world, "act-0-r3")
     assert answers(world) == {"live": ("act-0-r3", 1.0)}
 
@@ -269,7 +269,7 @@ def test_a_finished_release_is_rolled_back_after_revisions(world: World) -> None
         assert world.answer_lanes(member, OTHER) == {"live": ("act-0-r1", 1.0)}
     world.tick()
     assert world.registry.aliases_["action-authorise@live"] == digest("act-0-r1")
-    # A checkpoint's rollback goes further back, not to what was rolled back.
+    # A rollback of the checkpoint goes further back, and not to the bundle that was rolled back.
     with pytest.raises(ConflictError, match="no earlier lanes"):
         world.checkpoints.rollback(world.olga, OTHER, reason="further")
 
@@ -289,7 +289,7 @@ def test_rolling_back_the_checkpoint_after_revisions_ends_the_release(world: Wor
     assert answers(world) == {"live": ("act-0", 1.0)}
 
 
-def test_a_revision_itself_is_rolled_back(world: World) -> None:
+def test_a_revision_can_be_rolled_back(world: World) -> None:
     grant(world)
     published(world, "act-0-r1")
     second = published(world, "act-0-r2")
@@ -302,7 +302,7 @@ def test_a_revision_itself_is_rolled_back(world: World) -> None:
 
 
 def test_a_rollback_decodes_no_history_of_revisions(world: World) -> None:
-    """288 revisions a day: the way back reads the decisions, not them."""
+    """There may be 288 revisions a day. The rollback reads the recorded decisions and not the revisions."""
     grant(world, per_hour=60)
     release = approved_release(world, "act-1")
     world.until(release.id, ChangeState.DONE)
@@ -326,10 +326,10 @@ def test_a_rollback_decodes_no_history_of_revisions(world: World) -> None:
 # --- freezes ---
 
 
-def test_a_freeze_stops_revisions_and_they_go_on_afterwards(world: World) -> None:
+def test_a_freeze_delays_revisions(world: World) -> None:
     grant(world)
     published(world, "act-0-r1")
-    begun = revise(world, "act-0-r2")  # submitted, and not published before the freeze begins
+    begun = revise(world, "act-0-r2")  # submitted, and not yet published when the freeze starts
     minute = world.now
     world.calendar.add_freeze(
         world.admin,
@@ -357,10 +357,10 @@ def test_a_freeze_stops_revisions_and_they_go_on_afterwards(world: World) -> Non
     assert answers(world) == {"live": ("act-0-r3", 1.0)}
 
 
-# --- the loop's generations ---
+# --- generations of the loop ---
 
 
-def test_a_loops_draft_with_evidence_is_submitted_by_permission_or_by_a_person(world: World) -> None:
+def test_a_draft_of_the_loop_is_submitted_by_permission_or_by_a_user(world: World) -> None:
     asks = world.draft_of("act-1", ChangeKind.TEST, evidence={"decision": "mix"})
     change = world.changes.draft(LOOP, asks)
     with pytest.raises(NotAllowedError, match="no standing permission for changes of kind"):
@@ -374,7 +374,7 @@ def test_a_loops_draft_with_evidence_is_submitted_by_permission_or_by_a_person(w
     assert submitted.evidence == {"decision": "mix"}
 
 
-def test_a_verdict_in_the_bundles_lineage_stands_in_for_a_test_by_permission_alone(world: World) -> None:
+def test_a_verdict_in_the_lineage_replaces_a_test_only_with_a_permission(world: World) -> None:
     world.bundles.lineages["act-1"] = {"metrics": {"gate": {"decision": "promote"}}}
     change = world.changes.draft(
         LOOP, world.draft_of("act-1", ChangeKind.RELEASE, evidence={"decision": "promote"})

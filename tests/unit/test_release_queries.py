@@ -29,7 +29,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 @contextmanager
 def counted(world: World) -> Iterator[list[str]]:
-    """The queries that a block sends to the database."""
+    """Count the queries that a block sends to the database."""
     found: list[str] = []
 
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
@@ -43,7 +43,7 @@ def counted(world: World) -> Iterator[list[str]]:
         event.remove(world.store._engine, "before_cursor_execute", note)
 
 
-def test_a_stream_of_events_reads_its_state_and_events_alone(world: World) -> None:
+def test_a_stream_of_events_reads_only_the_state_and_the_events(world: World) -> None:
     change = world.test("good-1")
     world.until(change.id, ChangeState.DONE)
     state, first = world.changes.events(world.ada, change.id, limit=3)
@@ -59,7 +59,7 @@ def test_a_stream_of_events_reads_its_state_and_events_alone(world: World) -> No
         world.changes.events(world.stranger, change.id)
 
 
-def test_the_changes_of_a_bundle_are_one_query(world: World) -> None:
+def test_the_changes_of_a_bundle_are_read_by_one_query(world: World) -> None:
     names = [world.test(f"good-{number}").id for number in range(1, 9)]
     with counted(world) as statements:
         found = world.changes.several(world.ada, names)
@@ -68,14 +68,14 @@ def test_the_changes_of_a_bundle_are_one_query(world: World) -> None:
     assert world.changes.several(world.stranger, names) == []
 
 
-def test_a_summary_is_one_query(world: World) -> None:
+def test_a_summary_is_read_by_one_query(world: World) -> None:
     change = world.test("good-1")
     with counted(world) as statements:
         assert world.changes.summary(world.ada, change.id).id == change.id
     assert len(statements) == 1
 
 
-def test_pages_use_the_latest_pass_over_the_fleet(world: World) -> None:
+def test_pages_use_the_latest_status_of_the_fleet(world: World) -> None:
     asked: list[str] = []
     world.fleet.before_call = lambda member, method, _: asked.append(f"{method} {member}")
     statuses = Statuses(world.fleet, max_age=60.0)
@@ -89,7 +89,7 @@ def test_pages_use_the_latest_pass_over_the_fleet(world: World) -> None:
     assert len(asked) == 2
 
 
-def test_one_figure_is_drawn_for_one_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_for_one_figure_builds_only_that_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[str] = []
 
     def builder(name: str) -> Any:
@@ -123,7 +123,7 @@ def test_outcomes_of_other_decisions_are_not_kept(tmp_path: Path) -> None:
     assert {kind: len(own[0]) for kind, own in whole.items()} == {"fraud": 500, "other": 500}
 
 
-def test_outcomes_that_an_earlier_version_kept_without_proof_count(tmp_path: Path) -> None:
+def test_outcomes_that_an_earlier_version_stored_without_proof_count(tmp_path: Path) -> None:
     before = pa.schema([field for field in parts.OUTCOME if field.name != "proof"])
     row = {"key": 7, "kind": "fraud", "value": 1.0, "revision": 0}
     written(tmp_path, parts.OUTCOMES, [{"sequence": 1, **row}], before)

@@ -31,7 +31,7 @@ def audited(world: World, action: str) -> list[Any]:
 
 
 def released(world: World, bundle: str = "good-1", **more: Any) -> Any:
-    """A RELEASE that is done."""
+    """Return a completed RELEASE."""
     world.until(world.test(bundle).id, ChangeState.DONE)
     change = world.release(bundle, **more)
     world.until(change.id, ChangeState.REPORT)
@@ -41,7 +41,7 @@ def released(world: World, bundle: str = "good-1", **more: Any) -> Any:
 
 
 def waits_for_a_server(world: World, seconds: float) -> None:
-    """A new process that works on all servers at once and waits so long for each."""
+    """Start a new process that calls all servers in parallel and waits the given time for each of them."""
     platform = world.settings.platform.model_copy(update={"reach_seconds": seconds})
     world.settings = world.settings.model_copy(update={"platform": platform})
     world.reopen()
@@ -52,7 +52,7 @@ def waits_for_a_server(world: World, seconds: float) -> None:
 
 
 def test_a_stalled_leader_never_replaces_a_rollback(world: World) -> None:
-    """The leader has decided on the second stage and stalls; another process rolls back meanwhile."""
+    """The leader stalls after its decision for the second stage, and another process rolls back meanwhile."""
     world.until(world.test("good-1").id, ChangeState.DONE)
     change = world.release("good-1", stages=stages((0.1, 5.0), (0.5, 5.0)))
     world.until(change.id, ChangeState.REPORT)
@@ -78,17 +78,17 @@ def test_a_stalled_leader_never_replaces_a_rollback(world: World) -> None:
     assert world.get(change.id).state is ChangeState.ROLLED_BACK
 
 
-# --- managed ---
+# --- managed checkpoints ---
 
 
-def test_every_live_server_is_told_who_manages_its_checkpoints(world: World) -> None:
+def test_every_live_server_gets_the_name_of_the_managing_platform(world: World) -> None:
     world.tick()
     for member in ("live-1", "live-2"):
         status = world.fleet.held(member).checkpoints[CHECKPOINT]
         assert (status.managed_by, status.following) == ("platform", "")
 
 
-def test_another_platforms_servers_are_reported(world: World) -> None:
+def test_servers_of_another_platform_are_reported(world: World) -> None:
     world.tick()
     world.fleet.platform = "other"
     world.tick()
@@ -97,7 +97,7 @@ def test_another_platforms_servers_are_reported(world: World) -> None:
     assert all('managed by "platform"' in row.error for row in rows)
 
 
-def test_a_broken_glass_is_recorded_reported_and_followed(world: World) -> None:
+def test_a_break_glass_change_is_recorded_reported_and_followed(world: World) -> None:
     world.tick()
     world.tick()
     world.fleet.break_glass(
@@ -119,8 +119,8 @@ def test_a_broken_glass_is_recorded_reported_and_followed(world: World) -> None:
     assert "with --break-glass by ops: the platform's machine is down" in told
 
 
-def test_a_glass_broken_back_to_recorded_lanes_is_not_undone(world: World) -> None:
-    """Back to a bundle that was released before: a decision all the same."""
+def test_a_break_glass_change_to_recorded_lanes_is_not_reverted(world: World) -> None:
+    """The lanes are those of an earlier release, but the change is a new decision."""
     released(world)
     before = [LaneSpec("live", digest("live-0"), share=1.0)]
     world.fleet.break_glass("live-1", CHECKPOINT, before, by="ops", reason="fraud", at=world.now)
@@ -130,7 +130,7 @@ def test_a_glass_broken_back_to_recorded_lanes_is_not_undone(world: World) -> No
     assert world.answer_lanes("live-1") == world.answer_lanes("live-2") == {"live": ("live-0", 1.0)}
 
 
-def test_a_moved_alias_is_reported_once_and_its_end_too(world: World) -> None:
+def test_a_moved_alias_and_its_return_are_reported_once(world: World) -> None:
     world.tick()
     for member in ("live-1", "live-2"):
         world.fleet.drift(member, CHECKPOINT, digest("other-1"))
@@ -150,8 +150,8 @@ def test_a_moved_alias_is_reported_once_and_its_end_too(world: World) -> None:
 # --- rollback ---
 
 
-def test_a_rollback_waits_for_no_server(tmp_path: Path) -> None:
-    """One of three servers takes its lanes only when the test lets it."""
+def test_a_rollback_does_not_wait_for_servers(tmp_path: Path) -> None:
+    """One of three servers sets its lanes only when the test permits it."""
     world = World(f"sqlite:///{tmp_path}/platform.db", members=3)
     change = released(world)
     waits_for_a_server(world, 0.2)
@@ -179,8 +179,8 @@ def test_a_rollback_waits_for_no_server(tmp_path: Path) -> None:
     world.store.close()
 
 
-def test_a_rollback_does_not_queue_behind_a_round(tmp_path: Path) -> None:
-    """A round waits for a dead server while somebody rolls back."""
+def test_a_rollback_does_not_wait_for_a_running_tick(tmp_path: Path) -> None:
+    """A tick waits for an unreachable server while a user rolls back."""
     world = World(f"sqlite:///{tmp_path}/platform.db", members=2)
     change = released(world)
     waits_for_a_server(world, 20.0)
@@ -207,7 +207,7 @@ def test_a_rollback_does_not_queue_behind_a_round(tmp_path: Path) -> None:
     world.store.close()
 
 
-def test_one_pass_over_the_fleet_serves_pipeline_and_counters(world: World) -> None:
+def test_the_pipeline_and_the_counters_share_one_status_of_the_fleet(world: World) -> None:
     world.tick()
     asked: list[str] = []
     world.fleet.before_call = lambda member, method, _: asked.append(member) if method == "status" else None

@@ -106,7 +106,7 @@ def test_the_number_of_results_is_bounded(store: Store) -> None:
     assert shared.count == 5
 
 
-# --- what is shared ---
+# --- shared records ---
 
 
 def test_viewers_of_a_change_share_its_records_and_not_their_rights(tmp_path: Path) -> None:
@@ -129,7 +129,7 @@ def test_viewers_of_a_change_share_its_records_and_not_their_rights(tmp_path: Pa
     world.store.close()
 
 
-def test_a_removed_user_and_a_lost_role_are_seen_by_the_next_request(store: Store) -> None:
+def test_a_removed_user_and_a_removed_role_take_effect_with_the_next_request(store: Store) -> None:
     access = Access(store)
     _, secret = access.bootstrap("root")
     root = access.authenticate(secret)

@@ -41,7 +41,7 @@ def _joined(base: Path, more: str) -> dict[str, State]:
 
 def test_an_outcome_at_another_replica_is_found(base: Path) -> None:
     assert _joined(base, "") == {"a": State.MISSING, "b": State.MISSING}
-    # Another setting does the step again.
+    # Another setting repeats the step.
     found = _joined(base, 'replicas = ["second"]\n')
     assert found == {"a": State.SETTLED, "b": State.MISSING, "c": State.MISSING}
 

@@ -23,7 +23,7 @@ def run(*arguments: str) -> str:
     return done.output
 
 
-def test_transactions(tmp_path):
+def test_the_command_writes_transactions(tmp_path):
     path = tmp_path / "t.parquet"
     said = run(
         "transactions",
@@ -63,7 +63,7 @@ def test_transactions(tmp_path):
     assert read_transactions(again).digest() == made.digest()
 
 
-def test_payments(tmp_path):
+def test_the_command_writes_payments(tmp_path):
     path = tmp_path / "p.parquet"
     said = run("payments", "--to", str(path), "--rows", "3000", "--seed", "1")
     assert "3,000 payments" in said
@@ -74,7 +74,7 @@ def test_payments(tmp_path):
     propensity = np.asarray(table.column("propensity"))
     assert ((propensity > 0) & (propensity <= 1)).all()
     assert 0.6 < np.asarray(table.column("authorised")).mean() < 0.9
-    # The hidden draw that settles outcomes must not be in what a learner reads.
+    # The hidden draw that determines outcomes must not be in the training data.
     assert "chance" not in table.column_names
 
 
@@ -93,7 +93,7 @@ def test_weeks_are_written_as_experience(tmp_path):
     assert np.nanmean(known.reward[hit]) < 0.2 < 0.7 < np.nanmean(known.reward[~hit])
 
 
-def test_another_world_has_another_truth(tmp_path):
+def test_another_world_has_other_probabilities(tmp_path):
     words = ("payments", "--weeks", "1", "--rows", "1680", "--to")
     run(*words, str(tmp_path / "own.parquet"))
     run(*words, str(tmp_path / "other.parquet"), "--world-seed", "7")
@@ -103,7 +103,7 @@ def test_another_world_has_another_truth(tmp_path):
         run("payments", "--to", str(tmp_path / "p.parquet"), "--world-seed", "7")
 
 
-def test_what_cannot_be_written_or_simulated_is_refused(tmp_path):
+def test_impossible_outputs_and_plans_are_refused(tmp_path):
     with pytest.raises(DataError, match="cannot be written"):
         run("transactions", "--to", str(tmp_path / "none" / "t.parquet"), "--customers", "50", "--days", "2")
     with pytest.raises(DataError, match="customers is 1"):

@@ -16,24 +16,24 @@ def made():
     return simulate_transactions(PLAN, seed=1)
 
 
-def test_the_seed_decides(made):
+def test_the_result_depends_on_the_seed_only(made):
     assert simulate_transactions(PLAN, seed=1).digest() == made.digest()
     assert simulate_transactions(PLAN, seed=2).digest() != made.digest()
 
 
-def test_volume_and_times(made):
-    # Customers make 2 purchases a day on average; 3.1 % fall outside the day and are dropped.
+def test_the_volume_and_times_follow_the_model(made):
+    # Customers make 2 purchases a day on average, of which 3.1 % are outside the day and are dropped.
     assert len(made) == pytest.approx(PLAN.customers * 2 * PLAN.days * 0.969, rel=0.06)
     assert made.date(0) == PLAN.start
     assert made.days == PLAN.days
     assert (np.diff(made.time_ms) >= 0).all()
     second = made.time_ms // 1000 % 86_400
     assert second.mean() == pytest.approx(43_200, abs=300)
-    # A normal of 20,000 cut at 2.16 deviations.
+    # A normal distribution with deviation 20,000, truncated at 2.16 deviations.
     assert second.std() == pytest.approx(18_194, rel=0.01)
 
 
-def test_customers_spend_around_their_own_mean(made):
+def test_customers_spend_around_their_mean(made):
     genuine = made.scenario != 3
     means = np.bincount(made.customer[genuine], made.amount[genuine]) / np.maximum(
         np.bincount(made.customer[genuine]), 1
@@ -48,7 +48,7 @@ def test_customers_spend_around_their_own_mean(made):
 
 
 def test_customers_buy_near_home(made):
-    # Terminals within 5 of a place on a 100 x 100 map: at most 0.8 % of them, so few per customer.
+    # At most 0.8 % of the terminals are within 5 of a point on a 100 x 100 map, so a customer uses few.
     for customer in np.unique(made.customer)[:50]:
         assert len(np.unique(made.terminal[made.customer == customer])) < 40
 
@@ -58,7 +58,7 @@ def test_every_large_amount_is_fraud(made):
     assert (made.amount[made.scenario == 1] > PLAN.suspicious_amount).all()
 
 
-def test_a_compromised_terminal_makes_nothing_but_fraud_for_four_weeks(made):
+def test_a_compromised_terminal_has_only_fraud_for_four_weeks(made):
     frauds = made.scenario == 2
     assert frauds.sum() > 100
     spans = []
@@ -77,7 +77,7 @@ def test_a_compromised_terminal_makes_nothing_but_fraud_for_four_weeks(made):
 def test_a_compromised_customer_pays_five_times_as_much_on_a_third(made):
     frauds = made.scenario == 3
     assert frauds.sum() > 100
-    # A customer compromised once and not right at the end: a third of two weeks' purchases.
+    # A customer that is compromised once, and not at the end: a third of the purchases of two weeks.
     mean = np.bincount(made.customer[made.fraud == 0], made.amount[made.fraud == 0], PLAN.customers)
     mean /= np.maximum(np.bincount(made.customer[made.fraud == 0], minlength=PLAN.customers), 1)
     ratio = made.amount[frauds] / mean[made.customer[frauds]]
@@ -86,7 +86,7 @@ def test_a_compromised_customer_pays_five_times_as_much_on_a_third(made):
     assert np.median(spans) < PLAN.customer_days
 
 
-def test_published_fraud_rate():
+def test_the_fraud_rate_equals_the_published_one():
     # The published data set, with 5,000 customers and 10,000 terminals, has 0.8 % fraud.
     made = simulate_transactions(TransactionPlan(days=60), seed=4)
     assert 0.005 < made.fraud.mean() < 0.011
@@ -103,12 +103,12 @@ def test_published_fraud_rate():
         ({"start": "yesterday"}, '"yesterday" is not a date'),
     ],
 )
-def test_refuses_impossible_plans(changes, message):
+def test_impossible_plans_are_refused(changes, message):
     with pytest.raises(DataError, match="simulation") as refused:
         TransactionPlan(**changes)
     assert message in str(refused.value)
 
 
-def test_says_so_when_nothing_comes_out():
+def test_a_plan_without_transactions_is_an_error():
     with pytest.raises(DataError, match="no transaction came out"):
         simulate_transactions(TransactionPlan(customers=3, terminals=2, days=1, radius=1e-6), seed=0)

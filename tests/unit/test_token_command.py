@@ -24,7 +24,7 @@ def scorer(*arguments: object) -> Any:
     return CliRunner().invoke(app, ["token", *map(str, arguments)])
 
 
-def test_keys_are_added_made_to_sign_and_removed(tmp_path: Path) -> None:
+def test_keys_are_added_activated_and_removed(tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     first = scorer("key", file).stdout.split()[0]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -49,7 +49,7 @@ def test_keys_are_added_made_to_sign_and_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"keys": []}', '{"keys": [{"id": "1", "secret": "2"}]}', "[]"])
-def test_a_file_that_holds_no_keys_is_left_alone(tmp_path: Path, content: str) -> None:
+def test_a_file_without_keys_is_not_changed(tmp_path: Path, content: str) -> None:
     file = tmp_path / "keys.json"
     file.write_text(content)
     refused = scorer("key", file)
@@ -108,7 +108,7 @@ def fingerprint(name: str) -> str:
 
 
 def signed(fields: bytes, tenant: str, checkpoint: str) -> bytes:
-    """The reference of docs/decision-token.md, by hand."""
+    """Return a token that is signed by the steps of docs/decision-token.md."""
     import hmac
     from hashlib import sha256
 
@@ -123,7 +123,7 @@ def signed(fields: bytes, tenant: str, checkpoint: str) -> bytes:
     return fields + hmac.digest(bytes.fromhex(SECRET), message, "sha256")[:16]
 
 
-def test_a_client_remembers_the_tokens_of_its_latest_decisions() -> None:
+def test_a_client_keeps_the_tokens_of_its_latest_decisions() -> None:
     tokens = DecisionTokens(most=2)
     tokens.keep("a", "none", b"")
     for name in ("first", "second", "batch"):
