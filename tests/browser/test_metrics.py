@@ -51,7 +51,9 @@ def test_the_overview_leads_to_charts_of_a_day_with_links_to_the_changes(site: A
     for name in NAMES:
         plot = page.locator(f"#plot-{name}")
         assert plot.locator(".scatterlayer .trace").count() >= 1, name
-        assert plot.locator(".shapelayer path").count() == 3, "a canary in two stages, and a rollback"
+        assert plot.locator(".shapelayer path").count() == 3, (
+            "there is a canary with two stages, and a rollback"
+        )
         links = plot.locator(".annotation-text a")
         assert links.first.get_attribute("xlink:href") == "/changes/cr-000017", name
     page.locator("#plot-rate .annotation-text a").last.click(force=True)
@@ -108,11 +110,11 @@ def test_filters_narrow_the_charts_and_the_downloads(site: Any) -> None:
     assert whole["rows"] == sum(int(row[3]) for row in table[1:])
     page.locator("#figure-rate summary").click()
     shown = page.locator("#figure-rate table tbody tr")
-    assert shown.count() == min(len(table) - 1, 200), "the same numbers for screen readers"
+    assert shown.count() == min(len(table) - 1, 200), "the table for screen readers has the same numbers"
     visitor.close()
 
 
-def test_a_window_that_is_not_valid_is_named_and_keeps_the_form(site: Any) -> None:
+def test_an_invalid_window_is_reported_and_keeps_the_form(site: Any) -> None:
     browser, address, tokens = site
     visitor = Visitor(browser, address)
     visitor.sign_in(tokens["ada"])

@@ -73,7 +73,7 @@ def signed_in(browser: Any, address: str, world: World, user: str) -> Visitor:
 
 
 def report(browser: Any, address: str, history: History, evidence: ShadowEvidence) -> Visitor:
-    """A visitor on the report of a change with this evidence, judged by the default gates."""
+    """Open the report of a change with this evidence and the results of the default gates."""
     change = history.world.draft(bundle=history.first, title="Reported").id
     judged = verdict(evaluate(default_gates("score"), evidence))
     history.report(change, history.first, evidence, verdict=judged)
@@ -90,7 +90,7 @@ def numbers(text: str) -> list[int]:
 
 
 def test_a_model_that_finds_no_fraud_is_not_eligible(browser: Any, reports: str, history: History) -> None:
-    """It flags as many payments as the live bundle, and not the same ones: rates alone do not tell."""
+    """The model flags as many payments as the live bundle, but other ones, which the rates do not show."""
     sound = retrained(20_000)
     order = np.random.default_rng(1).permutation(len(sound.shadow))
     random = replace(sound.shadow, label=sound.shadow.label[order], score=sound.shadow.score[order])
@@ -109,7 +109,7 @@ def test_counts_of_a_report_agree(browser: Any, reports: str, history: History, 
     evidence = retrained(3_000)
     rows = len(evidence.shadow)
     if pool:
-        # Live servers take the requests, the pool evaluates them: each is one request.
+        # Live servers take the requests and the pool evaluates them. Each request is counted once.
         at = int(evidence.shadow.at.max())
         zero = dict.fromkeys(("left_out", "shed", "failed", "unlogged"), 0)
         names = {**evidence.shadow.names, "server": ["", "pool-1"]}
@@ -157,7 +157,7 @@ def test_a_histogram_shows_no_scores_where_there_are_none(
     browser: Any, reports: str, history: History
 ) -> None:
     evidence = retrained(20_000)
-    # Nothing scores between 0.3 and 0.6.
+    # No score is between 0.3 and 0.6.
     kept = (evidence.shadow.score < 0.3) | (evidence.shadow.score > 0.6)
     visitor = report(browser, reports, history, replace(evidence, shadow=evidence.shadow.take(kept)))
     traces = visitor.page.evaluate(
@@ -186,8 +186,10 @@ def test_both_axes_of_the_decisions_have_the_order_of_the_bands(
     visitor.close()
 
 
-def test_execution_is_drawn_where_its_values_are(browser: Any, reports: str, history: History) -> None:
-    """Executions of a few hundred microseconds below an SLA of 100 ms: the lines do not lie on the axis."""
+def test_the_latency_axis_fits_its_values(browser: Any, reports: str, history: History) -> None:
+    """With latencies of a few hundred microseconds and an SLA of 100 ms, the lines must not be on the
+    axis.
+    """
     visitor = report(browser, reports, history, replace(retrained(20_000), sla_us=100_000.0))
     axis, height, lines = visitor.page.evaluate(
         PLOT
@@ -203,8 +205,8 @@ def test_execution_is_drawn_where_its_values_are(browser: Any, reports: str, his
     )
     assert axis == "log"
     tops = [top for top, _ in lines]
-    assert max(tops) - min(tops) > height / 5, "the quantiles are told apart"
-    assert all(bottom < height - 5 for _, bottom in lines), "no line lies on the axis"
+    assert max(tops) - min(tops) > height / 5, "the quantiles are distinguishable"
+    assert all(bottom < height - 5 for _, bottom in lines), "no line is on the axis"
     shown = visitor.page.evaluate(
         PLOT + "return plot._fullData.map((one) => [one.name, one.visible]); }", "execution"
     )
@@ -234,7 +236,7 @@ def test_a_lost_server_is_named_in_the_change_without_a_reload(
     visitor.close()
 
 
-def test_a_dead_pool_is_named_where_it_is_used_and_holds_up_nothing_else(
+def test_an_unreachable_pool_is_reported_where_it_is_used_and_delays_no_other_change(
     browser: Any, pages: str, world: World
 ) -> None:
     change = world.observed(pool=True).id
@@ -272,7 +274,7 @@ def test_the_overview_counts_only_servers_that_respond(browser: Any, pages: str,
     visitor.close()
 
 
-def test_what_happens_on_pages_is_in_the_platforms_log(
+def test_actions_on_pages_are_in_the_log_of_the_platform(
     browser: Any, pages: str, world: World, events: RecordedEvents
 ) -> None:
     visitor = signed_in(browser, pages, world, "modeler")
@@ -294,7 +296,7 @@ def test_what_happens_on_pages_is_in_the_platforms_log(
 # --- forms ---
 
 
-def test_a_reload_of_a_rejected_form_makes_no_draft(browser: Any, pages: str, world: World) -> None:
+def test_a_reload_of_a_rejected_form_creates_no_draft(browser: Any, pages: str, world: World) -> None:
     start = utcnow().replace(minute=0, second=0, microsecond=0) + timedelta(hours=3)
     world.service.changes.submit(
         world.actor("modeler"), world.draft(title="First", minutes=60.0).id, start=start, slot=1
@@ -321,7 +323,7 @@ def test_a_reload_of_a_rejected_form_makes_no_draft(browser: Any, pages: str, wo
     visitor.close()
 
 
-def test_the_back_button_after_a_rollback_shows_the_present_state(
+def test_the_back_button_after_a_rollback_shows_the_current_state(
     browser: Any, pages: str, world: World
 ) -> None:
     change = world.awaiting_approval().id
@@ -341,7 +343,7 @@ def test_the_back_button_after_a_rollback_shows_the_present_state(
     visitor.close()
 
 
-def test_pages_offer_only_what_the_visitor_may_do(browser: Any, pages: str, world: World) -> None:
+def test_pages_offer_only_permitted_actions(browser: Any, pages: str, world: World) -> None:
     draft, passed = world.draft().id, world.awaiting_approval().id
     viewer, modeler = (signed_in(browser, pages, world, user) for user in ("viewer", "modeler"))
     for path in ("/", "/changes", f"/changes/{passed}"):
@@ -357,7 +359,7 @@ def test_pages_offer_only_what_the_visitor_may_do(browser: Any, pages: str, worl
     modeler.close()
 
 
-def test_a_freeze_is_removed_after_a_question(browser: Any, pages: str, world: World) -> None:
+def test_a_freeze_is_removed_after_a_confirmation(browser: Any, pages: str, world: World) -> None:
     freeze = NewFreeze(
         name="Sales", kind="deny", cron="0 18 * * 5", timezone="UTC", minutes=60, checkpoints=["*"]
     )

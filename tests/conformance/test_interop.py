@@ -40,7 +40,7 @@ CASES = (
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """Where the test service listens."""
+    """The address of the test service."""
     program = components.require_program("interop-server")
     with subprocess.Popen([program], stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -31,7 +31,7 @@ INVALID, NOT_FOUND, LATE, UNIMPLEMENTED = (
 def server(
     tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Path]
 ) -> Iterator[RunningServer]:
-    """One server for every client: what they do leaves nothing that another could trip over."""
+    """A server that all clients share. Their calls do not affect each other."""
     directory = tmp_path_factory.mktemp("open-inference")
     registry = Registry(directory / "registry")
     registry.alias("fraud-checkout", "live", registry.push(built_bundles["score-1"]))
@@ -42,24 +42,24 @@ def server(
 
 @pytest.fixture(scope="module")
 def triton(server: RunningServer) -> dict[str, Any]:
-    """What `tritonclient` got."""
+    """The responses that `tritonclient` received."""
     return call(server, "call_triton", "tritonclient.grpc")
 
 
 @pytest.fixture(scope="module")
 def kserve(server: RunningServer) -> dict[str, Any]:
-    """What KServe's client got."""
+    """The responses that KServe's client received."""
     return call(server, "call_kserve", "kserve")
 
 
 @pytest.fixture(scope="module")
-def ours(server: RunningServer) -> Ours:
-    """What our own protocol says."""
-    return Ours(server)
+def own_answers(server: RunningServer) -> OwnAnswers:
+    """The answers by the protocol of this project."""
+    return OwnAnswers(server)
 
 
 def call(server: RunningServer, script: str, package: str) -> dict[str, Any]:
-    """What another client gets from this server for four rows."""
+    """Return the responses that another client gets from this server for four rows."""
     components.require(package.partition(".")[0])
     plan = {
         "address": server.address,
@@ -80,8 +80,8 @@ def call(server: RunningServer, script: str, package: str) -> dict[str, Any]:
     return found
 
 
-class Ours:
-    """What our own protocol says about the same rows."""
+class OwnAnswers:
+    """The answers by the protocol of this project for the same rows."""
 
     def __init__(self, server: RunningServer) -> None:
         self.stub = scoring_pb2_grpc.ScoringServiceStub(server.channel())
@@ -97,7 +97,7 @@ class Ours:
         return pb.ScoreRequest(checkpoint=FRAUD, dense=dense)
 
     def select(self, request_id: str) -> pb.SelectActionResponse:
-        """The same decision once more, by our own protocol."""
+        """Repeat the decision by the protocol of this project."""
         found = self.stub.Describe(pb.DescribeRequest(checkpoint=ACTION)).checkpoints[0]
         dense = pb.DenseFeatures(schema_fingerprint=found.schema_fingerprint, values=rows(4, seed=9)[0])
         return self.stub.SelectAction(
@@ -113,36 +113,38 @@ def doubles(values: list[float]) -> str:
     return struct.pack(f"<{len(values)}d", *values).hex()
 
 
-def test_tritonclient_gets_our_scores_bit_for_bit(triton: dict[str, Any], ours: Ours) -> None:
+def test_tritonclient_gets_the_same_scores_bit_for_bit(
+    triton: dict[str, Any], own_answers: OwnAnswers
+) -> None:
     found = triton
-    assert len(set(ours.scores)) > 1, "the comparison must compare something"
+    assert len(set(own_answers.scores)) > 1, "the comparison must compare something"
 
-    # Triton's FIL backend answers float32 [rows] under this name, and so do we.
-    assert found["fil"] == floats(ours.scores)
+    # Triton's FIL backend returns float32 [rows] under this name, and so does this server.
+    assert found["fil"] == floats(own_answers.scores)
     assert found["fil_shape"] == [4]
-    assert found["fil_response"] == ["drop-in", ours.version, 1]
+    assert found["fil_response"] == ["drop-in", own_answers.version, 1]
     assert found["outputs"] == {
-        "score": doubles(ours.scores),
-        "margin": doubles(ours.margins),
-        "decision": ours.decisions,
-        "output__0": floats(ours.scores),
+        "score": doubles(own_answers.scores),
+        "margin": doubles(own_answers.margins),
+        "decision": own_answers.decisions,
+        "output__0": floats(own_answers.scores),
     }
-    assert found["single"] == doubles(ours.scores[:1])
-    assert found["columns"] == doubles(ours.scores)
+    assert found["single"] == doubles(own_answers.scores[:1])
+    assert found["columns"] == doubles(own_answers.scores)
     said = found["single_parameters"]
-    assert said["bundle"] == ours.described.bundle
-    assert said["lane"] == ours.described.lanes[0].name
+    assert said["bundle"] == own_answers.described.bundle
+    assert said["lane"] == own_answers.described.lanes[0].name
     assert said["decision_id"]
     assert "fallback_reason" not in said
 
     first, bad, *rest = found["stream"]
-    assert [first, *rest] == [floats([score]) for score in ours.scores[:3]]
+    assert [first, *rest] == [floats([score]) for score in own_answers.scores[:3]]
     assert bad.startswith('[NOT_FOUND] checkpoint "nope"')
 
 
-def test_tritonclient_selects_an_action_once(triton: dict[str, Any], ours: Ours) -> None:
+def test_tritonclient_selects_an_action_once(triton: dict[str, Any], own_answers: OwnAnswers) -> None:
     found = triton
-    again = ours.select("order-1")
+    again = own_answers.select("order-1")
     assert again.replayed
     assert found["action"] == {
         "action": [again.action],
@@ -156,32 +158,34 @@ def test_tritonclient_selects_an_action_once(triton: dict[str, Any], ours: Ours)
     assert found["eligible"] == [ACTIONS[3]]
 
 
-def test_tritonclient_learns_what_is_served(triton: dict[str, Any], ours: Ours) -> None:
+def test_tritonclient_gets_the_metadata_of_the_served_models(
+    triton: dict[str, Any], own_answers: OwnAnswers
+) -> None:
     found = triton
     assert found["live"] is True
     assert found["ready"] is True
     assert found["models_ready"] == [True, True, False]
     assert found["server"]["name"] == "scorer"
     metadata = found["metadata"]
-    assert metadata["versions"] == [ours.version]
+    assert metadata["versions"] == [own_answers.version]
     assert metadata["inputs"] == [{"name": "input__0", "datatype": "FP32", "shape": ["-1", "4"]}]
     assert [output["name"] for output in metadata["outputs"]] == ["output__0", "score", "margin", "decision"]
     assert found["action_metadata"]["outputs"][-1] == {"name": "pmf", "datatype": "FP32", "shape": ["1", "6"]}
     config = found["config"]["config"]
-    assert (config["backend"], config["max_batch_size"]) == ("scorer", ours.described.max_batch_rows)
+    assert (config["backend"], config["max_batch_size"]) == ("scorer", own_answers.described.max_batch_rows)
     assert config["input"] == [{"name": "input__0", "data_type": "TYPE_FP32", "dims": ["4"]}]
     features = json.loads(config["parameters"]["features"]["string_value"])
     assert tuple(feature["name"] for feature in features) == FEATURES
     assert (
         int(config["parameters"]["schema_fingerprint"]["string_value"], 16)
-        == ours.described.schema_fingerprint
+        == own_answers.described.schema_fingerprint
     )
     assert [(model["name"], model["state"]) for model in found["index"]["models"]] == [
         (ACTION, "READY"),
         (FRAUD, "READY"),
     ]
     statistics = found["statistics"]["model_stats"][0]
-    # Batches of 4: as FIL, with every output, by columns; rows: the single one, three of the stream.
+    # Batches of 4: as FIL, with every output, by columns. Rows: the single one, and three of the stream.
     assert int(statistics["inference_count"]) == 3 * 4 + 1 + 3
     assert int(statistics["inference_stats"]["success"]["count"]) == 3 + 1 + 3
 
@@ -217,21 +221,23 @@ def test_tritonclient_is_refused_with_the_right_code(triton: dict[str, Any]) -> 
         assert says in refused[name][1]
 
 
-def test_kserves_client_gets_our_scores_bit_for_bit(kserve: dict[str, Any], ours: Ours) -> None:
+def test_the_client_of_kserve_gets_the_same_scores_bit_for_bit(
+    kserve: dict[str, Any], own_answers: OwnAnswers
+) -> None:
     found = kserve
     assert found["live"] is True
     assert found["ready"] is True
     assert found["models_ready"] == [True, True, False]
     assert found["typed_names"] == ["output__0"]
-    assert found["typed"] == found["raw"] == [floats(ours.scores)]
+    assert found["typed"] == found["raw"] == [floats(own_answers.scores)]
     assert found["outputs"] == {
-        "score": doubles(ours.scores),
-        "margin": doubles(ours.margins),
-        "decision": ours.decisions,
+        "score": doubles(own_answers.scores),
+        "margin": doubles(own_answers.margins),
+        "decision": own_answers.decisions,
     }
-    assert found["typed_decisions"] == ours.decisions
-    assert found["version"] == ours.version
-    again = ours.select("order-2")
+    assert found["typed_decisions"] == own_answers.decisions
+    assert found["version"] == own_answers.version
+    again = own_answers.select("order-2")
     assert again.replayed
     assert found["action"]["action"] == [again.action]
     assert found["action"]["propensity"] == doubles([again.propensity])
@@ -244,7 +250,7 @@ def test_kserves_client_gets_our_scores_bit_for_bit(kserve: dict[str, Any], ours
     }
 
 
-def test_grpcurl_infers_from_reflection_alone(server: RunningServer, ours: Ours) -> None:
+def test_grpcurl_infers_by_reflection_only(server: RunningServer, own_answers: OwnAnswers) -> None:
     grpcurl = components.require_program("grpcurl")
     request = {
         "model_name": FRAUD,
@@ -265,10 +271,10 @@ def test_grpcurl_infers_from_reflection_alone(server: RunningServer, ours: Ours)
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     reply = json.loads(done.stdout)
-    assert reply["outputs"][0]["contents"]["fp64Contents"] == ours.scores
+    assert reply["outputs"][0]["contents"]["fp64Contents"] == own_answers.scores
 
 
-def test_the_package_describes_none_of_their_messages() -> None:
-    """Stubs of ours would collide with theirs in a process that imports both."""
+def test_the_package_contains_no_messages_of_the_protocol() -> None:
+    """Stubs of this package would conflict with those of the protocol in a process that imports both."""
     found = [path.name for path in (ROOT / "python").rglob("*_pb2*.py") if "v1" not in path.parts]
     assert found == []

@@ -29,7 +29,7 @@ HEAVY = {
 
 
 def loaded_by(statement: str) -> set[str]:
-    """The top-level modules that a fresh interpreter has loaded after a statement."""
+    """Return the top-level modules that a new interpreter has loaded after a statement."""
     script = f"{statement}\nimport sys\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return {name.partition(".")[0] for name in done.stdout.split()} | set(done.stdout.split())
@@ -51,7 +51,7 @@ def test_importing_the_package_loads_nothing() -> None:
     assert not found & (HEAVY | {"grpc", "pydantic", "google", "typer", "asyncio", "scorer._scorer"})
 
 
-def test_the_command_line_starts_light() -> None:
+def test_the_command_line_imports_no_heavy_libraries() -> None:
     found = loaded_by("import scorer.cli")
     assert not found & (HEAVY | {"grpc", "pydantic", "uvloop", "scorer._scorer"})
 
@@ -65,8 +65,8 @@ def test_serving_never_loads_a_training_library() -> None:
     assert not found & HEAVY
 
 
-def test_the_error_tree_in_the_docstring_is_the_tree() -> None:
-    """The documented parent of each class is its base class."""
+def test_the_error_tree_in_the_docstring_is_correct() -> None:
+    """The docstring names the base class of each class."""
     documented: dict[str, str] = {}
     path: list[str] = []
     for line in (errors.__doc__ or "").splitlines():
@@ -79,7 +79,7 @@ def test_the_error_tree_in_the_docstring_is_the_tree() -> None:
     assert documented == actual
 
 
-def test_exit_codes() -> None:
+def test_errors_have_their_exit_codes() -> None:
     assert {getattr(errors, name).exit_code for name in errors.__all__ if name != "ConfigError"} == {1}
     assert errors.ConfigError.exit_code == 64
 

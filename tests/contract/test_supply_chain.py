@@ -42,18 +42,20 @@ def pins(lock: str) -> dict[str, str]:
     return dict(re.findall(r"^([a-z0-9-]+)==([^ ;\\]+)", text, flags=re.MULTILINE))
 
 
-def test_make_lock_renews_every_lock() -> None:
+def test_make_lock_updates_every_lock_file() -> None:
     recipe = (ROOT / "Makefile").read_text().partition("\nlock: ")[2].partition("\n\n")[0]
     named = set(re.findall(r"[\w-]+", recipe))
     assert "peers-*.in" in recipe
     for wanted in (ROOT / "requirements").glob("*.in"):
-        assert wanted.stem in named or wanted.stem.startswith("peers-"), f"make lock leaves out {wanted.name}"
+        assert wanted.stem in named or wanted.stem.startswith("peers-"), (
+            f"make lock does not update {wanted.name}"
+        )
 
 
 @pytest.mark.parametrize("lock", ["bench.txt", "build.txt", "learning.txt"])
-def test_what_is_installed_beside_the_development_packages_has_their_versions(lock: str) -> None:
+def test_additional_packages_have_the_versions_of_the_development_packages(lock: str) -> None:
     own, shared = pins(lock), pins("dev.txt")
-    # Packages of which the requirements want an older version.
+    # Packages of which the requirements need an older version.
     wanted = (ROOT / "requirements" / lock).with_suffix(".in").read_text()
     older = set(re.findall(r"^([a-z0-9-]+)<", wanted, flags=re.MULTILINE))
     names = own.keys() & shared.keys() - older
@@ -67,7 +69,7 @@ def test_every_crate_has_a_checksum() -> None:
         assert package["name"] in own or re.fullmatch(r"[0-9a-f]{64}", package["checksum"]), package["name"]
 
 
-def test_what_ci_downloads_beside_packages_is_checked_against_a_hash() -> None:
+def test_other_downloads_of_ci_are_checked_against_a_hash() -> None:
     text = (ROOT / ".ci" / "run").read_text()
     assert not re.search(r"\b(curl|wget)\b", text)
     downloads = re.findall(r"apt-get download\b[^|}]*", text)

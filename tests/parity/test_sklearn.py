@@ -14,7 +14,7 @@ from sklearn.linear_model import LinearRegression
 from scorer.errors import ForestError, UnsupportedModelError
 from scorer.forest import Forest
 
-# One or two units in the last place of a float64.
+# Two units in the last place of a float64.
 LAST_PLACES = {"rtol": 5e-16, "atol": 0}
 
 
@@ -52,7 +52,7 @@ def finite(rows: np.ndarray) -> np.ndarray:
 
 
 def valid(rows: np.ndarray) -> np.ndarray:
-    """scikit-learn takes no infinities."""
+    """Return rows without infinities, which scikit-learn refuses."""
     return rows[~np.isinf(rows).any(axis=1)]
 
 
@@ -177,7 +177,7 @@ def histogram_rows(rows, columns, bounds, edge_rows) -> list[np.ndarray]:
         odd = np.repeat(rows[:30], len(strange), axis=0)
         for column in columns:
             odd[:, column] = np.tile(np.array(strange, np.float32), 30)
-        # scikit-learn's encoder takes no infinities.
+        # The encoder of scikit-learn refuses infinities.
         parts.append(valid(odd))
     return parts
 
@@ -222,7 +222,7 @@ def test_isolation_forests(params, rows, assert_bits, edge_rows) -> None:
 
 
 class TestRefusals:
-    def test_other_models(self) -> None:
+    def test_other_models_are_refused(self) -> None:
         with pytest.raises(UnsupportedModelError, match=r"LinearRegression.*RandomForestRegressor"):
             Forest.from_sklearn(LinearRegression())
         with pytest.raises(UnsupportedModelError, match=r"AdaBoostClassifier"):
@@ -231,17 +231,17 @@ class TestRefusals:
     @pytest.mark.parametrize(
         "name", ["RandomForestClassifier", "GradientBoostingRegressor", "IsolationForest"]
     )
-    def test_models_that_are_not_fitted(self, name) -> None:
+    def test_models_that_are_not_fitted_are_refused(self, name) -> None:
         with pytest.raises(ForestError, match=f"{name}.*fit the model first"):
             Forest.from_sklearn(getattr(ensemble, name)())
 
-    def test_first_estimates_that_depend_on_the_row(self, rows, y) -> None:
+    def test_initial_estimates_that_depend_on_the_row_are_refused(self, rows, y) -> None:
         rows = np.nan_to_num(rows)
         model = ensemble.GradientBoostingRegressor(n_estimators=2, init=LinearRegression()).fit(rows, y)
         with pytest.raises(UnsupportedModelError, match=r"init=LinearRegression.*depends on the row"):
             Forest.from_sklearn(model)
 
-    def test_categories_that_are_no_whole_numbers(self, rows, y) -> None:
+    def test_categories_that_are_not_integers_are_refused(self, rows, y) -> None:
         rows = rows.copy()
         rows[:, 2] = np.random.default_rng(1).choice([0.5, 1.5], len(rows))
         model = ensemble.HistGradientBoostingRegressor(max_iter=2, categorical_features=[2]).fit(rows, y)

@@ -24,7 +24,7 @@ def reference(model: treelite.Model, rows: np.ndarray, pred_margin: bool) -> np.
 
 
 def build(operator: str, **metadata) -> treelite.Model:
-    """Three stumps and a category test, with every kind of default."""
+    """Build three stumps and a category test, with every default direction."""
     defaults = {
         "num_feature": 3,
         "task_type": "kRegressor",
@@ -105,7 +105,7 @@ def xgboost_models(rows, y):
 
 
 def test_models_of_xgboost(table, assert_bits) -> None:
-    """Treelite's sums, not XGBoost's: the base comes last."""
+    """The sums are those of Treelite, which adds the base last, unlike XGBoost."""
     rows = table(1)
     y = np.nansum(rows[:, :4], axis=1)
     for booster in xgboost_models(rows, y):
@@ -161,7 +161,7 @@ def test_checkpoints(tmp_path) -> None:
     assert Forest.from_treelite(model.serialize_bytes()).to_bytes() == expected
 
 
-def test_what_is_no_model(tmp_path) -> None:
+def test_other_objects_are_refused(tmp_path) -> None:
     with pytest.raises(ForestError, match=r"int is no model"):
         Forest.from_treelite(3)
     with pytest.raises(ForestError, match=r"Treelite checkpoint"):

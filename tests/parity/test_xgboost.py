@@ -46,7 +46,9 @@ def matrix(rows: np.ndarray, types: list[str] | None = None) -> xgb.DMatrix:
 
 @pytest.fixture
 def check(assert_bits, edge_rows):
-    """All formats give one forest, and it agrees with the booster on rows, edges and odd floats."""
+    """Check that all formats give one forest, and that it equals the booster on rows, thresholds and
+    special floats.
+    """
 
     def run(
         booster: xgb.Booster, rows: np.ndarray, types: list[str] | None = None, dart: bool = False
@@ -59,7 +61,7 @@ def check(assert_bits, edge_rows):
         finite = np.isfinite
         edges = edge_rows(rows, thresholds(booster))
         for part in (rows, edges):
-            # A DMatrix takes no infinities; in-place prediction does, but sums DART in another way.
+            # A DMatrix refuses infinities. In-place prediction accepts them, but sums DART in another order.
             plain = part[(finite(part) | np.isnan(part)).all(axis=1)]
             assert_bits(
                 forest.predict(plain, margin=True), booster.predict(matrix(plain, types), output_margin=True)
@@ -189,8 +191,8 @@ def test_dart(classes, table, check) -> None:
     check(booster, rows, dart=True)
 
 
-def test_dart_weights_where_later_versions_keep_them(table, assert_bits) -> None:
-    """From 3.3 on the weights are in the model of a plain gbtree."""
+def test_dart_weights_are_read_at_the_place_of_later_versions(table, assert_bits) -> None:
+    """From 3.3 on, the weights are in the model of a gbtree."""
     rows = table(9)
     params = {"booster": "dart", "rate_drop": 0.3, "max_depth": 4, **SEED}
     booster = xgb.train(params, xgb.DMatrix(rows, labels(rows)), 12)
@@ -215,8 +217,8 @@ def test_several_targets(strategy, depth, table, check) -> None:
     assert (forest.num_outputs, forest.num_trees) == (3, 9 if strategy == "multi_output_tree" else 27)
 
 
-def test_vector_leaves_in_the_layout_of_earlier_versions(table, assert_bits) -> None:
-    """Up to 3.1 every node had a row of base_weights, and leaves used theirs."""
+def test_vector_leaves_are_read_in_the_layout_of_earlier_versions(table, assert_bits) -> None:
+    """Up to 3.1, every node had a row of base_weights, which leaves used."""
     rows = table(11)
     y = np.stack([labels(rows, 1), labels(rows, 2)], axis=1)
     params = {"multi_strategy": "multi_output_tree", "max_depth": 4, "tree_method": "hist", **SEED}
@@ -275,7 +277,7 @@ def test_categories(max_cat_to_onehot, depth, table, check, assert_bits) -> None
 
 
 def test_categories_of_a_data_frame_are_numbered_as_in_training(table, assert_bits) -> None:
-    """The model carries the frame's words; plain rows carry their numbers, for XGBoost and here alike."""
+    """The model contains the category names of the data frame. Rows contain their numbers, as for XGBoost."""
     rows, y = categorical(table)
     words = [f"w{i * 37 % 100:02}" for i in range(90)]
     codes = np.nan_to_num(rows[:, 4]).astype(int)
@@ -292,7 +294,7 @@ def test_categories_of_a_data_frame_are_numbered_as_in_training(table, assert_bi
 
 
 def as_2x(booster: xgb.Booster, base_score: str) -> dict[str, Any]:
-    """The document as XGBoost 2.1 would have written it."""
+    """Return the document in the form of XGBoost 2.1."""
     doc = document(booster)
     doc["version"] = [2, 1, 4]
     doc["learner"]["learner_model_param"]["base_score"] = base_score
@@ -325,7 +327,7 @@ def test_base_scores_of_2x(objective, score, table, assert_bits) -> None:
 
 @pytest.mark.parametrize("score", ["[0E0]", "[1E0]", "[1E-7]", "[9.999999E-1]", "[5E-1]", "5E-1"])
 def test_base_scores_of_3x(score, table, assert_bits) -> None:
-    """From 3.2 on probabilities are clamped, so that all labels may be equal."""
+    """From 3.2 on, probabilities are clamped, so that all labels may be equal."""
     rows = table(14)
     doc = document(
         xgb.train({"objective": "binary:logistic", **SEED}, xgb.DMatrix(rows, labels(rows) > 0), 5)
@@ -353,7 +355,7 @@ def test_no_rounds(table, check) -> None:
 
 
 def test_a_model_that_was_never_fitted_is_refused(table) -> None:
-    """XGBoost itself predicts from a placeholder then, as a margin, whatever the objective."""
+    """For such a model, XGBoost predicts a placeholder as a margin, with any objective."""
     rows = table(16)
     booster = xgb.train({"objective": "binary:logistic", **SEED}, xgb.DMatrix(rows, labels(rows) > 0), 0)
     with pytest.raises(UnsupportedModelError, match=r"without trees.*placeholder.*one round"):
@@ -379,12 +381,12 @@ def test_estimators_end_at_their_best_round(table, assert_bits) -> None:
     forest = Forest.from_xgboost(model)
     assert forest.num_trees == model.best_iteration + 1
     assert_bits(forest.predict(rows), model.predict_proba(rows)[:, 1])
-    # A booster stands for all of its rounds, as in its own predict().
+    # A booster uses all of its rounds, as in its predict().
     everything = Forest.from_xgboost(model.get_booster())
     assert_bits(everything.predict(rows), model.get_booster().predict(matrix(rows)))
 
 
-def test_files(table, tmp_path) -> None:
+def test_files_of_every_format_are_read(table, tmp_path) -> None:
     rows = table(19)
     booster = xgb.train(SEED, xgb.DMatrix(rows, labels(rows)), 3)
     for name in ("m.ubj", "m.json"):
@@ -410,13 +412,13 @@ class TestRefusals:
             part[path[-1]] = value
         return json.dumps(doc).encode()
 
-    def test_linear_boosters(self, table) -> None:
+    def test_linear_boosters_are_refused(self, table) -> None:
         rows = table(20, missing=0)
         booster = xgb.train({"booster": "gblinear", **SEED}, xgb.DMatrix(rows, labels(rows)), 2)
         with pytest.raises(UnsupportedModelError, match=r'"gblinear".*linear model.*gbtree'):
             Forest.from_xgboost(booster)
 
-    def test_unknown_objectives(self, doc) -> None:
+    def test_unknown_objectives_are_refused(self, doc) -> None:
         data = self.edited(doc, "learner", "objective", "name", value="reg:expectileerror")
         with pytest.raises(UnsupportedModelError, match=r'objective "reg:expectileerror"'):
             Forest.from_xgboost(data)
@@ -443,11 +445,11 @@ class TestRefusals:
             ((*TREE, "tree_param", "num_nodes"), "3", "num_nodes"),
         ],
     )
-    def test_contradictions_are_named(self, doc, path, value, message) -> None:
+    def test_contradictions_are_reported(self, doc, path, value, message) -> None:
         with pytest.raises(ForestError, match=message):
             Forest.from_xgboost(self.edited(doc, *path, value=value))
 
-    def test_leaves_that_are_no_numbers(self, doc) -> None:
+    def test_leaves_that_are_not_numbers_are_refused(self, doc) -> None:
         tree = doc["learner"]["gradient_booster"]["model"]["trees"][0]
         leaf = tree["left_children"].index(-1)
         data = self.edited(doc, *self.TREE, "split_conditions", leaf, value=float("nan"))
@@ -467,11 +469,11 @@ class TestRefusals:
             (b"{}", "version: it is missing"),
         ],
     )
-    def test_other_bytes(self, data, message) -> None:
+    def test_other_bytes_are_refused(self, data, message) -> None:
         with pytest.raises(ForestError, match=message):
             Forest.from_xgboost(data)
 
-    def test_what_is_no_model(self, tmp_path) -> None:
+    def test_other_objects_are_refused(self, tmp_path) -> None:
         with pytest.raises(ForestError, match=r"no-such-file.*cannot be read"):
             Forest.from_xgboost(tmp_path / "no-such-file.ubj")
         with pytest.raises(ForestError, match=r"int is no Booster"):

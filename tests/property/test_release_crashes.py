@@ -27,14 +27,14 @@ from scorer.release.requests import NewFreeze
 from scorer.release.store import tables as t
 
 S = ChangeState
-# Kills that two hundred changes must have met for their run to count.
+# Minimum number of kills during two hundred change requests, without which the run proves nothing.
 LEAST_KILLS = 20
 BUNDLES = ("good", "good", "good", "good", "good", "bad", "trap", "vague", "thin", "slow")
 ANYBODY = Actor("zoe", {"fraud": Role.OWNER})
 
 
 class Simulation:
-    """Random people, random mishaps, and what must hold all the same."""
+    """Random actions of users, random failures, and the invariants."""
 
     def __init__(self, url: str, seed: int, count: int, *, members: int = 2) -> None:
         self.count = count
@@ -47,10 +47,10 @@ class Simulation:
         self.world.fleet.after_call = self._after_call
         self.world.tick()
 
-    # --- mishaps ---
+    # --- failures ---
 
     def guarded(self, work: object, *arguments: object, **more: object) -> object:
-        """Does something as a process that may be killed in the middle of it."""
+        """Call a function in a process that may be killed meanwhile."""
         if self.random.random() < 0.15:
             self.world.kill_after = self.random.randint(1, 60)
         try:
@@ -68,7 +68,7 @@ class Simulation:
         self.check_member(member)
         self.world.at()
 
-    def mishap(self) -> None:
+    def failure(self) -> None:
         chance, world = self.random.random(), self.world
         name = self.random.choice([member.name for member in world.members])
         if chance < 0.3:
@@ -83,7 +83,7 @@ class Simulation:
             self.counted["clock"] += 1
             world.now += timedelta(hours=self.random.uniform(-12, 12))
         elif chance < 0.7 and name != "pool":
-            # Somebody swaps by hand.
+            # A user changes lanes at the command line.
             self.counted["outside"] += 1
             lane = LaneSpec("live", digest(f"other-{self.random.randrange(40)}"), share=1.0)
             self.outside.append((lane,))
@@ -101,12 +101,12 @@ class Simulation:
             for member in world.members:
                 world.fleet.reconnect(member.name)
 
-    # --- people ---
+    # --- users ---
 
-    def somebody(self) -> None:
+    def user_action(self) -> None:
         world = self.world
         if self.drafted < self.count and self.random.random() < 0.5:
-            self.ask()
+            self.query()
             return
         found = world.all_changes()
         open_ = [change for change in found if not change.state.is_final]
@@ -141,7 +141,7 @@ class Simulation:
             sample = self.random.choice([0.1, 0.5, 1.0])
             self.guarded(world.checkpoints.set_sampling, world.olga, CHECKPOINT, sample=sample)
 
-    def ask(self) -> None:
+    def query(self) -> None:
         world = self.world
         passed = [
             change
@@ -161,10 +161,12 @@ class Simulation:
             self.drafted += 1
             self.guarded(world.changes.submit, actor, made.id)
 
-    # --- what holds ---
+    # --- invariants ---
 
     def check_member(self, name: str) -> None:
-        """A server's lanes are recorded ones, whatever has been told to it, by whoever was killed since."""
+        """Check that the lanes of a server are recorded ones, in spite of kills of the processes that set
+        them.
+        """
         world = self.world
         kill, world.kill_after = world.kill_after, None
         for checkpoint, status in world.fleet.held(name).checkpoints.items():
@@ -201,7 +203,7 @@ class Simulation:
             self.check_stages(change)
 
     def check_stages(self, change: ChangeRequest) -> None:
-        """Every stage had the one before it, and all of the answers came last, and by approval alone."""
+        """Check that stages were in order, and that all answers came last and only after an approval."""
         world = self.world
         shares = [
             round(
@@ -232,14 +234,14 @@ def simulate(url: str, seed: int, count: int) -> Simulation:
     while sim.drafted < count or rounds < 2 * count:
         rounds += 1
         for _ in range(sim.random.randrange(3)):
-            sim.somebody()
+            sim.user_action()
         if sim.random.random() < 0.15:
-            sim.mishap()
+            sim.failure()
         sim.world.pass_time(sim.random.choice([0.2, 1.0, 3.0]))
         sim.guarded(sim.world.runner.tick)
         if rounds % 25 == 0:
             sim.check()
-    # Nothing breaks any more; people are done with it.
+    # From here on there are no failures and no actions of users.
     sim.world.registry.away = False
     for member in sim.world.members:
         sim.world.fleet.reconnect(member.name)
@@ -262,7 +264,7 @@ def simulate(url: str, seed: int, count: int) -> Simulation:
     return sim
 
 
-def test_nothing_is_lost_and_nothing_released_without_its_gates(tmp_path: Path) -> None:
+def test_kills_lose_no_change_request_and_release_none_without_its_gates(tmp_path: Path) -> None:
     sim = simulate(f"sqlite:///{tmp_path}/platform.db", seed=1, count=24)
     assert sim.counted["killed"] > 0
 
@@ -272,7 +274,7 @@ SEEDS = (2, 3)
 
 @pytest.fixture(scope="module")
 def two_hundred(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Counter[str]]:
-    """What happened in two hundred changes, by seed; every test that asks for it can be run alone."""
+    """Return the events of two hundred change requests by seed. Every test that uses it can run alone."""
     directory = tmp_path_factory.mktemp("two-hundred")
     return {seed: simulate(f"sqlite:///{directory}/{seed}.db", seed, count=200).counted for seed in SEEDS}
 
@@ -280,7 +282,7 @@ def two_hundred(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Counter[s
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_two_hundred_changes(two_hundred: dict[int, Counter[str]], seed: int) -> None:
+def test_two_hundred_changes_keep_the_invariants(two_hundred: dict[int, Counter[str]], seed: int) -> None:
     counted = two_hundred[seed]
     assert counted["killed"] >= LEAST_KILLS, counted
     for what in ("test done", "test rejected", "release done", "release rolled back"):
@@ -289,11 +291,11 @@ def test_two_hundred_changes(two_hundred: dict[int, Counter[str]], seed: int) ->
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_the_rare_happened_under_some_seed(two_hundred: dict[int, Counter[str]]) -> None:
+def test_rare_events_occur_with_some_seed(two_hundred: dict[int, Counter[str]]) -> None:
     happened = sum(two_hundred.values(), Counter[str]())
     for what in ("clock", "outside"):
         assert happened[what] > 0, (what, happened)
 
 
-def test_on_postgresql_too(database_url: str) -> None:
+def test_the_invariants_hold_on_postgresql(database_url: str) -> None:
     simulate(database_url, seed=5, count=8)

@@ -76,7 +76,10 @@ RECORDS = st.lists(
 
 
 def _log(drawn: Sequence[Any]) -> list[LogRecord]:
-    """Records in the order of a log; a number withdraws the record of that position, if there is one."""
+    """Generate records in the order of a log.
+
+    A number withdraws the record of that position, if it exists.
+    """
     log: list[LogRecord] = []
     for one in drawn:
         if not isinstance(one, int):
@@ -107,7 +110,7 @@ def _apply(ledger: Ledger, server: str, name: str, log: Sequence[LogRecord], fir
 
 
 def _naive(logs: dict[str, Sequence[LogRecord]]) -> dict[tuple[Any, ...], Counter[int]]:
-    """Counts by step, start, server, lane and bundle, from all records at once."""
+    """A reference. It counts all records at once, by step, start, server, lane and bundle."""
     kept: list[tuple[str, int, LogRecord]] = []
     for name, log in logs.items():
         gone = {one.withdrawn.sequence for one in log if one.HasField("withdrawn")}
@@ -189,7 +192,7 @@ def _local(digest: str) -> Path:
         st.tuples(st.booleans(), st.integers(1, 25), st.integers(0, 10), st.booleans()), max_size=12
     ),
 )
-def test_any_batches_restarts_and_repetitions_count_what_one_pass_counts(
+def test_any_batches_restarts_and_repetitions_give_the_counts_of_one_pass(
     first: list[Any], second: list[Any], cuts: list[tuple[bool, int, int, bool]]
 ) -> None:
     logs = {"a": _log(first), "b": _log(second)}
@@ -201,7 +204,7 @@ def test_any_batches_restarts_and_repetitions_count_what_one_pass_counts(
             return Ledger(path, _local, now=lambda: NOW, rules=lambda: RULES)
 
         ledger = opened()
-        # The first batch of log a comes first, since ties between logs go by the order of their discovery.
+        # The first batch of log a is first, because ties between logs are ordered by their discovery.
         _apply(
             ledger,
             "a",

@@ -218,9 +218,9 @@ def _migrated(url: str) -> None:
         return
     if not _empty:
         with TemporaryDirectory() as directory:
-            path_once = Path(directory) / "empty.db"
-            Store(f"sqlite:///{path_once}").close()
-            _empty["file"] = path_once.read_bytes()
+            template = Path(directory) / "empty.db"
+            Store(f"sqlite:///{template}").close()
+            _empty["file"] = template.read_bytes()
     path.write_bytes(_empty["file"])
 
 

@@ -44,7 +44,7 @@ def similar_contents(digits: int) -> tuple[str, str]:
     """Return two contents whose bundles' digests start with the same digits."""
     seen: dict[str, str] = {}
     for number in range(10_000):
-        content = f"similar_contents {number}"
+        content = f"alike {number}"
         prefix = hashlib.sha256(fake_manifest(content=content)).hexdigest()[:digits]
         if prefix in seen:
             return seen[prefix], content

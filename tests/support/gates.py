@@ -108,7 +108,8 @@ def weighed(
 ) -> Verdict:
     """Return the verdict on a candidate pmf `[K]` or `[n, K]`.
 
-    The oracle predicts `truth` plus the error `wrong`, a number or `[K]`."""
+    The oracle predicts `truth` plus the error `wrong`, a number or `[K]`.
+    """
     settled = logged.settled()
     country = settled.context[:, 0].astype(int)
     oracle = np.clip(truth[country] + wrong, 0, 1)

@@ -70,7 +70,8 @@ PEOPLE = {
 class World:
     """A platform with projects `fraud` and `other`, a user of each role, and the bundles score-1 and score-2.
 
-    `score-1` is live at `fraud.checkout`; `score-2` belongs to project `fraud`."""
+    `score-1` is live at `fraud.checkout`; `score-2` belongs to project `fraud`.
+    """
 
     def __init__(
         self,

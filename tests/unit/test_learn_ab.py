@@ -61,7 +61,8 @@ def simulated(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return lane, reward and shopper of `n` decisions.
 
-    Shoppers return, and their authorisation rates differ."""
+    Shoppers return, and their authorisation rates differ.
+    """
     shoppers = max(int(n / regulars), 1)
     shopper = random.integers(0, shoppers, n)
     lane_of = (random.random(shoppers) < share).astype(np.int64)
@@ -75,7 +76,8 @@ def simulated(
 def alarms(seed: int, *, share: float, regulars: float, runs: int = 200, n: int = 6000) -> tuple[int, int]:
     """Return the number of A/A runs in which 0 was excluded in one of 200 analyses.
 
-    The first number is that of the sequence, and the second one that of a z-test per decision."""
+    The first number is that of the sequence, and the second one that of a z-test per decision.
+    """
     random = np.random.default_rng(seed)
     shares = [1 - share, share]
     rho2 = tuned_rho2(0.05, 0.09 * (1 / shares[0] + 1 / shares[1]) * 5000)
@@ -200,7 +202,8 @@ def test_outcomes_that_are_missing_in_one_lane_are_reported(sample: Experience) 
 def test_a_horizon_uses_the_outcomes_known_after_that_time(sample: Experience) -> None:
     """Some outcomes are slow, and one is in flight. With a horizon they are missing.
 
-    Without a horizon, the analysis ends before the first decision in flight."""
+    Without a horizon, the analysis ends before the first decision in flight.
+    """
     settled_ms, state, reward = sample.settled_ms.copy(), sample.state.copy(), sample.reward.copy()
     slow = np.arange(len(sample)) % 10 == 3
     settled_ms[slow] = sample.time_ms[slow] + 40 * 60_000

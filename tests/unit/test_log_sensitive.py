@@ -45,7 +45,8 @@ def _masked(make: Maker, name: str, hour: float, *positions: int) -> bytes:
 def _sealed(make: Maker, name: str, hour: float, number: int, *positions: int, key: ReaderKey) -> bytes:
     """Return a record with encrypted values as a server writes it.
 
-    `tests/integration/test_sensitive_features.py` reads the records of a server."""
+    `tests/integration/test_sensitive_features.py` reads the records of a server.
+    """
     whole = LogRecord.FromString(_masked(make, name, hour, *positions))
     sender = X25519PrivateKey.generate()
     # The sender and the reader derive the same key.
