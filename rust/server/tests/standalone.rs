@@ -1,4 +1,4 @@
-//! The binary without Python: serves, outlives the lack of descriptors, ends on SIGTERM.
+//! The binary without Python: it serves, survives a lack of file descriptors, and ends on SIGTERM.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -19,7 +19,7 @@ use tonic::transport::Endpoint;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The process, ended with the test whatever happens, and its events.
+/// The process, which ends with the test in any case, and its events.
 struct Process {
     child: Child,
     events: Receiver<Value>,
@@ -64,7 +64,7 @@ impl Drop for Process {
 
 /// Fault case 43.
 #[tokio::test(flavor = "multi_thread")]
-async fn serves_survives_a_want_of_descriptors_and_ends_on_sigterm() {
+async fn the_binary_serves_survives_a_lack_of_descriptors_and_ends_on_sigterm() {
     let directory = tempfile::tempdir().unwrap();
     let (fraud_path, fraud) = write(directory.path(), &testing::score_files("fraud", 0.0));
     let (action_path, action) = write(directory.path(), &testing::action_files("action", 0.0));
@@ -87,10 +87,10 @@ async fn serves_survives_a_want_of_descriptors_and_ends_on_sigterm() {
     client.score(score("s", 1.0)).await.unwrap();
     let crowd: Vec<_> = (0..100).map(|_| TcpStream::connect(&address).unwrap()).collect();
     process.event("accept_failed");
-    client.noop(NoopRequest::default()).await.expect("open connections are served on");
+    client.noop(NoopRequest::default()).await.expect("open connections are no longer served");
     drop(crowd);
     let mut late = Client::new(endpoint.connect().await.unwrap());
-    late.score(score("t", 1.0)).await.expect("the accept loop lives");
+    late.score(score("t", 1.0)).await.expect("the accept loop has ended");
 
     let killed = Command::new("kill").args(["-TERM", &process.child.id().to_string()]).status().unwrap();
     assert!(killed.success());
@@ -99,7 +99,7 @@ async fn serves_survives_a_want_of_descriptors_and_ends_on_sigterm() {
 }
 
 #[test]
-fn what_is_wrong_is_one_line_and_an_exit_code() {
+fn an_error_is_one_line_and_an_exit_code() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
     fs::write(at("config.json"), "{\"listen\": \"127.0.0.1:0\"}").unwrap();

@@ -1,5 +1,5 @@
-//! Decision tokens over the wire: what an answer brings, which outcomes it proves, and how keys change while requests
-//! are answered.
+//! Decision tokens over the wire: the tokens of answers, the outcomes that they prove, and changes of keys
+//! while requests are answered.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
@@ -24,7 +24,7 @@ use serde_json::json;
 use support::*;
 use tonic::{Code, Request, Status};
 
-/// Writes a key file as an operator does: beside the old one, then in its place.
+/// Writes a key file as an operator does: as a new file that then replaces the old one.
 fn write_keys(path: &Path, keys: &[u32]) {
     let keys: Vec<_> = keys
         .iter()
@@ -107,12 +107,12 @@ fn denied(result: Result<bool, Status>, says: &str) {
 
 /// Fault case 77.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_outcome_with_its_token_is_proven_at_any_replica_and_its_record_keeps_what_the_token_says() {
+async fn an_outcome_with_its_token_is_proven_at_any_replica_and_its_record_has_the_claims() {
     let keys = Keys::new(&[1, 2]);
     let (first, second) = (keys.start(), keys.start());
     let answer = selected(&first, "order-1").await;
     assert!((1..=120).contains(&answer.decision_token.len()));
-    // The second replica has never heard of the decision; the first one is gone.
+    // The second replica does not know the decision, and the first one has stopped.
     let decided = first.decisions().remove(0);
     drop(first);
     assert!(report(&second, with_token("order-1", 1.0, &answer.decision_token)).await.unwrap());
@@ -165,7 +165,7 @@ async fn a_forged_token_is_refused_and_leaves_no_record() {
 
 /// Fault case 78.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_token_of_a_tenant_is_accepted_from_that_tenant_alone() {
+async fn the_token_of_a_tenant_is_accepted_only_from_that_tenant() {
     let keys = Keys::new(&[1]);
     let setup = keys.start();
     let mut client = setup.client().await;
@@ -179,7 +179,7 @@ async fn the_token_of_a_tenant_is_accepted_from_that_tenant_alone() {
     denied(report(&setup, with_token("order-1", 1.0, &answer.decision_token)).await, "another caller");
 }
 
-/// An unproven report never stands in the way of the proven one, whatever its revision.
+/// An unproven report never prevents a proven one, with any revision.
 /// Fault case 77.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unproven_report_does_not_displace_a_proven_one() {
@@ -196,14 +196,14 @@ async fn an_unproven_report_does_not_displace_a_proven_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unproven_outcomes_are_refused_where_the_owner_says_so() {
+async fn unproven_outcomes_are_refused_if_it_is_configured() {
     let keys = Keys::new(&[1]);
     let setup = keys.start_with(|config| config["outcomes"]["unproven"] = json!("refuse"));
     let token = selected(&setup, "order-1").await.decision_token;
     denied(report(&setup, outcome("order-1", "authorised", 1.0, 0)).await, "not proven");
     assert!(report(&setup, with_token("order-1", 1.0, &token)).await.unwrap());
 
-    // A server that knows the decision may take that as proof, by setting.
+    // By setting, a server that knows the decision may accept this as proof.
     let setup = keys.start_with(|config| config["outcomes"]["proof"] = json!("known"));
     selected(&setup, "order-1").await;
     assert!(report(&setup, outcome("order-1", "authorised", 1.0, 0)).await.unwrap());
@@ -212,14 +212,14 @@ async fn unproven_outcomes_are_refused_where_the_owner_says_so() {
 
 /// Fault case 16.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_retry_is_given_the_same_token() {
+async fn a_retry_gets_the_same_token() {
     let keys = Keys::new(&[1]);
     let (setup, other) = (keys.start(), keys.start());
     let first = selected(&setup, "order-1").await;
     let again = selected(&setup, "order-1").await;
     assert!(again.replayed && !first.replayed);
     assert_eq!(first.decision_token, again.decision_token);
-    // Another replica decides alike: only the time differs.
+    // Another replica gives the same decision, except for the time.
     let elsewhere = selected(&other, "order-1").await;
     assert_eq!((elsewhere.action_index, elsewhere.propensity), (first.action_index, first.propensity));
     let timeless = |token: &[u8]| [&token[..5], &token[11..token.len() - 16]].concat();
@@ -227,7 +227,7 @@ async fn a_retry_is_given_the_same_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scores_and_batches_bring_tokens_on_request() {
+async fn scores_and_batches_return_tokens_on_request() {
     let keys = Keys::new(&[1]);
     let setup = keys.start();
     let mut client = setup.client().await;
@@ -266,7 +266,7 @@ async fn keys_change_while_requests_are_answered_and_a_broken_file_changes_nothi
     in_force(2.0).await;
     assert_eq!(selected(&setup, "order-2").await.decision_token[1..5], [0, 0, 0, 2]);
     assert!(report(&setup, with_token("order-1", 1.0, &old)).await.unwrap());
-    // Half written: the keys before stay.
+    // An incomplete file: the previous keys remain in use.
     replace(&keys.path(), br#"{"keys":[{"id":"00000003","secr"#);
     let wait = patience("the key file is refused");
     while metric(&setup.metrics().await, "scorer_token_key_files_total{result=\"refused\"}") < 1.0 {
@@ -332,7 +332,7 @@ async fn revisions_values_and_rates_are_bounded() {
         assert_eq!(code, Code::InvalidArgument);
         assert!(message.contains(says), "{message}");
     }
-    // Three in each minute: the clock may begin a new one on the way, but not three.
+    // Three per minute. The clock may start one new minute meanwhile, but not three.
     let mut recorded = 0;
     let refused = loop {
         match send(&setup, 1.0, recorded).await {
@@ -344,7 +344,7 @@ async fn revisions_values_and_rates_are_bounded() {
     assert!(recorded >= 3);
     assert_eq!(refused.0, Code::ResourceExhausted);
     assert!(refused.1.contains("3 times within a minute"), "{}", refused.1);
-    assert_eq!(send(&setup, 1.0, recorded - 1).await.0, Code::Ok, "a repeated report writes nothing");
+    assert_eq!(send(&setup, 1.0, recorded - 1).await.0, Code::Ok, "a repeated report must write nothing");
 
     let slow = start_with(|config| config["outcomes"] = json!({"per_caller_second": 1}));
     let mut limited = 0;
@@ -393,7 +393,7 @@ async fn the_open_protocol_returns_tokens_in_base64() {
     };
     let token = BASE64.decode(token).unwrap();
     let id = format!("order-{ACTION}");
-    assert!(report(&setup, with_token(&id, 1.0, &token)).await.unwrap(), "it proves the outcome");
+    assert!(report(&setup, with_token(&id, 1.0, &token)).await.unwrap(), "the token must prove the outcome");
     for (include, expected) in [(None, false), (Some(false), false), (Some(true), true)] {
         let score = client.model_infer(row(FRAUD, include)).await.unwrap().into_inner();
         assert_eq!(score.parameters.contains_key("decision_token"), expected);

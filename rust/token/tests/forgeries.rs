@@ -1,4 +1,4 @@
-//! Whatever is not exactly a token that these keys signed for this decision, checkpoint and tenant proves nothing.
+//! Only a token that these keys signed for this decision, checkpoint and tenant is a proof.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -69,7 +69,7 @@ fn a_token_is_refused_outside_its_tenant_checkpoint_and_decision() {
     let elsewhere = Scope::new("action.retry", Tenant::named(b"shop"));
     assert_eq!(verify(&elsewhere, "order-1"), Err(TokenError::Checkpoint));
     assert_eq!(verify(&scope("shop"), "order-2"), Err(TokenError::Decision));
-    // The names are signed in full: equal fingerprints are not enough.
+    // The complete names are signed, so equal fingerprints do not suffice.
     let same_print =
         Scope { checkpoint: "action.authorisf", ..Scope::new(CHECKPOINT, Tenant::named(b"shop")) };
     assert_eq!(verify(&same_print, "order-1"), Err(TokenError::Signature));
@@ -84,7 +84,7 @@ fn a_key_verifies_for_as_long_as_it_is_in_the_file() {
         (&[(1, 1), (2, 2)][..], Ok(())),
         (&[(2, 2), (1, 1)], Ok(())),
         (&[(2, 2)], Err(TokenError::Key(1))),
-        // Another secret under the old id.
+        // Another secret with the old id.
         (&[(1, 3)], Err(TokenError::Signature)),
     ] {
         assert_eq!(ring(keys).verify(&old, &scope("shop"), "d").map(|_| ()), expected, "{keys:?}");
@@ -94,7 +94,7 @@ fn a_key_verifies_for_as_long_as_it_is_in_the_file() {
 }
 
 #[test]
-fn a_token_fits_its_bounds() {
+fn a_token_is_within_its_length_limits() {
     let ring = ring(&[(1, 1)]);
     assert_eq!(token(&ring, &"x".repeat(64)).len(), MAX_TOKEN);
     const { assert!(MAX_TOKEN <= 120) };
@@ -103,7 +103,7 @@ fn a_token_fits_its_bounds() {
 }
 
 #[test]
-fn a_key_file_is_whole_or_refused() {
+fn an_incomplete_key_file_is_refused() {
     let whole = file(&[(1, 1), (2, 2)]);
     for end in 0..whole.len() {
         assert!(
@@ -135,7 +135,7 @@ proptest! {
     }
 
     #[test]
-    fn claims_come_back(id in "[ -~]{1,64}", ms in 0_u64..1 << 48, index in 0_u32..1 << 24, p in any::<f64>()) {
+    fn claims_are_decoded_unchanged(id in "[ -~]{1,64}", ms in 0_u64..1 << 48, index in 0_u32..1 << 24, p in any::<f64>()) {
         let ring = ring(&[(1, 1)]);
         let claims = Claims { decided_at_ms: ms, index, propensity: p, ..claims() };
         let signed = ring.sign(&claims, &scope("shop"), &id).unwrap();

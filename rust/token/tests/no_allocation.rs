@@ -1,4 +1,4 @@
-//! What a token costs the thread that answers: no memory. `--nocapture` prints the time as well.
+//! Tokens do not allocate memory in the thread that answers. `--nocapture` also prints the time.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 #![allow(clippy::print_stdout, reason = "the figure is for a person")]
@@ -14,13 +14,13 @@ use scorer_token::{Claims, KeyRing, Kind, Scope, Tenant};
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// Whether this thread's allocations are counted.
+    /// Whether the allocations of this thread are counted.
     static COUNTED: Cell<bool> = const { Cell::new(false) };
 }
 
 struct Counting;
 
-// SAFETY: every call is passed on to the system's allocator unchanged.
+// SAFETY: every call is forwarded unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if COUNTED.try_with(Cell::get).unwrap_or(false) {
@@ -59,7 +59,7 @@ fn a_token_is_signed_and_verified_without_an_allocation() {
     COUNTED.set(true);
     let began = Instant::now();
     for _ in 0..TOKENS {
-        // The tenant is hashed with each request, the checkpoint once.
+        // The tenant is hashed for each request, and the checkpoint once.
         let scope = Scope { tenant: Tenant::named(b"checkout"), ..fixed };
         let token = ring.sign(&claims, &scope, id).unwrap();
         ring.verify(token.as_bytes(), &scope, id).unwrap();
