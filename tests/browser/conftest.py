@@ -23,10 +23,10 @@ def server(
 
 @pytest.fixture(scope="module")
 def platform(server: RunningServer) -> Iterator[PlatformServices]:
-    made = open_service(PlatformFile.parse(shop.platform_toml(server), base=server.directory))
-    made.start()
-    yield made
-    made.close()
+    result = open_service(PlatformFile.parse(shop.platform_toml(server), base=server.directory))
+    result.start()
+    yield result
+    result.close()
 
 
 @pytest.fixture(scope="module")

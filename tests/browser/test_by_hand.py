@@ -80,10 +80,10 @@ def test_dragging_over_free_time_opens_a_completed_form(modeler: Visitor) -> Non
     assert "fraud.checkout slot 2" in modeler.page.locator("#drag-words").inner_text()
     modeler.page.mouse.up()
     modeler.page.wait_for_url("**/changes/new?**")
-    asked = {name: values[0] for name, values in parse_qs(urlsplit(modeler.page.url).query).items()}
-    assert (asked["checkpoint"], asked["slot"], asked["minutes"]) == ("fraud.checkout", "2", "720")
-    assert asked["start"].endswith("T06:00")
-    assert modeler.page.locator("#f-start").input_value() == asked["start"]
+    query = {name: values[0] for name, values in parse_qs(urlsplit(modeler.page.url).query).items()}
+    assert (query["checkpoint"], query["slot"], query["minutes"]) == ("fraud.checkout", "2", "720")
+    assert query["start"].endswith("T06:00")
+    assert modeler.page.locator("#f-start").input_value() == query["start"]
     assert modeler.page.locator("#f-minutes").input_value() == "720"
 
 

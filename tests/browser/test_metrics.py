@@ -118,14 +118,14 @@ def test_an_invalid_window_is_reported_and_keeps_the_form(site: Any) -> None:
     browser, address, tokens = site
     visitor = Visitor(browser, address)
     visitor.sign_in(tokens["ada"])
-    for asked, says in (
+    for query, message in (
         ("start=2026-01-02T00:00&end=2026-01-01T00:00", "give a later end"),
         ("start=yesterday", "is not a time"),
         ("start=2020-01-01T00:00", "shorter window"),
         ("window=2h", "there is no window"),
     ):
-        assert visitor.open(f"{PAGE}?{asked}") == 422, asked
-        assert visitor.page.get_by_text(says).count() == 1, asked
+        assert visitor.open(f"{PAGE}?{query}") == 422, query
+        assert visitor.page.get_by_text(message).count() == 1, query
         assert visitor.page.get_by_role("button", name="Show").is_visible()
     visitor.open(f"{PAGE}?start=2026-01-02T00:00&end=2026-01-01T00:00")
     assert visitor.page.get_by_label("From").input_value() == "2026-01-02T00:00"

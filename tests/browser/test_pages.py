@@ -386,16 +386,16 @@ def test_a_waiting_page_is_requested_again_only_after_an_event(site: Any) -> Non
     mia, otto = Visitor(browser, address), Visitor(browser, address)
     mia.sign_in(tokens["mia"])
     otto.sign_in(tokens["otto"])
-    asked: list[str] = []
-    mia.page.on("request", lambda request: asked.append(request.url.removeprefix(address)))
+    requested: list[str] = []
+    mia.page.on("request", lambda request: requested.append(request.url.removeprefix(address)))
     with mia.page.expect_request("**/api/v1/changes/cr-000020/events?*"):
         mia.open("/changes/cr-000020")
     assert "Awaiting approval" in mia.page.locator("#live-head").inner_text()
     otto.open("/changes/cr-000020")
     otto.press("Approve and release")
     mia.page.locator("#live-head", has_text="Rolling out").wait_for()
-    assert asked.count("/changes/cr-000020") == 2  # when the page is opened, and after the event
-    assert "/api/v1/changes/cr-000020/events?after=4&wait=25" in asked
+    assert requested.count("/changes/cr-000020") == 2  # when the page is opened, and after the event
+    assert "/api/v1/changes/cr-000020/events?after=4&wait=25" in requested
     mia.check()
     mia.close()
     otto.close()

@@ -30,15 +30,15 @@ from scorer.release.store import utcnow
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with chromium() as found:
-        yield found
+    with chromium() as result:
+        yield result
 
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Path]) -> Iterator[History]:
-    made = History(tmp_path_factory.mktemp("history"), built_bundles)
-    yield made
-    made.close()
+    history = History(tmp_path_factory.mktemp("history"), built_bundles)
+    yield history
+    history.close()
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +54,10 @@ def events() -> RecordedEvents:
 
 @pytest.fixture
 def world(tmp_path: Path, built_bundles: dict[str, Path], events: RecordedEvents) -> Iterator[World]:
-    made = World(tmp_path, built_bundles, events=EventLog(events))
-    made.tick()
-    yield made
-    made.close()
+    world = World(tmp_path, built_bundles, events=EventLog(events))
+    world.tick()
+    yield world
+    world.close()
 
 
 @pytest.fixture
@@ -131,13 +131,13 @@ def test_counts_of_a_report_agree(browser: Any, reports: str, history: History, 
     page = visitor.page
     (observations, *_) = numbers(page.locator(".verdict p.small").inner_text())
     words = page.locator("#figure-drops").inner_text()
-    said = re.search(
+    text = re.search(
         r"([\d,]+) requests, ([\d,]+) eligible, ([\d,]+) taken; of these ([\d,]+) were observed, "
         r"([\d,]+) dropped, ([\d,]+) shed and ([\d,]+) failed",
         words,
     )
-    assert said, words
-    requests, eligible, taken, observed, dropped, shed, failed = (numbers(one)[0] for one in said.groups())
+    assert text, words
+    requests, eligible, taken, observed, dropped, shed, failed = (numbers(one)[0] for one in text.groups())
     assert observed == observations == rows
     assert requests >= eligible >= taken == observed + dropped + shed + failed
     if pool:

@@ -63,11 +63,11 @@ def test_grpcurl_gets_replies_and_statuses(server: RunningServer) -> None:
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
-    made = Authority(tmp_path / "tls")
-    made.issue("server", HOSTS)
+    authority = Authority(tmp_path / "tls")
+    authority.issue("server", HOSTS)
     for name in ("checkout", "other"):
-        made.issue(name)
-    return made
+        authority.issue(name)
+    return authority
 
 
 @pytest.fixture

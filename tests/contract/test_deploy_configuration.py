@@ -33,8 +33,8 @@ README = (ROOT / "deploy/README.md").read_text()
 def trial(tmp_path: Path, name: str) -> Path:
     """Create certificates by the documented commands."""
     [command] = re.findall(r"^scorer identity init tls (.*)$", README, flags=re.MULTILINE)
-    made = scorer_in_process("identity", "init", str(tmp_path / name), *command.split())
-    assert made.returncode == 0, made.stderr
+    created = scorer_in_process("identity", "init", str(tmp_path / name), *command.split())
+    assert created.returncode == 0, created.stderr
     return tmp_path / name
 
 
@@ -80,7 +80,7 @@ def serving(manifest: str, tls: Path, tmp_path: Path, registry: Registry) -> Ite
     for path, place in moved.items():
         text = text.replace(f'"{path}', f'"{place}')
     text = re.sub(
-        r'_?listen = "[0-9.]+:\d+"', lambda found: found[0].partition('"')[0] + '"127.0.0.1:0"', text
+        r'_?listen = "[0-9.]+:\d+"', lambda match: match[0].partition('"')[0] + '"127.0.0.1:0"', text
     )
     text = text.replace(f"uid:{workload.pod['securityContext']['runAsUser']}", f"uid:{os.getuid()}")
     with start_server(tmp_path, text) as server:

@@ -116,10 +116,10 @@ def image() -> Iterator[Image]:
 
 
 def test_no_training_library_is_installed(image: Image) -> None:
-    found = image.python(
+    result = image.python(
         f"import importlib.util; print([name for name in {TRAINING!r} if importlib.util.find_spec(name)])"
     )
-    assert found == "[]\n"
+    assert result == "[]\n"
 
 
 def test_the_installed_packages_equal_the_pinned_ones(image: Image) -> None:
@@ -176,8 +176,8 @@ class Container:
 
         def find() -> dict[str, Any] | None:
             lines = self.output.read_text().splitlines()
-            found = [event for event in map(json.loads, lines) if event["event"] == name]
-            return found[0] if found else None
+            matching = [event for event in map(json.loads, lines) if event["event"] == name]
+            return matching[0] if matching else None
 
         try:
             return wait_until(find, f"event {name}") or {}
@@ -202,10 +202,10 @@ def registry(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Registry
     built = tmp_path_factory.mktemp("bundles")
     tiny_score_bundle(built / "score")
     tiny_action_bundle(built / "action")
-    found = Registry(image.path("/var/lib/scorer/registry"))
-    found.alias("fraud-checkout", "live", found.push(built / "score"))
-    found.alias("action-authorise", "live", found.push(built / "action"))
-    return found
+    registry = Registry(image.path("/var/lib/scorer/registry"))
+    registry.alias("fraud-checkout", "live", registry.push(built / "score"))
+    registry.alias("action-authorise", "live", registry.push(built / "action"))
+    return registry
 
 
 @pytest.fixture(scope="module")

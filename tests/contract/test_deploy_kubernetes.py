@@ -167,8 +167,8 @@ def test_the_certificates_are_a_secret_that_cert_manager_creates(workload: Workl
     # Readable by root and by the group of the pod.
     assert volume["secret"]["defaultMode"] == 0o440
     assert workload.pod["securityContext"]["fsGroup"] == workload.pod["securityContext"]["runAsGroup"]
-    made = documents(MANIFESTS / "cert-manager/certificates.yaml")
-    certificates = {d["spec"]["secretName"]: d["spec"] for d in made if d["kind"] == "Certificate"}
+    result = documents(MANIFESTS / "cert-manager/certificates.yaml")
+    certificates = {d["spec"]["secretName"]: d["spec"] for d in result if d["kind"] == "Certificate"}
     own = certificates[volume["secret"]["secretName"]]
     assert "server auth" in own["usages"]
     assert "localhost" in own["dnsNames"] and "127.0.0.1" in own["ipAddresses"], (
@@ -233,9 +233,9 @@ def test_selectors_match_the_pods(workload: Workload) -> None:
 
 @every_workload
 def test_the_registry_is_on_its_volume_claim(workload: Workload) -> None:
-    made = {d["metadata"]["name"] for d in documents(MANIFESTS / "registry.yaml")}
+    declared = {d["metadata"]["name"] for d in documents(MANIFESTS / "registry.yaml")}
     claims = [v["persistentVolumeClaim"] for v in workload.pod["volumes"] if "persistentVolumeClaim" in v]
-    assert {claim["claimName"] for claim in claims} == made
+    assert {claim["claimName"] for claim in claims} == declared
 
 
 def test_a_sidecar_shares_only_its_socket() -> None:

@@ -14,8 +14,8 @@ FILES = ("alerts.rules.yml", "recording.rules.yml")
 
 
 def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
-    found = components.require_program("promtool")
-    return subprocess.run([found, *arguments], cwd=RULES, capture_output=True, text=True, check=False)
+    result = components.require_program("promtool")
+    return subprocess.run([result, *arguments], cwd=RULES, capture_output=True, text=True, check=False)
 
 
 def test_the_rules_are_valid() -> None:

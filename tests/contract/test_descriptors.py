@@ -15,8 +15,8 @@ FILES: dict[str, FileDescriptor] = {
 
 
 def rust_files() -> dict[str, descriptor_pb2.FileDescriptorProto]:
-    found = descriptor_pb2.FileDescriptorSet.FromString(bridge.FILE_DESCRIPTOR_SET)
-    return {file.name: file for file in found.file}
+    result = descriptor_pb2.FileDescriptorSet.FromString(bridge.FILE_DESCRIPTOR_SET)
+    return {file.name: file for file in result.file}
 
 
 def plain(file: descriptor_pb2.FileDescriptorProto) -> descriptor_pb2.FileDescriptorProto:

@@ -208,9 +208,9 @@ case("verify_audit", "GET", "/audit/verify", "401 403 403 403 403 403 200")
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Path]) -> Iterator[World]:
-    made = World(tmp_path_factory.mktemp("world"), built_bundles)
-    yield made
-    made.close()
+    world = World(tmp_path_factory.mktemp("world"), built_bundles)
+    yield world
+    world.close()
 
 
 @pytest.fixture(scope="module")
@@ -244,28 +244,28 @@ def filled(value: Any, values: dict[str, str]) -> Any:
 
 def objects(world: World, who: str, operation: str) -> dict[str, str]:
     """Create new objects for each call, so that no call depends on an object that another one deleted."""
-    made = {"who": who, "bundle": world.candidate}
+    objects = {"who": who, "bundle": world.candidate}
     service, admin = world.service, world.actor("admin")
     if "{change}" in CASES[operation][1]:
-        made["change"] = world.draft().id
+        objects["change"] = world.draft().id
     if "{withdrawn}" in CASES[operation][1]:
         change = world.draft().id
         service.changes.withdraw(world.actor("modeler"), change, reason="done")
-        made["withdrawn"] = change
+        objects["withdrawn"] = change
     if "{token}" in CASES[operation][1]:
-        made["token"] = service.access.create_token(admin, label="x", role="viewer")[0].id
+        objects["token"] = service.access.create_token(admin, label="x", role="viewer")[0].id
     if "{freeze}" in CASES[operation][1]:
         fields = {**FREEZE, "name": f"{operation}-{who}"}
-        made["freeze"] = str(service.calendar.add_freeze(admin, NewFreeze(**fields)).id)
+        objects["freeze"] = str(service.calendar.add_freeze(admin, NewFreeze(**fields)).id)
     if "{permission}" in CASES[operation][1]:
-        made["permission"] = service.permissions.grant(admin, "fraud", NewPermission(**PERMISSION)).id
+        objects["permission"] = service.permissions.grant(admin, "fraud", NewPermission(**PERMISSION)).id
     if "{channel}" in CASES[operation][1]:
-        made["channel"] = str(service.notifications.add_channel(admin, "fraud", CHANNEL["url"]).id)
+        objects["channel"] = str(service.notifications.add_channel(admin, "fraud", CHANNEL["url"]).id)
     if "{build}" in CASES[operation][1]:
-        made["build"] = world.build().id
+        objects["build"] = world.build().id
     if operation == "remove_user":
         service.access.add_user(admin, "third")
-    return made
+    return objects
 
 
 def test_the_table_names_every_operation(schema: Any) -> None:
@@ -370,7 +370,7 @@ def test_lists_are_paged_without_gaps_or_repeats(world: World, url: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body", "said"),
+    ("method", "path", "body", "message"),
     [
         ("POST", "/changes", {**DRAFT, "sampling": 1}, "sampling: Extra inputs"),
         ("POST", "/changes", {**DRAFT, "minutes": "60"}, "minutes"),
@@ -392,13 +392,13 @@ def test_lists_are_paged_without_gaps_or_repeats(world: World, url: str) -> None
     ],
 )
 def test_invalid_requests_are_refused(
-    world: World, url: str, method: str, path: str, body: Any, said: str
+    world: World, url: str, method: str, path: str, body: Any, message: str
 ) -> None:
     with world.api(url, "admin") as client:
         sent = {} if body is None else {"json": filled(body, {"bundle": world.candidate})}
         response = client.request(method, path, **sent)
     assert (response.status_code, response.json()["type"]) == (422, "urn:scorer:problem:invalid")
-    assert said in response.json()["detail"]
+    assert message in response.json()["detail"]
 
 
 @pytest.mark.parametrize(
@@ -526,12 +526,12 @@ def described(schema: Any) -> str:
 
 
 def _names(answer: Any) -> set[str]:
-    found = set()
+    result = set()
     for media, content in answer.get("content", {}).items():
         text = json.dumps(content.get("schema", {}))
         references = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}
-        found |= {f"{media} {reference}" for reference in references} or {media}
-    return found
+        result |= {f"{media} {reference}" for reference in references} or {media}
+    return result
 
 
 def test_the_docs_page_loads_nothing_from_other_hosts(url: str, schema: Any) -> None:

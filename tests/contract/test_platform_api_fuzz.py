@@ -19,9 +19,9 @@ EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "2"))
 
 @pytest.fixture
 def world(tmp_path: Path, built_bundles: dict[str, Path]) -> Iterator[World]:
-    made = World(tmp_path, built_bundles)
-    yield made
-    made.close()
+    world = World(tmp_path, built_bundles)
+    yield world
+    world.close()
 
 
 @pytest.mark.parametrize("user", ["admin", "viewer", None])

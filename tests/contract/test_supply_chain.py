@@ -79,11 +79,11 @@ def test_other_downloads_of_ci_are_checked_against_a_hash() -> None:
 
 
 def test_the_image_is_built_from_the_dockerfile_without_its_compiler(image: ModuleType) -> None:
-    made = image.without_compiling((ROOT / "deploy" / "Dockerfile").read_text())
-    assert re.findall(r"(?m)^FROM .* AS (\w+)$", made) == [stage.name for stage in stages()][1:]
-    assert "--from=wheel" not in made
-    assert "COPY wheels /wheels" in made
-    assert made.index("ARG PYTHON_IMAGE=") < made.index("FROM ")
+    result = image.without_compiling((ROOT / "deploy" / "Dockerfile").read_text())
+    assert re.findall(r"(?m)^FROM .* AS (\w+)$", result) == [stage.name for stage in stages()][1:]
+    assert "--from=wheel" not in result
+    assert "COPY wheels /wheels" in result
+    assert result.index("ARG PYTHON_IMAGE=") < result.index("FROM ")
 
 
 def test_the_rules_for_crates_name_one_crypto_provider() -> None:

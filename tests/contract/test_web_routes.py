@@ -174,22 +174,22 @@ def world(tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Pat
     directory = tmp_path_factory.mktemp("routes")
     from platforms import SETTINGS
 
-    made = World(
+    world = World(
         directory,
         built_bundles,
         settings=SETTINGS.replace("[platform]", '[platform]\nlearning = "learning"', 1),
     )
-    access = made.service.access
-    root = made.actor("admin")
+    access = world.service.access
+    root = world.actor("admin")
     access.add_user(root, "stranger")
     access.add_user(root, "third")
     access.update_project(root, "fraud", quotas=Quotas(open_changes=1000))
-    _, made.tokens["stranger"] = access.create_token(root, user="stranger", label="t", role=Role.ADMIN)
+    _, world.tokens["stranger"] = access.create_token(root, user="stranger", label="t", role=Role.ADMIN)
     folder = directory / "learning" / "generations" / "20261102T030000Z" / "verdict"
     folder.mkdir(parents=True)
     (folder / "report.html").write_text("<h1>Report</h1>")
-    yield made
-    made.close()
+    yield world
+    world.close()
 
 
 @pytest.fixture(scope="module")
@@ -199,13 +199,13 @@ def app(world: World) -> Any:
 
 @pytest.fixture(scope="module")
 def visitors(world: World, app: Any) -> Iterator[dict[str, httpx.Client]]:
-    found = {}
+    clients = {}
     with serving(app) as address:
         for who in WHO:
-            found[who] = client = httpx.Client(base_url=address, timeout=60)
+            clients[who] = client = httpx.Client(base_url=address, timeout=60)
             _sign_in(client, world, who)
-        yield found
-        for client in found.values():
+        yield clients
+        for client in clients.values():
             client.close()
 
 
@@ -216,8 +216,8 @@ def _sign_in(client: httpx.Client, world: World, who: str) -> None:
 
 
 def _csrf(text: str) -> str:
-    found = re.search(r'name="csrf" value="([^"]*)"', text)
-    return found[1] if found else "none"
+    result = re.search(r'name="csrf" value="([^"]*)"', text)
+    return result[1] if result else "none"
 
 
 def _routes(routes: Any) -> Iterator[str]:
@@ -259,7 +259,7 @@ def test_each_role_reaches_its_pages_only(
     world: World, visitors: dict[str, httpx.Client], route: str
 ) -> None:
     letters, path, form = RULES[route]
-    found = ""
+    result = ""
     for who in WHO:
         values = _objects(world, route, who)
         client = visitors[who]
@@ -271,10 +271,10 @@ def test_each_role_reaches_its_pages_only(
             files = {"archive": ("b.tar", world.archive("score-2"))} if route == "POST /models" else None
             sent = {"csrf": _csrf(client.get("/tokens").text), **data}
             answer = client.post(where, data=sent, files=files)
-        found += _letter(answer)
+        result += _letter(answer)
         if route == "POST /logout":
             _sign_in(client, world, who)
-    assert found == letters, f"{route}: {' '.join(found)} for {' '.join(WHO)}"
+    assert result == letters, f"{route}: {' '.join(result)} for {' '.join(WHO)}"
 
 
 def _objects(world: World, route: str, who: str) -> dict[str, str]:
@@ -288,8 +288,8 @@ def _objects(world: World, route: str, who: str) -> dict[str, str]:
     if "{build}" in route:
         values["build"] = world.build().id
     if "{permission}" in route:
-        asked = NewPermission(**{**PERMISSION, "days": 30})
-        values["permission"] = world.service.permissions.grant(world.actor("owner"), "fraud", asked).id
+        grant = NewPermission(**{**PERMISSION, "days": 30})
+        values["permission"] = world.service.permissions.grant(world.actor("owner"), "fraud", grant).id
     if "{channel}" in route:
         channel = world.service.notifications.add_channel(
             world.actor("owner"), "fraud", "json://127.0.0.1:9/x"

@@ -67,15 +67,15 @@ def test_harm_has_its_own_exit_code(world: World, harm: bool) -> None:
         sources = ("--log", str(directory / "decisions"))
         code, text = ab(world, since, *sources, "--json")
         assert code == (3 if harm else 0), text
-        found = json.loads(text)
-        (difference,) = found["differences"]
+        figures = json.loads(text)
+        (difference,) = figures["differences"]
         if harm:
             assert difference["verdict"] == "harm"
             assert difference["high"] < -0.5
         else:
             assert difference["verdict"] in ("undecided", "not worse", "better")
-        assert found["ratio"]["mismatch"] is False
-        assert [lane["decisions"] for lane in found["lanes"]] == [
+        assert figures["ratio"]["mismatch"] is False
+        assert [lane["decisions"] for lane in figures["lanes"]] == [
             2 * len(seen[control]),
             2 * len(seen[variant]),
         ]

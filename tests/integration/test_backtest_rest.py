@@ -32,9 +32,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     begin = datetime.now(UTC) - OLD
     log = known_log(at / "log", bundles["score-1"], int(begin.timestamp() * 1e6))
     settings = SETTINGS.replace('control = "127.0.0.1:1"\n', f'control = "127.0.0.1:1"\nlog = "{log}"\n')
-    made = World(at, bundles, settings=settings)
-    yield made
-    made.close()
+    world = World(at, bundles, settings=settings)
+    yield world
+    world.close()
 
 
 def backtested(world: World, api: Any, bundle: str) -> dict[str, Any]:
@@ -64,17 +64,17 @@ def backtested(world: World, api: Any, bundle: str) -> dict[str, Any]:
 def test_a_model_of_permuted_labels_is_never_deployed_to_a_server(world: World) -> None:
     with world.served() as url, world.api(url, "modeler") as api:
         detail = backtested(world, api, world.upload("permuted"))
-    change, found = detail["change"], detail["backtest"]
-    assert (change["state"], found["outcome"]) == ("rejected", "fail")
-    recall = found["metrics"]["recall_review"]
+    change, backtest = detail["change"], detail["backtest"]
+    assert (change["state"], backtest["outcome"]) == ("rejected", "fail")
+    recall = backtest["metrics"]["recall_review"]
     # The live bundle flags most frauds of this data. A random ranking flags only a proportional share.
     assert recall["live"] > 0.2 > 0.1 > recall["candidate"]
     assert recall["high"] < 0
     # Each example is a fraud in the log that the live bundle flags.
-    numbers = [int(one["decision_id"].removeprefix("payment-")) for one in found["missed"]]
+    numbers = [int(one["decision_id"].removeprefix("payment-")) for one in backtest["missed"]]
     assert numbers and all(FRAUD[number] for number in numbers)
-    assert [one["amount"] for one in found["missed"]] == pytest.approx([DATA[n, 0] for n in numbers])
-    assert found["missed"][0]["decision_id"] in change["note"]
+    assert [one["amount"] for one in backtest["missed"]] == pytest.approx([DATA[n, 0] for n in numbers])
+    assert backtest["missed"][0]["decision_id"] in change["note"]
     for member in ("live-1", "live-2", "pool-1"):
         tables = world.fleet.held(member).tables
         assert not any(

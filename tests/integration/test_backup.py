@@ -25,9 +25,9 @@ CONTEXT = {"amount": 25.0, "hour": 13.0, "count_24h": 1.0, "distance": 2.0}
 
 def _decisions(log: Path) -> set[str]:
     reader = LogReader(log)
-    found = {record.decision.decision_id for _, record in reader.records() if record.HasField("decision")}
+    ids = {record.decision.decision_id for _, record in reader.records() if record.HasField("decision")}
     assert not [finding for finding in reader.findings if finding.severity == "error"]
-    return found
+    return ids
 
 
 def _platform(directory: Path) -> tuple[Path, Path]:
@@ -99,10 +99,10 @@ def test_a_signed_bundle_is_restored_with_its_signature(tmp_path: Path, registry
     (source / stored).write_bytes(b"{}")
     back_up(Sources(registry=source), tmp_path / "saved")
     restore(tmp_path / "saved", Targets(registry=tmp_path / "restored"))
-    found = {
+    restored = {
         path.relative_to(tmp_path / "restored") for path in tmp_path.glob("restored/bundles/*/signature.json")
     }
-    assert found == {stored}
+    assert restored == {stored}
     assert (tmp_path / "restored" / stored).read_bytes() == b"{}"
 
 

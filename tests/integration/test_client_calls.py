@@ -459,18 +459,18 @@ def test_a_fallback_action_is_eligible_or_none(make, server):
 
 
 def test_a_function_as_fallback(make, server):
-    asked = []
+    requests = []
 
     def by_amount(request):
-        asked.append(request)
+        requests.append(request)
         return ScoreFallback("approve" if request.features["amount"] < 50 else "review", 0.0)
 
     server.script("Score", Fault("INTERNAL"), Fault("INTERNAL"))
     client = make(server.target, fallback={"fraud.checkout": by_amount})
     assert client.score("fraud.checkout", {"amount": 10}, request_id="a").decision == "approve"
     assert client.score("fraud.checkout", {"amount": 90}).decision == "review"
-    assert (asked[0].request_id, asked[0].reason, asked[0].eligible) == ("a", "server_fault", None)
-    assert isinstance(asked[0].error, ServerFaultError)
+    assert (requests[0].request_id, requests[0].reason, requests[0].eligible) == ("a", "server_fault", None)
+    assert isinstance(requests[0].error, ServerFaultError)
 
 
 @pytest.mark.parametrize(

@@ -36,11 +36,11 @@ PATIENT = 20.0
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Path]) -> Path:
-    made = tmp_path_factory.mktemp("server")
-    registry = Registry(made / "registry")
+    result = tmp_path_factory.mktemp("server")
+    registry = Registry(result / "registry")
     registry.alias("fraud-checkout", "live", registry.push(built_bundles["score-1"]))
     registry.alias("action-authorise", "live", registry.push(built_bundles["action-1"]))
-    return made
+    return result
 
 
 @pytest.fixture(scope="module")

@@ -111,8 +111,8 @@ def short(tmp_path_factory, routing):
 
 
 def test_the_demo_prints_its_main_result_in_at_most_eighty_lines(short):
-    _, said, summary = short
-    steps = re.findall(r"^ *\d+ s  (\d+\. .*)$", said, re.MULTILINE)
+    _, output, summary = short
+    steps = re.findall(r"^ *\d+ s  (\d+\. .*)$", output, re.MULTILINE)
     assert steps == [
         "1. Data and features",
         "2. Train two versions of a fraud model and of an action model",
@@ -122,24 +122,24 @@ def test_the_demo_prints_its_main_result_in_at_most_eighty_lines(short):
         "6. Results",
         "7. Stop the server, verify and export the decision log",
     ]
-    assert len(said.splitlines()) <= 80
-    assert "make demo ARGS=--full" in said
+    assert len(output.splitlines()) <= 80
+    assert "make demo ARGS=--full" in output
     assert "learning" not in summary
 
 
 def test_the_full_demo_also_trains_and_releases_a_model(finished):
-    _, said, summary = finished
-    assert re.search(r"\d\. Learn two generations", said)
-    assert re.search(r"\d\. Ship a model through the platform", said)
+    _, output, summary = finished
+    assert re.search(r"\d\. Learn two generations", output)
+    assert re.search(r"\d\. Ship a model through the platform", output)
     assert len(summary["learning"]) == 2
-    assert "make demo ARGS=--full" not in said
+    assert "make demo ARGS=--full" not in output
 
 
 def test_the_printed_commands_serve_again_and_open_pages_that_reach_the_server(short):
     """Run both commands as they are printed. The platform reaches every server of the checkpoint."""
-    _, said, _ = short
-    typed = dict(re.findall(r"^ +(serve again|open the pages) +(\S.*)$", said, re.MULTILINE))
-    url, token = re.search(r"then (http://\S+), and sign in with (\S+)$", said, re.MULTILINE).groups()
+    _, output, _ = short
+    typed = dict(re.findall(r"^ +(serve again|open the pages) +(\S.*)$", output, re.MULTILINE))
+    url, token = re.search(r"then (http://\S+), and sign in with (\S+)$", output, re.MULTILINE).groups()
     with ExitStack() as running:
         for what in ("serve again", "open the pages"):
             process = running.enter_context(
@@ -166,7 +166,7 @@ def test_no_server_runs_after_the_demo(finished):
 
 
 def test_both_bundles_are_swapped_without_an_error(finished):
-    _, said, summary = finished
+    _, output, summary = finished
     traffic, swap = summary["traffic"], summary["swap"]
     assert traffic["errors"] == traffic["fallbacks"] == traffic["unlogged"] == 0
     assert traffic["payments"] >= 1_200
@@ -183,7 +183,7 @@ def test_both_bundles_are_swapped_without_an_error(finished):
         assert sum(both) == traffic["payments"]
         assert min(both) > 50
     assert {entry["digest"] for entry in swap["answers"]} <= set(summary["bundles"].values())
-    assert "0 errors" in said
+    assert "0 errors" in output
 
 
 def test_the_served_scores_are_evaluated(finished):
@@ -198,30 +198,30 @@ def test_the_served_scores_are_evaluated(finished):
 
 
 def test_the_bandit_is_compared_with_simpler_policies_on_the_same_log(finished):
-    _, said, summary = finished
-    found = summary["authorisation"]
+    _, output, summary = finished
+    result = summary["authorisation"]
     decided = {entry["bundle"]: entry["answers"] for entry in summary["swap"]["answers"]}
-    assert found["served"]["rows"] == found["outcomes"]["rows"] == decided["action v2"]
-    assert found["first"]["rows"] == decided["action v1"]
-    assert found["logged"] == 8_000
-    assert found["served"]["value"] < found["best"]
-    references = found["references"]
+    assert result["served"]["rows"] == result["outcomes"]["rows"] == decided["action v2"]
+    assert result["first"]["rows"] == decided["action v1"]
+    assert result["logged"] == 8_000
+    assert result["served"]["value"] < result["best"]
+    references = result["references"]
     uniform = references["uniform choice"]
     assert uniform["rate"]["value"] == pytest.approx(0.739, abs=0.02)
     assert uniform["difference"]["low"] > 0
     for name, one in references.items():
-        assert one["difference"]["value"] == pytest.approx(found["served"]["value"] - one["rate"]["value"])
-        assert re.search(rf"^ +{re.escape(name)} .*\[.*\].*\[.*\]", said, re.MULTILINE), name
+        assert one["difference"]["value"] == pytest.approx(result["served"]["value"] - one["rate"]["value"])
+        assert re.search(rf"^ +{re.escape(name)} .*\[.*\].*\[.*\]", output, re.MULTILINE), name
     own = references["linear model per issuer"]["difference"]["value"]
-    assert f"the bandit's own part: {100 * own:+.1f} [" in said
+    assert f"the bandit's own part: {100 * own:+.1f} [" in output
     assert summary["distinct_actions"] > 20
 
 
 def test_the_figure_of_the_routing_log_is_labelled_as_an_estimate(finished):
-    _, said, summary = finished
+    _, output, summary = finished
     value = summary["routing"]
     assert "off-policy estimate" in value["label"]
-    assert "not a measured rate" in said
+    assert "not a measured rate" in output
     assert value["logged"]["value"] == pytest.approx(0.4, abs=0.08)
     assert value["snipw"]["low"] < 0.6 < value["snipw"]["high"] + 0.02
     assert value["snipw"]["low"] > value["logged"]["high"]
@@ -229,13 +229,13 @@ def test_the_figure_of_the_routing_log_is_labelled_as_an_estimate(finished):
 
 
 def test_the_summary_has_the_latency_and_the_figures_of_the_server(finished):
-    _, said, summary = finished
+    _, output, summary = finished
     for method in ("Score", "SelectAction", "ReportOutcome"):
         client = summary["latency"][method]["client_ms"]
         assert 0 < client["p50"] <= client["p99"] <= client["p99.9"]
     assert summary["server"]["ready_after_ms"] > 0
     assert summary["server"]["resident_mb_at_start"] > 1
-    assert re.search(r"ready after \d+ ms, \d+ MB resident", said)
+    assert re.search(r"ready after \d+ ms, \d+ MB resident", output)
 
 
 def test_the_decision_log_contains_every_decision(finished):
@@ -357,13 +357,13 @@ def test_up_serves_pages_with_payments_and_generations_until_ctrl_c(finished):
     )
     try:
         assert up.stdout is not None
-        said = {}
+        printed = {}
         for line in up.stdout:
             what, _, rest = line.strip().partition("  ")
-            said[what] = rest.strip()
+            printed[what] = rest.strip()
             if line.startswith("Ctrl-C"):
                 break
-        url, token = said["Pages"], said["Sign in"]
+        url, token = printed["Pages"], printed["Sign in"]
         with PlatformClient(url, token) as platform:
             before = {one["decision_id"] for one in platform.decisions("fraud.checkout")}
             until(lambda: {one["decision_id"] for one in platform.decisions("fraud.checkout")} - before)

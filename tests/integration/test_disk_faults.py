@@ -35,12 +35,12 @@ def _metric(server: RunningServer, name: str) -> float:
 def _check(server: RunningServer, acknowledged: set[str]) -> None:
     """Assert that every acknowledged record is in the log once and that its bundle reproduces it."""
     assert server.stop() == 0, server.transcript()
-    found = [
+    ids = [
         record.decision.decision_id
         for _, record in LogReader(server.directory / "decisions").records()
         if record.HasField("decision")
     ]
-    assert acknowledged <= set(found)
+    assert acknowledged <= set(ids)
     verified = scorer(
         "log", "verify", "--log", "decisions", "--bundles", "registry/bundles", cwd=server.directory
     )

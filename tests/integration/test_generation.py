@@ -74,17 +74,17 @@ def whole(template: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dic
 def test_a_generation_trains_a_better_candidate_and_publishes_it(
     whole: tuple[dict[str, Any], list[str], Path],
 ) -> None:
-    found, _, base = whole
+    result, _, base = whole
     (folder,) = Workspace(base / "work").generations()
-    says = {name: record["says"] for name, record in found["records"].items()}
-    assert says["join"]["decisions"] == ROWS
-    assert says["train"]["taught"] + says["train"]["held_back"] == ROWS
-    assert 0 < says["train"]["held_back"] < ROWS / 2
-    assert says["gate"]["decision"] == "promote"
-    assert says["evaluate"]["rows"] == says["train"]["held_back"]
-    assert says["evaluate"]["difference"] > 0
+    reports = {name: record["says"] for name, record in result["records"].items()}
+    assert reports["join"]["decisions"] == ROWS
+    assert reports["train"]["taught"] + reports["train"]["held_back"] == ROWS
+    assert 0 < reports["train"]["held_back"] < ROWS / 2
+    assert reports["gate"]["decision"] == "promote"
+    assert reports["evaluate"]["rows"] == reports["train"]["held_back"]
+    assert reports["evaluate"]["difference"] > 0
     published = Bundle.load(folder / "verdict/bundle")
-    assert published.digest == found["live"] == says["publish"]["digest"]
+    assert published.digest == result["live"] == reports["publish"]["digest"]
     pmf, _ = published.evaluate(contexts(100, seed=3))
     assert pmf[:, 0].mean() > 0.9, "the candidate chooses the action that is authorised more often"
     assert (folder / "verdict/report.html").is_file()

@@ -85,8 +85,8 @@ def code_of(error: pytest.ExceptionInfo[grpc.RpcError]) -> grpc.StatusCode:
 def test_a_client_needs_tls_a_certificate_and_a_grant(
     server: RunningServer, tls: Path, tmp_path: Path
 ) -> None:
-    found = describe(server.address, client(tls, "checkout"))
-    assert [entry.checkpoint for entry in found.checkpoints] == ["action.authorise", "fraud.checkout"]
+    description = describe(server.address, client(tls, "checkout"))
+    assert [entry.checkpoint for entry in description.checkpoints] == ["action.authorise", "fraud.checkout"]
     for refused in (None, client(tls, None)):
         with pytest.raises(grpc.RpcError) as error:
             describe(server.address, refused)
@@ -289,9 +289,9 @@ def test_a_token_is_refused_by_both_services(tmp_path: Path, tls: Path, registry
 def test_five_commands_set_up_a_trial_fleet(
     tmp_path: Path, registry: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = scorer_in_process("identity", "init", str(tmp_path / "tls"))
-    assert made.returncode == 0, made.stderr
-    text, _, rest = made.stdout.partition("[server.tls]")[2].partition("Then, as the operator")
+    created = scorer_in_process("identity", "init", str(tmp_path / "tls"))
+    assert created.returncode == 0, created.stderr
+    text, _, rest = created.stdout.partition("[server.tls]")[2].partition("Then, as the operator")
     file = tmp_path / "scorer.toml"
     file.write_text(settings() + "[server.tls]" + text)
     checked = scorer_in_process("identity", "check", str(file))
@@ -320,12 +320,12 @@ def test_five_commands_set_up_a_trial_fleet(
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         ({credentials.CERTIFICATE: "a", credentials.CA: "b"}, "go together"),
         ({credentials.CERTIFICATE: "a", credentials.KEY: "b"}, "name the server's authority"),
     ],
 )
-def test_an_incomplete_credential_is_an_error(given: dict[str, str], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
+def test_an_incomplete_credential_is_an_error(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         ClientTls.from_environment(given)

@@ -75,7 +75,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     ]
                 )
                 mask = bytes([0b011111 if at % 2 else 0b111111])
-                said = stub.SelectAction(
+                answer = stub.SelectAction(
                     pb.SelectActionRequest(
                         checkpoint=POINT,
                         request_id=f"x{at}",
@@ -86,7 +86,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     wait_for_ready=True,
                 )
                 if at % 10:
-                    value = float(random.random() < truth(row, ACTIONS.index(said.action)))
+                    value = float(random.random() < truth(row, ACTIONS.index(answer.action)))
                     report = pb.ReportOutcomeRequest(
                         checkpoint=POINT, decision_id=f"x{at}", kind="authorised", value=value
                     )
@@ -108,8 +108,8 @@ def test_the_steps_of_the_loop_train_a_better_candidate(place: Path) -> None:
     joined = learn(
         place, "join", "--log", str(place / "log"), "--bundles", str(place / "live"), "--output", str(file)
     )
-    told = {one["name"]: one["count"] for one in joined["findings"]}
-    assert set(told) <= {"family without actions", "one action in a week"}
+    findings = {one["name"]: one["count"] for one in joined["findings"]}
+    assert set(findings) <= {"family without actions", "one action in a week"}
     e = experience_files.read(file)
     assert e.actions == ACTIONS
     assert (e.state == State.IN_FLIGHT).sum() == COUNT // 10

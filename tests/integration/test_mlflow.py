@@ -31,11 +31,11 @@ def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
 @pytest.fixture
 def store(mlflow: MlflowServer, built_bundles: dict[str, Path]) -> RegistryBackend:
     """A registry with score-1 and score-2, whose alias ``live`` names score-1."""
-    made = open_registry(mlflow.location)
+    result = open_registry(mlflow.location)
     for variant in ("score-2", "score-1"):
-        made.push(built_bundles[variant])
-    made.alias("fraud-checkout", "live", digest_of(built_bundles["score-1"]), by="ann", reason="start")
-    return made
+        result.push(built_bundles[variant])
+    result.alias("fraud-checkout", "live", digest_of(built_bundles["score-1"]), by="ann", reason="start")
+    return result
 
 
 def digest_of(bundle: Path) -> str:
@@ -82,8 +82,8 @@ def test_a_registry_keeps_pushed_bundles_and_undoes_moves_of_aliases(
     assert store.resolve("fraud-checkout@live").digest == three
     assert store.rollback("fraud-checkout", "live", reason="worse").digest == two
     assert store.rollback("fraud-checkout", "live").digest == one
-    told = [(change.action, change.digest) for change in store.history("fraud-checkout@live")][-4:]
-    assert told == [("alias", two), ("alias", three), ("rollback", two), ("rollback", one)]
+    changes = [(change.action, change.digest) for change in store.history("fraud-checkout@live")][-4:]
+    assert changes == [("alias", two), ("alias", three), ("rollback", two), ("rollback", one)]
 
     copy = tmp_path / "copy"
     copy.mkdir()
@@ -149,7 +149,7 @@ def test_a_webhook_triggers_a_poll(
     hears = f'webhook_listen = "127.0.0.1:0"\nwebhook_secret_file = "{secret}"'
     # The registry is polled once an hour, so that within the test only the webhook reports the change.
     with start_server(tmp_path, toml(mlflow, poll_ms=3_600_000, server=hears)) as server:
-        made = mlflow.call_rest(
+        result = mlflow.call_rest(
             "POST",
             "webhooks",
             {
@@ -171,7 +171,7 @@ def test_a_webhook_triggers_a_poll(
                 urllib.request.urlopen(forged, timeout=20)
             server.event("webhook_refused", reason="the signature is not ours")
         finally:
-            mlflow.call_rest("DELETE", f"webhooks/{made['webhook']['webhook_id']}")
+            mlflow.call_rest("DELETE", f"webhooks/{result['webhook']['webhook_id']}")
 
 
 def artifact_folder(mlflow: MlflowServer, store: RegistryBackend, digest: str) -> Path:
@@ -257,14 +257,14 @@ def test_training_is_tracked_and_an_unreachable_server_causes_a_warning(
     from scorer.learn.tracking import Tracking, TrackingSettings
 
     (tmp_path / "evaluation.json").write_text('{"rows": 7}')
-    says = {
+    report = {
         "rows": 7,
         "difference": 0.01,
         "how": {"tau": 0.5, "rule": "softmax"},
         "low": float("nan"),
         "ok": True,
     }
-    ran = RunReport(tmp_path, (Done("evaluate", "done", 1.5, says), Done("gate", "kept", 0.0, {})))
+    ran = RunReport(tmp_path, (Done("evaluate", "done", 1.5, report), Done("gate", "kept", 0.0, {})))
     assert Tracking(TrackingSettings(url=mlflow.url, experiment="learning")).steps(ran) == []
     experiment = mlflow.call_rest("GET", "experiments/get-by-name?experiment_name=learning")["experiment"]
     (run,) = mlflow.call_rest("POST", "runs/search", {"experiment_ids": [experiment["experiment_id"]]})[

@@ -126,9 +126,9 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def loop(template: Path, tmp_path: Path) -> Iterator[Loop]:
-    made = Loop(shutil.copytree(template, tmp_path / "base"))
-    yield made
-    made.platform.close()
+    loop = Loop(shutil.copytree(template, tmp_path / "base"))
+    yield loop
+    loop.platform.close()
 
 
 def test_nothing_changes_between_the_start_and_the_end_of_a_freeze(loop: Loop) -> None:
@@ -147,28 +147,28 @@ def test_nothing_changes_between_the_start_and_the_end_of_a_freeze(loop: Loop) -
 
         loop.grant(ChangeKind.OVERLAY)
         loop.grant(ChangeKind.RELEASE)
-        says = loop.overlay(17.5, client)
-        assert says["state"] == "checks", says
+        report = loop.overlay(17.5, client)
+        assert report["state"] == "checks", report
         loop.tick(8)
         published = loop.answers()
-        assert published == says["digest"] != loop.first
+        assert published == report["digest"] != loop.first
         assert loop.registry.resolve("small@live").digest == published
 
         loop.freeze(minutes=60)
         before = loop.state()
         for day in (17.6, 17.7):
-            says = loop.overlay(day, client)
-            assert 'is frozen by "peak"' in says["waits"], says
+            report = loop.overlay(day, client)
+            assert 'is frozen by "peak"' in report["waits"], report
             loop.tick(10)
-        says = loop.generation(client)
-        assert says["decision"] in ("promote", "mix", "wait"), says
+        report = loop.generation(client)
+        assert report["decision"] in ("promote", "mix", "wait"), report
         loop.tick(30)
         assert loop.state() == before, "a freeze delays every change of the answers"
 
         loop.tick(15)
-        says = loop.overlay(17.8, client)
+        report = loop.overlay(17.8, client)
         loop.tick(8)
-        assert loop.answers() == says["digest"] != published
+        assert loop.answers() == report["digest"] != published
 
 
 def test_a_verdict_becomes_a_change_request_with_its_evidence(loop: Loop) -> None:
@@ -177,13 +177,17 @@ def test_a_verdict_becomes_a_change_request_with_its_evidence(loop: Loop) -> Non
         PlatformClient(url, loop.token) as client,
     ):
         before = loop.state()
-        says = loop.generation(client)
-        assert says["decision"] == "promote", "a candidate passes the gates on this log"
-        requested = says["requested"]
+        report = loop.generation(client)
+        assert report["decision"] == "promote", "a candidate passes the gates on this log"
+        requested = report["requested"]
         assert requested["state"] == "draft"
         assert "no standing permission" in requested["waits"]
         change = loop.platform.service.changes.get(loop.admin, requested["change"]).change
-        assert (change.kind, change.created_by, change.bundle) == (ChangeKind.RELEASE, "loop", says["digest"])
+        assert (change.kind, change.created_by, change.bundle) == (
+            ChangeKind.RELEASE,
+            "loop",
+            report["digest"],
+        )
         assert change.evidence is not None
         assert change.evidence["decision"] == "promote"
         loop.tick(5)
@@ -196,8 +200,8 @@ def test_a_verdict_becomes_a_change_request_with_its_evidence(loop: Loop) -> Non
         again = loop.generation(client)["requested"]
         assert (again["change"], again["state"], again["waits"]) == (change.id, "checks", "")
         loop.tick(40)
-        found = loop.platform.service.changes.get(loop.admin, change.id).change
-        assert found.state is not ChangeState.RELEASED, "the change request waits for an approver"
+        result = loop.platform.service.changes.get(loop.admin, change.id).change
+        assert result.state is not ChangeState.RELEASED, "the change request waits for an approver"
         assert loop.answers() == loop.first
 
 

@@ -84,7 +84,7 @@ def test_a_server_starts_serves_swaps_and_drains(
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "says"),
+    ("call", "error", "message"),
     [
         (lambda s: s.load("/nonexistent", NO_BUNDLE), errors.LoadError, "manifest.json: the file is missing"),
         (lambda s: s.load("/nonexistent", "fraud@live"), errors.LoadError, '"fraud@live" is not a digest'),
@@ -97,12 +97,12 @@ def test_a_server_starts_serves_swaps_and_drains(
     ],
 )
 def test_each_refusal_raises_its_exception(
-    server: bridge.Server, call: Callable[[bridge.Server], object], error: type[Exception], says: str
+    server: bridge.Server, call: Callable[[bridge.Server], object], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error) as raised:
         call(server)
     assert type(raised.value) is error
-    assert says in str(raised.value)
+    assert message in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
@@ -114,11 +114,11 @@ def test_each_failed_start_raises_its_exception(server: bridge.Server, tmp_path:
         (config(tmp_path / "other", listen=taken), errors.ServerError, f"listen {taken}"),
         (config(tmp_path), errors.LogError, "another process"),
     ]
-    for text, error, says in cases:
+    for text, error, message in cases:
         with pytest.raises(error) as raised:
             bridge.Server(text)
         assert type(raised.value) is error
-        assert says in str(raised.value)
+        assert message in str(raised.value)
 
 
 def test_calls_of_a_stopped_server_raise_an_error(tmp_path: Path, built_bundles: dict[str, Path]) -> None:

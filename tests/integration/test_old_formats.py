@@ -39,9 +39,9 @@ def test_each_release_has_a_fixture() -> None:
 def test_a_log_of_a_killed_server_is_read_continued_and_verified(directory: Path) -> None:
     def decisions() -> list[str]:
         reader = LogReader(directory / "decisions")
-        found = [record.decision.decision_id for _, record in reader.records() if record.HasField("decision")]
+        ids = [record.decision.decision_id for _, record in reader.records() if record.HasField("decision")]
         assert not [finding for finding in reader.findings if finding.severity == "error"]
-        return found
+        return ids
 
     assert decisions() == ["d0", "d1", "d2"]
     text = settings(SCORE + 'durability = "written"\n')

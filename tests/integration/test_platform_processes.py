@@ -12,9 +12,9 @@ from platform_process import initialised, running, write_settings
 
 
 def field(text: str) -> str:
-    found = re.search(r'name="csrf" value="([^"]*)"', text)
-    assert found
-    return found[1]
+    result = re.search(r'name="csrf" value="([^"]*)"', text)
+    assert result
+    return result[1]
 
 
 def test_sessions_and_forms_of_one_process_are_valid_at_another(tmp_path: Path) -> None:
@@ -33,11 +33,11 @@ def test_sessions_and_forms_of_one_process_are_valid_at_another(tmp_path: Path) 
             assert signed_in.status_code == 303 and signed_in.headers["location"] == "/"
             page = browser.get(f"{here.url}/projects")
             assert page.status_code == 200
-            made = browser.post(
+            response = browser.post(
                 f"{there.url}/projects",
                 data={"csrf": field(page.text), "name": f"p-{here.pid}", "title": "A project"},
             )
-            assert made.status_code == 303, made.text
+            assert response.status_code == 303, response.text
             assert f"p-{here.pid}" in browser.get(f"{here.url}/projects").text
             # A signed cookie carries the refusal to the next page.
             again = browser.post(

@@ -41,9 +41,9 @@ def finish_when_audited(platform: PlatformClient, change: str) -> list[ChangeEve
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Path]) -> Iterator[World]:
     settings = SETTINGS.replace("[platform]", "[platform]\ntick_ms = 100")
-    made = World(tmp_path_factory.mktemp("sdk"), built_bundles, settings=settings)
-    yield made
-    made.close()
+    world = World(tmp_path_factory.mktemp("sdk"), built_bundles, settings=settings)
+    yield world
+    world.close()
 
 
 @pytest.fixture(scope="module")
@@ -88,11 +88,11 @@ def test_the_sdk_uploads_a_directory_and_returns_the_final_report(
     detail = modeler.change(change.id)
     # There are no decisions, so the verdict is inconclusive, which never promotes.
     assert (detail.change.state, detail.change.verdict) == (ChangeState.DONE, Outcome.INCONCLUSIVE)
-    found = modeler.readout(change.id)
-    assert found.is_final and found.bundle == change.bundle and found.live_bundle == world.live
-    name = found.figures[0].name
-    assert modeler.figure(change.id, name).columns == found.figures[0].columns
-    assert modeler.figure_csv(change.id, name).splitlines()[0] == ",".join(found.figures[0].columns)
+    report = modeler.readout(change.id)
+    assert report.is_final and report.bundle == change.bundle and report.live_bundle == world.live
+    name = report.figures[0].name
+    assert modeler.figure(change.id, name).columns == report.figures[0].columns
+    assert modeler.figure_csv(change.id, name).splitlines()[0] == ",".join(report.figures[0].columns)
     release = modeler.draft(
         kind="release", project="fraud", checkpoint="fraud.checkout", bundle=change.bundle, title="r"
     )
@@ -162,8 +162,8 @@ def test_the_sdk_manages_members_tokens_and_channels(
     assert modeler.only_project() == "fraud"
     with pytest.raises(InvalidError, match="--project"):
         admin.only_project()
-    made = admin.create_project("wallet", "Wallet", quotas={"bundles": 3})
-    assert (made.quotas.bundles, made.quotas.open_changes) == (3, 20)
+    result = admin.create_project("wallet", "Wallet", quotas={"bundles": 3})
+    assert (result.quotas.bundles, result.quotas.open_changes) == (3, 20)
     assert admin.update_project("wallet", checkpoints=["fraud.checkout"]).checkpoints == ("fraud.checkout",)
     admin.add_user("new")
     assert admin.set_member("wallet", "new", "viewer").role is Role.VIEWER
@@ -276,7 +276,7 @@ def test_three_commands_run_a_test_and_write_its_report(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["change", "approve", "cr-099999"], 'there is no change request "cr-099999"'),
         (["change", "test", ".", "--checkpoint", "fraud.checkout"], "is no bundle"),
@@ -288,11 +288,11 @@ def test_three_commands_run_a_test_and_write_its_report(
         (["compare", "fraud-checkout@live", "action-authorise@live"], "no common measures"),
     ],
 )
-def test_a_refusal_is_one_line(world: World, scorer: Scorer, arguments: list[str], said: str) -> None:
+def test_a_refusal_is_one_line(world: World, scorer: Scorer, arguments: list[str], message: str) -> None:
     code, out, error = scorer(world.tokens["modeler"], *arguments)
     assert (code, out) == (1, "")
     assert error.startswith("error: ") and error.count("\n") == 1
-    assert said in error
+    assert message in error
 
 
 @pytest.mark.parametrize(

@@ -161,10 +161,12 @@ def _candidate(
     log = _honest_log(drill) if without else place / "log"
     common = ("--config", str(place / settings), "--json")
     # The time of the join determines which outcomes are in flight, so it is the same for all.
-    told = _learn("join", "--log", str(log), "--bundles", str(place / "live"), "--output", str(file), *common)
+    output = _learn(
+        "join", "--log", str(log), "--bundles", str(place / "live"), "--output", str(file), *common
+    )
     _learn("train", str(file), "--task", str(place / "live"), "--output", str(place / name), *common)
     pmf, scores = Bundle.load(place / name).evaluate(rows(300, seed=6))
-    findings = {one["name"]: one["count"] for one in told["findings"]}
+    findings = {one["name"]: one["count"] for one in output["findings"]}
     return experience_files.read(file), (pmf, scores), findings
 
 
@@ -200,10 +202,10 @@ def test_forged_outcomes_change_no_candidate(drill: Drill) -> None:
     assert set(drill.replies) == {"UNPROVEN", "PERMISSION_DENIED", "INVALID_ARGUMENT"}
     assert drill.replies["PERMISSION_DENIED"] == 2 * drill.forged
     assert drill.replies["INVALID_ARGUMENT"] == drill.forged
-    honest, decides, found = _candidate(drill, "honest", "learn.toml", without=True)
-    assert "unproven outcome" not in found
-    attacked, decides_after, found = _candidate(drill, "attacked", "learn.toml")
-    assert found["unproven outcome"] == drill.replies["UNPROVEN"]
+    honest, decides, findings = _candidate(drill, "honest", "learn.toml", without=True)
+    assert "unproven outcome" not in findings
+    attacked, decides_after, findings = _candidate(drill, "attacked", "learn.toml")
+    assert findings["unproven outcome"] == drill.replies["UNPROVEN"]
     assert attacked.digest() == honest.digest()
     for before, after in zip(decides, decides_after, strict=True):
         np.testing.assert_array_equal(before, after)

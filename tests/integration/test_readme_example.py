@@ -37,8 +37,8 @@ def server(tmp_path: Path) -> Iterator[RunningServer]:
     logged = log_baseline(
         Payments(), contexts(transactions.take(first), fraud.scores(rows[first]), seed=1), seed=1
     )
-    made = choices(logged)
-    oracle = train_oracle(authorise_task(), made, made.digest(), OraclePlan(trees=20, depth=4))
+    result = choices(logged)
+    oracle = train_oracle(authorise_task(), result, result.digest(), OraclePlan(trees=20, depth=4))
     registry = Registry(tmp_path / "registry")
     for built in (
         build_fraud(fraud, tmp_path / "fraud", "readme"),

@@ -72,7 +72,7 @@ def test_an_alias_moves_through_revisions_under_load(live: Path, tmp_path: Path)
         assert digests[-1] == revised.digest
         paths[revised.digest] = last = revised.path
     rows = contexts(64, seed=9)
-    asked: dict[str, int] = {}
+    row_of: dict[str, int] = {}
     answers: dict[str, Any] = {}
     failures: list[BaseException] = []
     stop = threading.Event()
@@ -83,8 +83,8 @@ def test_an_alias_moves_through_revisions_under_load(live: Path, tmp_path: Path)
                 with Client(server.address) as client:
                     while not stop.is_set():
                         identity = f"d{len(answers)}"
-                        asked[identity] = len(answers) % len(rows)
-                        row = features(rows[asked[identity]])
+                        row_of[identity] = len(answers) % len(rows)
+                        row = features(rows[row_of[identity]])
                         chosen = client.select_action(CHECKPOINT, row, request_id=identity, timeout=30)
                         assert chosen.served.by_model
                         answers[identity] = chosen
@@ -122,7 +122,7 @@ def test_an_alias_moves_through_revisions_under_load(live: Path, tmp_path: Path)
     assert decisions.keys() == answers.keys()
     for identity, decision in decisions.items():
         answer = answers[identity]
-        pmf, rewards = (values[asked[identity]] for values in evaluated[f"sha256:{decision.bundle.hex()}"])
+        pmf, rewards = (values[row_of[identity]] for values in evaluated[f"sha256:{decision.bundle.hex()}"])
         assert answer.served.bundle == f"sha256:{decision.bundle.hex()}"
         assert list(decision.pmf) == pmf.tolist()
         assert (answer.propensity, answer.expected_reward) == (

@@ -47,10 +47,10 @@ def test_a_sensitive_value_is_in_no_file_and_is_decrypted_with_the_key(
             metrics = reply.read()
         assert b"scorer_features_unsealed_total 0" in metrics
         assert server.stop() == 0, server.transcript()
-    told = [metrics, json.dumps(server.events).encode()]
+    outputs = [metrics, json.dumps(server.events).encode()]
     files = [path for path in (tmp_path / "decisions").rglob("*") if path.is_file()]
     files += [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
-    held = [*told, *(path.read_bytes() for path in files)]
+    held = [*outputs, *(path.read_bytes() for path in files)]
     assert sum(map(len, held)) > 10_000
     for mark in _marks():
         assert not any(mark in one for one in held)

@@ -303,12 +303,12 @@ CONTROL_MISTAKES: list[tuple[list[str], str]] = [
 
 def test_an_error_of_a_control_command_is_one_line_and_changes_nothing(server: RunningServer) -> None:
     wait_until(lambda: server.status()["lane_table"] == "2")
-    for arguments, says in CONTROL_MISTAKES:
+    for arguments, message in CONTROL_MISTAKES:
         done = server.cli(*arguments)
         assert done.returncode == 1, arguments
         (line,) = done.stderr.splitlines()
         assert line.startswith("error: ")
-        assert says in line, line
+        assert message in line, line
     assert server.status()["lane_table"] == "2"
 
 

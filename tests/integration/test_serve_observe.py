@@ -62,9 +62,9 @@ def evaluated(fleet: Fleet, member: Member, **wanted: int) -> dict[str, Any]:
     """Wait until lanes have evaluated the given numbers of requests."""
 
     def there() -> dict[str, Any] | None:
-        found = counters(fleet, member)
-        done = {lane: found.get(lane, {}).get("evaluated") for lane in wanted}
-        return found if done == wanted else None
+        result = counters(fleet, member)
+        done = {lane: result.get(lane, {}).get("evaluated") for lane in wanted}
+        return result if done == wanted else None
 
     return wait_until(there, f"evaluated {wanted}") or {}
 
@@ -108,8 +108,8 @@ def test_an_observe_lane_is_set_evaluated_logged_and_shown(
         assert status.checkpoints[FRAUD].following == "fraud-checkout@live"
 
         shop.buy(server, "a")
-        found = evaluated(fleet, member, **{"aa": total, "cr-000001": large})
-        assert (found["cr-000001"]["seen"], found["cr-000001"]["left_out"]) == (total, total - large)
+        result = evaluated(fleet, member, **{"aa": total, "cr-000001": large})
+        assert (result["cr-000001"]["seen"], result["cr-000001"]["left_out"]) == (total, total - large)
         assert {answer.served.bundle for answer in shop.answers.values()} == {live}
 
         # The sampling rate is changed while the lane runs. A lower rate samples a subset of the
@@ -118,7 +118,7 @@ def test_an_observe_lane_is_set_evaluated_logged_and_shown(
             member, FRAUD, [observe("aa", live), observe("cr-000001", shadow, 0.5)], reason=""
         )
         shop.buy(server, "b")
-        found = evaluated(fleet, member, aa=2 * total)
+        result = evaluated(fleet, member, aa=2 * total)
         wait_until(
             lambda: (one := counters(fleet, member)["cr-000001"])["evaluated"] == one["taken"],
             "all requests to be evaluated",
@@ -165,10 +165,14 @@ def test_an_observe_lane_is_set_evaluated_logged_and_shown(
 
     bundles = ("--bundles", str(tmp_path / "registry"))
     done = scorer_in_process("log", "verify", "--log", str(log), *bundles, "--json")
-    said = json.loads(done.stdout)
-    assert done.returncode == 0, said
-    assert (said["observed"], said["orphans"], said["unscored"]) == (sum(found_ids.values()), 0, 0)
-    assert said["verified"] == said["records"]["decision"] == 4 * total
+    document = json.loads(done.stdout)
+    assert done.returncode == 0, document
+    assert (document["observed"], document["orphans"], document["unscored"]) == (
+        sum(found_ids.values()),
+        0,
+        0,
+    )
+    assert document["verified"] == document["records"]["decision"] == 4 * total
     beside = tmp_path / "observations.parquet"
     to = tmp_path / "decisions.parquet"
     done = scorer_in_process(
@@ -180,13 +184,13 @@ def test_an_observe_lane_is_set_evaluated_logged_and_shown(
 
     explorer = decisions(tmp_path, member, registry)
     wanted = sorted(shop.large("a"))[0]
-    found = explorer.find(ACTOR, wanted)
-    assert found["decision"]["score"] == shop.answers[wanted].score
-    assert {one["lane"] for one in found["observations"]} == {"aa", "cr-000001"}
-    (control,) = [one for one in found["observations"] if one["lane"] == "aa"]
-    assert (control["score"], control["flipped"]) == (found["decision"]["score"], False)
+    result = explorer.find(ACTOR, wanted)
+    assert result["decision"]["score"] == shop.answers[wanted].score
+    assert {one["lane"] for one in result["observations"]} == {"aa", "cr-000001"}
+    (control,) = [one for one in result["observations"] if one["lane"] == "aa"]
+    assert (control["score"], control["flipped"]) == (result["decision"]["score"], False)
     row = shop.rows[int(wanted[1:])]
-    assert {one["name"]: one["value"] for one in found["features"]} == pytest.approx(
+    assert {one["name"]: one["value"] for one in result["features"]} == pytest.approx(
         dict(zip(FEATURES, row, strict=True)), rel=1e-6
     )
     newest = explorer.recent(ACTOR, FRAUD, limit=3)

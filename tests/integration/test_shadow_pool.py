@@ -25,9 +25,9 @@ FRAUD, CHOICE = "fraud.checkout", "action.authorise"
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as result:
+        result.bind(("127.0.0.1", 0))
+        return int(result.getsockname()[1])
 
 
 class World:
@@ -121,7 +121,7 @@ def settled(server: RunningServer, taken: int) -> control_pb2.PoolStatus:
 
 
 def test_the_pool_observes_what_the_live_server_answers(world: World) -> None:
-    asked = rows(40)
+    inputs = rows(40)
     with start_server(world.pool) as pool, start_server(world.live) as live:
         assert (status(pool).role, status(live).role) == ("shadow", "live")
         assert not status(pool).HasField("pool")
@@ -130,8 +130,10 @@ def test_the_pool_observes_what_the_live_server_answers(world: World) -> None:
         assert [bundle.digest for bundle in status(live).bundles if bundle.digest == world.score] == []
         connected(live)
         with Client(live.address) as client:
-            scores = {f"s{at}": client.score(FRAUD, row, request_id=f"s{at}") for at, row in enumerate(asked)}
-            for at, row in enumerate(asked):
+            scores = {
+                f"s{at}": client.score(FRAUD, row, request_id=f"s{at}") for at, row in enumerate(inputs)
+            }
+            for at, row in enumerate(inputs):
                 client.select_action(
                     CHOICE, row, request_id=f"a{at}", eligible=[*ACTIONS[:3]] if at % 2 else None
                 )
@@ -145,29 +147,29 @@ def test_the_pool_observes_what_the_live_server_answers(world: World) -> None:
             Client(pool.address) as client,
             pytest.raises(Exception, match=r"shadow pool.* answers no requests"),
         ):
-            client.score(FRAUD, asked[0])
+            client.score(FRAUD, inputs[0])
         assert 'scorer_shadow_pool_requests_total{outcome="accepted"} 80' in metrics(live)
         assert 'outcome="accepted"} 80' in metrics(pool).partition("scorer_shadow_received_total{")[2]
         assert pool.stop() == 0
         assert live.stop() == 0
         assert not pool.noise and not live.noise
-    expected = dict(zip(scores, world.candidate.score(asked).scores, strict=True))
-    found = {record.decision.decision_id: record for record in observations(world.pool)}
-    assert len(found) == 80
+    expected = dict(zip(scores, world.candidate.score(inputs).scores, strict=True))
+    result = {record.decision.decision_id: record for record in observations(world.pool)}
+    assert len(result) == 80
     for identifier, scored in scores.items():
-        record = found[identifier]
+        record = result[identifier]
         assert record.decision.score == float(expected[identifier])
         assert record.decision.bundle.hex() == world.score.removeprefix("sha256:")
         assert (record.live_score, record.live_decision) == (scored.score, scored.decision)
         assert f"sha256:{record.live_bundle.hex()}" == scored.served.bundle
-    choice = found["a1"]
+    choice = result["a1"]
     assert choice.live_action and 0 < choice.live_propensity <= 1
     assert choice.decision.action in ACTIONS[:3]
     assert list(observations(world.live)) == [], "only the live server records the decisions"
 
 
 def test_a_kill_and_restart_of_the_pool_changes_no_answer(world: World) -> None:
-    asked = rows(300)
+    inputs = rows(300)
     with start_server(world.live) as live:
         # The pool is not running at first. The live server serves, and reports the address of the pool.
         pool_status = status(live).pool
@@ -179,7 +181,7 @@ def test_a_kill_and_restart_of_the_pool_changes_no_answer(world: World) -> None:
 
             def ask(count: int) -> None:
                 nonlocal answered
-                for row in asked[answered : answered + count]:
+                for row in inputs[answered : answered + count]:
                     scored = client.score(FRAUD, row, request_id=f"s{answered}", timeout=10)
                     assert scored.served.by_model
                     answered += 1
@@ -231,9 +233,9 @@ def test_one_settings_file_serves_both_roles(tmp_path: Path) -> None:
         settings(SCORE, server='shadow_pool = "127.0.0.1:1"\nstate_dir = "state-of-the-pool"\n')
     )
     with start_server(tmp_path, more=["--role", "shadow"]) as server:
-        found = status(server)
-        assert (found.role, found.HasField("pool")) == ("shadow", False)
-        assert [list(entry.lanes) for entry in found.checkpoints] == [[]]
+        state = status(server)
+        assert (state.role, state.HasField("pool")) == ("shadow", False)
+        assert [list(entry.lanes) for entry in state.checkpoints] == [[]]
         assert json.loads(server.cli("status", "--json").stdout)["role"] == "shadow"
         refused = server.cli("swap", FRAUD, digest, "--reason", "by mistake")
         assert refused.returncode != 0

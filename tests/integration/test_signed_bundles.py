@@ -109,14 +109,14 @@ def test_write_access_to_the_registrys_disk_does_not_suffice_to_serve_a_model(
     refuses(server, two, "it has no signature.json")
     place = directory.resolve(two).path
     assert place is not None
-    for forged, says in (
+    for forged, message in (
         (release.bundle("score-2", release=9, key=release.stranger), "which is not trusted here"),
         (release.bundle("score-3", release=9), "its signature is of bundle sha256:"),
         (release.bundle("score-1", release=8), "its signature is of bundle sha256:"),
     ):
         (place / SIGNATURE).unlink(missing_ok=True)
         shutil.copyfile(forged / SIGNATURE, place / SIGNATURE)
-        refuses(server, two, says)
+        refuses(server, two, message)
     # A push adds the owner's signature of the same bytes. No alias is moved.
     directory.push(release.bundle("score-2", release=8))
     server.event("swapped", checkpoints={"fraud.checkout": two})

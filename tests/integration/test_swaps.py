@@ -43,7 +43,7 @@ def metrics(server: RunningServer) -> str:
 def test_every_answer_is_of_one_bundle_while_an_alias_moves(tmp_path: Path) -> None:
     registry, digests, expected = world(tmp_path, 4)
     assert len({tuple(scores) for scores in expected.values()}) == len(digests), "the bundles must differ"
-    asked = rows(32)
+    inputs = rows(32)
     stop = threading.Event()
     answers: list[tuple[int, str, float]] = []
     failures: list[BaseException] = []
@@ -53,8 +53,8 @@ def test_every_answer_is_of_one_bundle_while_an_alias_moves(tmp_path: Path) -> N
             try:
                 with Client(server.address) as client:
                     while not stop.is_set():
-                        at = len(answers) % len(asked)
-                        scored = client.score(CHECKPOINT, asked[at], timeout=30)
+                        at = len(answers) % len(inputs)
+                        scored = client.score(CHECKPOINT, inputs[at], timeout=30)
                         assert scored.served.by_model
                         answers.append((at, scored.served.bundle, scored.score))
             except BaseException as error:
@@ -67,13 +67,14 @@ def test_every_answer_is_of_one_bundle_while_an_alias_moves(tmp_path: Path) -> N
             for number in range(1, SWAPS + 1):
                 bundle = digests[number % len(digests)]
                 registry.alias("fraud-checkout", "live", bundle)
-                told = server.event("first_answer", bundle=bundle)
-                assert told["checkpoint"] == CHECKPOINT
+                first_answer = server.event("first_answer", bundle=bundle)
+                assert first_answer["checkpoint"] == CHECKPOINT
                 stages = [
-                    told[f"{stage}_ms"] for stage in ("read", "verify", "assemble", "golden", "warm_up")
+                    first_answer[f"{stage}_ms"]
+                    for stage in ("read", "verify", "assemble", "golden", "warm_up")
                 ]
                 assert all(stage > 0 for stage in stages)
-                assert told["total_ms"] >= sum(stages)
+                assert first_answer["total_ms"] >= sum(stages)
         finally:
             stop.set()
             asking.join()
@@ -118,8 +119,8 @@ def test_a_candidate_that_memory_cannot_hold_is_refused_with_figures(tmp_path: P
         assert client.score(CHECKPOINT, rows(1)[0], timeout=30).served.bundle == first
     poor = settings(SCORE, server="memory_budget_mb = 1")
     with start_server(tmp_path, poor, ready=False) as server:
-        told = server.event("last_known_good_refused")
-        assert "MiB" in told["error"] and "memory_budget_mb" in told["error"]
+        event = server.event("last_known_good_refused")
+        assert "MiB" in event["error"] and "memory_budget_mb" in event["error"]
         registry.alias("fraud-checkout", "live", second)
         refused = server.event("candidate_refused", bundle=second)
         assert "1 MiB (memory_budget_mb)" in refused["reason"]

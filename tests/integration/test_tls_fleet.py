@@ -117,17 +117,17 @@ def test_the_platform_reports_what_is_wrong_with_its_certificate(
         "ended": authority.client("platform.ended"),
         "server of another authority": stranger.client("platform"),
     }
-    said = {name: trouble(server, tls) for name, tls in named.items()}
-    assert "platform.ended.pem" in said["ended"]
-    assert "expired" in said["ended"]
-    assert "certificate" in said["authority of its own"]
-    assert "certificate" in said["server of another authority"]
+    messages = {name: trouble(server, tls) for name, tls in named.items()}
+    assert "platform.ended.pem" in messages["ended"]
+    assert "expired" in messages["ended"]
+    assert "certificate" in messages["authority of its own"]
+    assert "certificate" in messages["server of another authority"]
     replace(authority.directory / "revoked.pem", authority.revoked("platform"))
     revoked = wait_until(
         lambda: trouble(server, authority.client("platform")), "the certificate to be revoked"
     )
     assert "Revoked" in revoked
-    for text in (*said.values(), revoked):
+    for text in (*messages.values(), revoked):
         assert text.startswith('server "live-1"')
         assert "\n" not in text
         assert len(text) < 300, text
@@ -140,12 +140,12 @@ def test_the_platform_reports_an_expired_certificate_of_a_server(
 ) -> None:
     with start_server(tmp_path, secured(authority)) as server:
         authority.issue("server", HOSTS, ended=timedelta(hours=1))
-        said = wait_until(
+        text = wait_until(
             lambda: trouble(server, authority.client("platform")), "the new certificate to be used"
         )
-    assert said.startswith('server "live-1"')
-    assert "\n" not in said
-    assert "expired" in said
+    assert text.startswith('server "live-1"')
+    assert "\n" not in text
+    assert "expired" in text
 
 
 # --- a new authority under load ---

@@ -23,10 +23,10 @@ from scorer.web.app import create_app
 
 @pytest.fixture
 def world(tmp_path: Path, built_bundles: dict[str, Path]) -> Iterator[World]:
-    made = World(tmp_path, built_bundles)
-    made.platform.tick()
-    yield made
-    made.close()
+    world = World(tmp_path, built_bundles)
+    world.platform.tick()
+    yield world
+    world.close()
 
 
 Visit = Callable[[str], httpx.Client]
@@ -48,9 +48,9 @@ def visit(world: World) -> Iterator[Visit]:
 
 
 def _csrf(answer: httpx.Response) -> str:
-    found = re.search(r'name="csrf" value="([^"]*)"', answer.text)
-    assert found, answer.text[:400]
-    return found[1]
+    result = re.search(r'name="csrf" value="([^"]*)"', answer.text)
+    assert result, answer.text[:400]
+    return result[1]
 
 
 def _post(client: httpx.Client, path: str, *, files: Any = None, **fields: Any) -> httpx.Response:
@@ -98,9 +98,9 @@ def test_forms_change_a_change_request_from_draft_to_withdrawn(world: World, vis
         "gates": '[{"metric": "error_rate", "success": "== 0"}]',
         "then": "draft",
     }
-    made = _post(modeler, "/changes", **fields)
-    assert _said(made) == "drafted"
-    name = made.headers["location"].split("/")[2].partition("?")[0]
+    response = _post(modeler, "/changes", **fields)
+    assert _said(response) == "drafted"
+    name = response.headers["location"].split("/")[2].partition("?")[0]
     one = world.service.changes.get(world.actor("modeler"), name).change
     assert (one.title, one.description, one.minutes) == ("Deeper trees", "Two\nlines", 30.0)
     assert [(stage.share, stage.minutes) for stage in one.stages] == [(0.05, 15.0), (0.25, 10.0)]
@@ -249,8 +249,8 @@ def test_owners_change_members_channels_and_sampling(world: World, visit: Visit)
 
 def test_admins_create_projects_freezes_and_tokens(world: World, visit: Visit) -> None:
     admin, actor = visit("admin"), world.actor("admin")
-    made = _post(admin, "/projects", name="routing", title="Routing", checkpoints="action.authorise")
-    assert _said(made) == "project"
+    response = _post(admin, "/projects", name="routing", title="Routing", checkpoints="action.authorise")
+    assert _said(response) == "project"
     kept = {"title": "Routes", "open_changes": "3", "slot_minutes_per_week": "600", "bundles": "9"}
     assert _said(_post(admin, "/projects/routing", **kept)) == "project"
     project = world.service.access.project(actor, "routing")
@@ -389,8 +389,8 @@ def test_a_release_without_a_test_offers_to_start_one(world: World, visit: Visit
     action, taken = _offer(rejected)
     assert taken["title"] == fields["title"]
     assert _said(modeler.post(action, data=taken)) == "submit"
-    (made,) = world.service.changes.list(world.actor("modeler"))
-    assert made.kind == "test"
+    (change,) = world.service.changes.list(world.actor("modeler"))
+    assert change.kind == "test"
 
 
 def test_a_start_in_the_past_offers_the_next_free_slot(world: World, visit: Visit) -> None:
@@ -414,7 +414,7 @@ def test_a_rejected_booking_is_repeated_for_the_free_slot_with_one_button(world:
     assert offer and "Take slot" in offer[2]
     taken = dict(re.findall(r'name="(\w+)" value="([^"]*)"', offer[2]))
     assert _said(modeler.post(offer[1], data=taken)) == "submit"
-    found = {one.title: one.id for one in world.service.changes.list(world.actor("modeler"))}
-    booked = [world.service.changes.get(world.actor("modeler"), one).booking for one in found.values()]
-    assert set(found) == {"First", "Second"}
+    result = {one.title: one.id for one in world.service.changes.list(world.actor("modeler"))}
+    booked = [world.service.changes.get(world.actor("modeler"), one).booking for one in result.values()]
+    assert set(result) == {"First", "Second"}
     assert len({(one.slot, one.start) for one in booked}) == 2

@@ -43,9 +43,9 @@ def sign_in(url: str, secret: str) -> int:
     """Sign in as a regular user does; return the status."""
     with httpx.Client(base_url=url, timeout=30) as site:
         page = site.get("/login")
-        found = re.search(r'name="csrf" value="([^"]*)"', page.text)
-        assert found, (page.status_code, page.text[:300])
-        return site.post("/login", data={"token": secret, "csrf": found[1]}).status_code
+        result = re.search(r'name="csrf" value="([^"]*)"', page.text)
+        assert result, (page.status_code, page.text[:300])
+        return site.post("/login", data={"token": secret, "csrf": result[1]}).status_code
 
 
 def send(port: int, head: str, body: Iterator[bytes]) -> bytes:

@@ -61,7 +61,7 @@ class Site:
 
 
 @contextmanager
-def site(directory: Path, run: Callable[[str], Any], more: str = "") -> Iterator[Site]:
+def serve_site(directory: Path, run: Callable[[str], Any], more: str = "") -> Iterator[Site]:
     """Serve a platform on a port that is registered at its provider, which `run` starts."""
     (directory / "oidc.secret").write_text(SECRET)
     with ExitStack() as stack:
@@ -82,21 +82,21 @@ def real(url: str) -> Any:
 
 @pytest.fixture(scope="module")
 def at_provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with site(tmp_path_factory.mktemp("oidc"), real) as made:
-        yield made
+    with serve_site(tmp_path_factory.mktemp("oidc"), real) as site:
+        yield site
 
 
-def members(made: Site) -> dict[str, Role]:
-    admin = made.platform.service.access.authenticate(made.tokens["ada"])
-    return {one.user: one.role for one in made.platform.service.access.members(admin, "fraud")}
+def members(site: Site) -> dict[str, Role]:
+    admin = site.platform.service.access.authenticate(site.tokens["ada"])
+    return {one.user: one.role for one in site.platform.service.access.members(admin, "fraud")}
 
 
 def test_a_user_signs_in_with_the_roles_of_the_groups(at_provider: Site) -> None:
     browser = at_provider.browser()
     begun = browser.get(f"{at_provider.url}/login/oidc?next=/projects")
-    asked = parse_qs(urlsplit(begun.headers["location"]).query)
-    assert (asked["response_type"], asked["code_challenge_method"]) == (["code"], ["S256"])
-    assert {"state", "nonce", "code_challenge"} <= set(asked)
+    query = parse_qs(urlsplit(begun.headers["location"]).query)
+    assert (query["response_type"], query["code_challenge_method"]) == (["code"], ["S256"])
+    assert {"state", "nonce", "code_challenge"} <= set(query)
     cookie = begun.headers["set-cookie"].lower()
     assert "httponly" in cookie and "samesite=lax" in cookie and "max-age=600" in cookie
 
@@ -120,10 +120,10 @@ def test_an_admin_by_group_loses_the_role_with_the_group(at_provider: Site) -> N
     )
 
 
-def _csrf(browser: httpx.Client, made: Site) -> dict[str, str]:
-    found = re.search(r'name="csrf" value="([^"]*)"', browser.get(f"{made.url}/tokens").text)
-    assert found
-    return {"csrf": found[1]}
+def _csrf(browser: httpx.Client, site: Site) -> dict[str, str]:
+    result = re.search(r'name="csrf" value="([^"]*)"', browser.get(f"{site.url}/tokens").text)
+    assert result
+    return {"csrf": result[1]}
 
 
 @pytest.mark.parametrize(
@@ -268,14 +268,14 @@ class MaliciousProvider:
             thread.join()
 
 
-def attempt(made: Site, rogue: MaliciousProvider, **answer: str) -> httpx.Response:
+def attempt(site: Site, rogue: MaliciousProvider, **answer: str) -> httpx.Response:
     """Sign in at the malicious provider; return the platform's response."""
-    browser = made.browser()
-    begun = browser.get(f"{made.url}/login/oidc")
-    asked = {name: value[0] for name, value in parse_qs(urlsplit(begun.headers["location"]).query).items()}
-    rogue.nonce = asked["nonce"]
-    given = {"code": "c", "state": asked["state"], **answer}
-    return browser.get(f"{made.url}/login/oidc/callback", params=given)
+    browser = site.browser()
+    begun = browser.get(f"{site.url}/login/oidc")
+    query = {name: value[0] for name, value in parse_qs(urlsplit(begun.headers["location"]).query).items()}
+    rogue.nonce = query["nonce"]
+    given = {"code": "c", "state": query["state"], **answer}
+    return browser.get(f"{site.url}/login/oidc/callback", params=given)
 
 
 def unsigned(claims: dict[str, Any]) -> str:
@@ -323,15 +323,15 @@ FAULTS: dict[str, dict[str, Any]] = {
 def malicious(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, MaliciousProvider]]:
     rogue = MaliciousProvider()
     web = "[web]\nsign_in_attempts = 1000\n"
-    with site(tmp_path_factory.mktemp("rogue"), rogue.running, web) as made:
-        yield made, rogue
+    with serve_site(tmp_path_factory.mktemp("rogue"), rogue.running, web) as site:
+        yield site, rogue
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_an_invalid_id_token_opens_no_session(malicious: tuple[Site, MaliciousProvider], fault: str) -> None:
-    made, rogue = malicious
+    site, rogue = malicious
     rogue.claims, rogue.make = FAULTS[fault].get("claims", {}), FAULTS[fault].get("make")
-    answer = attempt(made, rogue)
+    answer = attempt(site, rogue)
     assert answer.status_code == 401, answer.text
     assert not any(line.startswith("scorer=") for line in answer.headers.get_list("set-cookie"))
     assert "Traceback" not in answer.text
@@ -340,11 +340,11 @@ def test_an_invalid_id_token_opens_no_session(malicious: tuple[Site, MaliciousPr
 def test_a_token_signed_with_the_public_key_as_a_secret_is_refused(
     malicious: tuple[Site, MaliciousProvider],
 ) -> None:
-    made, rogue = malicious
+    site, rogue = malicious
     public = rogue.key.as_pem(private=False)
     rogue.claims = {}
     rogue.make = lambda claims: _by_hand(claims, public)
-    assert attempt(made, rogue).status_code == 401
+    assert attempt(site, rogue).status_code == 401
 
 
 def _by_hand(claims: dict[str, Any], secret: bytes) -> str:
@@ -352,41 +352,41 @@ def _by_hand(claims: dict[str, Any], secret: bytes) -> str:
 
 
 def test_responses_to_another_sign_in_are_refused(malicious: tuple[Site, MaliciousProvider]) -> None:
-    made, rogue = malicious
+    site, rogue = malicious
     rogue.claims, rogue.make = {}, None
-    assert attempt(made, rogue, state="another").status_code == 401
-    assert attempt(made, rogue, iss="https://evil.example").status_code == 401
-    assert attempt(made, rogue, error="access_denied").status_code == 401
-    assert attempt(made, rogue, code="").status_code == 401
-    assert attempt(made, rogue).status_code == 200
+    assert attempt(site, rogue, state="another").status_code == 401
+    assert attempt(site, rogue, iss="https://evil.example").status_code == 401
+    assert attempt(site, rogue, error="access_denied").status_code == 401
+    assert attempt(site, rogue, code="").status_code == 401
+    assert attempt(site, rogue).status_code == 200
 
 
 def test_an_account_does_not_take_over_the_name_of_another(malicious: tuple[Site, MaliciousProvider]) -> None:
-    made, rogue = malicious
+    site, rogue = malicious
     rogue.make = None
     rogue.claims = {"sub": "first", "email": "carol@example.com"}
-    assert attempt(made, rogue).status_code == 200
+    assert attempt(site, rogue).status_code == 200
     rogue.claims = {"sub": "second", "email": "carol@example.com"}
-    refused = attempt(made, rogue)
+    refused = attempt(site, rogue)
     assert refused.status_code == 401 and "belongs to another account" in refused.text
     rogue.claims = {"sub": "first", "email": "dave@example.com"}
-    renamed = attempt(made, rogue)
+    renamed = attempt(site, rogue)
     assert renamed.status_code == 401 and "is now named dave@example.com" in renamed.text
 
 
 def test_a_role_ends_with_the_next_sign_in_without_the_group(
     malicious: tuple[Site, MaliciousProvider],
 ) -> None:
-    made, rogue = malicious
+    site, rogue = malicious
     rogue.make = None
     rogue.claims = {"sub": "erin", "email": "erin@example.com", "groups": ["fraud-team", "platform-admins"]}
-    assert attempt(made, rogue).status_code == 200
-    assert members(made)["erin@example.com"] is Role.MODELER
+    assert attempt(site, rogue).status_code == 200
+    assert members(site)["erin@example.com"] is Role.MODELER
     rogue.claims = {**rogue.claims, "groups": []}
-    assert attempt(made, rogue).status_code == 200
-    assert "erin@example.com" not in members(made)
-    admin = made.platform.service.access.authenticate(made.tokens["ada"])
-    assert {one.name: one.admin for one in made.platform.service.access.users(admin)}[
+    assert attempt(site, rogue).status_code == 200
+    assert "erin@example.com" not in members(site)
+    admin = site.platform.service.access.authenticate(site.tokens["ada"])
+    assert {one.name: one.admin for one in site.platform.service.access.users(admin)}[
         "erin@example.com"
     ] is False
 
@@ -394,14 +394,14 @@ def test_a_role_ends_with_the_next_sign_in_without_the_group(
 def test_keys_are_read_again_when_the_provider_rotates_them(
     malicious: tuple[Site, MaliciousProvider],
 ) -> None:
-    made, rogue = malicious
+    site, rogue = malicious
     rogue.claims, rogue.make = {}, None
-    assert attempt(made, rogue).status_code == 200
+    assert attempt(site, rogue).status_code == 200
     rogue.key = RSAKey.generate_key(2048, {"kid": "rotated"})
     rogue.make = lambda claims: jwt.encode({"alg": "RS256", "kid": "rotated"}, claims, rogue.key)
     # The platform fetches the keys for an unknown key id at most every 5 s.
     deadline = time.monotonic() + 30
-    while attempt(made, rogue).status_code != 200:
+    while attempt(site, rogue).status_code != 200:
         assert time.monotonic() < deadline
         time.sleep(0.5)
     assert rogue.requests.count("/keys") <= 10
@@ -416,14 +416,14 @@ def test_an_unreachable_provider_is_reported_and_tokens_still_work(tmp_path: Pat
             pass
         yield issuer
 
-    with site(tmp_path, away) as made:
-        browser = made.browser()
+    with serve_site(tmp_path, away) as site:
+        browser = site.browser()
         for _ in range(3):
-            answer = browser.get(f"{made.url}/login/oidc")
+            answer = browser.get(f"{site.url}/login/oidc")
             assert answer.status_code == 503
             assert "does not respond" in answer.text and 'name="token"' in answer.text
-        header = {"Authorization": f"Bearer {made.tokens['mia']}"}
-        assert browser.get(f"{made.url}/api/v1/me", headers=header).status_code == 200
+        header = {"Authorization": f"Bearer {site.tokens['mia']}"}
+        assert browser.get(f"{site.url}/api/v1/me", headers=header).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -431,5 +431,5 @@ def test_an_unreachable_provider_is_reported_and_tokens_still_work(tmp_path: Pat
 )
 def test_metadata_that_does_not_match_is_refused(tmp_path: Path, metadata: dict[str, Any]) -> None:
     rogue = MaliciousProvider(metadata=metadata)
-    with site(tmp_path, rogue.running) as made:
-        assert made.browser().get(f"{made.url}/login/oidc").status_code == 503
+    with serve_site(tmp_path, rogue.running) as site:
+        assert site.browser().get(f"{site.url}/login/oidc").status_code == 503

@@ -65,9 +65,9 @@ def client() -> Iterator[Client]:
 
 
 def field(text: str, name: str = "csrf") -> str:
-    found = re.search(rf'name="{name}" value="([^"]*)"', text)
-    assert found
-    return found[1]
+    result = re.search(rf'name="{name}" value="([^"]*)"', text)
+    assert result
+    return result[1]
 
 
 def sign_in(site: httpx.Client, token: str, following: str = "/") -> Any:
@@ -361,10 +361,10 @@ def test_text_of_users_is_escaped(world: Any, client: Client) -> None:
         "description": nasty,
         "then": "draft",
     }
-    made = site.post("/changes", data=form).headers["location"]
-    for path in (made, "/changes", "/"):
+    result = site.post("/changes", data=form).headers["location"]
+    for path in (result, "/changes", "/"):
         assert "<script>alert" not in site.get(path).text
-    assert "&lt;script&gt;alert" in site.get(made).text
+    assert "&lt;script&gt;alert" in site.get(result).text
     # Data for charts cannot end its element.
     assert "<" not in island({"title": "</script><!--"})
     assert island([float("nan"), float("inf"), 1.5]) == "[null,null,1.5]"

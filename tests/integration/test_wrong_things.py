@@ -43,9 +43,9 @@ KEPT = (
 @pytest.fixture
 def world(tmp_path: Path, built_bundles: dict[str, Path]) -> Iterator[World]:
     settings = SETTINGS.replace("[platform]", "[platform]\nupload_mb = 1", 1)
-    made = World(tmp_path, built_bundles, settings=settings)
-    yield made
-    made.close()
+    world = World(tmp_path, built_bundles, settings=settings)
+    yield world
+    world.close()
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,9 @@ def site(world: World) -> Iterator[Site]:
 
 
 def csrf(response: httpx.Response) -> str:
-    found = re.search(r'name="csrf" value="([^"]*)"', response.text)
-    assert found, response.text[:400]
-    return found[1]
+    result = re.search(r'name="csrf" value="([^"]*)"', response.text)
+    assert result, response.text[:400]
+    return result[1]
 
 
 def state_of(world: World) -> dict[str, list[Any]]:
@@ -443,12 +443,12 @@ def approvals_at_once(world: World, site: Site) -> None:
     users = ("approver", "approver", "owner")
     visitors = [site.visitor(user) for user in users]
     form = {"version": str(change.version)}
-    found = [
+    statuses = [
         one.post(f"/changes/{change.id}/approve", data={"csrf": csrf(one.get("/projects")), **form})
         for one in visitors
     ]
-    assert sorted(one.status_code for one in found) == [303, 409, 409]
-    assert all("approved by approver" in one.text for one in found if one.status_code == 409)
+    assert sorted(one.status_code for one in statuses) == [303, 409, 409]
+    assert all("approved by approver" in one.text for one in statuses if one.status_code == 409)
     events = world.service.changes.get(world.actor("owner"), change.id).events
     assert sum("approved by" in event.message for event in events) == 1
 
@@ -456,19 +456,19 @@ def approvals_at_once(world: World, site: Site) -> None:
 def wrong_and_expired_tokens(world: World, site: Site) -> None:
     """The page names the fault of a token, and is not throttled after four attempts."""
     access, admin = world.service.access, world.actor("admin")
-    made, secret = access.create_token(admin, user="modeler", label="CI", role=Role.MODELER)
+    expired, secret = access.create_token(admin, user="modeler", label="CI", role=Role.MODELER)
     with world.platform.store.write() as connection:
         past = utcnow() - timedelta(hours=1)
-        connection.execute(t.tokens.update().where(t.tokens.c.id == made.id).values(expires_at=past))
+        connection.execute(t.tokens.update().where(t.tokens.c.id == expired.id).values(expires_at=past))
     with httpx.Client(base_url=site.address, timeout=30) as visitor:
-        for token, says in [
-            (secret, f"token {made.id} (CI) expired"),
+        for token, message in [
+            (secret, f"token {expired.id} (CI) expired"),
             *[("scorer_wrong", "this token is unknown; check it")] * 4,
         ]:
             form = {"csrf": csrf(visitor.get("/login")), "token": token}
             rejected = visitor.post("/login", data=form)
             assert rejected.status_code == 401
-            assert says in html.unescape(rejected.text)
+            assert message in html.unescape(rejected.text)
         form = {"csrf": csrf(visitor.get("/login")), "token": world.tokens["modeler"]}
         assert visitor.post("/login", data=form).status_code == 303
 
@@ -478,9 +478,9 @@ def no_start_in_a_freeze(world: World, site: Site) -> None:
     freeze(world, since=timedelta(minutes=10), minutes=90)
     visitor = site.visitor("modeler")
     form = {"csrf": csrf(visitor.get("/projects")), **booking(world, start="", slot="")}
-    made = visitor.post("/changes", data=form)
-    assert made.status_code == 303
-    page = html.unescape(visitor.get(made.headers["location"]).text)
+    response = visitor.post("/changes", data=form)
+    assert response.status_code == 303
+    page = html.unescape(visitor.get(response.headers["location"]).text)
     assert 'after the freeze "Sales" (Black Friday), which ends at' in page
     (change,) = world.service.changes.list(world.actor("modeler"))
     booked = world.service.changes.get(world.actor("modeler"), change.id).booking
@@ -507,8 +507,8 @@ def the_platform_is_killed(world: World, site: Site) -> None:
     assert "Observing" in visitor.get(f"/changes/{change.id}").text
     assert state_of(world) == before
     world.service.changes.finish(world.actor("modeler"), change.id)
-    found = world.until(change.id, ChangeState.DONE, ChangeState.REJECTED)
-    assert found.verdict == "inconclusive"
+    result = world.until(change.id, ChangeState.DONE, ChangeState.REJECTED)
+    assert result.verdict == "inconclusive"
 
 
 def a_server_is_killed(world: World, site: Site) -> None:

@@ -19,17 +19,17 @@ def _one_thread() -> Iterator[None]:
 _WORDS = {np.dtype(np.float32): np.uint32, np.dtype(np.float64): np.uint64}
 
 
-def _assert_bits(found: np.ndarray, expected: np.ndarray) -> None:
+def _assert_bits(actual: np.ndarray, expected: np.ndarray) -> None:
     """Assert equal type, shape and bits. 0.0 and -0.0 differ, and so do adjacent floats."""
-    assert found.dtype == expected.dtype
-    assert found.shape == expected.shape
-    word = _WORDS[found.dtype]
-    same = np.ascontiguousarray(found).view(word) == np.ascontiguousarray(expected).view(word)
+    assert actual.dtype == expected.dtype
+    assert actual.shape == expected.shape
+    word = _WORDS[actual.dtype]
+    same = np.ascontiguousarray(actual).view(word) == np.ascontiguousarray(expected).view(word)
     if not same.all():
         where = tuple(np.argwhere(~same)[0])
         pytest.fail(
             f"{(~same).sum()} of {same.size} values differ, the first at {where}: "
-            f"{found[where]!r} instead of {expected[where]!r}"
+            f"{actual[where]!r} instead of {expected[where]!r}"
         )
 
 

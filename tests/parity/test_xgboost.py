@@ -68,9 +68,9 @@ def check(assert_bits, edge_rows):
             )
             assert_bits(forest.predict(plain), booster.predict(matrix(plain, types)))
             if not dart:
-                found = forest.predict(part, margin=True)
+                predictions = forest.predict(part, margin=True)
                 expected = booster.inplace_predict(part, predict_type="margin", validate_features=False)
-                assert_bits(found, expected.reshape(found.shape))
+                assert_bits(predictions, expected.reshape(predictions.shape))
         return forest
 
     return run
@@ -202,9 +202,9 @@ def test_dart_weights_are_read_at_the_place_of_later_versions(table, assert_bits
     model = new["learner"]["gradient_booster"]["gbtree"]["model"] | {"weight_drop": gbm["weight_drop"]}
     new["learner"]["gradient_booster"] = {"name": "gbtree", "model": model}
     new["version"] = [3, 3, 0]
-    found = Forest.from_xgboost(json.dumps(new).encode())
-    assert_bits(found.predict(rows, margin=True), booster.predict(matrix(rows), output_margin=True))
-    assert found.to_bytes() == Forest.from_xgboost(booster).to_bytes()
+    result = Forest.from_xgboost(json.dumps(new).encode())
+    assert_bits(result.predict(rows, margin=True), booster.predict(matrix(rows), output_margin=True))
+    assert result.to_bytes() == Forest.from_xgboost(booster).to_bytes()
 
 
 @pytest.mark.parametrize("strategy", ["one_output_per_tree", "multi_output_tree"])
@@ -233,8 +233,8 @@ def test_vector_leaves_are_read_in_the_layout_of_earlier_versions(table, assert_
                 tree["right_children"][node] = -1
         tree["base_weights"] = base_weights.ravel().tolist()
     old["version"] = [3, 0, 2]
-    found = Forest.from_xgboost(json.dumps(old).encode())
-    assert_bits(found.predict(rows, margin=True), booster.predict(matrix(rows), output_margin=True))
+    result = Forest.from_xgboost(json.dumps(old).encode())
+    assert_bits(result.predict(rows, margin=True), booster.predict(matrix(rows), output_margin=True))
 
 
 CATEGORIES = ["q", "q", "q", "c", "c", "q", "q", "q"]

@@ -30,12 +30,12 @@ def test_windows_start_at_the_wall_clock_time(
     minute: str, hour: str, weekday: str, zone: str, start: datetime
 ) -> None:
     line, end = f"{minute} {hour} * * {weekday}", start + timedelta(days=3)
-    found = set()
+    result = set()
     for moment in occurrences(line, zone, start):
         if moment >= end:
             break
-        found.add(moment)
-    assert found == naive_begins(line, zone, start, end)
+        result.add(moment)
+    assert result == naive_begins(line, zone, start, end)
 
 
 def test_days_and_months_are_those_of_the_wall_clock() -> None:
@@ -61,8 +61,8 @@ def test_summer_time_moves_times_that_do_not_exist_and_repeats_those_that_occur_
 
 
 def test_all_times_of_a_repeated_hour_are_returned_in_order() -> None:
-    found = occurrences("15,45 2 * * *", "Europe/Berlin", datetime(2026, 10, 25, tzinfo=UTC))
-    assert [next(found).strftime("%H:%M") for _ in range(4)] == ["00:15", "00:45", "01:15", "01:45"]
+    result = occurrences("15,45 2 * * *", "Europe/Berlin", datetime(2026, 10, 25, tzinfo=UTC))
+    assert [next(result).strftime("%H:%M") for _ in range(4)] == ["00:15", "00:45", "01:15", "01:45"]
 
 
 @pytest.mark.parametrize("weekday", ["0", "7", "sun", "SUN", "7-7", "0-0"])

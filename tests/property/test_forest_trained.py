@@ -43,11 +43,11 @@ def around(rows: np.ndarray, thresholds: list[float], seed: int, *, missing: boo
     return np.where(rng.random(rows.shape) < 0.5, rng.choice(pool, rows.shape), np.nan_to_num(rows))
 
 
-def assert_bits(found: np.ndarray, expected: np.ndarray) -> None:
-    word = np.uint32 if found.dtype == np.float32 else np.uint64
-    assert found.dtype == expected.dtype
-    expected = np.ascontiguousarray(expected).reshape(found.shape)
-    np.testing.assert_array_equal(np.ascontiguousarray(found).view(word), expected.view(word))
+def assert_bits(actual: np.ndarray, expected: np.ndarray) -> None:
+    word = np.uint32 if actual.dtype == np.float32 else np.uint64
+    assert actual.dtype == expected.dtype
+    expected = np.ascontiguousarray(expected).reshape(actual.shape)
+    np.testing.assert_array_equal(np.ascontiguousarray(actual).view(word), expected.view(word))
 
 
 @settings(max_examples=25, deadline=None)

@@ -117,10 +117,14 @@ def test_any_forest_is_equal_at_its_thresholds(document: dict[str, Any], seed: i
     rows = np.random.default_rng(seed).choice(values(document), (300, FEATURES))
     expected = booster.inplace_predict(rows, predict_type="margin", validate_features=False)
     for kind in ("json", "ubj"):
-        found = Forest.from_xgboost(bytes(booster.save_raw(kind))).predict(rows, margin=True)
-        np.testing.assert_array_equal(found.view(np.uint32), expected.reshape(found.shape).view(np.uint32))
-    found = Forest.from_xgboost(json.dumps(document).encode()).predict(rows, margin=True)
-    np.testing.assert_array_equal(found.view(np.uint32), expected.reshape(found.shape).view(np.uint32))
+        predictions = Forest.from_xgboost(bytes(booster.save_raw(kind))).predict(rows, margin=True)
+        np.testing.assert_array_equal(
+            predictions.view(np.uint32), expected.reshape(predictions.shape).view(np.uint32)
+        )
+    predictions = Forest.from_xgboost(json.dumps(document).encode()).predict(rows, margin=True)
+    np.testing.assert_array_equal(
+        predictions.view(np.uint32), expected.reshape(predictions.shape).view(np.uint32)
+    )
 
 
 def small_model() -> xgb.Booster:

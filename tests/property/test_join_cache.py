@@ -35,14 +35,14 @@ def shelf(built_bundles: dict[str, Path]) -> BundleShelf:
 
 @pytest.fixture(scope="module")
 def base(built_bundles: dict[str, Path]) -> dict[str, Any]:
-    found = inspect(built_bundles["action-1"])
-    actions = [action.id for action in found.actions]
+    info = inspect(built_bundles["action-1"])
+    actions = [action.id for action in info.actions]
     return {
         "checkpoint": POINT,
         "lane": "live",
-        "bundle": bytes.fromhex(found.digest.removeprefix("sha256:")),
+        "bundle": bytes.fromhex(info.digest.removeprefix("sha256:")),
         "features": [10.0, 3.0, 1.0, math.nan],
-        "schema_fingerprint": int(found.schema_fingerprint, 16),
+        "schema_fingerprint": int(info.schema_fingerprint, 16),
         "pmf": [0.5] + [0.5 / (len(actions) - 1)] * (len(actions) - 1),
         "action": actions[0],
         "propensity": 0.5,

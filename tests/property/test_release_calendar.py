@@ -124,7 +124,7 @@ def test_the_next_free_slot_equals_that_of_a_check_of_every_minute(
         ends = [end for start, end in frozen_spans if zero + start * MINUTE <= at < zero + end * MINUTE]
         return zero + max(ends) * MINUTE if ends else None
 
-    found = next_free(
+    result = next_free(
         {slot: [(zero + s * MINUTE, zero + e * MINUTE) for s, e in spans] for slot, spans in busy.items()},
         length * MINUTE,
         zero + after * MINUTE,
@@ -132,7 +132,7 @@ def test_the_next_free_slot_equals_that_of_a_check_of_every_minute(
         frozen_until,
     )
     expected = naive()
-    assert found == (None if expected is None else (expected[0], zero + expected[1] * MINUTE))
+    assert result == (None if expected is None else (expected[0], zero + expected[1] * MINUTE))
 
 
 def test_a_year_of_bookings_is_searched_in_one_pass() -> None:
@@ -149,14 +149,14 @@ def test_a_year_of_bookings_is_searched_in_one_pass() -> None:
     hour = timedelta(hours=1)
     year = 365 * 24
     slots = {n: Spans((zero + h * hour, zero + (h + 1) * hour) for h in range(year)) for n in (1, 2, 3)}
-    found = next_free(
+    slot = next_free(
         slots,
         hour,
         zero,
         zero + 2 * year * hour,
         lambda at: at + hour if at.hour % 2 and at < zero + 9 * hour else None,
     )
-    assert found == (1, zero + year * hour)
+    assert slot == (1, zero + year * hour)
     assert looked <= 3 * 2 * (year + 2)
 
 
@@ -173,5 +173,5 @@ def test_the_search_within_a_freeze_without_end_is_bounded() -> None:
         looks += 1
         return at + timedelta(minutes=1)
 
-    found = next_free({1: []}, timedelta(minutes=1), begin, begin + timedelta(days=366), frozen_until)
-    assert found is None and looks < 1000
+    slot = next_free({1: []}, timedelta(minutes=1), begin, begin + timedelta(days=366), frozen_until)
+    assert slot is None and looks < 1000

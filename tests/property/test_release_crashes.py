@@ -108,11 +108,11 @@ class Simulation:
         if self.drafted < self.count and self.random.random() < 0.5:
             self.query()
             return
-        found = world.all_changes()
-        open_ = [change for change in found if not change.state.is_final]
-        if not found:
+        result = world.all_changes()
+        open_ = [change for change in result if not change.state.is_final]
+        if not result:
             return
-        change = self.random.choice(open_ or found)
+        change = self.random.choice(open_ or result)
         actor = self.random.choice([world.ada, world.bob, world.eve, world.olga, ANYBODY])
         changes = world.changes
         waits = [c for c in open_ if c.step == "approval"]
@@ -134,7 +134,7 @@ class Simulation:
         elif chance < 0.77:
             self.guarded(changes.reject, actor, change.id, reason="no")
         elif chance < 0.85:
-            self.guarded(changes.rollback, actor, self.random.choice(found).id, reason="back")
+            self.guarded(changes.rollback, actor, self.random.choice(result).id, reason="back")
         elif chance < 0.87:
             self.guarded(world.checkpoints.rollback, world.olga, CHECKPOINT, reason="back")
         elif chance < 0.90:
@@ -156,10 +156,10 @@ class Simulation:
         )
         more = {"minutes": self.random.choice([10.0, 20.0]), "pool": self.random.random() < 0.3}
         actor = self.random.choice([world.ada, world.olga])
-        made = self.guarded(world.changes.draft, actor, world.draft_of(name, kind, **more))
-        if isinstance(made, ChangeRequest):
+        result = self.guarded(world.changes.draft, actor, world.draft_of(name, kind, **more))
+        if isinstance(result, ChangeRequest):
             self.drafted += 1
-            self.guarded(world.changes.submit, actor, made.id)
+            self.guarded(world.changes.submit, actor, result.id)
 
     # --- invariants ---
 

@@ -119,11 +119,11 @@ def _naive(logs: dict[str, Sequence[LogRecord]]) -> dict[tuple[Any, ...], Counte
             for at, one in enumerate(log, 1)
             if at not in gone and one.WhichOneof("record") != "withdrawn"
         ]
-    found: dict[tuple[Any, ...], Counter[int]] = defaultdict(Counter)
+    result: dict[tuple[Any, ...], Counter[int]] = defaultdict(Counter)
 
     def count(at: int, place: tuple[str, str, str], codes: Sequence[int]) -> None:
         for step in (MINUTE, HOUR, DAY):
-            found[step, at // step * step, *place].update(codes)
+            result[step, at // step * step, *place].update(codes)
 
     decided = [
         one for one in kept if one[2].HasField("decision") and one[2].decision.checkpoint == CHECKPOINT
@@ -160,14 +160,14 @@ def _naive(logs: dict[str, Sequence[LogRecord]]) -> dict[tuple[Any, ...], Counte
             count(at, place, [cells.UNPLACED])
         else:
             count(at, place, [cells.REPORTED, cells.POSITIVE] if best.value > 0.5 else [cells.REPORTED])
-    return found
+    return result
 
 
 def _counted(ledger: Ledger) -> dict[tuple[Any, ...], Counter[int]]:
-    found: dict[tuple[Any, ...], Counter[int]] = {}
+    result: dict[tuple[Any, ...], Counter[int]] = {}
     with ledger.file.reading() as connection:
         if connection is None:
-            return found
+            return result
         labels = {
             cells.LABEL + number: -1 - LABELS.index(name)
             for number, name in connection.execute("SELECT id, name FROM labels")
@@ -176,8 +176,8 @@ def _counted(ledger: Ledger) -> dict[tuple[Any, ...], Counter[int]]:
         for *place, codes, counts in connection.execute(query):
             dense = cells.decode(codes, counts)
             own = {labels.get(int(code), int(code)): int(dense[code]) for code in np.flatnonzero(dense)}
-            found[tuple(place)] = Counter(own)
-    return found
+            result[tuple(place)] = Counter(own)
+    return result
 
 
 def _local(digest: str) -> Path:

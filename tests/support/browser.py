@@ -96,11 +96,11 @@ def chromium() -> Iterator[Any]:
     """Yield the system's Chromium. The test is skipped if Chromium or Playwright is not installed."""
     components.require("Chromium")
     components.require("Playwright")
-    found = components.program_path("chromium")
+    result = components.program_path("chromium")
     from playwright import sync_api as playwright
 
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=found, args=ARGUMENTS)
+        browser = driver.chromium.launch(executable_path=result, args=ARGUMENTS)
         try:
             yield browser
         finally:
@@ -163,8 +163,8 @@ class Visitor:
         """Return the violations that axe-core reports, one line per rule and element."""
         from axe_playwright_python.sync_playwright import Axe
 
-        found = Axe().run(self.page).response["violations"]
-        return [f"{rule['id']}: {node['html'][:120]}" for rule in found for node in rule["nodes"]]
+        result = Axe().run(self.page).response["violations"]
+        return [f"{rule['id']}: {node['html'][:120]}" for rule in result for node in rule["nodes"]]
 
     def close(self) -> None:
         self._context.close()

@@ -91,8 +91,8 @@ def _can_drop_rights() -> bool:
 
 
 def _faketime() -> Path | None:
-    found = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
-    return found[0] if found else None
+    result = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+    return result[0] if result else None
 
 
 def _can_limit_memory() -> bool:

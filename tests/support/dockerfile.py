@@ -30,17 +30,17 @@ def stages() -> list[Stage]:
     text = re.sub(r"^\s*#.*\n", "", DOCKERFILE.read_text(), flags=re.MULTILINE)
     text = re.sub(r"\\\n\s*", " ", text)
     arguments: dict[str, str] = {}
-    found: list[Stage] = []
+    parsed: list[Stage] = []
     for line in filter(None, map(str.strip, text.splitlines())):
         keyword, _, rest = line.partition(" ")
-        if keyword == "ARG" and not found:
+        if keyword == "ARG" and not parsed:
             name, _, value = rest.partition("=")
             arguments[name] = value
         elif keyword == "FROM":
             match = re.fullmatch(r"(\S+) AS (\S+)", rest)
             assert match, line
             base = re.sub(r"\$\{(\w+)\}", lambda m: arguments[m[1]], match[1])
-            found.append(Stage(base, match[2]))
+            parsed.append(Stage(base, match[2]))
         else:
-            found[-1].steps.append((keyword, rest.strip()))
-    return found
+            parsed[-1].steps.append((keyword, rest.strip()))
+    return parsed

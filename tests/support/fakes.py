@@ -56,8 +56,8 @@ def fake_verify(directory: Path) -> str:
     """Check the file hashes as a real verification does; return the SHA-256 of the manifest."""
     text = (directory / "manifest.json").read_bytes()
     for file, entry in json.loads(text)["files"].items():
-        found = hashlib.sha256((directory / file).read_bytes()).hexdigest()
-        if found != entry["sha256"]:
+        result = hashlib.sha256((directory / file).read_bytes()).hexdigest()
+        if result != entry["sha256"]:
             raise BundleError(f'"{file}" was altered')
     return f"sha256:{hashlib.sha256(text).hexdigest()}"
 
@@ -97,11 +97,11 @@ class FakeDataPlane:
         if digest in self.refuse:
             raise LoadError(self.refuse[digest])
         try:
-            found = fake_verify(path)
+            result = fake_verify(path)
         except BundleError as error:
             raise LoadError(str(error)) from error
-        if found != digest:
-            raise LoadError(f"digest is {found}")
+        if result != digest:
+            raise LoadError(f"digest is {result}")
         report: dict[str, Any] = {"name": "fraud-checkout", "load_ms": 1.5, "bytes": 10}
         if digest in self.releases:
             name, release = (

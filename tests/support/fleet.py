@@ -296,13 +296,13 @@ class FakeFleet(Fleet):
     ) -> CheckpointStatus:
         self._arrive(member, method, checkpoint)
         self.calls.append(Call(member.name, method, checkpoint, tuple(lanes), reason))
-        found = self._held[member.name].checkpoints.get(checkpoint)
-        if found is None:
+        result = self._held[member.name].checkpoints.get(checkpoint)
+        if result is None:
             raise NotFoundError(f'server "{member.name}": no checkpoint "{checkpoint}"')
         version = self._held[member.name].version
         if expected not in (None, version):
             raise StaleError(f'server "{member.name}": the lane table is {version} now, not {expected}')
-        return found
+        return result
 
     def _check(self, member: Member, check: Callable[[], None]) -> None:
         try:

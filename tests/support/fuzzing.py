@@ -60,8 +60,8 @@ def fuzz(world: World, url: str, user: str | None, *, examples: int, number: int
     statuses: dict[int, int] = {}
     headers = {} if user is None else {"Authorization": f"Bearer {world.tokens[user]}"}
     with requests.Session() as session:
-        for found in schema.get_all_operations():
-            operation = found.ok()
+        for result in schema.get_all_operations():
+            operation = result.ok()
             for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
                 strategy = operation.as_strategy(generation_mode=mode)
 

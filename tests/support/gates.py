@@ -114,7 +114,7 @@ def weighed(
     country = settled.context[:, 0].astype(int)
     oracle = np.clip(truth[country] + wrong, 0, 1)
     n = len(settled)
-    found = PolicyComparison(
+    comparison = PolicyComparison(
         logged,
         settled,
         np.broadcast_to(np.asarray(candidate, dtype=np.float64), (n, K)),
@@ -124,7 +124,7 @@ def weighed(
         _logging(settled),
     )
     return weigh(
-        found,
+        comparison,
         one or judged("candidate"),
         judged("live"),
         GateSettings(**gate),

@@ -26,10 +26,10 @@ class Maker:
     """Makes log records of one bundle's decisions."""
 
     def __init__(self, path: Path) -> None:
-        found = inspect(path)
-        self.digest = bytes.fromhex(found.digest.removeprefix("sha256:"))
-        self.fingerprint = int(found.schema_fingerprint, 16)
-        self.actions = [action.id for action in found.actions]
+        info = inspect(path)
+        self.digest = bytes.fromhex(info.digest.removeprefix("sha256:"))
+        self.fingerprint = int(info.schema_fingerprint, 16)
+        self.actions = [action.id for action in info.actions]
 
     def decision(self, name: str, hour: float, taken: int = 0, **other: Any) -> bytes:
         pmf = [0.1] * len(self.actions)

@@ -42,8 +42,8 @@ class Workload:
 
     @property
     def scorer(self) -> Document:
-        [found] = [c for c in self.containers if c["image"].startswith("scorer:")]
-        return found
+        [container] = [c for c in self.containers if c["image"].startswith("scorer:")]
+        return container
 
     @property
     def settings(self) -> config.Settings:
@@ -56,12 +56,14 @@ class Workload:
         [mount] = [m for m in self.scorer["volumeMounts"] if m["mountPath"] == "/etc/scorer"]
         [volume] = [v for v in self.pod["volumes"] if v["name"] == mount["name"]]
         name = volume["configMap"]["name"]
-        [found] = [d for d in self.documents if (d["kind"], d["metadata"]["name"]) == ("ConfigMap", name)]
-        return str(found["data"]["scorer.toml"])
+        [config_map] = [
+            d for d in self.documents if (d["kind"], d["metadata"]["name"]) == ("ConfigMap", name)
+        ]
+        return str(config_map["data"]["scorer.toml"])
 
     def only(self, kind: str) -> Document:
-        [found] = [d for d in self.documents if d["kind"] == kind]
-        return found
+        [document] = [d for d in self.documents if d["kind"] == kind]
+        return document
 
     @property
     def open_ports(self) -> set[int]:
@@ -71,6 +73,6 @@ class Workload:
 
 
 def read(file: str) -> Workload:
-    found = documents(MANIFESTS / file)
-    [document] = [d for d in found if "template" in d.get("spec", {})]
-    return Workload(file, found, document)
+    result = documents(MANIFESTS / file)
+    [document] = [d for d in result if "template" in d.get("spec", {})]
+    return Workload(file, result, document)

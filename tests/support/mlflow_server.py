@@ -96,8 +96,8 @@ class MlflowServer:
             headers={"Content-Type": "application/json"},
         )
         with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-            found: dict[str, Any] = json.load(answer)
-        return found
+            result: dict[str, Any] = json.load(answer)
+        return result
 
     def set_alias(self, name: str, alias: str, version: str) -> None:
         """Move an alias as MLflow's user interface does."""

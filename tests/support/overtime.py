@@ -52,7 +52,7 @@ def fill(
     slow = (at > end - span * 0.3) & (at < end - span * 0.25)
     exec_us[slow] *= 9
     load_us = np.exp(random.normal(np.log(60), 0.7, count))
-    made: list[tuple[str, DecisionRecord]] = []
+    decisions: list[tuple[str, DecisionRecord]] = []
     for place in range(count):
         is_next = bool(at[place] > half and random.random() < 0.25)
         score = float(values[is_next][place])
@@ -68,17 +68,17 @@ def fill(
             data_load_us=int(load_us[place]),
             fallback_reason="overload" if slow[place] and random.random() < 0.08 else "",
         )
-        made.append((SERVERS[place % 2], record))
-    count_all(ledger, made, outcomes(made, random))
-    return made
+        decisions.append((SERVERS[place % 2], record))
+    count_all(ledger, decisions, outcomes(decisions, random))
+    return decisions
 
 
 def outcomes(
-    made: Sequence[tuple[str, DecisionRecord]], random: np.random.Generator
+    decisions: Sequence[tuple[str, DecisionRecord]], random: np.random.Generator
 ) -> list[tuple[str, OutcomeRecord]]:
     """Return fraud outcomes of some decisions, received one hour later."""
     reported = []
-    for server, record in made:
+    for server, record in decisions:
         if random.random() < record.score / 2:
             outcome = OutcomeRecord(
                 checkpoint=record.checkpoint,
@@ -93,12 +93,12 @@ def outcomes(
 
 def count_all(
     ledger: Ledger,
-    made: Sequence[tuple[str, DecisionRecord]],
+    decisions: Sequence[tuple[str, DecisionRecord]],
     reported: Sequence[tuple[str, OutcomeRecord]],
 ) -> None:
     for server in SERVERS:
         batch, sequence = ledger.batch(server), 0
-        for owner, record in made:
+        for owner, record in decisions:
             if owner == server:
                 sequence += 1
                 batch.decision(record, rows.answer_row(sequence, record))
@@ -106,7 +106,7 @@ def count_all(
             if owner == server:
                 sequence += 1
                 batch.outcome(outcome, rows.outcome_row(sequence, outcome))
-        checkpoint = made[0][1].checkpoint if made else ""
+        checkpoint = decisions[0][1].checkpoint if decisions else ""
         ledger.apply(f"{server} {checkpoint}", 1, sequence, batch)
 
 

@@ -41,14 +41,14 @@ def mabwiser(policy: str, **settings: Any) -> dict[str, Any]:
     mab = MAB(arms, getattr(LearningPolicy, policy)(**settings), seed=1)
     mab.fit(decisions, rewards)
     sampled = policy in {"Softmax", "Popularity"}
-    found = mab._imp.arm_to_expectation if sampled else mab.predict_expectations()
-    return {"expectations": [found[arm] for arm in arms], "counts": [decisions.count(arm) for arm in arms]}
+    result = mab._imp.arm_to_expectation if sampled else mab.predict_expectations()
+    return {"expectations": [result[arm] for arm in arms], "counts": [decisions.count(arm) for arm in arms]}
 
 
 def main() -> None:
     """Read one JSON object from stdin and write one to stdout."""
-    asked = json.loads(sys.stdin.read())
-    scores, learned = asked["scores"], asked["learned"]
+    request = json.loads(sys.stdin.read())
+    scores, learned = request["scores"], request["learned"]
     options = {
         "epsilon": "--epsilon 0.05",
         "softmax": "--softmax --lambda 50",

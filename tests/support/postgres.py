@@ -18,9 +18,9 @@ PASSWORD = "correct horse"
 
 def find(program: str) -> str | None:
     """Return the path of a program from PATH or from Debian's newest version; None if there is none."""
-    found = shutil.which(program)
-    if found:
-        return found
+    result = shutil.which(program)
+    if result:
+        return result
     places = sorted(
         Path("/usr/lib/postgresql").glob(f"*/bin/{program}"), key=lambda path: int(path.parts[-3])
     )

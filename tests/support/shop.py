@@ -68,11 +68,11 @@ def sign_up(access: Access) -> dict[str, str]:
     _, secret = access.bootstrap("root")
     root = access.authenticate(secret)
     access.create_project(root, "fraud", "Fraud at checkout")
-    made = {"root": secret}
+    tokens = {"root": secret}
     for user in ("mia", "otto"):
         access.set_member(root, "fraud", user, Role.APPROVER)
-        made[user] = access.create_token(root, user=user, label="test", role=Role.APPROVER)[1]
-    return made
+        tokens[user] = access.create_token(root, user=user, label="test", role=Role.APPROVER)[1]
+    return tokens
 
 
 @contextmanager

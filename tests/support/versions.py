@@ -44,7 +44,7 @@ class History:
 
     def __init__(self, directory: Path, bundles: dict[str, Path]) -> None:
         own = directory / "own"
-        made = {}
+        paths = {}
         for name, variant, depth, auc, data in (
             ("first", 21, 3, 0.91, DATA[0]),
             ("second", 22, 4, 0.94, DATA[1]),
@@ -61,9 +61,9 @@ class History:
                     "parameters": {"algorithm": "xgboost", "max_depth": depth},
                 },
             )
-            made[name] = own / name
+            paths[name] = own / name
         settings = SETTINGS.replace("[platform]", f'[platform]\nmlflow_url = "{MLFLOW}"', 1)
-        self.world = World(directory, {**bundles, **made}, settings=settings)
+        self.world = World(directory, {**bundles, **paths}, settings=settings)
         self.live = self.world.live
         self.first, self.second, self.other = (
             self._upload(name, user, project)
@@ -116,9 +116,9 @@ class History:
             change, CHECKPOINT, bundle, live or self.live, instant(int(at.min())), instant(int(at.max()))
         )
         gates = evaluate(default_gates("score"), evidence)
-        made = build(subject, evidence, gates, verdict=verdict, is_final=True)
+        result = build(subject, evidence, gates, verdict=verdict, is_final=True)
         keep.save(self.world.settings.platform.data_dir / "readouts" / change, evidence)
-        values: dict[str, Any] = {"at": self.now, "verdict": verdict, "document": keep.document(made)}
+        values: dict[str, Any] = {"at": self.now, "verdict": verdict, "document": keep.document(result)}
         with self.world.platform.store.write() as connection:
             upsert(connection, t.readouts, {"change": change}, **values)
             connection.execute(

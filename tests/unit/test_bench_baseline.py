@@ -31,7 +31,7 @@ def outcomes(
 ) -> list[Outcome]:
     measured = baseline.medians(figures)
     groups = dict.fromkeys(measured, group)
-    return [found.outcome for found in baseline.judge(measured, KEPT, machine, groups)]
+    return [result.outcome for result in baseline.judge(measured, KEPT, machine, groups)]
 
 
 @pytest.mark.parametrize(

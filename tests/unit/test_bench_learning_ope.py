@@ -56,11 +56,11 @@ def test_the_balance_check_distinguishes_random_choices():
     provider = np.where(rng.random(n) < 0.3 + 0.4 * retry, 1, rng.integers(0, 4, n))
     provider = np.where((context[:, 4] == 2) & (rng.random(n) < 0.5), 0, provider)
     log = RoutingLog(context, provider, rng.integers(0, 2, n), retry, np.arange(n), (), tuple("abcd"), "")
-    found = routing.balance(log)
-    assert found["card"][0] > 0.2
-    assert found["country"] == (0, 0)
+    balance = routing.balance(log)
+    assert balance["card"][0] > 0.2
+    assert balance["country"] == (0, 0)
     for name in ("hour (four-hour blocks)", "weekday", "amount (fifths)"):
-        strength, chance = found[name]
+        strength, chance = balance[name]
         assert strength == pytest.approx(chance, abs=0.012)
 
 
@@ -69,11 +69,11 @@ def test_worlds_equal_their_frozen_definition():
         moments = [design(rate, regime).second_moment() for regime in ("broad", "usual", "narrow")]
         assert moments == pytest.approx([7.978, 15.30, 44.89], rel=1e-3)
         assert design(rate, "usual").value == pytest.approx(rate)
-    found = design(0.9, "usual")
-    assert found.least_variance() == pytest.approx(0.1136 * (0.9 * found.second_moment() - 0.81), rel=0.03)
-    for pmf in (found.logging, found.target):
+    result = design(0.9, "usual")
+    assert result.least_variance() == pytest.approx(0.1136 * (0.9 * result.second_moment() - 0.81), rel=0.03)
+    for pmf in (result.logging, result.target):
         np.testing.assert_allclose(pmf.sum(axis=1), 1)
-        assert (pmf[~found.eligible] == 0).all()
+        assert (pmf[~result.eligible] == 0).all()
 
 
 def test_a_run_of_the_digits_protocol_equals_that_of_the_example():
@@ -81,12 +81,12 @@ def test_a_run_of_the_digits_protocol_equals_that_of_the_example():
 
     Versions of libraries change them slightly.
     """
-    found = digits.relative_errors(0)
-    assert found.keys() == digits.PUBLISHED.keys()
-    assert found["dm"] == pytest.approx(0.44608, abs=0.02)
-    assert found["ipw"] == pytest.approx(0.03279, abs=0.02)
-    assert found["dr"] == pytest.approx(0.01256, abs=0.02)
-    assert found["sndr"] == pytest.approx(0.05711, abs=0.02)
+    result = digits.relative_errors(0)
+    assert result.keys() == digits.PUBLISHED.keys()
+    assert result["dm"] == pytest.approx(0.44608, abs=0.02)
+    assert result["ipw"] == pytest.approx(0.03279, abs=0.02)
+    assert result["dr"] == pytest.approx(0.01256, abs=0.02)
+    assert result["sndr"] == pytest.approx(0.05711, abs=0.02)
 
 
 def test_the_replacement_of_pytorch_is_removed_again():

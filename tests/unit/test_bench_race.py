@@ -45,11 +45,11 @@ def test_every_competitor_has_the_same_number_of_turns() -> None:
 
 
 def test_calls_are_warmed_up_before_they_are_timed() -> None:
-    made: list[int] = []
-    calls = [lambda number=number: made.append(number) for number in range(16)]
+    called: list[int] = []
+    calls = [lambda number=number: called.append(number) for number in range(16)]
     clock = iter(range(0, 3200, 100))
     assert PythonCalls(calls, lambda: next(clock)).turn() == [100] * 16
-    assert made == [0, 1, *range(16)]
+    assert called == [0, 1, *range(16)]
 
 
 def test_a_program_is_timed_by_command(tmp_path: Path) -> None:

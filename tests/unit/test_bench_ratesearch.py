@@ -97,16 +97,16 @@ def test_one_search_shares_its_windows_between_thresholds() -> None:
 
 def test_a_rate_that_the_generator_cannot_offer_is_not_the_servers_limit() -> None:
     server = FakeServer(50_000.0, generator=8_000.0)
-    found = RateSearch(server, 1_000.0).highest(5.0)
-    assert found.generator_bound
-    assert found.rate == pytest.approx(8_000, rel=0.05)
+    result = RateSearch(server, 1_000.0).highest(5.0)
+    assert result.generator_bound
+    assert result.rate == pytest.approx(8_000, rel=0.05)
 
 
 def test_sends_that_are_late_because_the_server_does_not_read_are_its_limit() -> None:
     server = FakeServer(50_000.0, backpressure=6_000.0, noise=0.05)
-    found = RateSearch(server, 1_000.0).highest(2.0)
-    assert not found.generator_bound
-    assert found.rate == pytest.approx(6_000, rel=0.05)
+    result = RateSearch(server, 1_000.0).highest(2.0)
+    assert not result.generator_bound
+    assert result.rate == pytest.approx(6_000, rel=0.05)
 
 
 def test_a_server_that_never_meets_the_threshold_has_no_rate() -> None:
@@ -128,9 +128,9 @@ def test_a_search_is_bounded() -> None:
 def test_a_search_that_ends_at_its_limit_gives_an_estimate() -> None:
     for seed in range(20):
         server = FakeServer(20_000.0, seed)
-        found = RateSearch(server, 8_000.0, most_windows=8).highest(5.0)
-        assert found.unfinished
-        assert 0 < found.rate <= 1.2 * server.capacity(5.0)
+        result = RateSearch(server, 8_000.0, most_windows=8).highest(5.0)
+        assert result.unfinished
+        assert 0 < result.rate <= 1.2 * server.capacity(5.0)
     assert not RateSearch(FakeServer(20_000.0), 8_000.0).highest(5.0).unfinished
 
 
@@ -173,8 +173,10 @@ def test_a_search_for_one_threshold_ends_in_time(monkeypatch: pytest.MonkeyPatch
 def test_the_short_search_is_within_a_tenth(seed: int) -> None:
     saturated = float(np.random.default_rng(seed + 100).uniform(300, 60_000))
     server = FakeServer(saturated, seed, stalls=0.15, late=0.1)
-    found: list[Found] = []
+    results: list[Found] = []
     for _ in range(3):
-        search = RateSearch(server, found[-1].rate if found else 1_000.0, **(SHORT | {"most_seconds": 1e9}))
-        found.append(search.highest(10.0))
-    assert median_rate(found)[0] == pytest.approx(server.capacity(10.0), rel=0.1)
+        search = RateSearch(
+            server, results[-1].rate if results else 1_000.0, **(SHORT | {"most_seconds": 1e9})
+        )
+        results.append(search.highest(10.0))
+    assert median_rate(results)[0] == pytest.approx(server.capacity(10.0), rel=0.1)

@@ -60,8 +60,8 @@ def test_a_failing_peer_is_reported_and_the_run_continues(
     bench = wire.Bench(Figures(tmp_path, group="wire", machine=MACHINE), None, Options())  # type: ignore[arg-type]
     bench.measure_rounds(3)
     bench.add_figures()
-    found = {figure.key: figure for figure in read(bench.figures.path).figures}
-    failed = found["rounds in which MLServer could not be measured, of 3"]
+    result = {figure.key: figure for figure in read(bench.figures.path).figures}
+    failed = result["rounds in which MLServer could not be measured, of 3"]
     assert (failed.ours, failed.note) == (3, "no such program")
-    assert found[f"highest rate with p99 ≤ 10 ms, Score, 500×6 | {wire.FOREST}"].rounds == 3
-    assert not any(figure.peer == wire.MLSERVER for figure in found.values())
+    assert result[f"highest rate with p99 ≤ 10 ms, Score, 500×6 | {wire.FOREST}"].rounds == 3
+    assert not any(figure.peer == wire.MLSERVER for figure in result.values())

@@ -29,21 +29,21 @@ def keys(tmp_path: Path) -> Path:
 
 
 def test_the_commands_create_a_key_sign_and_verify(tmp_path: Path, bundle: Path) -> None:
-    made = scorer_in_process(
+    created = scorer_in_process(
         "bundle", "keygen", str(tmp_path / "a"), "--not-after", "2090-01-01T00:00:00Z", "--json"
     )
-    key = json.loads(made.stdout)["key"]
+    key = json.loads(created.stdout)["key"]
     assert (tmp_path / "a.key").stat().st_mode & 0o777 == 0o600
     assert "Not-After: 2090-01-01T00:00:00Z" in (tmp_path / "a.pem").read_text()
     signed = scorer_in_process(
         "bundle", "sign", str(bundle), "--key", str(tmp_path / "a.key"), "--release", "7"
     )
     assert signed.stdout == f"signed fraud-checkout release 7 by {key}\n"
-    found = scorer_in_process(
+    verified = scorer_in_process(
         "bundle", "verify", str(bundle), "--trusted-key", str(tmp_path / "a.pem"), "--json"
     )
-    assert json.loads(found.stdout)["release"] == 7
-    assert json.loads(found.stdout)["key"] == key
+    assert json.loads(verified.stdout)["release"] == 7
+    assert json.loads(verified.stdout)["key"] == key
     again = scorer_in_process("bundle", "keygen", str(tmp_path / "a"))
     assert (again.returncode, len(again.stderr.splitlines())) == (1, 1)
     assert "keys are not overwritten" in again.stderr
@@ -56,7 +56,7 @@ def test_the_default_release_is_the_time(bundle: Path, keys: Path) -> None:
 
 @pytest.mark.fault_case(55)
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (None, "cannot be read: No such file"),
         (b"", "is no Ed25519 or P-256 key"),
@@ -65,13 +65,13 @@ def test_the_default_release_is_the_time(bundle: Path, keys: Path) -> None:
     ],
 )
 def test_a_key_that_cannot_sign_is_reported(
-    bundle: Path, tmp_path: Path, content: bytes | None, says: str
+    bundle: Path, tmp_path: Path, content: bytes | None, message: str
 ) -> None:
     if content is not None:
         (tmp_path / "k").write_bytes(content)
     result = scorer_in_process("bundle", "sign", str(bundle), "--key", str(tmp_path / "k"))
     assert (result.returncode, len(result.stderr.splitlines())) == (1, 1)
-    assert f'signing key "{tmp_path / "k"}" {says}' in result.stderr
+    assert f'signing key "{tmp_path / "k"}" {message}' in result.stderr
     assert not (bundle / SIGNATURE).exists()
 
 
@@ -112,9 +112,9 @@ def test_a_push_stores_and_replaces_the_signature(bundle: Path, keys: Path, tmp_
     for release in (1, 2):
         signing.sign(bundle, [keys / "a.key"], release=release)
         registry.push(bundle)
-        found = signing.verify_signature(place, [keys / "a.pem"])
-        assert found is not None
-        assert found.release == release
+        signature = signing.verify_signature(place, [keys / "a.pem"])
+        assert signature is not None
+        assert signature.release == release
         assert registry.fingerprint(digest) != fingerprint
         fingerprint = registry.fingerprint(digest)
     copied = tmp_path / "copied"

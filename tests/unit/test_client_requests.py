@@ -105,9 +105,9 @@ def assert_one_line(error):
     ],
 )
 def test_dense_rows_of_every_type_are_encoded(row):
-    made = dense_row(row)
-    assert made.typecode == "f"
-    assert [None if math.isnan(v) else v for v in made] == [1.0, 2.5, None, 1.0]
+    result = dense_row(row)
+    assert result.typecode == "f"
+    assert [None if math.isnan(v) else v for v in result] == [1.0, 2.5, None, 1.0]
 
 
 @pytest.mark.parametrize(

@@ -222,15 +222,15 @@ def test_the_proof_of_outcomes_is_passed_to_the_data_plane() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         (f'[outcomes]\nproof = "token"\n{CHECKPOINT}', "nothing could be proven"),
         (f"[outcomes]\nper_caller_second = 0\n{CHECKPOINT}", "at least 1"),
         (f"{CHECKPOINT}outcomes = {{ fraud = {{ min = 1.0, max = 0.0 }} }}\n", "the lower one comes first"),
     ],
 )
-def test_proof_settings_that_cannot_be_met_are_reported(text: str, says: str) -> None:
-    with pytest.raises(config.InvalidSettingsError, match=says):
+def test_proof_settings_that_cannot_be_met_are_reported(text: str, message: str) -> None:
+    with pytest.raises(config.InvalidSettingsError, match=message):
         parse(text)
 
 
@@ -462,12 +462,12 @@ MISTAKES: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
 def test_problems_are_reported_with_line_and_key(name: str) -> None:
     text, expected = MISTAKES[name]
     tomllib.loads(text)
-    found = problems(text)
-    assert len(found) == len(expected), found
-    for line, (number, key, says) in zip(found, expected, strict=True):
+    result = problems(text)
+    assert len(result) == len(expected), result
+    for line, (number, key, message) in zip(result, expected, strict=True):
         where = f"scorer.toml:{number}: " if number else "scorer.toml: "
         assert line.startswith(f"{where}{key}: "), line
-        assert says in line
+        assert message in line
 
 
 SYNTAX = [
@@ -490,12 +490,12 @@ def test_syntax_errors_have_line_and_column(text: str, start: str) -> None:
 def test_files_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"a = '\xff'")
-    for file, says in [
+    for file, message in [
         (tmp_path / "none.toml", "no such file"),
         (tmp_path, "is a directory"),
         (binary, "byte 5 is not UTF-8"),
     ]:
-        with pytest.raises(config.InvalidSettingsError, match=says) as caught:
+        with pytest.raises(config.InvalidSettingsError, match=message) as caught:
             config.load(file)
         assert str(caught.value).startswith(str(file))
         assert caught.value.exit_code == 64
@@ -548,11 +548,11 @@ BAD_ENVIRONMENT = [
 ]
 
 
-@pytest.mark.parametrize(("variable", "value", "says"), BAD_ENVIRONMENT)
-def test_an_error_of_the_environment_names_the_variable(variable: str, value: str, says: str) -> None:
-    found = problems(GOOD, **{variable: value})
-    assert all(line.startswith(f"environment variable {variable}: ") for line in found)
-    assert any(says in line for line in found), found
+@pytest.mark.parametrize(("variable", "value", "message"), BAD_ENVIRONMENT)
+def test_an_error_of_the_environment_names_the_variable(variable: str, value: str, message: str) -> None:
+    result = problems(GOOD, **{variable: value})
+    assert all(line.startswith(f"environment variable {variable}: ") for line in result)
+    assert any(message in line for line in result), result
 
 
 def test_other_variables_are_ignored() -> None:
@@ -627,8 +627,8 @@ def test_a_live_server_requires_an_alias_and_a_shadow_pool_does_not(tmp_path: Pa
 
 
 def test_all_problems_are_reported_together_with_a_missing_alias() -> None:
-    found = problems("[server]\nthreads = 0\n" + NO_ALIAS + "p99_ms = -1.0\n")
-    assert [line.split(": ")[1] for line in found] == [
+    result = problems("[server]\nthreads = 0\n" + NO_ALIAS + "p99_ms = -1.0\n")
+    assert [line.split(": ")[1] for line in result] == [
         "server.threads",
         "checkpoints.c.alias",
         "checkpoints.c.p99_ms",
@@ -686,7 +686,7 @@ GRANT = '[[identity.grants]]\nprincipal = "dns:a"\nroles = ["score"]\n'
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ('[server.tls]\ncertificate = "c.pem"\n', "set both or neither"),
         ('[server.tls]\nclient_ca = "c.pem"\n', "certificate is not"),
@@ -712,10 +712,10 @@ GRANT = '[[identity.grants]]\nprincipal = "dns:a"\nroles = ["score"]\n'
         ('[server]\ncontrol_listen = "0.0.0.0:1"\n' + TLS, "require client certificates"),
     ],
 )
-def test_settings_of_identity_that_cannot_work_are_refused(text: str, says: str) -> None:
+def test_settings_of_identity_that_cannot_work_are_refused(text: str, message: str) -> None:
     with pytest.raises(config.InvalidSettingsError) as error:
         parse(text + CHECKPOINT)
-    assert says in str(error.value)
+    assert message in str(error.value)
 
 
 def test_with_tls_the_listeners_may_use_remote_addresses() -> None:

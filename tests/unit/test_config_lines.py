@@ -66,8 +66,8 @@ LINES = {
 def test_the_lines_of_every_toml_form_are_found(newline: str) -> None:
     text = DOCUMENT.replace("\n", newline)
     tomllib.loads(text)
-    found = key_lines(text)
-    assert {path: found.get(path) for path in LINES} == LINES
+    result = key_lines(text)
+    assert {path: result.get(path) for path in LINES} == LINES
 
 
 def leaves(value: object, path: tuple[str | int, ...] = ()) -> set[tuple[str | int, ...]]:
@@ -116,5 +116,5 @@ def test_each_key_has_the_line_it_was_written_on(tables: dict[str, list[tuple[st
     text = "\n".join(lines)
     document = tomllib.loads(text)
     assert set(document) == set(tables)
-    found = key_lines(text)
-    assert {path: found.get(path) for path in expected} == expected
+    result = key_lines(text)
+    assert {path: result.get(path) for path in expected} == expected

@@ -100,8 +100,8 @@ async def test_a_checkpoint_that_cannot_be_added_again_is_omitted_and_reported(w
     await watcher.poll()
     assert REFUND not in controller.table.checkpoints
     assert world.served()
-    (said,) = world.log.named("checkpoint_left_out")
-    assert (said["checkpoint"], said["error"]) == (REFUND, "too fast")
+    (event,) = world.log.named("checkpoint_left_out")
+    assert (event["checkpoint"], event["error"]) == (REFUND, "too fast")
 
 
 @runs
@@ -153,8 +153,8 @@ async def test_a_break_glass_event_names_the_platform_that_managed_the_checkpoin
     await controller.manage(REFUND, "platform", caller=Caller("platform"), reason="")
     caller = Caller(break_glass=True, by="an operator")
     await controller.remove_checkpoint(REFUND, caller=caller, reason="the platform is gone")
-    (said,) = world.log.named("break_glass")
-    assert (said["managed_by"], said["by"]) == ("platform", "an operator")
+    (event,) = world.log.named("break_glass")
+    assert (event["managed_by"], event["by"]) == ("platform", "an operator")
 
 
 @runs
@@ -169,7 +169,7 @@ async def test_a_shadow_pool_can_add_a_removed_checkpoint_again(world: World) ->
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{", "not JSON"),
         ("[" * 100_000, "at most 65,536"),
@@ -184,10 +184,10 @@ async def test_a_shadow_pool_can_add_a_removed_checkpoint_again(world: World) ->
         ('{"kind": "action", "alias": "a@live", "fallback": {"decision": "x"}}', "fallback"),
     ],
 )
-def test_errors_of_settings_are_named(text: str, said: str) -> None:
+def test_errors_of_settings_are_named(text: str, message: str) -> None:
     with pytest.raises(InvalidSettingsError) as caught:
         added.read(REFUND, text, role="live")
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_invalid_names_are_refused_and_a_shadow_pool_needs_no_alias() -> None:

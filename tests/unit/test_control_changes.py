@@ -422,15 +422,17 @@ BAD_LANES: list[tuple[str, str, list[Lane], type[ScorerError], str]] = [
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "lanes", "error", "says"), [case[1:] for case in BAD_LANES], ids=[c[0] for c in BAD_LANES]
+    ("checkpoint", "lanes", "error", "message"),
+    [case[1:] for case in BAD_LANES],
+    ids=[c[0] for c in BAD_LANES],
 )
 def test_invalid_lanes_are_refused(
-    world: World, checkpoint: str, lanes: list[Lane], error: type[ScorerError], says: str
+    world: World, checkpoint: str, lanes: list[Lane], error: type[ScorerError], message: str
 ) -> None:
     async def scenario() -> None:
         controller, _ = await world.booted()
         calls = list(world.plane.calls)
-        with pytest.raises(error, match="(?s).*" + says.replace("?", r"\?")):
+        with pytest.raises(error, match="(?s).*" + message.replace("?", r"\?")):
             await controller.set_lanes(checkpoint, lanes, reason="")
         assert world.plane.calls == calls
 

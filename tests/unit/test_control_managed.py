@@ -18,9 +18,9 @@ PLATFORM = Caller(platform="main")
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    made = World(tmp_path, Registry(tmp_path / "registry", verify=fake_verify))
-    made.push("x", "action-authorise", live=True)
-    return made
+    world = World(tmp_path, Registry(tmp_path / "registry", verify=fake_verify))
+    world.push("x", "action-authorise", live=True)
+    return world
 
 
 # --- compare and set ---

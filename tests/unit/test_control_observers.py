@@ -201,10 +201,10 @@ BAD = [
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "lanes", "error", "says"), [c[1:] for c in BAD], ids=[c[0] for c in BAD]
+    ("checkpoint", "lanes", "error", "message"), [c[1:] for c in BAD], ids=[c[0] for c in BAD]
 )
 def test_invalid_observe_lanes_are_refused(
-    world: World, checkpoint: str, lanes: list[Lane], error: type[ScorerError], says: str
+    world: World, checkpoint: str, lanes: list[Lane], error: type[ScorerError], message: str
 ) -> None:
     async def scenario() -> None:
         controller, _ = await world.booted()
@@ -217,7 +217,7 @@ def test_invalid_observe_lanes_are_refused(
         calls, table = list(world.plane.calls), controller.table
         with pytest.raises(error) as caught:
             await controller.set_observers(checkpoint, lanes, reason="")
-        assert says in str(caught.value)
+        assert message in str(caught.value)
         assert (world.plane.calls, controller.table) == (calls, table)
 
     asyncio.run(scenario())
@@ -508,7 +508,7 @@ def test_valid_filters_are_accepted(text: str, conditions: list[object]) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("amount > 100", "no JSON"),
         ('{"feature": "amount", "op": "missing"}', "no list"),
@@ -530,10 +530,10 @@ def test_valid_filters_are_accepted(text: str, conditions: list[object]) -> None
         ('[{"feature": "a", "op": ["=="], "value": 1}]', "operator"),
     ],
 )
-def test_invalid_filters_are_refused(text: str, says: str) -> None:
+def test_invalid_filters_are_refused(text: str, message: str) -> None:
     with pytest.raises(InvalidLanesError) as caught:
         parse_filter(text)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_every_operator_is_documented() -> None:

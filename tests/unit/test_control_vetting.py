@@ -17,11 +17,11 @@ from scorer.registry import Registry
 def world(tmp_path: Path) -> Iterator[World]:
     from fakes import fake_verify
 
-    made = World(tmp_path, Registry(tmp_path / "registry", verify=fake_verify))
-    made.push("a", "action-authorise", live=True)
-    yield made
-    if made.state is not None:
-        made.state.release()
+    world = World(tmp_path, Registry(tmp_path / "registry", verify=fake_verify))
+    world.push("a", "action-authorise", live=True)
+    yield world
+    if world.state is not None:
+        world.state.release()
 
 
 def _released(world: World, *releases: int) -> list[str]:

@@ -25,15 +25,15 @@ def fails(paths: Paths, plan: DemoPlan | None = None) -> str:
 
 def test_unreadable_transactions_are_reported(tmp_path):
     (tmp_path / "t.parquet").write_bytes(b"nothing of the kind")
-    said = fails(Paths(tmp_path / "t.parquet", None, tmp_path / "out"))
-    assert said.startswith("Data and features: transactions ")
-    assert "not a readable Parquet file" in said
+    text = fails(Paths(tmp_path / "t.parquet", None, tmp_path / "out"))
+    assert text.startswith("Data and features: transactions ")
+    assert "not a readable Parquet file" in text
 
 
 def test_an_unreadable_routing_log_is_reported(tmp_path):
     (tmp_path / "r.csv").write_text("a,b\n1,2\n")
-    said = fails(Paths(None, tmp_path / "r.csv", tmp_path / "out"))
-    assert "column tmsp, country, amount, success, PSP, 3D_secured, card is missing" in said
+    text = fails(Paths(None, tmp_path / "r.csv", tmp_path / "out"))
+    assert "column tmsp, country, amount, success, PSP, 3D_secured, card is missing" in text
 
 
 @pytest.mark.parametrize(
@@ -46,15 +46,15 @@ def test_an_unreadable_routing_log_is_reported(tmp_path):
 def test_a_period_that_is_too_short_is_refused(tmp_path, days, message):
     short = simulate_transactions(TransactionPlan(customers=300, terminals=3_000, days=days), seed=0)
     write_transactions(short, tmp_path / "short.parquet")
-    said = fails(Paths(tmp_path / "short.parquet", None, tmp_path / "out"))
-    assert message in said
-    assert said.startswith("Train two versions")
+    text = fails(Paths(tmp_path / "short.parquet", None, tmp_path / "out"))
+    assert message in text
+    assert text.startswith("Train two versions")
 
 
 def test_an_output_folder_that_is_a_file_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    said = fails(Paths(None, None, tmp_path / "file" / "out"))
-    assert "choose another with --output" in said
+    text = fails(Paths(None, None, tmp_path / "file" / "out"))
+    assert "choose another with --output" in text
 
 
 def test_the_traceback_of_an_internal_error_is_written_to_a_file(tmp_path, monkeypatch):
@@ -62,8 +62,8 @@ def test_the_traceback_of_an_internal_error_is_written_to_a_file(tmp_path, monke
         raise ZeroDivisionError("by zero\nand more")
 
     monkeypatch.setattr("examples.demo.data.features", broken)
-    said = fails(Paths(None, None, tmp_path))
-    assert said.startswith("Data and features: ZeroDivisionError: by zero; the traceback is in ")
+    text = fails(Paths(None, None, tmp_path))
+    assert text.startswith("Data and features: ZeroDivisionError: by zero; the traceback is in ")
     assert "in broken" in (tmp_path / "traceback.txt").read_text()
 
 

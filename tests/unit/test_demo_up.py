@@ -29,10 +29,10 @@ ANY = Ports(0, 0, 0, 0)
 
 @pytest.fixture
 def paths(tmp_path: Path) -> Paths:
-    made = Paths(None, None, tmp_path)
-    made.settings.write_text(SERVER)
-    made.platform_settings.write_text(PLATFORM)
-    return made
+    paths = Paths(None, None, tmp_path)
+    paths.settings.write_text(SERVER)
+    paths.platform_settings.write_text(PLATFORM)
+    return paths
 
 
 def test_the_platform_finds_the_server_at_its_new_port(paths: Paths) -> None:
@@ -52,8 +52,8 @@ def test_generations_are_shown_under_distinct_times(paths: Paths) -> None:
         _, file = write_settings(paths, ANY)
         platform = tomllib.loads(file.read_text())
         shown = paths.output / platform["platform"]["learning"] / "generations"
-        found = [(one / "verdict" / "verdict.json").read_text() for one in sorted(shown.iterdir())]
-        assert found == ["generation-1", "generation-2"]
+        verdicts = [(one / "verdict" / "verdict.json").read_text() for one in sorted(shown.iterdir())]
+        assert verdicts == ["generation-1", "generation-2"]
 
 
 def test_a_port_in_use_is_named_with_its_option(paths: Paths) -> None:

@@ -99,9 +99,9 @@ def test_sensitivity_is_the_sum_over_leaves() -> None:
     ]
     eligible = np.zeros((4, 3), dtype=bool)
     eligible[:, 1] = True
-    got = oracle.sensitivity(classes.rows[:4], eligible)
-    np.testing.assert_allclose(got[:, 1], naive, rtol=1e-5)
-    assert (got[:, [0, 2]] == 0).all()
+    sensitivity = oracle.sensitivity(classes.rows[:4], eligible)
+    np.testing.assert_allclose(sensitivity[:, 1], naive, rtol=1e-5)
+    assert (sensitivity[:, [0, 2]] == 0).all()
 
 
 def test_the_best_peer_is_chosen_by_its_result() -> None:
@@ -121,9 +121,9 @@ def test_data_sets_that_are_unavailable_are_named(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(datasets.shutil, "which", lambda tool: None)
     pytest.importorskip("sklearn")
     monkeypatch.setitem(__import__("sys").modules, "rdata", object())
-    found, lost = datasets.available(("digits", "letter"))
-    assert [classes.name for classes in found] == ["digits"]
-    assert found[0].k == 10
+    sets, lost = datasets.available(("digits", "letter"))
+    assert [classes.name for classes in sets] == ["digits"]
+    assert sets[0].k == 10
     assert "apt-get and dpkg-deb" in lost["letter"]
 
 

@@ -133,8 +133,8 @@ def test_a_later_run_replaces_the_groups_that_it_measured(tmp_path: Path) -> Non
     one.add(name="rate", ours=5, unit="1/s", command="make bench")
     two.add(name="first", ours=3, unit="ms", command="make bench")
     merged = read(one.path, two.path)
-    found = [(figure.name, figure.ours, figure.commit, figure.cpu) for figure in merged.figures]
-    assert found == [("first", 3, "b", "cpu b"), ("rate", 5, "a", "cpu a")]
+    published = [(figure.name, figure.ours, figure.commit, figure.cpu) for figure in merged.figures]
+    assert published == [("first", 3, "b", "cpu b"), ("rate", 5, "a", "cpu a")]
     write(merged, tmp_path / "kept.jsonl")
     assert read(tmp_path / "kept.jsonl").figures == merged.figures
     assert newest(tmp_path / "b") == two.path
@@ -173,7 +173,7 @@ def test_rounds_that_differ_by_more_than_the_margin_give_no_result(
 
 
 def test_rounds_are_compared_round_by_round(figures: Figures) -> None:
-    found = figures.add(
+    result = figures.add(
         name="rate",
         ours=[100, 50, 120],
         theirs=[10, 5, 10],
@@ -183,8 +183,8 @@ def test_rounds_are_compared_round_by_round(figures: Figures) -> None:
         higher_is_better=True,
         command="make bench",
     )
-    assert (found.ours, found.theirs, found.ratio) == (100, 10, 10)
-    assert (found.low, found.high, found.rounds, found.settled, found.result) == (10, 12, 3, True, "met")
+    assert (result.ours, result.theirs, result.ratio) == (100, 10, 10)
+    assert (result.low, result.high, result.rounds, result.settled, result.result) == (10, 12, 3, True, "met")
     unsettled = figures.add(name="p99", ours=[1, 9, 2], unit="ms", target=5, command="make bench")
     assert (unsettled.met, unsettled.settled, unsettled.result) == (True, False, "not settled")
     with pytest.raises(ValueError, match="2 and 3 rounds"):

@@ -90,11 +90,11 @@ class Fake:
 
 @pytest.fixture(params=[Real, Fake])
 def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Real | Fake]:
-    made = request.param(tmp_path)
+    result = request.param(tmp_path)
     try:
-        yield made
+        yield result
     finally:
-        made.close()
+        result.close()
 
 
 def live(digest: str, share: float = 1.0, name: str = "live") -> LaneSpec:
@@ -107,14 +107,14 @@ def shadow(name: str, digest: str, sample: float = 0.25, *, pool: bool = False) 
 
 def test_the_status_reports_the_lanes_that_were_set(either: Real | Fake) -> None:
     fleet, member = either.fleet, either.member
-    found = fleet.status(member)
-    assert (found.reachable, found.error, found.state, found.role) == (True, "", "SERVING", "live")
-    assert found.checkpoints is not None
-    assert set(found.checkpoints) == {FRAUD, ACTION}
-    at = found.checkpoints[FRAUD]
+    status = fleet.status(member)
+    assert (status.reachable, status.error, status.state, status.role) == (True, "", "SERVING", "live")
+    assert status.checkpoints is not None
+    assert set(status.checkpoints) == {FRAUD, ACTION}
+    at = status.checkpoints[FRAUD]
     assert (at.kind, at.following, at.answer, at.observe) == (
         "score",
-        found.checkpoints[FRAUD].following,
+        status.checkpoints[FRAUD].following,
         (live(either.first),),
         (),
     )
@@ -128,8 +128,8 @@ def test_the_status_reports_the_lanes_that_were_set(either: Real | Fake) -> None
     assert after.checkpoints is not None
     at = after.checkpoints[FRAUD]
     assert (at.answer, at.observe, at.following) == (tuple(answer), tuple(observe), "")
-    assert after.checkpoints[ACTION] == found.checkpoints[ACTION]
-    assert after.lane_table > found.lane_table
+    assert after.checkpoints[ACTION] == status.checkpoints[ACTION]
+    assert after.lane_table > status.lane_table
     fleet.set_answer(member, FRAUD, answer, reason="again")
     fleet.set_observers(member, FRAUD, observe, reason="again")
     assert fleet.status(member).lane_table == after.lane_table, "a repeated call changes nothing"
@@ -144,9 +144,9 @@ def test_an_unreachable_member_is_reported_and_keeps_its_state(either: Real | Fa
     fleet.set_answer(member, FRAUD, [live(b)], reason="")
     fleet.set_observers(member, FRAUD, [shadow("good", either.first), shadow("bad", bad)], reason="")
     either.disconnect()
-    found = fleet.status(member)
-    assert not found.reachable
-    assert 'server "live-1"' in found.error and "scorer serve" in found.error
+    status = fleet.status(member)
+    assert not status.reachable
+    assert 'server "live-1"' in status.error and "scorer serve" in status.error
     for call in (fleet.set_answer, fleet.set_observers):
         with pytest.raises(UnreachableError, match="does not respond"):
             call(member, FRAUD, [], reason="")
@@ -154,7 +154,7 @@ def test_an_unreachable_member_is_reported_and_keeps_its_state(either: Real | Fa
     either.restart()
     # A channel reconnects within a second.
     back = wait_until(
-        lambda: found if (found := fleet.status(member)).reachable else None, "the server to be reachable"
+        lambda: status if (status := fleet.status(member)).reachable else None, "the server to be reachable"
     )
     assert back is not None
     at = (back.checkpoints or {})[FRAUD]
@@ -203,11 +203,11 @@ def test_refusals_are_reported(
 
 @pytest.fixture
 def real(tmp_path: Path) -> Iterator[Real]:
-    made = Real(tmp_path)
+    real = Real(tmp_path)
     try:
-        yield made
+        yield real
     finally:
-        made.close()
+        real.close()
 
 
 def test_a_status_contains_all_fields_and_numbers_as_numbers(real: Real) -> None:
@@ -215,19 +215,19 @@ def test_a_status_contains_all_fields_and_numbers_as_numbers(real: Real) -> None
         "observers": [{"checkpoint": FRAUD, "lane": "a", "seen": 2**60, "failed": {"panic": 2}}],
         "pool": {"address": "127.0.0.1:9", "sent": 3},
     }
-    found = real.fleet.status(real.member)
-    (observer,) = found.observers
+    status = real.fleet.status(real.member)
+    (observer,) = status.observers
     assert observer["seen"] == 2**60
     assert observer["failed"] == {"panic": 2}
     assert (observer["stuck"], observer["cpu_seconds"], observer["taken"]) == (False, 0.0, 0)
-    assert found.pool is not None
-    assert (found.pool["sent"], found.pool["connected"]) == (3, False)
-    assert found.raw is not None
-    assert found.raw["version"] == "1.2.3"
-    assert {one["digest"] for one in found.bundles} == set(real.served.world.plane.loaded)
+    assert status.pool is not None
+    assert (status.pool["sent"], status.pool["connected"]) == (3, False)
+    assert status.raw is not None
+    assert status.raw["version"] == "1.2.3"
+    assert {one["digest"] for one in status.bundles} == set(real.served.world.plane.loaded)
     real.served.world.plane.said = {}
-    found = real.fleet.status(real.member)
-    assert (tuple(found.observers), found.pool) == ((), None)
+    status = real.fleet.status(real.member)
+    assert (tuple(status.observers), status.pool) == ((), None)
 
 
 def test_a_bundle_that_passed_its_gates_is_not_refused_for_its_warm_up(real: Real) -> None:
@@ -267,9 +267,9 @@ def test_another_program_at_the_address_is_reported_as_such() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as deaf:
         member = Member("deaf", f"127.0.0.1:{deaf.getsockname()[1]}")
         with closing(Fleet([member], status_seconds=0.3)) as fleet:
-            found = fleet.status(member)
-            assert not found.reachable
-            assert 'server "deaf"' in found.error
+            status = fleet.status(member)
+            assert not status.reachable
+            assert 'server "deaf"' in status.error
     server = grpc.server(ThreadPoolExecutor(1))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()

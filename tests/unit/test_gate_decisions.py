@@ -182,9 +182,9 @@ def test_a_small_segment_is_inconclusive_and_does_not_block():
     assert (spain.state, spain.difference.low, spain.difference.rows) == ("inconclusive", None, 499)
 
 
-@pytest.mark.parametrize(("name", "says"), [("merchant", "no column"), ("amount", "is a number")])
-def test_segments_must_be_columns_with_values(name, says):
-    with pytest.raises(DataError, match=says):
+@pytest.mark.parametrize(("name", "message"), [("merchant", "no column"), ("amount", "is a number")])
+def test_segments_must_be_columns_with_values(name, message):
+    with pytest.raises(DataError, match=message):
         weighed(log(FLAT, n=100, seed=1), TO_B, FLAT, segments=(name,))
     assert "amount" in {feature.name for feature in FEATURES}
 
@@ -233,8 +233,8 @@ def test_a_candidate_must_state_its_latest_training_decision():
 
 def test_rule_violations_in_the_log_block():
     truth = world(0.15)
-    found = [GuardrailFinding("the pmf does not sum to 1", 3, "d17")]
-    verdict = weighed(log(truth, n=8_000, seed=1), TO_B, truth, findings=found)
+    findings = [GuardrailFinding("the pmf does not sum to 1", 3, "d17")]
+    verdict = weighed(log(truth, n=8_000, seed=1), TO_B, truth, findings=findings)
     assert verdict.evidence.decision == "wait"
     assert verdict.evidence.reasons == ("the pmf does not sum to 1 (3 decisions, first d17)",)
 
@@ -288,8 +288,8 @@ def test_the_bound_covers_the_value_at_every_analysis():
         rng = np.random.default_rng(seed)
         values = (rng.random(5_000) < 0.1) * rng.exponential(5.0, 5_000) - 0.5
         missed += any(
-            not found.low <= 0.0 <= found.high
-            for found in (anytime_mean(values[:n], 0.05) for n in range(500, 5_001, 100))
+            not result.low <= 0.0 <= result.high
+            for result in (anytime_mean(values[:n], 0.05) for n in range(500, 5_001, 100))
         )
     assert missed <= 0.05 * 300
     half = anytime_mean(values, 0.05).high - values.mean()

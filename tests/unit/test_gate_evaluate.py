@@ -48,14 +48,14 @@ def test_the_live_bundle_passes() -> None:
 
 def test_a_model_that_exceeds_its_sla_fails() -> None:
     evidence = windows.same_bundle(5_000, random())
-    found = blocking(changed(evidence, lambda rows: replace(rows, exec_us=rows.exec_us * 20)))
-    assert found == {"exec_p99_us": FAIL}
+    result = blocking(changed(evidence, lambda rows: replace(rows, exec_us=rows.exec_us * 20)))
+    assert result == {"exec_p99_us": FAIL}
 
 
 def test_a_model_whose_features_take_too_long_fails() -> None:
     evidence = windows.same_bundle(5_000, random())
-    found = blocking(changed(evidence, lambda rows: replace(rows, load_us=rows.load_us * 100)))
-    assert found == {"data_load_p99_us": FAIL}
+    result = blocking(changed(evidence, lambda rows: replace(rows, load_us=rows.load_us * 100)))
+    assert result == {"data_load_p99_us": FAIL}
 
 
 def test_a_model_that_returns_nan_fails() -> None:
@@ -97,9 +97,9 @@ def test_a_model_whose_features_differ_fails() -> None:
 
 
 def test_a_model_with_shifted_scores_fails() -> None:
-    found = blocking(calibration.shifted(5_000, random(), 0.8))
-    assert found["score_psi"] is FAIL
-    assert set(found) <= {"score_psi", "flip_rate", "approve_rate_delta", "flagged_share_change"}
+    result = blocking(calibration.shifted(5_000, random(), 0.8))
+    assert result["score_psi"] is FAIL
+    assert set(result) <= {"score_psi", "flip_rate", "approve_rate_delta", "flagged_share_change"}
 
 
 def test_a_model_with_other_decisions_on_the_same_scores_fails() -> None:
@@ -108,8 +108,8 @@ def test_a_model_with_other_decisions_on_the_same_scores_fails() -> None:
     def stricter(rows: Observed) -> Observed:
         return replace(rows, label=1 + np.searchsorted((0.02, 0.5), rows.score, side="right"))
 
-    found = blocking(changed(evidence, stricter))
-    assert found == {"flip_rate": FAIL, "approve_rate_delta": FAIL, "flagged_share_change": FAIL}
+    result = blocking(changed(evidence, stricter))
+    assert result == {"flip_rate": FAIL, "approve_rate_delta": FAIL, "flagged_share_change": FAIL}
 
 
 def _rare(rows: int, random: np.random.Generator, own: Callable[[Any], Any]) -> ShadowEvidence:
@@ -148,8 +148,8 @@ def test_agreement_compares_rankings(name: str) -> None:
         "another seed": (_noisy(0.3, random(3)), PASS),
     }
     own, outcome = makers[name]
-    found = judged(_rare(10_000, random(), own))["flagged_agreement"]
-    assert found.outcome is outcome, found.words
+    result = judged(_rare(10_000, random(), own))["flagged_agreement"]
+    assert result.outcome is outcome, result.words
 
 
 def test_a_monotone_rescaling_passes_and_its_psi_is_shown_for_information() -> None:
@@ -178,9 +178,9 @@ def test_the_message_gives_the_decisions_that_are_swapped_in_and_out() -> None:
 
 
 def test_few_flagged_requests_give_no_verdict_on_a_ranking() -> None:
-    found = judged(_rare(300, random(), random(2).permutation))["flagged_agreement"]
-    assert found.outcome is INCONCLUSIVE and not found.blocks, found.words
-    assert "flagged_rows" in found.words
+    result = judged(_rare(300, random(), random(2).permutation))["flagged_agreement"]
+    assert result.outcome is INCONCLUSIVE and not result.blocks, result.words
+    assert "flagged_rows" in result.words
 
 
 def test_a_checkpoint_with_other_labels_has_no_flagged_decisions() -> None:
@@ -241,14 +241,14 @@ def test_flips_are_counted_beyond_the_controls_on_the_same_requests() -> None:
     own = replace(plain, label=np.where((rows % 25 == 0) | (rows % 50 == 1), 2, 1))
     control = replace(noisy, live_label=np.ones(5_000, np.int64))
     order = np.random.default_rng(5).permutation(5_000)
-    found = judged(
+    result = judged(
         replace(evidence, shadow=own, control=control.take(order)),
         GateSpec("flip_rate", "<= 0.05 upper95", minus="aa_control"),
     )["flip_rate"]
-    assert found.value == pytest.approx(0.02)
+    assert result.value == pytest.approx(0.02)
     # The rows are compared in pairs. With two separate samples the bound would be 0.027.
-    assert 0.015 < found.low < 0.02 < found.high < 0.025  # type: ignore[operator]
-    assert "control flips 4.00 %" in found.words
+    assert 0.015 < result.low < 0.02 < result.high < 0.025  # type: ignore[operator]
+    assert "control flips 4.00 %" in result.words
 
 
 # --- rules for outcomes ---
@@ -326,8 +326,8 @@ def test_action_bundles_have_separate_gates() -> None:
         (far, "policy_distance"),
         (worse, "expected_reward_delta"),
     ):
-        found = {one.metric for one in evaluate(ACTION, replace(evidence, shadow=shadow)) if one.blocks}
-        assert found == {metric}
+        result = {one.metric for one in evaluate(ACTION, replace(evidence, shadow=shadow)) if one.blocks}
+        assert result == {metric}
 
 
 def test_the_reward_of_another_policy_is_estimated_by_propensities() -> None:
@@ -340,13 +340,13 @@ def test_the_reward_of_another_policy_is_estimated_by_propensities() -> None:
     good = rng.random(200_000) < 0.5
     paid = (rng.random(200_000) < np.where(good, 0.9, 0.7)).astype(float)
     shadow = replace(evidence.shadow, ratio=np.where(good, 0.9, 0.1) / 0.5)
-    found = evaluate(
+    result = evaluate(
         [GateSpec("expected_reward_delta", ">= -0.01 lower95")],
         replace(evidence, shadow=shadow, outcomes={"authorised": (shadow.key, paid)}),
     )[0]
-    assert found.value == pytest.approx(0.08, abs=0.004)
+    assert result.value == pytest.approx(0.08, abs=0.004)
     # With the mean as control variate, only the difference of the policies remains: 0.0012 instead of 0.005.
-    assert found.value - found.low < 0.002  # type: ignore[operator]
+    assert result.value - result.low < 0.002  # type: ignore[operator]
 
 
 # --- several interim analyses ---
@@ -385,10 +385,10 @@ def test_interim_analyses_depend_on_the_number_of_rows_and_not_on_time() -> None
 
 
 def test_interim_analyses_share_the_false_alarm_rate_of_their_gate() -> None:
-    asked: list[float] = []
+    requests: list[float] = []
 
     def bounds(confidence: float) -> tuple[float, float]:
-        asked.append(confidence)
+        requests.append(confidence)
         return 0.0, 1.0
 
     def measured(name: str, evidence: ShadowEvidence, against: str, minus: bool) -> Measured:
@@ -399,7 +399,7 @@ def test_interim_analyses_share_the_false_alarm_rate_of_their_gate() -> None:
     # Two gates share 2 %, and the three analyses (200, 300 and 450 rows) of each gate share that.
     # Passing needs 95 %.
     each = [0.95, 1 - 0.01 / 2, 0.95, 1 - 0.01 / 6, 0.95, 1 - 0.01 / 12]
-    assert asked == pytest.approx(each * 2)
+    assert requests == pytest.approx(each * 2)
 
 
 def test_a_failed_interim_analysis_is_final() -> None:
@@ -432,15 +432,15 @@ def test_a_shifted_canary_fails_and_an_unshifted_one_does_not() -> None:
 )
 def test_the_live_bundle_rarely_fails(case: int, rows: int, count: int) -> None:
     _, make, judge = calibration.CASES[case]
-    found = calibration.alarms(rows, count, make, judge, salt=1)
-    assert found.rate <= 2.0, found.by_gate
+    alarms = calibration.alarms(rows, count, make, judge, salt=1)
+    assert alarms.rate <= 2.0, alarms.by_gate
 
 
 def test_the_rule_of_thumb_raises_alarms_that_the_gates_do_not() -> None:
     _, make, judge = calibration.CASES[0]
-    found = calibration.alarms(100, 100, make, judge, salt=2)
-    assert found.thumb > 10
-    assert found.failed <= 2
+    alarms = calibration.alarms(100, 100, make, judge, salt=2)
+    assert alarms.thumb > 10
+    assert alarms.failed <= 2
 
 
 def test_larger_shifts_are_detected_earlier() -> None:

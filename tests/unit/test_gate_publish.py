@@ -204,7 +204,7 @@ def tampered_run(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tamper", "says"),
+    ("tamper", "message"),
     [
         (tampered_run, "not the bundle of"),
         (tampered_share, "not the one in"),
@@ -212,11 +212,11 @@ def tampered_run(run: Path) -> None:
         (tampered_file, "actions.json"),
     ],
 )
-def test_tampered_bundles_and_verdicts_are_refused(place, judged, tmp_path, tamper, says):
+def test_tampered_bundles_and_verdicts_are_refused(place, judged, tmp_path, tamper, message):
     registry = place.registry(tmp_path)
     before = registry.aliases()
     tamper(judged)
-    with pytest.raises(Exception, match=says):
+    with pytest.raises(Exception, match=message):
         go(place, judged, registry)
     assert registry.aliases() == before
 

@@ -48,11 +48,11 @@ def test_a_clean_log_passes_and_a_broken_rule_is_named(place):
     clean = run("check", place / "log.parquet", "--bundle", place / "soft")
     assert clean.exit_code == 0, clean.output
     assert "2000 decisions, no findings" in clean.output
-    found = run(
+    result = run(
         "check", place / "log.parquet", "--bundle", place / "soft", "--rules", place / "rules.toml", "--json"
     )
-    assert found.exit_code == 1
-    (finding,) = json.loads(found.output)
+    assert result.exit_code == 1
+    (finding,) = json.loads(result.output)
     logged = log(TRUTH, n=2_000, seed=1)
     abroad = logged.context[:, 0] != 0
     assert finding["rows"] == int(abroad.sum())
@@ -76,14 +76,14 @@ def test_solved_prices_meet_the_limits_in_the_revised_bundle(place, tmp_path):
     solved = solve_bundle(place / "soft", logged.context, logged.eligible, {"challenge": 0.4})
     assert solved.unpriced[0] > 0.5
     assert solved.prices[0] > 0
-    made = revise(
+    revision = revise(
         place / "soft", tmp_path / "next", caps=dict(zip(solved.attributes, solved.prices, strict=True))
     )
-    pmf, _ = Bundle.load(made.path).evaluate(logged.context, eligible=logged.eligible)
+    pmf, _ = Bundle.load(revision.path).evaluate(logged.context, eligible=logged.eligible)
     assert 0.4 * (1 - 1e-3) <= float((pmf @ CHALLENGE).mean()) <= 0.4
-    assert inspect(made.path).digest == made.digest
+    assert inspect(revision.path).digest == revision.digest
     # The revised bundle gives the same prices, because they are solved anew and not added.
-    again = solve_bundle(made.path, logged.context, logged.eligible, {"challenge": 0.4})
+    again = solve_bundle(revision.path, logged.context, logged.eligible, {"challenge": 0.4})
     assert again.prices == pytest.approx(solved.prices, rel=1e-2)
     assert again.unpriced == pytest.approx(solved.unpriced)
 

@@ -46,9 +46,9 @@ def given():
 
 
 def test_the_rules_agree_with_the_simulator_on_every_payment_and_action(given):
-    said = simulated().evaluate(given.columns())
+    evaluation = simulated().evaluate(given.columns())
     expected = given.eligible()
-    assert np.array_equal(said.mask, expected)
+    assert np.array_equal(evaluation.mask, expected)
     assert 0.1 < expected.mean() < 0.9, "the test must contain actions that are not allowed"
 
 
@@ -60,12 +60,12 @@ def test_rules_over_facts_need_only_the_request(given):
 
 
 def test_refused_actions_and_only_these_have_reasons(given):
-    said = simulated().evaluate(given.columns())
+    evaluation = simulated().evaluate(given.columns())
     rng = np.random.default_rng(3)
     for row, action in zip(
         rng.integers(0, len(given), 2_000), rng.integers(0, len(FACTORS), 2_000), strict=True
     ):
-        assert bool(said.reasons(row, action)) != bool(said.mask[row, action])
+        assert bool(evaluation.reasons(row, action)) != bool(evaluation.mask[row, action])
 
 
 def two_actions(needs, **facts):
@@ -74,13 +74,13 @@ def two_actions(needs, **facts):
 
 
 def test_a_reason_names_the_rule_the_value_and_the_source():
-    said = two_actions((("amount", "<=", 30.0), ("count", "<", 5))).evaluate(
+    evaluation = two_actions((("amount", "<=", 30.0), ("count", "<", 5))).evaluate(
         {"amount": np.array([30.0, 31.5, 10.0]), "count": np.array([4.0, 4.0, 5.0])}
     )
-    assert said.mask.tolist() == [[True, True], [True, False], [True, False]]
-    assert [str(r) for r in said.reasons(1, 1)] == ["limit: needs amount <= 30.0, is 31.5 (a test)"]
-    assert [r.unmet for r in said.reasons(2, 1)] == [("count < 5, is 5",)]
-    assert said.refusals() == {"limit": 2}
+    assert evaluation.mask.tolist() == [[True, True], [True, False], [True, False]]
+    assert [str(r) for r in evaluation.reasons(1, 1)] == ["limit: needs amount <= 30.0, is 31.5 (a test)"]
+    assert [r.unmet for r in evaluation.reasons(2, 1)] == [("count < 5, is 5",)]
+    assert evaluation.refusals() == {"limit": 2}
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_a_missing_category_meets_no_condition(need):
     columns = named_columns(
         (Feature(name="x", type="category", categories=["a", "b"]),), np.array([[np.nan]], dtype=np.float32)
     )
-    said = two_actions((need,)).evaluate(columns)
-    assert not said.mask[0, 1]
-    assert "is missing" in str(said.reasons(0, 1)[0])
+    evaluation = two_actions((need,)).evaluate(columns)
+    assert not evaluation.mask[0, 1]
+    assert "is missing" in str(evaluation.reasons(0, 1)[0])
 
 
 def test_a_fact_over_a_missing_value_is_neither_true_nor_false():
@@ -161,11 +161,11 @@ def test_an_error_of_an_unknown_column_names_the_column():
 
 
 def test_logged_masks_are_compared_with_the_rules():
-    said = two_actions((("x", "<", 5.0),)).evaluate({"x": np.array([1.0, 9.0, 9.0, 1.0])})
+    evaluation = two_actions((("x", "<", 5.0),)).evaluate({"x": np.array([1.0, 9.0, 9.0, 1.0])})
     logged = two_actions_logged(
         [[1, 1], [1, 1], [1, 1], [1, 0]], [[0.5, 0.5], [0.5, 0.5], [0.5, 0.5], [1, 0]], [0, 0, 1, 0]
     )
-    against, without = audit_masks(logged, said)
+    against, without = audit_masks(logged, evaluation)
     assert (against.rows, against.example, dict(against.detail)) == (2, "d1", {"limit": 2, "taken": 1})
     assert (without.rows, without.example, dict(without.detail)) == (1, "d3", {"b": 1})
     assert not audit_masks(
@@ -187,8 +187,8 @@ def test_logged_masks_are_compared_with_the_rules():
 )
 def test_each_violation_of_a_pmf_is_found(eligible, pmf, action, propensity, named):
     spec = PolicySpec(rule="uniform", floor=0.02, salt="0" * 32)
-    found = audit_pmf(two_actions_logged(eligible, pmf, action, propensity=propensity), {"sha256:b": spec})
-    assert any(named in finding.what for finding in found)
+    result = audit_pmf(two_actions_logged(eligible, pmf, action, propensity=propensity), {"sha256:b": spec})
+    assert any(named in finding.what for finding in result)
 
 
 def test_a_valid_pmf_is_not_reported():

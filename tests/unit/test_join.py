@@ -132,12 +132,12 @@ def test_revisions_become_corrections(tmp_path, make, shelf):
         ],
     )
     before, after = run(log, shelf, 40), run(log, shelf, 44)
-    found = {one.decision_id: one for one in corrections(before.experience, after.experience)}
-    kinds = {name: one.kind for name, one in found.items()}
+    result = {one.decision_id: one for one in corrections(before.experience, after.experience)}
+    kinds = {name: one.kind for name, one in result.items()}
     expected = {"revised": "revised", "late": "late", "settled": "settled"}
     assert kinds == {**expected, "expired": "expired", "flight": "expired"}
-    assert (found["revised"].before, found["revised"].after) == (0.0, 1.0)
-    assert found["revised"].settled_ms == START + 42 * HOUR
+    assert (result["revised"].before, result["revised"].after) == (0.0, 1.0)
+    assert result["revised"].settled_ms == START + 42 * HOUR
     assert corrections(after.experience, after.experience) == []
     back = {one.decision_id: one.kind for one in corrections(after.experience, before.experience)}
     assert back["new"] == "gone"
@@ -230,10 +230,10 @@ def test_bad_rows_are_reported_and_excluded_from_training(tmp_path, make, shelf,
     write_segment(log, 1, 1, [*good, *records(make)])
     of = SETTINGS.model_copy(update={"days": 30.0})
     joined = run(log, shelf, 48, of)
-    found = {one.name: one for one in joined.findings}
-    assert found[name].count == 1
-    assert found[name].rule == RULES[name][1]
-    assert found[name].examples == ((example,) if example else ())
+    result = {one.name: one for one in joined.findings}
+    assert result[name].count == 1
+    assert result[name].rule == RULES[name][1]
+    assert result[name].examples == ((example,) if example else ())
     assert set(known(joined)) == {"good", "other"}
     if name == "conflicting outcomes":
         assert known(joined)["good"] == ("SETTLED", 1.0)
@@ -282,10 +282,10 @@ def test_damage_of_the_log_is_reported(tmp_path, make, shelf):
     segments[2].write_bytes(bytes(data))
     segments[1].unlink()
     joined = run(log, shelf, 10)
-    found = counts(joined)
-    assert found["gap in the log"] == 4
-    assert found["damaged segment"] == 1
-    assert found["quarantined segment"] == 1
+    result = counts(joined)
+    assert result["gap in the log"] == 4
+    assert result["damaged segment"] == 1
+    assert result["quarantined segment"] == 1
     assert len(joined.experience) == 11
 
 
@@ -318,13 +318,13 @@ def test_one_action_in_a_week_and_missing_outcomes_are_reported(tmp_path, make, 
     records = [make.decision(f"a{at}", at, 1) for at in range(5)]
     records += [make.decision(f"b{at}", week + at, at % 2) for at in range(5)]
     write_segment(log, 1, 1, records)
-    found = {one.name: one for one in run(log, shelf, 2 * week).findings}
-    assert found["one action in a week"].examples == (f"2026-01-05: 5 decisions, {ACTIONS[1]}",)
-    assert found["no outcomes at all"].count == 1
+    result = {one.name: one for one in run(log, shelf, 2 * week).findings}
+    assert result["one action in a week"].examples == (f"2026-01-05: 5 decisions, {ACTIONS[1]}",)
+    assert result["no outcomes at all"].count == 1
 
 
 def test_missing_outcomes_that_depend_on_the_action_are_reported(tmp_path, make, shelf):
-    for bias, told in ((0, False), (30, True)):
+    for bias, findings in ((0, False), (30, True)):
         log = tmp_path / f"log-{bias}"
         records = []
         for at in range(400):
@@ -334,7 +334,7 @@ def test_missing_outcomes_that_depend_on_the_action_are_reported(tmp_path, make,
                 records.append(outcome(f"d{at}", 1))
         write_segment(log, 1, 1, records)
         joined = run(log, shelf, 48)
-        assert ("missingness depends on the action" in counts(joined)) is told
+        assert ("missingness depends on the action" in counts(joined)) is findings
         from scipy.stats import chi2_contingency
 
         lost = [[rate.missing, rate.settled] for rate in joined.actions]
@@ -390,10 +390,10 @@ def test_catalogues_are_mapped_by_id(tmp_path, make, built_bundles, changed):
     joined = run(log, BundleShelf([built_bundles["action-1"], changed]), 20)
     e = joined.experience
     assert e.actions == (ACTIONS[5], ACTIONS[0], ACTIONS[2], ACTIONS[1], "new")
-    found = {one.name: one for one in joined.findings}
-    assert found["action left the catalogue"].examples == ("old3", "old4")
-    assert found["action was redefined"].examples == ("old2",)
-    assert found["catalogue changed"].count == 3
+    result = {one.name: one for one in joined.findings}
+    assert result["action left the catalogue"].examples == ("old3", "old4")
+    assert result["action was redefined"].examples == ("old2",)
+    assert result["catalogue changed"].count == 3
     assert e.decision_id.tolist() == ["old0", "old1", "old5", "new"]
     assert [e.actions[at] for at in e.action] == [ACTIONS[0], ACTIONS[1], ACTIONS[5], "new"]
     # Without the actions 2, 3 and 4, the probabilities .5 .1 .1 .1 .1 .1 sum to .7.
@@ -425,12 +425,12 @@ def test_the_join_equals_a_naive_reference(tmp_path_factory, make, shelf, events
     records: list[bytes] = []
     first: dict[str, tuple[int, int]] = {}
     reports: dict[str, list[tuple[int, float, int]]] = {}
-    for number, action, at, told in events:
+    for number, action, at, reported in events:
         name = f"d{number}"
         records.append(make.decision(name, at / 60, action))
         if at <= now:
             first.setdefault(name, (at, action))
-        for delay, value, revision in told:
+        for delay, value, revision in reported:
             records.append(outcome(name, (at + delay) / 60, value, revision))
             reports.setdefault(name, []).append((at + delay, value, revision))
     write_segment(log, 1, 1, records)
@@ -475,24 +475,24 @@ def test_the_command_writes_the_experience(tmp_path, make, built_bundles):
     notes = experience_files.read_notes(out)
     assert notes["as_of_ms"] == START + 10 * HOUR
     assert notes["settings"]["families"][0]["name"] == "frictionless"
-    told = tmp_path / "corrections.parquet"
+    corrections = tmp_path / "corrections.parquet"
     arguments = [
         "--since",
         str(out),
         "--corrections",
-        str(told),
+        str(corrections),
         "--output",
         str(tmp_path / "b.parquet"),
         "--json",
     ]
     second = runner.invoke(app, [*common, "--as-of", "2026-01-06T06:00", *arguments])
     assert second.exit_code == 0, second.output
-    said = json.loads(second.output)
+    report = json.loads(second.output)
     # The decision is from 10:00, and its outcome from 11:00.
-    assert said["decisions"] == 24
-    assert said["corrections"]["counts"]["settled"] == 1
+    assert report["decisions"] == 24
+    assert report["corrections"]["counts"]["settled"] == 1
     import pyarrow.parquet as pq
 
-    assert pq.read_table(told).num_rows == len(said["corrections"]["rows"])
-    wrong = runner.invoke(app, [*common, "--output", str(out), "--corrections", str(told)])
+    assert pq.read_table(corrections).num_rows == len(report["corrections"]["rows"])
+    wrong = runner.invoke(app, [*common, "--output", str(out), "--corrections", str(corrections)])
     assert wrong.exit_code == 2

@@ -109,8 +109,8 @@ def test_the_record_that_the_token_identifies_counts(tmp_path, make, shelf):
     taken = dict(zip(e.decision_id.tolist(), e.action.tolist(), strict=True))
     assert taken == {"swapped": 4, "lost": 3}
     assert known(joined)["swapped"] == ("SETTLED", 1.0)
-    found = counts(joined)
-    assert (found["repeated with another answer"], found["repeated decision"]) == (1, 1)
+    result = counts(joined)
+    assert (result["repeated with another answer"], result["repeated decision"]) == (1, 1)
 
 
 def test_the_token_rebuilds_a_propensity_that_the_record_lacks(tmp_path, make, shelf):
@@ -131,9 +131,9 @@ def test_the_token_rebuilds_a_propensity_that_the_record_lacks(tmp_path, make, s
     propensity = dict(zip(e.decision_id.tolist(), e.propensity.tolist(), strict=True))
     expected = 1 - 0.1 * (len(make.actions) - 1)
     assert propensity == {"bare": pytest.approx(expected), "wrong": pytest.approx(expected)}
-    found = counts(joined)
-    assert found["propensity from the token"] == 2
-    assert (found["token of another answer"], found["no propensity"]) == (1, 1)
+    result = counts(joined)
+    assert result["propensity from the token"] == 2
+    assert (result["token of another answer"], result["no propensity"]) == (1, 1)
 
 
 @pytest.mark.fault_case(18)
@@ -179,12 +179,12 @@ def test_the_logs_of_two_replicas_are_joined_as_one(tmp_path, make, shelf):
     }
     assert known(joined)["moved"] == ("SETTLED", 0.0)
     assert known(joined)["remote"] == ("SETTLED", 1.0)
-    found = counts(joined)
-    assert found["repeated decision"] == found["repeated with another answer"] == 1
-    assert found["duplicate outcome"] == found["revised outcome"] == 1
+    result = counts(joined)
+    assert result["repeated decision"] == result["repeated with another answer"] == 1
+    assert result["duplicate outcome"] == result["revised outcome"] == 1
     # The order of the logs has no effect.
     other = run(second, shelf, 100, replicas=[first])
-    assert (known(other), counts(other)) == (known(joined), found)
+    assert (known(other), counts(other)) == (known(joined), result)
     # With one log only, the outcome of a decision of the other replica is reported as such.
     assert counts(run(first, shelf, 100))["outcome of an absent decision"] == 1
 

@@ -88,8 +88,8 @@ def alarms(seed: int, *, share: float, regulars: float, runs: int = 200, n: int 
         hit = tested = False
         for look in np.linspace(600, n, 200).astype(int):
             if not hit and min(np.bincount(arm[:look], minlength=2)) >= 100:
-                found = clustered_mean(scores[:look], shopper[:look], 0.05, rho2)
-                hit = found.low > 0 or found.high < 0
+                interval = clustered_mean(scores[:look], shopper[:look], 0.05, rho2)
+                hit = interval.low > 0 or interval.high < 0
             if not tested:
                 a, b = reward[:look][arm[:look] == 0], reward[:look][arm[:look] == 1]
                 z = (b.mean() - a.mean()) / math.sqrt(a.var() / len(a) + b.var() / len(b) + 1e-12)
@@ -110,7 +110,7 @@ def test_false_alarms_over_two_hundred_readings(share: float, regulars: float) -
 
 
 def test_harm_is_detected_and_estimated_correctly() -> None:
-    found = covered = 0
+    result = covered = 0
     for seed in range(20):
         arm, reward, shopper = simulated(
             np.random.default_rng(seed), 20_000, (0.9, 0.86), share=0.5, regulars=2.0
@@ -119,8 +119,8 @@ def test_harm_is_detected_and_estimated_correctly() -> None:
         readings = [read(plan(), whole.take(slice(0, n))) for n in range(2000, 20_001, 2000)]
         (last,) = readings[-1].differences
         covered += last.low <= -0.04 <= last.high
-        found += any(one.harm for one in readings)
-    assert found == 20
+        result += any(one.harm for one in readings)
+    assert result == 20
     assert covered >= 19
 
 
@@ -132,10 +132,12 @@ def test_scores_are_unbiased_with_any_oracle_and_narrower_with_a_good_one() -> N
     reward = (random.random(n) < q + 0.02 * arm).astype(np.float64)
     exact = np.stack([q, q + 0.02], axis=1)
     wrong = np.stack([1 - q, 0.3 * q], axis=1)
-    found = {name: differences(arm, reward, e, shares, 1) for name, e in (("exact", exact), ("wrong", wrong))}
-    for scores in found.values():
+    result = {
+        name: differences(arm, reward, e, shares, 1) for name, e in (("exact", exact), ("wrong", wrong))
+    }
+    for scores in result.values():
         assert abs(scores.mean() - 0.02) < 4 * scores.std() / math.sqrt(n)
-    assert found["exact"].std() < 0.4 * found["wrong"].std()
+    assert result["exact"].std() < 0.4 * result["wrong"].std()
 
 
 def test_a_score_depends_on_its_own_reward_only_by_its_weight_and_on_no_later_reward() -> None:
@@ -163,16 +165,16 @@ def test_only_decisions_of_the_comparison_count(sample: Experience) -> None:
     time_ms[:10] = START - 1
     bundle[20:25] = 1 - bundle[20:25]
     lane[30:37] = 2
-    found = read(
+    result = read(
         plan(), replace(sample, bundle=bundle, lane=lane, time_ms=time_ms, lanes=(*sample.lanes, "holdout"))
     )
-    assert found.left_out == {
+    assert result.left_out == {
         "before the start": 10,
         "of the lane, by another bundle": 5,
         "of another lane": 7,
     }
-    assert sum(one.decisions for one in found.lanes) == 4000 - 22
-    assert not found.ratio.mismatch
+    assert sum(one.decisions for one in result.lanes) == 4000 - 22
+    assert not result.ratio.mismatch
 
 
 def test_a_decision_in_flight_is_not_a_decline_and_ends_the_analysed_part(sample: Experience) -> None:
@@ -192,9 +194,9 @@ def test_outcomes_that_are_missing_in_one_lane_are_reported(sample: Experience) 
     state, reward = sample.state.copy(), sample.reward.copy()
     gone = (sample.lane == 1) & (np.arange(len(sample)) % 5 == 0)
     state[gone], reward[gone] = State.MISSING, math.nan
-    (found,) = read(plan(), replace(sample, state=state, reward=reward)).differences
-    assert found.missing.low > 0
-    assert found.missing.value == pytest.approx(0.2, abs=0.05)
+    (difference,) = read(plan(), replace(sample, state=state, reward=reward)).differences
+    assert difference.missing.low > 0
+    assert difference.missing.value == pytest.approx(0.2, abs=0.05)
     (sound,) = read(plan(), sample).differences
     assert sound.missing.low <= 0 <= sound.missing.high
 
@@ -211,19 +213,19 @@ def test_a_horizon_uses_the_outcomes_known_after_that_time(sample: Experience) -
     own = replace(sample, settled_ms=settled_ms, state=state, reward=reward)
     last = int(settled_ms.max())
     assert sum(one.decisions for one in read(plan(), own).lanes) == 5
-    found = read(plan(hours=0.5), own)
+    result = read(plan(hours=0.5), own)
     old = sample.time_ms <= last - 1_800_000
-    assert sum(one.decisions for one in found.lanes) == int(old.sum())
-    assert sum(one.missing for one in found.lanes) == int((slow & old).sum()) + 1
-    assert sum(one.rewarded for one in found.lanes) == int((old & ~slow).sum()) - 1
+    assert sum(one.decisions for one in result.lanes) == int(old.sum())
+    assert sum(one.missing for one in result.lanes) == int((slow & old).sum()) + 1
+    assert sum(one.rewarded for one in result.lanes) == int((old & ~slow).sum()) - 1
     kept = old & ~slow & (np.arange(len(sample)) != 5)
-    for at, lane in enumerate(found.lanes):
+    for at, lane in enumerate(result.lanes):
         assert lane.rate == pytest.approx(sample.reward[kept & (sample.lane == at)].mean())
 
 
 def test_too_few_shoppers_give_no_verdict(sample: Experience) -> None:
-    (found,) = read(plan(shoppers=2000), sample).differences
-    assert found.verdict == "too early"
+    (difference,) = read(plan(shoppers=2000), sample).differences
+    assert difference.verdict == "too early"
     text = read(plan(), sample).as_dict()
     assert text["differences"][0]["verdict"] in ("undecided", "not worse")
 
@@ -235,8 +237,8 @@ def test_a_log_without_decisions_of_the_comparison_is_refused(sample: Experience
     assert empty.differences[0].verdict == "too early"
 
 
-def replace_start(made: AbPlan, started_ms: int) -> AbPlan:
-    return replace(made, started_ms=started_ms)
+def replace_start(plan_: AbPlan, started_ms: int) -> AbPlan:
+    return replace(plan_, started_ms=started_ms)
 
 
 @pytest.mark.parametrize(

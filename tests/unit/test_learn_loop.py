@@ -131,27 +131,27 @@ def test_shoppers_keep_their_arm():
 
 
 def test_the_comparison_of_solutions_is_paired():
-    found = compare(2, 3000, 4, TINY)
-    assert [week.week for week in found.weeks] == [1, 2]
-    assert len(found.days) == 14
-    for week in found.weeks:
+    result = compare(2, 3000, 4, TINY)
+    assert [week.week for week in result.weeks] == [1, 2]
+    assert len(result.days) == 14
+    for week in result.weeks:
         old, new = week.rates
         assert old.low < old.value < old.high
         assert old.payments + new.payments == pytest.approx(3000 * 0.98, rel=0.02)
         for rate in week.rates:
             assert abs(rate.value - rate.truth) < 0.05
             assert rate.truth < week.best
-    last = found.days[-1]
-    truth = np.mean([week.rates[1].truth - week.rates[0].truth for week in found.weeks])
+    last = result.days[-1]
+    truth = np.mean([week.rates[1].truth - week.rates[0].truth for week in result.weeks])
     assert last.low < truth < last.high
-    widths = [day.high - day.low for day in found.days]
+    widths = [day.high - day.low for day in result.days]
     assert widths[-1] < widths[6] < widths[1]
-    assert not found.ratio.mismatch
-    assert sum(found.ratio.counts) > 1000
+    assert not result.ratio.mismatch
+    assert sum(result.ratio.counts) > 1000
     # The simpler solutions decided the payments of the new arm, so the differences are paired.
-    rates = [week.rates[1] for week in found.weeks]
+    rates = [week.rates[1] for week in result.weeks]
     new = np.average([rate.truth for rate in rates], weights=[rate.payments for rate in rates])
-    beside = {one.name: one for one in found.references}
+    beside = {one.name: one for one in result.references}
     assert list(beside) == list(REFERENCES)
     for one in beside.values():
         assert one.low < one.difference < one.high

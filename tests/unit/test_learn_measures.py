@@ -74,9 +74,9 @@ class TestSplit:
         days = [5, 6, 8, 9, 10, 10, 10, 10, 11, 11, 12, 12]
         who = [1, 2, 3, 4, 1, 2, 3, 4, 3, 4, 3, 4]
         bad = [1, 0, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0]
-        made = transactions(days, who, bad)
+        result = transactions(days, who, bad)
         first = 5  # day numbers count from the first transaction
-        kept = without_known(made, Days(0, 8 - first), Days(10 - first, 13 - first), delay=2)
+        kept = without_known(result, Days(0, 8 - first), Days(10 - first, 13 - first), delay=2)
         left = [(days[i], who[i]) for i in kept]
         assert left == [(10, 2), (10, 3), (10, 4), (11, 4)]
 

@@ -119,9 +119,9 @@ def test_an_oracle_prefers_the_better_provider(tmp_path):
         pmf=logging,
         clusters=log.purchase[3_000:],
     )
-    found = snipw(Target(logged, np.eye(2)[predicted.argmax(axis=1)]))
-    assert found.low < 0.7 < found.high
-    assert found.low > share(int(held.reward.sum()), 1_000).high
+    result = snipw(Target(logged, np.eye(2)[predicted.argmax(axis=1)]))
+    assert result.low < 0.7 < result.high
+    assert result.low > share(int(held.reward.sum()), 1_000).high
 
 
 @pytest.mark.skipif(not LOG.is_file(), reason="needs the routing log in ../shared/data")

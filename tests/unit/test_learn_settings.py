@@ -25,7 +25,7 @@ def test_the_printed_example_contains_every_default():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[join]\nhuors = 3", 'learn.toml:2: join.huors: unknown key; did you mean "hours"?'),
         ("\n[jion]", 'learn.toml:2: jion: unknown key; did you mean "join"?'),
@@ -39,10 +39,10 @@ def test_the_printed_example_contains_every_default():
         ("[train", "learn.toml:1:7: not valid TOML"),
     ],
 )
-def test_problems_are_reported_with_their_line(text, said):
+def test_problems_are_reported_with_their_line(text, message):
     with pytest.raises(InvalidSettingsError) as refused:
         settings.parse(text)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
 def test_a_missing_file_is_reported(tmp_path):

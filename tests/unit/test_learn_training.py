@@ -50,9 +50,9 @@ def logged(transactions, rows, fraud):
 
 @pytest.fixture(scope="module")
 def oracle(logged):
-    made = choices(logged)
+    result = choices(logged)
     return train_oracle(
-        authorise_task(), made, made.digest(), OraclePlan(trees=60, depth=4, learning_rate=0.1)
+        authorise_task(), result, result.digest(), OraclePlan(trees=60, depth=4, learning_rate=0.1)
     )
 
 
@@ -130,8 +130,8 @@ class TestOracle:
         assert predicted[3, 50] == alone[0]
 
     def test_choices_with_equal_outcomes_are_refused(self, logged):
-        made = choices(logged)
-        same = LoggedChoices(made.context, made.action, np.ones_like(made.reward))
+        result = choices(logged)
+        same = LoggedChoices(result.context, result.action, np.ones_like(result.reward))
         with pytest.raises(DataError, match="all ended alike"):
             train_oracle(authorise_task(), same, "sha256:0", OraclePlan(trees=1))
 
@@ -175,8 +175,8 @@ def test_the_lowest_bit_of_a_mask_is_the_first_action():
     assert packed[16] == 8
 
 
-def vars_of(made):
+def vars_of(value):
     return {
-        name: getattr(made, name)
+        name: getattr(value, name)
         for name in ("ids", "time_ms", "customer", "terminal", "amount", "fraud", "scenario")
     }

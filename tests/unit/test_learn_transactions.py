@@ -42,8 +42,8 @@ def test_transactions_are_sorted_by_time_with_their_columns(tmp_path):
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
 def test_every_time_resolution_and_text_ids_are_read(tmp_path, unit):
     times = np.array(["2020-01-01T00:00:01", "2020-01-02", "2020-01-03"], f"datetime64[{unit}]")
-    made = table(TX_DATETIME=pa.array(times), CUSTOMER_ID=pa.array(["7", "8", "9"]))
-    pq.write_table(made, tmp_path / "t.parquet")
+    result = table(TX_DATETIME=pa.array(times), CUSTOMER_ID=pa.array(["7", "8", "9"]))
+    pq.write_table(result, tmp_path / "t.parquet")
     transactions = read_transactions(tmp_path / "t.parquet")
     assert transactions.time_ms[0] == 1_577_836_801_000
     assert transactions.customer.tolist() == [7, 8, 9]
@@ -87,8 +87,8 @@ def test_a_file_that_is_not_parquet_is_refused(tmp_path):
 
 
 def test_written_transactions_are_read_unchanged(tmp_path):
-    made = simulate_transactions(TransactionPlan(customers=50, terminals=500, days=10), seed=3)
-    write_transactions(made, tmp_path / "t.parquet")
+    stream = simulate_transactions(TransactionPlan(customers=50, terminals=500, days=10), seed=3)
+    write_transactions(stream, tmp_path / "t.parquet")
     again = read_transactions(tmp_path / "t.parquet")
-    assert again.digest() == made.digest()
-    assert again.scenario.tolist() == made.scenario.tolist()
+    assert again.digest() == stream.digest()
+    assert again.scenario.tolist() == stream.scenario.tolist()

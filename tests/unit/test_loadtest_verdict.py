@@ -134,18 +134,18 @@ def test_the_proof_is_correct_for_many_requests():
 
 @pytest.mark.parametrize("limit", [3.0, 70.0, 999.0, 1000.0, 1001.0, 5432.1, 90_000.0])
 def test_the_search_converges_to_the_limit(limit):
-    asked = []
+    rates = []
 
     def holds(rate):
-        asked.append(rate)
+        rates.append(rate)
         return rate <= limit
 
-    found = find_rate(holds, 1000.0, most_runs=30)
+    result = find_rate(holds, 1000.0, most_runs=30)
     if limit < 1000 / 64:
-        assert found is None
+        assert result is None
     else:
-        assert limit / 1.06 <= found <= limit
-    assert len(asked) <= 16
+        assert limit / 1.06 <= result <= limit
+    assert len(rates) <= 16
 
 
 def test_the_search_is_bounded():

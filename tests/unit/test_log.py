@@ -333,9 +333,9 @@ def _write(path: Path) -> None:
     path.write_text("x")
 
 
-@pytest.mark.parametrize(("what", "damage", "said", "fine"), DAMAGE, ids=[row[0] for row in DAMAGE])
+@pytest.mark.parametrize(("what", "damage", "message", "fine"), DAMAGE, ids=[row[0] for row in DAMAGE])
 def test_damage_is_reported_and_determines_the_exit_code(
-    tmp_path: Path, what: str, damage: Callable[[Path], None], said: str, fine: bool
+    tmp_path: Path, what: str, damage: Callable[[Path], None], message: str, fine: bool
 ) -> None:
     log = tmp_path / "log"
     records = [LogRecord(lane_table=LaneTableRecord(version=at)).SerializeToString() for at in range(12)]
@@ -344,7 +344,7 @@ def test_damage_is_reported_and_determines_the_exit_code(
     assert run("log", "verify", "--log", log)[0] == 0
     damage(log)
     code, output = run("log", "verify", "--log", log)
-    assert re.search(said, output, re.MULTILINE), output
+    assert re.search(message, output, re.MULTILINE), output
     assert (code == 0) is fine, output
     assert output.rstrip().endswith("ok") and ("not ok" in output) is not fine
 
@@ -386,17 +386,17 @@ def _made(directory: Path, file: str | None = None) -> Path:
 
 
 @pytest.mark.parametrize("command", ["stat", "verify", "export"])
-@pytest.mark.parametrize(("what", "make", "said"), BAD, ids=[row[0] for row in BAD])
+@pytest.mark.parametrize(("what", "make", "message"), BAD, ids=[row[0] for row in BAD])
 def test_an_error_of_bad_input_is_one_line_that_names_it(
-    log: Path, tmp_path: Path, command: str, what: str, make: Callable[[Path], Path], said: str
+    log: Path, tmp_path: Path, command: str, what: str, make: Callable[[Path], Path], message: str
 ) -> None:
     directory = make(log)
     more: Iterable[object] = ("--to", tmp_path / "x.parquet") if command == "export" else ()
     code, output = run("log", command, "--log", directory, *more)
-    if said:
+    if message:
         assert code == 1
         assert str(directory) in output
-        assert said in output
+        assert message in output
         assert "\n" not in output.strip()
     else:
         # A quarantined copy alone is a regular segment of a log without its other segments.
@@ -412,26 +412,26 @@ def test_a_quarantined_segment_is_reported_and_not_read(log: Path) -> None:
 
 def test_stat_prints_json(log: Path) -> None:
     code, output = run("log", "stat", "--log", log, "--json")
-    said = json.loads(output)
+    document = json.loads(output)
     assert code == 0
-    assert said["records"] == {"lane_table": 1, "decision": 4, "outcome": 7}
-    assert said["outcomes"] == {
+    assert document["records"] == {"lane_table": 1, "decision": 4, "outcome": 7}
+    assert document["outcomes"] == {
         "reported": 7,
         "superseded": 2,
         "unproven": 0,
         "duplicate": 1,
         "conflicting": 1,
     }
-    assert said["checkpoints"] == {"fraud.checkout": 3, "action.authorise": 1}
+    assert document["checkpoints"] == {"fraud.checkout": 3, "action.authorise": 1}
 
 
 def test_decisions_without_their_bundle_are_not_verified(log: Path) -> None:
     code, output = run("log", "verify", "--log", log, "--json")
-    said = json.loads(output)
+    document = json.loads(output)
     assert code == 1
-    assert said["verified"] == 0
-    assert said["fallbacks"] == 1
-    assert sorted(said["missing_bundles"].values()) == [1, 2]
+    assert document["verified"] == 0
+    assert document["fallbacks"] == 1
+    assert sorted(document["missing_bundles"].values()) == [1, 2]
     code, output = run("log", "verify", "--log", log, "--bundles", log)
     assert code == 1
     assert "holds no bundle" in output

@@ -241,8 +241,8 @@ def test_stat_shows_observations(log: Path) -> None:
     lines = [line.split() for line in shown.splitlines()]
     assert ["observations", "fraud.checkout", "cr-000001", "4"] in lines
     assert ["without", "a", "score", "fraud.checkout", "cr-000001", "(panic)", "1"] in lines
-    found = json.loads(scorer_in_process("log", "stat", "--log", str(log), "--json").stdout)
-    assert found["observations"]["fraud.checkout cr-000003"] == 1
+    document = json.loads(scorer_in_process("log", "stat", "--log", str(log), "--json").stdout)
+    assert document["observations"]["fraud.checkout cr-000003"] == 1
 
 
 def test_a_log_without_observations_exports_an_empty_table(tmp_path: Path) -> None:
@@ -254,16 +254,16 @@ def test_a_log_without_observations_exports_an_empty_table(tmp_path: Path) -> No
 
 
 def test_progress_counts_every_pass(log: Path, tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     export(
         log,
         tmp_path / "d.parquet",
         observations_to=tmp_path / "o.parquet",
-        advance=lambda done, total: told.append((done, total)),
+        advance=lambda done, total: progress.append((done, total)),
     )
-    done = [one for one, _ in told]
+    done = [one for one, _ in progress]
     assert done == sorted(done)
-    assert told[-1][0] == told[-1][1]
+    assert progress[-1][0] == progress[-1][1]
 
 
 def test_a_reader_without_observations_counts_them_as_unknown() -> None:

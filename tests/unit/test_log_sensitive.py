@@ -161,13 +161,13 @@ def test_keys_are_created_once_and_kept_private(tmp_path: Path) -> None:
     before = private.read_bytes()
     again = scorer_in_process(*command)
     assert again.returncode == 1 and "exists" in again.stderr and private.read_bytes() == before
-    for path, mode, says in (
+    for path, mode, message in (
         (public, 0o600, "no X25519 key"),
         (private, 0o644, "chmod o="),
         (tmp_path / "none", None, "cannot be read"),
     ):
         if mode is not None:
             path.chmod(mode)
-        with pytest.raises(LogError, match=says) as refused:
+        with pytest.raises(LogError, match=message) as refused:
             ReaderKey.from_file(path)
         assert "\n" not in str(refused.value)

@@ -107,12 +107,12 @@ def test_every_decision_of_a_server_is_repeated_bit_for_bit(
     done = scorer_in_process(
         "log", "verify", "--log", str(log), "--bundles", bundles[0], "--bundles", bundles[1], "--json"
     )
-    said = json.loads(done.stdout)
-    assert done.returncode == 0, said
-    assert said["records"]["decision"] == said["verified"] == 180
-    assert said["records"]["outcome"] == 2
-    assert said["fallbacks"] == said["mismatched"] == 0
-    assert said["segments"] > 1
+    document = json.loads(done.stdout)
+    assert done.returncode == 0, document
+    assert document["records"]["decision"] == document["verified"] == 180
+    assert document["records"]["outcome"] == 2
+    assert document["fallbacks"] == document["mismatched"] == 0
+    assert document["segments"] > 1
 
 
 def test_the_log_equals_the_replies(

@@ -37,8 +37,8 @@ def world():
 )
 def test_policies_have_their_known_values(world, policy, low, high):
     log, later, truth, best = world
-    made = policy() if policy in (Uniform, Baseline) else policy(log)
-    pmf = made.pmf(later.contexts)
+    result = policy() if policy in (Uniform, Baseline) else policy(log)
+    pmf = result.pmf(later.contexts)
     np.testing.assert_allclose(pmf.sum(axis=1), 1)
     assert not pmf[~later.eligible].any()
     assert low < (pmf * truth).sum(axis=1).mean() < high < best.mean()

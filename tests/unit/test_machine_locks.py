@@ -25,10 +25,10 @@ def test_tests_that_share_the_machine_run_together(tmp_path: Path) -> None:
 
 def test_an_exclusive_test_waits_for_the_others_and_they_wait_for_it(tmp_path: Path) -> None:
     order: list[str] = []
-    asked = threading.Event()
+    waiting = threading.Event()
 
     def alone() -> None:
-        asked.set()
+        waiting.set()
         with holding(tmp_path, alone=True):
             order.append("alone")
 
@@ -40,7 +40,7 @@ def test_an_exclusive_test_waits_for_the_others_and_they_wait_for_it(tmp_path: P
     with holding(tmp_path, alone=False):
         for thread in threads:
             thread.start()
-            assert asked.wait(PATIENCE)
+            assert waiting.wait(PATIENCE)
         order.append("early")
     for thread in threads:
         thread.join(PATIENCE)

@@ -17,11 +17,11 @@ from scorer.release.model import LaneSpec
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    made = Served(tmp_path)
+    served = Served(tmp_path)
     try:
-        yield made
+        yield served
     finally:
-        made.close()
+        served.close()
 
 
 def cli(served: Served, *arguments: str) -> Outcome:

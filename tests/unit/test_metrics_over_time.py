@@ -222,8 +222,8 @@ def take(ledger: Ledger, first: int, records: list[DecisionRecord | OutcomeRecor
 def totals(ledger: Ledger, step: int = HOUR) -> np.ndarray:
     with ledger.file.reading() as connection:
         assert connection is not None
-        found = connection.execute("SELECT codes, counts FROM cells WHERE step = ?", (step,)).fetchall()
-    return np.sum([cells.decode(*row) for row in found], axis=0) if found else np.zeros(cells.WIDTH)
+        rows = connection.execute("SELECT codes, counts FROM cells WHERE step = ?", (step,)).fetchall()
+    return np.sum([cells.decode(*row) for row in rows], axis=0) if rows else np.zeros(cells.WIDTH)
 
 
 def test_an_expired_decision_gets_its_outcome_by_its_token(tmp_path: Path) -> None:
@@ -235,9 +235,9 @@ def test_an_expired_decision_gets_its_outcome_by_its_token(tmp_path: Path) -> No
         assert connection is not None
         assert connection.execute("SELECT count(*) FROM decisions").fetchone()[0] <= 10
     take(ledger, following, [reported(1, begin, token=True), reported(2, begin), reported(50, begin)])
-    found = totals(ledger)
-    assert found[cells.ROWS] == 51
-    assert (found[cells.REPORTED], found[cells.POSITIVE], found[cells.UNPLACED]) == (2, 2, 1)
+    result = totals(ledger)
+    assert result[cells.ROWS] == 51
+    assert (result[cells.REPORTED], result[cells.POSITIVE], result[cells.UNPLACED]) == (2, 2, 1)
 
 
 def test_an_outcome_before_its_decision_is_counted_when_the_decision_is_read(tmp_path: Path) -> None:
@@ -246,8 +246,8 @@ def test_an_outcome_before_its_decision_is_counted_when_the_decision_is_read(tmp
     following = take(ledger, 1, [reported(1, begin)])
     assert totals(ledger)[cells.UNPLACED] == 1
     take(ledger, following, [decided(1, begin)])
-    found = totals(ledger)
-    assert (found[cells.UNPLACED], found[cells.REPORTED], found[cells.POSITIVE]) == (0, 1, 1)
+    result = totals(ledger)
+    assert (result[cells.UNPLACED], result[cells.REPORTED], result[cells.POSITIVE]) == (0, 1, 1)
 
 
 def test_the_rate_counts_matured_decisions_and_later_points_are_marked(world: World) -> None:
@@ -260,12 +260,12 @@ def test_the_rate_counts_matured_decisions_and_later_points_are_marked(world: Wo
     records += [decided(number, late) for number in range(10, 14)]
     records += [reported(0, early), reported(1, early, value=0.0), reported(10, late)]
     take(world.metrics.ledger, 1, records)
-    found = figure(world, "outcomes", window="6h")
-    assert column(found, "state") == ["complete", "incomplete"]
-    assert column(found, "matured_share") == [1.0, 0.0]
-    assert column(found, "rate_of_matured") == [0.1, None]
-    assert column(found, "rate_so_far") == [0.1, 0.25]
-    assert column(found, "reported") == [2, 1]
+    result = figure(world, "outcomes", window="6h")
+    assert column(result, "state") == ["complete", "incomplete"]
+    assert column(result, "matured_share") == [1.0, 0.0]
+    assert column(result, "rate_of_matured") == [0.1, None]
+    assert column(result, "rate_so_far") == [0.1, 0.25]
+    assert column(result, "reported") == [2, 1]
 
 
 # --- definitions ---
@@ -324,12 +324,12 @@ def filled(folder: Path) -> Ledger:
     begin, following = micros(NOW) - 8 * DAY, 1
     for first in range(0, 400, 80):
         at = begin + random.integers(0, 8 * DAY, 80)
-        made: list[DecisionRecord | OutcomeRecord] = [
+        decisions: list[DecisionRecord | OutcomeRecord] = [
             decided(first + number, int(when), lane=("live", "canary")[number % 2])
             for number, when in enumerate(at)
         ]
-        made += [reported(first + number, int(at[number])) for number in range(0, 80, 4)]
-        following = take(ledger, following, [*made, decided(first, begin)])
+        decisions += [reported(first + number, int(at[number])) for number in range(0, 80, 4)]
+        following = take(ledger, following, [*decisions, decided(first, begin)])
     batch = ledger.batch("live-1")
     batch.withdrawn(WithdrawnRecord(sequence=3, checkpoint=CHECKPOINT, decision_id="p2"))
     ledger.apply("log", following, following, batch)
@@ -340,9 +340,9 @@ def counts_of(ledger: Ledger, window: MetricsWindow, matured: int) -> list[Any]:
     with ledger.file.reading() as connection:
         assert connection is not None
         every = reading.series_of(connection, CHECKPOINT)
-        found = reading.read(connection, CHECKPOINT, every, window, reading.Filters(), {"score": matured})
-    lines = [(line.lane, line.counts.tolist()) for line in found.lines]
-    return [lines, [{**asdict(one), "bundle": ""} for one in found.outcomes], found.unplaced]
+        result = reading.read(connection, CHECKPOINT, every, window, reading.Filters(), {"score": matured})
+    lines = [(line.lane, line.counts.tolist()) for line in result.lines]
+    return [lines, [{**asdict(one), "bundle": ""} for one in result.outcomes], result.unplaced]
 
 
 @pytest.mark.parametrize("end", [0, -DAY // 3, -micros(NOW) % DAY - DAY])
@@ -394,7 +394,7 @@ def test_a_window_has_a_bounded_number_of_equal_steps(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    ("request", "message"),
     [
         ({"window": "2h"}, 'there is no window "2h"'),
         ({"start": NOW - timedelta(hours=1), "end": NOW - timedelta(hours=2)}, "give a later end"),
@@ -407,10 +407,10 @@ def test_a_window_has_a_bounded_number_of_equal_steps(name: str) -> None:
         ({"version": "ffff"}, "is of 0 bundles"),
     ],
 )
-def test_invalid_queries_are_refused_by_name(world: World, asked: dict[str, Any], says: str) -> None:
+def test_invalid_queries_are_refused_by_name(world: World, request: dict[str, Any], message: str) -> None:
     world.now = NOW
-    with pytest.raises(InvalidError, match=says):
-        world.metrics.metrics(ADMIN, CHECKPOINT, **asked)
+    with pytest.raises(InvalidError, match=message):
+        world.metrics.metrics(ADMIN, CHECKPOINT, **request)
 
 
 def test_only_members_of_a_project_of_the_checkpoint_see_its_metrics(world: World) -> None:
@@ -427,28 +427,28 @@ def test_only_members_of_a_project_of_the_checkpoint_see_its_metrics(world: Worl
 
 
 def test_a_checkpoint_without_records_has_empty_figures(world: World) -> None:
-    found = world.metrics.metrics(ADMIN, CHECKPOINT)
-    assert found.rows == 0 and found.since is None
-    assert [one.name for one in found.figures] == [
+    metrics = world.metrics.metrics(ADMIN, CHECKPOINT)
+    assert metrics.rows == 0 and metrics.since is None
+    assert [one.name for one in metrics.figures] == [
         "rate", "decisions", "outcomes", "execution", "data-load", "fallbacks", "drift",
     ]  # fmt: skip
-    assert all(not one.rows for one in found.figures)
+    assert all(not one.rows for one in metrics.figures)
 
 
 def test_versions_above_the_number_that_is_drawn_are_omitted_with_a_note(world: World) -> None:
     world.now = START + timedelta(hours=1)
     at = micros(START)
-    made: list[DecisionRecord | OutcomeRecord] = []
+    records: list[DecisionRecord | OutcomeRecord] = []
     for version in range(12):
         for number in range(version + 1):
             one = decided(100 * version + number, at)
             one.bundle = bytes([version + 1]) * 32
-            made.append(one)
-    take(world.metrics.ledger, 1, made)
-    found = world.metrics.metrics(ADMIN, CHECKPOINT, window="6h")
-    rate = world.metrics.named(found, "rate")
+            records.append(one)
+    take(world.metrics.ledger, 1, records)
+    metrics = world.metrics.metrics(ADMIN, CHECKPOINT, window="6h")
+    rate = world.metrics.named(metrics, "rate")
     assert sorted(column(rate, "rows")) == list(range(5, 13))
-    assert any(note.startswith("4 versions") for note in found.notes)
+    assert any(note.startswith("4 versions") for note in metrics.notes)
     alone = figure(world, "rate", window="6h", version="sha256:" + "01" * 32)
     assert column(alone, "rows") == [1]
 
@@ -482,12 +482,12 @@ def take_all(ledger: Ledger) -> None:
     random = np.random.default_rng(4)
     drawn = scores(60, random)
     for first in (1, 21, 41):
-        made: list[DecisionRecord | OutcomeRecord] = [
+        decisions: list[DecisionRecord | OutcomeRecord] = [
             decided(number, begin + number * 60_000_000, score=float(drawn[number]))
             for number in range(first - 1, first + 14)
         ]
-        made += [reported(number, begin + number * 60_000_000) for number in range(first - 1, first + 4)]
-        take(ledger, first, made)
+        decisions += [reported(number, begin + number * 60_000_000) for number in range(first - 1, first + 4)]
+        take(ledger, first, decisions)
 
 
 def test_sigkill_at_any_statement_counts_every_record_once(tmp_path: Path) -> None:

@@ -87,13 +87,13 @@ GARBAGE: dict[str, Say] = {
 def test_garbage_is_reported_as_unavailability_with_a_constant_message(case: str) -> None:
     with answering(GARBAGE[case]) as url:
         rest = Rest(url, seconds=1.0 if case == "drip" else 20.0, environment={})
-        said = set()
+        messages = set()
         for _ in range(2):
             with pytest.raises(RegistryUnavailableError) as caught:
                 rest.get("/registered-models/get", name="a")
-            said.add(str(caught.value))
-        assert len(said) == 1
-        (line,) = said
+            messages.add(str(caught.value))
+        assert len(messages) == 1
+        (line,) = messages
         assert url in line
         assert "\n" not in line
 

@@ -48,11 +48,11 @@ def test_a_public_class_name_is_defined_once() -> None:
 
 
 def test_a_public_docstring_says_more_than_a_word_or_two() -> None:
-    found = [
+    documented = [
         (place, name, text)
         for place, module in modules()
         for name, text in [("", ast.get_docstring(module) or "x " * FEWEST_WORDS), *public(module)]
     ]
-    short = [one for one in found if len(one[2].split()) < FEWEST_WORDS]
-    assert len(found) > 1_500
+    short = [one for one in documented if len(one[2].split()) < FEWEST_WORDS]
+    assert len(documented) > 1_500
     assert not short, "\n".join(map(str, short))

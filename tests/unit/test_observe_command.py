@@ -16,11 +16,11 @@ FILTER = '[{"feature": "amount", "op": ">=", "value": 100}]'
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    made = Served(tmp_path)
+    served = Served(tmp_path)
     try:
-        yield made
+        yield served
     finally:
-        made.close()
+        served.close()
 
 
 def cli(served: Served, *arguments: str) -> Outcome:
@@ -41,8 +41,8 @@ def test_observe_lanes_are_set_shown_and_removed(served: Served) -> None:
     assert [FRAUD, "score", "live", served.first[7:19], "1", "follows", "fraud-checkout@live"] in rows(done)
     assert served.world.log.named("observing")[-1]["reason"] == "a try"
     assert rows(cli(served, "lanes", FRAUD)) == rows(done)
-    found = json.loads(cli(served, "lanes", "--json").stdout)
-    (observers,) = [c["observers"] for c in found["checkpoints"] if c["checkpoint"] == FRAUD]
+    document = json.loads(cli(served, "lanes", "--json").stdout)
+    (observers,) = [c["observers"] for c in document["checkpoints"] if c["checkpoint"] == FRAUD]
     assert [(lane["name"], lane["sample"], lane["filter"]) for lane in observers] == [
         ("shadow", 0.25, FILTER),
         ("aa", 0.1, FILTER),
@@ -96,7 +96,7 @@ def test_the_status_shows_the_counts_of_observe_lanes(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     [
         ([], 2, "or --none"),
         (["a=b:0.5", "--none"], 2, "or --none"),
@@ -108,8 +108,8 @@ def test_the_status_shows_the_counts_of_observe_lanes(served: Served) -> None:
         (["a=fraud-checkout@live:1", "--filter", "amount > 3"], 1, "the filter is no JSON"),
     ],
 )
-def test_errors_name_the_fault(served: Served, arguments: list[str], code: int, says: str) -> None:
+def test_errors_name_the_fault(served: Served, arguments: list[str], code: int, message: str) -> None:
     done = cli(served, "observe", FRAUD, *arguments)
     assert (done.returncode, served.controller.table.observe) == (code, {})
-    assert says in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr

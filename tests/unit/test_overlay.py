@@ -67,13 +67,13 @@ def test_offsets_equal_those_of_the_format():
     )
     context = np.zeros((4, len(TASK.context)), dtype=np.float32)
     context[:, DESIGN.column] = [0, 1, np.nan, 99]
-    got = offsets(spec, TASK, context)
+    result = offsets(spec, TASK, context)
     for k, action in enumerate(TASK.actions):
         route, retry = action.factors["route"], action.factors["retry"]
         everywhere = 0.25 * (route == "A") - 0.5 * (retry == "no")
         here = everywhere + {"A": 0.5, "B": -3.0}.get(route, 0.0)
         expected = [everywhere, max(here, -1.0), everywhere, everywhere]
-        np.testing.assert_allclose(got[:, k], expected)
+        np.testing.assert_allclose(result[:, k], expected)
     assert not offsets(None, TASK, context).any()
     np.testing.assert_allclose(
         adjusted(np.array([0.0, 0.5, 1.0]), 1.0), [0, sigmoid(np.array(1.0)), 1], atol=1e-8
@@ -118,13 +118,13 @@ def test_planted_offsets_are_recovered(week):
     """The oracle lacks the planted offsets, and the overlay must recover them."""
     table = planted(1)
     scores = sigmoid(logit(week.chosen) - table[week.issuer, week.log.action])
-    found = fit(as_of(week.log, week.end), scores, TASK, PLAN, week.end)
-    assert found.spec is not None
-    served = offsets(found.spec, TASK, week.log.context)[np.arange(len(week.log)), week.log.action]
+    result = fit(as_of(week.log, week.end), scores, TASK, PLAN, week.end)
+    assert result.spec is not None
+    served = offsets(result.spec, TASK, week.log.context)[np.arange(len(week.log)), week.log.action]
     wanted = table[week.issuer, week.log.action]
     left = np.sqrt(np.mean((served - wanted) ** 2))
     assert left < 0.35 * np.sqrt(np.mean(wanted**2))
-    assert found.learner.gain > 100
+    assert result.learner.gain > 100
     # Without planted offsets, the overlay is small.
     calm = fit(as_of(week.log, week.end), week.chosen, TASK, PLAN, week.end)
     quiet = offsets(calm.spec, TASK, week.log.context)[np.arange(len(week.log)), week.log.action]
@@ -134,9 +134,9 @@ def test_planted_offsets_are_recovered(week):
 def test_served_offsets_are_bounded(week):
     wrong = np.where(week.log.reward == 1, 1e-4, 1 - 1e-4)
     plan = OverlaySettings(every_minutes=240, everywhere=5, within=5, limit=1.5)
-    found = fit(as_of(week.log, week.end), np.nan_to_num(wrong, nan=0.5), TASK, plan, week.end)
-    got = offsets(found.spec, TASK, week.log.context)
-    assert np.abs(got).max() == 1.5
+    fitted = fit(as_of(week.log, week.end), np.nan_to_num(wrong, nan=0.5), TASK, plan, week.end)
+    served = offsets(fitted.spec, TASK, week.log.context)
+    assert np.abs(served).max() == 1.5
 
 
 def challenges(week: Week, hours: float, plan: OverlaySettings):
@@ -193,9 +193,9 @@ def test_the_set_of_counted_decisions_does_not_depend_on_the_time_of_the_fit(wee
 def test_training_decisions_of_the_oracle_do_not_count(week):
     log = as_of(week.log, week.end)
     scores = np.where(log.time_ms < week.end - 48 * 3_600_000, np.nan, 0.5)
-    found = fit(log, scores, TASK, PLAN, week.end)
+    result = fit(log, scores, TASK, PLAN, week.end)
     newest = int((log.time_ms >= week.end - 48 * 3_600_000).sum())
-    assert 0.5 * newest < found.learner.outcomes < newest
+    assert 0.5 * newest < result.learner.outcomes < newest
     nothing = fit(log, np.full(len(log), np.nan), TASK, PLAN, week.end)
     assert nothing.spec is None
 

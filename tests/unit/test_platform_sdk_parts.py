@@ -47,9 +47,9 @@ def test_every_platform_error_has_its_own_type_and_is_raised_again() -> None:
     ]
     assert len(kinds) > 8
     for kind in kinds:
-        found = kind_of(kind("x"))
-        assert found.error is kind and found.status >= 400
-        assert error_of(found.type, found.status) is kind
+        result = kind_of(kind("x"))
+        assert result.error is kind and result.status >= 400
+        assert error_of(result.type, result.status) is kind
     own = [kind for kind in KINDS if issubclass(kind.error, PlatformError)]
     assert len({kind.name for kind in own}) == len(own)
 
@@ -66,11 +66,11 @@ def test_every_platform_error_has_its_own_type_and_is_raised_again() -> None:
 )
 def test_error_responses_raise_errors(status: int, body: object, raised: type[Exception]) -> None:
     content = body if isinstance(body, str) else json.dumps(body)
-    transport, asked = _transport(lambda _: httpx.Response(status, text=content))
+    transport, requests = _transport(lambda _: httpx.Response(status, text=content))
     with pytest.raises(raised) as caught:
         transport.send("POST", "/x")
     assert type(caught.value) is raised
-    assert len(asked) == 1
+    assert len(requests) == 1
 
 
 # --- retries ---
@@ -84,15 +84,15 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 def _transport(
     answer: Callable[[httpx.Request], httpx.Response],
 ) -> tuple[Transport, list[httpx.Request]]:
-    asked: list[httpx.Request] = []
+    requests: list[httpx.Request] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
         request.read()
-        asked.append(request)
+        requests.append(request)
         return answer(request)
 
     client = httpx.Client(transport=httpx.MockTransport(handle), base_url="http://platform")
-    return Transport("http://platform", "secret", client=client), asked
+    return Transport("http://platform", "secret", client=client), requests
 
 
 def _then_succeed(*first: Exception | int) -> Callable[[httpx.Request], httpx.Response]:
@@ -126,30 +126,30 @@ REFUSED = httpx.ConnectError("refused")
 def test_idempotent_requests_are_retried(
     method: str, repeatable: bool | None, mishaps: list[Exception | int], sent: int
 ) -> None:
-    transport, asked = _transport(_then_succeed(*mishaps))
+    transport, requests = _transport(_then_succeed(*mishaps))
     transport.send(method, "/x", repeatable=repeatable)
-    assert len(asked) == sent
+    assert len(requests) == sent
 
 
 @pytest.mark.parametrize("mishap", [CUT, 503, 500])
 def test_requests_that_may_have_taken_effect_are_not_retried(mishap: Exception | int) -> None:
-    transport, asked = _transport(_then_succeed(mishap))
+    transport, requests = _transport(_then_succeed(mishap))
     with pytest.raises(PlatformError):
         transport.send("POST", "/changes/cr-000001/approve", json={})
-    assert len(asked) == 1
+    assert len(requests) == 1
 
 
 def test_retries_are_bounded_and_the_error_reports_them() -> None:
-    transport, asked = _transport(_then_succeed(*[REFUSED] * 9))
+    transport, requests = _transport(_then_succeed(*[REFUSED] * 9))
     with pytest.raises(UnreachableError, match="is it running"):
         transport.send("GET", "/me")
-    assert len(asked) == 4
+    assert len(requests) == 4
 
 
 def test_every_attempt_sends_the_complete_body() -> None:
-    transport, asked = _transport(_then_succeed(CUT, CUT))
+    transport, requests = _transport(_then_succeed(CUT, CUT))
     transport.send("POST", "/x", content=lambda: iter([b"ab", b"cd"]), repeatable=True)
-    assert [request.content for request in asked] == [b"abcd"] * 3
+    assert [request.content for request in requests] == [b"abcd"] * 3
 
 
 def test_a_retried_draft_has_the_same_idempotency_key() -> None:
@@ -161,11 +161,11 @@ def test_a_retried_draft_has_the_same_idempotency_key() -> None:
             raise CUT if mishaps.pop() is CUT else AssertionError
         return httpx.Response(201, json=change)
 
-    transport, asked = _transport(answer)
+    transport, requests = _transport(answer)
     platform = PlatformClient("http://platform", "secret", client=transport._client)
     with pytest.raises(PlatformError, match="cannot read"):
         platform.draft(project="fraud", checkpoint="c", bundle="abcd", title="t")
-    keys = [request.headers["idempotency-key"] for request in asked]
+    keys = [request.headers["idempotency-key"] for request in requests]
     assert len(keys) == 2 and len(set(keys)) == 1
 
 

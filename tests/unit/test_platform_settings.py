@@ -90,7 +90,7 @@ def test_stages_and_gates_are_parsed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "platform.toml: checkpoints: no checkpoint is defined"),
         ("[platform", "platform.toml:1:10: not valid TOML"),
@@ -145,8 +145,8 @@ def test_stages_and_gates_are_parsed() -> None:
         ),
     ],
 )
-def test_refusals_name_the_key_the_rule_and_the_remedy(text: str, said: str) -> None:
-    assert said in refusal(text)
+def test_refusals_name_the_key_the_rule_and_the_remedy(text: str, message: str) -> None:
+    assert message in refusal(text)
 
 
 def test_an_interval_may_have_a_unit() -> None:
@@ -161,8 +161,8 @@ def test_a_refused_database_does_not_show_its_password() -> None:
 
 
 def test_all_problems_are_reported_together() -> None:
-    said = refusal("[platform]\ntick_ms = 1\nlisten = 5\n" + MINIMAL + "p99_ms = -1.0\n")
-    assert len(said.splitlines()) == 3
+    text = refusal("[platform]\ntick_ms = 1\nlisten = 5\n" + MINIMAL + "p99_ms = -1.0\n")
+    assert len(text.splitlines()) == 3
 
 
 def test_the_error_of_a_missing_file_names_the_remedy(tmp_path: Path) -> None:

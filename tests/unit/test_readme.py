@@ -91,11 +91,11 @@ def _check_command(words: list[str]) -> None:
     while hasattr(command, "get_command") and rest and not rest[0].startswith("-"):
         # `scorer bundle build|verify|inspect` stands for three commands.
         names, rest = rest[0].split("|"), rest[1:]
-        found = [command.get_command(None, name) for name in names]
-        assert None not in found, f"scorer {' '.join(words)}: no such command"
+        commands = [command.get_command(None, name) for name in names]
+        assert None not in commands, f"scorer {' '.join(words)}: no such command"
         if len(names) > 1:
             return
-        [command] = found
+        [command] = commands
     known = {
         option for parameter in command.params for option in [*parameter.opts, *parameter.secondary_opts]
     }

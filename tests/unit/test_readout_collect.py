@@ -269,10 +269,10 @@ def test_the_highest_revision_of_a_decisions_outcome_counts(world: World) -> Non
         ]
     )
     world.readouts.collect()
-    found = load.outcomes(world.readouts._parts, world.checkpoint)["fraud"]
+    result = load.outcomes(world.readouts._parts, world.checkpoint)["fraud"]
     from scorer.ids import decision_key
 
-    known = dict(zip(found[0].tolist(), found[1].tolist(), strict=True))
+    known = dict(zip(result[0].tolist(), result[1].tolist(), strict=True))
     assert known == {
         decision_key("payment-000003"): 0.0,
         decision_key("payment-000004"): 1.0,
@@ -297,8 +297,8 @@ def test_gates_use_unproven_outcomes_only_if_it_is_configured(world: World) -> N
     parts, keys = world.readouts._parts, [decision_key(f"payment-{number:06}") for number in range(10)]
 
     def counting(**rule: Any) -> dict[int, float]:
-        found, values = load.outcomes(parts, world.checkpoint, **rule)["fraud"]
-        return {keys.index(key): value for key, value in zip(found.tolist(), values.tolist(), strict=True)}
+        rows, values = load.outcomes(parts, world.checkpoint, **rule)["fraud"]
+        return {keys.index(key): value for key, value in zip(rows.tolist(), values.tolist(), strict=True)}
 
     assert counting() == {3: 0.0, 5: 1.0}
     assert counting(unproven="include") == {3: 0.0, 4: 1.0, 5: 1.0}
@@ -462,10 +462,10 @@ def test_a_record_that_is_withdrawn_later_is_removed_from_its_part(world: World)
     log.append([*world.records(2), LogRecord(outcome=report)])
     world.readouts.collect()
     folders = {name: parts.folders(world.readouts._parts, world.checkpoint, name) for name in _KEPT}
-    found = {name: next(folder)[1] for name, folder in folders.items()}
+    result = {name: next(folder)[1] for name, folder in folders.items()}
 
     def sequences(name: str) -> list[int]:
-        return [one for part in parts.parts(found[name]) for one in parts.read(part)["sequence"].to_pylist()]
+        return [one for part in parts.parts(result[name]) for one in parts.read(part)["sequence"].to_pylist()]
 
     answers, reports = (sequences(name) for name in _KEPT)
     assert (len(answers), len(reports)) == (2, 1)

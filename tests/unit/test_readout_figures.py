@@ -22,8 +22,8 @@ from scorer.release.readout.style import log_axis, steps
 
 
 def rows(figure: Figure, **where: Any) -> list[dict[str, Any]]:
-    found = [dict(zip(figure.columns, row, strict=True)) for row in figure.rows]
-    return [row for row in found if all(row[name] == value for name, value in where.items())]
+    table = [dict(zip(figure.columns, row, strict=True)) for row in figure.rows]
+    return [row for row in table if all(row[name] == value for name, value in where.items())]
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +57,13 @@ def test_plotly_accepts_every_figure() -> None:
 
 def test_latency_over_time_equals_the_quantiles_of_numpy_by_bucket(evidence: ShadowEvidence) -> None:
     figure = times.execution(evidence)
-    found = rows(figure, side="shadow")
-    assert sum(row["rows"] for row in found) == 12_000
+    result = rows(figure, side="shadow")
+    assert sum(row["rows"] for row in result) == 12_000
     shadow = evidence.shadow
     start = times.moment
     bucket, step = times.buckets(shadow.at, most=60)
     assert step == 60_000_000
-    for row in found[:3]:
+    for row in result[:3]:
         own = shadow.exec_us[[start(int(one)) == row["time"] for one in bucket]]
         assert row["p50_us"] == np.quantile(own, 0.5, method="inverted_cdf")
         assert row["p99_us"] == np.quantile(own, 0.99, method="inverted_cdf")
@@ -104,8 +104,8 @@ def test_the_bars_of_a_reference_equal_its_counts(shape: str) -> None:
     edges = scores.bins(np.asarray(own.edges), float(values.min()), float(values.max()))
     assert len(edges) > 12
     expected = np.histogram(values, edges)[0] / len(values)
-    found = scores.counted(np.asarray(own.edges), np.asarray(own.counts), edges)
-    assert found == pytest.approx(expected, abs=1e-12)
+    result = scores.counted(np.asarray(own.edges), np.asarray(own.counts), edges)
+    assert result == pytest.approx(expected, abs=1e-12)
 
 
 def test_bins_without_scores_are_empty(evidence: ShadowEvidence) -> None:
@@ -222,10 +222,10 @@ def test_hours_of_the_week_start_on_monday() -> None:
 
 
 def test_examples_are_the_largest_differences(evidence: ShadowEvidence) -> None:
-    found = build.examples(evidence)
-    apart = [abs(one["score"] - one["live_score"]) for one in found]
+    examples = build.examples(evidence)
+    apart = [abs(one["score"] - one["live_score"]) for one in examples]
     assert apart == sorted(apart, reverse=True)
-    assert all(one["live"] != one["shadow"] for one in found)
+    assert all(one["live"] != one["shadow"] for one in examples)
 
 
 def test_the_summary_excludes_errors_from_latencies(evidence: ShadowEvidence) -> None:
@@ -260,7 +260,7 @@ def test_bands_are_in_ascending_order_in_every_figure(evidence: ShadowEvidence) 
 
 @pytest.mark.parametrize("values", [[0.01, 0.011], [0.001, 5.0], [1e-7, 10.0], [None, 0.0], [3.0]])
 def test_ticks_of_a_log_axis_are_few_enough_not_to_overlap(values: list[float | None]) -> None:
-    found = log_axis("x", values)
-    assert 1 <= len(found["tickvals"]) <= 8
-    assert found["tickvals"] == sorted(set(found["tickvals"]))
-    assert [float(text.replace(",", "")) for text in found["ticktext"]] == pytest.approx(found["tickvals"])
+    result = log_axis("x", values)
+    assert 1 <= len(result["tickvals"]) <= 8
+    assert result["tickvals"] == sorted(set(result["tickvals"]))
+    assert [float(text.replace(",", "")) for text in result["ticktext"]] == pytest.approx(result["tickvals"])

@@ -138,17 +138,17 @@ def test_actions_are_compared_by_their_pmfs(bundles: dict[str, Path]) -> None:
             live_propensity=answer.propensity,
             live_expected_reward=answer.expected_reward,
         )
-        found = rows.observation_row(number, record, remembered, schemas)
+        row = rows.observation_row(number, record, remembered, schemas)
         p, q = np.array(answer.pmf), np.array(seen.pmf)
-        assert found["distance"] == pytest.approx(np.abs(p - q).sum() / 2)
-        assert found["least"] == pytest.approx(q[eligible].min())
-        assert found["ratio"] == pytest.approx(q[answer.action_index] / p[answer.action_index])
-        assert found["top"] == ACTIONS[int(q.argmax())]
-        assert found["live_top"] == ACTIONS[int(p.argmax())]
-        assert (found["label"], found["live_label"]) == (seen.action, answer.action)
-        assert (found["score"], found["live_score"]) == (seen.expected_reward, answer.expected_reward)
-        assert found["differs"] == 0
-        kept.append(found)
+        assert row["distance"] == pytest.approx(np.abs(p - q).sum() / 2)
+        assert row["least"] == pytest.approx(q[eligible].min())
+        assert row["ratio"] == pytest.approx(q[answer.action_index] / p[answer.action_index])
+        assert row["top"] == ACTIONS[int(q.argmax())]
+        assert row["live_top"] == ACTIONS[int(p.argmax())]
+        assert (row["label"], row["live_label"]) == (seen.action, answer.action)
+        assert (row["score"], row["live_score"]) == (seen.expected_reward, answer.expected_reward)
+        assert row["differs"] == 0
+        kept.append(row)
     # Under the live policy, the ratio has mean 1, because its draws cover the other policy.
     assert recompute.parity(own, kept) == (60, 0.0)
     kept[7]["propensity"] += 1e-3
@@ -161,22 +161,22 @@ def test_an_observation_without_its_answer_is_not_compared(bundles: dict[str, Pa
     own = Bundle.load(next(iter(bundles.values())))
     seen = decided(own, "d", contexts(1)[0], np.ones(len(ACTIONS), dtype=bool))
     record = ObservationRecord(decision=seen, live_action=ACTIONS[0], live_propensity=0.5)
-    found = rows.observation_row(1, record, rows.RecentDecisions(), Schemas(bundles.__getitem__))
-    assert found["differs"] == -1
-    assert "distance" not in found
-    assert found["ratio"] == pytest.approx(seen.pmf[0] / 0.5)
+    row = rows.observation_row(1, record, rows.RecentDecisions(), Schemas(bundles.__getitem__))
+    assert row["differs"] == -1
+    assert "distance" not in row
+    assert row["ratio"] == pytest.approx(seen.pmf[0] / 0.5)
 
 
 def test_an_error_has_no_score(bundles: dict[str, Path]) -> None:
     seen = DecisionRecord(decision_id="d", score=0.5)
-    found = rows.observation_row(
+    row = rows.observation_row(
         1,
         ObservationRecord(decision=seen, error="panic"),
         rows.RecentDecisions(),
         Schemas(bundles.__getitem__),
     )
-    assert np.isnan(found["score"])
-    assert found["error"] == "panic"
+    assert np.isnan(row["score"])
+    assert row["error"] == "panic"
 
 
 def test_recomputing_no_rows_gives_no_result(built_bundles: dict[str, Path]) -> None:

@@ -162,10 +162,10 @@ def test_bad_bundles_are_refused_and_leave_no_files(
     registry: Registry, push: Push, tmp_path: Path, name: str
 ) -> None:
     kept = push("good")
-    damage, error, says = BAD_BUNDLES[name]
+    damage, error, message = BAD_BUNDLES[name]
     fake_bundle(tmp_path / "bad", content="bad")
     damage(tmp_path / "bad")
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         registry.push(tmp_path / "bad")
     assert [record.digest for record in registry.list()] == [kept]
     assert len(list((registry.path / "bundles").iterdir())) == 1
@@ -244,14 +244,14 @@ BAD_REFERENCES = [
 ]
 
 
-@pytest.mark.parametrize(("reference", "error", "says"), BAD_REFERENCES)
+@pytest.mark.parametrize(("reference", "error", "message"), BAD_REFERENCES)
 def test_bad_references_are_refused(
-    registry: Registry, push: Push, reference: str, error: type[ScorerError], says: str
+    registry: Registry, push: Push, reference: str, error: type[ScorerError], message: str
 ) -> None:
     registry.alias("fraud-checkout", "live", push("a"))
     with pytest.raises(error) as caught:
         registry.resolve(reference)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 

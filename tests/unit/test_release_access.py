@@ -43,20 +43,20 @@ def clock() -> Clock:
 
 @pytest.fixture
 def access(store: Store, clock: Clock) -> Access:
-    made = Access(store, now=clock, session_hours=12, idle_hours=2)
-    made.create_project(PLATFORM, "checkout", "Checkout")
-    made.create_project(PLATFORM, "payouts", "Payouts")
+    access = Access(store, now=clock, session_hours=12, idle_hours=2)
+    access.create_project(PLATFORM, "checkout", "Checkout")
+    access.create_project(PLATFORM, "payouts", "Payouts")
     for user, role in (
         ("vera", Role.VIEWER),
         ("mo", Role.MODELER),
         ("ann", Role.APPROVER),
         ("olga", Role.OWNER),
     ):
-        made.set_member(PLATFORM, "checkout", user, role)
-    made.set_member(PLATFORM, "payouts", "olga", Role.VIEWER)
-    made.set_member(PLATFORM, "payouts", "paul", Role.OWNER)
-    made.add_user(PLATFORM, "root", admin=True)
-    return made
+        access.set_member(PLATFORM, "checkout", user, role)
+    access.set_member(PLATFORM, "payouts", "olga", Role.VIEWER)
+    access.set_member(PLATFORM, "payouts", "paul", Role.OWNER)
+    access.add_user(PLATFORM, "root", admin=True)
+    return access
 
 
 def bearer(access: Access, user: str, role: Role = Role.OWNER, **more: object) -> Actor:
@@ -158,8 +158,8 @@ def test_the_last_use_is_written_at_most_once_a_minute(access: Access, clock: Cl
     token, secret = access.create_token(PLATFORM, user="mo", label="ci", role=Role.MODELER)
 
     def used() -> datetime | None:
-        [found] = [each for each in access.tokens(PLATFORM) if each.id == token.id]
-        return found.last_used_at
+        [listed] = [each for each in access.tokens(PLATFORM) if each.id == token.id]
+        return listed.last_used_at
 
     assert used() is None
     access.authenticate(secret)
@@ -271,22 +271,22 @@ def test_users_and_owners_list_and_revoke_their_tokens(access: Access) -> None:
 
 
 def test_eight_threads_create_tokens(access: Access, store: Store) -> None:
-    made: list[str] = []
+    tokens: list[str] = []
 
     def make(index: int) -> None:
         for number in range(6):
             _, secret = access.create_token(PLATFORM, user="mo", label=f"{index}.{number}", role=Role.VIEWER)
-            made.append(access.authenticate(secret).token or "")
+            tokens.append(access.authenticate(secret).token or "")
 
     threads = [threading.Thread(target=make, args=(index,)) for index in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(set(made)) == 48
+    assert len(set(tokens)) == 48
     audit = Audit(store)
     assert audit.verify().problems == ()
-    assert {entry.object for entry in audit.entries(PLATFORM, action="token.create")} == set(made)
+    assert {entry.object for entry in audit.entries(PLATFORM, action="token.create")} == set(tokens)
 
 
 # === sessions ===
@@ -394,15 +394,15 @@ def test_the_five_roles_are_ordered(access: Access) -> None:
     order = list(Role)
     for user, has in (("vera", 0), ("mo", 1), ("ann", 2), ("olga", 3)):
         actor = access.by_proxy(user)
-        for asked in order:
-            if order.index(asked) <= has:
-                access.require(actor, asked, "checkout")
+        for request in order:
+            if order.index(request) <= has:
+                access.require(actor, request, "checkout")
             else:
                 with pytest.raises(NotAllowedError):
-                    access.require(actor, asked, "checkout")
-    for asked in order:
-        access.require(access.by_proxy("root"), asked, "checkout")
-        access.require(access.by_proxy("root"), asked, "")
+                    access.require(actor, request, "checkout")
+    for request in order:
+        access.require(access.by_proxy("root"), request, "checkout")
+        access.require(access.by_proxy("root"), request, "")
 
 
 def test_other_projects_are_not_revealed(access: Access) -> None:
@@ -416,22 +416,22 @@ def test_other_projects_are_not_revealed(access: Access) -> None:
         lambda name: access.create_token(mo, label="x", project=name, role=Role.VIEWER),
     ]
     for call in calls:
-        said = []
+        messages = []
         for name in ("payouts", "missing"):
             with pytest.raises(NotFoundError) as refused:
                 call(name)
-            said.append(str(refused.value).replace(name, "?"))
-        assert said[0] == said[1]
+            messages.append(str(refused.value).replace(name, "?"))
+        assert messages[0] == messages[1]
     assert [project.name for project in access.projects(mo)] == ["checkout"]
     with pytest.raises(NotFoundError):
         access.require(PLATFORM, Role.VIEWER, "missing")
 
 
 def test_admins_create_and_update_projects(access: Access) -> None:
-    made = access.create_project(
+    project = access.create_project(
         PLATFORM, "risk", " Risk ", quotas=Quotas(bundles=3), checkpoints=["b", "a", "b"]
     )
-    assert (made.title, made.quotas, made.checkpoints) == ("Risk", Quotas(bundles=3), ("a", "b"))
+    assert (project.title, project.quotas, project.checkpoints) == ("Risk", Quotas(bundles=3), ("a", "b"))
     changed = access.update_project(
         PLATFORM, "risk", quotas=Quotas(open_changes=1, bundles=3), checkpoints=[]
     )

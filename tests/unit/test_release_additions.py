@@ -28,9 +28,9 @@ from scorer.release.settings import PlatformFile
 
 @pytest.fixture
 def world(tmp_path: Path, built_bundles: dict[str, Path]) -> Iterator[World]:
-    made = World(tmp_path, built_bundles)
-    yield made
-    made.close()
+    world = World(tmp_path, built_bundles)
+    yield world
+    world.close()
 
 
 def _answers(world: World, name: str, role: str = "live") -> None:
@@ -130,13 +130,13 @@ def test_settings_are_shown_without_secrets(tmp_path: Path) -> None:
     text = SETTINGS.format(database="platform.sqlite").replace(
         'database = "platform.sqlite"', 'database = "postgresql://scorer:hunter2@db.example.com/platform"'
     )
-    found = {(one.section, one.key): one for one in effective(PlatformFile.parse(text, base=tmp_path))}
-    database = found["platform", "database"]
-    assert "hunter2" not in " ".join(one.value for one in found.values())
+    result = {(one.section, one.key): one for one in effective(PlatformFile.parse(text, base=tmp_path))}
+    database = result["platform", "database"]
+    assert "hunter2" not in " ".join(one.value for one in result.values())
     assert "scorer:***@db.example.com" in database.value
     assert not database.is_default
-    assert found["platform", "tick_ms"].is_default
-    assert found["builds", "memory_mb"].value == "4096"
+    assert result["platform", "tick_ms"].is_default
+    assert result["builds", "memory_mb"].value == "4096"
 
 
 def _new(world: World, name: str = "fraud.refund") -> None:

@@ -54,9 +54,9 @@ def special(archive: tarfile.TarFile, name: str, kind: bytes, target: str = "/et
     ],
 )
 def test_the_format_of_another_file_is_named(data: bytes, what: str, tmp_path: Path) -> None:
-    said = refused(data, tmp_path)
-    assert f"the file is {what}, not an archive of a bundle" in said
-    assert "scorer bundle build" in said
+    text = refused(data, tmp_path)
+    assert f"the file is {what}, not an archive of a bundle" in text
+    assert "scorer bundle build" in text
 
 
 def refused(data: bytes, tmp_path: Path, *, limit: int = LIMIT) -> str:
@@ -116,7 +116,7 @@ def test_paths_out_of_the_directory_are_refused(tmp_path: Path, name: str) -> No
 
 @pytest.mark.fault_case(56)
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "message"),
     [
         (tarfile.SYMTYPE, "link"),
         (tarfile.LNKTYPE, "link"),
@@ -127,8 +127,8 @@ def test_paths_out_of_the_directory_are_refused(tmp_path: Path, name: str) -> No
         (b"Z", "special file"),
     ],
 )
-def test_entries_that_are_not_regular_files_are_refused(tmp_path: Path, kind: bytes, said: str) -> None:
-    assert said in refused(tar(lambda a: special(a, "model", kind), form=tarfile.GNU_FORMAT), tmp_path)
+def test_entries_that_are_not_regular_files_are_refused(tmp_path: Path, kind: bytes, message: str) -> None:
+    assert message in refused(tar(lambda a: special(a, "model", kind), form=tarfile.GNU_FORMAT), tmp_path)
 
 
 def test_a_file_behind_a_link_is_refused(tmp_path: Path) -> None:

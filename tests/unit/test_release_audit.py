@@ -53,8 +53,8 @@ def tampering(store: Store) -> Iterator[Connection]:
 
 def rows(store: Store) -> list[dict[str, Any]]:
     with store.read() as connection:
-        found = connection.execute(select(tables.audit).order_by(tables.audit.c.sequence))
-        return [dict(row._mapping) for row in found]
+        result = connection.execute(select(tables.audit).order_by(tables.audit.c.sequence))
+        return [dict(row._mapping) for row in result]
 
 
 def test_entries_are_a_chain(store: Store, audit: Audit) -> None:
@@ -164,9 +164,9 @@ def test_removed_entries_are_reported(store: Store, audit: Audit, gone: list[int
     fill(store, audit)
     with tampering(store) as connection:
         connection.execute(delete(tables.audit).where(tables.audit.c.sequence.in_(gone)))
-    said = " ".join(audit.verify().problems)
+    problems = " ".join(audit.verify().problems)
     name = f"entry {gone[0]} is" if len(gone) == 1 else f"entries {gone[0]} to {gone[-1]} are"
-    assert name in said
+    assert name in problems
 
 
 def test_a_removed_tail_with_its_head_is_detected_by_a_stored_hash(store: Store, audit: Audit) -> None:

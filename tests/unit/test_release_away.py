@@ -18,9 +18,9 @@ from scorer.release.model import ChangeState, Outcome
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(f"sqlite:///{tmp_path}/platform.db", pool=True)
-    yield made
-    made.store.close()
+    world = World(f"sqlite:///{tmp_path}/platform.db", pool=True)
+    yield world
+    world.store.close()
 
 
 def messages(world: World, change: str, text: str) -> list[str]:
@@ -66,8 +66,8 @@ def test_a_test_whose_pool_was_lost_does_not_pass_on_its_remaining_rows(world: W
     world.run(minutes=10)
     world.fleet.disconnect("pool")
     world.readouts.missing[change.id] = 4800
-    found = world.until(change.id, ChangeState.DONE, ChangeState.REJECTED)
-    assert found.verdict is Outcome.INCONCLUSIVE
+    result = world.until(change.id, ChangeState.DONE, ChangeState.REJECTED)
+    assert result.verdict is Outcome.INCONCLUSIVE
     assert messages(world, change.id, "lost pool")
     assert messages(world, change.id, "4,800 were neither observed nor dropped")
 
@@ -100,11 +100,11 @@ def test_the_counts_of_each_source_are_balanced_separately() -> None:
         counter(1, server="live-2", seen=500, taken=500, dropped=3, evaluated=300),
         counter(2, server="live-2", seen=10, taken=10, evaluated=10),
     ]
-    found = by_source(counters, {"live-1": 950, "live-2": 300})
-    assert (found["live-1"].taken, found["live-1"].failed) == (950, 0)
-    assert (found["live-2"].taken, found["live-2"].failed) == (510, 207)
+    sources = by_source(counters, {"live-1": 950, "live-2": 300})
+    assert (sources["live-1"].taken, sources["live-1"].failed) == (950, 0)
+    assert (sources["live-2"].taken, sources["live-2"].failed) == (510, 207)
     whole = account(counters, {"live-1": 950, "live-2": 300})
-    assert whole == found["live-1"] + found["live-2"]
+    assert whole == sources["live-1"] + sources["live-2"]
 
 
 @given(

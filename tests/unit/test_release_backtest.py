@@ -53,8 +53,8 @@ class FakeBacktests:
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    made = World(f"sqlite:///{tmp_path}/platform.sqlite")
-    made.parts.backtests = FakeBacktests()  # type: ignore[assignment]
+    world = World(f"sqlite:///{tmp_path}/platform.sqlite")
+    world.parts.backtests = FakeBacktests()  # type: ignore[assignment]
     more: dict[str, Any] = {
         "logs": lambda: {"live-1": tmp_path / "log"},
         "has_outcomes": lambda _checkpoint: True,
@@ -62,10 +62,10 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         "blank": lambda _change: SimpleNamespace(kind="score", outcome="fraud", approve="approve"),
     }
     for name, value in more.items():
-        setattr(made.readouts, name, value)
-    monkeypatch.setattr(made.bundles, "local", lambda reference: tmp_path / reference)
-    yield made
-    made.store.close()
+        setattr(world.readouts, name, value)
+    monkeypatch.setattr(world.bundles, "local", lambda reference: tmp_path / reference)
+    yield world
+    world.store.close()
 
 
 def backtests(world: World) -> FakeBacktests:
@@ -164,8 +164,8 @@ def test_unknown_outcomes_are_reported_and_stop_a_test_only_if_labels_are_requir
         for _ in range(10):
             world.tick()
     assert (now(world, change).state is S.REJECTED) is (labels == "required")
-    said = " ".join(world.messages_of(change.id))
-    assert ("requires a backtest" if labels == "required" else "not judged by known outcomes") in said
+    messages = " ".join(world.messages_of(change.id))
+    assert ("requires a backtest" if labels == "required" else "not judged by known outcomes") in messages
 
 
 def test_one_backtest_runs_at_a_time_and_a_withdrawn_change_has_none(world: World) -> None:

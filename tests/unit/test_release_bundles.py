@@ -70,9 +70,9 @@ class Shop:
 
 @pytest.fixture
 def shop(tmp_path: Path, built_bundles: dict[str, Path]) -> Iterator[Shop]:
-    made = Shop(tmp_path, built_bundles)
-    yield made
-    made.store.close()
+    shop = Shop(tmp_path, built_bundles)
+    yield shop
+    shop.store.close()
 
 
 def altered(directory: Path, name: str, content: bytes | None) -> io.BytesIO:
@@ -114,7 +114,7 @@ def test_a_change_accepts_only_bundles_that_a_trusted_key_has_signed(
     plain = Shop(tmp_path / "plain", {"score-1": signed})
     strict = Shop(tmp_path / "strict", {"score-1": signed}, tmp_path / "a.pem")
 
-    def said(shop: Shop, digest: str) -> checks.Checked:
+    def verified(shop: Shop, digest: str) -> checks.Checked:
         about = types.SimpleNamespace(bundles=shop.bundles, change=types.SimpleNamespace(bundle=digest))
         return checks.verify(about)  # type: ignore[arg-type]
 
@@ -122,20 +122,20 @@ def test_a_change_accepts_only_bundles_that_a_trusted_key_has_signed(
     with pytest.raises(InvalidError, match="no signature") as refused:
         strict.bundles.signature(digest)
     assert str(tmp_path) not in str(refused.value)
-    assert not said(strict, digest).passed
+    assert not verified(strict, digest).passed
     sign(signed, [tmp_path / "b.key"], release=3)
     strict.bundles.upload(MO, "fraud", strict.packed("score-1"))
     with pytest.raises(InvalidError, match="trusted"):
         strict.bundles.signature(digest)
     sign(signed, [tmp_path / "a.key"], release=3)
     strict.bundles.upload(MO, "fraud", strict.packed("score-1"))
-    found = strict.bundles.signature(digest)
-    assert found is not None and found.release == 3
-    checked = said(strict, digest)
-    assert checked.passed and f"release 3 signed by key {found.key}" in checked.words
+    signature = strict.bundles.signature(digest)
+    assert signature is not None and signature.release == 3
+    checked = verified(strict, digest)
+    assert checked.passed and f"release 3 signed by key {signature.key}" in checked.words
     plain.bundles.upload(MO, "fraud", plain.packed("score-1"))
     assert plain.bundles.signature(digest) is None
-    checked = said(plain, digest)
+    checked = verified(plain, digest)
     assert checked.passed and "no trusted_keys" in checked.words
     for shop in (plain, strict):
         shop.store.close()
@@ -155,9 +155,9 @@ def test_a_signature_is_copied_from_the_upload_to_the_registry(shop: Shop, tmp_p
         pack(signed, buffer)
         buffer.seek(0)
         assert shop.bundles.upload(MO, "fraud", buffer).digest == digest
-        found = verify_signature(shop.bundles.local(digest), [tmp_path / "a.pem"])
-        assert found is not None
-        assert found.release == release
+        signature = verify_signature(shop.bundles.local(digest), [tmp_path / "a.pem"])
+        assert signature is not None
+        assert signature.release == release
 
 
 def test_a_repeated_upload_changes_nothing(shop: Shop) -> None:
@@ -167,7 +167,7 @@ def test_a_repeated_upload_changes_nothing(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("reference.json", b"{}", "reference.json"),
         ("schema.json", None, "schema.json"),
@@ -176,10 +176,10 @@ def test_a_repeated_upload_changes_nothing(shop: Shop) -> None:
         ("notes.txt", b"hello", 'contains "notes.txt", which is not in its manifest'),
     ],
 )
-def test_invalid_bundles_are_refused(shop: Shop, name: str, content: bytes | None, said: str) -> None:
+def test_invalid_bundles_are_refused(shop: Shop, name: str, content: bytes | None, message: str) -> None:
     with pytest.raises(InvalidError) as caught:
         shop.bundles.upload(MO, "fraud", altered(shop.built["score-1"], name, content))
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert str(shop.directory) not in str(caught.value), "the error shows the path on the server"
     assert shop.bundles.list(MO) == []
     assert not (shop.directory / "registry" / "bundles").exists()

@@ -40,10 +40,10 @@ S = ChangeState
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(f"sqlite:///{tmp_path}/platform.db")
-    made.tick()
-    yield made
-    made.store.close()
+    world = World(f"sqlite:///{tmp_path}/platform.db")
+    world.tick()
+    yield world
+    world.store.close()
 
 
 def passed(world: World, bundle: str = "good-1") -> str:
@@ -139,16 +139,16 @@ def test_a_test_that_does_not_pass_permits_no_release(
     world: World, bundle: str, state: S, verdict: Outcome
 ) -> None:
     test = world.test(bundle)
-    found = world.until(test.id, S.DONE, S.REJECTED)
-    assert (found.state, found.verdict) == (state, verdict)
+    result = world.until(test.id, S.DONE, S.REJECTED)
+    assert (result.state, result.verdict) == (state, verdict)
     with pytest.raises(InvalidError, match=f"{test.id}.*draft another TEST"):
         world.release(bundle)
 
 
 def test_a_failed_check_ends_the_change_with_its_message(world: World) -> None:
     test = world.test("slow-1")
-    found = world.until(test.id, S.REJECTED)
-    assert found.note.startswith("package refuses it")
+    result = world.until(test.id, S.REJECTED)
+    assert result.note.startswith("package refuses it")
     assert world.calendar.next_free(world.ada, CHECKPOINT, timedelta(minutes=1)).slot == 1
 
 
@@ -193,7 +193,7 @@ def test_a_canary_that_stays_inconclusive_waits_and_is_rolled_back(world: World)
     world.until(name, S.ROLLED_BACK)
     # The stage lasts five minutes, and the patience ten.
     assert timedelta(minutes=15) <= world.now - began <= timedelta(minutes=18)
-    assert sum("it waits up to 10 minutes more" in said for said in world.messages_of(name)) == 1
+    assert sum("it waits up to 10 minutes more" in text for text in world.messages_of(name)) == 1
 
 
 def test_a_stage_starts_when_every_server_has_it_and_is_rolled_back_if_one_does_not_follow(
@@ -279,11 +279,11 @@ def test_one_of_two_concurrent_approvals_succeeds(world: World) -> None:
     raced = []
 
     def slow(actor: Actor, change: str) -> object:
-        found = see(actor, change)
+        result = see(actor, change)
         if actor is world.eve and not raced:
             raced.append(True)
             world.changes.approve(world.bob, name)
-        return found
+        return result
 
     world.changes._guard.see = slow  # type: ignore[method-assign, assignment]
     with pytest.raises(ConflictError, match="bob"):
@@ -298,8 +298,8 @@ def test_a_failed_gate_blocks_until_it_is_waived_and_the_waiver_is_recorded(worl
     world.until(release.id, S.REPORT)
     world.tick()
     world.tick()
-    found = world.get(release.id)
-    assert found.verdict is Outcome.INCONCLUSIVE
+    result = world.get(release.id)
+    assert result.verdict is Outcome.INCONCLUSIVE
     with pytest.raises(ConflictError, match=r"error_rate.*inconclusive"):
         world.changes.approve(world.bob, release.id)
     with pytest.raises(InvalidError, match="error_rate"):
@@ -615,7 +615,7 @@ def test_releases_wait_during_a_freeze_and_report_it_once(world: World) -> None:
     world.changes.approve(world.bob, name)
     world.run(minutes=30)
     assert world.get(name).state is S.APPROVED
-    assert sum('frozen by "sale"' in said for said in world.messages_of(name)) == 1
+    assert sum('frozen by "sale"' in text for text in world.messages_of(name)) == 1
     world.calendar.remove_freeze(world.admin, freeze.id)
     world.until(name, S.RELEASED)
     world.tick()
@@ -637,7 +637,7 @@ def test_a_checkpoint_has_one_release_at_a_time(world: World) -> None:
         assert [world.get(name).state for name in names].count(S.RELEASED) <= 1
     assert [world.get(name).state for name in names] == [S.DONE, S.DONE]
     assert world.answer_lanes() == {"live": ("good-2", 1.0)}
-    assert any(f"waits until {names[0]} is released" in said for said in world.messages_of(names[1]))
+    assert any(f"waits until {names[0]} is released" in text for text in world.messages_of(names[1]))
 
 
 # --- sampling ---
@@ -712,7 +712,7 @@ def test_a_server_that_was_unreachable_or_lost_its_state_follows(world: World) -
     test = world.test("good-1")
     world.run(minutes=10)
     assert world.get(test.id).state is S.DEPLOYING
-    assert any("live-2" in said for said in world.messages_of(test.id))
+    assert any("live-2" in text for text in world.messages_of(test.id))
     held = world.fleet.held("live-2")
     held.version = 0
     world.fleet.reconnect("live-2")
@@ -734,8 +734,8 @@ def test_a_server_that_refuses_is_called_less_often_and_the_change_ends(world: W
     before = len(world.fleet.calls)
     for _ in range(40):
         world.tick(0.01)
-    asked = len(world.fleet.calls) - before
-    assert asked <= 2 * 6, "the calls must become less frequent"
+    calls = len(world.fleet.calls) - before
+    assert calls <= 2 * 6, "the calls must become less frequent"
     view = world.checkpoints.view(world.ada, CHECKPOINT)
     assert any("golden case 17" in member.error for member in view.members)
     assert "golden case 17" in world.until(test.id, S.REJECTED).note
@@ -750,8 +750,8 @@ def test_a_platform_that_was_down_at_the_end_of_a_test_evaluates_the_existing_ro
     test = world.test("good-1")
     world.until(test.id, S.OBSERVING)
     world.now += timedelta(days=2)
-    found = world.until(test.id, S.DONE)
-    assert found.verdict is Outcome.INCONCLUSIVE
+    result = world.until(test.id, S.DONE)
+    assert result.verdict is Outcome.INCONCLUSIVE
     late = world.test("good-2")
     world.until(late.id, S.OBSERVING)
     world.run(minutes=10)
@@ -782,10 +782,10 @@ def test_a_release_without_an_approval_expires(world: World) -> None:
 def test_a_clock_that_is_set_back_repeats_and_reopens_nothing(world: World) -> None:
     test = world.test("good-1")
     world.until(test.id, S.DONE)
-    version, said = world.get(test.id).version, world.messages_of(test.id)
+    version, messages = world.get(test.id).version, world.messages_of(test.id)
     world.now -= timedelta(days=1)
     world.run(minutes=5)
-    assert (world.get(test.id).version, world.messages_of(test.id)) == (version, said)
+    assert (world.get(test.id).version, world.messages_of(test.id)) == (version, messages)
     release = world.release("good-1")
     world.until(release.id, S.REPORT)
     world.tick()

@@ -23,9 +23,9 @@ LIVE = ("live-0", 1.0)
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(f"sqlite:///{tmp_path}/platform.db")
-    yield made
-    made.store.close()
+    world = World(f"sqlite:///{tmp_path}/platform.db")
+    yield world
+    world.store.close()
 
 
 def control(world: World) -> Control:
@@ -47,8 +47,8 @@ def rolling(world: World, bundle: str = "good-1", **more: object) -> str:
 
 def audited(world: World, change: str) -> list[str]:
     with world.store.read() as connection:
-        found = connection.scalars(select(t.audit.c.action).where(t.audit.c.object == change))
-        return [action.removeprefix("change.") for action in found]
+        result = connection.scalars(select(t.audit.c.action).where(t.audit.c.object == change))
+        return [action.removeprefix("change.") for action in result]
 
 
 # --- pause and resume ---
@@ -109,8 +109,8 @@ def test_a_pause_is_reported_every_day(world: World) -> None:
     name = rolling(world)
     control(world).pause(world.ada, name, reason="wait")
     world.run(minutes=3 * 24 * 60 + 10, step=30)
-    said = [message for message in world.messages_of(name) if "has been paused since" in message]
-    assert len(said) == 3
+    messages = [message for message in world.messages_of(name) if "has been paused since" in message]
+    assert len(messages) == 3
 
 
 def test_only_paused_releases_are_resumed_and_none_is_paused_twice(world: World) -> None:
@@ -294,7 +294,7 @@ def test_the_outlook_counts_missing_rows_at_the_present_rate(world: World) -> No
 
     name = rolling(world)
     gate = GateResult("flip_rate", Outcome.INCONCLUSIVE, 0.0, None, None, 0.1, 100, "<= 0.1", "more")
-    found = outlook(
+    result = outlook(
         world.get(name),
         (Stage(0.1, 5), Stage(0.5, 10)),
         (gate,),
@@ -306,9 +306,9 @@ def test_the_outlook_counts_missing_rows_at_the_present_rate(world: World) -> No
         now=START + timedelta(minutes=4),
     )
     # 100 rows took 4 minutes, so the other 300 take 12 minutes.
-    assert found.stage_ends == START + timedelta(minutes=16)
-    assert found.ends == START + timedelta(minutes=26)
-    assert any("100 of 400 rows" in one for one in found.waits)
+    assert result.stage_ends == START + timedelta(minutes=16)
+    assert result.ends == START + timedelta(minutes=26)
+    assert any("100 of 400 rows" in one for one in result.waits)
     assert world.changes.get(world.ada, name).change.checkpoint == CHECKPOINT
 
 

@@ -134,9 +134,9 @@ ACTOR = Actor("ada", {"all": Role.VIEWER})
 
 @pytest.fixture
 def logs(tmp_path: Path) -> Iterator[DecisionLogs]:
-    made = DecisionLogs(tmp_path)
-    yield made
-    for one in made.made:
+    opened = DecisionLogs(tmp_path)
+    yield opened
+    for one in opened.made:
         one.close()
 
 
@@ -161,9 +161,9 @@ def filled(logs: DecisionLogs) -> DecisionLogs:
 
 
 def test_all_records_of_a_decision_are_found_in_all_logs(filled: DecisionLogs) -> None:
-    found = filled.service().find(ACTOR, "a")
+    result = filled.service().find(ACTOR, "a")
     assert {
-        key: found["decision"][key] for key in ("decision_id", "lane", "score", "decision", "exec_us")
+        key: result["decision"][key] for key in ("decision_id", "lane", "score", "decision", "exec_us")
     } == {
         "decision_id": "a",
         "lane": "live",
@@ -171,9 +171,9 @@ def test_all_records_of_a_decision_are_found_in_all_logs(filled: DecisionLogs) -
         "decision": "approve",
         "exec_us": 9,
     }
-    assert (found["decision"]["decided_at"], found["decision"]["server"]) == (NOON, "live-1")
-    assert found["decision"]["bundle"] == "sha256:" + "0" * 64
-    lanes = {one["lane"]: one for one in found["observations"]}
+    assert (result["decision"]["decided_at"], result["decision"]["server"]) == (NOON, "live-1")
+    assert result["decision"]["bundle"] == "sha256:" + "0" * 64
+    lanes = {one["lane"]: one for one in result["observations"]}
     assert set(lanes) == {"cr-000001", "cr-000002"}
     assert (lanes["cr-000001"]["decision"], lanes["cr-000001"]["flipped"]) == ("review", True)
     assert (lanes["cr-000001"]["live_decision"], lanes["cr-000001"]["server"]) == ("approve", "live-1")
@@ -185,14 +185,14 @@ def test_all_records_of_a_decision_are_found_in_all_logs(filled: DecisionLogs) -
         False,
     )
     assert failed["server"] == "pool"
-    assert [(one["value"], one["revision"], one["counts"]) for one in found["outcomes"]] == [
+    assert [(one["value"], one["revision"], one["counts"]) for one in result["outcomes"]] == [
         (0.0, 0, False),
         (1.0, 1, True),
     ]
-    assert found["conflicts"] == ["fraud revision 0: 0 counts, later 3 (live-1)"]
-    assert found["features"] == [], "its bundle is unknown"
-    assert found["also"] == []
-    json.dumps(found, default=str, allow_nan=False)
+    assert result["conflicts"] == ["fraud revision 0: 0 counts, later 3 (live-1)"]
+    assert result["features"] == [], "its bundle is unknown"
+    assert result["also"] == []
+    json.dumps(result, default=str, allow_nan=False)
 
 
 def test_the_proof_of_an_outcome_is_shown(logs: DecisionLogs) -> None:
@@ -201,8 +201,8 @@ def test_the_proof_of_an_outcome_is_shown(logs: DecisionLogs) -> None:
     logs.write(
         "live-1", 1, 1, [decision("a"), outcome("a", 1.0, 9, proof=UNPROVEN), outcome("a", 0.0, proof=TOKEN)]
     )
-    found = logs.service().find(ACTOR, "a")["outcomes"]
-    assert [(one["value"], one["counts"], one["proven"], one["proof"]) for one in found] == [
+    result = logs.service().find(ACTOR, "a")["outcomes"]
+    assert [(one["value"], one["counts"], one["proven"], one["proof"]) for one in result] == [
         (0.0, True, True, "decision token"),
         (1.0, False, False, "unproven"),
     ]
@@ -215,8 +215,8 @@ def test_another_id_with_the_same_hash_is_another_decision(
 
     monkeypatch.setattr(index, "decision_key", lambda decision_id, *, signed: 7)
     service = filled.service()
-    found = service.find(ACTOR, "b")
-    assert (found["decision"]["decision_id"], found["observations"], found["also"]) == ("b", [], [])
+    result = service.find(ACTOR, "b")
+    assert (result["decision"]["decision_id"], result["observations"], result["also"]) == ("b", [], [])
     with pytest.raises(NotFoundError):
         service.find(ACTOR, "z")
 
@@ -233,15 +233,15 @@ def test_features_and_choices_have_names_if_the_bundle_is_known(
                  action_index=3, action=ACTIONS[3], propensity=0.5, eligible_mask=bytes([0b011010])),
     ])  # fmt: skip
     service = logs.service()
-    found = service.find(ACTOR, "s")
-    assert [(one["name"], one["value"]) for one in found["features"]] == list(
+    result = service.find(ACTOR, "s")
+    assert [(one["name"], one["value"]) for one in result["features"]] == list(
         zip(FEATURES, [0.1, 3.0, None, 7.5], strict=True)
     )
-    found = service.find(ACTOR, "x")
-    assert (found["decision"]["kind"], found["decision"]["action"]) == ("action", ACTIONS[3])
-    assert "score" not in found["decision"]
+    result = service.find(ACTOR, "x")
+    assert (result["decision"]["kind"], result["decision"]["action"]) == ("action", ACTIONS[3])
+    assert "score" not in result["decision"]
     assert [
-        (one["action"], one["probability"], one["eligible"], one["chosen"]) for one in found["choices"]
+        (one["action"], one["probability"], one["eligible"], one["chosen"]) for one in result["choices"]
     ] == [
         (ACTIONS[3], 0.5, True, True),
         *sorted([(ACTIONS[1], 0.25, True, False), (ACTIONS[4], 0.25, True, False)]),
@@ -274,15 +274,15 @@ def test_one_id_at_two_checkpoints_is_two_decisions(logs: DecisionLogs) -> None:
         "live-1", 1, 1, [decision("t", 5), decision("t", 3, ACTION), decision("t", 6), outcome("t", 1.0)]
     )
     service = logs.service()
-    found = service.find(ACTOR, "t")
-    assert (found["decision"]["checkpoint"], found["decision"]["sequence"]) == (FRAUD, 1)
-    assert [(one["checkpoint"], one["decided_at"].second) for one in found["also"]] == [
+    result = service.find(ACTOR, "t")
+    assert (result["decision"]["checkpoint"], result["decision"]["sequence"]) == (FRAUD, 1)
+    assert [(one["checkpoint"], one["decided_at"].second) for one in result["also"]] == [
         (ACTION, 3),
         (FRAUD, 6),
     ]
-    assert len(found["outcomes"]) == 1
-    found = service.find(ACTOR, "t", checkpoint=ACTION)
-    assert (found["decision"]["checkpoint"], found["outcomes"]) == (ACTION, [])
+    assert len(result["outcomes"]) == 1
+    result = service.find(ACTOR, "t", checkpoint=ACTION)
+    assert (result["decision"]["checkpoint"], result["outcomes"]) == (ACTION, [])
 
 
 def test_a_checkpoint_of_another_project_is_not_revealed(filled: DecisionLogs) -> None:
@@ -337,8 +337,8 @@ def test_new_records_are_found_at_once_and_after_a_restart(filled: DecisionLogs)
     assert service.find(ACTOR, "d")["decision"]["sequence"] == 9
     service.close()
     again = filled.service()
-    found = again.find(ACTOR, "c")
-    assert [one["lane"] for one in found["observations"]] == ["late", "cr-000002"]
+    result = again.find(ACTOR, "c")
+    assert [one["lane"] for one in result["observations"]] == ["late", "cr-000002"]
 
 
 def test_missing_logs_are_reported(logs: DecisionLogs) -> None:
@@ -480,8 +480,8 @@ def test_records_are_read_individually_and_in_ranges(tmp_path: Path) -> None:
     write_segment(log, 1, 1, [decision(f"a{at}") for at in range(100)])
     write_segment(log, 2, 101, [decision(f"b{at}") for at in range(25_000)])
     wanted = [1, 2, 50, 100, 101, 103, 25_100, 99_999]
-    found = {entry.sequence: entry.decision_id for entry in entries_at(log, reversed(wanted))}
-    assert found == {1: "a0", 2: "a1", 50: "a49", 100: "a99", 101: "b0", 103: "b2", 25_100: "b24999"}
+    result = {entry.sequence: entry.decision_id for entry in entries_at(log, reversed(wanted))}
+    assert result == {1: "a0", 2: "a1", 50: "a49", 100: "a99", 101: "b0", 103: "b2", 25_100: "b24999"}
 
 
 def test_a_segment_with_a_damaged_header_is_read_with_the_previous_one(tmp_path: Path) -> None:
@@ -502,8 +502,8 @@ def test_a_segment_with_a_damaged_header_is_read_with_the_previous_one(tmp_path:
 # --- search ---
 
 
-def found(service: Decisions, cursor: str | None = None, limit: int = 50, **asked: Any) -> Any:
-    return service.search(ACTOR, FRAUD, DecisionFilter(**asked), cursor=cursor, limit=limit)
+def search_log(service: Decisions, cursor: str | None = None, limit: int = 50, **fields: Any) -> Any:
+    return service.search(ACTOR, FRAUD, DecisionFilter(**fields), cursor=cursor, limit=limit)
 
 
 def ids(page: Any) -> list[str]:
@@ -511,7 +511,7 @@ def ids(page: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("asked", "names"),
+    ("fields", "names"),
     [
         ({}, ["d", "c", "b", "a"]),
         ({"lane": "canary"}, ["c"]),
@@ -530,7 +530,7 @@ def ids(page: Any) -> list[str]:
     ],
 )
 def test_decisions_are_found_by_their_recorded_fields(
-    logs: DecisionLogs, asked: dict[str, Any], names: list[str]
+    logs: DecisionLogs, fields: dict[str, Any], names: list[str]
 ) -> None:
     logs.write(
         "live-1",
@@ -552,18 +552,18 @@ def test_decisions_are_found_by_their_recorded_fields(
     )
     service = logs.service()
     service._outcomes = lambda checkpoint, names: {"a": {"fraud": 1.0}, "c": {"fraud": 0.0}}
-    assert ids(found(service, **asked)) == names
+    assert ids(search_log(service, **fields)) == names
 
 
 def test_pages_of_a_search_have_each_decision_once(logs: DecisionLogs) -> None:
     for at, server in enumerate(("live-1", "pool")):
         logs.write(server, 1, 1, [decision(f"{at}-{n}", 2 * n + at) for n in range(7)])
     service = logs.service()
-    whole = ids(found(service))
+    whole = ids(search_log(service))
     assert whole == [f"{n % 2}-{n // 2}" for n in range(13, -1, -1)]
     pages, cursor = [], None
     for _ in range(20):
-        page = found(service, cursor, limit=4)
+        page = search_log(service, cursor, limit=4)
         pages += ids(page)
         cursor = page.next
         if cursor is None:
@@ -587,4 +587,4 @@ def test_a_search_is_bounded_and_continues_where_it_ended(logs: DecisionLogs) ->
 @pytest.mark.parametrize("cursor", ["x", "1-2-3-4-5", "", "-1", "9" * 40])
 def test_the_cursor_of_another_list_is_refused(logs: DecisionLogs, cursor: str) -> None:
     with pytest.raises(InvalidError, match="omit the cursor"):
-        found(logs.service(), cursor)
+        search_log(logs.service(), cursor)

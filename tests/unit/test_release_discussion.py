@@ -28,9 +28,9 @@ S = ChangeState
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(f"sqlite:///{tmp_path}/platform.db")
-    yield made
-    made.store.close()
+    world = World(f"sqlite:///{tmp_path}/platform.db")
+    yield world
+    world.store.close()
 
 
 def discussion(world: World) -> Discussion:
@@ -39,8 +39,8 @@ def discussion(world: World) -> Discussion:
 
 def audited(world: World, action: str) -> list[dict[str, object]]:
     with world.store.read() as connection:
-        found = connection.scalars(select(t.audit.c.details).where(t.audit.c.action == f"change.{action}"))
-        return [json.loads(one) for one in found]
+        result = connection.scalars(select(t.audit.c.details).where(t.audit.c.action == f"change.{action}"))
+        return [json.loads(one) for one in result]
 
 
 # --- comments ---
@@ -48,11 +48,11 @@ def audited(world: World, action: str) -> list[dict[str, object]]:
 
 def test_a_comment_is_an_event_an_audit_entry_and_a_message(world: World) -> None:
     change = world.test("good-1")
-    after = discussion(world).comment(world.eve, change.id, text="  <b>why</b> so late?\nplease  ")
+    after = discussion(world).comment(world.eve, change.id, comment="  <b>why</b> so late?\nplease  ")
     # A comment does not outdate the version that another user has read.
     assert after.version == change.version
-    (said,) = comments(world.changes.get(world.ada, change.id).events)
-    assert (said.actor, said.details["comment"]) == ("eve", "<b>why</b> so late?\nplease")
+    (comment,) = comments(world.changes.get(world.ada, change.id).events)
+    assert (comment.actor, comment.details["comment"]) == ("eve", "<b>why</b> so late?\nplease")
     assert audited(world, "comment") == [{"comment": "<b>why</b> so late?\nplease"}]
     assert "eve commented: <b>why</b>" in world.notifications.messages[-1][1]
 
@@ -90,15 +90,15 @@ def test_reviewers_are_notified_and_find_the_changes_that_they_should_review(wor
     world.access.set_member(world.admin, "fraud", "bob", Role.APPROVER)
     world.access.set_member(world.admin, "fraud", "eve", Role.APPROVER)
     change = world.test("good-1").id
-    asked = discussion(world).request_review(world.ada, change, reviewers=["bob", "eve", "bob"])
-    assert asked.reviewers == ("bob", "eve")
+    requested = discussion(world).request_review(world.ada, change, requested=["bob", "eve", "bob"])
+    assert requested.reviewers == ("bob", "eve")
     assert "ada asks for a review by bob, eve" in world.notifications.messages[-1][1]
     assert [one.id for one in world.changes.list(world.bob, reviewer="bob")] == [change]
     assert world.changes.list(world.bob, reviewer="bo") == []
-    told = len(world.notifications.messages)
-    discussion(world).request_review(world.ada, change, reviewers=["bob", "eve"])
-    assert len(world.notifications.messages) == told
-    assert discussion(world).request_review(world.ada, change, reviewers=[]).reviewers == ()
+    sent = len(world.notifications.messages)
+    discussion(world).request_review(world.ada, change, requested=["bob", "eve"])
+    assert len(world.notifications.messages) == sent
+    assert discussion(world).request_review(world.ada, change, requested=[]).reviewers == ()
 
 
 def test_only_approvers_who_are_not_authors_can_be_reviewers(world: World) -> None:
@@ -189,16 +189,16 @@ def test_changes_are_found_by_text_and_kind(world: World) -> None:
     )
     third = world.changes.draft(world.ada, world.draft_of("good-3", ChangeKind.RELEASE, title="third"))
 
-    def found(text: str) -> list[str]:
+    def search(text: str) -> list[str]:
         return [one.id for one in world.changes.list(world.ada, text=text)]
 
-    assert found("deeper trees") == [first.id]
-    assert found("DEEPER") == [second.id, first.id]
+    assert search("deeper trees") == [first.id]
+    assert search("DEEPER") == [second.id, first.id]
     # Wildcard characters are literals.
-    assert found("50%") == [first.id]
-    assert found("%") == [first.id]
-    assert found("r_t") == [second.id]
-    assert found(third.id) == found(third.bundle[7:19]) == [third.id]
+    assert search("50%") == [first.id]
+    assert search("%") == [first.id]
+    assert search("r_t") == [second.id]
+    assert search(third.id) == search(third.bundle[7:19]) == [third.id]
     kinds = world.changes.list(world.ada, kind=ChangeKind.RELEASE)
     assert [one.id for one in kinds] == [third.id]
     assert world.changes.list(world.stranger, text="deeper") == []
@@ -243,8 +243,8 @@ def test_the_largest_differences_are_named() -> None:
         },
         "metrics": {"auc": {"before": 0.9, "after": 0.95}, "by_label": {"before": {}, "after": {}}},
     }
-    found = review([gate("flip_rate", "<= 0.02", value=0.0125)], diff).differences
-    assert found == (
+    result = review([gate("flip_rate", "<= 0.02", value=0.0125)], diff).differences
+    assert result == (
         "Flip rate 1.25 %",
         "features added: a, b",
         "features changed: f0, f1, f2, f3, f4 and 3 more",

@@ -25,9 +25,9 @@ from scorer.release.notify import sending
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(f"sqlite:///{tmp_path}/platform.db")
-    yield made
-    made.store.close()
+    world = World(f"sqlite:///{tmp_path}/platform.db")
+    yield world
+    world.store.close()
 
 
 def test_lost_and_returned_servers_and_transitions_are_logged(world: World) -> None:
@@ -65,9 +65,9 @@ def test_a_transition_of_a_rolled_back_transaction_is_not_logged(world: World) -
 
 
 def test_the_leader_is_logged_once(tmp_path: Path, built_bundles: dict[str, Path]) -> None:
-    made = Platforms(tmp_path, built_bundles)
+    platforms = Platforms(tmp_path, built_bundles)
     lines = RecordedEvents()
-    platform = made.platform
+    platform = platforms.platform
     platform._events = EventLog(lines)
     platform.leads, platform._renewed = False, None
     threads = [threading.Thread(target=platform._is_leader) for _ in range(8)]
@@ -76,19 +76,19 @@ def test_the_leader_is_logged_once(tmp_path: Path, built_bundles: dict[str, Path
     for thread in threads:
         thread.join(30)
     assert len(lines.named("leads")) == 1
-    made.service.bundles._events = EventLog(lines)
+    platforms.service.bundles._events = EventLog(lines)
     with pytest.raises(PlatformError):
-        made.service.bundles.upload(made.actor("modeler"), "fraud", io.BytesIO(b"no archive"))
+        platforms.service.bundles.upload(platforms.actor("modeler"), "fraud", io.BytesIO(b"no archive"))
     (line,) = lines.named("upload_rejected")
     assert (line["user"], line["project"]) == ("modeler", "fraud")
-    found = {
+    result = {
         text.partition(" ")[0]: text.partition(" ")[2]
         for text in platform.metrics()
         if not text.startswith("#")
     }
-    assert found['scorer_platform_server_reachable{server="live-1"}'] == "1"
-    assert found['scorer_platform_break_glass_total{checkpoint="fraud.checkout"}'] == "0"
-    made.close()
+    assert result['scorer_platform_server_reachable{server="live-1"}'] == "1"
+    assert result['scorer_platform_break_glass_total{checkpoint="fraud.checkout"}'] == "0"
+    platforms.close()
 
 
 def test_break_glass_changes_are_counted(world: World) -> None:

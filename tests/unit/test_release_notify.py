@@ -62,9 +62,9 @@ def notifications(store: Store, clock: Clock) -> Iterator[Notifications]:
     access = Access(store, now=clock)
     access.create_project(PLATFORM, "checkout", "Checkout")
     access.create_project(PLATFORM, "payouts", "Payouts")
-    made = Notifications(store, access, now=clock, destinations=LOOPBACK, events=EventLog(LOG))
-    yield made
-    made.close()
+    notifications = Notifications(store, access, now=clock, destinations=LOOPBACK, events=EventLog(LOG))
+    yield notifications
+    notifications.close()
 
 
 @pytest.fixture
@@ -112,15 +112,15 @@ def test_a_webhook_is_signed(store: Store, notifications: Notifications, http: H
     hook(notifications, http)
     notify(store, notifications, checkpoint="fraud.checkout", payload={"change": "cr-000001", "share": 0.1})
     assert notifications.deliver(WAIT) == 1
-    [got] = http.received
-    headers = dict(got.headers)
-    Webhook(SECRET.encode()).verify(got.body, headers)
+    [request] = http.received
+    headers = dict(request.headers)
+    Webhook(SECRET.encode()).verify(request.body, headers)
     with pytest.raises(WebhookVerificationError):
-        Webhook(b"another secret").verify(got.body, headers)
+        Webhook(b"another secret").verify(request.body, headers)
     with pytest.raises(WebhookVerificationError):
-        Webhook(SECRET.encode()).verify(got.body.replace(b"0.1", b"0.2"), headers)
-    document = json.loads(got.body)
-    assert document.pop("id") == got.headers["webhook-id"]
+        Webhook(SECRET.encode()).verify(request.body.replace(b"0.1", b"0.2"), headers)
+    document = json.loads(request.body)
+    assert document.pop("id") == request.headers["webhook-id"]
     assert document == {
         "at": "2026-03-01T12:00:00Z",
         "project": "checkout",
@@ -130,7 +130,7 @@ def test_a_webhook_is_signed(store: Store, notifications: Notifications, http: H
         "body": "All gates.",
         "payload": {"change": "cr-000001", "share": 0.1},
     }
-    assert got.headers["Content-Type"] == "application/json"
+    assert request.headers["Content-Type"] == "application/json"
     assert states(notifications) == [("cr-000001 passed", "sent", 1)]
     assert notifications.deliver(WAIT) == 0
     assert len(http.received) == 1
@@ -143,11 +143,13 @@ def test_the_signature_follows_the_specification(
     hook(notifications, http)
     notify(store, notifications)
     notifications.deliver(WAIT)
-    [got] = http.received
-    signed = f"{got.headers['webhook-id']}.{got.headers['webhook-timestamp']}.".encode() + got.body
+    [request] = http.received
+    signed = (
+        f"{request.headers['webhook-id']}.{request.headers['webhook-timestamp']}.".encode() + request.body
+    )
     code = base64.b64encode(hmac.new(SECRET.encode(), signed, hashlib.sha256).digest()).decode()
-    assert got.headers["webhook-signature"] == f"v1,{code}"
-    assert abs(int(got.headers["webhook-timestamp"]) - time.time()) < 60
+    assert request.headers["webhook-signature"] == f"v1,{code}"
+    assert abs(int(request.headers["webhook-timestamp"]) - time.time()) < 60
 
 
 def test_a_secret_in_base64_is_decoded(
@@ -158,8 +160,8 @@ def test_a_secret_in_base64_is_decoded(
     notifications.add_channel(OWNER, "checkout", url, secret=secret)
     notify(store, notifications)
     notifications.deliver(WAIT)
-    [got] = http.received
-    Webhook(secret).verify(got.body, dict(got.headers))
+    [request] = http.received
+    Webhook(secret).verify(request.body, dict(request.headers))
     with pytest.raises(InvalidError, match="must continue in base64"):
         notifications.add_channel(OWNER, "checkout", url, secret="whsec_not base64 at all")
 
@@ -188,8 +190,8 @@ def test_a_refused_message_is_retried_and_finally_abandoned(
     clock.at += timedelta(days=1)
     notifications.deliver(WAIT)
     assert len(http.received) == ATTEMPTS
-    assert len({got.headers["webhook-id"] for got in http.received}) == 1
-    assert len({got.body for got in http.received}) == 1
+    assert len({result.headers["webhook-id"] for result in http.received}) == 1
+    assert len({result.body for result in http.received}) == 1
 
 
 def test_a_message_is_sent_when_its_receiver_recovers(
@@ -245,7 +247,7 @@ def test_several_processes_send_every_message_once(
         thread.start()
     for thread in threads:
         thread.join()
-    subjects = [json.loads(got.body)["subject"] for got in http.received]
+    subjects = [json.loads(result.body)["subject"] for result in http.received]
     assert sorted(subjects) == sorted(f"message {number}" for number in range(20))
     others[1].close()
     other_store.close()
@@ -334,10 +336,10 @@ def test_an_error_is_stored_in_one_line_without_secrets(store: Store, notificati
     notify(store, notifications)
     notifications.deliver(WAIT)
     assert {each.error for each in notifications.deliveries(OWNER, "checkout")} == {sending.NOT_ACCEPTED}
-    said = sorted(line["error"] for line in LOG.named("message_not_sent")[-2:])
-    assert all(said)
-    assert not [each for each in said if "\n" in each or "hunter2" in each or "tokentoken" in each]
-    assert any(f"127.0.0.1:{port} does not answer" in each for each in said)
+    errors = sorted(line["error"] for line in LOG.named("message_not_sent")[-2:])
+    assert all(errors)
+    assert not [each for each in errors if "\n" in each or "hunter2" in each or "tokentoken" in each]
+    assert any(f"127.0.0.1:{port} does not answer" in each for each in errors)
 
 
 def test_a_redirect_is_not_followed(store: Store, notifications: Notifications, http: HttpReceiver) -> None:
@@ -357,8 +359,12 @@ def test_json_by_apprise(store: Store, notifications: Notifications, http: HttpR
     notifications.add_channel(OWNER, "checkout", f"json://127.0.0.1:{http.port}/x")
     notify(store, notifications, severity=Severity.ERROR)
     assert notifications.deliver(WAIT) == 1
-    got = json.loads(http.received[0].body)
-    assert (got["title"], got["message"], got["type"]) == ("cr-000001 passed", "All gates.", "failure")
+    document = json.loads(http.received[0].body)
+    assert (document["title"], document["message"], document["type"]) == (
+        "cr-000001 passed",
+        "All gates.",
+        "failure",
+    )
 
 
 def test_mail_by_apprise(store: Store, notifications: Notifications) -> None:
@@ -384,20 +390,20 @@ def test_channels_filter_by_severity_and_checkpoint(
     store: Store, notifications: Notifications, http: HttpReceiver
 ) -> None:
     hook(notifications, http, severity=Severity.WARNING, checkpoints=["fraud.checkout"])
-    told = [
+    filters = [
         (Severity.INFO, "fraud.checkout", False),
         (Severity.WARNING, "fraud.checkout", True),
         (Severity.ERROR, "fraud.checkout", True),
         (Severity.ERROR, "action.authorise", False),
         (Severity.ERROR, "", True),  # without a checkpoint, for all channels
     ]
-    for severity, checkpoint, _ in told:
+    for severity, checkpoint, _ in filters:
         notify(store, notifications, f"{severity} {checkpoint}", severity=severity, checkpoint=checkpoint)
     with store.write() as connection:
         notifications.tell(connection, "payouts", Severity.ERROR, "another project's", "")
     notifications.deliver(WAIT)
-    assert [json.loads(got.body)["subject"] for got in http.received] == [
-        f"{severity} {checkpoint}".strip() for severity, checkpoint, wanted in told if wanted
+    assert [json.loads(result.body)["subject"] for result in http.received] == [
+        f"{severity} {checkpoint}".strip() for severity, checkpoint, wanted in filters if wanted
     ]
 
 
@@ -436,12 +442,12 @@ def test_channels_require_the_role_owner(notifications: Notifications, http: Htt
     for call in (notifications.remove_channel, notifications.test_channel):
         with pytest.raises(NotAllowedError):
             call(viewer, channel)
-        said = []
+        messages = []
         for number in (channel, 999):
             with pytest.raises(NotFoundError) as refused:
                 call(stranger, number)
-            said.append(str(refused.value).replace(str(number), "?"))
-        assert said[0] == said[1]
+            messages.append(str(refused.value).replace(str(number), "?"))
+        assert messages[0] == messages[1]
     with pytest.raises(NotAllowedError):
         notifications.add_channel(viewer, "checkout", "slack://x")
     for name in ("channels", "deliveries"):

@@ -30,12 +30,12 @@ LOOP = Actor("loop", {"fraud": Role.MODELER})
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(f"sqlite:///{tmp_path}/platform.db")
-    made.access.add_user(made.admin, "loop")
-    made.access.set_member(made.admin, "fraud", "loop", Role.MODELER)
-    made.tick()
-    yield made
-    made.store.close()
+    world = World(f"sqlite:///{tmp_path}/platform.db")
+    world.access.add_user(world.admin, "loop")
+    world.access.set_member(world.admin, "fraud", "loop", Role.MODELER)
+    world.tick()
+    yield world
+    world.store.close()
 
 
 def grant(world: World, kind: ChangeKind = ChangeKind.OVERLAY, **more: Any) -> Any:
@@ -85,20 +85,20 @@ def test_owners_grant_and_revoke_and_both_are_audited(world: World) -> None:
                 "fraud",
                 NewPermission(kind=ChangeKind.OVERLAY, checkpoint=OTHER, user="loop", days=1, reason="x"),
             )
-    made = grant(world, max_shift=0.5)
-    assert [each.id for each in world.permissions.list(world.ada, "fraud")] == [made.id]
+    permission = grant(world, max_shift=0.5)
+    assert [each.id for each in world.permissions.list(world.ada, "fraud")] == [permission.id]
     with pytest.raises(NotAllowedError):
-        world.permissions.revoke(world.ada, made.id, reason="x")
-    revoked = world.permissions.revoke(world.olga, made.id, reason="drifts")
+        world.permissions.revoke(world.ada, permission.id, reason="x")
+    revoked = world.permissions.revoke(world.olga, permission.id, reason="drifts")
     assert (revoked.revoked_by, revoked.revoked_at) == ("olga", world.now)
     with pytest.raises(ConflictError, match="revoked already"):
-        world.permissions.revoke(world.olga, made.id, reason="again")
+        world.permissions.revoke(world.olga, permission.id, reason="again")
     with pytest.raises(NotAllowedError):
         revise(world, "act-0-r1")
     with world.store.read() as connection:
         entries = connection.execute(
             select(t.audit.c.action, t.audit.c.actor, t.audit.c.details)
-            .where(t.audit.c.object == made.id)
+            .where(t.audit.c.object == permission.id)
             .order_by(t.audit.c.sequence)
         ).all()
     assert [entry[:2] for entry in entries] == [("permission.grant", "olga"), ("permission.revoke", "olga")]
@@ -166,9 +166,9 @@ def test_a_shift_beyond_the_bound_is_rejected(world: World) -> None:
 
 
 def test_a_revision_is_live_recorded_and_moves_the_alias(world: World) -> None:
-    made = grant(world)
+    permission = grant(world)
     change = published(world, "act-0-r1")
-    assert change.permission == made.id
+    assert change.permission == permission.id
     for member in ("live-1", "live-2"):
         assert world.answer_lanes(member, OTHER) == {"live": ("act-0-r1", 1.0)}
     newest = world.tables(OTHER)[-1]
@@ -205,12 +205,12 @@ def test_a_revision_that_a_release_has_outdated_is_refused(world: World) -> None
 
 
 def test_a_revoked_permission_stops_changes_in_progress(world: World) -> None:
-    made = grant(world)
+    permission = grant(world)
     change = revise(world, "act-0-r1")
-    world.permissions.revoke(world.olga, made.id, reason="stop")
-    found = world.until(change.id, ChangeState.REJECTED, ChangeState.DONE)
-    assert found.state is ChangeState.REJECTED
-    assert "was revoked by olga" in found.note
+    world.permissions.revoke(world.olga, permission.id, reason="stop")
+    result = world.until(change.id, ChangeState.REJECTED, ChangeState.DONE)
+    assert result.state is ChangeState.REJECTED
+    assert "was revoked by olga" in result.note
     assert answers(world) == {"live": ("act-0", 1.0)}
 
 
@@ -345,8 +345,8 @@ def test_a_freeze_delays_revisions(world: World) -> None:
     )
     before = world.tables(OTHER)[-1].revision
     held = world.fleet.held("live-1").version
-    found = world.until(begun.id, ChangeState.EXPIRED)
-    assert 'frozen by "peak"' in found.note
+    result = world.until(begun.id, ChangeState.EXPIRED)
+    assert 'frozen by "peak"' in result.note
     while world.now < minute + timedelta(minutes=59):
         with pytest.raises(FrozenError, match="fit the overlay anew"):
             revise(world, "act-0-r3")
@@ -367,10 +367,10 @@ def test_a_draft_of_the_loop_is_submitted_by_permission_or_by_a_user(world: Worl
         world.changes.submit(LOOP, change.id)
     assert world.get(change.id).state is ChangeState.DRAFT
     assert world.changes.submit(world.olga, change.id).state is ChangeState.CHECKS
-    made = grant(world, kind=ChangeKind.TEST)
+    permission = grant(world, kind=ChangeKind.TEST)
     again = world.changes.draft(LOOP, world.draft_of("act-2", ChangeKind.TEST, evidence={"decision": "mix"}))
     submitted = world.changes.submit(LOOP, again.id)
-    assert (submitted.state, submitted.permission) == (ChangeState.CHECKS, made.id)
+    assert (submitted.state, submitted.permission) == (ChangeState.CHECKS, permission.id)
     assert submitted.evidence == {"decision": "mix"}
 
 

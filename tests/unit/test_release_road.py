@@ -20,9 +20,9 @@ from scorer.release.store import tables as t
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(f"sqlite:///{tmp_path}/platform.db")
-    yield made
-    made.store.close()
+    world = World(f"sqlite:///{tmp_path}/platform.db")
+    yield world
+    world.store.close()
 
 
 def audited(world: World, action: str) -> list[Any]:
@@ -115,8 +115,8 @@ def test_a_break_glass_change_is_recorded_reported_and_followed(world: World) ->
     assert world.answer_lanes("live-1") == world.answer_lanes("live-2") == {"live": ("other-1", 1.0)}
     (entry,) = audited(world, "lanes.break-glass")
     assert "the platform's machine is down" in entry.details
-    (told,) = [body for subject, body in world.notifications.messages if "break glass" in subject][:1]
-    assert "with --break-glass by ops: the platform's machine is down" in told
+    (message,) = [body for subject, body in world.notifications.messages if "break glass" in subject][:1]
+    assert "with --break-glass by ops: the platform's machine is down" in message
 
 
 def test_a_break_glass_change_to_recorded_lanes_is_not_reverted(world: World) -> None:
@@ -185,11 +185,11 @@ def test_a_rollback_does_not_wait_for_a_running_tick(tmp_path: Path) -> None:
     change = released(world)
     waits_for_a_server(world, 20.0)
     let_go, arrived = threading.Event(), threading.Event()
-    asked: list[str] = []
+    requests: list[str] = []
 
     def hangs(member: str, method: str, checkpoint: str) -> None:
-        if member == "live-2" and method == "status" and not asked:
-            asked.append(member)
+        if member == "live-2" and method == "status" and not requests:
+            requests.append(member)
             arrived.set()
             let_go.wait(60)
 
@@ -209,7 +209,9 @@ def test_a_rollback_does_not_wait_for_a_running_tick(tmp_path: Path) -> None:
 
 def test_the_pipeline_and_the_counters_share_one_status_of_the_fleet(world: World) -> None:
     world.tick()
-    asked: list[str] = []
-    world.fleet.before_call = lambda member, method, _: asked.append(member) if method == "status" else None
+    requests: list[str] = []
+    world.fleet.before_call = lambda member, method, _: (
+        requests.append(member) if method == "status" else None
+    )
     world.tick()
-    assert sorted(asked) == ["live-1", "live-2"]
+    assert sorted(requests) == ["live-1", "live-2"]

@@ -106,8 +106,8 @@ def reported(evidence: ShadowEvidence, **more: Any) -> SegmentReport:
 
 
 def of(report: SegmentReport, level: str) -> SegmentResult:
-    (found,) = [one for one in report.segments if one.level == level]
-    return found
+    (segment,) = [one for one in report.segments if one.level == level]
+    return segment
 
 
 # --- splitting rows ---
@@ -158,25 +158,25 @@ def test_small_segments_are_merged() -> None:
     random = np.random.default_rng(3)
     codes = random.integers(-1, 40, 5_000).astype(np.int32)
     codes[:1000] = 7
-    found = largest(codes, [f"m{n}" for n in range(40)], 3)
-    assert [name for name, _, _ in found][::3] == ["m7", OTHER]
-    assert len(found) == 4
-    whole = np.concatenate([rows for _, rows, _ in found])
+    result = largest(codes, [f"m{n}" for n in range(40)], 3)
+    assert [name for name, _, _ in result][::3] == ["m7", OTHER]
+    assert len(result) == 4
+    whole = np.concatenate([rows for _, rows, _ in result])
     np.testing.assert_array_equal(np.sort(whole), np.arange(5_000))
-    for name, rows, _ in found[:3]:
+    for name, rows, _ in result[:3]:
         assert (np.diff(rows) > 0).all(), "the rows keep their order in time"
         assert set(codes[rows]) == {-1 if name == MISSING else int(name[1:])}
 
 
 def test_one_segment_too_many_is_shown_by_its_name() -> None:
-    found = largest(np.array([0, 1, 2, -1], np.int32), ("a", "b", "c"), 3)
-    assert sorted(name for name, _, _ in found) == [MISSING, "a", "b", "c"]
+    result = largest(np.array([0, 1, 2, -1], np.int32), ("a", "b", "c"), 3)
+    assert sorted(name for name, _, _ in result) == [MISSING, "a", "b", "c"]
 
 
 def test_two_lanes_are_split_equally() -> None:
     own, other = np.array([0, 0, 1], np.int32), np.array([2, 2, 2, 1], np.int32)
-    found = {name: (len(a), len(b)) for name, a, b in largest(own, ("a", "b", "c"), 5, others=other)}
-    assert found == {"a": (2, 0), "b": (1, 1), "c": (0, 3)}
+    result = {name: (len(a), len(b)) for name, a, b in largest(own, ("a", "b", "c"), 5, others=other)}
+    assert result == {"a": (2, 0), "b": (1, 1), "c": (0, 3)}
 
 
 @pytest.mark.parametrize(
@@ -238,14 +238,14 @@ def test_all_other_gates_pass_if_one_country_is_ranked_at_random() -> None:
 
 def test_counts_equal_those_of_the_rows() -> None:
     evidence = broken(np.random.default_rng(5), country=2, rows=8_000)
-    rows, found = evidence.shadow, of(reported(evidence), "DE")
+    rows, segment = evidence.shadow, of(reported(evidence), "DE")
     place = rows.segments[:, 0] == 2
     own, live = rows.label[place] > 1, rows.live_label[place] > 1
-    assert (found.rows, found.live_rows) == (place.sum(), place.sum())
-    assert (found.swapped_in, found.swapped_out) == ((own & ~live).sum(), (live & ~own).sum())
-    assert found.candidate["approve"] == pytest.approx((~own).mean())
-    assert found.live["decline"] == pytest.approx((rows.live_label[place] == 3).mean())
-    delta = found.measures["approve_rate_delta"]
+    assert (segment.rows, segment.live_rows) == (place.sum(), place.sum())
+    assert (segment.swapped_in, segment.swapped_out) == ((own & ~live).sum(), (live & ~own).sum())
+    assert segment.candidate["approve"] == pytest.approx((~own).mean())
+    assert segment.live["decline"] == pytest.approx((rows.live_label[place] == 3).mean())
+    delta = segment.measures["approve_rate_delta"]
     assert delta.value == pytest.approx(live.mean() - own.mean())
     assert delta.low < delta.value < delta.high  # type: ignore[operator]
 
@@ -290,11 +290,11 @@ def test_calibration_and_auc_use_matured_outcomes() -> None:
         outcomes={"fraud": (evidence.shadow.key, fraud)},
         matured_before=int(evidence.shadow.at.max()) + 1,
     )
-    found = of(reported(known), "NL").measures
-    live, own = found["calibration_live"], found["calibration"]
+    result = of(reported(known), "NL").measures
+    live, own = result["calibration_live"], result["calibration"]
     assert live.low < 1 < live.high  # type: ignore[operator]
     assert own.low > 1.2  # type: ignore[operator]
-    assert abs(found["auc_matured"].value or 0) < 1e-9, "a shifted score has the same ranking"
+    assert abs(result["auc_matured"].value or 0) < 1e-9, "a shifted score has the same ranking"
 
 
 def test_rows_without_segment_features_have_no_report() -> None:
@@ -456,10 +456,10 @@ def test_a_final_report_keeps_its_segments(tmp_path: Path, built_bundles: dict[s
     assert before.segments.notes == ("rows are not split by issuer: the bundle has no such feature",)
     world.readouts.finish(world.change, world.readouts.judge(world.change), Outcome.PASS)
     world.readouts = world.new_collector()
-    found = world.readouts.readout(ADMIN, "cr-000001")
-    assert found.is_final
-    assert found.segments == before.segments
-    assert keep.document(found)["segments"]["segments"][0]["level"]
+    report = world.readouts.readout(ADMIN, "cr-000001")
+    assert report.is_final
+    assert report.segments == before.segments
+    assert keep.document(report)["segments"]["segments"][0]["level"]
     part = world.readouts.readout(ADMIN, "cr-000001", server="live-1")
     assert part.segments is not None
     assert sum(one.rows for one in part.segments.segments) == 400
@@ -503,34 +503,36 @@ def test_a_canary_has_segments_of_both_lanes(tmp_path: Path, built_bundles: dict
     report = world.readouts.readout(ADMIN, "cr-000001").canary
     assert report is not None
     assert report.stage == "stage 1"
-    found = {one.level: (one.rows, one.live_rows) for one in report.segments}
+    result = {one.level: (one.rows, one.live_rows) for one in report.segments}
     # The interim analyses are at 200, 300, 450 rows of the canary's 600.
-    assert sum(rows for rows, _ in found.values()) == 450
-    assert all(live > 0 for _, live in found.values())
+    assert sum(rows for rows, _ in result.values()) == 450
+    assert all(live > 0 for _, live in result.values())
     assert all("approve_rate_delta" in one.measures for one in report.segments)
 
 
 def test_a_figure_shows_the_segments() -> None:
     evidence = broken(np.random.default_rng(1), country=3)
     assert figure_names(evidence)[-1] == "segments"
-    found = figure(evidence, "segments")
-    drawn = {trace["name"]: trace["y"] for trace in found.plotly["data"]}
+    result = figure(evidence, "segments")
+    drawn = {trace["name"]: trace["y"] for trace in result.plotly["data"]}
     assert drawn["clearly worse"] == ["country FR"]
     assert "country NL" in drawn["as live"]
-    assert {row[1] for row in found.rows} == {*COUNTRIES, "below 20", "20 to 100", "from 100"}
+    assert {row[1] for row in result.rows} == {*COUNTRIES, "below 20", "20 to 100", "from 100"}
 
 
 # --- presentation ---
 
 
 def test_the_command_prints_worse_segments_before_the_gates(capsys: pytest.CaptureFixture[str]) -> None:
-    found = synthetic_readout(rows=12_000)
-    assert found.segments is not None
-    assert found.segments.worse
-    few = replace(found.segments, segments=(replace(found.segments.segments[0], judged=False, measures={}),))
-    print_readout(replace(found, canary=replace(few, stage="stage 1", worse=())))
+    result = synthetic_readout(rows=12_000)
+    assert result.segments is not None
+    assert result.segments.worse
+    few = replace(
+        result.segments, segments=(replace(result.segments.segments[0], judged=False, measures={}),)
+    )
+    print_readout(replace(result, canary=replace(few, stage="stage 1", worse=())))
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == f"worth a look (shadow): {found.segments.worse[0]}"
+    assert lines[1] == f"worth a look (shadow): {result.segments.worse[0]}"
     (row,) = [line for line in lines if line.startswith(" country BE ")]
     assert "worse" in row
     assert "-0.09118 (-0.1601 to -0.03179)" in row, "there is one line per segment"

@@ -62,9 +62,9 @@ def test_a_commit_during_a_read_makes_its_result_outdated(store: Store) -> None:
     shared: SharedReads[int] = SharedReads(store, 8)
 
     def overtaken() -> int:
-        found = users(store)
+        result = users(store)
         add_user(store, "ada")
-        return found
+        return result
 
     assert shared.get("users", overtaken) == 0
     assert shared.get("users", lambda: users(store)) == 1
@@ -114,11 +114,11 @@ def test_viewers_of_a_change_share_its_records_and_not_their_rights(tmp_path: Pa
     change = world.test("good-1")
     world.tick()
     records = world.changes._views._records
-    found = {name: world.changes.get(getattr(world, name), change.id) for name in ("ada", "bob")}
+    result = {name: world.changes.get(getattr(world, name), change.id) for name in ("ada", "bob")}
     before = records.count
-    assert found["ada"].events is found["bob"].events and before == 1
-    assert "withdraw" in found["ada"].allowed and "withdraw" not in found["bob"].allowed
-    assert "reject" in found["bob"].allowed and "reject" not in found["ada"].allowed
+    assert result["ada"].events is result["bob"].events and before == 1
+    assert "withdraw" in result["ada"].allowed and "withdraw" not in result["bob"].allowed
+    assert "reject" in result["bob"].allowed and "reject" not in result["ada"].allowed
     with pytest.raises(NotFoundError):
         world.changes.get(world.stranger, change.id)
     with pytest.raises(NotFoundError):

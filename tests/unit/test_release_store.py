@@ -130,12 +130,12 @@ def test_an_upgraded_database_has_every_constraint_of_a_new_one(tmp_path: Path) 
     stores them.
     """
     create_revision_0001(f"sqlite:///{tmp_path}/upgraded.db")
-    found = []
+    constraints = []
     for name in ("upgraded", "new"):
         Store(f"sqlite:///{tmp_path}/{name}.db").close()
         with closing(sqlite3.connect(tmp_path / f"{name}.db")) as database:
             rows = database.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
-            found.append(
+            constraints.append(
                 {
                     # A column that was added later is after the constraints, before the last bracket.
                     row[0]: sorted(
@@ -144,8 +144,8 @@ def test_an_upgraded_database_has_every_constraint_of_a_new_one(tmp_path: Path) 
                     for row in rows
                 }
             )
-    assert {"alembic_version", "ix_outbox_waiting", "audit_no_update"} <= found[0].keys()
-    assert found[0] == found[1]
+    assert {"alembic_version", "ix_outbox_waiting", "audit_no_update"} <= constraints[0].keys()
+    assert constraints[0] == constraints[1]
 
 
 def test_a_database_of_the_first_schema_is_upgraded_with_its_data(empty_database_url: str) -> None:
@@ -367,11 +367,11 @@ def test_a_store_works_after_a_restart_of_the_database_server() -> None:
 def test_the_error_of_a_wrong_password_is_one_line_without_it(postgresql: Postgres) -> None:
     with pytest.raises(UnreachableError) as refused:
         Store(postgresql.tcp_url(password="battery staple"))
-    said = str(refused.value)
-    assert "give the right user and password" in said
-    assert "battery" not in said
-    assert "\n" not in said
-    assert f"scorer@127.0.0.1:{postgresql.port}/postgres" in said
+    text = str(refused.value)
+    assert "give the right user and password" in text
+    assert "battery" not in text
+    assert "\n" not in text
+    assert f"scorer@127.0.0.1:{postgresql.port}/postgres" in text
     opened = Store(postgresql.tcp_url(postgresql.database()))
     assert "horse" not in opened.name
     opened.close()

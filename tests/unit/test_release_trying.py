@@ -27,9 +27,9 @@ VALUES = {'it\'s "odd"': 1.5, "land": 'N"L', "new": True}
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Path]) -> Iterator[World]:
-    made = World(tmp_path_factory.mktemp("trying"), built_bundles)
-    yield made
-    made.close()
+    world = World(tmp_path_factory.mktemp("trying"), built_bundles)
+    yield world
+    world.close()
 
 
 def test_a_payment_gets_the_decision_of_the_bundle(world: World, built_bundles: dict[str, Path]) -> None:
@@ -92,12 +92,12 @@ def test_invalid_values_and_unknown_features_are_reported_with_their_field() -> 
     ]
     assert trying._row(features, {"land": "DE", "new": "false", "open": "a"}) == [1.0, 0.0, 0.0]
     assert np.isnan(trying._row(features, {"open": "b"})).all()
-    with pytest.raises(InvalidError) as found:
+    with pytest.raises(InvalidError) as result:
         trying._row(features, {"land": "XX", "new": "maybe", "more": 1})
-    said = str(found.value)
-    assert 'land: "XX" is not a level; write one of NL, DE' in said
-    assert 'new: "maybe" is neither true nor false' in said
-    assert "more: the bundle has no such feature" in said
+    message = str(result.value)
+    assert 'land: "XX" is not a level; write one of NL, DE' in message
+    assert 'new: "maybe" is neither true nor false' in message
+    assert "more: the bundle has no such feature" in message
 
 
 @pytest.mark.parametrize(
@@ -150,14 +150,14 @@ def test_the_python_program_uses_the_real_client(monkeypatch: pytest.MonkeyPatch
 
     import scorer.client
 
-    asked: list[Any] = []
+    requests: list[Any] = []
 
     class Fake(contextlib.nullcontext[Any]):
         def __init__(self, address: str) -> None:
             super().__init__(self)
 
         def score(self, checkpoint: str, features: Any) -> Any:
-            asked.append((checkpoint, features))
+            requests.append((checkpoint, features))
             return SimpleNamespace(score=0.5, decision="review")
 
     assert "checkpoint" in scorer.client.Client.score.__annotations__
@@ -165,5 +165,5 @@ def test_the_python_program_uses_the_real_client(monkeypatch: pytest.MonkeyPatch
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         exec(snippets("fraud.checkout", "score", VALUES)[0].text, {})
-    assert asked == [("fraud.checkout", VALUES)]
+    assert requests == [("fraud.checkout", VALUES)]
     assert out.getvalue() == "0.5 review\n"

@@ -72,14 +72,14 @@ steps = HERE["steps"]
 
 def state(folder: Path) -> dict[str, bytes]:
     """Return every file with its bytes. Durations are removed from the records."""
-    found = {}
+    contents = {}
     for file in sorted(folder.rglob("*")):
         if file.is_file():
             content = file.read_bytes()
             if file.name.endswith(".step.json"):
                 content = json.dumps({**json.loads(content), "seconds": 0}).encode()
-            found[file.relative_to(folder).as_posix()] = content
-    return found
+            contents[file.relative_to(folder).as_posix()] = content
+    return contents
 
 
 @pytest.mark.fault_case(79)

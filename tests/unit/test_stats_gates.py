@@ -82,12 +82,12 @@ def test_scores_outside_of_the_reference_are_in_the_outer_bins() -> None:
 def test_the_chance_level_is_exceeded_at_its_nominal_rate(n: int, m: int) -> None:
     random = np.random.default_rng(n)
     shares = np.full(10, 0.1)
-    found = []
+    exceeded = []
     for _ in range(2_000):
         one, other = (random.multinomial(size, shares).astype(float) for size in (n, m))
         binned = distances.BinnedPair(np.empty(9), one, other)
-        found.append(distances.psi(one, other) > binned.null_psi(0.05))
-    assert np.mean(found) == pytest.approx(0.05, abs=0.02)
+        exceeded.append(distances.psi(one, other) > binned.null_psi(0.05))
+    assert np.mean(exceeded) == pytest.approx(0.05, abs=0.02)
 
 
 @given(
@@ -111,17 +111,17 @@ def test_without_rows_the_bounds_of_a_share_are_zero_and_one() -> None:
 
 def test_differences_equal_the_published_examples_of_newcombe() -> None:
     # Newcombe (1998), table II of the paper on independent samples: (a) and (d) by method 10.
-    found = proportions.independent_difference((56, 70), (48, 80), 0.975)
-    assert (found.low, found.high) == pytest.approx((0.0524, 0.3339), abs=5e-5)
-    found = proportions.independent_difference((9, 10), (3, 10), 0.975)
-    assert (found.low, found.high) == pytest.approx((0.1705, 0.8090), abs=5e-5)
+    difference = proportions.independent_difference((56, 70), (48, 80), 0.975)
+    assert (difference.low, difference.high) == pytest.approx((0.0524, 0.3339), abs=5e-5)
+    difference = proportions.independent_difference((9, 10), (3, 10), 0.975)
+    assert (difference.low, difference.high) == pytest.approx((0.1705, 0.8090), abs=5e-5)
 
 
 def test_paired_differences_equal_those_of_newcombe_and_depend_on_the_correlation() -> None:
-    found = proportions.paired_difference(36, 12, 2, 0, 0.975)
-    assert (found.low, found.high) == pytest.approx((0.0569, 0.3404), abs=5e-5)
-    found = proportions.paired_difference(54, 0, 0, 0, 0.975)
-    assert (found.low, found.high) == pytest.approx((-0.0664, 0.0664), abs=5e-5)
+    difference = proportions.paired_difference(36, 12, 2, 0, 0.975)
+    assert (difference.low, difference.high) == pytest.approx((0.0569, 0.3404), abs=5e-5)
+    difference = proportions.paired_difference(54, 0, 0, 0, 0.975)
+    assert (difference.low, difference.high) == pytest.approx((-0.0664, 0.0664), abs=5e-5)
     # The same shares with positive correlation, as two samples, and with negative correlation.
     agreeing, opposed = (
         proportions.paired_difference(500, 0, 0, 500, 0.95),
@@ -139,16 +139,16 @@ def test_a_paired_difference_is_within_its_bounds_and_changes_sign_with_its_side
     n = a + b + c + d
     if not n:
         return
-    found, other = (
+    difference, other = (
         proportions.paired_difference(a, b, c, d, 0.95),
         proportions.paired_difference(a, c, b, d, 0.95),
     )
-    assert found.low - 1e-12 <= (b - c) / n <= found.high + 1e-12
-    assert (found.low, found.high) == pytest.approx((-other.high, -other.low), abs=1e-12)
+    assert difference.low - 1e-12 <= (b - c) / n <= difference.high + 1e-12
+    assert (difference.low, difference.high) == pytest.approx((-other.high, -other.low), abs=1e-12)
     # The interval is wider with a higher confidence.
     sure = proportions.paired_difference(a, b, c, d, 0.99)
-    assert sure.low <= found.low + 1e-12
-    assert sure.high >= found.high - 1e-12
+    assert sure.low <= difference.low + 1e-12
+    assert sure.high >= difference.high - 1e-12
 
 
 @pytest.mark.parametrize(("own", "control", "rows"), [(0.02, 0.0, 500), (0.03, 0.01, 1000), (0.3, 0.25, 300)])
@@ -159,9 +159,9 @@ def test_paired_bounds_have_their_nominal_coverage(own: float, control: float, r
         shared = random.random(rows)
         one, other = shared < own, shared < control
         counts = [int((x & y).sum()) for x, y in ((one, other), (one, ~other), (~one, other), (~one, ~other))]
-        found = proportions.paired_difference(*counts, 0.95)
-        low += found.low <= own - control
-        high += found.high >= own - control
+        difference = proportions.paired_difference(*counts, 0.95)
+        low += difference.low <= own - control
+        high += difference.high >= own - control
     assert low / 2_000 > 0.93
     assert high / 2_000 > 0.93
 
@@ -169,9 +169,9 @@ def test_paired_bounds_have_their_nominal_coverage(own: float, control: float, r
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=300), st.sampled_from([0.5, 0.9, 0.99]))
 def test_a_quantile_is_the_smallest_value_that_covers_its_share(values: list[int], q: float) -> None:
     array = np.array(values, dtype=float)
-    found = quantile(array, q)
-    assert (array <= found).mean() >= q - 1e-12
-    assert (array < found).mean() < q
+    result = quantile(array, q)
+    assert (array <= result).mean() >= q - 1e-12
+    assert (array < result).mean() < q
 
 
 @pytest.mark.parametrize("rows", [40, 300, 2000])
@@ -288,5 +288,5 @@ def test_midranks_equal_those_of_scipy_stats(values: list[int]) -> None:
 def test_wilson_bounds_equal_those_of_scipy_stats(hits: int, rows: int, confidence: float) -> None:
     hits = min(hits, rows)
     expected = stats.binomtest(hits, rows).proportion_ci(2 * confidence - 1, method="wilson")
-    found = proportions.wilson(hits, rows, confidence)
-    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), abs=1e-12)
+    interval = proportions.wilson(hits, rows, confidence)
+    assert (interval.low, interval.high) == pytest.approx((expected.low, expected.high), abs=1e-12)

@@ -39,9 +39,9 @@ def test_the_correlation_of_a_tail_equals_that_of_spearman_and_ignores_scale() -
     one = random.normal(size=300)
     other = one + random.normal(size=300)
     tail = one > np.quantile(one, 0.8)
-    found = ranking.tail_correlation(other, one, tail)
-    assert found == pytest.approx(stats.spearmanr(other[tail], one[tail])[0])
-    assert ranking.tail_correlation(np.exp(3 * other), one, tail) == pytest.approx(found)
+    correlation = ranking.tail_correlation(other, one, tail)
+    assert correlation == pytest.approx(stats.spearmanr(other[tail], one[tail])[0])
+    assert ranking.tail_correlation(np.exp(3 * other), one, tail) == pytest.approx(correlation)
     assert math.isnan(ranking.tail_correlation(np.zeros(300), one, tail))
 
 
@@ -88,8 +88,8 @@ def test_bounds_by_day_have_their_nominal_coverage_if_days_differ() -> None:
     for turn in range(400):
         level = random.normal(0, 0.3, days)
         values = np.repeat(level, rows) + random.normal(size=days * rows)
-        found = Blocks(at, draws=200, seed=turn).ratio(values, np.ones(len(values)))
-        low, high = found.bounds(0.95)
+        ratio = Blocks(at, draws=200, seed=turn).ratio(values, np.ones(len(values)))
+        low, high = ratio.bounds(0.95)
         inside += (low <= 0, high >= 0)
         naive += abs(values.mean()) <= 1.645 * values.std() / math.sqrt(len(values))
     assert 0.92 <= inside.min() / 400 <= inside.max() / 400 <= 0.98

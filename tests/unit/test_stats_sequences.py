@@ -33,13 +33,13 @@ def test_one_draw_gives_no_bound_of_the_mean():
 def test_the_asymptotic_sequence_equals_its_formula():
     rng = np.random.default_rng(0)
     x = 1_000 + rng.normal(0, 3, 900)
-    found = sequences.asymptotic(x, alpha=0.1, best_at=300, first=10)
+    interval = sequences.asymptotic(x, alpha=0.1, best_at=300, first=10)
     rho2 = (-2 * math.log(0.1) + math.log(-2 * math.log(0.1) + 1)) / 300
     for n in (10, 300, 900):
         s = x[:n].std()
         half = s * math.sqrt(2 * (n * rho2 + 1) / (n**2 * rho2) * math.log(math.sqrt(n * rho2 + 1) / 0.1))
-        assert found.at(n) == pytest.approx((x[:n].mean(), x[:n].mean() - half, x[:n].mean() + half))
-    assert np.isinf(found.low[:9]).all()
+        assert interval.at(n) == pytest.approx((x[:n].mean(), x[:n].mean() - half, x[:n].mean() + half))
+    assert np.isinf(interval.low[:9]).all()
     both = sequences.asymptotic(np.stack([x, -x]), first=10)
     assert both.low[0] == pytest.approx(-both.high[1])
     lower = sequences.asymptotic(x, first=10, side="lower")
@@ -114,15 +114,15 @@ def test_lower_bounds_hold_at_every_row_with_heavy_weights_and_become_tighter(bo
 def test_the_asymptotic_sequence_is_rarely_wrong_and_a_repeated_interval_often():
     rng = np.random.default_rng(4)
     x = (rng.random((300, 5_000)) < 0.9).astype(float)
-    found = sequences.asymptotic(x)
-    wrong = ((found.low > 0.9) | (found.high < 0.9)).any(axis=1).mean()
+    interval = sequences.asymptotic(x)
+    wrong = ((interval.low > 0.9) | (interval.high < 0.9)).any(axis=1).mean()
     n = np.arange(1, 5_001)
     half = 1.96 * 0.3 / np.sqrt(n)
-    repeated = (np.abs(found.value - 0.9) > half)[:, 499:].any(axis=1).mean()
+    repeated = (np.abs(interval.value - 0.9) > half)[:, 499:].any(axis=1).mean()
     assert wrong <= 0.05
     assert repeated > 0.2
     # The sequence is also useful: at its tightest, it is at most three times as wide as the fixed interval.
-    assert (found.high - found.low)[:, -1].mean() < 3 * 2 * half[-1]
+    assert (interval.high - interval.low)[:, -1].mean() < 3 * 2 * half[-1]
 
 
 def test_the_student_interval_equals_its_formula():
@@ -162,14 +162,14 @@ def test_the_sequence_equals_the_published_one_if_every_shopper_comes_once() -> 
     """Theorem 2.2: s sqrt(2 (n rho^2 + 1) / (n^2 rho^2) log(sqrt(n rho^2 + 1) / alpha)), with V = n s^2."""
     x = np.random.default_rng(5).normal(0.3, 2.0, 5000)
     rho2, alpha = 0.01, 0.05
-    found = clustered_mean(x, np.arange(5000), alpha, rho2 / x.var())
+    interval = clustered_mean(x, np.arange(5000), alpha, rho2 / x.var())
     inner = 5000 * rho2 + 1
     width = x.std() * math.sqrt(2 * inner / (5000**2 * rho2) * math.log(math.sqrt(inner) / alpha))
-    assert found.high - found.value == pytest.approx(width, rel=1e-12)
-    assert found.value - found.low == pytest.approx(width, rel=1e-12)
+    assert interval.high - interval.value == pytest.approx(width, rel=1e-12)
+    assert interval.value - interval.low == pytest.approx(width, rel=1e-12)
     # A shopper who returns with the same score adds no evidence, so the width per decision is unchanged.
     twice = clustered_mean(np.repeat(x, 2), np.repeat(np.arange(5000), 2), alpha, rho2 / x.var())
-    assert twice.high - twice.low > 0.99 * (found.high - found.low)
+    assert twice.high - twice.low > 0.99 * (interval.high - interval.low)
     narrowest = [
         clustered_mean(x, np.arange(5000), alpha, tuned_rho2(alpha, v * 5000 * x.var()))
         for v in (0.1, 1.0, 10.0)

@@ -41,9 +41,9 @@ def test_a_step_trains_on_known_outcomes_and_is_evaluated_on_later_decisions():
     e = dataclasses.replace(e, settled_ms=e.time_ms + np.where(late, 3 * DAY_MS, 1))
     e = dataclasses.replace(e, state=np.where(np.arange(3_000) % 10 == 0, State.MISSING, e.state))
     end = int(e.time_ms[e.state == State.SETTLED].max()) + 1
-    found = steps(e, 7, 2)
-    assert [step.at_ms for step in found] == [end - 14 * DAY_MS, end - 7 * DAY_MS]
-    for step in found:
+    result = steps(e, 7, 2)
+    assert [step.at_ms for step in result] == [end - 14 * DAY_MS, end - 7 * DAY_MS]
+    for step in result:
         for row in range(len(e)):
             settled, time = e.state[row] == State.SETTLED, e.time_ms[row]
             assert (
@@ -186,13 +186,15 @@ def test_calibration_corrects_an_overconfident_oracle_and_keeps_the_order():
 def test_a_fold_is_predicted_by_the_others_and_contains_all_rows_of_a_shopper():
     e, task = logged(1_500), small_task()
     plan = PLAN.model_copy(update={"folds": 3})
-    found = out_of_fold(task, e, np.ones(1_500), plan)
-    assert set(found.fold) == {0, 1, 2}
+    result = out_of_fold(task, e, np.ones(1_500), plan)
+    assert set(result.fold) == {0, 1, 2}
     for shopper in set(e.entity.tolist()):
-        assert len(set(found.fold[e.entity == shopper])) == 1
-    held = found.fold == 1
+        assert len(set(result.fold[e.entity == shopper])) == 1
+    held = result.fold == 1
     booster = boost(task, exploded(task, e)[~held], e.reward[~held], np.ones((~held).sum()), plan)
-    np.testing.assert_allclose(found.margin[held], margins(task, booster, exploded(task, e)[held]), rtol=1e-6)
+    np.testing.assert_allclose(
+        result.margin[held], margins(task, booster, exploded(task, e)[held]), rtol=1e-6
+    )
     nobody = dataclasses.replace(e, entity=np.full(1_500, ""))
     assert np.bincount(folds(nobody, plan)).min() > 400
     blocks = folds(e, plan.model_copy(update={"fold_by": "time"}))
@@ -243,8 +245,8 @@ def test_a_bagging_policy_counts_its_members_votes():
     votes = np.zeros((400, 3))
     rows = np.concatenate([np.repeat(given, 3, axis=0), np.tile([[0], [1], [2]], (400, 1))], axis=1)
     for member in trained.members:
-        told = member.predict(task.matrix(rows.astype(np.float32))).reshape(400, 3)
-        best = told == told.max(axis=1, keepdims=True)
+        scores = member.predict(task.matrix(rows.astype(np.float32))).reshape(400, 3)
+        best = scores == scores.max(axis=1, keepdims=True)
         votes += best / best.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(pmf, votes / 7, atol=1e-12)
     assert len(np.unique(pmf)) > 3

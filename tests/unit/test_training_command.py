@@ -66,20 +66,28 @@ def test_the_task_of_simulated_payments_can_be_written(tmp_path):
 def test_commands_train_two_generations(places):
     first = run(places, "--task", places / "task", "--output", places / "one")
     assert first.exit_code == 0, first.output
-    for said in ("AUC", "AUCPR", "artifact", "per decision", "logistic regression", "random forest", "gamma"):
-        assert said in first.output
+    for report in (
+        "AUC",
+        "AUCPR",
+        "artifact",
+        "per decision",
+        "logistic regression",
+        "random forest",
+        "gamma",
+    ):
+        assert report in first.output
     second = run(places, "--task", places / "one", "--output", places / "two", "--json", "--run-id", "r2")
     assert second.exit_code == 0, second.output
-    said = json.loads(second.output)
-    found = inspect(places / "two")
-    learned = found.manifest.lineage.metrics["learning"]
-    assert (said["generation"], learned["generation"]) == (2, 2)
+    report = json.loads(second.output)
+    info = inspect(places / "two")
+    learned = info.manifest.lineage.metrics["learning"]
+    assert (report["generation"], learned["generation"]) == (2, 2)
     assert learned["previous"]["bundle"] == inspect(places / "one").digest
     assert learned["join"] == {"as_of_ms": 7}
-    assert found.manifest.lineage.run_id == "r2"
+    assert info.manifest.lineage.run_id == "r2"
     # The same log gives the same oracle, and gamma must not have grown.
     assert learned["gamma"]["gamma"] == learned["gamma"]["previous"]
-    models = {one["model"]: one for one in said["comparison"]}
+    models = {one["model"]: one for one in report["comparison"]}
     assert set(models) == {"xgboost", "logistic regression", "random forest"}
     for one in models.values():
         assert 0.5 < one["auc"] < 1

@@ -90,7 +90,7 @@ def test_decisions_without_a_reward_are_not_used(trained, experience):
 def test_the_bundle_gives_the_pmf_of_the_trained_generation(trained, tmp_path):
     built = build_candidate(trained, tmp_path / "one", "run", created_at=NOW)
     assert build_candidate(trained, tmp_path / "two", "run", created_at=NOW).digest == built.digest
-    found = inspect(built.path)
+    info = inspect(built.path)
     from scorer.bundle import Bundle
 
     given = contexts(200, seed=3)
@@ -113,7 +113,7 @@ def test_the_bundle_gives_the_pmf_of_the_trained_generation(trained, tmp_path):
     clear = np.ptp(np.sort(score, axis=1)[:, 1:], axis=1) > 1e-6
     best = np.eye(3)[score.argmax(axis=1)]
     np.testing.assert_allclose(pmf[clear], (0.02 / 3 + 0.98 * best)[clear], atol=1e-12)
-    learned = found.manifest.lineage.metrics["learning"]
+    learned = info.manifest.lineage.metrics["learning"]
     assert learned["generation"] == 1
     assert learned["weights"]["tau"] == trained.weights.tau
     assert learned["gamma"]["gamma"] == trained.gamma.gamma
@@ -162,11 +162,11 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("name", "make", "said"), BAD, ids=[row[0] for row in BAD])
-def test_unsuitable_logs_are_refused_by_name(experience, name, make, said):
+@pytest.mark.parametrize(("name", "make", "message"), BAD, ids=[row[0] for row in BAD])
+def test_unsuitable_logs_are_refused_by_name(experience, name, make, message):
     with pytest.raises(DataError) as refused:
         fit(small_task(), make(experience), PLAN)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 

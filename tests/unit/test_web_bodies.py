@@ -35,14 +35,14 @@ class Reader:
 
 def limit(app: Any, **settings: Any) -> tuple[BodyLimit, WebCounters]:
     counters = WebCounters()
-    made = BodyLimit(
+    body_limit = BodyLimit(
         app,
         settings=WebSettings(**settings),
         upload_bytes=10 << 20,
         counters=counters,
         answer=lambda _, status, words: PlainTextResponse(words, status),
     )
-    return made, counters
+    return body_limit, counters
 
 
 async def request(

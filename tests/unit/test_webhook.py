@@ -131,8 +131,8 @@ def test_the_listener_responds_triggers_a_poll_and_continues_after_errors(delive
         "200",
     ]
     assert woken == [1]
-    said = [json.loads(line) for line in b"".join(log.lines).splitlines()]
-    assert [entry["event"] for entry in said] == ["webhook_refused"] * 5 + ["registry_webhook"]
+    messages = [json.loads(line) for line in b"".join(log.lines).splitlines()]
+    assert [entry["event"] for entry in messages] == ["webhook_refused"] * 5 + ["registry_webhook"]
 
 
 def test_the_secret_is_read_and_checked(tmp_path: Path) -> None:

@@ -40,8 +40,8 @@ async def main() -> None:
 
     def request(data: Any, shape: list[int], *outputs: str, model: str = FRAUD, **more: Any) -> InferRequest:
         tensor = InferInput("input__0", shape, more.pop("datatype", "FP32"), data)
-        asked = [RequestedOutput(name) for name in outputs] or None
-        return InferRequest(model, [tensor], request_outputs=asked, **more)
+        requested = [RequestedOutput(name) for name in outputs] or None
+        return InferRequest(model, [tensor], request_outputs=requested, **more)
 
     shape = list(rows.shape)
     async with InferenceGRPCClient(plan["address"], timeout=30) as client:
@@ -53,7 +53,7 @@ async def main() -> None:
         action = await client.infer(one)
         stub = client._client_stub
         loaded = await stub.RepositoryModelLoad(pb.RepositoryModelLoadRequest(model_name=FRAUD))
-        found = {
+        result = {
             "live": await client.is_server_live(),
             "ready": await client.is_server_ready(),
             "models_ready": [await client.is_model_ready(name) for name in (FRAUD, ACTION, "nope")],
@@ -76,7 +76,7 @@ async def main() -> None:
                 ),
             },
         }
-    json.dump(found, sys.stdout)
+    json.dump(result, sys.stdout)
 
 
 if __name__ == "__main__":
