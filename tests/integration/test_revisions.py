@@ -78,7 +78,7 @@ def test_an_alias_moves_through_revisions_under_load(live: Path, tmp_path: Path)
     stop = threading.Event()
     with start_server(tmp_path, settings(SETTINGS, log=f'dir = "{tmp_path / "log"}"')) as server:
 
-        def ask() -> None:
+        def send_requests() -> None:
             try:
                 with Client(server.address) as client:
                     while not stop.is_set():
@@ -91,8 +91,8 @@ def test_an_alias_moves_through_revisions_under_load(live: Path, tmp_path: Path)
             except BaseException as error:
                 failures.append(error)
 
-        asking = threading.Thread(target=ask)
-        asking.start()
+        sender = threading.Thread(target=send_requests)
+        sender.start()
         try:
             server.event("first_answer", bundle=first)
             for digest in digests[1:]:
@@ -100,7 +100,7 @@ def test_an_alias_moves_through_revisions_under_load(live: Path, tmp_path: Path)
                 server.event("first_answer", bundle=digest)
         finally:
             stop.set()
-            asking.join()
+            sender.join()
         assert not failures, failures
         with urllib.request.urlopen(f"http://{server.serving['metrics']}/metrics") as page:
             metrics = page.read().decode()

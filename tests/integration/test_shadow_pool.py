@@ -179,7 +179,7 @@ def test_a_kill_and_restart_of_the_pool_changes_no_answer(world: World) -> None:
         answered = 0
         with Client(live.address) as client:
 
-            def ask(count: int) -> None:
+            def send_requests(count: int) -> None:
                 nonlocal answered
                 for row in inputs[answered : answered + count]:
                     scored = client.score(FRAUD, row, request_id=f"s{answered}", timeout=10)
@@ -189,12 +189,12 @@ def test_a_kill_and_restart_of_the_pool_changes_no_answer(world: World) -> None:
             with start_server(world.pool) as pool:
                 set_observers(pool, FRAUD, lane)
                 connected(live)
-                ask(100)
+                send_requests(100)
                 wait_until(
                     lambda: status(pool).observers[0].evaluated or None, "some requests to be evaluated"
                 )
                 pool.kill()
-            ask(100)
+            send_requests(100)
             wait_until(lambda: not status(live).pool.connected or None, "the lost connection to be detected")
             assert status(live).pool.error
             assert live.event("shadow_pool_lost")["address"] == f"127.0.0.1:{world.port}"
@@ -203,7 +203,7 @@ def test_a_kill_and_restart_of_the_pool_changes_no_answer(world: World) -> None:
                     lambda: len(status(pool).observers) or None, "the lanes of the pool to be restored"
                 )
                 connected(live)
-                ask(100)
+                send_requests(100)
                 counted = settled(live, 300)
                 wait_until(
                     lambda: status(pool).observers[0].waiting == 0 or None,

@@ -49,7 +49,7 @@ def test_every_answer_is_of_one_bundle_while_an_alias_moves(tmp_path: Path) -> N
     failures: list[BaseException] = []
     with start_server(tmp_path, settings(SCORE)) as server:
 
-        def ask() -> None:
+        def send_requests() -> None:
             try:
                 with Client(server.address) as client:
                     while not stop.is_set():
@@ -60,8 +60,8 @@ def test_every_answer_is_of_one_bundle_while_an_alias_moves(tmp_path: Path) -> N
             except BaseException as error:
                 failures.append(error)
 
-        asking = threading.Thread(target=ask)
-        asking.start()
+        sender = threading.Thread(target=send_requests)
+        sender.start()
         try:
             server.event("first_answer", bundle=digests[0])
             for number in range(1, SWAPS + 1):
@@ -77,7 +77,7 @@ def test_every_answer_is_of_one_bundle_while_an_alias_moves(tmp_path: Path) -> N
                 assert first_answer["total_ms"] >= sum(stages)
         finally:
             stop.set()
-            asking.join()
+            sender.join()
         assert not failures, failures
         wrong = [answer for answer in answers if answer[2] != expected[answer[1]][answer[0]]]
         assert not wrong

@@ -57,7 +57,7 @@ class Attempt:
         path: Path that the form is sent to.
         fields: The fields of the form. Those of `kept` must be on the page of the error.
         status: Status of the error page.
-        says: Parts of the error: the rule and the remedy.
+        messages: Parts of the error message: the rule and the remedy.
         kept: Names of the fields that the user types or chooses.
         offers: Label of the button that sends the remedy; empty: the remedy is not one request.
         shows: Parts of the page that lead to the remedy, if no button sends it.
@@ -69,7 +69,7 @@ class Attempt:
     path: str
     fields: Mapping[str, str]
     status: int
-    says: tuple[str, ...]
+    messages: tuple[str, ...]
     kept: tuple[str, ...] = ()
     offers: str = ""
     shows: tuple[str, ...] = ()
@@ -285,14 +285,14 @@ def a_release_without_a_passed_test(world: World) -> Attempt:
     )  # fmt: skip
 
 
-def uploading(name: str, content: bytes, *says: str, status: int = 422) -> Callable[[World], Attempt]:
+def uploading(name: str, content: bytes, *messages: str, status: int = 422) -> Callable[[World], Attempt]:
     """Return an attempt to upload a file as a bundle's archive."""
 
     def attempt(world: World) -> Attempt:
         # A form that is too large is not read, so that its fields cannot be shown again.
         shows = ('href="/builds/new"', '<option value="fraud" selected>') if status == 422 else ()
         files = {"archive": (name, io.BytesIO(content))}
-        return Attempt("modeler", "/models", {"project": "fraud"}, status, says, shows=shows, files=files)
+        return Attempt("modeler", "/models", {"project": "fraud"}, status, messages, shows=shows, files=files)
 
     return attempt
 
@@ -398,7 +398,7 @@ def test_a_rejected_form_changes_nothing_and_offers_the_remedy(world: World, sit
     visitor, rejected = site.send(attempt)
     assert rejected.status_code == attempt.status
     words = " ".join(html.unescape(re.sub(r"<[^>]*>", " ", rejected.text)).split())
-    for part in attempt.says:
+    for part in attempt.messages:
         assert " ".join(part.split()) in words
     page = (
         rejected.text if attempt.csrf else re.sub(r'class="offer">.*?</form>', "", rejected.text, flags=re.S)

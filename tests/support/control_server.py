@@ -30,7 +30,7 @@ class Served:
 
     def start(self) -> None:
         async def starting() -> None:
-            self.controller, watcher = await self.world.booted()
+            self.controller, watcher = await self.world.boot()
             await self.controller.restore_observers()
             service = control.ControlService(
                 self.controller, watcher, version="1.2.3", build_profile="test", started_at_ms=5

@@ -49,7 +49,7 @@ class World:
             self.registry.alias(name, "live", digest)
         return digest
 
-    def new_life(self) -> tuple[Controller, Watcher]:
+    def new_process(self) -> tuple[Controller, Watcher]:
         """Create the controller and watcher of a restarted server. Only files remain."""
         self.plane = self.make_plane()
         settings = config.parse(self.settings, base=self.base, environment={})
@@ -61,8 +61,8 @@ class World:
         controller = Controller(settings, self.plane, source, state, EventLog(self.log))
         return controller, Watcher(controller, jitter=lambda: 0.5)
 
-    async def booted(self) -> tuple[Controller, Watcher]:
-        controller, watcher = self.new_life()
+    async def boot(self) -> tuple[Controller, Watcher]:
+        controller, watcher = self.new_process()
         await controller.restore()
         await watcher.poll()
         return controller, watcher

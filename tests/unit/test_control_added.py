@@ -28,7 +28,7 @@ async def add(controller: Controller, name: str = REFUND, **changed: Any) -> boo
 
 @runs
 async def test_an_added_checkpoint_follows_its_alias_and_survives_a_restart(world: World) -> None:
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     live = world.push("r", name="fraud-refund", live=True)
     before = world.served()
     assert await add(controller)
@@ -37,7 +37,7 @@ async def test_an_added_checkpoint_follows_its_alias_and_survives_a_restart(worl
     await watcher.poll()
     assert world.served(REFUND) == live and world.served() == before
 
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     assert world.served(REFUND) == live
     assert controller.settings.checkpoints[REFUND].p99_ms == 20
     assert f"add {REFUND}" in world.plane.calls
@@ -45,7 +45,7 @@ async def test_an_added_checkpoint_follows_its_alias_and_survives_a_restart(worl
 
 @runs
 async def test_other_checkpoints_can_be_changed_after_an_addition(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     await add(controller)
     second = world.push("b")
     await controller.set_lanes(FRAUD, [Lane("live", second, 1.0)], reason="")
@@ -55,7 +55,7 @@ async def test_other_checkpoints_can_be_changed_after_an_addition(world: World) 
 
 @runs
 async def test_a_repeated_addition_has_no_effect_and_other_settings_are_refused(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     assert await add(controller)
     assert not await add(controller)
     with pytest.raises(CheckpointExistsError, match="other settings"):
@@ -67,22 +67,22 @@ async def test_a_repeated_addition_has_no_effect_and_other_settings_are_refused(
 
 @runs
 async def test_a_checkpoint_that_the_data_plane_refuses_is_not_stored(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     world.plane.refuse[REFUND] = "too fast"
     with pytest.raises(ConfigError, match="too fast"):
         await add(controller)
     assert REFUND not in controller.table.checkpoints
     assert REFUND not in controller.settings.checkpoints
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     assert REFUND not in controller.settings.checkpoints
 
 
 @runs
 async def test_after_a_restart_the_settings_file_takes_precedence(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     await add(controller)
     world.settings += f'[checkpoints."{REFUND}"]\nkind = "score"\nalias = "fraud-refund@next"\n'
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     assert controller.settings.checkpoints[REFUND].alias == "fraud-refund@next"
     assert f"add {REFUND}" not in world.plane.calls
     with pytest.raises(CheckpointExistsError, match=r"scorer\.toml"):
@@ -91,10 +91,10 @@ async def test_after_a_restart_the_settings_file_takes_precedence(world: World) 
 
 @runs
 async def test_a_checkpoint_that_cannot_be_added_again_is_omitted_and_reported(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     await add(controller)
     world.push("a", live=True)
-    controller, watcher = world.new_life()
+    controller, watcher = world.new_process()
     world.plane.refuse[REFUND] = "too fast"
     await controller.restore()
     await watcher.poll()
@@ -106,14 +106,14 @@ async def test_a_checkpoint_that_cannot_be_added_again_is_omitted_and_reported(w
 
 @runs
 async def test_a_removed_checkpoint_has_no_lanes_and_does_not_exist_after_a_restart(world: World) -> None:
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     world.push("r", name="fraud-refund", live=True)
     await add(controller)
     await watcher.poll()
     await controller.remove_checkpoint(REFUND, caller=NOBODY, reason="")
     await watcher.poll()
     assert world.plane.tables[-1].checkpoints[REFUND] == ()
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     assert REFUND not in controller.table.checkpoints
     with pytest.raises(UnknownCheckpointError):
         await controller.remove_checkpoint(REFUND, caller=NOBODY, reason="")
@@ -121,20 +121,20 @@ async def test_a_removed_checkpoint_has_no_lanes_and_does_not_exist_after_a_rest
 
 @runs
 async def test_a_removed_checkpoint_can_be_added_again(world: World) -> None:
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     live = world.push("r", name="fraud-refund", live=True)
     await add(controller)
     await controller.remove_checkpoint(REFUND, caller=NOBODY, reason="")
     assert await add(controller)
     await watcher.poll()
     assert world.served(REFUND) == live
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     assert world.served(REFUND) == live
 
 
 @runs
 async def test_only_its_platform_may_remove_a_managed_checkpoint(world: World) -> None:
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     live = world.push("r", name="fraud-refund", live=True)
     await add(controller)
     await watcher.poll()
@@ -148,7 +148,7 @@ async def test_only_its_platform_may_remove_a_managed_checkpoint(world: World) -
 
 @runs
 async def test_a_break_glass_event_names_the_platform_that_managed_the_checkpoint(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     await add(controller)
     await controller.manage(REFUND, "platform", caller=Caller("platform"), reason="")
     caller = Caller(break_glass=True, by="an operator")
@@ -160,11 +160,11 @@ async def test_a_break_glass_event_names_the_platform_that_managed_the_checkpoin
 @runs
 async def test_a_shadow_pool_can_add_a_removed_checkpoint_again(world: World) -> None:
     world.settings = world.settings.replace("[checkpoints", '[server]\nrole = "shadow"\n[checkpoints', 1)
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     assert await add(controller, alias=None)
     await controller.remove_checkpoint(REFUND, caller=NOBODY, reason="")
     assert await add(controller, alias=None)
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     assert REFUND in controller.settings.checkpoints
 
 

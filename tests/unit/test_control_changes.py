@@ -36,7 +36,7 @@ from scorer.registry import Registry
 
 @runs
 async def test_a_server_boots_from_the_registry_and_follows_it(world: World) -> None:
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     assert controller.is_ready()
     first = world.served()
     before = list(world.plane.calls)
@@ -57,7 +57,7 @@ async def test_a_server_boots_from_the_registry_and_follows_it(world: World) -> 
 
 @runs
 async def test_the_data_plane_gets_the_checkpoint_the_time_and_the_previous_bundle(world: World) -> None:
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     first = world.served()
     assert world.plane.previous == {}
     before_us = time.time_ns() // 1000
@@ -86,13 +86,13 @@ async def test_the_data_plane_gets_the_checkpoint_the_time_and_the_previous_bund
 
 @runs
 async def test_a_start_loads_the_previous_bundle_and_a_rollback_loads_it_again(world: World) -> None:
-    await world.booted()
+    await world.boot()
     first = world.served()
     second = world.push("b", live=True)
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     await watcher.poll()
     assert world.served() == second
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     assert first not in world.plane.loaded, "the served bundle is loaded first"
     await controller.load_previous()
     assert first in world.plane.loaded
@@ -105,7 +105,7 @@ async def test_a_start_loads_the_previous_bundle_and_a_rollback_loads_it_again(w
 
 @runs
 async def test_a_change_has_the_documented_order(world: World) -> None:
-    _, watcher = await world.booted()
+    _, watcher = await world.boot()
     first = world.served()
     second = world.push("b", live=True)
     world.plane.calls.clear()
@@ -125,7 +125,7 @@ async def test_a_change_has_the_documented_order(world: World) -> None:
 @pytest.mark.parametrize("damage", ["altered byte", "refused by load", "refused by swap", "missing file"])
 def test_a_failed_candidate_changes_nothing(world: World, damage: str) -> None:
     async def scenario() -> None:
-        controller, watcher = await world.booted()
+        controller, watcher = await world.boot()
         live, tables = world.served(), len(world.plane.tables)
         bad = world.push("bad", live=True)
         file = world.stored(bad) / "forest.bin"
@@ -167,7 +167,7 @@ def test_a_failed_candidate_changes_nothing(world: World, damage: str) -> None:
 
 @runs
 async def test_a_repaired_bundle_is_loaded_again(world: World) -> None:
-    _, watcher = await world.booted()
+    _, watcher = await world.boot()
     bad = world.push("bad", live=True)
     alter(world.stored(bad) / "forest.bin")
     await watcher.poll()
@@ -180,7 +180,7 @@ async def test_a_repaired_bundle_is_loaded_again(world: World) -> None:
 
 @runs
 async def test_a_rejection_ends_when_the_alias_moves_back(world: World) -> None:
-    _, watcher = await world.booted()
+    _, watcher = await world.boot()
     live = world.served()
     bad = world.push("bad", live=True)
     world.plane.refuse[bad] = "no"
@@ -195,7 +195,7 @@ async def test_a_rejection_ends_when_the_alias_moves_back(world: World) -> None:
 async def test_one_bad_checkpoint_does_not_delay_the_other(world: World) -> None:
     bad = world.push("bad", live=True)
     alter(world.stored(bad) / "forest.bin")
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     assert not controller.is_ready()
     assert not controller.ready.is_set()
     assert world.plane.tables[-1].checkpoints[FRAUD] == ()
@@ -212,7 +212,7 @@ async def test_an_alias_that_does_not_exist_is_reported_with_the_nearest_name(wo
     source = world.base / "built-fraud-checkout-a"
     empty.alias("fraud-checkout", "lvie", empty.push(source))
     world.registry = empty
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     assert not controller.is_ready()
     assert 'did you mean "fraud-checkout@lvie"?' in watcher.rejections[FRAUD].reason
     assert watcher.rejections[FRAUD].bundle == "fraud-checkout@live"
@@ -225,7 +225,7 @@ async def test_an_alias_that_does_not_exist_is_reported_with_the_nearest_name(wo
 @pytest.mark.fault_case(65)
 @runs
 async def test_a_server_continues_and_boots_while_the_registry_is_unreachable(world: World) -> None:
-    _, watcher = await world.booted()
+    _, watcher = await world.boot()
     live, version = world.served(), world.plane.tables[-1].version
     hidden = world.base / "hidden"
     world.registry.path.rename(hidden)
@@ -236,7 +236,7 @@ async def test_a_server_continues_and_boots_while_the_registry_is_unreachable(wo
     assert len(world.log.named("registry_unavailable")) == 1, "the event is logged once and not at every poll"
     assert world.served() == live
 
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     assert controller.ready.is_set()
     assert world.served() == live
     assert world.plane.tables[-1].version == version, "the same table keeps its version"
@@ -255,10 +255,10 @@ async def test_a_server_continues_and_boots_while_the_registry_is_unreachable(wo
 )
 def test_a_damaged_state_file_is_reported_and_replaced(world: World, content: bytes) -> None:
     async def scenario() -> None:
-        controller, _ = await world.booted()
+        controller, _ = await world.boot()
         file = controller.state.path / "last-known-good.json"
         file.write_bytes(content)
-        controller, _ = await world.booted()
+        controller, _ = await world.boot()
         assert len(world.log.named("state_unreadable")) == 1
         assert controller.is_ready()
         assert controller.state.read() is not None
@@ -268,7 +268,7 @@ def test_a_damaged_state_file_is_reported_and_replaced(world: World, content: by
 
 def test_every_flipped_byte_of_the_state_file_is_detected(world: World) -> None:
     async def scenario() -> None:
-        controller, _ = await world.booted()
+        controller, _ = await world.boot()
         file = controller.state.path / "last-known-good.json"
         sound = file.read_bytes()
         remembered = controller.state.read()
@@ -284,10 +284,10 @@ def test_every_flipped_byte_of_the_state_file_is_detected(world: World) -> None:
 
 @runs
 async def test_a_damaged_copy_is_fetched_again(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     live = world.served()
     alter(controller.state.bundle(live) / "forest.bin")
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     assert "last_known_good_refused" in {record["event"] for record in world.log.all()}
     assert world.served() == live
     assert fake_verify(controller.state.bundle(live)) == live
@@ -295,27 +295,27 @@ async def test_a_damaged_copy_is_fetched_again(world: World) -> None:
 
 @runs
 async def test_versions_never_repeat_across_restarts(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     world.plane.refuse_swaps = "no"
     second = world.push("b")
     with pytest.raises(SwapError):
         await controller.set_lanes(FRAUD, only(second), reason="")
     tried = max(int(call.removeprefix("swap ")) for call in world.plane.calls if call.startswith("swap"))
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     changed = await controller.set_lanes(FRAUD, only(second), reason="")
     assert changed.version > tried
 
 
 @runs
 async def test_a_manual_change_pins_until_the_alias_moves(world: World) -> None:
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     manual = world.push("m")
     await controller.set_lanes(FRAUD, only(manual), reason="test")
     assert controller.following[FRAUD].pinned
     world.push("unrelated")
     await watcher.poll()
     assert world.served() == manual
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     assert world.served() == manual, "a pin is kept after a restart"
     moved = world.push("b", live=True)
     await watcher.poll()
@@ -325,7 +325,7 @@ async def test_a_manual_change_pins_until_the_alias_moves(world: World) -> None:
 
 @runs
 async def test_a_swap_to_the_alias_ends_a_pin(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     live = world.served()
     await controller.set_lanes(FRAUD, only(world.push("m")), reason="")
     await controller.set_lanes(FRAUD, only("fraud-checkout@live"), reason="")
@@ -335,7 +335,7 @@ async def test_a_swap_to_the_alias_ends_a_pin(world: World) -> None:
 
 @runs
 async def test_rollback_restores_one_checkpoint_or_the_last_change(world: World) -> None:
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     a, x = world.served(FRAUD), world.served(ACTION)
     with pytest.raises(NothingToRestoreError):
         await controller.rollback("", reason="")
@@ -357,7 +357,7 @@ async def test_rollback_restores_one_checkpoint_or_the_last_change(world: World)
 
 @runs
 async def test_rollback_of_an_alias_move_pins(world: World) -> None:
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     first = world.served()
     world.push("b", live=True)
     await watcher.poll()
@@ -368,19 +368,19 @@ async def test_rollback_of_an_alias_move_pins(world: World) -> None:
 
 @runs
 async def test_rollback_works_after_a_restart_without_the_registry(world: World) -> None:
-    _, watcher = await world.booted()
+    _, watcher = await world.boot()
     first = world.served()
     world.push("b", live=True)
     await watcher.poll()
     shutil.rmtree(world.registry.path)
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     await controller.rollback(FRAUD, reason="")
     assert world.served() == first
 
 
 @runs
 async def test_set_lanes_is_all_or_nothing(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     table = controller.table
     good, bad = world.push("good"), world.push("bad")
     world.plane.refuse[bad] = "no"
@@ -430,7 +430,7 @@ def test_invalid_lanes_are_refused(
     world: World, checkpoint: str, lanes: list[Lane], error: type[ScorerError], message: str
 ) -> None:
     async def scenario() -> None:
-        controller, _ = await world.booted()
+        controller, _ = await world.boot()
         calls = list(world.plane.calls)
         with pytest.raises(error, match="(?s).*" + message.replace("?", r"\?")):
             await controller.set_lanes(checkpoint, lanes, reason="")
@@ -442,7 +442,7 @@ def test_invalid_lanes_are_refused(
 @pytest.mark.fault_case(63)
 @runs
 async def test_changes_wait_for_each_other(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     b, c = world.push("b"), world.push("c")
     world.plane.may_load.clear()
     world.plane.entered.clear()
@@ -459,7 +459,7 @@ async def test_changes_wait_for_each_other(world: World) -> None:
 
 @runs
 async def test_nothing_changes_while_draining(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     controller.drain()
     with pytest.raises(ControlUnavailableError):
         await controller.set_lanes(FRAUD, only(world.push("b")), reason="")
@@ -470,7 +470,7 @@ async def test_nothing_changes_while_draining(world: World) -> None:
 @pytest.mark.fault_case(69)
 @runs
 async def test_a_copy_that_fails_on_a_full_disk_is_repeated(world: World) -> None:
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     live = world.served()
     wanted = world.push("b", live=True)
     original = controller.state.stage
@@ -491,7 +491,7 @@ async def test_a_copy_that_fails_on_a_full_disk_is_repeated(world: World) -> Non
 
 @runs
 async def test_a_state_file_that_cannot_be_written_does_not_prevent_a_swap(world: World) -> None:
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     original = controller.state.write
 
     def full(_remembered: object) -> None:
@@ -511,7 +511,7 @@ async def test_a_state_file_that_cannot_be_written_does_not_prevent_a_swap(world
 
 @runs
 async def test_a_digest_can_be_served_again_without_the_registry(world: World) -> None:
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     first = world.served()
     world.push("b", live=True)
     await watcher.poll()
@@ -526,7 +526,7 @@ async def test_a_digest_can_be_served_again_without_the_registry(world: World) -
 
 @runs
 async def test_a_state_directory_has_one_server(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     other = StateDirectory(controller.state.path)
     with pytest.raises(StateError, match="is used by another server"):
         other.prepare()
@@ -553,7 +553,7 @@ def test_a_kill_at_any_step_of_a_swap_leaves_a_table_to_boot_from(
         if world.state is not None:
             shutil.rmtree(world.state.path)
         world.registry.alias("fraud-checkout", "live", old)
-        _, watcher = await world.booted()
+        _, watcher = await world.boot()
         new = world.push("new", live=True)
         left = step
 
@@ -583,7 +583,7 @@ def test_a_kill_at_any_step_of_a_swap_leaves_a_table_to_boot_from(
                 died = True
         away = world.base / "away"
         world.registry.path.rename(away)
-        controller, _ = await world.booted()
+        controller, _ = await world.boot()
         away.rename(world.registry.path)
         assert controller.ready.is_set(), f"step {step}"
         assert world.served() in ({old, new} if died else {new}), f"step {step}"
@@ -598,7 +598,7 @@ def test_a_kill_at_any_step_of_a_swap_leaves_a_table_to_boot_from(
 
 @runs
 async def test_an_ambiguous_prefix_is_refused(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     first, second = (world.push(content) for content in alike(4))
     assert first[:11] == second[:11]
     with pytest.raises(AmbiguousReferenceError, match="fits 2 bundles"):

@@ -31,7 +31,7 @@ def world(tmp_path: Path) -> World:
 async def test_a_change_that_was_decided_on_an_older_table_is_refused(world: World) -> None:
     """The lane table of a stalled leader never replaces a rollback that another process made meanwhile."""
     first = world.push("a", live=True)
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     second = world.push("b")
     seen_by_leader = controller.table.version
     seen_by_other = controller.table.version
@@ -52,7 +52,7 @@ async def test_a_change_that_was_decided_on_an_older_table_is_refused(world: Wor
 @runs
 async def test_a_change_of_the_active_table_is_accepted(world: World) -> None:
     first = world.push("a", live=True)
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     changed = await controller.set_observers(
         FRAUD, [Lane("s", first, sample=1.0)], reason="", expected=controller.table.version
     )
@@ -69,7 +69,7 @@ async def test_a_change_of_the_active_table_is_accepted(world: World) -> None:
 @runs
 async def test_other_callers_are_refused_at_a_managed_checkpoint(world: World) -> None:
     first, second = world.push("a", live=True), world.push("b")
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     await controller.set_lanes(FRAUD, [Lane("live", second, 1.0)], reason="")
     await controller.manage(FRAUD, "main", caller=PLATFORM, reason="")
     version = controller.table.version
@@ -91,7 +91,7 @@ async def test_other_callers_are_refused_at_a_managed_checkpoint(world: World) -
 async def test_break_glass_requires_a_reason_and_is_recorded(world: World) -> None:
     world.push("a", live=True)
     second = world.push("b")
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     await controller.manage(FRAUD, "main", caller=PLATFORM, reason="")
     glass = Caller(break_glass=True, by="ada")
     with pytest.raises(InvalidLanesError, match="takes a --reason"):
@@ -101,7 +101,7 @@ async def test_break_glass_requires_a_reason_and_is_recorded(world: World) -> No
     assert (kept.by, kept.reason, kept.lane_table) == ("ada", "platform is down", controller.table.version)
     (event,) = world.log.named("break_glass")
     assert (event["level"], event["by"], event["managed_by"]) == ("error", "ada", "main")
-    again, _ = await world.booted()
+    again, _ = await world.boot()
     assert again.break_glass[FRAUD] == kept
     assert again.managed == {FRAUD: "main"}
 
@@ -109,7 +109,7 @@ async def test_break_glass_requires_a_reason_and_is_recorded(world: World) -> No
 @runs
 async def test_an_alias_that_is_moved_by_others_is_drift_and_is_not_followed(world: World) -> None:
     first = world.push("a", live=True)
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     await controller.manage(FRAUD, "main", caller=PLATFORM, reason="")
     second = world.push("b", live=True)
     await watcher.poll()
@@ -120,7 +120,7 @@ async def test_an_alias_that_is_moved_by_others_is_drift_and_is_not_followed(wor
     assert (event["points_to"], event["serving"]) == (second, [first])
     # The same holds after a restart. The alias of the other checkpoint is still followed.
     action = world.push("y", "action-authorise", live=True)
-    again, watcher = await world.booted()
+    again, watcher = await world.boot()
     assert again.table.checkpoints[FRAUD] == only(first)
     assert again.table.checkpoints[ACTION] == only(action)
     assert watcher.drifts == {FRAUD: second}
@@ -133,7 +133,7 @@ async def test_an_alias_that_is_moved_by_others_is_drift_and_is_not_followed(wor
 @runs
 async def test_a_move_of_the_alias_by_the_platform_is_not_drift(world: World) -> None:
     world.push("a", live=True)
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     await controller.manage(FRAUD, "main", caller=PLATFORM, reason="")
     second = world.push("b")
     await controller.set_lanes(FRAUD, [Lane("live", second, 1.0)], reason="", caller=PLATFORM)
@@ -149,7 +149,7 @@ async def test_the_platform_ends_its_management_and_the_next_move_of_the_alias_i
     world: World,
 ) -> None:
     first = world.push("a", live=True)
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     await controller.manage(FRAUD, "main", caller=PLATFORM, reason="")
     second = world.push("b", live=True)
     await watcher.poll()
@@ -168,7 +168,7 @@ async def test_a_managed_checkpoint_without_lanes_serves_the_bundle_of_its_alias
     """After the loss of every copy, the server serves the bundle of the alias, because no lanes are left
     to protect.
     """
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     await controller.manage(FRAUD, "main", caller=PLATFORM, reason="")
     first = world.push("a", live=True)
     await watcher.poll()

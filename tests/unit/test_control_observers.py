@@ -35,7 +35,7 @@ def shadow(name: str, bundle: str, sample: float = 0.5, *, pool: bool = False) -
 
 @runs
 async def test_setting_observe_lanes_changes_no_answer_lane(world: World) -> None:
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     answer = controller.table.checkpoints
     before, following = world.plane.previous, dict(controller.following)
     b, c = world.push("b"), world.push("c")
@@ -70,7 +70,7 @@ async def test_setting_observe_lanes_changes_no_answer_lane(world: World) -> Non
 
 @runs
 async def test_a_repeated_call_changes_nothing(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     b = world.push("b")
     first = await controller.set_observers(FRAUD, [shadow("a", b)], reason="")
     calls = list(world.plane.calls)
@@ -85,7 +85,7 @@ async def test_a_repeated_call_changes_nothing(world: World) -> None:
 
 @runs
 async def test_changes_of_answer_lanes_keep_observe_lanes(world: World) -> None:
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     first, b = world.served(), world.push("b")
     control = Lane("aa", first, sample=0.5)
     await controller.set_observers(FRAUD, [shadow("cr-000001", b), control], reason="")
@@ -106,7 +106,7 @@ async def test_changes_of_answer_lanes_keep_observe_lanes(world: World) -> None:
 
 @runs
 async def test_changes_of_observe_lanes_do_not_affect_rollbacks(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     first, second = world.served(), world.push("b")
     await controller.set_lanes(FRAUD, only(second), reason="")
     await controller.set_observers(FRAUD, [shadow("a", world.push("c"))], reason="")
@@ -120,7 +120,7 @@ async def test_changes_of_observe_lanes_do_not_affect_rollbacks(world: World) ->
 
 @runs
 async def test_a_bundle_can_move_between_observe_and_answer_lanes(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     first, b = world.served(), world.push("b")
     await controller.set_observers(FRAUD, [shadow("cr-000001", b)], reason="")
     world.plane.refuse[b] = "takes three times as long as what answers"
@@ -149,7 +149,7 @@ async def test_a_bundle_can_move_between_observe_and_answer_lanes(world: World) 
 @pytest.mark.parametrize("damage", ["load", "swap", "unknown", "altered"])
 def test_observers_are_all_or_nothing(world: World, damage: str) -> None:
     async def scenario() -> None:
-        controller, _ = await world.booted()
+        controller, _ = await world.boot()
         good, bad = world.push("good"), world.push("bad")
         table = controller.table
         name: str = bad
@@ -167,14 +167,14 @@ def test_observers_are_all_or_nothing(world: World, damage: str) -> None:
         assert controller.table == world.plane.tables[-1] == table
         assert not {good, bad} & set(world.plane.loaded)
         assert not {good, bad} & controller.state.digests()
-        assert (await world.booted())[0].table.observe == {}
+        assert (await world.boot())[0].table.observe == {}
 
     asyncio.run(scenario())
 
 
 @runs
 async def test_a_lane_of_the_pool_is_stored_on_a_live_server_and_loaded_by_the_pool(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     b = world.push("b")
     await controller.set_observers(FRAUD, [shadow("cr-000001", b, pool=True)], reason="")
     assert b not in world.plane.loaded
@@ -207,7 +207,7 @@ def test_invalid_observe_lanes_are_refused(
     world: World, checkpoint: str, lanes: list[Lane], error: type[ScorerError], message: str
 ) -> None:
     async def scenario() -> None:
-        controller, _ = await world.booted()
+        controller, _ = await world.boot()
         live = world.served()
         await controller.set_lanes(
             FRAUD, [Lane("live", live, 0.9), Lane("canary", world.push("c"), 0.1)], reason=""
@@ -225,7 +225,7 @@ def test_invalid_observe_lanes_are_refused(
 
 @runs
 async def test_answer_lanes_cannot_use_names_of_observe_lanes(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     live = world.served()
     for lane in (
         Lane("live", live, 1, sample=0.5),
@@ -241,7 +241,7 @@ async def test_answer_lanes_cannot_use_names_of_observe_lanes(world: World) -> N
 
 @runs
 async def test_names_of_observe_lanes_do_not_prevent_a_rollback(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     live = world.served()
     await controller.set_lanes(FRAUD, [Lane("a", live, 0.5), Lane("b", live, 0.5)], reason="")
     await controller.set_lanes(FRAUD, only(live), reason="")
@@ -251,7 +251,7 @@ async def test_names_of_observe_lanes_do_not_prevent_a_rollback(world: World) ->
 
 @runs
 async def test_a_draining_server_accepts_no_observe_lanes(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     controller.drain()
     with pytest.raises(ControlUnavailableError):
         await controller.set_observers(FRAUD, [], reason="")
@@ -265,7 +265,7 @@ async def test_the_pool_observes_and_does_not_answer(world: World) -> None:
     world.settings = world.settings.replace("[checkpoints", '[server]\nrole = "shadow"\n[checkpoints', 1)
     world.make_plane = FakePool
     b = world.push("b")
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     assert controller.is_ready() and controller.ready.is_set()
     (table,) = world.plane.tables
     assert not any(table.checkpoints.values()) and not table.observe, "the pool follows no alias"
@@ -290,7 +290,7 @@ async def test_the_pool_observes_and_does_not_answer(world: World) -> None:
     )
     # The lanes exist again after a restart without the registry.
     world.registry.path.rename(world.base / "gone")
-    controller, _ = world.new_life()
+    controller, _ = world.new_process()
     await controller.restore()
     assert controller.ready.is_set()
     await controller.restore_observers()
@@ -302,7 +302,7 @@ async def test_the_pool_observes_and_does_not_answer(world: World) -> None:
 async def test_a_live_server_accepts_lanes_of_the_pool_and_keeps_no_copy_of_their_bundles(
     world: World,
 ) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     built = world.base / "built-fraud-checkout-b"
     fake_bundle(built, content="b")
     schema = b'{"features": [{"name": "velocity"}, {"name": "amount"}]}'
@@ -322,7 +322,7 @@ async def test_a_live_server_accepts_lanes_of_the_pool_and_keeps_no_copy_of_thei
     assert (await controller.set_observers(FRAUD, [lane], reason="again")).version == version
     # The lanes exist again after a restart without the registry.
     world.registry.path.rename(world.base / "gone")
-    controller, _ = world.new_life()
+    controller, _ = world.new_process()
     await controller.restore()
     await controller.restore_observers()
     assert controller.table.observe == expected
@@ -339,12 +339,12 @@ class FakePool(FakeDataPlane):
 
 @runs
 async def test_after_a_restart_answer_lanes_are_restored_before_observe_lanes(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     live, b, c = world.served(), world.push("b"), world.push("c")
     await controller.set_observers(FRAUD, [shadow("a", b), shadow("p", c, pool=True)], reason="")
     before = controller.table
     world.registry.path.rename(world.base / "gone")
-    controller, _ = world.new_life()
+    controller, _ = world.new_process()
     await controller.restore()
     assert controller.ready.is_set()
     assert world.served() == live
@@ -360,7 +360,7 @@ async def test_after_a_restart_answer_lanes_are_restored_before_observe_lanes(wo
     await controller.restore_observers()
     assert len(world.plane.tables) == tables
     # Another restart reads what this process wrote.
-    controller, _ = world.new_life()
+    controller, _ = world.new_process()
     await controller.restore()
     await controller.restore_observers()
     assert controller.table.observe == before.observe
@@ -368,16 +368,16 @@ async def test_after_a_restart_answer_lanes_are_restored_before_observe_lanes(wo
 
 @runs
 async def test_observe_lanes_survive_a_crash_before_their_bundles_are_loaded(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     b = world.push("b")
     await controller.set_observers(FRAUD, [shadow("a", b)], reason="")
-    controller, watcher = world.new_life()
+    controller, watcher = world.new_process()
     await controller.restore()
     moved = world.push("c", live=True)
     await watcher.poll()
     assert world.served() == moved
     assert b in controller.state.digests(), "its copy is kept for the observe lane"
-    controller, _ = world.new_life()
+    controller, _ = world.new_process()
     await controller.restore()
     await controller.restore_observers()
     assert controller.table.observe == {FRAUD: (shadow("a", b),)}
@@ -387,10 +387,10 @@ async def test_observe_lanes_survive_a_crash_before_their_bundles_are_loaded(wor
 @pytest.mark.parametrize("damage", ["load", "copy and registry", "swap"])
 def test_observe_lanes_that_cannot_be_restored_are_omitted(world: World, damage: str) -> None:
     async def scenario() -> None:
-        controller, _ = await world.booted()
+        controller, _ = await world.boot()
         live, good, bad = world.served(), world.push("good"), world.push("bad")
         await controller.set_observers(FRAUD, [shadow("good", good), shadow("bad", bad)], reason="")
-        controller, _ = world.new_life()
+        controller, _ = world.new_process()
         left = {"bad"}
         if damage == "load":
             world.plane.refuse[bad] = "golden case 17 differs"
@@ -407,7 +407,7 @@ def test_observe_lanes_that_cannot_be_restored_are_omitted(world: World, damage:
         kept = {lane.name for lane in controller.table.observe.get(FRAUD, ())}
         assert kept == {"good", "bad"} - left
         assert set(world.plane.loaded) == {live, world.served(ACTION)} | ({good} if kept else set())
-        controller, _ = world.new_life()
+        controller, _ = world.new_process()
         await controller.restore()
         await controller.restore_observers()
         assert {lane.name for lane in controller.table.observe.get(FRAUD, ())} == kept, (
@@ -419,11 +419,11 @@ def test_observe_lanes_that_cannot_be_restored_are_omitted(world: World, damage:
 
 @runs
 async def test_a_damaged_copy_of_an_observing_bundle_is_fetched_again(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     b = world.push("b")
     await controller.set_observers(FRAUD, [shadow("a", b)], reason="")
     alter(controller.state.bundle(b) / "forest.bin")
-    controller, _ = world.new_life()
+    controller, _ = world.new_process()
     await controller.restore()
     await controller.restore_observers()
     assert controller.table.observe == {FRAUD: (shadow("a", b),)}
@@ -431,10 +431,10 @@ async def test_a_damaged_copy_of_an_observing_bundle_is_fetched_again(world: Wor
 
 @runs
 async def test_a_checkpoint_that_was_removed_from_the_settings_has_no_observe_lanes(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     await controller.set_observers(ACTION, [shadow("a", world.push("y", "action-authorise"))], reason="")
     world.settings = world.settings.partition('[checkpoints."action.authorise"]')[0]
-    controller, _ = world.new_life()
+    controller, _ = world.new_process()
     await controller.restore()
     await controller.restore_observers()
     assert controller.table.observe == {}

@@ -37,7 +37,7 @@ def _report(world: World, digests: list[str], *releases: int) -> None:
 @runs
 async def test_a_bundle_that_fails_repeatedly_is_withdrawn_and_never_served_again(world: World) -> None:
     good = world.push("good", live=True)
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     bad = world.push("bad", live=True)
     await watcher.poll()
     assert world.served() == bad
@@ -53,7 +53,7 @@ async def test_a_bundle_that_fails_repeatedly_is_withdrawn_and_never_served_agai
         assert world.served() == good
         with pytest.raises(LoadError, match="is in quarantine"):
             await controller.set_lanes(FRAUD, [Lane("live", bad, 1.0)], reason="again")
-        controller, watcher = await world.booted()
+        controller, watcher = await world.boot()
     assert [event["bundle"] for event in world.log.named("quarantined")] == [bad]
 
 
@@ -61,7 +61,7 @@ async def test_a_bundle_that_fails_repeatedly_is_withdrawn_and_never_served_agai
 @runs
 async def test_only_the_failing_lane_of_several_is_removed(world: World) -> None:
     good = world.push("good", live=True)
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     bad, other = _released(world, 2, 3)
     lanes = [Lane("live", good, 0.6), Lane("new", bad, 0.2), Lane("more", other, 0.2)]
     await controller.set_lanes(FRAUD, lanes, reason="test")
@@ -74,7 +74,7 @@ async def test_only_the_failing_lane_of_several_is_removed(world: World) -> None
 @runs
 async def test_a_failing_bundle_without_a_replacement_stays_and_is_reported_once(world: World) -> None:
     only = world.push("only", live=True)
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     world.plane.breakers[only] = "open"
     for _ in range(3):
         await controller.quarantine.add_failing()
@@ -87,7 +87,7 @@ async def test_a_failing_bundle_without_a_replacement_stays_and_is_reported_once
 @runs
 async def test_the_quarantine_removes_a_bundle_from_a_managed_checkpoint_and_reports_it(world: World) -> None:
     good = world.push("good", live=True)
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     bad = world.push("bad", live=True)
     await watcher.poll()
     from scorer.control.management import Caller
@@ -101,7 +101,7 @@ async def test_the_quarantine_removes_a_bundle_from_a_managed_checkpoint_and_rep
 @runs
 async def test_a_bundle_may_be_served_again_after_its_quarantine_is_lifted(world: World) -> None:
     good = world.push("good", live=True)
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     bad = world.push("bad")
     await controller.quarantine.add(bad, by="ann", reason="by hand")
     with pytest.raises(LoadError, match="by hand, by ann"):
@@ -116,10 +116,10 @@ async def test_a_bundle_may_be_served_again_after_its_quarantine_is_lifted(world
 @runs
 async def test_a_damaged_file_is_reported_and_replaced(world: World) -> None:
     bad = world.push("bad", live=True)
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     await controller.quarantine.add(bad, by="ann", reason="x")
     (world.base / "state" / "vetting.json").write_bytes(b'{"format": 1, "quarantine": {')
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     assert "vetting.json" in world.log.named("vetting_unreadable")[0]["error"]
     assert world.served() == bad
     await controller.quarantine.add(bad, by="ann", reason="x")
@@ -131,7 +131,7 @@ async def test_a_damaged_file_is_reported_and_replaced(world: World) -> None:
 async def test_an_alias_that_moves_to_an_older_release_is_not_followed(world: World) -> None:
     two, three, one = _released(world, 2, 3, 1)
     world.registry.alias("fraud-checkout", "live", two)
-    controller, watcher = world.new_life()
+    controller, watcher = world.new_process()
     _report(world, [one, two, three], 1, 2, 3)
     await controller.restore()
     await watcher.poll()
@@ -142,7 +142,7 @@ async def test_an_alias_that_moves_to_an_older_release_is_not_followed(world: Wo
     assert world.served() == three
     assert "release 1, and release 3 has been served" in watcher.rejections[FRAUD].reason
     # The lowest release is kept after a restart, and the last known good bundle loads in any case.
-    controller, watcher = world.new_life()
+    controller, watcher = world.new_process()
     _report(world, [one, two, three], 1, 2, 3)
     await controller.restore()
     await watcher.poll()
@@ -155,7 +155,7 @@ async def test_an_alias_that_moves_to_an_older_release_is_not_followed(world: Wo
 async def test_a_rollback_and_an_allowed_downgrade_are_accepted(world: World) -> None:
     two, three, one = _released(world, 2, 3, 1)
     world.registry.alias("fraud-checkout", "live", two)
-    controller, watcher = world.new_life()
+    controller, watcher = world.new_process()
     _report(world, [one, two, three], 1, 2, 3)
     await controller.restore()
     await watcher.poll()
@@ -175,7 +175,7 @@ async def test_a_rollback_and_an_allowed_downgrade_are_accepted(world: World) ->
 async def test_a_withdrawn_canary_does_not_raise_the_lowest_release(world: World) -> None:
     two, three = _released(world, 2, 3)
     world.registry.alias("fraud-checkout", "live", two)
-    controller, watcher = world.new_life()
+    controller, watcher = world.new_process()
     _report(world, [two, three], 2, 3)
     await controller.restore()
     await watcher.poll()
@@ -190,7 +190,7 @@ async def test_the_settings_define_the_lowest_release_and_can_allow_every_releas
     (one,) = _released(world, 1)
     world.registry.alias("fraud-checkout", "live", one)
     world.settings = SETTINGS + '[bundles]\nminimum_release = { "fraud-checkout" = 2 }\n'
-    controller, watcher = world.new_life()
+    controller, watcher = world.new_process()
     _report(world, [one], 1)
     await controller.restore()
     await watcher.poll()
@@ -198,7 +198,7 @@ async def test_the_settings_define_the_lowest_release_and_can_allow_every_releas
     assert world.plane.tables[-1].checkpoints[ACTION]
     assert "release 2 has been served" in watcher.rejections[FRAUD].reason
     world.settings = SETTINGS + "[bundles]\nallow_rollback = true\n"
-    controller, watcher = world.new_life()
+    controller, watcher = world.new_process()
     controller.vetting.served(FRAUD, [{"signed": {"name": "fraud-checkout", "release": 9}}])
     _report(world, [one], 1)
     await watcher.poll()
@@ -208,7 +208,7 @@ async def test_the_settings_define_the_lowest_release_and_can_allow_every_releas
 @runs
 async def test_the_data_plane_gets_the_expected_name_of_the_alias(world: World) -> None:
     live = world.push("live", live=True)
-    await world.booted()
+    await world.boot()
     wanted = world.plane.wanted[live]
     assert wanted is not None
     assert (wanted.name, wanted.known) == ("fraud-checkout", False)
@@ -218,7 +218,7 @@ async def test_the_data_plane_gets_the_expected_name_of_the_alias(world: World) 
 async def test_a_bundle_is_verified_before_the_server_keeps_a_copy(world: World) -> None:
     """A bundle that the data plane refuses was only in the staging directory and is deleted from it."""
     world.push("good", live=True)
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     seen: list[tuple[str, Path, bool]] = []
     load = world.plane.load
 

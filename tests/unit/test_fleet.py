@@ -44,12 +44,12 @@ class Real:
     def restart(self) -> None:
         refused = self.served.world.plane.refuse
 
-        def made() -> FakeDataPlane:
+        def new_plane() -> FakeDataPlane:
             plane = FakeDataPlane()
             plane.refuse.update(refused)
             return plane
 
-        self.served.world.make_plane = made
+        self.served.world.make_plane = new_plane
         self.served.start()
 
     def close(self) -> None:

@@ -145,12 +145,12 @@ def test_closing_ends_a_request_in_flight() -> None:
     with answering(hang) as url:
         rest = Rest(url, seconds=100.0, environment={})
 
-        def ask() -> None:
+        def send_request() -> None:
             with pytest.raises(RegistryUnavailableError):
                 rest.get("/x")
             failed.set()
 
-        thread = threading.Thread(target=ask)
+        thread = threading.Thread(target=send_request)
         thread.start()
         assert asked.wait(30)
         rest.close()

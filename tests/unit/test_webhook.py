@@ -87,7 +87,7 @@ def test_a_signed_body_that_is_invalid_is_refused(deliveries: Deliveries, body: 
 def test_the_listener_responds_triggers_a_poll_and_continues_after_errors(deliveries: Deliveries) -> None:
     log, woken = RecordedEvents(), []
 
-    async def ask(address: str, text: bytes) -> str:
+    async def send(address: str, text: bytes) -> str:
         host, _, port = address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(text)
@@ -107,14 +107,14 @@ def test_the_listener_responds_triggers_a_poll_and_continues_after_errors(delive
         body = event()
         try:
             return [
-                await ask(at, b"GET / HTTP/1.1\r\n\r\n"),
-                await ask(at, b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n"),
-                await ask(at, b"POST / HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n"),
-                await ask(at, b"POST / HTTP/1.1\r\nContent-Length: " + b"9" * 5_000 + b"\r\n\r\n"),
-                await ask(at, b"POST / HTTP/1.1\r\n" + b"A: b\r\n" * 10_000),
-                await ask(at, request({}, body)),
-                await ask(at, request({}, body)),
-                await ask(at, request(signed(body), body)),
+                await send(at, b"GET / HTTP/1.1\r\n\r\n"),
+                await send(at, b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n"),
+                await send(at, b"POST / HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n"),
+                await send(at, b"POST / HTTP/1.1\r\nContent-Length: " + b"9" * 5_000 + b"\r\n\r\n"),
+                await send(at, b"POST / HTTP/1.1\r\n" + b"A: b\r\n" * 10_000),
+                await send(at, request({}, body)),
+                await send(at, request({}, body)),
+                await send(at, request(signed(body), body)),
             ]
         finally:
             await listener.stop()
