@@ -88,7 +88,7 @@ def test_every_page_is_complete_and_accessible(
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_axe_finds_nothing_on_any_page(site: Any, dark: bool) -> None:
+def test_axe_reports_no_violation_on_any_page(site: Any, dark: bool) -> None:
     pytest.importorskip("axe_playwright_python", reason="needs the package axe-playwright-python")
     browser, address, tokens = site
     visitor = Visitor(browser, address, dark=dark)

@@ -61,7 +61,7 @@ def test_every_page_is_complete_and_accessible(site: Any, history: History, size
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_axe_finds_nothing(site: Any, history: History, dark: bool) -> None:
+def test_axe_reports_no_violation(site: Any, history: History, dark: bool) -> None:
     pytest.importorskip("axe_playwright_python", reason="needs the package axe-playwright-python")
     visitor = visit(site, history, dark=dark)
     for path in [*pages(history), "/compare?left=zzz&right=", f"{OWN}/versions?sort=nothing"]:

@@ -51,7 +51,7 @@ def address() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_case_passes(address: str, case: str) -> None:
+def test_every_interop_case_passes(address: str, case: str) -> None:
     client = components.require_program("grpc-interop-client")
     host, port = address.rsplit(":", 1)
     done = subprocess.run(

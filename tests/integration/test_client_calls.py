@@ -94,7 +94,7 @@ def closed_port():
         yield f"127.0.0.1:{holder.getsockname()[1]}"
 
 
-def test_score_by_name(client, server):
+def test_score_with_features_by_name(client, server):
     result = client.score("fraud.checkout", EVENT, request_id="order-1", entity="shopper-9")
     assert (result.score, result.decision, result.decision_id) == (0.25, "approve", "order-1")
     assert result.served.by_model
@@ -125,7 +125,7 @@ def test_a_wrong_number_of_dense_values_is_refused(client, server):
     assert server.requests("Score") == server.requests("ScoreBatch") == []
 
 
-def test_score_batch(client, server):
+def test_score_batch_returns_a_score_per_row(client, server):
     rows = np.arange(9, dtype=np.float32).reshape(3, 3)
     result = client.score_batch("fraud.checkout", rows, request_id="night")
     assert (len(result), result.scores, result.decisions) == (3, (0.25,) * 3, ("approve",) * 3)
@@ -137,7 +137,7 @@ def test_score_batch(client, server):
     assert request.rows == 3
 
 
-def test_select_action(client, server):
+def test_select_action_returns_an_action_and_its_propensity(client, server):
     result = client.select_action("action.authorise", {"amount": 1}, include_pmf=True)
     assert result.action == "3ds=frictionless|route=a"
     assert (result.propensity, result.action_index, result.expected_reward) == (0.25, 0, 0.75)
@@ -155,7 +155,7 @@ def test_select_action_among_the_eligible(client, eligible):
     assert result.pmf == ()
 
 
-def test_report_outcome(client, server):
+def test_report_outcome_returns_its_acknowledgement(client, server):
     ack = client.report_outcome(
         "fraud.checkout", "order-1", "chargeback", 1, revision=2, occurred_at_ms=1_700_000_000_000
     )
@@ -171,7 +171,7 @@ def test_report_outcome(client, server):
     )
 
 
-def test_describe(client):
+def test_describe_returns_the_checkpoints(client):
     info = client.describe("fraud.checkout")
     assert isinstance(info, CheckpointInfo)
     assert info.feature_names == ("amount", "country", "returning")
@@ -190,7 +190,7 @@ def test_describe(client):
     assert len(client.describe("action.authorise").actions) == 4
 
 
-def test_health(client, server):
+def test_health_returns_the_serving_status(client, server):
     assert client.health() is Health.SERVING
     server.serving = False
     assert client.health("fraud.checkout") is Health.NOT_SERVING
@@ -263,7 +263,7 @@ def test_errors_are_typed_and_final(client, server, code, error):
     assert client.stats().errors == {error.__name__: 1}
 
 
-def test_unknown_checkpoint(client):
+def test_an_unknown_checkpoint_is_an_error(client):
     for call in (
         lambda: client.score("fraud.chekout", EVENT),
         lambda: client.score("fraud.chekout", [1.0]),

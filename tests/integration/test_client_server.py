@@ -109,7 +109,7 @@ def test_eligible_actions_by_id_and_by_mask(client: Client) -> None:
         assert {answer.action for answer in answers} <= set(wanted)
 
 
-def test_outcomes(client: Client) -> None:
+def test_outcomes_are_accepted_once(client: Client) -> None:
     answer = client.score("fraud.checkout", named(rows(1)[0]))
     report = ("fraud.checkout", answer.decision_id, "fraud", 1.0)
     first = client.report_outcome(*report)
@@ -120,7 +120,7 @@ def test_outcomes(client: Client) -> None:
     assert not client.report_outcome(*report[:3], 0.0, revision=1).duplicate
 
 
-def test_descriptions_and_health(client: Client) -> None:
+def test_descriptions_and_health_are_those_of_the_server(client: Client) -> None:
     fraud = client.describe("fraud.checkout")
     assert (fraud.kind, fraud.feature_names, fraud.sla_p99_ms) == ("score", FEATURES, 1000.0)
     action = client.describe("action.authorise")

@@ -99,7 +99,7 @@ OBJECTIVES = [
 
 @pytest.mark.parametrize(("objective", "label"), OBJECTIVES, ids=[name for name, _ in OBJECTIVES])
 @pytest.mark.parametrize("base", [None, 0.3], ids=["fitted base", "given base"])
-def test_scalar_objectives(objective, label, base, table, check) -> None:
+def test_scalar_objectives_give_the_same_bits(objective, label, base, table, check) -> None:
     rows = table(1)
     params = {"objective": objective, "max_depth": 5, **SEED} | ({} if base is None else {"base_score": base})
     booster = xgb.train(params, xgb.DMatrix(rows, label(labels(rows))), 25)
@@ -109,7 +109,7 @@ def test_scalar_objectives(objective, label, base, table, check) -> None:
 
 
 @pytest.mark.parametrize("objective", ["multi:softprob", "multi:softmax"])
-def test_multi_class(objective, table, check) -> None:
+def test_multi_class_models_give_the_same_bits(objective, table, check) -> None:
     rows = table(2)
     y = np.digitize(labels(rows), [-1.0, 0.0, 1.0])
     booster = xgb.train(
@@ -121,14 +121,14 @@ def test_multi_class(objective, table, check) -> None:
 
 
 @pytest.mark.parametrize("objective", ["rank:pairwise", "rank:ndcg", "rank:map"])
-def test_ranking(objective, table, check) -> None:
+def test_ranking_models_give_the_same_bits(objective, table, check) -> None:
     rows = table(3)
     y = (labels(rows) > 0).astype(int)
     data = xgb.DMatrix(rows, y, qid=np.repeat(np.arange(80), 10))
     check(xgb.train({"objective": objective, "max_depth": 4, **SEED}, data, 15), rows)
 
 
-def test_accelerated_failure_time(table, check) -> None:
+def test_accelerated_failure_time_models_give_the_same_bits(table, check) -> None:
     rows = table(4)
     time = np.exp(labels(rows) / 3)
     data = xgb.DMatrix(rows)
@@ -138,7 +138,7 @@ def test_accelerated_failure_time(table, check) -> None:
 
 
 @pytest.mark.parametrize("alphas", [0.4, [0.1, 0.5, 0.9]], ids=["one", "three"])
-def test_quantiles(alphas, table, check) -> None:
+def test_quantile_models_give_the_same_bits(alphas, table, check) -> None:
     rows = table(5)
     params = {"objective": "reg:quantileerror", "quantile_alpha": alphas, "max_depth": 4, **SEED}
     forest = check(xgb.train(params, xgb.QuantileDMatrix(rows, labels(rows)), 12), rows)
@@ -146,14 +146,14 @@ def test_quantiles(alphas, table, check) -> None:
 
 
 @pytest.mark.parametrize("depth", range(1, 15))
-def test_depths(depth, table, check) -> None:
+def test_all_depths_give_the_same_bits(depth, table, check) -> None:
     rows = table(depth, rows=1500)
     params = {"max_depth": depth, "min_child_weight": 0, "objective": "binary:logistic", "eta": 0.1, **SEED}
     forest = check(xgb.train(params, xgb.DMatrix(rows, labels(rows) > 0), 11), rows)
     assert forest.max_depth == depth
 
 
-def test_leaf_wise_growth(table, check) -> None:
+def test_leaf_wise_growth_gives_the_same_bits(table, check) -> None:
     rows = table(6, rows=1500)
     params = {"grow_policy": "lossguide", "max_leaves": 40, "max_depth": 0, "min_child_weight": 0, **SEED}
     assert check(xgb.train(params, xgb.DMatrix(rows, labels(rows)), 12), rows).max_depth > 8
@@ -170,7 +170,7 @@ def test_pruned_nodes_are_ignored(method, table, check) -> None:
 
 
 @pytest.mark.parametrize("classes", [0, 3])
-def test_parallel_trees(classes, table, check) -> None:
+def test_parallel_trees_give_the_same_bits(classes, table, check) -> None:
     rows = table(8)
     y = np.digitize(labels(rows), [-0.7, 0.7]) if classes else labels(rows)
     params = {"num_parallel_tree": 5, "subsample": 0.7, "colsample_bynode": 0.6, "max_depth": 5, **SEED}
@@ -180,7 +180,7 @@ def test_parallel_trees(classes, table, check) -> None:
 
 
 @pytest.mark.parametrize("classes", [0, 3])
-def test_dart(classes, table, check) -> None:
+def test_dart_models_give_the_same_bits(classes, table, check) -> None:
     rows = table(9)
     y = np.digitize(labels(rows), [-0.7, 0.7]) if classes else labels(rows) > 0
     params = {"booster": "dart", "rate_drop": 0.3, "skip_drop": 0.2, "max_depth": 5, **SEED}
@@ -209,7 +209,7 @@ def test_dart_weights_are_read_at_the_place_of_later_versions(table, assert_bits
 
 @pytest.mark.parametrize("strategy", ["one_output_per_tree", "multi_output_tree"])
 @pytest.mark.parametrize("depth", [3, 10])
-def test_several_targets(strategy, depth, table, check) -> None:
+def test_several_targets_give_the_same_bits(strategy, depth, table, check) -> None:
     rows = table(10)
     y = np.stack([labels(rows, seed) for seed in (1, 2, 3)], axis=1) + np.array([5.0, -2.0, 0.0])
     params = {"multi_strategy": strategy, "max_depth": depth, "tree_method": "hist", **SEED}
@@ -253,7 +253,7 @@ def categorical(table, seed: int = 12) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("max_cat_to_onehot", [1, 1000], ids=["partition", "one-hot"])
 @pytest.mark.parametrize("depth", [4, 9])
-def test_categories(max_cat_to_onehot, depth, table, check, assert_bits) -> None:
+def test_categories_give_the_same_bits(max_cat_to_onehot, depth, table, check, assert_bits) -> None:
     rows, y = categorical(table)
     params = {
         "max_depth": depth,
@@ -312,7 +312,7 @@ def as_2x(booster: xgb.Booster, base_score: str) -> dict[str, Any]:
         ("multi:softprob", "5E-1"),
     ],
 )
-def test_base_scores_of_2x(objective, score, table, assert_bits) -> None:
+def test_base_scores_of_2x_are_read(objective, score, table, assert_bits) -> None:
     rows = table(13)
     y = np.digitize(labels(rows), [-0.7, 0.7]) if "multi" in objective else labels(rows) > 0
     params = {"objective": objective, "max_depth": 4, **SEED} | (
@@ -326,7 +326,7 @@ def test_base_scores_of_2x(objective, score, table, assert_bits) -> None:
 
 
 @pytest.mark.parametrize("score", ["[0E0]", "[1E0]", "[1E-7]", "[9.999999E-1]", "[5E-1]", "5E-1"])
-def test_base_scores_of_3x(score, table, assert_bits) -> None:
+def test_base_scores_of_3x_are_read(score, table, assert_bits) -> None:
     """From 3.2 on, probabilities are clamped, so that all labels may be equal."""
     rows = table(14)
     doc = document(
@@ -341,14 +341,14 @@ def test_base_scores_of_3x(score, table, assert_bits) -> None:
     )
 
 
-def test_constant_labels(table, check) -> None:
+def test_constant_labels_give_the_same_bits(table, check) -> None:
     rows = table(15)
     check(
         xgb.train({"objective": "binary:logistic", **SEED}, xgb.DMatrix(rows, np.zeros(len(rows))), 3), rows
     )
 
 
-def test_no_rounds(table, check) -> None:
+def test_a_model_without_rounds_gives_the_same_bits(table, check) -> None:
     rows = table(16)
     forest = check(xgb.train({"base_score": 0.25, **SEED}, xgb.DMatrix(rows, labels(rows)), 0), rows)
     assert forest.num_trees == 0
@@ -362,7 +362,7 @@ def test_a_model_that_was_never_fitted_is_refused(table) -> None:
         Forest.from_xgboost(booster)
 
 
-def test_a_large_model(table, check) -> None:
+def test_a_large_model_gives_the_same_bits(table, check) -> None:
     rows = table(17, rows=2000, features=40)
     params = {"objective": "binary:logistic", "max_depth": 6, **SEED}
     booster = xgb.train(params, xgb.DMatrix(rows, labels(rows) > 0), 500)

@@ -225,7 +225,7 @@ def test_a_small_psi_on_too_few_rows_does_not_pass() -> None:
     assert many.threshold == 0.1
 
 
-def test_without_a_control_flips_cannot_be_told_from_noise() -> None:
+def test_without_a_control_flips_cannot_be_distinguished_from_noise() -> None:
     evidence = windows.same_bundle(5_000, random())
     alone = replace(evidence, control=evidence.control.take(slice(0, 0)))
     result = judged(alone)["flip_rate"]

@@ -184,7 +184,7 @@ def test_replayed_and_late_declines_count_once_and_in_order():
     assert not allowed(replayed, 13, "mastercard")
 
 
-def test_other_schemes_have_no_limits_and_old_cards_are_forgotten():
+def test_other_schemes_have_no_limits_and_old_cards_are_removed():
     ledger = RetryLedger()
     tried(ledger, range(100), "cartes_bancaires", codes=("04",))
     assert allowed(ledger, 200, "cartes_bancaires")

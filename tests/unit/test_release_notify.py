@@ -355,7 +355,7 @@ def test_a_redirect_is_not_followed(store: Store, notifications: Notifications, 
 # === apprise ===
 
 
-def test_json_by_apprise(store: Store, notifications: Notifications, http: HttpReceiver) -> None:
+def test_json_is_sent_by_apprise(store: Store, notifications: Notifications, http: HttpReceiver) -> None:
     notifications.add_channel(OWNER, "checkout", f"json://127.0.0.1:{http.port}/x")
     notify(store, notifications, severity=Severity.ERROR)
     assert notifications.deliver(WAIT) == 1
@@ -367,7 +367,7 @@ def test_json_by_apprise(store: Store, notifications: Notifications, http: HttpR
     )
 
 
-def test_mail_by_apprise(store: Store, notifications: Notifications) -> None:
+def test_mail_is_sent_by_apprise(store: Store, notifications: Notifications) -> None:
     with SmtpReceiver() as smtp:
         notifications.add_channel(
             OWNER,
