@@ -109,9 +109,7 @@ def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
 
 @pytest.fixture(scope="session")
 def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated database file, which `database_url` copies because a migration takes longer than most
-    tests.
-    """
+    """A migrated database file, which `database_url` copies because a migration takes long."""
     from scorer.release.store import Store
 
     path = tmp_path_factory.mktemp("migrated") / "platform.db"

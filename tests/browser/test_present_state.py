@@ -187,9 +187,7 @@ def test_both_axes_of_the_decisions_have_the_order_of_the_bands(
 
 
 def test_the_latency_axis_fits_its_values(browser: Any, reports: str, history: History) -> None:
-    """With latencies of a few hundred microseconds and an SLA of 100 ms, the lines must not be on the
-    axis.
-    """
+    """With latencies of some hundred microseconds and an SLA of 100 ms, no line is on the axis."""
     visitor = report(browser, reports, history, replace(retrained(20_000), sla_us=100_000.0))
     axis, height, lines = visitor.page.evaluate(
         PLOT

@@ -20,9 +20,7 @@ def rust_files() -> dict[str, descriptor_pb2.FileDescriptorProto]:
 
 
 def plain(file: descriptor_pb2.FileDescriptorProto) -> descriptor_pb2.FileDescriptorProto:
-    """Return a descriptor without the parts that only one generator writes: comments and derived JSON
-    names.
-    """
+    """Return a descriptor without comments and derived JSON names, which only one generator writes."""
     copy = descriptor_pb2.FileDescriptorProto()
     copy.CopyFrom(file)
     copy.ClearField("source_code_info")

@@ -37,8 +37,9 @@ rule = "squarecb"
 
 
 def truth(row: Any, action: int) -> float:
-    """Return the probabilities of success: frictionless authentication raises them, the low-value
-    exemption lowers them.
+    """Return the probabilities of success.
+
+    Frictionless authentication raises them, and the low-value exemption lowers them.
     """
     return 0.5 + 0.35 * (action // 3) - 0.3 * (action % 3 == 2)
 

@@ -127,9 +127,7 @@ def _report(at: int, value: float, revision: int = 0) -> Any:
 
 
 def _forge(stub: Any, answers: list[Any], at: int) -> list[str]:
-    """Report in every possible way that frictionless authentication failed and the low-value exemption
-    succeeded.
-    """
+    """Report in all ways that frictionless authentication failed and the low-value exemption succeeded."""
     value = 1.0 - round(truth(ACTIONS.index(answers[at].action)))
     genuine = answers[at].decision_token
     altered = bytes([*genuine[:-1], genuine[-1] ^ 1])
@@ -225,9 +223,7 @@ def test_forged_outcomes_change_no_candidate(drill: Drill) -> None:
 
 
 def _without_tokens(drill: Drill) -> Path:
-    """Write the same reports of a fleet without decision tokens, where forged and genuine reports look the
-    same.
-    """
+    """Write the same reports without decision tokens, where forged and genuine reports look the same."""
     from logs import write_segment
 
     from scorer.log import scan

@@ -88,9 +88,7 @@ def test_both_listeners_accept_only_the_tls_versions_of_the_setting(
 
 
 def trouble(server: RunningServer, tls: ClientTls) -> str:
-    """Return the error with which the platform fails to reach the server with these files; empty: it
-    succeeds.
-    """
+    """Return the error with which the platform fails to reach the server; empty: it succeeds."""
     fleet = Fleet([Member("live-1", server.control)], tls=tls)
     try:
         status = fleet.status(fleet.members[0])

@@ -53,9 +53,7 @@ def table() -> Callable[..., np.ndarray]:
 
 
 def _edge_rows(base: np.ndarray, thresholds: Iterable[tuple[int, float]], limit: int = 400) -> np.ndarray:
-    """Return rows of ``base`` with one value replaced by a threshold, an adjacent float or a special
-    float.
-    """
+    """Return rows of ``base`` with one value replaced by a threshold, an adjacent or a special float."""
     rng = np.random.default_rng(0)
     odd = [0.0, -0.0, 1e-45, -1e-45, 1e-35, 1.0000001e-35, -1e-35, 1e-38, np.inf, -np.inf, np.nan]
     pairs = sorted(set(thresholds))

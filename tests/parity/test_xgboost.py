@@ -46,9 +46,7 @@ def matrix(rows: np.ndarray, types: list[str] | None = None) -> xgb.DMatrix:
 
 @pytest.fixture
 def check(assert_bits, edge_rows):
-    """Check that all formats give one forest, and that it equals the booster on rows, thresholds and
-    special floats.
-    """
+    """Check that all formats give one forest, which equals the booster on rows and special floats."""
 
     def run(
         booster: xgb.Booster, rows: np.ndarray, types: list[str] | None = None, dart: bool = False

@@ -164,9 +164,7 @@ class Simulation:
     # --- invariants ---
 
     def check_member(self, name: str) -> None:
-        """Check that the lanes of a server are recorded ones, in spite of kills of the processes that set
-        them.
-        """
+        """Check that the lanes of a server are recorded ones, in spite of kills while they were set."""
         world = self.world
         kill, world.kill_after = world.kill_after, None
         for checkpoint, status in world.fleet.held(name).checkpoints.items():

@@ -106,9 +106,7 @@ class FakeBundles:
         return BundleDetail(info, {}, self.lineages.get(self.names[info.digest], {}), {}, features, ())
 
     def differences(self, first: str, second: str) -> tuple[str, ...]:
-        """Return no differences between revisions of one bundle: `act-0-r3` is the third revision of
-        `act-0`.
-        """
+        """Return none between revisions of a bundle: `act-0-r3` is the third revision of `act-0`."""
         roots = {self.names[each].partition("-r")[0] for each in (first, second)}
         return () if len(roots) == 1 else ("oracle.forest",)
 
@@ -147,9 +145,7 @@ class FakeRegistry:
 
 
 class FakeReadouts:
-    """Reports whose row counts grow while lanes are active, and whose gate results follow from the bundle's
-    name.
-    """
+    """Reports whose rows grow while lanes are active; their gates depend on the bundle's name."""
 
     def __init__(self, names: dict[str, str], now: Callable[[], datetime], at: Callable[[], None]) -> None:
         self.rows: dict[str, int] = {}
@@ -210,9 +206,7 @@ _empty: dict[str, bytes] = {}
 
 
 def _migrated(url: str) -> None:
-    """Create a migrated SQLite file as a copy of one that was migrated once, because a migration takes
-    long.
-    """
+    """Create a SQLite file as a copy of one that was migrated once, because a migration takes long."""
     path = Path(url.removeprefix("sqlite:///"))
     if not url.startswith("sqlite") or path.exists():
         return

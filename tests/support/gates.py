@@ -52,9 +52,7 @@ def log(
     missing: float = 0.0,
     days: float = 7.0,
 ) -> Experience:
-    """Return decisions of an epsilon-greedy policy; `truth[country, action]` is the probability of
-    success.
-    """
+    """Return decisions of an epsilon-greedy policy with success rates `truth[country, action]`."""
     rng = np.random.default_rng(seed)
     country = rng.integers(0, len(COUNTRIES), n)
     pmf = greedy(best, n, epsilon)
@@ -144,9 +142,7 @@ def bundle(
     epsilon: float = 0.3,
     policy: dict[str, Any] | None = None,
 ) -> str:
-    """Build a real bundle of the same schema and catalogue whose oracle prefers one action; return its
-    digest.
-    """
+    """Build a real bundle whose oracle prefers one action; return its digest."""
     from datetime import UTC, datetime
 
     import xgboost

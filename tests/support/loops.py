@@ -96,9 +96,7 @@ def write_log(
 
 
 def make_loop(base: Path) -> Path:
-    """Create the folder. The live bundle ``small@live`` predicts the same reward for all routes, unlike the
-    log.
-    """
+    """Create a loop's folder. The live bundle ``small@live`` predicts the same reward for all routes."""
     base.mkdir(parents=True, exist_ok=True)
     (base / "learn.toml").write_text(LEARN)
     plan = learn_settings.load(base / "learn.toml").train

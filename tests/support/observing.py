@@ -140,9 +140,7 @@ class World:
             connection.execute(t.changes.update().values(state=ChangeState.RELEASED.value))
 
     def records(self, count: int, *, first: int = 0, step_us: int = 100_000, **how: Any) -> list[LogRecord]:
-        """Return answers of the live bundle, each with observations of the change's lane and of the A/A
-        control.
-        """
+        """Return answers of the live bundle with observations of the change's lane and the A/A control."""
         features = contexts(count, seed=1000 + first)
         live, own = (self.bundles[name].score(features) for name in ("live", "own"))
         records = []

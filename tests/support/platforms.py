@@ -185,9 +185,7 @@ class World:
         return self.service.changes.draft(self.actor(user), Draft(**values))
 
     def observed(self, user: str = "modeler", **fields: Any) -> Any:
-        """Return a TEST of score-2 in state OBSERVING: submitted for the next free slot, checked and
-        deployed.
-        """
+        """Return a TEST of score-2 that was submitted, checked and deployed, in state OBSERVING."""
         from scorer.release.model import ChangeState
 
         change = self.service.changes.submit(self.actor(user), self.draft(user, **fields).id)

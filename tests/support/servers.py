@@ -88,9 +88,7 @@ class Outcome:
 
 
 def scorer_in_process(*arguments: str) -> Outcome:
-    """Run a command as `scorer` does, but in this process, which saves the second that an interpreter
-    takes.
-    """
+    """Run a command as `scorer` does, but in this process, which saves a second per command."""
     from scorer import cli
 
     out, err = io.StringIO(), io.StringIO()

@@ -165,9 +165,7 @@ async def test_the_platform_ends_its_management_and_the_next_move_of_the_alias_i
 
 @runs
 async def test_a_managed_checkpoint_without_lanes_serves_the_bundle_of_its_alias(world: World) -> None:
-    """After the loss of every copy, the server serves the bundle of the alias, because no lanes are left
-    to protect.
-    """
+    """After the loss of every copy, no lanes are left to protect, so the bundle of the alias is served."""
     controller, watcher = await world.boot()
     await controller.manage(FRAUD, "main", caller=PLATFORM, reason="")
     first = world.push("a", live=True)

@@ -12,9 +12,7 @@ from examples.fraud.transactions import DAY_MS, Transactions
 
 
 def make(rows: list[tuple[int, int, int, float, int]]) -> Transactions:
-    """Return transactions from tuples (time in ms, customer, terminal, amount, fraud), sorted as the
-    reader sorts.
-    """
+    """Return sorted transactions from tuples (time in ms, customer, terminal, amount, fraud)."""
     rows = sorted(rows, key=lambda row: row[0])
     columns = [np.array(column) for column in zip(*rows, strict=True)]
     return Transactions(

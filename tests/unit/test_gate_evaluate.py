@@ -113,9 +113,7 @@ def test_a_model_with_other_decisions_on_the_same_scores_fails() -> None:
 
 
 def _rare(rows: int, random: np.random.Generator, own: Callable[[Any], Any]) -> ShadowEvidence:
-    """Return a window in which the live bundle flags about 2 %, and a bundle with scores derived from the
-    live ones.
-    """
+    """Return a window in which live flags about 2 %, and a bundle with scores derived from live's."""
     live = windows.fraud_scores(rows, random, shift=-1.5)
     shadow = windows.observed(rows, random, live=live, own=own(live))
     reference = distribution(windows.fraud_scores(5_000, random, shift=-1.5))

@@ -177,9 +177,7 @@ def test_the_compare_command_writes_a_plot_and_a_summary(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory):
-    """A bundle that was trained on a stable week, and the next week, in which an issuer starts to decline
-    route A.
-    """
+    """A bundle trained on a stable week, and the next week, when an issuer starts to decline route A."""
     shock = Shock(168 + 24, "NL-bank-0", "route", "A")
     market = Market(WeeksPlan(per_hour=30, shocks=(shock,)), seed=9)
     first, second = market.week(1), market.week(2)

@@ -15,9 +15,7 @@ from examples.simulators.weeks import Market, WeeksPlan
 
 @pytest.fixture(scope="module")
 def world():
-    """A log of 60,480 payments under the team's rule, and 5,760 later payments with their true
-    probabilities.
-    """
+    """A log of 60,480 payments under the team's rule, and 5,760 later payments with true probabilities."""
     market = Market(WeeksPlan(per_hour=60, drift_week=None), seed=1)
     logged, later = market.days(0, 42), market.days(42, 46)
     log = decide(market, logged, baseline_pmf(logged.contexts), "baseline")

@@ -475,9 +475,7 @@ t.take_all(ledger)
 
 
 def take_all(ledger: Ledger) -> None:
-    """Apply three batches. A restarted collector repeats them from the start of the last one that it
-    recorded.
-    """
+    """Apply three batches. A restarted collector repeats them from the last one that it recorded."""
     begin = micros(NOW) - HOUR
     random = np.random.default_rng(4)
     drawn = scores(60, random)

@@ -140,9 +140,7 @@ def test_served_offsets_are_bounded(week):
 
 
 def challenges(week: Week, hours: float, plan: OverlaySettings):
-    """Fit on the last `hours`, when many outcomes are in flight, with the true probabilities as the
-    oracle.
-    """
+    """Fit on the last `hours`, with many outcomes in flight and the true probabilities as the oracle."""
     log = as_of(week.log, week.end)
     scores = np.where(log.time_ms >= week.end - hours * 3_600_000, week.chosen, np.nan)
     return fit(log, scores, TASK, plan, week.end)

@@ -59,9 +59,7 @@ def window(
     plan: SegmentPlan = PLAN,
     **more: Any,
 ) -> ShadowEvidence:
-    """Return paired rows of twelve countries, with shares that differ by a factor of ten, and three bands
-    of amounts.
-    """
+    """Return paired rows of twelve countries, with very different shares, and of three bands of amounts."""
     rows = len(live)
     weights = np.geomspace(1, 0.1, len(COUNTRIES))
     segments = np.stack(
@@ -205,9 +203,7 @@ def test_a_plan_is_read_unchanged_from_json() -> None:
 
 
 def broken(random: np.random.Generator, country: int, rows: int = 20_000) -> ShadowEvidence:
-    """Return a candidate with random scores in one country, and the live scores with little noise in the
-    others.
-    """
+    """Return a candidate with random scores in one country, and live's scores with noise elsewhere."""
     margin = random.normal(0, 2, rows)
     evidence = window(random, logistic(margin), logistic(margin + random.normal(0, 0.2, rows)))
     own = evidence.shadow.score.copy()

@@ -126,9 +126,7 @@ def test_a_new_database_is_at_the_newest_revision(empty_database_url: str) -> No
 
 
 def test_an_upgraded_database_has_every_constraint_of_a_new_one(tmp_path: Path) -> None:
-    """The test compares more than alembic: checks, AUTOINCREMENT, partial indexes and triggers, as SQLite
-    stores them.
-    """
+    """Unlike alembic, the test also compares checks, AUTOINCREMENT, partial indexes and triggers."""
     create_revision_0001(f"sqlite:///{tmp_path}/upgraded.db")
     constraints = []
     for name in ("upgraded", "new"):
@@ -467,9 +465,7 @@ def test_one_process_leads_at_a_time(store: Store) -> None:
 
 
 def test_a_backup_of_a_database_in_use_is_consistent(store: Store, tmp_path: Path) -> None:
-    """A backup between two writes of one transaction contains neither of them, and all committed
-    transactions.
-    """
+    """A backup contains all committed transactions and no part of an open one."""
     if store.dialect == "postgresql":
         with pytest.raises(PlatformError, match="pg_dump"):
             store.backup(tmp_path / "copy.db")

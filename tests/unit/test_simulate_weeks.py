@@ -168,9 +168,7 @@ def test_the_known_outcomes_grow_and_never_include_the_future(market, log):
 
 
 def test_early_outcomes_overestimate_three_ds(market, log):
-    """The overlay must handle this bias: among recent challenges, the known ones have better outcomes than
-    all.
-    """
+    """The overlay must handle this bias: among recent challenges, known outcomes are the better ones."""
     challenge = log.take((codes()[log.action, 0] == 2) & (log.state == State.SETTLED))
     early = challenge.settled_ms - challenge.time_ms < HOUR_MS // 2
     assert challenge.reward[early].mean() > challenge.reward.mean() + 0.1

@@ -54,9 +54,7 @@ def test_the_seeds_of_world_and_traffic_are_independent():
 
 
 def changed(spec: WorldSpec, week: int) -> float:
-    """Return the mean change of the true probabilities of the payments of week 1, if they were made in
-    `week`.
-    """
+    """Return how much the true probabilities of week 1's payments change if they are made in `week`."""
     market = Market(PLAN, 1, spec)
     payments = market.week(1)
     later = replace(payments, time_ms=payments.time_ms + PLAN.week_ms(week) - PLAN.week_ms(1))

@@ -66,9 +66,7 @@ def test_a_step_trains_on_known_outcomes_and_is_evaluated_on_later_decisions():
 
 
 def divided(context):
-    """Return rewards `[n, 2]`: A is much better for small amounts, B slightly for large ones, and A in
-    total.
-    """
+    """Return rewards `[n, 2]`: A is far better for small amounts, B slightly for large ones, A in total."""
     small = context[:, :1] < 0
     return np.where(small, [[0.95, 0.35]], [[0.55, 0.75]])
 
