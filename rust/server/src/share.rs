@@ -203,7 +203,7 @@ mod tests {
         let peer = Peer::User(1);
         let greedy: Vec<_> = (0..8).map(|_| shares.connect(peer)).collect();
         let mut held: Vec<_> = greedy.iter().map(fill).collect();
-        // The first peer took more. When the peers take turns, each gets a ninth.
+        // The first connections took more. When the connections take turns, each gets a ninth.
         held.clear();
         for _ in 0..90 {
             held.push(greedy.iter().filter_map(|share| share.enter().ok()).collect());

@@ -196,7 +196,7 @@ async fn kept_lanes_keep_their_counts_and_new_ones_start_at_zero() {
     send(10).await;
     status(&setup, "stays", |lane| lane.evaluated == 30 && lane.seen == 30).await;
     status(&setup, "changes", |lane| lane.seen == 10).await;
-    // The observe lanes remain after the previous bundle, which no lane answers with, was unloaded.
+    // The previous bundle no longer answers, but it cannot be unloaded while a lane observes it.
     let mut table = observed(&setup, 5, FRAUD, vec![stays]);
     table.previous.insert(FRAUD.to_owned(), other.clone());
     setup.server.swap(&table).unwrap();

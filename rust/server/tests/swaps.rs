@@ -172,7 +172,7 @@ async fn the_time_from_the_alias_to_the_first_answer_is_reported_once() {
     let page = setup.metrics().await;
     let notice = format!("scorer_data_load_stage_seconds{{checkpoint=\"{FRAUD}\",stage=\"notice\"}} 0.4");
     assert!(page.lines().any(|line| line == notice), "{page}");
-    // The previous table is reported too, with one event each.
+    // The histogram has one value for each table, including the first one.
     let count = format!("scorer_data_load_seconds_count{{checkpoint=\"{FRAUD}\"}} 2");
     assert!(page.lines().any(|line| line == count), "{page}");
     // A return to the previous bundle, which is in memory, is another event with another first answer.
