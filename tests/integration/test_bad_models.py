@@ -31,7 +31,7 @@ pytestmark = pytest.mark.alone
 
 CHECKPOINT = "fraud.checkout"
 # The payment on which the overflowing model is not finite. No training row has both values.
-DEAR_AND_FAR = (500.0, 12.0, 2.0, 80.0)
+EXPENSIVE_AND_DISTANT = (500.0, 12.0, 2.0, 80.0)
 
 
 def booster(
@@ -236,7 +236,7 @@ class payments:  # noqa: N801 - reads as what it is: `with payments(server)`
 
     def _pay(self) -> None:
         stream = rows(5000, seed=77)
-        stream[::50] = DEAR_AND_FAR
+        stream[::50] = EXPENSIVE_AND_DISTANT
         with Client(self._server.address) as client:
             at = 0
             while not self._stop.wait(0.0005):

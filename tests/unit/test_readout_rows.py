@@ -149,7 +149,7 @@ def test_actions_are_compared_by_their_pmfs(bundles: dict[str, Path]) -> None:
         assert (row["score"], row["live_score"]) == (seen.expected_reward, answer.expected_reward)
         assert row["differs"] == 0
         kept.append(row)
-    # Under the live policy, the ratio has mean 1, because its draws cover the other policy.
+    # The recomputed values equal the recorded ones.
     assert recompute.parity(own, kept) == (60, 0.0)
     kept[7]["propensity"] += 1e-3
     assert recompute.parity(own, kept) == (60, pytest.approx(1e-3))
