@@ -187,8 +187,8 @@ proptest! {
                 prop_assert_eq!(p.to_bits(), 0);
             }
         }
-        for (got, expected) in pmf.iter().zip(naive(&case)) {
-            prop_assert!((got - expected).abs() < 1e-9, "{:?} against {:?}", pmf, naive(&case));
+        for (actual, expected) in pmf.iter().zip(naive(&case)) {
+            prop_assert!((actual - expected).abs() < 1e-9, "{:?} against {:?}", pmf, naive(&case));
         }
         // Neither used scratch memory nor scores of ineligible actions change the result.
         let mut poisoned = case.scores.clone();

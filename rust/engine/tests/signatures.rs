@@ -86,10 +86,10 @@ impl Signing {
 
     /// Asserts that the load is refused in one line with this text, that nothing was loaded, and that the
     /// live bundle answers.
-    fn refuses(&self, path: &Path, digest: Digest, says: &str) {
+    fn refuses(&self, path: &Path, digest: Digest, words: &str) {
         let error = self.load(path, digest).unwrap_err();
         let text = error.to_string();
-        assert!(text.contains(says) && !text.contains('\n'), "{says:?} not in {text:?}");
+        assert!(text.contains(words) && !text.contains('\n'), "{words:?} not in {text:?}");
         let loaded: Vec<_> = self.engine.bundles.all().iter().map(|loaded| loaded.digest).collect();
         assert_eq!(loaded, [self.live]);
         let checkpoint = self.engine.checkpoints.find(FRAUD).unwrap().index;

@@ -131,7 +131,7 @@ impl Server {
         let limit = time_limit();
         let fake = Arc::new(fake);
         let (stop, stopped) = oneshot::channel::<()>();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let service = Arc::clone(&fake);
         let streams = fake.streams;
         let thread = std::thread::spawn(move || {
@@ -146,12 +146,12 @@ impl Server {
                         match socket {
                             None => {
                                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-                                tell.send(listener.local_addr().unwrap().to_string()).unwrap();
+                                sender.send(listener.local_addr().unwrap().to_string()).unwrap();
                                 server.serve_with_incoming(service, TcpListenerStream::new(listener)).await
                             }
                             Some(path) => {
                                 let listener = UnixListener::bind(&path).unwrap();
-                                tell.send(format!("unix:{}", path.display())).unwrap();
+                                sender.send(format!("unix:{}", path.display())).unwrap();
                                 server.serve_with_incoming(service, UnixListenerStream::new(listener)).await
                             }
                         }
@@ -159,7 +159,13 @@ impl Server {
                 }
             });
         });
-        Server { target: told.recv().unwrap(), fake, stop: Some(stop), thread: Some(thread), _limit: limit }
+        Server {
+            target: receiver.recv().unwrap(),
+            fake,
+            stop: Some(stop),
+            thread: Some(thread),
+            _limit: limit,
+        }
     }
 }
 

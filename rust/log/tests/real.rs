@@ -139,11 +139,12 @@ fn a_torn_tail_is_cut_and_recorded() {
     let (records, findings) = read(dir.path());
     assert_eq!(findings, []);
     assert_eq!(records.len(), 4);
-    let Some(log_record::Record::Recovery(told)) = LogRecord::decode(&*records[2].1).unwrap().record else {
+    let Some(log_record::Record::Recovery(recorded)) = LogRecord::decode(&*records[2].1).unwrap().record
+    else {
         panic!("sequence 3 records the recovery")
     };
-    assert_eq!((told.bytes_cut, told.last_sequence), (recovery.bytes_cut, 2));
-    assert!(told.finding.contains("torn tail cut"));
+    assert_eq!((recorded.bytes_cut, recorded.last_sequence), (recovery.bytes_cut, 2));
+    assert!(recorded.finding.contains("torn tail cut"));
 }
 
 /// Fault case 75.

@@ -362,10 +362,10 @@ impl World {
         let mut expected = 1;
         for Seen { sequence, .. } in seen {
             for missing in expected..*sequence {
-                let told = lost.iter().any(|(first, last)| (*first..=*last).contains(&missing));
+                let reported = lost.iter().any(|(first, last)| (*first..=*last).contains(&missing));
                 assert!(
-                    told || self.doubt,
-                    "sequence {missing} is missing and no finding says so: {findings:?}"
+                    reported || self.doubt,
+                    "sequence {missing} is missing and no finding reports it: {findings:?}"
                 );
             }
             expected = sequence + 1;
@@ -407,8 +407,8 @@ impl World {
             .collect();
         if log.available() {
             assert_eq!(records.iter().map(|record| record.bytes_cut).sum::<u64>(), recovery.bytes_cut);
-            let told = !recovery.unclean && recovery.quarantined.is_empty();
-            assert!(told || !records.is_empty(), "recovery changed the log without a record of it");
+            let unchanged = !recovery.unclean && recovery.quarantined.is_empty();
+            assert!(unchanged || !records.is_empty(), "recovery changed the log without a record of it");
         }
         self.check(&after, &findings, true);
         // The remaining records are those of the log now, and recovery has synced them.
@@ -551,10 +551,10 @@ fn flipped(seed: u64) {
         let copies = world.machine.fs.files();
         assert!(copies.iter().any(|(copy, size)| copy == &Path::new(DIR).join(name) && *size == len));
     }
-    let told = after[rest.len()..].iter().filter(|seen| {
+    let copies = after[rest.len()..].iter().filter(|seen| {
         matches!(&seen.record, log_record::Record::Recovery(record) if record.finding.contains("segment"))
     });
-    assert_eq!(told.count(), recovery.quarantined.len());
+    assert_eq!(copies.count(), recovery.quarantined.len());
     let next = log.append(&decision(u64::MAX, 1), Durability::Written).unwrap();
     assert!(next > after.last().map(|seen| seen.sequence));
     drop(log);

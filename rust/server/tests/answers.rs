@@ -40,15 +40,18 @@ async fn scores_equal_those_of_the_bundle_and_are_recorded() {
             assert_eq!(served.fallback_reason, "");
         }
     }
-    let made = client.score(score("", 5.0)).await.unwrap().into_inner();
-    assert_eq!(uuid::Uuid::parse_str(&made.decision_id).unwrap().get_version_num(), 7);
+    let generated = client.score(score("", 5.0)).await.unwrap().into_inner();
+    assert_eq!(uuid::Uuid::parse_str(&generated.decision_id).unwrap().get_version_num(), 7);
 
     let decisions = setup.decisions();
     assert_eq!(decisions.len(), 13);
     let last = decisions.last().unwrap();
-    assert_eq!((&last.decision_id, &*last.checkpoint, &*last.lane), (&made.decision_id, FRAUD, "live"));
+    assert_eq!((&last.decision_id, &*last.checkpoint, &*last.lane), (&generated.decision_id, FRAUD, "live"));
     assert_eq!((last.features.as_slice(), last.schema_fingerprint), (&row(5.0)[..], fingerprint));
-    assert_eq!((last.score, last.margin, &last.decision), (made.score, made.margin, &made.decision));
+    assert_eq!(
+        (last.score, last.margin, &last.decision),
+        (generated.score, generated.margin, &generated.decision)
+    );
     assert_eq!(last.bundle, bundle.digest().0);
 }
 

@@ -105,7 +105,7 @@ async fn a_repeated_addition_has_no_effect_and_other_settings_are_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn invalid_settings_change_nothing() {
     let setup = start();
-    for (name, change, said) in [
+    for (name, change, message) in [
         ("liveness", ("p99_ms", json!(10.0)), "health checks use this name"),
         ("scorer.v1.ScoringService", ("p99_ms", json!(10.0)), "health checks use this name"),
         ("two words", ("p99_ms", json!(10.0)), "letters, digits"),
@@ -119,7 +119,7 @@ async fn invalid_settings_change_nothing() {
     ] {
         let wrong = settings(|settings| settings[change.0] = change.1.clone());
         let error = setup.server.add_checkpoint(name, &wrong).unwrap_err().to_string();
-        assert!(error.contains(said), "{name} {change:?}: {error}");
+        assert!(error.contains(message), "{name} {change:?}: {error}");
     }
     // The indices by checkpoint are still consistent.
     assert!(add(&setup));

@@ -86,13 +86,13 @@ async fn without_a_static_answer_the_error_has_an_id_and_no_internals() {
         let rest = status.message().strip_prefix("internal error, id ").unwrap();
         ids.push(rest.split(';').next().unwrap().to_owned());
     }
-    let told: Vec<String> = setup
+    let error_ids: Vec<String> = setup
         .events()
         .iter()
         .filter(|event| event["level"] == "error")
         .map(|event| event["id"].as_str().unwrap().to_owned())
         .collect();
-    assert_eq!(told, ids, "the log of the server must contain each id");
+    assert_eq!(error_ids, ids, "the log of the server must contain each id");
     assert!(setup.decisions().is_empty());
 }
 

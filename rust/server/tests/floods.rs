@@ -101,16 +101,16 @@ async fn bodies_that_arrive_after_their_answer_fail_no_call() {
     let mut sent = 0;
     for _ in 0..4 {
         let mut stream = connect(&setup);
-        let mut told = false;
+        let mut ended = false;
         let mut number = 0;
-        while !told && sent < 8000 {
+        while !ended && sent < 8000 {
             let mut flood = Vec::new();
             for next in number..number + 50 {
                 frame(&mut flood, HEADERS, 4, 1 + 2 * next, &block);
             }
             frame(&mut flood, PING, 0, 0, &[3; 8]);
             stream.write_all(&flood).unwrap();
-            told = !answers_ping(&mut stream);
+            ended = !answers_ping(&mut stream);
             flood.clear();
             for late in number..number + 50 {
                 frame(&mut flood, DATA, 1, 1 + 2 * late, &[0, 0, 0, 0, 0]);

@@ -559,7 +559,7 @@ fn invalid_settings_are_errors_at_the_start() {
         let started = ServerConfig::from_json(&config.to_string()).and_then(Server::start);
         started.map(|_| ()).unwrap_err().to_string()
     };
-    for (says, change) in [
+    for (words, change) in [
         (
             "\"identity\" is not",
             &(|config: &mut Value| config["identity"] = Value::Null) as &dyn Fn(&mut Value),
@@ -590,6 +590,6 @@ fn invalid_settings_are_errors_at_the_start() {
         ("unknown variant `1.1`", &|config| config["tls"]["min_version"] = json!("1.1")),
     ] {
         let error = start(change);
-        assert!(error.contains(says) && !error.contains('\n'), "{says:?} not in {error:?}");
+        assert!(error.contains(words) && !error.contains('\n'), "{words:?} not in {error:?}");
     }
 }

@@ -37,7 +37,7 @@ async fn an_invalid_table_changes_nothing() {
         let digest = load(&setup.server, setup.directory.path(), &recipe.build().unwrap());
         table(2, fraud, &digest)
     };
-    for (table, says) in [
+    for (table, words) in [
         (at_fraud(vec![lane("live", &missing, 1.0)]), "is not loaded; load it first"),
         (at_fraud(vec![lane("live", "fraud@live", 1.0)]), "is not a digest"),
         (at_fraud(vec![lane("live", action, 1.0)]), "is of kind action, the checkpoint of kind score"),
@@ -52,7 +52,7 @@ async fn an_invalid_table_changes_nothing() {
         (table(0, fraud, action), "version 1 is active"),
     ] {
         let error = setup.server.swap(&table).unwrap_err().to_string();
-        assert!(error.contains(says), "{says:?} is not in {error:?}");
+        assert!(error.contains(words), "{words:?} is not in {error:?}");
     }
     assert!(matches!(LaneTable::from_json("{\"version\": 2}"), Err(SwapError::Table(_))));
     assert_eq!(setup.server.status().lane_table, 1);

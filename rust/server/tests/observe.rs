@@ -119,7 +119,7 @@ async fn a_lane_that_cannot_observe_is_refused_and_the_active_table_stays() {
             table.observe.get_mut(FRAUD).unwrap()[0].filter = vec![condition(feature, op, value.clone())];
         })
     };
-    for (error, says) in [
+    for (error, words) in [
         (
             with(&|table| _ = table.observe.insert("nowhere".to_owned(), vec![])),
             "\"nowhere\" is not configured",
@@ -150,7 +150,7 @@ async fn a_lane_that_cannot_observe_is_refused_and_the_active_table_stays() {
         (filter("night", Op::Equal, json!(1)), "is a flag, and 1 is none"),
         (filter("night", Op::Missing, json!(true)), "\"missing\" takes no value"),
     ] {
-        assert!(error.contains(says), "{says:?} is not in {error:?}");
+        assert!(error.contains(words), "{words:?} is not in {error:?}");
     }
     for text in [
         r#"{"version":3,"checkpoints":{},"observe":{"c":[{"name":"a","bundle":"b"}]}}"#,

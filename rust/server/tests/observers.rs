@@ -155,8 +155,8 @@ async fn failed_observations_are_counted_by_reason_and_recorded() {
     assert!(text.contains(
         r#"scorer_observe_requests_total{checkpoint="fraud.checkout",lane="panics",outcome="panic"} 40"#
     ));
-    let told = setup.events().iter().filter(|event| event["event"] == "observer_panicked").count();
-    assert_eq!(told, 6, "the first one, and then less and less frequently");
+    let panics = setup.events().iter().filter(|event| event["event"] == "observer_panicked").count();
+    assert_eq!(panics, 6, "the first one, and then less and less frequently");
     for ((lane, _), observation) in &observations(&setup) {
         let own = observation.decision.as_ref().unwrap();
         let (error, scored) = match lane.as_str() {

@@ -337,7 +337,7 @@ async fn invalid_requests_are_refused_by_name() {
     };
     let invalid = Code::InvalidArgument;
     let string = |text: &str| ParameterChoice::StringParam(text.to_owned());
-    for (request, code, says) in [
+    for (request, code, words) in [
         (change(|request| request.model_name = "nope".to_owned()), Code::NotFound, "fraud.checkout"),
         (change(|request| request.model_version = "7".to_owned()), Code::NotFound, "no version \"7\""),
         (change(|request| request.inputs.clear()), invalid, "1 raw_input_contents"),
@@ -373,7 +373,7 @@ async fn invalid_requests_are_refused_by_name() {
     ] {
         let error = refused(&mut oip, request.clone()).await;
         assert_eq!(error.code(), code, "{error}");
-        assert!(error.message().contains(says), "{says:?} is not in {:?}", error.message());
+        assert!(error.message().contains(words), "{words:?} is not in {:?}", error.message());
     }
     let mut short = typed_rows(&ROWS[..1]);
     short.inputs[0].contents.as_mut().unwrap().fp32_contents.pop();
@@ -493,9 +493,9 @@ async fn a_stream_answers_in_order_and_continues_after_a_bad_request() {
 async fn an_open_stream_does_not_delay_the_drain() {
     let setup = start();
     let (mut oip, _) = clients(&setup).await;
-    let (tell, told) = tokio::sync::mpsc::channel(1);
-    tell.send(raw_rows(&ROWS[..1])).await.unwrap();
-    let requests = tokio_stream::wrappers::ReceiverStream::new(told);
+    let (sender, receiver) = tokio::sync::mpsc::channel(1);
+    sender.send(raw_rows(&ROWS[..1])).await.unwrap();
+    let requests = tokio_stream::wrappers::ReceiverStream::new(receiver);
     let mut replies = oip.model_stream_infer(requests).await.unwrap().into_inner();
     assert_eq!(replies.next().await.unwrap().unwrap().error_message, "");
     let server = std::sync::Arc::new(setup.server);
@@ -507,7 +507,7 @@ async fn an_open_stream_does_not_delay_the_drain() {
     drained.await.unwrap();
     let stopped = server.events().into_iter().find(|line| line.contains("\"stopped\"")).unwrap();
     assert!(stopped.contains("\"complete\":true"), "{stopped}");
-    drop(tell);
+    drop(sender);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -29,8 +29,8 @@ async fn the_first_report_counts_and_an_equal_one_is_accepted() {
     assert_eq!(report("elsewhere", "fraud", 1.0, 0).await.unwrap(), answer(false, false, false));
     let status = report("d", "authorised", 0.0, 0).await.unwrap_err();
     assert_eq!(status.code(), Code::AlreadyExists);
-    for says in ["\"authorised\"", "revision 0", "another value", "higher revision"] {
-        assert!(status.message().contains(says), "{}", status.message());
+    for words in ["\"authorised\"", "revision 0", "another value", "higher revision"] {
+        assert!(status.message().contains(words), "{}", status.message());
     }
     assert_eq!(report("d", "authorised", 0.0, 2).await.unwrap(), answer(false, true, false));
     assert_eq!(report("d", "authorised", 1.0, 1).await.unwrap(), answer(false, true, true), "out of order");

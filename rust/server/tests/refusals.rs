@@ -15,10 +15,10 @@ use tonic::Code;
 type Row = (&'static str, Call, Code, &'static str);
 
 async fn check(client: &mut Client, rows: Vec<Row>) {
-    for (what, call, code, says) in rows {
+    for (what, call, code, words) in rows {
         let status = call.send(client).await.expect_err(what);
         assert_eq!(status.code(), code, "{what}: {}", status.message());
-        assert!(status.message().contains(says), "{what}: {says:?} is not in {:?}", status.message());
+        assert!(status.message().contains(words), "{what}: {words:?} is not in {:?}", status.message());
         assert!(!status.message().contains('\n'), "{what}: {:?}", status.message());
     }
 }

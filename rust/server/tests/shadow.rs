@@ -312,15 +312,15 @@ async fn answers_do_not_depend_on_the_pool_and_every_request_is_counted() {
     // The bundle of the lane need not be on the live server.
     setup.observe(2, &lanes);
     let mut client = setup.client().await;
-    let mut asked = 0;
+    let mut count = 0;
     // Sums over all pools: requests that they accepted, and accepted requests that a kill left unrecorded.
     let (mut accepted, mut lost, mut before) = (0, 0, 0);
     for round in 0..3 {
         until(&setup.server, "connected", |status| status.pool.as_ref().unwrap().connected).await;
         for _ in 0..200 {
-            client.score(score(&format!("{asked}"), f64::from(asked))).await.unwrap();
-            asked += 1;
-            if asked % 200 == 100 {
+            client.score(score(&format!("{count}"), f64::from(count))).await.unwrap();
+            count += 1;
+            if count % 200 == 100 {
                 // The pool is killed during the load. Its log lacks only what was not written yet.
                 pool.server.drain(Duration::ZERO);
             }
@@ -493,8 +493,8 @@ async fn each_role_refuses_the_operations_of_the_other() {
     // A live server that sends to another live server reports this and continues to answer.
     let port = setup.server.addresses().grpc[0].rsplit_once(':').unwrap().1.parse().unwrap();
     let misled = live(port, |_| ());
-    let told = |status: &Status| status.pool.as_ref().unwrap().error.contains("this server is live");
-    until(&misled.server, "told", told).await;
+    let reported = |status: &Status| status.pool.as_ref().unwrap().error.contains("this server is live");
+    until(&misled.server, "reported", reported).await;
     misled.client().await.score(score("1", 1.0)).await.unwrap();
 
     // The pool refuses a request for an answer and names the server that sends to it.
@@ -558,7 +558,7 @@ async fn an_invalid_call_is_refused_by_name_and_completely() {
         let other = |name: &&str| Feature { name: (*name).to_owned(), value: None };
         call(&|request| request.requests[1].others = names.iter().map(other).collect())
     };
-    for (request, says) in [
+    for (request, words) in [
         (
             call(&|request| request.server = "a\nb".to_owned()),
             "server: server: character 1 is a control character",
@@ -599,8 +599,8 @@ async fn an_invalid_call_is_refused_by_name_and_completely() {
         (named(&["x\u{0}"]), "others: a name: character 1 is a control character"),
     ] {
         let status = client.observe(request).await.unwrap_err();
-        assert_eq!(status.code(), Code::InvalidArgument, "{says}: {status}");
-        assert!(status.message().contains(says), "{says:?} is not in {:?}", status.message());
+        assert_eq!(status.code(), Code::InvalidArgument, "{words}: {status}");
+        assert!(status.message().contains(words), "{words:?} is not in {:?}", status.message());
     }
     let large = call(&|request| request.requests[1].decision.as_mut().unwrap().entity = "x".repeat(17 << 20));
     assert_eq!(client.observe(large).await.unwrap_err().code(), Code::ResourceExhausted);
@@ -626,7 +626,7 @@ async fn an_invalid_call_is_refused_by_name_and_completely() {
 #[tokio::test(flavor = "multi_thread")]
 async fn errors_of_settings_name_the_field() {
     let directory = tempfile::tempdir().unwrap();
-    for (pool, role, says) in [
+    for (pool, role, words) in [
         (json!({"address": "127.0.0.1"}), "live", "write host:port"),
         (json!({"address": "127.0.0.1:0"}), "live", "write host:port"),
         (json!({"address": "a:1", "queue": 0}), "live", "queue is 0"),
@@ -640,7 +640,7 @@ async fn errors_of_settings_name_the_field() {
         config["shadow_pool"] = pool;
         config["role"] = json!(role);
         let error = ServerConfig::from_json(&config.to_string()).unwrap_err().to_string();
-        assert!(error.contains(says), "{says:?} is not in {error:?}");
+        assert!(error.contains(words), "{words:?} is not in {error:?}");
     }
     let config = ServerConfig::from_json(&config(directory.path()).to_string()).unwrap();
     assert_eq!((config.role, config.shadow_pool), (Role::Live, None));

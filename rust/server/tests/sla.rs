@@ -124,8 +124,8 @@ async fn requests_with_too_little_time_are_shed_or_fall_back_and_the_mode_observ
         setup.server.assume_cost(FRAUD, far_too_long);
         let mut client = setup.client().await;
         let reply = client.score(score("s", 1.0)).await;
-        let got = reply.map(|reply| why(reply.into_inner().served)).map_err(|status| status.code());
-        assert_eq!(got, expected, "{mode}");
+        let result = reply.map(|reply| why(reply.into_inner().served)).map_err(|status| status.code());
+        assert_eq!(result, expected, "{mode}");
         let shed = count(&setup, "shed_total", &[FRAUD, "deadline"]).await;
         let would_shed = count(&setup, "would_shed_total", &[FRAUD, "deadline"]).await;
         assert_eq!(

@@ -35,10 +35,10 @@ impl Process {
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let (tell, events) = channel();
+        let (sender, events) = channel();
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
-                let _ = tell.send(serde_json::from_str(&line).unwrap_or(Value::String(line)));
+                let _ = sender.send(serde_json::from_str(&line).unwrap_or(Value::String(line)));
             }
         });
         Process { child, events }
@@ -104,7 +104,7 @@ fn an_error_is_one_line_and_an_exit_code() {
     let at = |name: &str| directory.path().join(name).display().to_string();
     fs::write(at("config.json"), "{\"listen\": \"127.0.0.1:0\"}").unwrap();
     fs::write(at("lanes.json"), "{}").unwrap();
-    for (arguments, code, says) in [
+    for (arguments, code, words) in [
         (vec![], 64, "usage: scorer-server"),
         (vec![at("missing.json"), at("lanes.json")], 1, "missing.json: No such file"),
         (vec![at("config.json"), at("lanes.json")], 1, "missing field `checkpoints`"),
@@ -112,6 +112,6 @@ fn an_error_is_one_line_and_an_exit_code() {
         let output = Command::new(env!("CARGO_BIN_EXE_scorer-server")).args(arguments).output().unwrap();
         let text = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code));
-        assert!(text.contains(says) && text.lines().count() == 1, "{text}");
+        assert!(text.contains(words) && text.lines().count() == 1, "{text}");
     }
 }

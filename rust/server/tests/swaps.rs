@@ -62,8 +62,8 @@ async fn a_candidate_slower_than_the_live_bundle_allows_is_refused_by_its_figure
     assert_eq!(answered(&setup).await, before);
     assert_eq!(setup.server.status().bundles.len(), 2);
     assert_eq!(refused_for(&setup, "warm_up").await, 1.0);
-    let told = event(&setup, "bundle_refused");
-    assert_eq!((&told["reason"], &told["bundle"]), (&"warm_up".into(), &digest.as_str().into()));
+    let reported = event(&setup, "bundle_refused");
+    assert_eq!((&reported["reason"], &reported["bundle"]), (&"warm_up".into(), &digest.as_str().into()));
 
     // For a deliberate release, the comparison is waived, but the SLA is not.
     let allowed = LoadFor { allow_slower: true, ..for_fraud() };
@@ -162,13 +162,13 @@ async fn the_time_from_the_alias_to_the_first_answer_is_reported_once() {
     );
     assert_eq!(answered(&setup).await.0, digest);
     answered(&setup).await;
-    let told: Vec<Value> =
+    let reported: Vec<Value> =
         setup.events().into_iter().filter(|event| event["event"] == "first_answer").collect();
-    assert_eq!(told.len(), 1, "{told:?}");
-    let told = &told[0];
-    assert_eq!((&told["checkpoint"], &told["bundle"]), (&FRAUD.into(), &digest.as_str().into()));
-    assert_eq!((&told["notice_ms"], &told["fetch_ms"]), (&400.0.into(), &2.0.into()));
-    assert!(told["total_ms"].as_f64() > told["golden_ms"].as_f64());
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    let reported = &reported[0];
+    assert_eq!((&reported["checkpoint"], &reported["bundle"]), (&FRAUD.into(), &digest.as_str().into()));
+    assert_eq!((&reported["notice_ms"], &reported["fetch_ms"]), (&400.0.into(), &2.0.into()));
+    assert!(reported["total_ms"].as_f64() > reported["golden_ms"].as_f64());
     let page = setup.metrics().await;
     let notice = format!("scorer_data_load_stage_seconds{{checkpoint=\"{FRAUD}\",stage=\"notice\"}} 0.4");
     assert!(page.lines().any(|line| line == notice), "{page}");

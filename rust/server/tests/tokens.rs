@@ -99,10 +99,10 @@ fn metric(text: &str, name: &str) -> f64 {
 }
 
 #[track_caller]
-fn denied(result: Result<bool, Status>, says: &str) {
+fn denied(result: Result<bool, Status>, words: &str) {
     let status = result.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
-    assert!(status.message().contains(says) && !status.message().contains('\n'), "{}", status.message());
+    assert!(status.message().contains(words) && !status.message().contains('\n'), "{}", status.message());
 }
 
 /// Fault case 77.
@@ -232,8 +232,8 @@ async fn scores_and_batches_return_tokens_on_request() {
     let setup = keys.start();
     let mut client = setup.client().await;
     assert!(client.score(score("s", 1.0)).await.unwrap().into_inner().decision_token.is_empty());
-    let asked = ScoreRequest { include_token: true, ..score("s2", 1.0) };
-    let token = client.score(asked).await.unwrap().into_inner().decision_token;
+    let request = ScoreRequest { include_token: true, ..score("s2", 1.0) };
+    let token = client.score(request).await.unwrap().into_inner().decision_token;
     let of_score = |id: &str, token: &[u8]| ReportOutcomeRequest {
         checkpoint: FRAUD.to_owned(),
         ..with_token(id, 1.0, token)
@@ -241,8 +241,8 @@ async fn scores_and_batches_return_tokens_on_request() {
     assert!(report(&setup, of_score("s2", &token)).await.unwrap());
 
     let print = fingerprint(&mut client, FRAUD).await;
-    let asked = ScoreBatchRequest { include_token: true, ..batch("b", print, &[[1.0, 0.0, 0.0]; 3]) };
-    let token = client.score_batch(asked).await.unwrap().into_inner().decision_token;
+    let request = ScoreBatchRequest { include_token: true, ..batch("b", print, &[[1.0, 0.0, 0.0]; 3]) };
+    let token = client.score_batch(request).await.unwrap().into_inner().decision_token;
     assert!(report(&setup, of_score("b/2", &token)).await.unwrap());
     denied(report(&setup, of_score("b/3", &token)).await, "another decision");
     denied(report(&setup, of_score("c/0", &token)).await, "another decision");
@@ -297,7 +297,7 @@ fn a_server_does_not_start_with_a_key_file_that_it_cannot_use() {
         Server::start(ServerConfig::from_json(&config.to_string()).unwrap()).map(drop)
     };
     started(&|path| write_keys(path, &[1])).unwrap();
-    for (change, says) in [
+    for (change, words) in [
         (&|path: &Path| replace(path, b"{") as (), "line 1, column 1"),
         (&|path: &Path| write_keys(path, &[]), "0 keys"),
         (&|path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap(), "chmod 600"),
@@ -305,7 +305,7 @@ fn a_server_does_not_start_with_a_key_file_that_it_cannot_use() {
     ] as [(&dyn Fn(&Path), &str); 4]
     {
         let error = started(change).unwrap_err().to_string();
-        assert!(error.contains(says) && error.contains("token keys"), "{error}");
+        assert!(error.contains(words) && error.contains("token keys"), "{error}");
         write_keys(&keys.path(), &[1]);
     }
 }
@@ -322,7 +322,7 @@ async fn revisions_values_and_rates_are_bounded() {
         let sent = report(setup, outcome("d", "authorised", value, revision)).await;
         sent.map_or_else(|status| (status.code(), status.message().to_owned()), |_| (Code::Ok, String::new()))
     };
-    for (value, revision, says) in [
+    for (value, revision, words) in [
         (1.01, 0, "outside the checkpoint's range, 0 to 1"),
         (-0.01, 0, "outside the checkpoint's range"),
         (1.0, 51, "revision 51 is above 50"),
@@ -330,7 +330,7 @@ async fn revisions_values_and_rates_are_bounded() {
     ] {
         let (code, message) = send(&setup, value, revision).await;
         assert_eq!(code, Code::InvalidArgument);
-        assert!(message.contains(says), "{message}");
+        assert!(message.contains(words), "{message}");
     }
     // Three per minute. The clock may start one new minute meanwhile, but not three.
     let mut recorded = 0;

@@ -33,7 +33,7 @@ fn with_timeout(values: &[&str]) -> http::Request<Full<hyper::body::Bytes>> {
 async fn deadlines() {
     let setup = start();
     let address = setup.server.addresses().grpc[0].clone();
-    for (values, code, says) in [
+    for (values, code, words) in [
         (&[] as &[&str], 0, ""),
         (&["1S"], 0, ""),
         (&["99999999H"], 0, ""),
@@ -49,7 +49,7 @@ async fn deadlines() {
         // A nanosecond has passed when the work would start. Noop has no work, so it may also be answered.
         let in_time = *values == ["1n"] && found == Some(0);
         assert!(in_time || (status, found) == (200, Some(code)), "{values:?}: {found:?} {message}");
-        assert!(in_time || message.contains(says), "{values:?}: {message}");
+        assert!(in_time || message.contains(words), "{values:?}: {message}");
     }
 }
 

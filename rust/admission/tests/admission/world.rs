@@ -254,11 +254,11 @@ impl<'a> World<'a> {
         match fate {
             Fate::Slower(times) => self.slower = times,
             Fate::Jump(far) => self.offset = self.offset.plus(far),
-            Fate::Swap(cost, told) => {
+            Fate::Swap(cost, factor) => {
                 self.bundle += 1;
                 self.bundle_cost = cost;
                 for (point, settings) in self.scenario.settings.checkpoints.iter().enumerate() {
-                    let row = Nanos((settings.row_cost.0 as f64 * cost * told) as u64);
+                    let row = Nanos((settings.row_cost.0 as f64 * cost * factor) as u64);
                     self.admission.expect(point, self.bundle, row);
                     if self.bundle > 2 {
                         self.admission.forget(point, self.bundle - 2);
