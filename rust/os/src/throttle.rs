@@ -169,10 +169,10 @@ mod linux {
         use super::*;
         use crate::sched::thread_cpu_time;
 
-        /// Far more processor time than the time until any rest.
+        /// Far more processor time than any rest takes to come.
         const LIMIT: Duration = Duration::from_secs(20);
 
-        /// Uses processor time until this number of rests has occurred since the last release.
+        /// Uses processor time until there were as many rests since the last release.
         fn spin_until_rests(count: u32) {
             let from = thread_cpu_time();
             while RESTS.get() < count {
@@ -180,20 +180,19 @@ mod linux {
             }
         }
 
-        /// Uses processor time; returns the time since `from`, and the number of rests.
+        /// Uses processor time; returns how much since `from`, and the rests by then.
         fn spin(processor: Duration, from: Duration) -> (Duration, u32) {
             let start = thread_cpu_time();
             while thread_cpu_time() - start < processor {
                 std::hint::spin_loop();
             }
-            // The rests are read first, so that they are not of later processor time.
+            // The rests are read first: those are not of later processor time.
             let rests = RESTS.get();
             (thread_cpu_time() - from, rests)
         }
 
-        // The kernel checks the timer only at its ticks, and a busy machine can take time from this thread at
-        // any time. Therefore the test asserts only what holds on any machine: the least time, and that there is
-        // a rest.
+        // The kernel looks at the timer at its ticks alone, and a busy machine takes time from this thread whenever it
+        // likes. Therefore the test asserts what holds on any machine: the least time, and that a rest comes at all.
         #[test]
         fn a_loop_rests_ever_longer_until_it_is_released() {
             let throttle = CpuThrottle::new().unwrap();

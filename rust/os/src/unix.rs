@@ -148,7 +148,7 @@ mod tests {
         (UnixStream::new(ours).unwrap(), theirs)
     }
 
-    /// Far more than the buffer of a socket, so that writing repeatedly finds no space.
+    /// Far more than a socket holds, so that writing finds no room again and again.
     fn flood() -> Vec<u8> {
         (0..4_000_000_u32).map(|at| (at % 251) as u8).collect()
     }
@@ -191,7 +191,7 @@ mod tests {
         drop(filling);
         assert!(ours.room.is_some(), "a full socket waits for room");
         let mut seen = vec![0; 1 << 20];
-        // Until there is space again.
+        // Until there is room again.
         while ours.room.is_some() {
             let _ = theirs.read(&mut seen).await.unwrap();
             let _ = tokio::time::timeout(std::time::Duration::from_millis(1), ours.write(b"x")).await;

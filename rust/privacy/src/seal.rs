@@ -214,8 +214,7 @@ mod tests {
         sealer.key.open_in_place(nonce, Aad::from(bound), &mut sealed).ok().map(|plain| plain.to_vec())
     }
 
-    /// A value that another implementation of HPKE sealed (`cryptography.hazmat.primitives.hpke` 50.0,
-    /// private key 00 to 1f).
+    /// What another implementation of HPKE sealed (`cryptography.hazmat.primitives.hpke` 50.0, private key 00 to 1f).
     #[test]
     fn the_key_schedule_is_that_of_hpke() {
         let (_dir, path) = key_file(PEM, 0o644);

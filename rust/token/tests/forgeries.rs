@@ -1,4 +1,5 @@
-//! Only a token that these keys signed for this decision, checkpoint and tenant is a proof.
+//! Tests that a token is accepted only unaltered, and only for the decision, checkpoint and tenant for which these keys
+//! have signed it.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -69,7 +70,7 @@ fn a_token_is_refused_outside_its_tenant_checkpoint_and_decision() {
     let elsewhere = Scope::new("action.retry", Tenant::named(b"shop"));
     assert_eq!(verify(&elsewhere, "order-1"), Err(TokenError::Checkpoint));
     assert_eq!(verify(&scope("shop"), "order-2"), Err(TokenError::Decision));
-    // The complete names are signed, so equal fingerprints do not suffice.
+    // The names are signed in full, so equal fingerprints are not enough.
     let same_print =
         Scope { checkpoint: "action.authorisf", ..Scope::new(CHECKPOINT, Tenant::named(b"shop")) };
     assert_eq!(verify(&same_print, "order-1"), Err(TokenError::Signature));
@@ -84,7 +85,7 @@ fn a_key_verifies_for_as_long_as_it_is_in_the_file() {
         (&[(1, 1), (2, 2)][..], Ok(())),
         (&[(2, 2), (1, 1)], Ok(())),
         (&[(2, 2)], Err(TokenError::Key(1))),
-        // Another secret with the old id.
+        // Another secret with the id of the old key.
         (&[(1, 3)], Err(TokenError::Signature)),
     ] {
         assert_eq!(ring(keys).verify(&old, &scope("shop"), "d").map(|_| ()), expected, "{keys:?}");

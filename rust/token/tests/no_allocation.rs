@@ -1,4 +1,4 @@
-//! Tokens do not allocate memory in the thread that answers. `--nocapture` also prints the time.
+//! Tests that signing and verifying a token allocates no memory. With `--nocapture` it prints the time as well.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 #![allow(clippy::print_stdout, reason = "the figure is for a person")]
@@ -14,24 +14,24 @@ use scorer_token::{Claims, KeyRing, Kind, Scope, Tenant};
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// Whether the allocations of this thread are counted.
+    /// Whether this thread's allocations are counted.
     static COUNTED: Cell<bool> = const { Cell::new(false) };
 }
 
 struct Counting;
 
-// SAFETY: every call is forwarded unchanged to the system's allocator.
+// SAFETY: every call is passed on to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if COUNTED.try_with(Cell::get).unwrap_or(false) {
             ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
         }
-        // SAFETY: the caller's obligations are the system allocator's.
+        // SAFETY: the caller meets the requirements of `alloc`, which are those of the system's allocator.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's obligations are the system allocator's.
+        // SAFETY: the caller meets the requirements of `dealloc`, which are those of the system's allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
@@ -59,7 +59,7 @@ fn a_token_is_signed_and_verified_without_an_allocation() {
     COUNTED.set(true);
     let began = Instant::now();
     for _ in 0..TOKENS {
-        // The tenant is hashed for each request, and the checkpoint once.
+        // The tenant is hashed for each request, the checkpoint only once.
         let scope = Scope { tenant: Tenant::named(b"checkout"), ..fixed };
         let token = ring.sign(&claims, &scope, id).unwrap();
         ring.verify(token.as_bytes(), &scope, id).unwrap();

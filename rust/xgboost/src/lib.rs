@@ -22,13 +22,13 @@ mod tests;
 pub use error::ReadError;
 use scorer_core::forest::Model;
 
-/// Greatest number of levels of nested arrays and objects. XGBoost's files have eight.
+/// Most levels of nested arrays and objects; XGBoost's own files have eight.
 const DEPTH_CAP: usize = 32;
 
-/// Reads a model in either format, which its first bytes determine.
+/// Reads a model in either format, told apart by its first bytes.
 ///
-/// # Errors Returns a [`ReadError`] if the bytes are not an XGBoost model, or if the model cannot be
-/// evaluated exactly.
+/// # Errors
+/// [`ReadError`] where the bytes are no XGBoost model, or the model is one that cannot be evaluated exactly.
 pub fn read_model(bytes: &[u8]) -> Result<Model, ReadError> {
     let value = if is_ubj(bytes) { ubj::parse(bytes)? } else { json::parse(bytes)? };
     document::model(&value)

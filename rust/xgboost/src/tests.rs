@@ -5,7 +5,7 @@ use crate::number::Number;
 use crate::value::{Kind, Value};
 use crate::{ReadError, json, read_model, ubj};
 
-/// Two stumps on feature 1 at 0.25. Missing values go left in the first one and right in the second one.
+/// Two stumps on feature 1 at 0.25; missing goes left, then right.
 fn document(base_score: &str, objective: &str) -> String {
     let tree = |id: u32, default_left: u32| {
         format!(
@@ -79,7 +79,7 @@ fn both_formats_are_read() {
     let text = document("[5E-1]", "reg:squarederror");
     let model = read_model(text.as_bytes()).unwrap();
     assert_eq!((model.num_features, model.num_outputs, model.trees.len()), (2, 1, 2));
-    // The tree with id 0 is the second one in the file.
+    // The tree whose id is 0 stands second in the file.
     assert_eq!(margins(&model, &ROWS), [2.5, -3.5, -3.5, -0.5]);
     let mut bytes = Vec::new();
     to_ubj(&json::parse(text.as_bytes()).unwrap(), &mut bytes);
@@ -122,8 +122,7 @@ fn objectives_have_links() {
 
 #[test]
 fn decimals_are_rounded_once() {
-    // Just above the middle of two float32 values. Through float64, it would be rounded to the middle and
-    // then to even.
+    // Just above the middle of two float32 values; through float64 it would become the middle, then even.
     let text = "1.00000005960464477540000000000000001";
     assert_ne!(text.parse::<f64>().unwrap() as f32, text.parse::<f32>().unwrap());
     let Ok(Value::Number(number)) = json::parse(text.as_bytes()) else { panic!("a number") };

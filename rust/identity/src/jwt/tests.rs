@@ -22,7 +22,7 @@ fn at(seconds: u64) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(seconds)
 }
 
-/// An issuer with a key of each type that ring can create, and the server's side.
+/// An issuer with a key of each kind that ring can make, and the server's side.
 struct Issuer {
     directory: TempDir,
     ed: Ed25519KeyPair,
@@ -110,8 +110,7 @@ fn a_token_of_the_issuer_names_its_subject() {
 fn forged_and_unfit_tokens_are_refused_for_their_reason() {
     let issuer = Issuer::new();
     let plain = |header: &str| format!("{}.{}.", encode(header), encode(claims().to_string()));
-    // The public key as the secret of an HMAC, which a verifier accepts if it uses the algorithm that the
-    // token names.
+    // The public key as the secret of an HMAC: what a verifier accepts that lets the token choose.
     let key = ring::hmac::Key::new(ring::hmac::HMAC_SHA256, issuer.ed.public_key().as_ref());
     let signed = format!("{}.{}", encode(r#"{"alg":"HS256","kid":"ed"}"#), encode(claims().to_string()));
     let hs256 = format!("{signed}.{}", encode(ring::hmac::sign(&key, signed.as_bytes())));

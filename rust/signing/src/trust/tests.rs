@@ -100,7 +100,7 @@ fn a_missing_signature_is_refused_once_a_key_is_configured() {
         known: false,
         now: SystemTime::now(),
     };
-    // This also holds without any key: an empty directory must not accept every signature.
+    // Even where no key is left: an emptied directory must not open the door.
     assert_eq!(store.trust().verify(None, &wanted), Err(SignatureError::Missing));
     assert_eq!(Trust::default().verify(None, &wanted), Ok(None));
     let allowed = Trust { unsigned: Some(Unsigned::Allow), ..store.trust() };
@@ -127,8 +127,7 @@ fn every_altered_byte_of_an_envelope_is_refused() {
                 known: false,
                 now: SystemTime::now(),
             };
-            // A change without a change of meaning (white space) may be accepted. Another meaning is never
-            // accepted.
+            // A change that leaves the meaning alone (white space) may be accepted; another meaning never is.
             if let Ok(found) = store.trust().verify(Some(&bytes), &verification) {
                 assert_eq!(found.unwrap(), truth, "byte {at}");
             }
@@ -144,12 +143,12 @@ fn another_key_and_another_bundle_are_refused() {
     let error =
         verify(&store.trust(), &envelope(7, std::slice::from_ref(&stranger))).unwrap_err().to_string();
     assert!(error.contains(&stranger.id()) && error.contains(&signer.id()), "{error}");
-    // Another key with the id of the trusted key.
+    // A stranger who claims the trusted key's id.
     let forged = envelope(7, std::slice::from_ref(&stranger)).replace(&stranger.id(), &signer.id());
     assert_eq!(verify(&store.trust(), &forged), Err(SignatureError::Mismatch { key: signer.id() }));
     let other = sign(NAME, &Digest::of(b"another"), 7, &[signer], SystemTime::now()).unwrap();
     assert!(matches!(verify(&store.trust(), &other), Err(SignatureError::OtherBundle { .. })));
-    // Signed for another alias: a user who can move aliases must not be able to exchange models.
+    // Signed for another alias: a person who can move aliases must not be able to exchange models.
     let text = envelope(7, &[PrivateKey::from_pem(ED25519).unwrap()]);
     store.write("b.pem", ED25519_PUBLIC);
     let at = |name| {
