@@ -51,7 +51,7 @@ def base(built_bundles: dict[str, Path]) -> dict[str, Any]:
 
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limit parts and merges to a few records."""
+    """Parts and merges within a few records."""
     monkeypatch.setattr(columns, "ROWS", 2)
     monkeypatch.setattr(cache_module, "_PART_ROWS", 3)
     monkeypatch.setattr(cache_module, "_SMALL_PARTS", 2)
@@ -195,7 +195,7 @@ def test_only_new_records_are_read(
     read.clear()
     assert len(join(log, shelf, **question).experience) == 53
     assert read == []
-    # A cache of another log, or a cache that lacks a file, is not used.
+    # A cache of another log, or one that lost a file, is not used.
     (next(cache.glob("decisions-*.parquet"))).unlink()
     assert len(join(log, shelf, **question).experience) == 53
     assert len(read) == 106

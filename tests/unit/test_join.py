@@ -420,17 +420,17 @@ EVENTS = st.lists(
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(events=EVENTS, now=st.integers(0, 300 * 60), early=st.sampled_from(["count", "wait"]))
 def test_the_join_equals_a_naive_reference(tmp_path_factory, make, shelf, events, now, early):
-    """The reference applies the definitions to each decision. A decision in flight is never a decline."""
+    """Every decision by itself, from the definitions: above all, in flight is never a decline."""
     log = tmp_path_factory.mktemp("naive") / "log"
     records: list[bytes] = []
     first: dict[str, tuple[int, int]] = {}
     reports: dict[str, list[tuple[int, float, int]]] = {}
-    for number, action, at, reported in events:
+    for number, action, at, told in events:
         name = f"d{number}"
         records.append(make.decision(name, at / 60, action))
         if at <= now:
             first.setdefault(name, (at, action))
-        for delay, value, revision in reported:
+        for delay, value, revision in told:
             records.append(outcome(name, (at + delay) / 60, value, revision))
             reports.setdefault(name, []).append((at + delay, value, revision))
     write_segment(log, 1, 1, records)

@@ -139,7 +139,7 @@ def test_the_token_rebuilds_a_propensity_that_the_record_lacks(tmp_path, make, s
 @pytest.mark.fault_case(18)
 @pytest.mark.fault_case(77)
 def test_the_logs_of_two_replicas_are_joined_as_one(tmp_path, make, shelf):
-    """Each decision counts once, in spite of hedged pairs, retries and outcomes at the other replica."""
+    """Hedged pairs, retries and outcomes at the other replica: each decision counts once."""
     first, second = tmp_path / "first", tmp_path / "second"
     token = make.token("moved", 0)
     write_segment(
@@ -161,10 +161,10 @@ def test_the_logs_of_two_replicas_are_joined_as_one(tmp_path, make, shelf):
         [
             make.decision("remote", 0, 1),
             make.decision("hedged", 0.001, 2),
-            # This replica answered with another bundle. The caller used the first answer.
+            # This replica had another bundle's answer; the caller used the first one's.
             make.decision("differs", 0.001, 4),
             delivery("differs", 0.001),
-            # Both replicas received the same report, and the other one also a revision.
+            # The same report at both replicas, and a revision at the other one.
             outcome("moved", 4, 1.0, **token),
             outcome("moved", 6, 0.0, revision=1, **token),
         ],
@@ -179,13 +179,13 @@ def test_the_logs_of_two_replicas_are_joined_as_one(tmp_path, make, shelf):
     }
     assert known(joined)["moved"] == ("SETTLED", 0.0)
     assert known(joined)["remote"] == ("SETTLED", 1.0)
-    result = counts(joined)
-    assert result["repeated decision"] == result["repeated with another answer"] == 1
-    assert result["duplicate outcome"] == result["revised outcome"] == 1
-    # The order of the logs has no effect.
+    found = counts(joined)
+    assert found["repeated decision"] == found["repeated with another answer"] == 1
+    assert found["duplicate outcome"] == found["revised outcome"] == 1
+    # The order of the logs does not matter.
     other = run(second, shelf, 100, replicas=[first])
-    assert (known(other), counts(other)) == (known(joined), result)
-    # With one log only, the outcome of a decision of the other replica is reported as such.
+    assert (known(other), counts(other)) == (known(joined), found)
+    # Of one log alone, the outcome that came in here for the other replica's decision is named as such.
     assert counts(run(first, shelf, 100))["outcome of an absent decision"] == 1
 
 

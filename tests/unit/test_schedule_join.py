@@ -33,17 +33,17 @@ def _joined(base: Path, more: str) -> dict[str, State]:
     config.write_text(f'[join]\nhours = 24.0\n[schedule]\ncheckpoint = "{POINT}"\n{more}')
     workspace = Workspace(base / "work")
     report = run_generation(workspace, load(config), base, step="join", as_of_ms=START + 100 * HOUR)
-    result = experience_files.read(report.folder / EXPERIENCE)
+    found = experience_files.read(report.folder / EXPERIENCE)
     return {
-        str(name): State(state) for name, state in zip(result.decision_id, result.state.tolist(), strict=True)
+        str(name): State(state) for name, state in zip(found.decision_id, found.state.tolist(), strict=True)
     }
 
 
 def test_an_outcome_at_another_replica_is_found(base: Path) -> None:
     assert _joined(base, "") == {"a": State.MISSING, "b": State.MISSING}
-    # Another setting repeats the step.
-    result = _joined(base, 'replicas = ["second"]\n')
-    assert result == {"a": State.SETTLED, "b": State.MISSING, "c": State.MISSING}
+    # Another setting does the step again.
+    found = _joined(base, 'replicas = ["second"]\n')
+    assert found == {"a": State.SETTLED, "b": State.MISSING, "c": State.MISSING}
 
 
 def test_a_key_that_cannot_be_read_ends_the_step(base: Path) -> None:
