@@ -69,7 +69,7 @@ def test_every_crate_has_a_checksum() -> None:
         assert package["name"] in own or re.fullmatch(r"[0-9a-f]{64}", package["checksum"]), package["name"]
 
 
-def test_other_downloads_of_ci_are_checked_against_a_hash() -> None:
+def test_what_ci_downloads_beside_packages_is_checked_against_a_hash() -> None:
     text = (ROOT / ".ci" / "run").read_text()
     assert not re.search(r"\b(curl|wget)\b", text)
     downloads = re.findall(r"apt-get download\b[^|}]*", text)

@@ -16,7 +16,7 @@ from scorer.cli import app
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
-# Other pages to which users are referred, with the same rules.
+# The other pages that people are sent to, held to the same rules.
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "deploy/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
