@@ -156,7 +156,7 @@ def test_the_service_sets_observe_lanes(setting: Setting) -> None:
         assert list(status.checkpoints[0].observers) == list(checkpoint.observers)
         assert (list(status.observers), status.role, status.HasField("pool")) == ([], "live", False)
         assert {b.digest: b.live for b in status.bundles} == {first: True, second: False}
-        plane.said = {
+        plane.extra_status = {
             "observers": [
                 {"checkpoint": "fraud.checkout", "lane": "cr-000001", "bundle": second, "pool": False,
                  "seen": 2**40, "left_out": 3, "taken": 4, "dropped": 1, "shed": 2, "evaluated": 3,

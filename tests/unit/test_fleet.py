@@ -211,7 +211,7 @@ def real(tmp_path: Path) -> Iterator[Real]:
 
 
 def test_a_status_contains_all_fields_and_numbers_as_numbers(real: Real) -> None:
-    real.served.world.plane.said = {
+    real.served.world.plane.extra_status = {
         "observers": [{"checkpoint": FRAUD, "lane": "a", "seen": 2**60, "failed": {"panic": 2}}],
         "pool": {"address": "127.0.0.1:9", "sent": 3},
     }
@@ -225,7 +225,7 @@ def test_a_status_contains_all_fields_and_numbers_as_numbers(real: Real) -> None
     assert status.raw is not None
     assert status.raw["version"] == "1.2.3"
     assert {one["digest"] for one in status.bundles} == set(real.served.world.plane.loaded)
-    real.served.world.plane.said = {}
+    real.served.world.plane.extra_status = {}
     status = real.fleet.status(real.member)
     assert (tuple(status.observers), status.pool) == ((), None)
 

@@ -62,7 +62,7 @@ def test_the_status_shows_the_counts_of_observe_lanes(served: Served) -> None:
     lane = {"checkpoint": FRAUD, "lane": "shadow", "bundle": b, "taken": 1000, "evaluated": 990,
             "exec_p50_us": 12.4, "exec_p99_us": 40.6, "exec_p999_us": 81.0, "cpu_seconds": 0.25}  # fmt: skip
     lost = {"dropped": 3, "shed": 7, "failed": {"panic": 2}, "unlogged": 1, "waiting": 5}
-    served.world.plane.said = {"observers": [lane | lost]}
+    served.world.plane.extra_status = {"observers": [lane | lost]}
     table = rows(cli(served, "status"))
     assert [
         *[FRAUD, "shadow", "5", "waiting", "1000", "990"],
@@ -85,7 +85,7 @@ def test_the_status_shows_the_counts_of_observe_lanes(served: Served) -> None:
         ],
     ] in table
     assert [b[7:19], "fraud-checkout", "observes"] in [row[:3] for row in table]
-    served.world.plane.said = {
+    served.world.plane.extra_status = {
         "observers": [lane | {"stuck": True}],
         "pool": {"address": "10.0.0.1:7710", "error": "connection refused", "sent": 9, "dropped": 2},
     }
