@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Name what was left out, once for the whole run."""
+    """Report the missing components and the number of skipped tests, once for the whole run."""
     for line in components.summary():
         terminalreporter.write_line(line)
 
 
-# --- pytest-xdist: the processes' missing components are added up; a test marked `alone` runs alone ---
+# --- pytest-xdist: sum the missing components of all processes; run a test that is marked `alone` alone ---
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Hand over what one process left out; remove the locks once every process has ended."""
+    """Send the missing components to the controller; remove the locks when every process has ended."""
     if (output := getattr(session.config, "workeroutput", None)) is not None:
         output["absent"] = dict(components.absent)
     elif (distributed := session.config.pluginmanager.get_plugin("dsession")) is not None:
@@ -40,13 +40,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Add what one process left out to the summary of the run."""
+    """Add the missing components of one process to the summary of the run."""
     components.absent.update(getattr(node, "workeroutput", {}).get("absent", {}))
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
-    """Hold the machine for a test; its time limit begins afterwards."""
+    """Hold the machine's lock during a test. The time limit of the test starts when the lock is held."""
     worker = getattr(item.config, "workerinput", None)
     if worker is None:
         return (yield)
@@ -57,14 +57,14 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def _no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A developer's own SCORER_ variables must not change what a test sees."""
+    """Remove the developer's SCORER_ variables, so that they do not change the results of tests."""
     for name in [name for name in os.environ if name.startswith("SCORER_")]:
         monkeypatch.delenv(name)
 
 
 @pytest.fixture(scope="session")
 def built_bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Tiny real bundles, built once: score-1, score-2, score-3, action-1, action-2."""
+    """Small real bundles, built once per process: score-1, score-2, score-3, action-1, action-2."""
     from bundles import tiny_action_bundle, tiny_score_bundle
 
     directory = tmp_path_factory.mktemp("bundles")
@@ -77,17 +77,17 @@ def built_bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture
 def registry(tmp_path: Path, built_bundles: dict[str, Path]) -> Registry:
-    """A registry in ``tmp_path/registry`` where score-1 and action-1 are live, score-2 is stored."""
-    made = Registry(tmp_path / "registry")
-    made.alias("fraud-checkout", "live", made.push(built_bundles["score-1"]))
-    made.alias("action-authorise", "live", made.push(built_bundles["action-1"]))
-    made.push(built_bundles["score-2"])
-    return made
+    """A registry in ``tmp_path/registry``. The bundles score-1 and action-1 are live; score-2 is stored."""
+    registry = Registry(tmp_path / "registry")
+    registry.alias("fraud-checkout", "live", registry.push(built_bundles["score-1"]))
+    registry.alias("action-authorise", "live", registry.push(built_bundles["action-1"]))
+    registry.push(built_bundles["score-2"])
+    return registry
 
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[Postgres]:
-    """A real PostgreSQL server, started with the first test that asks for it."""
+    """A real PostgreSQL server, started for the first test that uses it."""
     from postgres import Postgres
 
     components.require("PostgreSQL")
@@ -97,7 +97,7 @@ def postgresql() -> Iterator[Postgres]:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A database without tables; whoever asks for it runs on both engines."""
+    """The URL of a database without tables. A test that uses it runs on both engines."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/platform.db"
         return
@@ -109,7 +109,7 @@ def empty_database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterat
 
 @pytest.fixture(scope="session")
 def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `database_url` copies: migrating takes longer than most tests."""
+    """A migrated database file, which `database_url` copies because a migration takes long."""
     from scorer.release.store import Store
 
     path = tmp_path_factory.mktemp("migrated") / "platform.db"
@@ -119,7 +119,7 @@ def migrated_sqlite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def migrated_postgresql(postgresql: Postgres) -> str:
-    """The same on the server: the name of a database that new ones are copies of."""
+    """The name of a migrated database on the PostgreSQL server, which is the template of new databases."""
     from scorer.release.store import Store
 
     name = postgresql.database()
@@ -129,7 +129,7 @@ def migrated_postgresql(postgresql: Postgres) -> str:
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """A migrated database without rows; whoever asks for it runs on both engines."""
+    """The URL of a migrated database without rows. A test that uses it runs on both engines."""
     if request.param == "sqlite":
         path = tmp_path / "platform.db"
         path.write_bytes(request.getfixturevalue("migrated_sqlite").read_bytes())

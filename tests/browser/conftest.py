@@ -23,10 +23,10 @@ def server(
 
 @pytest.fixture(scope="module")
 def platform(server: RunningServer) -> Iterator[PlatformServices]:
-    made = open_service(PlatformFile.parse(shop.platform_toml(server), base=server.directory))
-    made.start()
-    yield made
-    made.close()
+    result = open_service(PlatformFile.parse(shop.platform_toml(server), base=server.directory))
+    result.start()
+    yield result
+    result.close()
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +36,6 @@ def tokens(platform: PlatformServices) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def traffic(server: RunningServer) -> Iterator[None]:
-    """Payments, one after the other, until the end."""
+    """Send payments one after the other until the test session ends."""
     with shop.payments(server):
         yield

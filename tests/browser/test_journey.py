@@ -20,18 +20,18 @@ from scorer.web.app import create_app
 
 
 def _until(visitor: Visitor, words: str) -> None:
-    """Waits for words on the page of a change, which keeps itself true."""
+    """Wait for words on the page of a change, which refreshes itself."""
 
-    def told() -> bool:
+    def shown() -> bool:
         text = visitor.page.locator("#live-head").inner_text()
         assert words in text, visitor.page.locator("main").inner_text()
         return True
 
-    wait_until(told, words, seconds=60)
+    wait_until(shown, words, seconds=60)
 
 
 @pytest.mark.timeout(240)
-def test_from_a_file_to_shoppers_and_back(
+def test_a_bundle_is_uploaded_tested_released_and_rolled_back(
     server: RunningServer,
     platform: PlatformServices,
     tokens: dict[str, str],
@@ -69,7 +69,7 @@ def test_from_a_file_to_shoppers_and_back(
 
 
 def _answers(server: RunningServer) -> dict[str, float]:
-    """Shares by bundle, as the server itself says."""
+    """Return the shares by bundle that the server reports."""
     lanes = server.status()["checkpoints"][0]["lanes"]
     return {lane["bundle"]: lane["share"] for lane in lanes}
 
@@ -125,7 +125,7 @@ def _release(mia: Visitor, test: str) -> str:
 
 
 def _approve(mia: Visitor, otto: Visitor, change: str) -> None:
-    # Four eyes: whoever submitted it is shown no way, and is refused when he makes one.
+    # Two-person approval: the submitter sees no form, and a forged request is refused.
     assert mia.page.get_by_role("button", name="Approve and release").count() == 0
     csrf = mia.page.locator("input[name=csrf]").first.input_value()
     answer = mia.page.request.post(
@@ -172,7 +172,9 @@ def _audited(otto: Visitor, root: Visitor, test: str, release: str) -> None:
     text = otto.page.locator("main").inner_text()
     for action in ("change.submit", "change.approve", "change.rollback"):
         assert action in text
-    assert not otto.page.get_by_role("button", name="Verify the whole log").count(), "for admins only"
+    assert not otto.page.get_by_role("button", name="Verify the whole log").count(), (
+        "the page is for admins only"
+    )
     root.open("/audit")
     root.press("Verify the whole log")
     assert "entries are unchanged" in root.page.get_by_role("status").inner_text()
@@ -181,7 +183,7 @@ def _audited(otto: Visitor, root: Visitor, test: str, release: str) -> None:
 
 
 def _every_page(otto: Visitor, test: str, release: str, digest: str) -> None:
-    """With what has happened on them, on a phone."""
+    """Check every page on a phone, with the objects of the test."""
     otto.page.set_viewport_size({"width": PHONE[0], "height": PHONE[1]})
     for path in (
         "/",

@@ -51,7 +51,9 @@ def test_the_overview_leads_to_charts_of_a_day_with_links_to_the_changes(site: A
     for name in NAMES:
         plot = page.locator(f"#plot-{name}")
         assert plot.locator(".scatterlayer .trace").count() >= 1, name
-        assert plot.locator(".shapelayer path").count() == 3, "a canary in two stages, and a rollback"
+        assert plot.locator(".shapelayer path").count() == 3, (
+            "there is a canary with two stages, and a rollback"
+        )
         links = plot.locator(".annotation-text a")
         assert links.first.get_attribute("xlink:href") == "/changes/cr-000017", name
     page.locator("#plot-rate .annotation-text a").last.click(force=True)
@@ -108,22 +110,22 @@ def test_filters_narrow_the_charts_and_the_downloads(site: Any) -> None:
     assert whole["rows"] == sum(int(row[3]) for row in table[1:])
     page.locator("#figure-rate summary").click()
     shown = page.locator("#figure-rate table tbody tr")
-    assert shown.count() == min(len(table) - 1, 200), "the same numbers for screen readers"
+    assert shown.count() == min(len(table) - 1, 200), "the table for screen readers has the same numbers"
     visitor.close()
 
 
-def test_a_window_that_is_not_valid_is_named_and_keeps_the_form(site: Any) -> None:
+def test_an_invalid_window_is_reported_and_keeps_the_form(site: Any) -> None:
     browser, address, tokens = site
     visitor = Visitor(browser, address)
     visitor.sign_in(tokens["ada"])
-    for asked, says in (
+    for query, message in (
         ("start=2026-01-02T00:00&end=2026-01-01T00:00", "give a later end"),
         ("start=yesterday", "is not a time"),
         ("start=2020-01-01T00:00", "shorter window"),
         ("window=2h", "there is no window"),
     ):
-        assert visitor.open(f"{PAGE}?{asked}") == 422, asked
-        assert visitor.page.get_by_text(says).count() == 1, asked
+        assert visitor.open(f"{PAGE}?{query}") == 422, query
+        assert visitor.page.get_by_text(message).count() == 1, query
         assert visitor.page.get_by_role("button", name="Show").is_visible()
     visitor.open(f"{PAGE}?start=2026-01-02T00:00&end=2026-01-01T00:00")
     assert visitor.page.get_by_label("From").input_value() == "2026-01-02T00:00"

@@ -37,7 +37,7 @@ def test_from_a_model_file_to_a_finished_report(
         onboarding.wait_for_the_test(mia, files)
         onboarding.read_the_report(mia, files)
         _tried(mia)
-        # The script that measures the time takes the same steps, and no others.
+        # The script that measures the time uses the same steps and no others.
         assert [step.run for step in onboarding.STEPS] == [
             onboarding.open_the_form,
             onboarding.send_the_files,
@@ -51,7 +51,7 @@ def test_from_a_model_file_to_a_finished_report(
 
 
 def _tried(mia: Visitor) -> None:
-    """One payment with the live bundle: a wrong value, then a score; and programs to copy."""
+    """Try a payment with the live bundle: first an invalid value, then a score, then the programs to copy."""
     page = mia.page
     mia.open("/checkpoints/fraud.checkout")
     page.get_by_role("link", name="Try it").click()
@@ -60,7 +60,7 @@ def _tried(mia: Visitor) -> None:
     mia.press("Score this payment")
     assert f'{FEATURES[0]}: "a lot" is not a number' in page.get_by_role("alert").inner_text()
     assert page.get_by_label(FEATURES[0], exact=True).input_value() == "a lot"
-    mia.problems.clear()  # the browser says in its console that the answer was 422
+    mia.problems.clear()  # the browser logs the status 422 on its console
     page.get_by_label(FEATURES[0], exact=True).fill("250")
     mia.press("Score this payment")
     assert page.locator("#tried .badge").inner_text() in ("approve", "review", "decline")
@@ -74,7 +74,7 @@ def _tried(mia: Visitor) -> None:
 
 
 def _refused(mia: Visitor, files: ModelFiles, directory: Path) -> None:
-    """A file that is never read: a sentence, and what was typed is still there."""
+    """A file of a wrong type is refused in one sentence, and the form keeps its values."""
     page = mia.page
     pickled = directory / "model.pkl"
     pickled.write_bytes(b"\x80\x04.")
@@ -88,8 +88,8 @@ def _refused(mia: Visitor, files: ModelFiles, directory: Path) -> None:
     assert page.locator("#f-version").input_value() == "2026-11-23"
     assert page.locator("#f-label").input_value() == "fraud"
     assert page.locator("#f-features").input_value() == "amount number"
-    mia.problems.clear()  # the browser says in its console that the answer was 422
-    # A build that fails in the background says why on its page, and offers the form again.
+    mia.problems.clear()  # the browser logs the status 422 on its console
+    # The page of a failed build shows the reason and links to the form.
     short = directory / "short.csv"
     short.write_text("unrelated\n1\n")
     page.locator("#f-model").set_input_files(files.model)
@@ -155,7 +155,7 @@ def _settings(root: Visitor, server: RunningServer) -> None:
     root.press("Check and add the server")
     assert "nothing was changed" in page.get_by_role("alert").inner_text()
     assert servers.get_by_label("Control service").input_value() == "127.0.0.1:9"
-    root.problems.clear()  # the browser says in its console that the answer was 503
+    root.problems.clear()  # the browser logs the status 503 on its console
     checkpoints = page.locator("#checkpoints")
     checkpoints.get_by_text("Add a checkpoint").click()
     checkpoints.get_by_label("Name").fill("fraud.refund")

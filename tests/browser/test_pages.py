@@ -74,7 +74,9 @@ READS = [
     [("ada", WIDE, PAGES), ("ada", PHONE, PAGES), ("vera", WIDE, READS)],
     ids=["admin-wide", "admin-phone", "viewer-wide"],
 )
-def test_every_page_is_whole(site: Any, user: str, size: tuple[int, int], pages: list[str]) -> None:
+def test_every_page_is_complete_and_accessible(
+    site: Any, user: str, size: tuple[int, int], pages: list[str]
+) -> None:
     browser, address, tokens = site
     visitor = Visitor(browser, address, size=size)
     visitor.sign_in(tokens[user])
@@ -86,7 +88,7 @@ def test_every_page_is_whole(site: Any, user: str, size: tuple[int, int], pages:
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_axe_finds_nothing_on_any_page(site: Any, dark: bool) -> None:
+def test_axe_reports_no_violation_on_any_page(site: Any, dark: bool) -> None:
     pytest.importorskip("axe_playwright_python", reason="needs the package axe-playwright-python")
     browser, address, tokens = site
     visitor = Visitor(browser, address, dark=dark)
@@ -108,7 +110,7 @@ def test_the_description_of_the_api_fits_a_phone(site: Any) -> None:
     visitor.close()
 
 
-def test_a_page_tells_when_the_platform_is_away_and_back(site: Any) -> None:
+def test_a_page_shows_when_the_platform_is_unreachable_and_reachable_again(site: Any) -> None:
     browser, address, tokens = site
     visitor = Visitor(browser, address)
     visitor.sign_in(tokens["mia"])
@@ -144,7 +146,7 @@ def test_a_release_is_paused_and_resumed(site: Any) -> None:
     visitor.close()
 
 
-def test_an_approver_sees_what_to_look_at_and_comments(site: Any) -> None:
+def test_an_approver_sees_the_summary_and_comments(site: Any) -> None:
     browser, address, tokens = site
     visitor = Visitor(browser, address)
     visitor.sign_in(tokens["ada"])
@@ -201,7 +203,7 @@ def test_changes_are_found_by_text(site: Any) -> None:
 @pytest.mark.parametrize(
     "path", ["/", "/changes", "/models", "/decisions", "/audit", "/notifications", "/projects"]
 )
-def test_no_column_is_cut_on_a_phone(site: Any, path: str) -> None:
+def test_no_column_is_truncated_on_a_phone(site: Any, path: str) -> None:
     browser, address, tokens = site
     visitor = Visitor(browser, address, size=PHONE)
     visitor.sign_in(tokens["ada"])
@@ -213,7 +215,7 @@ def test_no_column_is_cut_on_a_phone(site: Any, path: str) -> None:
     visitor.close()
 
 
-def test_the_local_time_is_beside_utc(site: Any) -> None:
+def test_the_local_time_is_shown_with_utc(site: Any) -> None:
     browser, address, tokens = site
     visitor = Visitor(browser, address, zone="Asia/Kolkata")
     visitor.sign_in(tokens["mia"])
@@ -228,13 +230,13 @@ def test_the_local_time_is_beside_utc(site: Any) -> None:
     visitor.close()
 
 
-def test_an_upload_says_that_it_is_under_way(site: Any) -> None:
+def test_an_upload_in_progress_is_shown(site: Any) -> None:
     browser, address, tokens = site
     visitor = Visitor(browser, address)
     visitor.sign_in(tokens["mia"])
     visitor.open("/models")
     form = visitor.page.locator("form[enctype]")
-    # The form is not sent, so that the page stays as it is while it waits.
+    # The form is not sent, so that the page does not change while it waits.
     form.evaluate("form => form.addEventListener('submit', (event) => event.preventDefault())")
     archive = {"name": "fraud.tgz", "mimeType": "application/gzip", "buffer": bytes(2_000_000)}
     visitor.page.get_by_label("Archive").set_input_files(archive)
@@ -256,7 +258,7 @@ def test_gates_can_be_read_on_a_phone(site: Any) -> None:
     visitor.close()
 
 
-def test_a_short_booking_can_be_seen_and_an_ended_one_stays(site: Any) -> None:
+def test_short_and_ended_bookings_are_visible(site: Any) -> None:
     browser, address, tokens = site
     visitor = Visitor(browser, address)
     visitor.sign_in(tokens["mia"])
@@ -278,7 +280,7 @@ def test_a_short_booking_can_be_seen_and_an_ended_one_stays(site: Any) -> None:
     visitor.close()
 
 
-def test_nothing_is_removed_without_a_question(site: Any) -> None:
+def test_every_removal_requires_a_confirmation(site: Any) -> None:
     browser, address, tokens = site
     visitor = Visitor(browser, address)
     visitor.sign_in(tokens["ada"])
@@ -303,7 +305,7 @@ def test_dark_pages_are_dark_and_figures_follow(site: Any) -> None:
     visitor.close()
 
 
-def test_figures_are_drawn_downloadable_and_told_in_numbers(site: Any) -> None:
+def test_figures_are_drawn_downloadable_and_shown_as_numbers(site: Any) -> None:
     browser, address, tokens = site
     visitor = Visitor(browser, address)
     visitor.sign_in(tokens["mia"])
@@ -328,7 +330,7 @@ def test_figures_are_drawn_downloadable_and_told_in_numbers(site: Any) -> None:
     visitor.close()
 
 
-def test_a_segment_that_is_worse_is_named_at_the_top_of_a_report(site: Any) -> None:
+def test_a_worse_segment_is_named_at_the_top_of_a_report(site: Any) -> None:
     browser, address, tokens = site
     for size in (WIDE, PHONE):
         visitor = Visitor(browser, address, size=size)
@@ -346,7 +348,7 @@ def test_a_segment_that_is_worse_is_named_at_the_top_of_a_report(site: Any) -> N
         visitor.close()
 
 
-def test_plotly_comes_from_here_and_is_kept(site: Any) -> None:
+def test_plotly_is_served_by_the_platform_and_cached(site: Any) -> None:
     browser, address, tokens = site
     visitor = Visitor(browser, address)
     visitor.sign_in(tokens["mia"])
@@ -360,7 +362,7 @@ def test_plotly_comes_from_here_and_is_kept(site: Any) -> None:
     visitor.close()
 
 
-def test_what_somebody_types_outlives_a_refresh(site: Any) -> None:
+def test_typed_text_is_kept_after_a_refresh(site: Any) -> None:
     browser, address, tokens = site
     visitor = Visitor(browser, address)
     visitor.sign_in(tokens["otto"])
@@ -379,21 +381,21 @@ def test_what_somebody_types_outlives_a_refresh(site: Any) -> None:
     visitor.close()
 
 
-def test_a_page_that_waits_is_requested_again_by_an_event_alone(site: Any) -> None:
+def test_a_waiting_page_is_requested_again_only_after_an_event(site: Any) -> None:
     browser, address, tokens = site
     mia, otto = Visitor(browser, address), Visitor(browser, address)
     mia.sign_in(tokens["mia"])
     otto.sign_in(tokens["otto"])
-    asked: list[str] = []
-    mia.page.on("request", lambda request: asked.append(request.url.removeprefix(address)))
+    requested: list[str] = []
+    mia.page.on("request", lambda request: requested.append(request.url.removeprefix(address)))
     with mia.page.expect_request("**/api/v1/changes/cr-000020/events?*"):
         mia.open("/changes/cr-000020")
     assert "Awaiting approval" in mia.page.locator("#live-head").inner_text()
     otto.open("/changes/cr-000020")
     otto.press("Approve and release")
     mia.page.locator("#live-head", has_text="Rolling out").wait_for()
-    assert asked.count("/changes/cr-000020") == 2  # opened, and after the event
-    assert "/api/v1/changes/cr-000020/events?after=4&wait=25" in asked
+    assert requested.count("/changes/cr-000020") == 2  # when the page is opened, and after the event
+    assert "/api/v1/changes/cr-000020/events?after=4&wait=25" in requested
     mia.check()
     mia.close()
     otto.close()

@@ -30,15 +30,15 @@ from scorer.release.store import utcnow
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    with chromium() as found:
-        yield found
+    with chromium() as result:
+        yield result
 
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Path]) -> Iterator[History]:
-    made = History(tmp_path_factory.mktemp("history"), built_bundles)
-    yield made
-    made.close()
+    history = History(tmp_path_factory.mktemp("history"), built_bundles)
+    yield history
+    history.close()
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +54,10 @@ def events() -> RecordedEvents:
 
 @pytest.fixture
 def world(tmp_path: Path, built_bundles: dict[str, Path], events: RecordedEvents) -> Iterator[World]:
-    made = World(tmp_path, built_bundles, events=EventLog(events))
-    made.tick()
-    yield made
-    made.close()
+    world = World(tmp_path, built_bundles, events=EventLog(events))
+    world.tick()
+    yield world
+    world.close()
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def signed_in(browser: Any, address: str, world: World, user: str) -> Visitor:
 
 
 def report(browser: Any, address: str, history: History, evidence: ShadowEvidence) -> Visitor:
-    """A visitor on the report of a change with this evidence, judged by the default gates."""
+    """Open the report of a change with this evidence and the results of the default gates."""
     change = history.world.draft(bundle=history.first, title="Reported").id
     judged = verdict(evaluate(default_gates("score"), evidence))
     history.report(change, history.first, evidence, verdict=judged)
@@ -90,7 +90,7 @@ def numbers(text: str) -> list[int]:
 
 
 def test_a_model_that_finds_no_fraud_is_not_eligible(browser: Any, reports: str, history: History) -> None:
-    """It flags as many payments as the live bundle, and not the same ones: rates alone do not tell."""
+    """The model flags as many payments as the live bundle, but other ones, which the rates do not show."""
     sound = retrained(20_000)
     order = np.random.default_rng(1).permutation(len(sound.shadow))
     random = replace(sound.shadow, label=sound.shadow.label[order], score=sound.shadow.score[order])
@@ -109,7 +109,7 @@ def test_counts_of_a_report_agree(browser: Any, reports: str, history: History, 
     evidence = retrained(3_000)
     rows = len(evidence.shadow)
     if pool:
-        # Live servers take the requests, the pool evaluates them: each is one request.
+        # Live servers take the requests and the pool evaluates them. Each request is counted once.
         at = int(evidence.shadow.at.max())
         zero = dict.fromkeys(("left_out", "shed", "failed", "unlogged"), 0)
         names = {**evidence.shadow.names, "server": ["", "pool-1"]}
@@ -131,13 +131,13 @@ def test_counts_of_a_report_agree(browser: Any, reports: str, history: History, 
     page = visitor.page
     (observations, *_) = numbers(page.locator(".verdict p.small").inner_text())
     words = page.locator("#figure-drops").inner_text()
-    said = re.search(
+    text = re.search(
         r"([\d,]+) requests, ([\d,]+) eligible, ([\d,]+) taken; of these ([\d,]+) were observed, "
         r"([\d,]+) dropped, ([\d,]+) shed and ([\d,]+) failed",
         words,
     )
-    assert said, words
-    requests, eligible, taken, observed, dropped, shed, failed = (numbers(one)[0] for one in said.groups())
+    assert text, words
+    requests, eligible, taken, observed, dropped, shed, failed = (numbers(one)[0] for one in text.groups())
     assert observed == observations == rows
     assert requests >= eligible >= taken == observed + dropped + shed + failed
     if pool:
@@ -157,7 +157,7 @@ def test_a_histogram_shows_no_scores_where_there_are_none(
     browser: Any, reports: str, history: History
 ) -> None:
     evidence = retrained(20_000)
-    # Nothing scores between 0.3 and 0.6.
+    # No score is between 0.3 and 0.6.
     kept = (evidence.shadow.score < 0.3) | (evidence.shadow.score > 0.6)
     visitor = report(browser, reports, history, replace(evidence, shadow=evidence.shadow.take(kept)))
     traces = visitor.page.evaluate(
@@ -186,8 +186,8 @@ def test_both_axes_of_the_decisions_have_the_order_of_the_bands(
     visitor.close()
 
 
-def test_execution_is_drawn_where_its_values_are(browser: Any, reports: str, history: History) -> None:
-    """Executions of a few hundred microseconds below an SLA of 100 ms: the lines do not lie on the axis."""
+def test_the_latency_axis_fits_its_values(browser: Any, reports: str, history: History) -> None:
+    """With latencies of some hundred microseconds and an SLA of 100 ms, no line is on the axis."""
     visitor = report(browser, reports, history, replace(retrained(20_000), sla_us=100_000.0))
     axis, height, lines = visitor.page.evaluate(
         PLOT
@@ -203,8 +203,8 @@ def test_execution_is_drawn_where_its_values_are(browser: Any, reports: str, his
     )
     assert axis == "log"
     tops = [top for top, _ in lines]
-    assert max(tops) - min(tops) > height / 5, "the quantiles are told apart"
-    assert all(bottom < height - 5 for _, bottom in lines), "no line lies on the axis"
+    assert max(tops) - min(tops) > height / 5, "the quantiles are distinguishable"
+    assert all(bottom < height - 5 for _, bottom in lines), "no line is on the axis"
     shown = visitor.page.evaluate(
         PLOT + "return plot._fullData.map((one) => [one.name, one.visible]); }", "execution"
     )
@@ -224,23 +224,23 @@ def test_a_lost_server_is_named_in_the_change_without_a_reload(
     visitor = signed_in(browser, pages, world, "modeler")
     visitor.open(f"/changes/{change}")
     log = visitor.page.locator("#live-events")
-    world.fleet.vanish("live-2")
+    world.fleet.disconnect("live-2")
     world.tick(2)
     log.get_by_text("lost live-2").wait_for()
-    world.fleet.come_back("live-2")
+    world.fleet.reconnect("live-2")
     world.tick(2)
     log.get_by_text("live-2 is back").wait_for()
     visitor.check()
     visitor.close()
 
 
-def test_a_dead_pool_is_named_where_it_is_used_and_holds_up_nothing_else(
+def test_an_unreachable_pool_is_reported_where_it_is_used_and_delays_no_other_change(
     browser: Any, pages: str, world: World
 ) -> None:
     change = world.observed(pool=True).id
     visitor = signed_in(browser, pages, world, "modeler")
     visitor.open(f"/changes/{change}")
-    world.fleet.vanish("pool-1")
+    world.fleet.disconnect("pool-1")
     world.tick(2)
     visitor.page.locator("#live-events").get_by_text("lost pool-1").wait_for()
     beside = world.observed(pool=False, title="In the live servers").id
@@ -262,7 +262,7 @@ def test_the_overview_counts_only_servers_that_respond(browser: Any, pages: str,
     every = tile.get_by_text("servers in sync").inner_text()
     assert every.startswith("3 of 3")
     assert "No decisions yet." in tile.inner_text()
-    world.fleet.vanish("pool-1")
+    world.fleet.disconnect("pool-1")
     world.tick(2)
     visitor.open("/")
     text = visitor.page.locator(".tile").first.inner_text()
@@ -272,7 +272,7 @@ def test_the_overview_counts_only_servers_that_respond(browser: Any, pages: str,
     visitor.close()
 
 
-def test_what_happens_on_pages_is_in_the_platforms_log(
+def test_actions_on_pages_are_in_the_log_of_the_platform(
     browser: Any, pages: str, world: World, events: RecordedEvents
 ) -> None:
     visitor = signed_in(browser, pages, world, "modeler")
@@ -294,7 +294,7 @@ def test_what_happens_on_pages_is_in_the_platforms_log(
 # --- forms ---
 
 
-def test_a_reload_of_a_rejected_form_makes_no_draft(browser: Any, pages: str, world: World) -> None:
+def test_a_reload_of_a_rejected_form_creates_no_draft(browser: Any, pages: str, world: World) -> None:
     start = utcnow().replace(minute=0, second=0, microsecond=0) + timedelta(hours=3)
     world.service.changes.submit(
         world.actor("modeler"), world.draft(title="First", minutes=60.0).id, start=start, slot=1
@@ -321,7 +321,7 @@ def test_a_reload_of_a_rejected_form_makes_no_draft(browser: Any, pages: str, wo
     visitor.close()
 
 
-def test_the_back_button_after_a_rollback_shows_the_present_state(
+def test_the_back_button_after_a_rollback_shows_the_current_state(
     browser: Any, pages: str, world: World
 ) -> None:
     change = world.awaiting_approval().id
@@ -341,7 +341,7 @@ def test_the_back_button_after_a_rollback_shows_the_present_state(
     visitor.close()
 
 
-def test_pages_offer_only_what_the_visitor_may_do(browser: Any, pages: str, world: World) -> None:
+def test_pages_offer_only_permitted_actions(browser: Any, pages: str, world: World) -> None:
     draft, passed = world.draft().id, world.awaiting_approval().id
     viewer, modeler = (signed_in(browser, pages, world, user) for user in ("viewer", "modeler"))
     for path in ("/", "/changes", f"/changes/{passed}"):
@@ -357,7 +357,7 @@ def test_pages_offer_only_what_the_visitor_may_do(browser: Any, pages: str, worl
     modeler.close()
 
 
-def test_a_freeze_is_removed_after_a_question(browser: Any, pages: str, world: World) -> None:
+def test_a_freeze_is_removed_after_a_confirmation(browser: Any, pages: str, world: World) -> None:
     freeze = NewFreeze(
         name="Sales", kind="deny", cron="0 18 * * 5", timezone="UTC", minutes=60, checkpoints=["*"]
     )

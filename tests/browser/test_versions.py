@@ -17,9 +17,9 @@ OWN = f"/checkpoints/{CHECKPOINT}"
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Path]) -> Iterator[History]:
-    made = History(tmp_path_factory.mktemp("history"), built_bundles)
-    yield made
-    made.close()
+    history = History(tmp_path_factory.mktemp("history"), built_bundles)
+    yield history
+    history.close()
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def pages(history: History) -> list[str]:
 
 
 @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
-def test_every_page_is_whole(site: Any, history: History, size: tuple[int, int]) -> None:
+def test_every_page_is_complete_and_accessible(site: Any, history: History, size: tuple[int, int]) -> None:
     visitor = visit(site, history, size=size)
     for path in pages(history):
         assert visitor.open(path) == 200, path
@@ -61,7 +61,7 @@ def test_every_page_is_whole(site: Any, history: History, size: tuple[int, int])
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
-def test_axe_finds_nothing(site: Any, history: History, dark: bool) -> None:
+def test_axe_reports_no_violation(site: Any, history: History, dark: bool) -> None:
     pytest.importorskip("axe_playwright_python", reason="needs the package axe-playwright-python")
     visitor = visit(site, history, dark=dark)
     for path in [*pages(history), "/compare?left=zzz&right=", f"{OWN}/versions?sort=nothing"]:
@@ -70,7 +70,7 @@ def test_axe_finds_nothing(site: Any, history: History, dark: bool) -> None:
     visitor.close()
 
 
-def test_headers_sort_and_say_so(site: Any, history: History) -> None:
+def test_headers_sort_and_show_the_order(site: Any, history: History) -> None:
     visitor = visit(site, history)
     page = visitor.page
     visitor.open(f"{OWN}/versions")
@@ -105,7 +105,7 @@ def test_the_filter_keeps_the_order_and_can_be_undone(site: Any, history: Histor
     visitor.close()
 
 
-def test_a_wrong_order_is_told_and_the_list_is_shown(site: Any, history: History) -> None:
+def test_a_wrong_order_is_reported_and_the_list_is_shown(site: Any, history: History) -> None:
     visitor = visit(site, history)
     assert visitor.open(f"{OWN}/versions?sort=nothing") == 422
     assert 'cannot be sorted by "nothing"' in visitor.page.get_by_role("alert").inner_text()
@@ -194,7 +194,7 @@ def test_the_form_chooses_from_lists_and_swaps_the_sides(site: Any, history: His
         ("cr-999999", "live", 404, "there is no change request"),
     ],
 )
-def test_wrong_sides_are_told_and_kept(
+def test_wrong_sides_are_reported_and_kept(
     site: Any, history: History, left: str, right: str, status: int, words: str
 ) -> None:
     visitor = visit(site, history)
@@ -209,7 +209,7 @@ def test_wrong_sides_are_told_and_kept(
 
 
 @pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
-def test_no_column_is_cut(site: Any, history: History, size: tuple[int, int]) -> None:
+def test_no_column_is_truncated(site: Any, history: History, size: tuple[int, int]) -> None:
     visitor = visit(site, history, size=size)
     for path in (f"{OWN}/versions", f"/compare?left={history.tested}&right={history.passed}"):
         visitor.open(path)
@@ -240,8 +240,8 @@ def test_tick_labels_do_not_overlap(site: Any, history: History, size: tuple[int
     visitor.close()
 
 
-def test_the_sla_stands_out_in_the_dark(site: Any, history: History) -> None:
-    """The line of the SLA has at least three times the luminance of the ground (WCAG 1.4.11)."""
+def test_the_sla_is_visible_on_dark_pages(site: Any, history: History) -> None:
+    """The line of the SLA has at least three times the luminance of the background (WCAG 1.4.11)."""
     visitor = visit(site, history, dark=True)
     visitor.open(f"/changes/{history.tested}/readout")
     contrast = """() => {

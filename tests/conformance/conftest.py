@@ -14,7 +14,7 @@ from scorer.registry import Registry
 
 
 def fill_registry(directory: Path, bundles: dict[str, Path]) -> None:
-    """Make a registry with one live bundle for each checkpoint."""
+    """Create a registry with one live bundle for each checkpoint."""
     registry = Registry(directory / "registry")
     registry.alias("fraud-checkout", "live", registry.push(bundles["score-1"]))
     registry.alias("action-authorise", "live", registry.push(bundles["action-1"]))
@@ -33,7 +33,7 @@ def server(
 
 @pytest.fixture
 def tls_server(tmp_path: Path, built_bundles: dict[str, Path]) -> Iterator[RunningServer]:
-    """The same with TLS and a certificate that it has signed itself."""
+    """The same server with TLS and a self-signed certificate."""
     openssl = components.require_program("openssl")
     certificate, key = tmp_path / "server.pem", tmp_path / "server.key"
     subprocess.run(

@@ -18,7 +18,7 @@ CASES = 198
 
 
 @pytest.mark.fault_case(33)
-def test_every_case_ends_as_expected() -> None:
+def test_every_connect_case_has_the_expected_result() -> None:
     program = components.require_program("connectconformance")
     service = components.require_program("connectrpc-server")
     done = subprocess.run(

@@ -29,7 +29,7 @@ def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def call(server: RunningServer, method: str, message: dict[str, Any], *options: str) -> dict[str, Any]:
-    """Call a method by grpcurl, which learns the messages by reflection; return the reply or the status."""
+    """Call a method by grpcurl, which gets the messages by reflection; return the reply or the status."""
     done = run(
         "grpcurl", "-plaintext", "-format-error", *options, "-d", json.dumps(message), server.address, method
     )
@@ -63,16 +63,16 @@ def test_grpcurl_gets_replies_and_statuses(server: RunningServer) -> None:
 
 @pytest.fixture
 def authority(tmp_path: Path) -> Authority:
-    made = Authority(tmp_path / "tls")
-    made.issue("server", HOSTS)
+    authority = Authority(tmp_path / "tls")
+    authority.issue("server", HOSTS)
     for name in ("checkout", "other"):
-        made.issue(name)
-    return made
+        authority.issue(name)
+    return authority
 
 
 @pytest.fixture
 def mtls_server(tmp_path: Path, authority: Authority, registry: object) -> Iterator[RunningServer]:
-    """A server that wants client certificates, and grants the checkout its roles."""
+    """A server that requires client certificates and grants roles to the checkout."""
     section = server_tls(authority.directory) + grants({"checkout": ["score", "describe"]})
     with start_server(tmp_path, settings() + section) as server:
         yield server

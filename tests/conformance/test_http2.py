@@ -12,7 +12,7 @@ import pytest
 from servers import RunningServer
 from waiting import PATIENCE
 
-# One of h2spec's cases depends on what the server answers to its first request.
+# One case of h2spec depends on the response of the server to its first request.
 CASES = (145, 146)
 MAX_SKIPPED = 2
 
@@ -33,7 +33,7 @@ def run_h2spec(address: str, report: Path, *, tls: bool = False) -> dict[str, li
         ends = {"error": "failed", "failure": "failed", "skipped": "skipped"}
         verdict = next((end for tag, end in ends.items() if case.find(tag) is not None), "passed")
         cases[verdict].append(name)
-    # The report is read as h2spec itself counts.
+    # The report is counted as h2spec counts it.
     counted = re.search(r"(\d+) tests, (\d+) passed, (\d+) skipped, (\d+) failed", done.stdout)
     assert counted is not None, done.stdout
     assert [int(count) for count in counted.groups()[1:]] == [

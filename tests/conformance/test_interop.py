@@ -40,7 +40,7 @@ CASES = (
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """Where the test service listens."""
+    """The address of the test service."""
     program = components.require_program("interop-server")
     with subprocess.Popen([program], stdout=subprocess.PIPE, text=True) as process:
         try:
@@ -51,7 +51,7 @@ def address() -> Iterator[str]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_case_passes(address: str, case: str) -> None:
+def test_every_interop_case_passes(address: str, case: str) -> None:
     client = components.require_program("grpc-interop-client")
     host, port = address.rsplit(":", 1)
     done = subprocess.run(

@@ -16,7 +16,7 @@ import grpc
 import pytest
 from bundles import rows
 from manifests import ROOT, read
-from servers import RunningServer, scorer_here, start_server
+from servers import RunningServer, scorer_in_process, start_server
 from waiting import wait_until
 
 from scorer import credentials
@@ -31,10 +31,10 @@ README = (ROOT / "deploy/README.md").read_text()
 
 
 def trial(tmp_path: Path, name: str) -> Path:
-    """Certificates, as the documentation makes them."""
+    """Create certificates by the documented commands."""
     [command] = re.findall(r"^scorer identity init tls (.*)$", README, flags=re.MULTILINE)
-    made = scorer_here("identity", "init", str(tmp_path / name), *command.split())
-    assert made.returncode == 0, made.stderr
+    created = scorer_in_process("identity", "init", str(tmp_path / name), *command.split())
+    assert created.returncode == 0, created.stderr
     return tmp_path / name
 
 
@@ -44,7 +44,10 @@ def tls(tmp_path: Path) -> Path:
 
 
 def write_secret(name: str, tls: Path, volume: Path) -> None:
-    """Put the files of a Secret, from the command that makes it, into its volume, as a kubelet does."""
+    """Write the files of a Secret to its volume as a kubelet does.
+
+    They are read from the command that creates it.
+    """
     [command] = re.findall(
         rf"^kubectl create secret generic {name} (.*)$", README.replace("\\\n", " "), flags=re.MULTILINE
     )
@@ -56,7 +59,7 @@ def write_secret(name: str, tls: Path, volume: Path) -> None:
         shutil.copy(tls / file, content / key)
         if not (volume / key).is_symlink():
             (volume / key).symlink_to(f"..data/{key}")
-    # One rename replaces all of them.
+    # One rename replaces all files.
     (volume / "..data_tmp").symlink_to(content.name)
     (volume / "..data_tmp").replace(volume / "..data")
 
@@ -77,7 +80,7 @@ def serving(manifest: str, tls: Path, tmp_path: Path, registry: Registry) -> Ite
     for path, place in moved.items():
         text = text.replace(f'"{path}', f'"{place}')
     text = re.sub(
-        r'_?listen = "[0-9.]+:\d+"', lambda found: found[0].partition('"')[0] + '"127.0.0.1:0"', text
+        r'_?listen = "[0-9.]+:\d+"', lambda match: match[0].partition('"')[0] + '"127.0.0.1:0"', text
     )
     text = text.replace(f"uid:{workload.pod['securityContext']['runAsUser']}", f"uid:{os.getuid()}")
     with start_server(tmp_path, text) as server:
@@ -102,7 +105,7 @@ def only_operators_operate(server: RunningServer, tls: Path) -> None:
     assert not server.named("plaintext_listener")
 
 
-def test_standalone(tls: Path, tmp_path: Path, registry: Registry) -> None:
+def test_the_standalone_configuration_serves(tls: Path, tmp_path: Path, registry: Registry) -> None:
     with serving("standalone.yaml", tls, tmp_path, registry) as server:
         with Client(server.address, credentials=client(tls, "checkout").channel_credentials()) as checkout:
             assert checkout.score(FRAUD, rows(1)[0]).decision
@@ -116,7 +119,7 @@ def test_standalone(tls: Path, tmp_path: Path, registry: Registry) -> None:
         with Client(server.address) as plaintext, pytest.raises(ScorerError):
             plaintext.score(FRAUD, rows(1)[0])
         only_operators_operate(server, tls)
-        # The Secret is renewed, here by another authority as well.
+        # The Secret is renewed, here even by another authority.
         renewed = trial(tmp_path, "renewed")
         write_secret("scorer-tls", renewed, tmp_path / "etc")
 
@@ -124,11 +127,11 @@ def test_standalone(tls: Path, tmp_path: Path, registry: Registry) -> None:
             with Client(server.address, credentials=client(renewed, "checkout").channel_credentials()) as new:
                 return bool(new.score(FRAUD, rows(1)[0]).decision)
 
-        wait_until(answered, "the renewed certificates are in use")
+        wait_until(answered, "the renewed certificates to be used")
         assert not server.named("tls_rejected")
 
 
-def test_sidecar(tls: Path, tmp_path: Path, registry: Registry) -> None:
+def test_the_sidecar_configuration_serves(tls: Path, tmp_path: Path, registry: Registry) -> None:
     with serving("sidecar.yaml", tls, tmp_path, registry) as server:
         [address] = server.serving["grpc"]
         assert address.startswith("unix:")
@@ -138,6 +141,6 @@ def test_sidecar(tls: Path, tmp_path: Path, registry: Registry) -> None:
         only_operators_operate(server, tls)
 
 
-def test_shadow_pool(tls: Path, tmp_path: Path, registry: Registry) -> None:
+def test_the_shadow_pool_configuration_serves(tls: Path, tmp_path: Path, registry: Registry) -> None:
     with serving("shadow.yaml", tls, tmp_path, registry) as server:
         only_operators_operate(server, tls)

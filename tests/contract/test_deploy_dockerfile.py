@@ -14,7 +14,7 @@ from dockerfile import Stage, stages
 from scorer import config
 
 ROOT = Path(__file__).resolve().parents[2]
-# What trains, converts or explores; none of it answers a request.
+# Packages for training, conversion or exploration, which are not needed to answer requests.
 TRAINING = {
     "xgboost", "lightgbm", "treelite", "scikit-learn", "scipy", "numpy", "pandas", "pyarrow", "duckdb",
     "matplotlib", "mlflow", "locust", "grpcio-tools", "maturin", "pytest",
@@ -22,11 +22,11 @@ TRAINING = {
 
 
 def pins(path: Path) -> dict[str, str]:
-    """Package → version of a compiled requirement file."""
+    """Return the version of each package of a compiled requirement file."""
     return dict(re.findall(r"^([a-z0-9-]+)==([^ ;\\]+)", path.read_text(), flags=re.MULTILINE))
 
 
-def test_stages() -> None:
+def test_the_dockerfile_has_three_stages() -> None:
     assert [stage.name for stage in stages()] == ["wheel", "packages", "serve"]
 
 
@@ -40,7 +40,7 @@ def test_bases_are_pinned_by_version_and_digest(stage: Stage) -> None:
         assert f"RUSTUP_TOOLCHAIN={pinned}" in stage.all("ENV")
 
 
-def test_the_wheel_is_linked_against_the_c_library_it_meets() -> None:
+def test_the_wheel_is_linked_against_the_c_library_of_the_image() -> None:
     releases = {release for stage in stages() for release in re.findall(r"-slim-(\w+)@", stage.base)}
     assert len(releases) == 1
 
@@ -61,7 +61,7 @@ def test_every_download_is_checked_against_a_hash() -> None:
     assert "--release" in build
 
 
-def test_only_what_serves_is_installed() -> None:
+def test_only_packages_for_serving_are_installed() -> None:
     _, packages, serve = stages()
     copied = [copy.split()[0] for copy in packages.all("COPY") if not copy.startswith("--from")]
     assert copied == ["requirements/serve.txt"]
@@ -83,22 +83,22 @@ def test_layers_pin_the_same_versions() -> None:
         assert smaller.items() <= larger.items()
 
 
-def test_runs_as_nobody_in_particular_and_stops_on_sigterm() -> None:
+def test_the_image_runs_as_an_unprivileged_user_and_stops_on_sigterm() -> None:
     serve = stages()[-1]
     user, _, group = serve.one("USER").partition(":")
-    # Numbers: Kubernetes cannot tell from a name that it is not root.
+    # A number, because Kubernetes cannot determine from a name that the user is not root.
     assert int(user) > 0
     assert int(group) > 0
     assert serve.one("STOPSIGNAL") == "SIGTERM"
     order = [keyword for keyword, _ in serve.steps]
     assert "RUN" not in order[order.index("USER") :]
-    # The exec form: a shell as process 1 would not pass the signal on.
+    # The exec form, because a shell as process 1 would not forward the signal.
     assert json.loads(serve.one("ENTRYPOINT"))[:2] == ["scorer", "serve"]
     [health] = serve.all("HEALTHCHECK")
     assert json.loads(health.partition("CMD ")[2])[:2] == ["scorer", "health"]
 
 
-def test_the_image_brings_settings_that_are_valid_and_match_it() -> None:
+def test_the_settings_of_the_image_are_valid_and_match_it() -> None:
     serve = stages()[-1]
     [copied] = [copy.split() for copy in serve.all("COPY") if not copy.startswith("--from")]
     source, target = copied
@@ -107,7 +107,9 @@ def test_the_image_brings_settings_that_are_valid_and_match_it() -> None:
     exposed = {int(port) for port in serve.one("EXPOSE").split()}
     reachable = (settings.server.listen, settings.server.metrics_listen)
     assert exposed == {int(address.rpartition(":")[2]) for address in reachable if address}
-    assert not settings.server.allow_remote, "plaintext beyond the container is a choice"
+    assert not settings.server.allow_remote, (
+        "plaintext outside of the container must be configured explicitly"
+    )
     [prepared] = [run for run in serve.all("RUN") if "install --directory" in run]
     user, _, group = serve.one("USER").partition(":")
     assert f"--owner={user} --group={group}" in prepared
@@ -117,12 +119,12 @@ def test_the_image_brings_settings_that_are_valid_and_match_it() -> None:
         assert any(path.is_relative_to(folder) for folder in folders), path
 
 
-def test_what_is_copied_exists_and_reaches_the_builder() -> None:
+def test_copied_files_exist_and_are_in_the_build_context() -> None:
     lines = (ROOT / ".dockerignore").read_text().split("\n")
-    let_in = [line[1:] for line in lines if line.startswith("!")]
-    # An allow list: everything else stays out.
-    assert lines.index("*") < min(lines.index(f"!{path}") for path in let_in)
-    for path in let_in:
+    allowed = [line[1:] for line in lines if line.startswith("!")]
+    # An allow list. All other files are excluded.
+    assert lines.index("*") < min(lines.index(f"!{path}") for path in allowed)
+    for path in allowed:
         assert (ROOT / path).exists(), path
     wanted = [
         source
@@ -132,7 +134,7 @@ def test_what_is_copied_exists_and_reaches_the_builder() -> None:
         for source in copy.split()[:-1]
     ]
     assert "." in wanted
-    # What the build reads from the whole tree.
+    # The paths that the build reads.
     wanted += ["Cargo.toml", "Cargo.lock", "README.md", "pyproject.toml", "protos", "rust", "python"]
     for source in wanted:
-        assert source == "." or source in let_in, source
+        assert source == "." or source in allowed, source

@@ -42,13 +42,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 class Image:
-    """What the Dockerfile would put into the image, with every absolute path moved below one folder."""
+    """The contents of the image by the Dockerfile, with every absolute path moved below one folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.wheel, self.packages, self.serve = stages()
         tools = Path(sys.executable).parent
-        # Nothing of the test's own environment: neither PYTHONPATH nor the packages beside its interpreter.
+        # Without the environment of the test: neither PYTHONPATH nor the packages of its interpreter.
         self.environment = {
             "HOME": os.environ.get("HOME", str(root)),
             "LANG": "C.UTF-8",
@@ -60,11 +60,11 @@ class Image:
         return self.root / absolute.removeprefix("/")
 
     def moved(self, command: str) -> str:
-        """A command of the Dockerfile with its own paths below the folder."""
+        """Return a command of the Dockerfile with its paths moved below the folder."""
         return re.sub(r"(?<![\w./-])/(?=(?:opt|wheels|run|var|etc)\b)", f"{self.root}/", command)
 
     def build(self) -> None:
-        """Runs the steps that build and install; those that prepare Debian are left out."""
+        """Run the steps that build and install, without those that prepare Debian."""
         [compile_] = [run for run in self.wheel.all("RUN") if "maturin build" in run]
         compile_ = re.sub(r"--mount=\S+", "", compile_).replace(
             "/tools/bin/", f"{Path(sys.executable).parent}/"
@@ -87,7 +87,7 @@ class Image:
 
     @property
     def inside(self) -> dict[str, str]:
-        """The environment that a process of the image has."""
+        """Return the environment of a process of the image."""
         [(path, *others)] = [env.split() for env in self.serve.all("ENV")]
         assert path == "PATH=/opt/scorer/bin:$PATH"
         fixed = dict(pair.split("=", 1) for pair in others)
@@ -108,7 +108,7 @@ class Image:
 
 @pytest.fixture(scope="module")
 def image() -> Iterator[Image]:
-    # Short: the path of a Unix socket has 107 bytes at most.
+    # A short path, because the path of a Unix socket has at most 107 bytes.
     with tempfile.TemporaryDirectory(prefix="image-") as root:
         built = Image(Path(root))
         built.build()
@@ -116,13 +116,13 @@ def image() -> Iterator[Image]:
 
 
 def test_no_training_library_is_installed(image: Image) -> None:
-    found = image.python(
+    result = image.python(
         f"import importlib.util; print([name for name in {TRAINING!r} if importlib.util.find_spec(name)])"
     )
-    assert found == "[]\n"
+    assert result == "[]\n"
 
 
-def test_what_is_installed_is_what_is_pinned(image: Image) -> None:
+def test_the_installed_packages_equal_the_pinned_ones(image: Image) -> None:
     installed = json.loads(
         image.python(
             "import json; from importlib.metadata import distributions;"
@@ -134,24 +134,24 @@ def test_what_is_installed_is_what_is_pinned(image: Image) -> None:
             r"^([a-z0-9-]+)==([^ ;\\]+) \\", (ROOT / "requirements/serve.txt").read_text(), flags=re.MULTILINE
         )
     )
-    # setuptools comes with a virtual environment of Python 3.11 and is gone in the image's 3.13.
+    # A virtual environment of Python 3.11 contains setuptools, and one of the image's 3.13 does not.
     assert installed.keys() - {"setuptools"} == pinned.keys() | {"scorer"}
     assert pinned.items() <= installed.items()
 
 
-def test_the_wheel_is_a_release_build_and_carries_its_types(image: Image) -> None:
+def test_the_wheel_is_a_release_build_with_type_information(image: Image) -> None:
     assert image.python("from scorer import bridge; print(bridge.build_profile)") == "release\n"
     home = "import scorer, pathlib; print(pathlib.Path(scorer.__file__).parent)"
     package = Path(image.python(home).strip())
     assert package.is_relative_to(image.path("/opt/scorer"))
     assert (package / "py.typed").exists()
     [wheel] = image.path("/wheels").iterdir()
-    # One wheel for every Python from 3.11 on.
+    # One wheel for every Python version from 3.11 on.
     assert "-cp311-abi3-" in wheel.name
 
 
 class Container:
-    """The entry point as a process, on the settings that the image brings, with free ports."""
+    """The entry point as a process, with the settings of the image and free ports."""
 
     def __init__(self, image: Image) -> None:
         self.image = image
@@ -160,8 +160,8 @@ class Container:
         for folder in ("/run/scorer", "/var/lib/scorer", "/etc/scorer"):
             image.path(folder).mkdir(parents=True, exist_ok=True)
         image.path("/etc/scorer/scorer.toml").write_text(text)
-        self.said = image.root / "stderr.jsonl"
-        with self.said.open("wb") as sink:
+        self.output = image.root / "stderr.jsonl"
+        with self.output.open("wb") as sink:
             self.process = subprocess.Popen(
                 json.loads(image.moved(image.serve.one("ENTRYPOINT"))),
                 cwd=image.path(image.serve.one("WORKDIR")),
@@ -172,24 +172,24 @@ class Container:
             )
 
     def event(self, name: str) -> dict[str, Any]:
-        """The event of this name, once it is there; every line has to be an event."""
+        """Wait for the event of this name and return it. Every line must be an event."""
 
         def find() -> dict[str, Any] | None:
-            lines = self.said.read_text().splitlines()
-            found = [event for event in map(json.loads, lines) if event["event"] == name]
-            return found[0] if found else None
+            lines = self.output.read_text().splitlines()
+            matching = [event for event in map(json.loads, lines) if event["event"] == name]
+            return matching[0] if matching else None
 
         try:
             return wait_until(find, f"event {name}") or {}
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.said.read_text()}") from error
+            raise AssertionError(f"{error}\n{self.output.read_text()}") from error
 
     @property
     def socket(self) -> str:
         return f"unix://{self.image.path('/run/scorer/scorer.sock')}"
 
     def health(self, *more: str) -> subprocess.CompletedProcess[str]:
-        """The image's own health check."""
+        """Run the health check of the image."""
         [check] = self.image.serve.all("HEALTHCHECK")
         command = json.loads(self.image.moved(check.partition("CMD ")[2]))
         return subprocess.run(
@@ -202,10 +202,10 @@ def registry(image: Image, tmp_path_factory: pytest.TempPathFactory) -> Registry
     built = tmp_path_factory.mktemp("bundles")
     tiny_score_bundle(built / "score")
     tiny_action_bundle(built / "action")
-    found = Registry(image.path("/var/lib/scorer/registry"))
-    found.alias("fraud-checkout", "live", found.push(built / "score"))
-    found.alias("action-authorise", "live", found.push(built / "action"))
-    return found
+    registry = Registry(image.path("/var/lib/scorer/registry"))
+    registry.alias("fraud-checkout", "live", registry.push(built / "score"))
+    registry.alias("action-authorise", "live", registry.push(built / "action"))
+    return registry
 
 
 @pytest.fixture(scope="module")
@@ -231,7 +231,7 @@ def test_the_entry_point_serves(container: Container) -> None:
     assert chosen.logged
 
 
-def test_its_health_check_tells_ready_and_alive(container: Container) -> None:
+def test_the_health_check_reports_readiness_and_liveness(container: Container) -> None:
     ready = container.health()
     assert (ready.returncode, ready.stdout) == (0, f"{container.socket}: SERVING\n")
     assert container.health("--service", "liveness").returncode == 0
@@ -240,22 +240,22 @@ def test_its_health_check_tells_ready_and_alive(container: Container) -> None:
     assert unknown.stderr.startswith("error: ")
 
 
-def test_it_stays_small(container: Container) -> None:
+def test_the_server_uses_little_memory(container: Container) -> None:
     assert psutil.Process(container.process.pid).memory_info().rss < 150 * 2**20
 
 
-def test_its_metrics_are_in_the_form_that_prometheus_reads(container: Container) -> None:
+def test_the_metrics_can_be_read_by_prometheus(container: Container) -> None:
     promtool = components.require_program("promtool")
     with urllib.request.urlopen(
         f"http://{container.event('serving')['metrics']}/metrics", timeout=PATIENCE
     ) as page:
         text = page.read()
     checked = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, check=False)
-    # 3: readable, with remarks about style.
+    # Exit code 3 means that the metrics are readable, with remarks about style.
     assert checked.returncode in {0, 3}, checked.stderr.decode()
 
 
-def test_a_client_without_our_protos_finds_its_way(container: Container) -> None:
+def test_a_client_without_the_protos_calls_by_reflection(container: Container) -> None:
     grpcurl = components.require_program("grpcurl")
     address = next(at for at in container.event("serving")["grpc"] if not at.startswith("unix:"))
 
@@ -273,13 +273,15 @@ def test_a_client_without_our_protos_finds_its_way(container: Container) -> None
     assert [feature["name"] for feature in described["checkpoints"][0]["features"]] == list(FEATURES)
 
 
-def test_it_writes_to_its_volumes_alone_and_stops_when_told(image: Image, container: Container) -> None:
-    """Last in the file: it stops the container."""
+def test_the_container_writes_only_to_its_volumes_and_stops_on_sigterm(
+    image: Image, container: Container
+) -> None:
+    """This test is the last one of the file because it stops the container."""
     container.process.send_signal(signal.SIGTERM)
-    assert container.process.wait(PATIENCE) == 0, container.said.read_text()
+    assert container.process.wait(PATIENCE) == 0, container.output.read_text()
     container.event("stopped")
     before = image.path("/etc/scorer/scorer.toml").stat().st_mtime_ns
     written = {path for path in image.root.rglob("*") if path.is_file() and path.stat().st_mtime_ns > before}
     volumes = [image.path("/run/scorer"), image.path("/var/lib/scorer")]
     elsewhere = [path for path in written if not any(path.is_relative_to(volume) for volume in volumes)]
-    assert elsewhere == [container.said]
+    assert elsewhere == [container.output]

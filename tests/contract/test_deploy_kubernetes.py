@@ -11,7 +11,7 @@ from manifests import MANIFESTS, ROOT, Workload, documents, read
 
 from scorer import config
 
-# Native sidecars are on by default from 1.29; the newest that is known here; one in the middle.
+# 1.29 is the first version with native sidecars by default. The others are the newest known and one between.
 VERSIONS = ["1.29", "1.33", "1.37"]
 
 every_workload = pytest.mark.parametrize(
@@ -28,9 +28,9 @@ def port_of(address: str | None) -> int:
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("path", sorted(MANIFESTS.glob("*.yaml")), ids=lambda path: path.name)
-def test_valid_by_the_published_schemas(path: Path, version: str) -> None:
+def test_manifests_are_valid_by_the_published_schemas(path: Path, version: str) -> None:
     for document in documents(path):
-        # Strict: a field that Kubernetes does not know is an error, not something dropped on the way in.
+        # The check is strict: a field that Kubernetes does not know is an error and is not ignored.
         kubernetes_validate.validate(document, version, strict=True)
 
 
@@ -42,7 +42,7 @@ def test_the_schemas_refuse_a_misspelt_field() -> None:
 
 
 @every_workload
-def test_nothing_in_the_pod_has_more_rights_than_it_needs(workload: Workload) -> None:
+def test_no_container_of_the_pod_has_more_rights_than_it_needs(workload: Workload) -> None:
     pod = workload.pod
     assert pod["securityContext"]["runAsNonRoot"] is True
     assert pod["securityContext"]["runAsUser"] > 0
@@ -78,7 +78,7 @@ def test_no_pod_of_any_manifest_is_less_confined() -> None:
             assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}, name
             assert container["resources"]["limits"]["memory"], name
         for volume in pod["volumes"]:
-            # What is written to a node's own disk has a bound.
+            # Data that is written to the disk of the node is bounded.
             assert "emptyDir" not in volume or volume["emptyDir"]["sizeLimit"], f"{name}: {volume['name']}"
 
 
@@ -100,17 +100,17 @@ def test_memory_is_bounded_and_the_cpu_is_not_throttled(workload: Workload) -> N
 
 
 @every_workload
-def test_probes_ask_the_listener_that_clients_do_not_use(workload: Workload) -> None:
+def test_probes_use_the_listener_that_clients_do_not_use(workload: Workload) -> None:
     listen = workload.settings.server.metrics_listen
     startup, readiness, liveness = (
         workload.scorer[kind]["httpGet"] for kind in ("startupProbe", "readinessProbe", "livenessProbe")
     )
     assert {probe["port"] for probe in (startup, readiness, liveness)} == {port_of(listen)}
-    # A kubelet dials the pod's address.
+    # A kubelet connects to the address of the pod.
     assert listen is not None
     assert not listen.startswith(("127.", "[::1]"))
     assert readiness["path"] == "/ready"
-    # Restarting a server because it has no bundle, or because it drains, would help nobody.
+    # A restart does not help a server that has no bundle or that drains.
     assert startup["path"] == liveness["path"] == "/live"
 
 
@@ -122,7 +122,7 @@ def test_prometheus_finds_the_metrics(workload: Workload) -> None:
     port = port_of(workload.settings.server.metrics_listen)
     assert annotations["prometheus.io/port"] == str(port)
     assert port in {exposed["containerPort"] for exposed in workload.scorer["ports"]}
-    assert port in workload.let_in
+    assert port in workload.open_ports
 
 
 @every_workload
@@ -135,7 +135,7 @@ def test_every_path_in_the_settings_is_on_a_volume(workload: Workload) -> None:
     def is_read_only(path: Path | None) -> bool:
         assert path is not None
         inside = [mount for mount in mounts if PurePosixPath(path).is_relative_to(mount)]
-        assert inside, f"{path} is on the container's own, read-only file system"
+        assert inside, f"{path} is on the read-only file system of the container"
         return mounts[max(inside, key=lambda mount: len(mount.parts))]
 
     assert not is_read_only(settings.server.state_dir)
@@ -146,44 +146,46 @@ def test_every_path_in_the_settings_is_on_a_volume(workload: Workload) -> None:
 
 
 @every_workload
-def test_nothing_but_metrics_is_plaintext_beyond_loopback(workload: Workload) -> None:
+def test_only_metrics_are_plaintext_beyond_loopback(workload: Workload) -> None:
     server = workload.settings.server
-    assert not server.allow_remote, "then a listener without TLS is an error at the start"
+    assert not server.allow_remote, "a listener without TLS must be an error at the start"
     assert server.tls.knows_clients
     assert (server.tls.client_certificates, server.tls.min_version) == ("required", "1.3")
-    assert workload.settings.identity.enabled, "whatever is not granted is denied"
+    assert workload.settings.identity.enabled, "everything that is not granted must be denied"
     assert server.control_listen.startswith("127.")
     for principal in (grant.principal for grant in workload.settings.identity.grants):
         assert "*" not in principal
 
 
 @every_workload
-def test_the_certificates_are_a_secret_that_cert_manager_makes(workload: Workload) -> None:
+def test_the_certificates_are_a_secret_that_cert_manager_creates(workload: Workload) -> None:
     tls = workload.settings.server.tls
     assert tls.certificate is not None
     [mount] = [m for m in workload.scorer["volumeMounts"] if m["mountPath"] == str(tls.certificate.parent)]
     assert mount["readOnly"] is True
     [volume] = [v for v in workload.pod["volumes"] if v["name"] == mount["name"]]
-    # Root's and the pod's group's, to read.
+    # Readable by root and by the group of the pod.
     assert volume["secret"]["defaultMode"] == 0o440
     assert workload.pod["securityContext"]["fsGroup"] == workload.pod["securityContext"]["runAsGroup"]
-    made = documents(MANIFESTS / "cert-manager/certificates.yaml")
-    certificates = {d["spec"]["secretName"]: d["spec"] for d in made if d["kind"] == "Certificate"}
+    result = documents(MANIFESTS / "cert-manager/certificates.yaml")
+    certificates = {d["spec"]["secretName"]: d["spec"] for d in result if d["kind"] == "Certificate"}
     own = certificates[volume["secret"]["secretName"]]
     assert "server auth" in own["usages"]
-    assert "localhost" in own["dnsNames"] and "127.0.0.1" in own["ipAddresses"], "for `kubectl port-forward`"
+    assert "localhost" in own["dnsNames"] and "127.0.0.1" in own["ipAddresses"], (
+        "`kubectl port-forward` needs it"
+    )
     if services := [d["metadata"]["name"] for d in workload.documents if d["kind"] == "Service"]:
         assert set(services) <= set(own["dnsNames"])
     issued = {uri for spec in certificates.values() for uri in spec.get("uris", ())}
     granted = {grant.principal for grant in workload.settings.identity.grants}
     assert {principal for principal in granted if principal.startswith("spiffe:")} <= issued
-    # Callers on the Unix socket are users, and show no certificate.
+    # Callers on the Unix socket are identified by their user and have no certificate.
     others = {principal for principal in granted if not principal.startswith("spiffe:")}
     user = workload.pod["securityContext"]["runAsUser"]
     assert others == ({f"uid:{user}"} if workload.settings.server.uds else set())
 
 
-def test_a_live_server_may_observe_at_the_pool() -> None:
+def test_a_live_server_may_send_to_the_pool() -> None:
     [certificate] = [
         d["spec"]
         for d in documents(MANIFESTS / "cert-manager/certificates.yaml")
@@ -214,29 +216,29 @@ def test_a_full_log_cannot_evict_the_checkout() -> None:
 @every_workload
 def test_the_pod_waits_for_the_drain(workload: Workload) -> None:
     before = workload.scorer.get("lifecycle", {}).get("preStop", {}).get("sleep", {}).get("seconds", 0)
-    # Twice the drain: as much again for sealing the log and leaving.
+    # Twice the time of the drain, because sealing the log and exiting may take as long again.
     needed = before + 2 * workload.settings.server.drain_seconds
     assert workload.pod["terminationGracePeriodSeconds"] >= needed
 
 
 @every_workload
-def test_selectors_select_these_pods(workload: Workload) -> None:
+def test_selectors_match_the_pods(workload: Workload) -> None:
     labels = workload.template["metadata"]["labels"].items()
     assert workload.document["spec"]["selector"]["matchLabels"].items() <= labels
     assert workload.only("PodDisruptionBudget")["spec"]["selector"]["matchLabels"].items() <= labels
     assert workload.only("NetworkPolicy")["spec"]["podSelector"]["matchLabels"].items() <= labels
     assert workload.pod["serviceAccountName"] == workload.only("ServiceAccount")["metadata"]["name"]
-    assert workload.let_in <= {port["containerPort"] for c in workload.containers for port in c["ports"]}
+    assert workload.open_ports <= {port["containerPort"] for c in workload.containers for port in c["ports"]}
 
 
 @every_workload
-def test_the_registry_is_the_claim_that_is_made_for_it(workload: Workload) -> None:
-    made = {d["metadata"]["name"] for d in documents(MANIFESTS / "registry.yaml")}
+def test_the_registry_is_on_its_volume_claim(workload: Workload) -> None:
+    declared = {d["metadata"]["name"] for d in documents(MANIFESTS / "registry.yaml")}
     claims = [v["persistentVolumeClaim"] for v in workload.pod["volumes"] if "persistentVolumeClaim" in v]
-    assert {claim["claimName"] for claim in claims} == made
+    assert {claim["claimName"] for claim in claims} == declared
 
 
-def test_a_sidecar_shares_its_socket_and_nothing_else() -> None:
+def test_a_sidecar_shares_only_its_socket() -> None:
     workload = read("sidecar.yaml")
     [scorer] = workload.pod["initContainers"]
     assert scorer["restartPolicy"] == "Always"
@@ -247,11 +249,11 @@ def test_a_sidecar_shares_its_socket_and_nothing_else() -> None:
     ours, theirs = ({m["name"]: m["mountPath"] for m in c["volumeMounts"]} for c in (scorer, checkout))
     assert ours.keys() & theirs.keys() == {"socket"}
     assert ours["socket"] == theirs["socket"] == str(uds.parent)
-    assert workload.settings.server.listen is None, "nobody scores over the network"
+    assert workload.settings.server.listen is None, "no scoring over the network"
 
 
 @pytest.mark.parametrize("file", ["standalone.yaml", "shadow.yaml"])
-def test_a_replica_alone_owns_its_log(file: str) -> None:
+def test_every_replica_has_its_own_log(file: str) -> None:
     workload = read(file)
     assert workload.document["kind"] == "StatefulSet"
     spec = workload.document["spec"]
@@ -260,7 +262,7 @@ def test_a_replica_alone_owns_its_log(file: str) -> None:
     assert spec["persistentVolumeClaimRetentionPolicy"] == {"whenDeleted": "Retain", "whenScaled": "Retain"}
     service = workload.only("Service")
     assert service["metadata"]["name"] == spec["serviceName"]
-    # Callers balance by themselves; who sends to a pool keeps one connection, and any replica will do.
+    # Callers balance their load themselves. A sender to the pool keeps one connection, to any replica.
     assert service["spec"].get("clusterIP") == ("None" if file == "standalone.yaml" else None)
     assert service["spec"]["selector"].items() <= workload.template["metadata"]["labels"].items()
     ports = {port["name"] for port in workload.scorer["ports"]}
@@ -268,14 +270,14 @@ def test_a_replica_alone_owns_its_log(file: str) -> None:
 
 
 @pytest.mark.parametrize("file", ["sidecar.yaml", "standalone.yaml"])
-def test_live_servers_find_the_shadow_pool_and_are_let_in(file: str) -> None:
+def test_live_servers_can_reach_the_shadow_pool(file: str) -> None:
     live, pool = read(file), read("shadow.yaml")
     assert pool.settings.server.role == "shadow"
     assert pool.settings.aliases == []
     assert pool.settings.checkpoints.keys() == live.settings.checkpoints.keys()
     kinds = {name: checkpoint.kind for name, checkpoint in pool.settings.checkpoints.items()}
     assert kinds == {name: checkpoint.kind for name, checkpoint in live.settings.checkpoints.items()}
-    # What stands there as a comment is right once it is none.
+    # The commented settings must be valid when they are uncommented.
     [line] = [line for line in live.text.splitlines() if line.strip().startswith("# shadow_pool")]
     text = live.text.replace(line, line.replace("# ", ""))
     address = config.parse(text, base=Path("/etc/scorer"), environment={}).server.shadow_pool
@@ -286,5 +288,5 @@ def test_live_servers_find_the_shadow_pool_and_are_let_in(file: str) -> None:
     assert rule["ports"] == [{"port": port_of(pool.settings.server.listen)}]
     [peer] = rule["from"]
     assert peer["podSelector"]["matchLabels"].items() <= live.template["metadata"]["labels"].items()
-    # A lane's thread each, beside what reads.
+    # One thread per lane, and one more that reads.
     assert pool.settings.server.observe_cpu * 3 <= float(pool.scorer["resources"]["requests"]["cpu"])

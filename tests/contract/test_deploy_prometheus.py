@@ -14,27 +14,29 @@ FILES = ("alerts.rules.yml", "recording.rules.yml")
 
 
 def promtool(*arguments: str) -> subprocess.CompletedProcess[str]:
-    found = components.require_program("promtool")
-    return subprocess.run([found, *arguments], cwd=RULES, capture_output=True, text=True, check=False)
+    result = components.require_program("promtool")
+    return subprocess.run([result, *arguments], cwd=RULES, capture_output=True, text=True, check=False)
 
 
-def test_the_rules_are_rules() -> None:
+def test_the_rules_are_valid() -> None:
     checked = promtool("check", "rules", *FILES)
     assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
-def test_they_fire_when_they_should_and_not_when_they_should_not() -> None:
+def test_the_alerts_fire_as_their_tests_expect() -> None:
     tested = promtool("test", "rules", "rules.test.yml")
     assert tested.returncode == 0, tested.stdout + tested.stderr
 
 
-def test_every_alert_is_tested_both_ways() -> None:
+def test_every_alert_has_a_test_in_which_it_fires_and_one_in_which_it_does_not() -> None:
     alerts = set(re.findall(r"alert: (\w+)", (RULES / "alerts.rules.yml").read_text()))
     tests = (RULES / "rules.test.yml").read_text()
     for alert in alerts:
-        assert re.search(rf"alertname: {alert}, exp_alerts: \[\]", tests), f"{alert} is never quiet"
+        assert re.search(rf"alertname: {alert}, exp_alerts: \[\]", tests), (
+            f"no test in which {alert} does not fire"
+        )
         assert re.search(rf"alertname: {alert}\s+exp_alerts:\s+(- exp_labels|\[\{{exp_labels)", tests), (
-            f"{alert} never fires"
+            f"no test in which {alert} fires"
         )
 
 
@@ -46,7 +48,7 @@ def test_the_metrics_that_the_rules_name_are_documented_with_those_labels() -> N
     }
     rules = "\n".join((RULES / name).read_text() for name in FILES)
     expressions = "\n".join(re.findall(r"expr: (.*)", rules))
-    # Not those that the rules record themselves.
+    # Except those that the rules record.
     named = set(re.findall(r"(?<!:)\b(scorer_[a-z0-9_]+)(\{[^}]*\})?", expressions))
     assert named
     for name, selector in named:

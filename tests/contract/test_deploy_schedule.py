@@ -26,7 +26,7 @@ WORKSPACE, CONFIG = Path("/var/lib/scorer/learning"), Path("/etc/scorer/learn.to
 
 
 def parsed(words: list[str]) -> dict[str, Any]:
-    """The parameters of a command line, as the command itself reads them."""
+    """Return the parameters of a command line as the command parses them."""
     assert words[:3] == ["scorer", "learn", "run"]
     app = typer.Typer()
     app.command()(run)
@@ -39,7 +39,7 @@ def check_job(job: str, words: list[str]) -> None:
     given = parsed(words)
     assert (given["workspace"], given["config"]) == (WORKSPACE, CONFIG)
     assert given["step"] == (None if job == "generation" else "overlay")
-    # A generation that begins while the overlay works must not be missed for a week.
+    # A generation that is due while the overlay runs must not be skipped for a week.
     assert (given["wait"] >= 600) == (job == "generation")
 
 
@@ -48,7 +48,7 @@ def cron_jobs() -> list[dict[str, Any]]:
     return [one for one in yaml.safe_load_all(text) if one["kind"] == "CronJob"]
 
 
-def test_the_crontab() -> None:
+def test_the_crontab_runs_valid_commands() -> None:
     text = (SCHEDULE / "crontab").read_text().splitlines()
     lines = [line.split() for line in text if line and not line.startswith(("#", "SHELL"))]
     assert len(lines) == len(JOBS)
@@ -56,12 +56,12 @@ def test_the_crontab() -> None:
     times = (datetime(2026, 10, 26, 3, tzinfo=UTC), datetime(2026, 10, 23, 12, 5, tzinfo=UTC))
     for job, line, at in zip(JOBS, lines, times, strict=True):
         assert next(occurrences(" ".join(line[:5]), "UTC", begin)) == at
-        assert line[5] == "scorer", "the user that runs it"
+        assert line[5] == "scorer", "the line must name the user"
         check_job(job, line[6:])
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_the_systemd_units(job: str) -> None:
+def test_the_systemd_units_run_valid_commands(job: str) -> None:
     service = ConfigParser(interpolation=None)
     service.read(SCHEDULE / f"scorer-{job}.service")
     words = shlex.split(service["Service"]["ExecStart"])
@@ -75,7 +75,7 @@ def test_systemd_reads_its_units(job: str, tmp_path: Path) -> None:
     components.require("systemd-analyze")
     for kind in ("service", "timer"):
         text = (SCHEDULE / f"scorer-{job}.{kind}").read_text()
-        # The user of the example is not one of this machine.
+        # The user of the example does not exist on this machine.
         (tmp_path / f"scorer-{job}.{kind}").write_text(text.replace("User=scorer\n", ""))
     checked = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", *map(str, sorted(tmp_path.iterdir()))],
@@ -89,7 +89,7 @@ def test_systemd_reads_its_units(job: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_the_cron_jobs(job: str) -> None:
+def test_the_cron_jobs_run_valid_commands(job: str) -> None:
     [manifest] = [one for one in cron_jobs() if one["metadata"]["name"] == f"scorer-{job}"]
     spec = manifest["spec"]
     assert spec["concurrencyPolicy"] == "Forbid"

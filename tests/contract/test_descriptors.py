@@ -15,12 +15,12 @@ FILES: dict[str, FileDescriptor] = {
 
 
 def rust_files() -> dict[str, descriptor_pb2.FileDescriptorProto]:
-    found = descriptor_pb2.FileDescriptorSet.FromString(bridge.FILE_DESCRIPTOR_SET)
-    return {file.name: file for file in found.file}
+    result = descriptor_pb2.FileDescriptorSet.FromString(bridge.FILE_DESCRIPTOR_SET)
+    return {file.name: file for file in result.file}
 
 
 def plain(file: descriptor_pb2.FileDescriptorProto) -> descriptor_pb2.FileDescriptorProto:
-    """Without what only one of the two generators writes: comments and derived JSON names."""
+    """Return a descriptor without comments and derived JSON names, which only one generator writes."""
     copy = descriptor_pb2.FileDescriptorProto()
     copy.CopyFrom(file)
     copy.ClearField("source_code_info")
@@ -36,12 +36,12 @@ def plain(file: descriptor_pb2.FileDescriptorProto) -> descriptor_pb2.FileDescri
     return copy
 
 
-def test_both_sides_have_the_same_files() -> None:
+def test_python_and_rust_have_the_same_files() -> None:
     assert {name for name in rust_files() if name.startswith("scorer/")} == set(FILES)
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_is_the_same_on_both_sides(name: str) -> None:
+def test_a_file_is_equal_in_python_and_rust(name: str) -> None:
     python = descriptor_pb2.FileDescriptorProto()
     FILES[name].CopyToProto(python)
     assert python.message_type, "the comparison must compare something"
@@ -50,7 +50,7 @@ def test_a_file_is_the_same_on_both_sides(name: str) -> None:
     )
 
 
-def test_the_comparison_notices_a_renumbered_field() -> None:
+def test_the_comparison_detects_a_renumbered_field() -> None:
     changed = plain(rust_files()["scorer/v1/scoring.proto"])
     changed.message_type[0].field[0].number += 100
     python = descriptor_pb2.FileDescriptorProto()

@@ -31,7 +31,7 @@ INVALID, NOT_FOUND, LATE, UNIMPLEMENTED = (
 def server(
     tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Path]
 ) -> Iterator[RunningServer]:
-    """One server for every client: what they do leaves nothing that another could trip over."""
+    """A server that all clients share. Their calls do not affect each other."""
     directory = tmp_path_factory.mktemp("open-inference")
     registry = Registry(directory / "registry")
     registry.alias("fraud-checkout", "live", registry.push(built_bundles["score-1"]))
@@ -42,24 +42,24 @@ def server(
 
 @pytest.fixture(scope="module")
 def triton(server: RunningServer) -> dict[str, Any]:
-    """What `tritonclient` got."""
+    """The responses that `tritonclient` received."""
     return call(server, "call_triton", "tritonclient.grpc")
 
 
 @pytest.fixture(scope="module")
 def kserve(server: RunningServer) -> dict[str, Any]:
-    """What KServe's client got."""
+    """The responses that KServe's client received."""
     return call(server, "call_kserve", "kserve")
 
 
 @pytest.fixture(scope="module")
-def ours(server: RunningServer) -> Ours:
-    """What our own protocol says."""
-    return Ours(server)
+def own_answers(server: RunningServer) -> OwnAnswers:
+    """The answers by the protocol of this project."""
+    return OwnAnswers(server)
 
 
 def call(server: RunningServer, script: str, package: str) -> dict[str, Any]:
-    """What another client gets from this server for four rows."""
+    """Return the responses that another client gets from this server for four rows."""
     components.require(package.partition(".")[0])
     plan = {
         "address": server.address,
@@ -75,13 +75,13 @@ def call(server: RunningServer, script: str, package: str) -> dict[str, Any]:
         timeout=PATIENCE * 4,
         check=False,
     )
-    assert done.returncode == 0, f"{done.stderr}\n{server.story()}"
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    assert done.returncode == 0, f"{done.stderr}\n{server.transcript()}"
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
 
 
-class Ours:
-    """What our own protocol says about the same rows."""
+class OwnAnswers:
+    """The answers by the protocol of this project for the same rows."""
 
     def __init__(self, server: RunningServer) -> None:
         self.stub = scoring_pb2_grpc.ScoringServiceStub(server.channel())
@@ -97,9 +97,9 @@ class Ours:
         return pb.ScoreRequest(checkpoint=FRAUD, dense=dense)
 
     def select(self, request_id: str) -> pb.SelectActionResponse:
-        """The same decision once more, by our own protocol."""
-        found = self.stub.Describe(pb.DescribeRequest(checkpoint=ACTION)).checkpoints[0]
-        dense = pb.DenseFeatures(schema_fingerprint=found.schema_fingerprint, values=rows(4, seed=9)[0])
+        """Repeat the decision by the protocol of this project."""
+        result = self.stub.Describe(pb.DescribeRequest(checkpoint=ACTION)).checkpoints[0]
+        dense = pb.DenseFeatures(schema_fingerprint=result.schema_fingerprint, values=rows(4, seed=9)[0])
         return self.stub.SelectAction(
             pb.SelectActionRequest(checkpoint=ACTION, request_id=request_id, dense=dense)
         )
@@ -113,75 +113,83 @@ def doubles(values: list[float]) -> str:
     return struct.pack(f"<{len(values)}d", *values).hex()
 
 
-def test_tritonclient_gets_our_scores_bit_for_bit(triton: dict[str, Any], ours: Ours) -> None:
-    found = triton
-    assert len(set(ours.scores)) > 1, "the comparison must compare something"
+def test_tritonclient_gets_the_same_scores_bit_for_bit(
+    triton: dict[str, Any], own_answers: OwnAnswers
+) -> None:
+    result = triton
+    assert len(set(own_answers.scores)) > 1, "the comparison must compare something"
 
-    # Triton's FIL backend answers float32 [rows] under this name, and so do we.
-    assert found["fil"] == floats(ours.scores)
-    assert found["fil_shape"] == [4]
-    assert found["fil_response"] == ["drop-in", ours.version, 1]
-    assert found["outputs"] == {
-        "score": doubles(ours.scores),
-        "margin": doubles(ours.margins),
-        "decision": ours.decisions,
-        "output__0": floats(ours.scores),
+    # Triton's FIL backend returns float32 [rows] under this name, and so does this server.
+    assert result["fil"] == floats(own_answers.scores)
+    assert result["fil_shape"] == [4]
+    assert result["fil_response"] == ["drop-in", own_answers.version, 1]
+    assert result["outputs"] == {
+        "score": doubles(own_answers.scores),
+        "margin": doubles(own_answers.margins),
+        "decision": own_answers.decisions,
+        "output__0": floats(own_answers.scores),
     }
-    assert found["single"] == doubles(ours.scores[:1])
-    assert found["columns"] == doubles(ours.scores)
-    said = found["single_parameters"]
-    assert said["bundle"] == ours.described.bundle
-    assert said["lane"] == ours.described.lanes[0].name
-    assert said["decision_id"]
-    assert "fallback_reason" not in said
+    assert result["single"] == doubles(own_answers.scores[:1])
+    assert result["columns"] == doubles(own_answers.scores)
+    parameters = result["single_parameters"]
+    assert parameters["bundle"] == own_answers.described.bundle
+    assert parameters["lane"] == own_answers.described.lanes[0].name
+    assert parameters["decision_id"]
+    assert "fallback_reason" not in parameters
 
-    first, bad, *rest = found["stream"]
-    assert [first, *rest] == [floats([score]) for score in ours.scores[:3]]
+    first, bad, *rest = result["stream"]
+    assert [first, *rest] == [floats([score]) for score in own_answers.scores[:3]]
     assert bad.startswith('[NOT_FOUND] checkpoint "nope"')
 
 
-def test_tritonclient_selects_an_action_once(triton: dict[str, Any], ours: Ours) -> None:
-    found = triton
-    again = ours.select("order-1")
+def test_tritonclient_selects_an_action_once(triton: dict[str, Any], own_answers: OwnAnswers) -> None:
+    result = triton
+    again = own_answers.select("order-1")
     assert again.replayed
-    assert found["action"] == {
+    assert result["action"] == {
         "action": [again.action],
         "propensity": doubles([again.propensity]),
         "expected_reward": doubles([again.expected_reward]),
     }
-    said = found["action_parameters"]
-    assert float(said["propensity"]) == again.propensity
-    assert said["decision_id"] == "order-1"
-    assert said["logged"] is True
-    assert found["eligible"] == [ACTIONS[3]]
+    parameters = result["action_parameters"]
+    assert float(parameters["propensity"]) == again.propensity
+    assert parameters["decision_id"] == "order-1"
+    assert parameters["logged"] is True
+    assert result["eligible"] == [ACTIONS[3]]
 
 
-def test_tritonclient_learns_what_is_served(triton: dict[str, Any], ours: Ours) -> None:
-    found = triton
-    assert found["live"] is True
-    assert found["ready"] is True
-    assert found["models_ready"] == [True, True, False]
-    assert found["server"]["name"] == "scorer"
-    metadata = found["metadata"]
-    assert metadata["versions"] == [ours.version]
+def test_tritonclient_gets_the_metadata_of_the_served_models(
+    triton: dict[str, Any], own_answers: OwnAnswers
+) -> None:
+    result = triton
+    assert result["live"] is True
+    assert result["ready"] is True
+    assert result["models_ready"] == [True, True, False]
+    assert result["server"]["name"] == "scorer"
+    metadata = result["metadata"]
+    assert metadata["versions"] == [own_answers.version]
     assert metadata["inputs"] == [{"name": "input__0", "datatype": "FP32", "shape": ["-1", "4"]}]
     assert [output["name"] for output in metadata["outputs"]] == ["output__0", "score", "margin", "decision"]
-    assert found["action_metadata"]["outputs"][-1] == {"name": "pmf", "datatype": "FP32", "shape": ["1", "6"]}
-    config = found["config"]["config"]
-    assert (config["backend"], config["max_batch_size"]) == ("scorer", ours.described.max_batch_rows)
+    assert result["action_metadata"]["outputs"][-1] == {
+        "name": "pmf",
+        "datatype": "FP32",
+        "shape": ["1", "6"],
+    }
+    config = result["config"]["config"]
+    assert (config["backend"], config["max_batch_size"]) == ("scorer", own_answers.described.max_batch_rows)
     assert config["input"] == [{"name": "input__0", "data_type": "TYPE_FP32", "dims": ["4"]}]
     features = json.loads(config["parameters"]["features"]["string_value"])
     assert tuple(feature["name"] for feature in features) == FEATURES
     assert (
         int(config["parameters"]["schema_fingerprint"]["string_value"], 16)
-        == ours.described.schema_fingerprint
+        == own_answers.described.schema_fingerprint
     )
-    assert [(model["name"], model["state"]) for model in found["index"]["models"]] == [
+    assert [(model["name"], model["state"]) for model in result["index"]["models"]] == [
         (ACTION, "READY"),
         (FRAUD, "READY"),
     ]
-    statistics = found["statistics"]["model_stats"][0]
-    # Batches of 4: as FIL, with every output, by columns; rows: the single one, three of the stream.
+    statistics = result["statistics"]["model_stats"][0]
+    # Batches of 4: as FIL, with every output, by columns. Rows: the single one, and three of the stream.
     assert int(statistics["inference_count"]) == 3 * 4 + 1 + 3
     assert int(statistics["inference_stats"]["success"]["count"]) == 3 + 1 + 3
 
@@ -204,7 +212,7 @@ def test_tritonclient_is_refused_with_the_right_code(triton: dict[str, Any]) -> 
         "shared_memory": UNIMPLEMENTED,
         "trace": UNIMPLEMENTED,
     }
-    for name, says in {
+    for name, message in {
         "dtype": '"FP16" is not accepted here',
         "shape": "shape [4, 2] is not valid here; send [rows, 4]",
         "name": 'did you mean "amount"?',
@@ -214,29 +222,31 @@ def test_tritonclient_is_refused_with_the_right_code(triton: dict[str, Any]) -> 
         "unload": "control service",
         "shared_memory": "SystemSharedMemoryStatus is not offered here",
     }.items():
-        assert says in refused[name][1]
+        assert message in refused[name][1]
 
 
-def test_kserves_client_gets_our_scores_bit_for_bit(kserve: dict[str, Any], ours: Ours) -> None:
-    found = kserve
-    assert found["live"] is True
-    assert found["ready"] is True
-    assert found["models_ready"] == [True, True, False]
-    assert found["typed_names"] == ["output__0"]
-    assert found["typed"] == found["raw"] == [floats(ours.scores)]
-    assert found["outputs"] == {
-        "score": doubles(ours.scores),
-        "margin": doubles(ours.margins),
-        "decision": ours.decisions,
+def test_the_client_of_kserve_gets_the_same_scores_bit_for_bit(
+    kserve: dict[str, Any], own_answers: OwnAnswers
+) -> None:
+    result = kserve
+    assert result["live"] is True
+    assert result["ready"] is True
+    assert result["models_ready"] == [True, True, False]
+    assert result["typed_names"] == ["output__0"]
+    assert result["typed"] == result["raw"] == [floats(own_answers.scores)]
+    assert result["outputs"] == {
+        "score": doubles(own_answers.scores),
+        "margin": doubles(own_answers.margins),
+        "decision": own_answers.decisions,
     }
-    assert found["typed_decisions"] == ours.decisions
-    assert found["version"] == ours.version
-    again = ours.select("order-2")
+    assert result["typed_decisions"] == own_answers.decisions
+    assert result["version"] == own_answers.version
+    again = own_answers.select("order-2")
     assert again.replayed
-    assert found["action"]["action"] == [again.action]
-    assert found["action"]["propensity"] == doubles([again.propensity])
-    assert found["loaded"] == [FRAUD, True]
-    assert found["refused"] == {
+    assert result["action"]["action"] == [again.action]
+    assert result["action"]["propensity"] == doubles([again.propensity])
+    assert result["loaded"] == [FRAUD, True]
+    assert result["refused"] == {
         "shape": INVALID,
         "model": NOT_FOUND,
         "unload": UNIMPLEMENTED,
@@ -244,7 +254,7 @@ def test_kserves_client_gets_our_scores_bit_for_bit(kserve: dict[str, Any], ours
     }
 
 
-def test_grpcurl_infers_from_reflection_alone(server: RunningServer, ours: Ours) -> None:
+def test_grpcurl_infers_by_reflection_only(server: RunningServer, own_answers: OwnAnswers) -> None:
     grpcurl = components.require_program("grpcurl")
     request = {
         "model_name": FRAUD,
@@ -265,10 +275,10 @@ def test_grpcurl_infers_from_reflection_alone(server: RunningServer, ours: Ours)
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     reply = json.loads(done.stdout)
-    assert reply["outputs"][0]["contents"]["fp64Contents"] == ours.scores
+    assert reply["outputs"][0]["contents"]["fp64Contents"] == own_answers.scores
 
 
-def test_the_package_describes_none_of_their_messages() -> None:
-    """Stubs of ours would collide with theirs in a process that imports both."""
-    found = [path.name for path in (ROOT / "python").rglob("*_pb2*.py") if "v1" not in path.parts]
-    assert found == []
+def test_the_package_contains_no_messages_of_the_protocol() -> None:
+    """Stubs of this package would conflict with those of the protocol in a process that imports both."""
+    modules = [path.name for path in (ROOT / "python").rglob("*_pb2*.py") if "v1" not in path.parts]
+    assert modules == []

@@ -208,9 +208,9 @@ case("verify_audit", "GET", "/audit/verify", "401 403 403 403 403 403 200")
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Path]) -> Iterator[World]:
-    made = World(tmp_path_factory.mktemp("world"), built_bundles)
-    yield made
-    made.close()
+    world = World(tmp_path_factory.mktemp("world"), built_bundles)
+    yield world
+    world.close()
 
 
 @pytest.fixture(scope="module")
@@ -243,29 +243,29 @@ def filled(value: Any, values: dict[str, str]) -> Any:
 
 
 def objects(world: World, who: str, operation: str) -> dict[str, str]:
-    """Fresh ones for each call: what one deletes, the next still finds."""
-    made = {"who": who, "bundle": world.candidate}
+    """Create new objects for each call, so that no call depends on an object that another one deleted."""
+    objects = {"who": who, "bundle": world.candidate}
     service, admin = world.service, world.actor("admin")
     if "{change}" in CASES[operation][1]:
-        made["change"] = world.draft().id
+        objects["change"] = world.draft().id
     if "{withdrawn}" in CASES[operation][1]:
         change = world.draft().id
         service.changes.withdraw(world.actor("modeler"), change, reason="done")
-        made["withdrawn"] = change
+        objects["withdrawn"] = change
     if "{token}" in CASES[operation][1]:
-        made["token"] = service.access.create_token(admin, label="x", role="viewer")[0].id
+        objects["token"] = service.access.create_token(admin, label="x", role="viewer")[0].id
     if "{freeze}" in CASES[operation][1]:
         fields = {**FREEZE, "name": f"{operation}-{who}"}
-        made["freeze"] = str(service.calendar.add_freeze(admin, NewFreeze(**fields)).id)
+        objects["freeze"] = str(service.calendar.add_freeze(admin, NewFreeze(**fields)).id)
     if "{permission}" in CASES[operation][1]:
-        made["permission"] = service.permissions.grant(admin, "fraud", NewPermission(**PERMISSION)).id
+        objects["permission"] = service.permissions.grant(admin, "fraud", NewPermission(**PERMISSION)).id
     if "{channel}" in CASES[operation][1]:
-        made["channel"] = str(service.notifications.add_channel(admin, "fraud", CHANNEL["url"]).id)
+        objects["channel"] = str(service.notifications.add_channel(admin, "fraud", CHANNEL["url"]).id)
     if "{build}" in CASES[operation][1]:
-        made["build"] = world.build().id
+        objects["build"] = world.build().id
     if operation == "remove_user":
         service.access.add_user(admin, "third")
-    return made
+    return objects
 
 
 def test_the_table_names_every_operation(schema: Any) -> None:
@@ -273,7 +273,7 @@ def test_the_table_names_every_operation(schema: Any) -> None:
 
 
 @pytest.mark.parametrize("operation", sorted(CASES))
-def test_who_may_do_what(world: World, url: str, schema: Any, operation: str) -> None:
+def test_each_role_may_call_its_operations_only(world: World, url: str, schema: Any, operation: str) -> None:
     method, path, body, statuses = CASES[operation]
     described = operations(schema)[operation]
     assert described[0] == method
@@ -290,7 +290,9 @@ def test_who_may_do_what(world: World, url: str, schema: Any, operation: str) ->
                 sent["json"] = filled(body, values)
             response = client.request(method, filled(path, values), **sent)
             assert response.status_code == expected, f"{who}: {response.text[:300]}"
-            assert str(response.status_code) in described[2]["responses"], f"{who}: not described"
+            assert str(response.status_code) in described[2]["responses"], (
+                f"{who}: the status is not described"
+            )
             if expected >= 400:
                 problem = response.json()
                 assert response.headers["content-type"] == "application/problem+json"
@@ -305,7 +307,7 @@ def test_who_may_do_what(world: World, url: str, schema: Any, operation: str) ->
             world.service.changes.withdraw(world.actor("admin"), change.id, reason="next")
 
 
-def test_another_projects_objects_are_told_like_missing_ones(world: World, url: str) -> None:
+def test_objects_of_another_project_are_reported_as_missing(world: World, url: str) -> None:
     change = world.draft().id
     with world.api(url, "outsider") as client:
         theirs = client.get(f"/changes/{change}").json()
@@ -317,7 +319,7 @@ def test_another_projects_objects_are_told_like_missing_ones(world: World, url: 
 # --- versions, repeats, pages ---
 
 
-def test_an_old_version_is_refused_and_nothing_changes(world: World, url: str) -> None:
+def test_an_outdated_version_is_refused_and_nothing_changes(world: World, url: str) -> None:
     change = world.draft().id
     body = {**filled(DRAFT, {"bundle": world.candidate}), "title": "second"}
     with world.api(url, "modeler") as client:
@@ -332,7 +334,7 @@ def test_an_old_version_is_refused_and_nothing_changes(world: World, url: str) -
         assert both.status_code == 409
 
 
-def test_a_draft_with_a_key_is_made_once(world: World, url: str) -> None:
+def test_a_draft_with_an_idempotency_key_is_created_once(world: World, url: str) -> None:
     body = filled(DRAFT, {"bundle": world.candidate})
     headers = {"Idempotency-Key": "3f1c9f0e-once"}
     with world.api(url, "modeler") as client, world.api(url, "owner") as other:
@@ -368,7 +370,7 @@ def test_lists_are_paged_without_gaps_or_repeats(world: World, url: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "body", "said"),
+    ("method", "path", "body", "message"),
     [
         ("POST", "/changes", {**DRAFT, "sampling": 1}, "sampling: Extra inputs"),
         ("POST", "/changes", {**DRAFT, "minutes": "60"}, "minutes"),
@@ -389,25 +391,25 @@ def test_lists_are_paged_without_gaps_or_repeats(world: World, url: str) -> None
         ("GET", "/audit/verify?sequence=3", None, "both or neither"),
     ],
 )
-def test_what_is_not_as_documented(
-    world: World, url: str, method: str, path: str, body: Any, said: str
+def test_invalid_requests_are_refused(
+    world: World, url: str, method: str, path: str, body: Any, message: str
 ) -> None:
     with world.api(url, "admin") as client:
         sent = {} if body is None else {"json": filled(body, {"bundle": world.candidate})}
         response = client.request(method, path, **sent)
     assert (response.status_code, response.json()["type"]) == (422, "urn:scorer:problem:invalid")
-    assert said in response.json()["detail"]
+    assert message in response.json()["detail"]
 
 
 @pytest.mark.parametrize(
     "header", ["Bearer", "Bearer wrong", "Basic YWxhZGRpbg==", "Bearer " + "x" * 5000, "x"]
 )
-def test_wrong_tokens(url: str, header: str) -> None:
+def test_wrong_tokens_are_refused(url: str, header: str) -> None:
     response = httpx.get(f"{url}/api/v1/me", timeout=60, headers={"Authorization": header})
     assert (response.status_code, response.json()["type"]) == (401, "urn:scorer:problem:not-authenticated")
 
 
-def test_a_revoked_token_ends_at_once(world: World, url: str) -> None:
+def test_a_revoked_token_is_refused_at_once(world: World, url: str) -> None:
     token, secret = world.service.access.create_token(world.actor("viewer"), label="x", role="viewer")
     headers = {"Authorization": f"Bearer {secret}"}
     assert httpx.get(f"{url}/api/v1/me", timeout=60, headers=headers).status_code == 200
@@ -425,7 +427,7 @@ def test_bodies_are_bounded(world: World, url: str) -> None:
         assert archive.status_code == 422 and "tar" in archive.json()["detail"]
 
 
-def test_a_defect_shows_its_id_and_nothing_else(
+def test_an_internal_error_shows_only_its_id(
     world: World, url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*_: object) -> None:
@@ -444,7 +446,7 @@ def test_a_defect_shows_its_id_and_nothing_else(
 # --- browsers ---
 
 
-def test_a_session_needs_its_csrf_header_to_change_something(world: World, url: str) -> None:
+def test_a_session_needs_its_csrf_header_for_changes(world: World, url: str) -> None:
     cookie, session = world.service.access.open_session(world.tokens["modeler"])
     body = filled(DRAFT, {"bundle": world.candidate})
     with httpx.Client(base_url=f"{url}/api/v1", cookies={"scorer": cookie}, timeout=60) as client:
@@ -458,7 +460,7 @@ def test_a_session_needs_its_csrf_header_to_change_something(world: World, url: 
 # --- events ---
 
 
-def test_events_are_waited_for_and_streamed(world: World, url: str) -> None:
+def test_events_can_be_waited_for_and_streamed(world: World, url: str) -> None:
     change = world.draft().id
     with world.api(url, "modeler") as client:
         first = client.get(f"/changes/{change}/events").json()
@@ -491,11 +493,11 @@ def test_every_status_and_field_is_described(schema: Any) -> None:
     assert "HTTPValidationError" not in schema["components"]["schemas"]
 
 
-def test_the_description_is_as_it_was(schema: Any) -> None:
-    """Operations, parameters, bodies, answers: what is changed here changes for every program."""
+def test_the_description_is_unchanged(schema: Any) -> None:
+    """A change of operations, parameters, bodies or responses affects every client."""
     file = Path(__file__).parent / "platform_api.json"
     now = described(schema)
-    assert file.read_text() == now, f"if this is meant, write it to {file.name}"
+    assert file.read_text() == now, f"if the change is intended, write it to {file.name}"
 
 
 def described(schema: Any) -> str:
@@ -524,15 +526,15 @@ def described(schema: Any) -> str:
 
 
 def _names(answer: Any) -> set[str]:
-    found = set()
+    result = set()
     for media, content in answer.get("content", {}).items():
         text = json.dumps(content.get("schema", {}))
         references = {part.split('"')[0] for part in text.split("#/components/schemas/")[1:]}
-        found |= {f"{media} {reference}" for reference in references} or {media}
-    return found
+        result |= {f"{media} {reference}" for reference in references} or {media}
+    return result
 
 
-def test_the_docs_page_needs_nothing_from_elsewhere(url: str, schema: Any) -> None:
+def test_the_docs_page_loads_nothing_from_other_hosts(url: str, schema: Any) -> None:
     page = httpx.get(f"{url}/api/v1/docs", timeout=60).text
     assert "<script" not in page and "http://" not in page and "https://" not in page
     assert all(f'id="{name}"' in page for name in operations(schema))

@@ -29,7 +29,7 @@ HEAVY = {
 
 
 def loaded_by(statement: str) -> set[str]:
-    """The top-level modules that a fresh interpreter has loaded after a statement."""
+    """Return the top-level modules that a new interpreter has loaded after a statement."""
     script = f"{statement}\nimport sys\nprint(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return {name.partition(".")[0] for name in done.stdout.split()} | set(done.stdout.split())
@@ -47,39 +47,39 @@ def test_unknown_names_are_attribute_errors() -> None:
 
 
 def test_importing_the_package_loads_nothing() -> None:
-    found = loaded_by("import scorer")
-    assert not found & (HEAVY | {"grpc", "pydantic", "google", "typer", "asyncio", "scorer._scorer"})
+    modules = loaded_by("import scorer")
+    assert not modules & (HEAVY | {"grpc", "pydantic", "google", "typer", "asyncio", "scorer._scorer"})
 
 
-def test_the_command_line_starts_light() -> None:
-    found = loaded_by("import scorer.cli")
-    assert not found & (HEAVY | {"grpc", "pydantic", "uvloop", "scorer._scorer"})
+def test_the_command_line_imports_no_heavy_libraries() -> None:
+    modules = loaded_by("import scorer.cli")
+    assert not modules & (HEAVY | {"grpc", "pydantic", "uvloop", "scorer._scorer"})
 
 
 def test_serving_never_loads_a_training_library() -> None:
-    found = loaded_by(
+    modules = loaded_by(
         "import scorer.serve, scorer.config, scorer.bridge, scorer.registry\n"
         "import scorer.control.controller, scorer.control.service, scorer.control.watcher, uvloop, grpc.aio\n"
         "import scorer.commands.serve"
     )
-    assert not found & HEAVY
+    assert not modules & HEAVY
 
 
-def test_the_error_tree_in_the_docstring_is_the_tree() -> None:
-    """The documented parent of each class is its base class."""
+def test_the_error_tree_in_the_docstring_is_correct() -> None:
+    """The docstring names the base class of each class."""
     documented: dict[str, str] = {}
     path: list[str] = []
     for line in (errors.__doc__ or "").splitlines():
-        found = re.match(r"^    ((?:[│ ]   )*)(?:[├└]── )?(\w+Error)\b", line)
-        if found:
-            depth = len(found.group(1)) // 4 + ("──" in line)
-            path[depth:] = [found.group(2)]
-            documented[found.group(2)] = path[depth - 1] if depth else "Exception"
+        match = re.match(r"^    ((?:[│ ]   )*)(?:[├└]── )?(\w+Error)\b", line)
+        if match:
+            depth = len(match.group(1)) // 4 + ("──" in line)
+            path[depth:] = [match.group(2)]
+            documented[match.group(2)] = path[depth - 1] if depth else "Exception"
     actual = {name: getattr(errors, name).__bases__[0].__name__ for name in errors.__all__}
     assert documented == actual
 
 
-def test_exit_codes() -> None:
+def test_errors_have_their_exit_codes() -> None:
     assert {getattr(errors, name).exit_code for name in errors.__all__ if name != "ConfigError"} == {1}
     assert errors.ConfigError.exit_code == 64
 

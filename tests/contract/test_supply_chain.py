@@ -42,18 +42,20 @@ def pins(lock: str) -> dict[str, str]:
     return dict(re.findall(r"^([a-z0-9-]+)==([^ ;\\]+)", text, flags=re.MULTILINE))
 
 
-def test_make_lock_renews_every_lock() -> None:
+def test_make_lock_updates_every_lock_file() -> None:
     recipe = (ROOT / "Makefile").read_text().partition("\nlock: ")[2].partition("\n\n")[0]
     named = set(re.findall(r"[\w-]+", recipe))
     assert "peers-*.in" in recipe
     for wanted in (ROOT / "requirements").glob("*.in"):
-        assert wanted.stem in named or wanted.stem.startswith("peers-"), f"make lock leaves out {wanted.name}"
+        assert wanted.stem in named or wanted.stem.startswith("peers-"), (
+            f"make lock does not update {wanted.name}"
+        )
 
 
 @pytest.mark.parametrize("lock", ["bench.txt", "build.txt", "learning.txt"])
-def test_what_is_installed_beside_the_development_packages_has_their_versions(lock: str) -> None:
+def test_additional_packages_have_the_versions_of_the_development_packages(lock: str) -> None:
     own, shared = pins(lock), pins("dev.txt")
-    # Packages of which the requirements want an older version.
+    # Packages of which the requirements need an older version.
     wanted = (ROOT / "requirements" / lock).with_suffix(".in").read_text()
     older = set(re.findall(r"^([a-z0-9-]+)<", wanted, flags=re.MULTILINE))
     names = own.keys() & shared.keys() - older
@@ -77,11 +79,11 @@ def test_what_ci_downloads_beside_packages_is_checked_against_a_hash() -> None:
 
 
 def test_the_image_is_built_from_the_dockerfile_without_its_compiler(image: ModuleType) -> None:
-    made = image.without_compiling((ROOT / "deploy" / "Dockerfile").read_text())
-    assert re.findall(r"(?m)^FROM .* AS (\w+)$", made) == [stage.name for stage in stages()][1:]
-    assert "--from=wheel" not in made
-    assert "COPY wheels /wheels" in made
-    assert made.index("ARG PYTHON_IMAGE=") < made.index("FROM ")
+    result = image.without_compiling((ROOT / "deploy" / "Dockerfile").read_text())
+    assert re.findall(r"(?m)^FROM .* AS (\w+)$", result) == [stage.name for stage in stages()][1:]
+    assert "--from=wheel" not in result
+    assert "COPY wheels /wheels" in result
+    assert result.index("ARG PYTHON_IMAGE=") < result.index("FROM ")
 
 
 def test_the_rules_for_crates_name_one_crypto_provider() -> None:

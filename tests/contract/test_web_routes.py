@@ -20,19 +20,19 @@ from scorer.release.model import Quotas, Role
 from scorer.release.requests import NewFreeze, NewPermission
 
 WHO = ("nobody", "stranger", "outsider", "viewer", "modeler", "approver", "owner", "admin")
-"""`stranger` is in no project, `outsider` owns another one."""
+"""The users. `stranger` is in no project, and `outsider` owns another project."""
 RULES: dict[str, tuple[str, str, dict[str, str]]] = {}
-"""By method and route: a letter for each of `WHO`, a concrete path, and the form.
+"""A letter for each user of `WHO`, a concrete path and the form, by method and route.
 
-`+` allowed, `x` refused, `n` not to be seen, `L` sent to sign in.
+`+` is allowed, `x` refused, `n` not found, `L` redirected to the sign-in page.
 """
 OPEN = {
     "GET /static/{address}", "GET /favicon.ico", "GET /login", "POST /login",
     "GET /login/oidc", "GET /login/oidc/callback", "GET /login/oidc/out",
 }  # fmt: skip
-"""Pages without a rule by role: what a browser needs to sign in."""
+"""Pages without a rule by role, which a browser needs to sign in."""
 UNDESCRIBED_API = {"GET /metrics", "GET /openapi.json", "GET /docs", "GET /docs.css"}
-"""REST without a token, for probes and for readers of its documentation; none shows an object."""
+"""REST operations without a token, for probes and for the documentation. None of them shows an object."""
 
 
 def rule(route: str, letters: str, path: str = "", **form: str) -> None:
@@ -71,7 +71,7 @@ EVERYBODY = "L + + + + + + +"
 SEES = "L n n + + + + +"
 MODELS = "L n n x + + + +"
 OWNS = "L n n x x x + +"
-# The project of `outsider` may bring models to every checkpoint, so an owner there runs the checkpoint too.
+# The project of `outsider` may use every checkpoint, so its owners may change the checkpoint too.
 AUTHOR = "L n n x + x + +"
 RUNS = "L x + x x x + +"
 ADMIN = "L x x x x x x +"
@@ -81,7 +81,7 @@ rule("GET /checkpoints", EVERYBODY)
 rule("GET /checkpoints/{name}", EVERYBODY, "/checkpoints/fraud.checkout")
 rule("GET /checkpoints/{name}/try", EVERYBODY, "/checkpoints/fraud.checkout/try")
 rule("POST /checkpoints/{name}/try", EVERYBODY, "/checkpoints/fraud.checkout/try", v0="5")
-# Every server of the fleet has the checkpoint: what an admin may do is refused for that reason.
+# Every server of the fleet has the checkpoint, so the request of an admin is refused for that reason.
 rule("POST /checkpoints/{name}/serve", ADMIN, "/checkpoints/fraud.checkout/serve", kind="score")
 rule("POST /checkpoints/{name}/sampling", RUNS, "/checkpoints/fraud.checkout/sampling", percent="10")
 rule("GET /checkpoints/{name}/versions", EVERYBODY, "/checkpoints/fraud.checkout/versions")
@@ -91,7 +91,7 @@ rule("GET /compare/figures/{name}.csv", SEES, "/compare/figures/importance.csv?l
 rule(
     "POST /checkpoints/{name}/rollback", RUNS, "/checkpoints/fraud.checkout/rollback", reason="r", sure="yes"
 )
-# The project of `outsider` may bring models to every checkpoint, so it sees their metrics too.
+# The project of `outsider` may use every checkpoint, so its members see their metrics too.
 METRICS = "L n + + + + + +"
 rule("GET /checkpoints/{name}/metrics", METRICS, "/checkpoints/fraud.checkout/metrics")
 rule(
@@ -174,22 +174,22 @@ def world(tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Pat
     directory = tmp_path_factory.mktemp("routes")
     from platforms import SETTINGS
 
-    made = World(
+    world = World(
         directory,
         built_bundles,
         settings=SETTINGS.replace("[platform]", '[platform]\nlearning = "learning"', 1),
     )
-    access = made.service.access
-    root = made.actor("admin")
+    access = world.service.access
+    root = world.actor("admin")
     access.add_user(root, "stranger")
     access.add_user(root, "third")
     access.update_project(root, "fraud", quotas=Quotas(open_changes=1000))
-    _, made.tokens["stranger"] = access.create_token(root, user="stranger", label="t", role=Role.ADMIN)
+    _, world.tokens["stranger"] = access.create_token(root, user="stranger", label="t", role=Role.ADMIN)
     folder = directory / "learning" / "generations" / "20261102T030000Z" / "verdict"
     folder.mkdir(parents=True)
     (folder / "report.html").write_text("<h1>Report</h1>")
-    yield made
-    made.close()
+    yield world
+    world.close()
 
 
 @pytest.fixture(scope="module")
@@ -199,13 +199,13 @@ def app(world: World) -> Any:
 
 @pytest.fixture(scope="module")
 def visitors(world: World, app: Any) -> Iterator[dict[str, httpx.Client]]:
-    found = {}
+    clients = {}
     with serving(app) as address:
         for who in WHO:
-            found[who] = client = httpx.Client(base_url=address, timeout=60)
+            clients[who] = client = httpx.Client(base_url=address, timeout=60)
             _sign_in(client, world, who)
-        yield found
-        for client in found.values():
+        yield clients
+        for client in clients.values():
             client.close()
 
 
@@ -216,8 +216,8 @@ def _sign_in(client: httpx.Client, world: World, who: str) -> None:
 
 
 def _csrf(text: str) -> str:
-    found = re.search(r'name="csrf" value="([^"]*)"', text)
-    return found[1] if found else "none"
+    result = re.search(r'name="csrf" value="([^"]*)"', text)
+    return result[1] if result else "none"
 
 
 def _routes(routes: Any) -> Iterator[str]:
@@ -227,7 +227,7 @@ def _routes(routes: Any) -> Iterator[str]:
         if (included := getattr(route, "original_router", None)) is not None:
             yield from _routes(included.routes)
             continue
-        assert isinstance(route, Route | APIRoute), f"{route} is of a kind that this test does not know"
+        assert isinstance(route, Route | APIRoute), f"{route} has a type that this test does not handle"
         for method in sorted((route.methods or set()) - {"HEAD"}):
             yield f"{method} {route.path}"
 
@@ -237,7 +237,7 @@ def test_every_page_has_a_rule(app: Any) -> None:
 
 
 def test_every_route_of_rest_has_a_rule(app: Any) -> None:
-    """Those of the description have one in test_platform_api.py, which holds it to the same routes."""
+    """Described operations have a rule in test_platform_api.py, which compares them with the same routes."""
     (mount,) = (route for route in app.routes if isinstance(route, Mount))
     api: Any = mount.app
     described = {
@@ -255,9 +255,11 @@ def _fill(text: str, values: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("route", RULES)
-def test_who_reaches_a_page(world: World, visitors: dict[str, httpx.Client], route: str) -> None:
+def test_each_role_reaches_its_pages_only(
+    world: World, visitors: dict[str, httpx.Client], route: str
+) -> None:
     letters, path, form = RULES[route]
-    found = ""
+    result = ""
     for who in WHO:
         values = _objects(world, route, who)
         client = visitors[who]
@@ -269,14 +271,14 @@ def test_who_reaches_a_page(world: World, visitors: dict[str, httpx.Client], rou
             files = {"archive": ("b.tar", world.archive("score-2"))} if route == "POST /models" else None
             sent = {"csrf": _csrf(client.get("/tokens").text), **data}
             answer = client.post(where, data=sent, files=files)
-        found += _letter(answer)
+        result += _letter(answer)
         if route == "POST /logout":
             _sign_in(client, world, who)
-    assert found == letters, f"{route}: {' '.join(found)} for {' '.join(WHO)}"
+    assert result == letters, f"{route}: {' '.join(result)} for {' '.join(WHO)}"
 
 
 def _objects(world: World, route: str, who: str) -> dict[str, str]:
-    """Make what a route needs, anew for each visitor: an allowed one may change it."""
+    """Create the objects of a route for each user again, because an allowed user may change them."""
     values = {"who": who, "bundle": world.candidate}
     if "{freeze}" in route:
         freeze = NewFreeze(name=f"g-{who}", kind="deny", cron="0 0 1 1 *", timezone="UTC", minutes=1)
@@ -286,8 +288,8 @@ def _objects(world: World, route: str, who: str) -> dict[str, str]:
     if "{build}" in route:
         values["build"] = world.build().id
     if "{permission}" in route:
-        asked = NewPermission(**{**PERMISSION, "days": 30})
-        values["permission"] = world.service.permissions.grant(world.actor("owner"), "fraud", asked).id
+        grant = NewPermission(**{**PERMISSION, "days": 30})
+        values["permission"] = world.service.permissions.grant(world.actor("owner"), "fraud", grant).id
     if "{channel}" in route:
         channel = world.service.notifications.add_channel(
             world.actor("owner"), "fraud", "json://127.0.0.1:9/x"
@@ -307,7 +309,7 @@ def _letter(answer: httpx.Response) -> str:
         if location.startswith("/login?") and "why=out" not in location:
             return "L"
         passed = answer.cookies.get("scorer-passing", "").strip('"').partition(".")[0]
-        # A page that a form leads to shows the refusal.
+        # The page after the form shows the refusal.
         return "x" if passed and json.loads(base64.urlsafe_b64decode(passed))["error"] else "+"
     assert answer.status_code < 500, answer.text
     return {401: "x", 403: "x", 404: "n"}.get(answer.status_code, "+")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from bundles import FEATURES, rows
-from servers import ACTION, RunningServer, scorer_here, settings, start_server
+from servers import ACTION, RunningServer, scorer_in_process, settings, start_server
 
 from scorer import Client
 from scorer.registry import Registry
@@ -21,7 +21,7 @@ LEARN = "[ab]\nshoppers = 100\ntuned_decisions = 1000\n[join]\nfamilies = []\n"
 
 @pytest.fixture
 def world(tmp_path: Path, built_bundles: dict[str, Path]) -> World:
-    """The directory, and the digests of control and variant."""
+    """The directory, the digest of the control and the digest of the variant."""
     registry = Registry(tmp_path / "registry")
     control, variant = (registry.push(built_bundles[f"action-{n}"]) for n in (1, 2))
     registry.alias("action-authorise", "live", control)
@@ -31,7 +31,7 @@ def world(tmp_path: Path, built_bundles: dict[str, Path]) -> World:
 
 def ab(world: World, since: str, *arguments: str) -> tuple[int, Any]:
     directory, control, variant = world
-    done = scorer_here(
+    done = scorer_in_process(
         "learn", "ab", "--checkpoint", ACTION_POINT, "--since", since,
         "--control", f"control={control}:0.5", "--variant", f"new={variant.removeprefix('sha256:')[:12]}:0.5",
         "--bundles", str(directory / "registry"), "--config", str(directory / "learn.toml"), *arguments,
@@ -40,7 +40,7 @@ def ab(world: World, since: str, *arguments: str) -> tuple[int, Any]:
 
 
 def shop(server: RunningServer, count: int, *, declined: str) -> dict[str, set[str]]:
-    """Shoppers by bundle: each comes twice, and one bundle's payments are declined."""
+    """Return the shoppers of each bundle. Each pays twice, and the payments of one bundle are declined."""
     contexts = rows(count, seed=4).tolist()
     seen: dict[str, set[str]] = {}
     with Client(server.address) as client:
@@ -56,7 +56,7 @@ def shop(server: RunningServer, count: int, *, declined: str) -> dict[str, set[s
 
 
 @pytest.mark.parametrize("harm", [True, False], ids=["harm", "no harm"])
-def test_harm_is_an_exit_code_of_its_own(world: World, harm: bool) -> None:
+def test_harm_has_its_own_exit_code(world: World, harm: bool) -> None:
     directory, control, variant = world
     with start_server(directory, settings(ACTION)) as server:
         set_lanes = server.cli("lanes", ACTION_POINT, f"control={control}:0.5", f"new={variant}:0.5")
@@ -67,15 +67,15 @@ def test_harm_is_an_exit_code_of_its_own(world: World, harm: bool) -> None:
         sources = ("--log", str(directory / "decisions"))
         code, text = ab(world, since, *sources, "--json")
         assert code == (3 if harm else 0), text
-        found = json.loads(text)
-        (difference,) = found["differences"]
+        figures = json.loads(text)
+        (difference,) = figures["differences"]
         if harm:
             assert difference["verdict"] == "harm"
             assert difference["high"] < -0.5
         else:
             assert difference["verdict"] in ("undecided", "not worse", "better")
-        assert found["ratio"]["mismatch"] is False
-        assert [lane["decisions"] for lane in found["lanes"]] == [
+        assert figures["ratio"]["mismatch"] is False
+        assert [lane["decisions"] for lane in figures["lanes"]] == [
             2 * len(seen[control]),
             2 * len(seen[variant]),
         ]
@@ -84,7 +84,7 @@ def test_harm_is_an_exit_code_of_its_own(world: World, harm: bool) -> None:
         assert "sample ratio: as planned" in text
 
 
-def test_an_error_is_not_taken_for_harm(world: World) -> None:
+def test_an_error_has_another_exit_code_than_harm(world: World) -> None:
     code, text = ab(world, "2026-11-01", "--log", str(world[0] / "nothing"))
     assert code not in (0, 3)
     assert "nothing" in text

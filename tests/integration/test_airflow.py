@@ -20,7 +20,7 @@ DAGS = ROOT / "deploy/airflow"
 
 
 def airflow(home: Path, base: Path, *arguments: str) -> str:
-    """One `airflow` command to its end; what it wrote."""
+    """Run one `airflow` command until it exits; return its output."""
     inherited = {
         k: v
         for k, v in os.environ.items()
@@ -35,7 +35,7 @@ def airflow(home: Path, base: Path, *arguments: str) -> str:
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
             "PATH": f"{PROGRAM.parent}{os.pathsep}{inherited.get('PATH', '')}",
-            # In an environment of its own: Airflow never sees the project's packages.
+            # In a separate environment: Airflow does not have access to the project's packages.
             "SCORER_COMMAND": f"env PYTHONPATH='{ROOT / 'python'}' '{sys.executable}' -m scorer.cli",
             "SCORER_WORKSPACE": str(base / "work"),
             "SCORER_LEARN_CONFIG": str(base / "learn.toml"),
@@ -52,7 +52,7 @@ def airflow(home: Path, base: Path, *arguments: str) -> str:
 
 
 @pytest.mark.timeout(600)
-def test_the_dag_turns_the_loop_once(tmp_path: Path) -> None:
+def test_the_dag_runs_the_loop_once(tmp_path: Path) -> None:
     components.require("Airflow")
     home = tmp_path / "airflow"
     home.mkdir()
@@ -64,7 +64,7 @@ def test_the_dag_turns_the_loop_once(tmp_path: Path) -> None:
     airflow(home, base, "dags", "test", "scorer_learning", "2026-02-14T00:00:00+00:00", *dag)
 
     (folder,) = Workspace(base / "work").generations()
-    assert folder.name == "20260214T000000Z", "named by the run's moment"
+    assert folder.name == "20260214T000000Z", "the directory is named after the time of the run"
     after = registry.resolve("small@live").digest
     assert after != before
     records = sorted(path.name for path in folder.glob("*.step.json"))

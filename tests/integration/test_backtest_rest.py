@@ -15,7 +15,7 @@ from known_payments import DATA, FRAUD, build, known_log
 from platforms import SETTINGS, World
 
 OLD = timedelta(weeks=4, days=46)
-"""Age of the first decision: the outcomes of the whole log are final by now."""
+"""Age of the first decision. The outcomes of the whole log are final."""
 MOST_SECONDS = 120
 
 
@@ -25,20 +25,20 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     tiny_action_bundle(at / "action")
     bundles = {
         "score-1": build(at / "live"),
-        "score-2": build(at / "twin", seed=2),
+        "score-2": build(at / "second", seed=2),
         "permuted": build(at / "permuted", labels=np.random.default_rng(9).permutation),
         "action-1": at / "action",
     }
     begin = datetime.now(UTC) - OLD
     log = known_log(at / "log", bundles["score-1"], int(begin.timestamp() * 1e6))
     settings = SETTINGS.replace('control = "127.0.0.1:1"\n', f'control = "127.0.0.1:1"\nlog = "{log}"\n')
-    made = World(at, bundles, settings=settings)
-    yield made
-    made.close()
+    world = World(at, bundles, settings=settings)
+    yield world
+    world.close()
 
 
 def backtested(world: World, api: Any, bundle: str) -> dict[str, Any]:
-    """Submit a TEST and return it once its backtest has ended."""
+    """Submit a TEST and return it when its backtest has ended."""
     draft = {
         "project": "fraud",
         "kind": "test",
@@ -58,23 +58,23 @@ def backtested(world: World, api: Any, bundle: str) -> dict[str, Any]:
             return dict(detail)
         assert detail["change"]["state"] not in ("expired", "withdrawn"), detail
         time.sleep(0.05)
-    raise AssertionError(f"no end of the backtest: {detail['steps']}")
+    raise AssertionError(f"the backtest does not end: {detail['steps']}")
 
 
-def test_a_model_of_permuted_labels_never_reaches_a_server(world: World) -> None:
+def test_a_model_of_permuted_labels_is_never_deployed_to_a_server(world: World) -> None:
     with world.served() as url, world.api(url, "modeler") as api:
         detail = backtested(world, api, world.upload("permuted"))
-    change, found = detail["change"], detail["backtest"]
-    assert (change["state"], found["outcome"]) == ("rejected", "fail")
-    recall = found["metrics"]["recall_review"]
-    # What the live bundle flags catches most frauds of this data; a ranking by chance catches its share.
+    change, backtest = detail["change"], detail["backtest"]
+    assert (change["state"], backtest["outcome"]) == ("rejected", "fail")
+    recall = backtest["metrics"]["recall_review"]
+    # The live bundle flags most frauds of this data. A random ranking flags only a proportional share.
     assert recall["live"] > 0.2 > 0.1 > recall["candidate"]
     assert recall["high"] < 0
-    # Each example is a fraud of the log that the live bundle stops.
-    numbers = [int(one["decision_id"].removeprefix("payment-")) for one in found["missed"]]
+    # Each example is a fraud in the log that the live bundle flags.
+    numbers = [int(one["decision_id"].removeprefix("payment-")) for one in backtest["missed"]]
     assert numbers and all(FRAUD[number] for number in numbers)
-    assert [one["amount"] for one in found["missed"]] == pytest.approx([DATA[n, 0] for n in numbers])
-    assert found["missed"][0]["decision_id"] in change["note"]
+    assert [one["amount"] for one in backtest["missed"]] == pytest.approx([DATA[n, 0] for n in numbers])
+    assert backtest["missed"][0]["decision_id"] in change["note"]
     for member in ("live-1", "live-2", "pool-1"):
         tables = world.fleet.held(member).tables
         assert not any(
@@ -82,7 +82,7 @@ def test_a_model_of_permuted_labels_never_reaches_a_server(world: World) -> None
         )
 
 
-def test_a_twin_goes_on_to_its_shadow_slot(world: World) -> None:
+def test_an_equally_good_bundle_proceeds_to_its_shadow_slot(world: World) -> None:
     with world.served() as url, world.api(url, "modeler") as api:
         detail = backtested(world, api, world.candidate)
         assert detail["change"]["state"] not in ("rejected", "expired"), detail["change"]["note"]
@@ -94,7 +94,7 @@ def test_a_twin_goes_on_to_its_shadow_slot(world: World) -> None:
     assert change["id"] in lanes
 
 
-def test_the_panel_shows_the_metrics_and_leads_to_the_missed_decisions(world: World) -> None:
+def test_the_panel_shows_the_metrics_and_links_to_the_missed_decisions(world: World) -> None:
     with chromium() as browser, world.served() as url:
         with world.api(url, "modeler") as api:
             detail = backtested(world, api, world.upload("permuted"))

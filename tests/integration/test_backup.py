@@ -25,13 +25,13 @@ CONTEXT = {"amount": 25.0, "hour": 13.0, "count_24h": 1.0, "distance": 2.0}
 
 def _decisions(log: Path) -> set[str]:
     reader = LogReader(log)
-    found = {record.decision.decision_id for _, record in reader.records() if record.HasField("decision")}
+    ids = {record.decision.decision_id for _, record in reader.records() if record.HasField("decision")}
     assert not [finding for finding in reader.findings if finding.severity == "error"]
-    return found
+    return ids
 
 
 def _platform(directory: Path) -> tuple[Path, Path]:
-    """A database in WAL mode with rows that only its log holds, and a data directory."""
+    """Create a data directory, and a database in WAL mode with rows that are only in its log."""
     database, data = directory / "platform.sqlite", directory / "data"
     (data / "readouts").mkdir(parents=True)
     (data / "readouts" / "1.parquet").write_bytes(b"report")
@@ -40,7 +40,7 @@ def _platform(directory: Path) -> tuple[Path, Path]:
     return database, data
 
 
-def test_what_was_acknowledged_before_a_backup_is_in_it(tmp_path: Path, registry: Registry) -> None:
+def test_a_backup_contains_what_was_acknowledged_before_it(tmp_path: Path, registry: Registry) -> None:
     with (
         start_server(tmp_path, settings(SCORE + ACTION, log="segment_mb = 1")) as server,
         Client(server.address, timeout=30) as client,
@@ -67,7 +67,7 @@ def test_what_was_acknowledged_before_a_backup_is_in_it(tmp_path: Path, registry
         finally:
             stop.set()
             load.join()
-        assert server.stop() == 0, server.story()
+        assert server.stop() == 0, server.transcript()
     facts = json.loads(done.stdout)["parts"]
     assert facts["log"]["damage"] == [] and facts["registry"]["bundles"] >= 2
 
@@ -80,13 +80,13 @@ def test_what_was_acknowledged_before_a_backup_is_in_it(tmp_path: Path, registry
     copied = Registry(elsewhere / "registry")
     assert dict(copied.aliases()) == dict(registry.aliases())
     assert [change.digest for change in copied.history()] == [change.digest for change in registry.history()]
-    # The restored directories serve, and the log goes on where the backup ended.
+    # A server serves from the restored directories, and the log continues where the backup ended.
     with (
         start_server(elsewhere, settings(SCORE + ACTION)) as server,
         Client(server.address, timeout=30) as client,
     ):
         assert client.select_action("action.authorise", CONTEXT, request_id="after").logged
-        assert server.stop() == 0, server.story()
+        assert server.stop() == 0, server.transcript()
     assert before | {"after"} <= _decisions(elsewhere / "decisions")
     verified = scorer("log", "verify", "--log", "decisions", "--bundles", "registry/bundles", cwd=elsewhere)
     assert verified.returncode == 0, verified.stdout + verified.stderr
@@ -99,14 +99,14 @@ def test_a_signed_bundle_is_restored_with_its_signature(tmp_path: Path, registry
     (source / stored).write_bytes(b"{}")
     back_up(Sources(registry=source), tmp_path / "saved")
     restore(tmp_path / "saved", Targets(registry=tmp_path / "restored"))
-    found = {
+    restored = {
         path.relative_to(tmp_path / "restored") for path in tmp_path.glob("restored/bundles/*/signature.json")
     }
-    assert found == {stored}
+    assert restored == {stored}
     assert (tmp_path / "restored" / stored).read_bytes() == b"{}"
 
 
-def test_a_platform_is_copied_as_of_one_commit(tmp_path: Path) -> None:
+def test_a_platform_is_copied_in_the_state_of_one_commit(tmp_path: Path) -> None:
     database, data = _platform(tmp_path)
     with closing(sqlite3.connect(database, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -125,7 +125,7 @@ def test_a_platform_is_copied_as_of_one_commit(tmp_path: Path) -> None:
     assert not (target[1] / "uploads").exists()
 
 
-def test_a_bundle_that_is_pushed_while_the_platform_is_copied_is_in_the_backup(
+def test_a_bundle_that_is_pushed_during_the_copy_of_the_platform_is_in_the_backup(
     tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database, data = _platform(tmp_path)
@@ -136,7 +136,7 @@ def test_a_bundle_that_is_pushed_while_the_platform_is_copied_is_in_the_backup(
     source, copy_platform = Registry(tmp_path / "source"), create._platform
 
     def push_and_copy(database: Path, data: Path, target: Path) -> Mapping[str, Any]:
-        # The platform could name the bundle from now on.
+        # From now on the platform can refer to the bundle.
         source.push(bundle)
         return copy_platform(database, data, target)
 
@@ -146,7 +146,7 @@ def test_a_bundle_that_is_pushed_while_the_platform_is_copied_is_in_the_backup(
     assert [record.digest for record in copied.list()] == [record.digest for record in source.list()]
 
 
-def test_a_backup_that_is_altered_or_incomplete_is_not_restored(tmp_path: Path) -> None:
+def test_an_altered_or_incomplete_backup_is_not_restored(tmp_path: Path) -> None:
     database, data = _platform(tmp_path)
     with closing(sqlite3.connect(database)) as connection:
         connection.execute("CREATE TABLE t (x)")
@@ -176,7 +176,7 @@ def test_a_backup_that_is_altered_or_incomplete_is_not_restored(tmp_path: Path) 
         restore(saved, Targets(platform=(database, tmp_path / "new-data")))
 
 
-def test_a_backup_that_fails_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_backup_leaves_no_files(tmp_path: Path) -> None:
     (tmp_path / "log").mkdir()
     with pytest.raises(Exception, match="holds no segments"):
         back_up(Sources(log=tmp_path / "log"), tmp_path / "saved")

@@ -26,12 +26,12 @@ from scorer.release.model import Actor, ChangeKind, ChangeState, Outcome, Role
 from scorer.release.open import PlatformServices, open_service
 from scorer.release.settings import PlatformFile
 
-# Gates judge what the machine measured.
+# The gates evaluate latencies that are measured on this machine.
 pytestmark = pytest.mark.alone
 
 CHECKPOINT = "fraud.checkout"
-# What the overflowing model cannot stand: no training row is both.
-DEAR_AND_FAR = (500.0, 12.0, 2.0, 80.0)
+# The payment on which the overflowing model is not finite. No training row has both values.
+EXPENSIVE_AND_DISTANT = (500.0, 12.0, 2.0, 80.0)
 
 
 def booster(
@@ -41,7 +41,7 @@ def booster(
     trees: int = 8,
     objective: str = "binary:logistic",
 ) -> Any:
-    """A small model of the world that `bundles.rows` draws from."""
+    """Train a small model on rows of `bundles.rows`."""
     import xgboost as xgb
 
     data = rows(4000, seed=3)
@@ -57,7 +57,7 @@ def booster(
 
 
 def edited(model: Any, change: Callable[[list[dict[str, Any]]], list[dict[str, Any]]]) -> Any:
-    """The model with other trees."""
+    """Return the model with edited trees."""
     import xgboost as xgb
 
     document = json.loads(bytes(model.save_raw("json")))
@@ -72,7 +72,7 @@ def edited(model: Any, change: Callable[[list[dict[str, Any]]], list[dict[str, A
 
 
 def overflowing(trees: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """One more tree, whose leaf for a dear payment far away is more than `exp` can turn into a float."""
+    """Add a tree whose leaf for an expensive, distant payment overflows the float range of `exp`."""
 
     def tree() -> dict[str, Any]:
         return {
@@ -88,7 +88,7 @@ def overflowing(trees: list[dict[str, Any]]) -> list[dict[str, Any]]:
             "parents": [2147483647, 0, 0, 2, 2, 3, 3, 6, 6],
             "loss_changes": [0.0] * 9,
             "sum_hessian": [1.0] * 9,
-            # 499 <= amount < 501 and 79 <= distance < 81; what is missing goes where nothing happens.
+            # 499 <= amount < 501 and 79 <= distance < 81. Missing values take the branch with leaf 0.
             "split_conditions": [499.0, 0.0, 501.0, 79.0, 0.0, 0.0, 81.0, 100.0, 0.0],
             "split_indices": [0, 0, 0, 3, 0, 0, 3, 0, 0],
             "split_type": [0] * 9,
@@ -126,7 +126,7 @@ def build(
 
 
 class Shop:
-    """A server with payments, the platform beside it, a data scientist and somebody who approves."""
+    """A server with traffic, a platform, a data scientist and an approver."""
 
     def __init__(self, server: RunningServer, *, p99_ms: float) -> None:
         self.settings = PlatformFile.parse(
@@ -149,7 +149,7 @@ class Shop:
             base=server.directory,
         )
         self.platform: PlatformServices = open_service(self.settings)
-        self.platform.tick()  # sees what answers
+        self.platform.tick()  # the actor that reads the live lanes
         self.service = self.platform.service
         access = self.service.access
         _, secret = access.bootstrap("admin")
@@ -164,7 +164,7 @@ class Shop:
     def ship(
         self, bundle: Path, kind: ChangeKind = ChangeKind.TEST, *, minutes: float = 0.06, **more: Any
     ) -> ChangeDetail:
-        """A change request of this bundle, moved along until nothing follows or somebody is waited for."""
+        """Submit a change request of this bundle and tick until it is final or waits for a user."""
         dana = self.people["dana"]
         with io.BytesIO() as archive:
             pack(bundle, archive)
@@ -185,7 +185,7 @@ class Shop:
         return wait_until(settled, seconds=60)
 
     def refused(self, bundle: Path) -> str:
-        """What a RELEASE of it is told."""
+        """Return the error of a RELEASE of this bundle."""
         dana = self.people["dana"]
         digest = json.loads((bundle / "manifest.json").read_text())["digest"]
         with pytest.raises(PlatformError) as raised:
@@ -215,7 +215,10 @@ def shop(server: RunningServer) -> Iterator[Shop]:
 
 
 class payments:  # noqa: N801 - reads as what it is: `with payments(server)`
-    """Payments of the world, one in fifty dear and far away, until the end; none may go unanswered."""
+    """Sends payments until the context ends; one in fifty is expensive and distant.
+
+    Every call must succeed.
+    """
 
     def __init__(self, server: RunningServer) -> None:
         self._server = server
@@ -233,7 +236,7 @@ class payments:  # noqa: N801 - reads as what it is: `with payments(server)`
 
     def _pay(self) -> None:
         stream = rows(5000, seed=77)
-        stream[::50] = DEAR_AND_FAR
+        stream[::50] = EXPENSIVE_AND_DISTANT
         with Client(self._server.address) as client:
             at = 0
             while not self._stop.wait(0.0005):
@@ -261,7 +264,7 @@ def test_a_model_as_good_as_the_live_one_passes(shop: Shop, tmp_path: Path) -> N
 
 @dataclass(frozen=True)
 class Shipped:
-    """A bundle, and what became of its change request."""
+    """A bundle and its change request in the last state."""
 
     bundle: Path
     detail: ChangeDetail
@@ -306,7 +309,9 @@ def test_a_model_with_shifted_scores_is_stopped_by_their_distribution(shop: Shop
     assert "TEST" in shop.refused(bundle)
 
 
-def test_a_model_whose_features_nobody_sends_is_stopped_by_their_parity(shop: Shop, unsent: Shipped) -> None:
+def test_a_model_with_features_that_are_not_sent_is_stopped_by_their_parity(
+    shop: Shop, unsent: Shipped
+) -> None:
     bundle, detail = unsent.bundle, unsent.detail
     assert detail.change.state is ChangeState.REJECTED
     assert "feature_parity_rate" in blocking(detail), [gate.words for gate in detail.gates]
@@ -315,13 +320,13 @@ def test_a_model_whose_features_nobody_sends_is_stopped_by_their_parity(shop: Sh
     assert "TEST" in shop.refused(bundle)
 
 
-def test_a_model_that_breaks_the_promise_is_stopped(server: RunningServer, tmp_path: Path) -> None:
+def test_a_model_that_exceeds_the_sla_is_stopped(server: RunningServer, tmp_path: Path) -> None:
     slow = edited(booster(), lambda trees: [dict(tree) for _ in range(2500) for tree in trees])
     bundle = build(tmp_path / "slow", slow)
-    # Twenty thousand trees against a promise of ten microseconds.
+    # Twenty thousand trees with an SLA of ten microseconds.
     shop = Shop(server, p99_ms=0.01)
     try:
-        # Loading so many trees takes seconds, within which a shorter slot would end before it began.
+        # Loading so many trees takes seconds. A shorter slot would end before the observation starts.
         detail = shop.ship(bundle, minutes=0.4)
         assert detail.change.state is ChangeState.REJECTED
         (stopped,) = [step for step in detail.steps if step.status == "failed"]
@@ -335,7 +340,7 @@ def test_a_model_that_breaks_the_promise_is_stopped(server: RunningServer, tmp_p
         shop.platform.close()
 
 
-def test_each_has_its_evidence_on_its_page(
+def test_the_page_of_each_change_request_shows_its_evidence(
     shop: Shop, infinite: Shipped, shifted: Shipped, unsent: Shipped
 ) -> None:
     rejected = shop.service.changes.list(shop.people["ari"], state=ChangeState.REJECTED)
@@ -350,7 +355,7 @@ def test_each_has_its_evidence_on_its_page(
         assert change.updated_at - change.created_at < timedelta(minutes=10)
 
 
-def test_what_answers_never_changed(shop: Shop, server: RunningServer) -> None:
+def test_the_answer_lanes_never_changed(shop: Shop, server: RunningServer) -> None:
     view = shop.service.checkpoints.view(shop.people["dana"], CHECKPOINT)
     live = Registry(server.directory / "registry").resolve("fraud-checkout@live").digest
     assert {lane.bundle for lane in view.recorded.answer} == {live}

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("group", ["swaps", "policy", "engine"])
-def test_a_group_runs_and_its_lines_cannot_be_published(group: str, tmp_path: Path) -> None:
+def test_a_benchmark_group_runs_and_its_smoke_results_cannot_be_published(group: str, tmp_path: Path) -> None:
     if group == "engine":
         components.require("bench peers")
     command = [sys.executable, "-m", "loadtests.bench", group, "--smoke", "--results", str(tmp_path)]

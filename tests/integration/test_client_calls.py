@@ -37,12 +37,12 @@ from scorer.client.testing import FakeServer, Fault
 from scorer.v1 import scoring_pb2 as pb
 
 EVENT = {"amount": 12.5, "country": "NL", "returning": True}
-# Generous: these tests are about answers, not about speed.
+# A generous SLA, because these tests check answers and not latency.
 PATIENT = 20.0
 
 
 class Blocking:
-    """The asyncio client behind the blocking one's face, so that one test serves both."""
+    """The asyncio client with the interface of the blocking one, so that one test covers both."""
 
     def __init__(self, *args, **kwargs):
         self.runner = asyncio.Runner()
@@ -89,12 +89,12 @@ def client(make, server):
 @pytest.fixture
 def closed_port():
     with socket.socket() as holder:
-        # Bound but not listening: nobody else can take it, and connecting is refused.
+        # Bound but not listening: no other process can bind the port, and connections are refused.
         holder.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{holder.getsockname()[1]}"
 
 
-def test_score_by_name(client, server):
+def test_score_with_features_by_name(client, server):
     result = client.score("fraud.checkout", EVENT, request_id="order-1", entity="shopper-9")
     assert (result.score, result.decision, result.decision_id) == (0.25, "approve", "order-1")
     assert result.served.by_model
@@ -103,11 +103,11 @@ def test_score_by_name(client, server):
     (request,) = server.requests("Score")
     assert request.entity == "shopper-9"
     assert [f.name for f in request.named.features] == list(EVENT)
-    # Names need no fingerprint, so nothing else was asked.
+    # Values by name need no fingerprint, so the client sent no other request.
     assert server.requests("Describe") == []
 
 
-def test_score_dense_asks_for_the_schema_once(client, server):
+def test_score_dense_requests_the_schema_once(client, server):
     for row in ([12.5, 0, 1], np.array([1.0, 2.0, np.nan])):
         client.score("fraud.checkout", row)
     assert len(server.requests("Describe")) == 1
@@ -117,7 +117,7 @@ def test_score_dense_asks_for_the_schema_once(client, server):
     assert math.isnan(second.dense.values[2])
 
 
-def test_dense_values_of_the_wrong_number(client, server):
+def test_a_wrong_number_of_dense_values_is_refused(client, server):
     with pytest.raises(InvalidRequestError, match="2 dense values, but the schema has 3 features"):
         client.score("fraud.checkout", [1.0, 2.0])
     with pytest.raises(InvalidRequestError, match="4 dense values"):
@@ -125,7 +125,7 @@ def test_dense_values_of_the_wrong_number(client, server):
     assert server.requests("Score") == server.requests("ScoreBatch") == []
 
 
-def test_score_batch(client, server):
+def test_score_batch_returns_a_score_per_row(client, server):
     rows = np.arange(9, dtype=np.float32).reshape(3, 3)
     result = client.score_batch("fraud.checkout", rows, request_id="night")
     assert (len(result), result.scores, result.decisions) == (3, (0.25,) * 3, ("approve",) * 3)
@@ -137,7 +137,7 @@ def test_score_batch(client, server):
     assert request.rows == 3
 
 
-def test_select_action(client, server):
+def test_select_action_returns_an_action_and_its_propensity(client, server):
     result = client.select_action("action.authorise", {"amount": 1}, include_pmf=True)
     assert result.action == "3ds=frictionless|route=a"
     assert (result.propensity, result.action_index, result.expected_reward) == (0.25, 0, 0.75)
@@ -155,7 +155,7 @@ def test_select_action_among_the_eligible(client, eligible):
     assert result.pmf == ()
 
 
-def test_report_outcome(client, server):
+def test_report_outcome_returns_its_acknowledgement(client, server):
     ack = client.report_outcome(
         "fraud.checkout", "order-1", "chargeback", 1, revision=2, occurred_at_ms=1_700_000_000_000
     )
@@ -171,7 +171,7 @@ def test_report_outcome(client, server):
     )
 
 
-def test_describe(client):
+def test_describe_returns_the_checkpoints(client):
     info = client.describe("fraud.checkout")
     assert isinstance(info, CheckpointInfo)
     assert info.feature_names == ("amount", "country", "returning")
@@ -190,7 +190,7 @@ def test_describe(client):
     assert len(client.describe("action.authorise").actions) == 4
 
 
-def test_health(client, server):
+def test_health_returns_the_serving_status(client, server):
     assert client.health() is Health.SERVING
     server.serving = False
     assert client.health("fraud.checkout") is Health.NOT_SERVING
@@ -205,7 +205,7 @@ def test_over_a_unix_socket(make, tmp_path):
         assert client.score("fraud.checkout", EVENT).score == 0.25
 
 
-def test_metadata_travels(make, server):
+def test_metadata_is_sent(make, server):
     make(server.target, metadata=[("authorization", "Bearer x")]).score("fraud.checkout", EVENT)
     assert server.metadata("Score")[0]["authorization"] == "Bearer x"
 
@@ -232,7 +232,7 @@ def test_unavailable_is_retried_with_the_same_request(client, server, method):
     assert client.stats().retries == 2
 
 
-def test_a_negative_pushback_is_obeyed(client, server):
+def test_a_negative_pushback_prevents_retries(client, server):
     server.script("Score", Fault("UNAVAILABLE", "go away", pushback="-1"))
     with pytest.raises(UnavailableError, match="go away"):
         client.score("fraud.checkout", EVENT)
@@ -263,7 +263,7 @@ def test_errors_are_typed_and_final(client, server, code, error):
     assert client.stats().errors == {error.__name__: 1}
 
 
-def test_unknown_checkpoint(client):
+def test_an_unknown_checkpoint_is_an_error(client):
     for call in (
         lambda: client.score("fraud.chekout", EVENT),
         lambda: client.score("fraud.chekout", [1.0]),
@@ -279,7 +279,7 @@ def test_a_checkpoint_needs_a_name(client, checkpoint):
         client.score(checkpoint, EVENT)
 
 
-def test_the_deadline_holds_against_a_server_that_never_answers(client, server):
+def test_the_deadline_ends_a_call_that_is_never_answered(client, server):
     never = threading.Event()
     server.script("Score", Fault(until=never))
     with pytest.raises(DeadlineExceededError) as caught:
@@ -296,7 +296,7 @@ def test_a_message_above_the_limit_is_not_sent(make, server):
     assert server.requests("ScoreBatch") == []
 
 
-def test_a_reply_that_does_not_fit_its_request(make, monkeypatch):
+def test_a_reply_that_does_not_match_its_request_is_an_error(make, monkeypatch):
     monkeypatch.setattr(
         FakeServer,
         "_score_batch",
@@ -320,19 +320,19 @@ def reorder(server):
     server.checkpoints["fraud.checkout"] = new
 
 
-def test_a_changed_schema_is_raised_until_the_caller_follows_it(client, server):
+def test_a_changed_schema_is_an_error_until_the_caller_accepts_it(client, server):
     client.score("fraud.checkout", [12.5, 0, 1])
     reorder(server)
     for _ in range(2):
         with pytest.raises(SchemaChangedError, match='another order, from position 0 \\("amount"') as caught:
             client.score("fraud.checkout", [12.5, 0, 1])
         assert (caught.value.expected, caught.value.actual) == (0xFEDCBA9876543210, 77)
-    # Reading the new description alone accepts nothing ...
+    # Reading the new description does not accept the new schema ...
     described = client.describe("fraud.checkout")
     with pytest.raises(SchemaChangedError):
         client.score_batch("fraud.checkout", [[12.5, 0, 1]])
     assert client.score("fraud.checkout", EVENT).score == 0.25
-    # ... saying so does.
+    # ... but an explicit call does.
     client.use_schema(described)
     client.score("fraud.checkout", [0, 12.5, 1])
     assert server.requests("Score")[-1].dense.schema_fingerprint == 77
@@ -366,7 +366,7 @@ def test_the_error_names_what_changed(client, server, change, words):
         client.score("fraud.checkout", [12.5, 0, 1])
 
 
-def test_another_failed_precondition_is_not_blamed_on_the_schema(client, server):
+def test_another_failed_precondition_is_not_a_schema_error(client, server):
     server.script("Score", Fault("FAILED_PRECONDITION", "the checkpoint is being drained"))
     with pytest.raises(PreconditionError, match="being drained") as caught:
         client.score("fraud.checkout", [12.5, 0, 1])
@@ -381,7 +381,7 @@ FALLBACK = {
 }
 
 
-def test_fallback_when_nobody_listens(make, closed_port):
+def test_fallback_when_the_server_is_unreachable(make, closed_port):
     client = make(closed_port, fallback=FALLBACK)
     for features in (EVENT, [12.5, 0, 1]):
         result = client.score("fraud.checkout", features)
@@ -411,7 +411,7 @@ def test_fallback_when_the_server_is_late(make, server):
     client = make(server.target, fallback=FALLBACK)
     action = client.select_action("action.authorise", {"amount": 1}, timeout=0.05)
     assert action.served.fallback_reason == "deadline_exceeded"
-    # The server may have logged another action for this request: nothing may be joined to it.
+    # The server may have logged another action for this request, so no outcome may be joined to it.
     assert action.decision_id == ""
     with pytest.raises(InvalidRequestError, match="own fallback answered"):
         client.report_outcome("action.authorise", action.decision_id, "authorised", 1)
@@ -422,14 +422,14 @@ def test_fallback_when_the_server_is_late(make, server):
     ("code", "reason"),
     [("RESOURCE_EXHAUSTED", "overloaded"), ("INTERNAL", "server_fault"), ("UNKNOWN", "server_fault")],
 )
-def test_fallback_when_the_server_cannot(make, server, code, reason):
+def test_fallback_when_the_server_returns_an_error(make, server, code, reason):
     server.script("Score", Fault(code))
     result = make(server.target, fallback=FALLBACK).score("fraud.checkout", EVENT)
     assert result.served.fallback_reason == reason
 
 
 @pytest.mark.parametrize("code", ["INVALID_ARGUMENT", "NOT_FOUND", "ALREADY_EXISTS", "FAILED_PRECONDITION"])
-def test_no_fallback_for_the_callers_mistakes(make, server, code):
+def test_no_fallback_for_invalid_requests(make, server, code):
     server.script("Score", Fault(code))
     client = make(server.target, fallback=FALLBACK)
     with pytest.raises(ClientError) as caught:
@@ -449,7 +449,7 @@ def test_a_fallback_action_is_eligible_or_none(make, server):
     with pytest.raises(ServerFaultError) as caught:
         select(["3ds=frictionless|route=a"])
     assert "no action of the fallback is known to be eligible" in caught.value.__notes__
-    # A mask means nothing before the catalogue is known.
+    # A mask cannot be used before the catalogue is known.
     with pytest.raises(ServerFaultError):
         select(b"\x08")
     client.describe("action.authorise")
@@ -459,18 +459,18 @@ def test_a_fallback_action_is_eligible_or_none(make, server):
 
 
 def test_a_function_as_fallback(make, server):
-    asked = []
+    requests = []
 
     def by_amount(request):
-        asked.append(request)
+        requests.append(request)
         return ScoreFallback("approve" if request.features["amount"] < 50 else "review", 0.0)
 
     server.script("Score", Fault("INTERNAL"), Fault("INTERNAL"))
     client = make(server.target, fallback={"fraud.checkout": by_amount})
     assert client.score("fraud.checkout", {"amount": 10}, request_id="a").decision == "approve"
     assert client.score("fraud.checkout", {"amount": 90}).decision == "review"
-    assert (asked[0].request_id, asked[0].reason, asked[0].eligible) == ("a", "server_fault", None)
-    assert isinstance(asked[0].error, ServerFaultError)
+    assert (requests[0].request_id, requests[0].reason, requests[0].eligible) == ("a", "server_fault", None)
+    assert isinstance(requests[0].error, ServerFaultError)
 
 
 @pytest.mark.parametrize(
@@ -481,14 +481,14 @@ def test_a_function_as_fallback(make, server):
         (lambda _: ActionFallback("x"), "returned a ActionFallback"),
     ],
 )
-def test_a_broken_fallback_function_leaves_the_servers_error(make, server, function, note):
+def test_a_failing_fallback_function_keeps_the_servers_error(make, server, function, note):
     server.script("Score", Fault("INTERNAL"))
     with pytest.raises(ServerFaultError) as caught:
         make(server.target, fallback={"fraud.checkout": function}).score("fraud.checkout", EVENT)
     assert note in caught.value.__notes__[0]
 
 
-def test_a_fallback_of_the_wrong_kind_is_found_on_the_first_call(make, server):
+def test_a_fallback_of_the_wrong_kind_is_refused_on_the_first_call(make, server):
     with pytest.raises(InvalidRequestError, match="its fallback is a ActionFallback"):
         make(server.target, fallback={"fraud.checkout": ActionFallback("x")}).score("fraud.checkout", EVENT)
     with pytest.raises(InvalidRequestError, match="fallback is a dict"):
@@ -498,7 +498,7 @@ def test_a_fallback_of_the_wrong_kind_is_found_on_the_first_call(make, server):
 # -- life cycle ------------------------------------------------------------------------
 
 
-def test_wait_ready_outlasts_a_slow_start(make, tmp_path):
+def test_wait_ready_waits_for_a_slow_start(make, tmp_path):
     path = tmp_path / "late.sock"
     client = make(f"unix://{path}")
     with pytest.raises(DeadlineExceededError, match=r"not ready within 0\.05 s"):
@@ -511,7 +511,7 @@ def test_wait_ready_outlasts_a_slow_start(make, tmp_path):
         client.wait_ready(timeout=PATIENT)
 
 
-def test_a_restarted_server_is_found_again(make, tmp_path):
+def test_calls_succeed_after_a_restart_of_the_server(make, tmp_path):
     path = tmp_path / "s.sock"
     client = make(f"unix://{path}")
     with FakeServer(path):
@@ -524,7 +524,7 @@ def test_a_restarted_server_is_found_again(make, tmp_path):
         client.score("fraud.checkout", EVENT)
 
 
-def test_a_closed_client_says_so(make, server):
+def test_calls_of_a_closed_client_are_refused(make, server):
     client = make(server.target)
     client.score("fraud.checkout", EVENT)
     client.close()
@@ -532,7 +532,7 @@ def test_a_closed_client_says_so(make, server):
         client.score("fraud.checkout", EVENT)
 
 
-def test_a_forked_child_must_make_its_own(server, monkeypatch):
+def test_a_client_is_refused_in_a_forked_child(server, monkeypatch):
     with Client(server.target) as client:
         monkeypatch.setattr(os, "getpid", lambda: -1)
         with pytest.raises(ClientUseError, match="forked"):
@@ -540,7 +540,7 @@ def test_a_forked_child_must_make_its_own(server, monkeypatch):
         monkeypatch.undo()
 
 
-def test_an_asyncio_client_belongs_to_its_loop(server):
+def test_an_asyncio_client_is_refused_in_another_loop(server):
     client = scorer.aio.Client(server.target, timeout=PATIENT)
     with asyncio.Runner() as first:
         first.run(client.score("fraud.checkout", EVENT))
@@ -549,7 +549,7 @@ def test_an_asyncio_client_belongs_to_its_loop(server):
         first.run(client.close())
 
 
-def test_cancelling_a_task_is_no_fallback(server):
+def test_a_cancelled_task_gets_no_fallback(server):
     never = threading.Event()
     server.script("Score", Fault(until=never))
 
@@ -585,7 +585,7 @@ def test_many_tasks_share_one_client(server):
 
 
 def test_the_deadline_reaches_the_server(make, monkeypatch):
-    """A server can drop work that nobody waits for only if it knows until when."""
+    """The client sends its deadline, so that the server can stop work when the caller no longer waits."""
     remaining = []
     answer = FakeServer._score
 
@@ -596,5 +596,5 @@ def test_the_deadline_reaches_the_server(make, monkeypatch):
     monkeypatch.setattr(FakeServer, "_score", record)
     with FakeServer() as server:
         make(server.target).score("fraud.checkout", EVENT, timeout=7.0)
-    # The wire carries it rounded up, and the server's clock for it ticks in milliseconds.
+    # The value on the wire is rounded up, and the server measures it in milliseconds.
     assert 0 < remaining[0] < 7.1

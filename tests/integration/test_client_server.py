@@ -36,11 +36,11 @@ PATIENT = 20.0
 
 @pytest.fixture(scope="module")
 def directory(tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Path]) -> Path:
-    made = tmp_path_factory.mktemp("server")
-    registry = Registry(made / "registry")
+    result = tmp_path_factory.mktemp("server")
+    registry = Registry(result / "registry")
     registry.alias("fraud-checkout", "live", registry.push(built_bundles["score-1"]))
     registry.alias("action-authorise", "live", registry.push(built_bundles["action-1"]))
-    return made
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def test_names_vectors_and_batches_give_the_same_scores(
     assert [answer.score for answer in by_name] == [answer.score for answer in dense] == list(batch.scores)
     assert [answer.margin for answer in by_name] == list(batch.margins)
     assert [answer.decision for answer in by_name] == list(batch.decisions)
-    # And they are the bundle's, evaluated without any server.
+    # The scores equal those of the bundle when it is evaluated without a server.
     offline = Bundle.load(built_bundles["score-1"])
     assert by_name[0].served.bundle == offline.digest
     assert list(batch.scores) == [float(score) for score in offline.score(data).scores]
@@ -109,7 +109,7 @@ def test_eligible_actions_by_id_and_by_mask(client: Client) -> None:
         assert {answer.action for answer in answers} <= set(wanted)
 
 
-def test_outcomes(client: Client) -> None:
+def test_outcomes_are_accepted_once(client: Client) -> None:
     answer = client.score("fraud.checkout", named(rows(1)[0]))
     report = ("fraud.checkout", answer.decision_id, "fraud", 1.0)
     first = client.report_outcome(*report)
@@ -120,7 +120,7 @@ def test_outcomes(client: Client) -> None:
     assert not client.report_outcome(*report[:3], 0.0, revision=1).duplicate
 
 
-def test_descriptions_and_health(client: Client) -> None:
+def test_descriptions_and_health_are_those_of_the_server(client: Client) -> None:
     fraud = client.describe("fraud.checkout")
     assert (fraud.kind, fraud.feature_names, fraud.sla_p99_ms) == ("score", FEATURES, 1000.0)
     action = client.describe("action.authorise")
@@ -147,7 +147,7 @@ GOOD = dict.fromkeys(FEATURES, 1.0)
         (lambda c: c.report_outcome("fraud.checkout", "d", "fraud", math.nan), InvalidRequestError, "value"),
     ],
 )
-def test_bad_input_is_one_line_that_names_the_thing(
+def test_an_error_of_bad_input_is_one_line_with_the_field(
     client: Client, call: Any, error: Any, words: str
 ) -> None:
     with pytest.raises(error) as caught:
@@ -171,7 +171,7 @@ def test_another_schema_is_refused_and_named(client: Client) -> None:
     assert client.score("fraud.checkout", [1.0] * 4).served.by_model
 
 
-def test_many_at_once(server: RunningServer) -> None:
+def test_concurrent_calls_succeed(server: RunningServer) -> None:
     data = rows(64, seed=3)
 
     async def burst() -> list[float]:
@@ -187,9 +187,7 @@ def test_many_at_once(server: RunningServer) -> None:
 
 
 @pytest.mark.parametrize("features", ["named", "dense"])
-def test_a_load_of_everything_is_answered_by_the_models(
-    server: RunningServer, socket: Path, features: str
-) -> None:
+def test_a_mixed_load_is_answered_by_the_models(server: RunningServer, socket: Path, features: str) -> None:
     plan, report = run_load_test(
         make_settings(
             {
@@ -212,7 +210,7 @@ def test_a_load_of_everything_is_answered_by_the_models(
     assert judge(report, 60_000.0, 60_000.0).outcome is LoadOutcome.PASS
 
 
-def test_the_client_answers_when_the_server_is_gone(directory: Path, tmp_path: Path) -> None:
+def test_the_client_returns_fallbacks_when_the_server_has_stopped(directory: Path, tmp_path: Path) -> None:
     fallback = {
         "fraud.checkout": ScoreFallback("review", 0.5),
         "action.authorise": ActionFallback(ACTIONS[2]),
@@ -236,13 +234,13 @@ def test_the_client_answers_when_the_server_is_gone(directory: Path, tmp_path: P
         assert client.stats().fallbacks == {"unavailable": 4}
 
 
-# From 3.12 on, Python itself warns of what this test does on purpose.
+# Python 3.12 and newer warn about a fork with threads, which this test does on purpose.
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_real_fork_must_make_its_own_client(server: RunningServer) -> None:
+def test_a_client_is_refused_in_a_real_forked_child(server: RunningServer) -> None:
     with Client(server.address, timeout=PATIENT) as client:
         pid = os.fork()
         if pid == 0:
-            # Only the guard: gRPC itself does not survive in this child.
+            # Only the client's check is tested, because gRPC does not work in a forked child.
             try:
                 client.score("fraud.checkout", GOOD)
             except ClientError as error:

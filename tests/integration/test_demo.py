@@ -24,7 +24,7 @@ import pytest
 from scorer.sdk import PlatformClient
 
 ROOT = Path(__file__).parents[2]
-# A full run starts some twenty commands, each of which imports the numeric libraries.
+# A full run starts about twenty commands, and each of them imports the numeric libraries.
 LIMIT_S = 280
 pytestmark = [pytest.mark.alone, pytest.mark.timeout(LIMIT_S + 20)]
 
@@ -38,7 +38,7 @@ def environment() -> dict[str, str]:
 
 
 def routing_file(path: Path) -> Path:
-    """Attempts an hour apart over two providers; B succeeds more often."""
+    """Write attempts, one per hour, over two providers of which B succeeds more often."""
     rng = np.random.default_rng(0)
     lines = ["tmsp,country,amount,success,PSP,3D_secured,card"]
     for moment in np.arange("2021-01-01", "2021-04-01", dtype="datetime64[h]"):
@@ -54,7 +54,7 @@ def routing_file(path: Path) -> Path:
 def server_events(output: Path) -> list[dict[str, object]]:
     log = output / "server.log"
     lines = log.read_text().splitlines() if log.exists() else []
-    # The last line may be half written.
+    # The last line may be incomplete.
     return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
 
 
@@ -73,7 +73,7 @@ def is_alive(pid: int) -> bool:
 def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "waited too long"
+        assert time.monotonic() < deadline, "the time limit of the wait has passed"
         time.sleep(0.02)
 
 
@@ -83,7 +83,7 @@ def routing(tmp_path_factory):
 
 
 def run_whole(output: Path, routing: Path, *more: str) -> tuple[str, dict[str, Any]]:
-    """Run the demo; return what it printed and its summary."""
+    """Run the demo; return its output and its summary."""
     done = subprocess.run(
         command("--simulated", "--routing", str(routing), "--output", str(output), "--seed", "3", *more),
         capture_output=True,
@@ -98,21 +98,21 @@ def run_whole(output: Path, routing: Path, *more: str) -> tuple[str, dict[str, A
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, routing):
-    """A full run: its output folder, what it printed, its summary."""
+    """A full run: its output folder, its output and its summary."""
     output = tmp_path_factory.mktemp("full") / "out"
     return output, *run_whole(output, routing, "--full")
 
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory, routing):
-    """A run without learning and shipping."""
+    """A run without the steps for learning and for the release of a model."""
     output = tmp_path_factory.mktemp("short") / "out"
     return output, *run_whole(output, routing)
 
 
-def test_the_main_job_is_shown_in_at_most_eighty_lines(short):
-    _, said, summary = short
-    steps = re.findall(r"^ *\d+ s  (\d+\. .*)$", said, re.MULTILINE)
+def test_the_demo_prints_its_main_result_in_at_most_eighty_lines(short):
+    _, output, summary = short
+    steps = re.findall(r"^ *\d+ s  (\d+\. .*)$", output, re.MULTILINE)
     assert steps == [
         "1. Data and features",
         "2. Train two versions of a fraud model and of an action model",
@@ -122,24 +122,24 @@ def test_the_main_job_is_shown_in_at_most_eighty_lines(short):
         "6. Results",
         "7. Stop the server, verify and export the decision log",
     ]
-    assert len(said.splitlines()) <= 80
-    assert "make demo ARGS=--full" in said
+    assert len(output.splitlines()) <= 80
+    assert "make demo ARGS=--full" in output
     assert "learning" not in summary
 
 
-def test_the_full_demo_goes_on_to_learn_and_to_ship(finished):
-    _, said, summary = finished
-    assert re.search(r"\d\. Learn two generations", said)
-    assert re.search(r"\d\. Ship a model through the platform", said)
+def test_the_full_demo_also_trains_and_releases_a_model(finished):
+    _, output, summary = finished
+    assert re.search(r"\d\. Learn two generations", output)
+    assert re.search(r"\d\. Ship a model through the platform", output)
     assert len(summary["learning"]) == 2
-    assert "make demo ARGS=--full" not in said
+    assert "make demo ARGS=--full" not in output
 
 
 def test_the_printed_commands_serve_again_and_open_pages_that_reach_the_server(short):
-    """Both commands, run as they are printed: the platform reaches every server of the checkpoint."""
-    _, said, _ = short
-    typed = dict(re.findall(r"^ +(serve again|open the pages) +(\S.*)$", said, re.MULTILINE))
-    url, token = re.search(r"then (http://\S+), and sign in with (\S+)$", said, re.MULTILINE).groups()
+    """Run both commands as they are printed. The platform reaches every server of the checkpoint."""
+    _, output, _ = short
+    typed = dict(re.findall(r"^ +(serve again|open the pages) +(\S.*)$", output, re.MULTILINE))
+    url, token = re.search(r"then (http://\S+), and sign in with (\S+)$", output, re.MULTILINE).groups()
     with ExitStack() as running:
         for what in ("serve again", "open the pages"):
             process = running.enter_context(
@@ -148,7 +148,7 @@ def test_the_printed_commands_serve_again_and_open_pages_that_reach_the_server(s
                 )
             )
             running.callback(process.terminate)
-            # The pipe ends with the process, so this wait is bounded by the process's own.
+            # The pipe closes when the process ends, so the limit on the process also bounds this wait.
             events = (json.loads(line)["event"] for line in process.stderr if line.startswith("{"))
             assert "serving" in events
             threading.Thread(target=process.stderr.read, daemon=True).start()
@@ -157,7 +157,7 @@ def test_the_printed_commands_serve_again_and_open_pages_that_reach_the_server(s
     assert [(member.reachable, member.error) for member in view.members] == [(True, "")]
 
 
-def test_leaves_no_server_behind(finished):
+def test_no_server_runs_after_the_demo(finished):
     output, _, _ = finished
     pid = server_pid(output)
     assert pid is not None
@@ -165,8 +165,8 @@ def test_leaves_no_server_behind(finished):
     assert "stopped" in {event["event"] for event in server_events(output)}
 
 
-def test_swaps_both_bundles_without_an_error(finished):
-    _, said, summary = finished
+def test_both_bundles_are_swapped_without_an_error(finished):
+    _, output, summary = finished
     traffic, swap = summary["traffic"], summary["swap"]
     assert traffic["errors"] == traffic["fallbacks"] == traffic["unlogged"] == 0
     assert traffic["payments"] >= 1_200
@@ -183,13 +183,13 @@ def test_swaps_both_bundles_without_an_error(finished):
         assert sum(both) == traffic["payments"]
         assert min(both) > 50
     assert {entry["digest"] for entry in swap["answers"]} <= set(summary["bundles"].values())
-    assert "0 errors" in said
+    assert "0 errors" in output
 
 
-def test_judges_the_scores_that_were_served(finished):
+def test_the_served_scores_are_evaluated(finished):
     _, _, summary = finished
     assert summary["single_scores_equal_to_the_batch"] == summary["traffic"]["payments"]
-    # Served scores rank as the model did in training, on the part of the test days that was served.
+    # On the served part of the test days, the served scores have the same ranking quality as in training.
     served, trained = summary["fraud_as_served"]["v2"], summary["training"]["fraud"][1]
     assert served["auc"] > 0.65
     assert served["average_precision"] > 10 * served["frauds"] / served["rows"]
@@ -197,48 +197,48 @@ def test_judges_the_scores_that_were_served(finished):
     assert sum(summary["decisions"].values()) == pytest.approx(1)
 
 
-def test_the_bandit_is_shown_beside_simpler_policies_from_the_same_log(finished):
-    _, said, summary = finished
-    found = summary["authorisation"]
+def test_the_bandit_is_compared_with_simpler_policies_on_the_same_log(finished):
+    _, output, summary = finished
+    result = summary["authorisation"]
     decided = {entry["bundle"]: entry["answers"] for entry in summary["swap"]["answers"]}
-    assert found["served"]["rows"] == found["outcomes"]["rows"] == decided["action v2"]
-    assert found["first"]["rows"] == decided["action v1"]
-    assert found["logged"] == 8_000
-    assert found["served"]["value"] < found["best"]
-    references = found["references"]
+    assert result["served"]["rows"] == result["outcomes"]["rows"] == decided["action v2"]
+    assert result["first"]["rows"] == decided["action v1"]
+    assert result["logged"] == 8_000
+    assert result["served"]["value"] < result["best"]
+    references = result["references"]
     uniform = references["uniform choice"]
     assert uniform["rate"]["value"] == pytest.approx(0.739, abs=0.02)
     assert uniform["difference"]["low"] > 0
     for name, one in references.items():
-        assert one["difference"]["value"] == pytest.approx(found["served"]["value"] - one["rate"]["value"])
-        assert re.search(rf"^ +{re.escape(name)} .*\[.*\].*\[.*\]", said, re.MULTILINE), name
+        assert one["difference"]["value"] == pytest.approx(result["served"]["value"] - one["rate"]["value"])
+        assert re.search(rf"^ +{re.escape(name)} .*\[.*\].*\[.*\]", output, re.MULTILINE), name
     own = references["linear model per issuer"]["difference"]["value"]
-    assert f"the bandit's own part: {100 * own:+.1f} [" in said
+    assert f"the bandit's own part: {100 * own:+.1f} [" in output
     assert summary["distinct_actions"] > 20
 
 
-def test_routing_log_gets_an_estimate_that_is_called_one(finished):
-    _, said, summary = finished
+def test_the_figure_of_the_routing_log_is_labelled_as_an_estimate(finished):
+    _, output, summary = finished
     value = summary["routing"]
     assert "off-policy estimate" in value["label"]
-    assert "not a measured rate" in said
+    assert "not a measured rate" in output
     assert value["logged"]["value"] == pytest.approx(0.4, abs=0.08)
     assert value["snipw"]["low"] < 0.6 < value["snipw"]["high"] + 0.02
     assert value["snipw"]["low"] > value["logged"]["high"]
     assert value["chosen_shares"]["B"] > 0.9
 
 
-def test_latency_and_server_figures_are_there(finished):
-    _, said, summary = finished
+def test_the_summary_has_the_latency_and_the_figures_of_the_server(finished):
+    _, output, summary = finished
     for method in ("Score", "SelectAction", "ReportOutcome"):
         client = summary["latency"][method]["client_ms"]
         assert 0 < client["p50"] <= client["p99"] <= client["p99.9"]
     assert summary["server"]["ready_after_ms"] > 0
     assert summary["server"]["resident_mb_at_start"] > 1
-    assert re.search(r"ready after \d+ ms, \d+ MB resident", said)
+    assert re.search(r"ready after \d+ ms, \d+ MB resident", output)
 
 
-def test_decision_log_holds_every_decision(finished):
+def test_the_decision_log_contains_every_decision(finished):
     output, _, summary = finished
     log, traffic = summary["log"], summary["traffic"]
     table = pq.read_table(output / "decisions.parquet")
@@ -255,7 +255,7 @@ def test_decision_log_holds_every_decision(finished):
     assert log["with_outcome"] == 2 * traffic["payments"] + learned * 2
 
 
-def test_a_model_is_shipped_to_a_finished_readout(finished):
+def test_a_model_is_tested_until_its_final_report(finished):
     output, said, summary = finished
     shipped = summary["shipping"]
     assert shipped["verdict"] in ("pass", "fail", "inconclusive")
@@ -267,7 +267,7 @@ def test_a_model_is_shipped_to_a_finished_readout(finished):
     assert f"/changes/{shipped['change']}/readout" in said
 
 
-def test_generations_are_judged_on_payments_that_were_not_used_for_training(finished):
+def test_generations_are_evaluated_on_payments_that_were_not_used_for_training(finished):
     output, said, summary = finished
     first, second = summary["learning"]
     assert second["trained_on"] > first["trained_on"]
@@ -288,7 +288,7 @@ def test_generations_are_judged_on_payments_that_were_not_used_for_training(fini
         ]
         assert len(judged) == evidence["window"]["decisions"] > 900
         assert not set(judged) & set(taught)
-        # What the verdict says is what is served next.
+        # The verdict determines the bundle that is served next.
         published = verdict["bundle"] if one["decision"] == "promote" else live
         assert one["live"] == published
         live = published
@@ -296,7 +296,7 @@ def test_generations_are_judged_on_payments_that_were_not_used_for_training(fini
     assert "Value per generation" in (output / "learning.html").read_text()
 
 
-def test_a_failed_step_is_one_line_and_exit_code_1(tmp_path):
+def test_a_failed_step_prints_one_line_and_exits_with_1(tmp_path):
     done = subprocess.run(
         command("--transactions", str(tmp_path / "none.parquet"), "--output", str(tmp_path / "out")),
         capture_output=True,
@@ -312,8 +312,11 @@ def test_a_failed_step_is_one_line_and_exit_code_1(tmp_path):
 
 
 @pytest.mark.parametrize("who", ["server", "demo"])
-def test_a_death_in_the_middle_ends_everything(tmp_path, who):
-    """The server killed: the demo fails with a reason. The demo terminated: the server is stopped."""
+def test_a_killed_process_ends_the_server_and_the_demo(tmp_path, who):
+    """If the server is killed, the demo fails with a reason.
+
+    If the demo is terminated, it stops the server.
+    """
     output = tmp_path / "out"
     demo = subprocess.Popen(
         command("--simulated", "--output", str(output)),
@@ -354,13 +357,13 @@ def test_up_serves_pages_with_payments_and_generations_until_ctrl_c(finished):
     )
     try:
         assert up.stdout is not None
-        said = {}
+        printed = {}
         for line in up.stdout:
             what, _, rest = line.strip().partition("  ")
-            said[what] = rest.strip()
+            printed[what] = rest.strip()
             if line.startswith("Ctrl-C"):
                 break
-        url, token = said["Pages"], said["Sign in"]
+        url, token = printed["Pages"], printed["Sign in"]
         with PlatformClient(url, token) as platform:
             before = {one["decision_id"] for one in platform.decisions("fraud.checkout")}
             until(lambda: {one["decision_id"] for one in platform.decisions("fraud.checkout")} - before)

@@ -33,14 +33,14 @@ def _metric(server: RunningServer, name: str) -> float:
 
 
 def _check(server: RunningServer, acknowledged: set[str]) -> None:
-    """What was acknowledged is in the log, once, and can be repeated on its bundle."""
-    assert server.stop() == 0, server.story()
-    found = [
+    """Assert that every acknowledged record is in the log once and that its bundle reproduces it."""
+    assert server.stop() == 0, server.transcript()
+    ids = [
         record.decision.decision_id
         for _, record in LogReader(server.directory / "decisions").records()
         if record.HasField("decision")
     ]
-    assert acknowledged <= set(found)
+    assert acknowledged <= set(ids)
     verified = scorer(
         "log", "verify", "--log", "decisions", "--bundles", "registry/bundles", cwd=server.directory
     )
@@ -51,7 +51,7 @@ def _check(server: RunningServer, acknowledged: set[str]) -> None:
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC", "EDQUOT"])
 @pytest.mark.parametrize("call", ["pwrite64", "fdatasync"])
 @pytest.mark.usefixtures("registry")
-def test_an_error_of_the_disk_is_told_and_nothing_acknowledged_is_lost(
+def test_a_disk_error_is_reported_and_no_acknowledged_record_is_lost(
     tmp_path: Path, call: str, error: str
 ) -> None:
     components.require("strace")
@@ -75,12 +75,12 @@ def test_an_error_of_the_disk_is_told_and_nothing_acknowledged_is_lost(
                 client.report_outcome("action.authorise", first.decision_id, "authorised", 1.0)
             assert client.score("fraud.checkout", CONTEXT).served.fallback_reason == ""
             state = server.status()["log"]["state"]
-        # `sync`: without the device no answer claims to be logged, and none explores.
+        # Class `sync`: while the disk fails, no answer is marked as logged, and none explores.
         assert {(answer.logged, answer.propensity) for answer in answers} == {(False, 1.0)}
         assert state == "unavailable"
         wait_until(lambda: select().logged, "the log to be written again")
         ack = client.report_outcome("action.authorise", first.decision_id, "authorised", 0.0)
-        assert not ack.duplicate, "what was refused was not recorded"
+        assert not ack.duplicate, "a refused outcome was not recorded"
         _check(server, acknowledged)
 
 
@@ -106,10 +106,10 @@ def test_an_fdatasync_of_two_seconds_delays_no_answer(tmp_path: Path) -> None:
 
         slowest(20)
         with injected(server.process.pid, [SYNCER], "fdatasync:delay_exit=2s"):
-            # The first is under way when the second is answered; none waits for it.
+            # The first fdatasync is still running when the second answer is sent. No answer waits for it.
             assert slowest(200) < 1.0
             wait_until(
-                lambda: _metric(server, "scorer_log_unsynced_bytes") > 0, "bytes that wait for fdatasync"
+                lambda: _metric(server, "scorer_log_unsynced_bytes") > 0, "bytes to wait for fdatasync"
             )
         _check(server, acknowledged)
 
@@ -133,8 +133,8 @@ def test_bytes_that_wait_for_fdatasync_are_bounded_and_exploration_stops_there(t
                 assert action.propensity == 1.0 and action.served.fallback_reason == "log_unavailable"
                 return True
 
-            # Each record has some 300 bytes: far fewer than these fill 1 MB.
-            assert any(refused() for _ in range(20_000)), "what waits for fdatasync is not bounded"
+            # A record has about 300 bytes, so that far fewer records than these fill 1 MB.
+            assert any(refused() for _ in range(20_000)), "the bytes that wait for fdatasync are not bounded"
             assert _metric(server, "scorer_log_unsynced_bytes") <= 1 << 20
         wait_until(lambda: not refused(), "the log to be written again")
         _check(server, acknowledged)

@@ -41,7 +41,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 @dataclass(frozen=True)
 class Logging:
-    """A server, and what makes its log's disk full and free again."""
+    """A server, and functions that fill and free the disk of its log."""
 
     server: RunningServer
     log: Path
@@ -68,7 +68,7 @@ def logging_server(request: pytest.FixtureRequest, tmp_path: Path, registry: Reg
 
 
 @pytest.mark.fault_case(73)
-def test_exploration_stops_while_the_log_is_full_and_resumes_after(logging_server: Logging) -> None:
+def test_exploration_stops_while_the_log_is_full_and_resumes_afterwards(logging_server: Logging) -> None:
     server = logging_server.server
     with Client(server.address, timeout=10) as client:
         before = client.select_action("action.authorise", CONTEXT, request_id="before")
@@ -81,7 +81,7 @@ def test_exploration_stops_while_the_log_is_full_and_resumes_after(logging_serve
         def refused() -> bool:
             return not client.select_action("action.authorise", CONTEXT).logged
 
-        # What fits into the block that the log's file has already is still logged.
+        # Records that fit into the last allocated block of the file are still logged.
         wait_until(refused, "the log to be full")
         chosen = [
             client.select_action("action.authorise", CONTEXT, request_id=f"full-{i}", include_pmf=True)
@@ -93,7 +93,7 @@ def test_exploration_stops_while_the_log_is_full_and_resumes_after(logging_serve
         assert all("log" in action.served.fallback_reason for action in chosen)
         with pytest.raises(UnavailableError, match="log"):
             client.report_outcome("action.authorise", "before", "chargeback", 1.0)
-        # Fraud scores keep coming: their class of durability may lose a record, and counts it.
+        # Score requests continue to be answered. Their durability class may lose records, which are counted.
         assert client.score("fraud.checkout", CONTEXT).decision in {"approve", "review", "decline"}
         status = server.status()
         assert status["log"]["state"] == "unavailable"
@@ -104,13 +104,13 @@ def test_exploration_stops_while_the_log_is_full_and_resumes_after(logging_serve
             return client.select_action("action.authorise", CONTEXT).logged
 
         wait_until(logged_again, "the log to be written again")
-        # What was refused while the disk was full was not half-recorded: it is new now.
+        # An outcome that was refused while the disk was full left no trace: it is not a duplicate now.
         ack = client.report_outcome("action.authorise", "before", "chargeback", 1.0)
         assert not ack.duplicate
         explored = {client.select_action("action.authorise", CONTEXT).action for _ in range(200)}
         assert len(explored) > 1, "exploration resumes"
         assert explored <= set(ACTIONS)
-    assert server.stop() == 0, server.story()
+    assert server.stop() == 0, server.transcript()
     verified = scorer(
         "log",
         "verify",
@@ -123,7 +123,7 @@ def test_exploration_stops_while_the_log_is_full_and_resumes_after(logging_serve
     assert verified.returncode == 0, verified.stdout + verified.stderr
 
 
-def test_a_registry_without_space_refuses_changes_and_keeps_what_it_has(
+def test_a_registry_without_space_refuses_changes_and_keeps_its_content(
     disk: SmallDisk, tmp_path: Path
 ) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
@@ -137,10 +137,10 @@ def test_a_registry_without_space_refuses_changes_and_keeps_what_it_has(
         registry.push(second)
     with pytest.raises(RegistryUnavailableError, match=r"no space left .*; free some and try again"):
         for number in range(10_000):
-            # What fits into the pages that the database has already is accepted, and must then be kept.
+            # A write that fits into allocated pages of the database is accepted and must then be kept.
             registry.alias("fraud-checkout", f"alias-{number}", live)
     accepted = [f"alias-{known}" for known in range(number)]
-    # Opening the file needs space for its auxiliary files; without any, readers get the same error.
+    # Opening the file needs space for auxiliary files. Without space, readers get the same error.
     with pytest.raises(RegistryUnavailableError, match="no space left"):
         registry.resolve("fraud-checkout@live")
     disk.free()
@@ -154,7 +154,7 @@ def test_a_registry_without_space_refuses_changes_and_keeps_what_it_has(
     again.close()
 
 
-def test_a_platform_database_without_space_refuses_writes_and_keeps_what_it_has(disk: SmallDisk) -> None:
+def test_a_platform_database_without_space_refuses_writes_and_keeps_its_rows(disk: SmallDisk) -> None:
     store = Store(f"sqlite:///{disk.path}/platform.db")
 
     def write(number: int) -> None:
@@ -174,7 +174,9 @@ def test_a_platform_database_without_space_refuses_writes_and_keeps_what_it_has(
         for number in range(1, 100_000):
             write(number)
             written.add(f"project-{number}")
-    assert names() == written, "a refused write must leave nothing, an accepted one everything"
+    assert names() == written, (
+        "a refused write must leave no row, and an accepted write must leave all of its rows"
+    )
     disk.free()
     write(100_000)
     assert names() == written | {"project-100000"}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from learning import contexts
 from loops import AS_OF, DAY, ROWS, START, make_loop, write_log
-from servers import scorer_here
+from servers import scorer_in_process
 
 from scorer.bundle import Bundle, revise
 from scorer.bundle.models import OverlaySpec
@@ -44,7 +44,7 @@ def go(base: Path, *, at: Callable[[str], None] = lambda _: None, **more: Any) -
 
 
 def outcome_of(base: Path) -> dict[str, Any]:
-    """What holds after a run, whenever and in how many pieces it ran."""
+    """Return the results of a run that do not depend on its time or on interruptions."""
     (folder,) = Workspace(base / "work").generations()
     registry = Registry(base / "registry")
     return {
@@ -63,7 +63,7 @@ def outcome_of(base: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def whole(template: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], list[str], Path]:
-    """A generation in one go: what holds afterwards, its boundaries, and its base."""
+    """A generation without interruption: its results, its number of boundaries and its directory."""
     base = shutil.copytree(template, tmp_path_factory.mktemp("whole") / "base")
     boundaries: list[str] = []
     ran = go(base, at=boundaries.append)
@@ -71,32 +71,34 @@ def whole(template: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[dic
     return outcome_of(base), boundaries, base
 
 
-def test_a_generation_learns_and_is_published(whole: tuple[dict[str, Any], list[str], Path]) -> None:
-    found, _, base = whole
+def test_a_generation_trains_a_better_candidate_and_publishes_it(
+    whole: tuple[dict[str, Any], list[str], Path],
+) -> None:
+    result, _, base = whole
     (folder,) = Workspace(base / "work").generations()
-    says = {name: record["says"] for name, record in found["records"].items()}
-    assert says["join"]["decisions"] == ROWS
-    assert says["train"]["taught"] + says["train"]["held_back"] == ROWS
-    assert 0 < says["train"]["held_back"] < ROWS / 2
-    assert says["gate"]["decision"] == "promote"
-    assert says["evaluate"]["rows"] == says["train"]["held_back"]
-    assert says["evaluate"]["difference"] > 0
+    reports = {name: record["says"] for name, record in result["records"].items()}
+    assert reports["join"]["decisions"] == ROWS
+    assert reports["train"]["taught"] + reports["train"]["held_back"] == ROWS
+    assert 0 < reports["train"]["held_back"] < ROWS / 2
+    assert reports["gate"]["decision"] == "promote"
+    assert reports["evaluate"]["rows"] == reports["train"]["held_back"]
+    assert reports["evaluate"]["difference"] > 0
     published = Bundle.load(folder / "verdict/bundle")
-    assert published.digest == found["live"] == says["publish"]["digest"]
+    assert published.digest == result["live"] == reports["publish"]["digest"]
     pmf, _ = published.evaluate(contexts(100, seed=3))
-    assert pmf[:, 0].mean() > 0.9, "it has learned what is authorised more often"
+    assert pmf[:, 0].mean() > 0.9, "the candidate chooses the action that is authorised more often"
     assert (folder / "verdict/report.html").is_file()
     assert [one.state for one in go(base).steps] == ["kept"] * 5
 
 
 @pytest.mark.fault_case(79)
-def test_killed_at_every_boundary_it_ends_in_the_same_state(
+def test_a_generation_that_is_killed_at_every_boundary_ends_in_the_same_state(
     base: Path, whole: tuple[dict[str, Any], list[str], Path]
 ) -> None:
     wanted, boundaries, _ = whole
     assert len(boundaries) >= 15
 
-    # One base, killed at one boundary after the other: every life goes a step further.
+    # One directory, killed at one boundary after the other. Each process completes one more step.
     for left in range(1, len(boundaries) + 1):
         reached: list[str] = []
 
@@ -111,17 +113,17 @@ def test_killed_at_every_boundary_it_ends_in_the_same_state(
     assert outcome_of(base) == wanted
 
 
-def test_the_command_continues_and_then_begins_anew(base: Path) -> None:
+def test_the_command_continues_a_generation_and_then_starts_a_new_one(base: Path) -> None:
     learn = ["--config", str(base / "learn.toml"), "--json"]
     work = str(base / "work")
     moment = "2026-02-14T00:00"
 
     def step(*arguments: str) -> Any:
-        done = scorer_here("learn", "run", work, *arguments, *learn)
+        done = scorer_in_process("learn", "run", work, *arguments, *learn)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)
 
-    refused = scorer_here("learn", "run", work, "--step", "train", *learn)
+    refused = scorer_in_process("learn", "run", work, "--step", "train", *learn)
     assert refused.returncode == 1
     assert 'begin with the step "join"' in refused.stderr
     assert [s["state"] for s in step("--as-of", moment, "--step", "join")["steps"]] == ["done"]
@@ -132,7 +134,7 @@ def test_the_command_continues_and_then_begins_anew(base: Path) -> None:
     assert [s["state"] for s in step("--as-of", moment)["steps"]] == ["kept"] * 5
 
 
-def test_a_generation_that_cannot_be_finished_is_given_up(base: Path) -> None:
+def test_a_generation_that_cannot_be_completed_is_abandoned(base: Path) -> None:
     settings = learn_settings.load(base / "learn.toml")
 
     def step(hours: float) -> str:
@@ -146,11 +148,11 @@ def test_a_generation_that_cannot_be_finished_is_given_up(base: Path) -> None:
         return str(ran.folder.name)
 
     first = step(0)
-    assert step(23) == first, "continued"
-    assert step(25) != first, "too old: a new one"
+    assert step(23) == first, "the generation was continued"
+    assert step(25) != first, "the generation is too old, so that a new one was started"
 
 
-def test_an_alias_that_was_moved_meanwhile_is_left_alone(base: Path) -> None:
+def test_an_alias_that_was_moved_meanwhile_is_not_changed(base: Path) -> None:
     registry = Registry(base / "registry")
     for name in STEPS[:-1]:
         go(base, step=name)
@@ -162,8 +164,8 @@ def test_an_alias_that_was_moved_meanwhile_is_left_alone(base: Path) -> None:
     assert registry.resolve("small@live").digest == other
 
 
-def test_the_overlay_publishes_a_revision_of_what_is_live_between_generations(base: Path) -> None:
-    """The issuers turn around after the last generation: what was best is declined."""
+def test_the_overlay_publishes_a_revision_of_the_live_bundle_between_generations(base: Path) -> None:
+    """After the last generation the issuers change: the action that was best is now declined."""
     from scorer.learn.schedule.overlay import run_overlay
 
     def overlay(day: float) -> Any:
@@ -192,5 +194,5 @@ def test_the_overlay_publishes_a_revision_of_what_is_live_between_generations(ba
     before, after = (
         Bundle.load(path).evaluate(sample)[0][:, 0].sum() for path in (oracle.path, revision.path)
     )
-    assert after < before / 2, "it has turned around, too"
-    assert overlay(17.5).says["digest"] == revision.digest, "again: the same"
+    assert after < before / 2, "the overlay follows the change"
+    assert overlay(17.5).says["digest"] == revision.digest, "a repeated run gives the same result"

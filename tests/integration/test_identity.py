@@ -13,7 +13,7 @@ from pathlib import Path
 
 import grpc
 import pytest
-from servers import RunningServer, scorer_here, settings, start_server
+from servers import RunningServer, scorer_in_process, settings, start_server
 from waiting import wait_until
 
 from scorer import bridge, credentials
@@ -36,7 +36,7 @@ def fleet_files(directory: Path) -> Path:
 
 
 def secured(tls: Path, *, identity: str = "") -> str:
-    """Settings with client certificates and a grant for each client."""
+    """Return settings with client certificates and a grant for each client."""
     grants = "".join(
         f'[[identity.grants]]\nprincipal = "spiffe://{DOMAIN}/{name}"\nroles = {json.dumps(roles)}\n'
         for name, roles in {
@@ -85,8 +85,8 @@ def code_of(error: pytest.ExceptionInfo[grpc.RpcError]) -> grpc.StatusCode:
 def test_a_client_needs_tls_a_certificate_and_a_grant(
     server: RunningServer, tls: Path, tmp_path: Path
 ) -> None:
-    found = describe(server.address, client(tls, "checkout"))
-    assert [entry.checkpoint for entry in found.checkpoints] == ["action.authorise", "fraud.checkout"]
+    description = describe(server.address, client(tls, "checkout"))
+    assert [entry.checkpoint for entry in description.checkpoints] == ["action.authorise", "fraud.checkout"]
     for refused in (None, client(tls, None)):
         with pytest.raises(grpc.RpcError) as error:
             describe(server.address, refused)
@@ -103,7 +103,7 @@ def test_a_client_needs_tls_a_certificate_and_a_grant(
 
 
 @pytest.mark.fault_case(44)
-def test_old_versions_and_other_protocols_are_refused(server: RunningServer, tls: Path) -> None:
+def test_old_tls_versions_and_other_protocols_are_refused(server: RunningServer, tls: Path) -> None:
     host, _, port = server.address.rpartition(":")
     context = ssl.create_default_context(cafile=str(tls / "ca.pem"))
     context.load_cert_chain(tls / "checkout.pem", tls / "checkout.key")
@@ -119,7 +119,7 @@ def _connected(context: ssl.SSLContext, host: str, port: int) -> ssl.SSLSocket:
 
 
 @pytest.mark.fault_case(50)
-def test_the_control_service_needs_the_role_operate_and_names_who_calls(
+def test_the_control_service_needs_the_role_operate_and_records_the_caller(
     server: RunningServer, tls: Path
 ) -> None:
     def status(tls: ClientTls | None) -> control_pb2.GetStatusResponse:
@@ -142,7 +142,7 @@ def test_the_control_service_needs_the_role_operate_and_names_who_calls(
         stub.SetObservers(
             control_pb2.SetObserversRequest(
                 checkpoint="fraud.checkout",
-                lanes=[control_pb2.Lane(name="twin", bundle=entry.lanes[0].bundle, sample=0.5)],
+                lanes=[control_pb2.Lane(name="observer", bundle=entry.lanes[0].bundle, sample=0.5)],
                 reason="a test",
             ),
             timeout=30,
@@ -192,7 +192,7 @@ def test_replaced_certificates_are_used_by_both_listeners(
             next_file = tls / f".{name}"
             next_file.write_text(text)
             next_file.replace(tls / name)
-            # A key without its certificate, in between, must not be used.
+            # Between both replacements, the new key without its certificate must not be used.
             stub.Describe(pb.DescribeRequest(), timeout=10)
 
         def answered(address: str, name: str) -> bool:
@@ -217,7 +217,7 @@ def test_replaced_certificates_are_used_by_both_listeners(
 
 
 class _Issuer(BaseHTTPRequestHandler):
-    """Serves a key set until it is told to fail."""
+    """Serves a key set until the test sets a failure."""
 
     body = (
         b'{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"a",'
@@ -235,7 +235,7 @@ class _Issuer(BaseHTTPRequestHandler):
 
 
 @pytest.mark.fault_case(49)
-def test_keys_are_fetched_and_kept_while_their_issuer_is_away(tmp_path: Path) -> None:
+def test_keys_are_fetched_and_kept_while_their_issuer_is_unreachable(tmp_path: Path) -> None:
     from scorer.config.identity import JwtSettings
     from scorer.control.keys import KeyFetcher
     from scorer.events import EventLog
@@ -259,7 +259,7 @@ def test_keys_are_fetched_and_kept_while_their_issuer_is_away(tmp_path: Path) ->
             Handler.status, Handler.body = status, body
             assert not fetcher.fetch()
             assert keys.read_bytes() == _Issuer.body
-            assert keys.stat().st_mtime == 1, "the age counts from the last answer of the issuer"
+            assert keys.stat().st_mtime == 1, "the age is counted from the last response of the issuer"
         issuer.shutdown()
         issuer.server_close()
         thread.join()
@@ -286,19 +286,19 @@ def test_a_token_is_refused_by_both_services(tmp_path: Path, tls: Path, registry
                 assert code_of(error) is grpc.StatusCode.UNAUTHENTICATED
 
 
-def test_a_trial_fleet_is_five_commands(
+def test_five_commands_set_up_a_trial_fleet(
     tmp_path: Path, registry: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = scorer_here("identity", "init", str(tmp_path / "tls"))
-    assert made.returncode == 0, made.stderr
-    text, _, rest = made.stdout.partition("[server.tls]")[2].partition("Then, as the operator")
+    created = scorer_in_process("identity", "init", str(tmp_path / "tls"))
+    assert created.returncode == 0, created.stderr
+    text, _, rest = created.stdout.partition("[server.tls]")[2].partition("Then, as the operator")
     file = tmp_path / "scorer.toml"
     file.write_text(settings() + "[server.tls]" + text)
-    checked = scorer_here("identity", "check", str(file))
+    checked = scorer_in_process("identity", "check", str(file))
     assert checked.returncode == 0, checked.stderr
     assert "client certificates required" in checked.stdout
     assert "spiffe://scorer.internal/checkout" in checked.stdout
-    again = scorer_here("identity", "init", str(tmp_path / "tls"))
+    again = scorer_in_process("identity", "init", str(tmp_path / "tls"))
     assert again.returncode == 64
     assert "exists already" in again.stderr
     for line in rest.splitlines():
@@ -314,18 +314,18 @@ def test_a_trial_fleet_is_five_commands(
         assert refused.returncode != 0
         assert credentials.CA in refused.stderr
     (tmp_path / "tls" / "server.key").write_text("no key")
-    broken = scorer_here("identity", "check", str(file))
+    broken = scorer_in_process("identity", "check", str(file))
     assert broken.returncode == 64
     assert "server.key" in broken.stderr
 
 
 @pytest.mark.parametrize(
-    ("given", "says"),
+    ("given", "message"),
     [
         ({credentials.CERTIFICATE: "a", credentials.CA: "b"}, "go together"),
         ({credentials.CERTIFICATE: "a", credentials.KEY: "b"}, "name the server's authority"),
     ],
 )
-def test_half_of_a_credential_is_an_error(given: dict[str, str], says: str) -> None:
-    with pytest.raises(ConfigError, match=says):
+def test_an_incomplete_credential_is_an_error(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         ClientTls.from_environment(given)

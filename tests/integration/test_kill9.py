@@ -26,7 +26,7 @@ CALLERS = 3
 
 @dataclass
 class Ledger:
-    """What the callers were told, and nothing else."""
+    """The responses that callers received."""
 
     actions: dict[str, SelectedAction] = field(default_factory=dict)
     outcomes: dict[str, float] = field(default_factory=dict)
@@ -35,7 +35,10 @@ class Ledger:
 
 
 def call_until_it_dies(address: str, caller: str, ledger: Ledger, stop: threading.Event) -> None:
-    """Selects actions and reports outcomes; notes an answer only once it has it."""
+    """Select actions and report outcomes until a call fails.
+
+    A response is recorded only when it has arrived.
+    """
     chance = random.Random(caller)
     with Client(address, timeout=5, retry=RetryPolicy(attempts=1)) as client:
         count = 0
@@ -77,7 +80,7 @@ def test_no_acknowledged_decision_or_outcome_is_lost(tmp_path: Path, registry: R
             wait_until(
                 lambda before=before, wanted=wanted: len(ledger.outcomes) - before >= wanted, "traffic"
             )
-            stop.set()  # from here on a failed call is what the test is about
+            stop.set()  # from here on, calls are expected to fail
             server.kill()
             for caller in callers:
                 caller.join(30)
@@ -85,13 +88,13 @@ def test_no_acknowledged_decision_or_outcome_is_lost(tmp_path: Path, registry: R
     assert not ledger.unexpected
 
     with start_server(tmp_path) as server, Client(server.address, timeout=5) as client:
-        # The index of outcomes was rebuilt: the same report is a duplicate, not a second outcome.
+        # The outcome index was rebuilt, so that the same report is a duplicate and not a second outcome.
         some = sorted(ledger.outcomes)[:20]
         assert all(
             client.report_outcome(CHECKPOINT, key, "authorised", ledger.outcomes[key]).duplicate
             for key in some
         )
-        assert server.stop() == 0, server.story()
+        assert server.stop() == 0, server.transcript()
 
     decisions, outcomes = read_log(tmp_path / "decisions")
     assert len(ledger.actions) > ROUNDS * 30
@@ -115,7 +118,7 @@ def test_no_acknowledged_decision_or_outcome_is_lost(tmp_path: Path, registry: R
 def read_log(
     directory: Path,
 ) -> tuple[dict[str, list[log_pb2.DecisionRecord]], dict[str, list[log_pb2.OutcomeRecord]]]:
-    """Every decision and outcome by decision id; the sequence must have no gap."""
+    """Return every decision and outcome by decision id. The sequence must have no gap."""
     decisions: dict[str, list[log_pb2.DecisionRecord]] = {}
     outcomes: dict[str, list[log_pb2.OutcomeRecord]] = {}
     expected = 0

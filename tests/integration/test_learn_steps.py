@@ -10,7 +10,7 @@ import grpc
 import numpy as np
 import pytest
 from bundles import ACTIONS, FEATURES, rows, tiny_action_bundle
-from servers import scorer_here
+from servers import scorer_in_process
 
 from scorer import bridge
 from scorer.bundle import Bundle
@@ -37,13 +37,16 @@ rule = "squarecb"
 
 
 def truth(row: Any, action: int) -> float:
-    """Frictionless authentication helps; the low-value exemption hurts."""
+    """Return the probabilities of success.
+
+    Frictionless authentication raises them, and the low-value exemption lowers them.
+    """
     return 0.5 + 0.35 * (action // 3) - 0.3 * (action % 3 == 2)
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A server that explores evenly has decided, and all but every tenth outcome was reported."""
+    """Write the log of a server that explores uniformly. Nine of ten outcomes were reported."""
     place = tmp_path_factory.mktemp("loop")
     policy = {"rule": "epsilon_greedy", "epsilon": 0.9, "floor": 0.5, "salt": "0" * 32}
     tiny_action_bundle(place / "live", policy=policy)
@@ -73,7 +76,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     ]
                 )
                 mask = bytes([0b011111 if at % 2 else 0b111111])
-                said = stub.SelectAction(
+                answer = stub.SelectAction(
                     pb.SelectActionRequest(
                         checkpoint=POINT,
                         request_id=f"x{at}",
@@ -84,7 +87,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     wait_for_ready=True,
                 )
                 if at % 10:
-                    value = float(random.random() < truth(row, ACTIONS.index(said.action)))
+                    value = float(random.random() < truth(row, ACTIONS.index(answer.action)))
                     report = pb.ReportOutcomeRequest(
                         checkpoint=POINT, decision_id=f"x{at}", kind="authorised", value=value
                     )
@@ -96,23 +99,23 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def learn(place: Path, *arguments: str) -> Any:
-    done = scorer_here("learn", *arguments, "--config", str(place / "learn.toml"), "--json")
+    done = scorer_in_process("learn", *arguments, "--config", str(place / "learn.toml"), "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def test_a_turn_of_the_loop(place: Path) -> None:
+def test_the_steps_of_the_loop_train_a_better_candidate(place: Path) -> None:
     file = place / "experience.parquet"
     joined = learn(
         place, "join", "--log", str(place / "log"), "--bundles", str(place / "live"), "--output", str(file)
     )
-    told = {one["name"]: one["count"] for one in joined["findings"]}
-    assert set(told) <= {"family without actions", "one action in a week"}
+    findings = {one["name"]: one["count"] for one in joined["findings"]}
+    assert set(findings) <= {"family without actions", "one action in a week"}
     e = experience_files.read(file)
     assert e.actions == ACTIONS
     assert (e.state == State.IN_FLIGHT).sum() == COUNT // 10
     assert (e.state == State.SETTLED).sum() == COUNT - COUNT // 10
-    # What is logged is what the bundle computes, so propensities can be believed.
+    # The logged propensities equal those that the bundle computes.
     pmf, _ = Bundle.load(place / "live").evaluate(e.context, eligible=e.eligible)
     np.testing.assert_array_equal(pmf[np.arange(COUNT), e.action], e.propensity)
     trained = learn(place, "train", str(file), "--task", str(place / "live"), "--output", str(place / "next"))
@@ -120,6 +123,6 @@ def test_a_turn_of_the_loop(place: Path) -> None:
     assert trained["decisions"]["in_flight"] == COUNT // 10
     assert trained["join"]["checkpoint"] == POINT
     scores = Bundle.load(place / "next").evaluate(rows(200, seed=6))[1].mean(axis=0)
-    # It has learned which actions are better; the bundle before it had other ideas.
+    # The candidate prefers the better actions, unlike the bundle before it.
     assert scores[3:5].min() > scores[:2].max()
     assert scores[2] < scores[:2].min()

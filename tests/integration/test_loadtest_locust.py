@@ -13,7 +13,8 @@ import pytest
 from scorer.client.testing import FakeServer, Fault
 from scorer.loadtest.settings import MethodName, case_file, make_settings
 
-# Looked for, not imported: the import would replace this process's threads by greenlets.
+# The package is searched and not imported, because an import replaces the threads of this process by
+# greenlets.
 needs_locust = pytest.mark.skipif(
     importlib.util.find_spec("locust") is None, reason="locust is not installed"
 )
@@ -35,17 +36,17 @@ def test_both_kinds_of_shoppers_are_served():
         assert code == 0, log
         assert stats.keys() == {"Score", "SelectAction", "ReportOutcome"}, log
         assert all(entry["num_failures"] == 0 for entry in stats.values())
-        # Locust's counts are what the server saw, save for what was under way at the end.
+        # Locust's counts equal those of the server, except for requests in flight at the end.
         for name, entry in stats.items():
             assert 0 < entry["num_requests"] <= len(server.requests(name)) <= entry["num_requests"] + 10
         reported = {request.decision_id for request in server.requests("ReportOutcome")}
         assert reported <= {request.request_id for request in server.requests("SelectAction")}
-        # One client for all users: what is offered is asked for once.
+        # All users share one client, so that the description is requested once.
         assert len(server.requests("Describe")) == 1
 
 
 @needs_locust
-def test_failures_are_locusts_failures():
+def test_failed_requests_are_reported_as_failures_to_locust():
     with FakeServer() as server:
         server.script("Score", *[Fault("INVALID_ARGUMENT", "no")] * 5)
         code, stats, _ = locust(server.target)
@@ -58,9 +59,9 @@ def test_failures_are_locusts_failures():
     sorted(file.parent for file in (LOADTESTS / "cases").rglob("case.toml")),
     ids=lambda folder: str(folder.relative_to(LOADTESTS / "cases")),
 )
-def test_every_case_can_be_read(folder):
+def test_every_load_case_can_be_read(folder):
     case = case_file(folder)
-    # Some take the rate from whoever runs them: it is the server's capacity.
+    # Some cases have no rate, because the user gives it: it is the capacity of the server.
     settings = make_settings({"rate": 100.0} | case.load | {"target": "localhost:1"})
     assert case.goal
     assert set(settings.methods) <= set(MethodName)

@@ -30,7 +30,7 @@ def server():
 
 @pytest.fixture
 def loadtest(monkeypatch, capsys):
-    """Runs the command; returns its exit code, output and errors."""
+    """Run the command; return its exit code, output and errors."""
 
     def loadtest(*arguments):
         monkeypatch.setattr(sys, "argv", ["scorer", "loadtest", *map(str, arguments)])
@@ -56,7 +56,7 @@ def test_a_met_sla_exits_with_0(loadtest, server, tmp_path):
     assert content["verdict"]["outcome"] == "pass"
     assert content["report"]["requests"] == content["report"]["answered"] == 100
     assert picture.read_bytes().startswith(b"\x89PNG")
-    # The schedule's every request, warm-up included, each with an id of its own and features by name.
+    # Every scheduled request, including the warm-up, has a unique id and features by name.
     requests = server.requests("Score")
     assert len({request.request_id for request in requests}) == len(requests) == 150
     assert {feature.name for feature in requests[0].named.features} == {"amount", "country", "returning"}
@@ -71,7 +71,7 @@ def test_a_violated_sla_exits_with_1(loadtest, server):
     assert "100.00% of the requests missed, more than 1 % (50 later than 0.001 ms)" in out
 
 
-def test_the_sla_is_the_checkpoints_own(loadtest, server):
+def test_the_default_sla_is_that_of_the_checkpoint(loadtest, server):
     server.checkpoints["fraud.checkout"].sla_p99_ms = 12_345.0
     code, out, _ = loadtest("--target", server.target, "--rate", 50, "--seconds", 1, "--warmup", 0, *PATIENT)
     assert code == 0
@@ -86,7 +86,7 @@ def test_a_generator_that_cannot_keep_up_exits_with_2(loadtest, server):
     assert "no verdict: the generator sent its p99 request" in out
 
 
-def test_errors_and_their_names_are_reported(loadtest, server):
+def test_errors_are_reported_by_name(loadtest, server):
     server.script("Score", *[Fault("RESOURCE_EXHAUSTED")] * 10)
     code, out, _ = loadtest("--target", server.target, "--rate", 50, "--seconds", 1, "--warmup", 0, *PATIENT)
     assert code == 1
@@ -94,7 +94,7 @@ def test_errors_and_their_names_are_reported(loadtest, server):
     assert "10 not answered: RESOURCE_EXHAUSTED 10)" in out
 
 
-def test_noop_needs_no_checkpoint_and_has_no_verdict(loadtest, server):
+def test_a_noop_load_needs_no_checkpoint_and_has_no_verdict(loadtest, server):
     server.checkpoints.clear()
     code, out, _ = loadtest(
         "--target", server.target, "--method", "noop", "--rate", 50, "--seconds", 1, "--warmup", 0, *PATIENT
@@ -104,7 +104,7 @@ def test_noop_needs_no_checkpoint_and_has_no_verdict(loadtest, server):
     assert len(server.requests("Noop")) == 50
 
 
-def test_a_mix_dense_over_a_unix_socket(loadtest, tmp_path):
+def test_a_mixed_load_with_dense_features_over_a_unix_socket(loadtest, tmp_path):
     with FakeServer(tmp_path / "s.sock") as server:
         code, out, _ = loadtest(
             "--target", server.target, "--method", "score=1,select_action=1,batch=1",
@@ -121,7 +121,7 @@ def test_a_mix_dense_over_a_unix_socket(loadtest, tmp_path):
     assert (len(action.dense.values), batch.rows, len(batch.values)) == (1, 7, 21)
 
 
-def test_rows_from_a_file_are_sent_in_turn(loadtest, server, tmp_path):
+def test_rows_of_a_file_are_sent_equally_often(loadtest, server, tmp_path):
     rows = tmp_path / "rows.jsonl"
     rows.write_text("\n".join(json.dumps({"amount": amount, "country": None}) for amount in (1, 2, 3)))
     loadtest(
@@ -132,7 +132,7 @@ def test_rows_from_a_file_are_sent_in_turn(loadtest, server, tmp_path):
     assert sorted(amounts) == [1.0] * 10 + [2.0] * 10 + [3.0] * 10
 
 
-def test_a_case_and_the_options_that_win_over_it(loadtest, server, tmp_path):
+def test_options_override_a_load_case(loadtest, server, tmp_path):
     (tmp_path / "case.toml").write_text(
         'description = "A short one."\ngoal = "p99"\n[load]\nmethods = "noop"\nrate = 7\nseconds = 600\n'
     )
@@ -144,7 +144,7 @@ def test_a_case_and_the_options_that_win_over_it(loadtest, server, tmp_path):
     assert len(server.requests("Noop")) == 7
 
 
-def test_steps_and_callers_from_a_case(loadtest, server, tmp_path):
+def test_a_load_case_sets_steps_and_callers(loadtest, server, tmp_path):
     report_file = tmp_path / "run.json"
     (tmp_path / "case.toml").write_text(
         'description = "Two callers."\ngoal = "none"\n[load]\nmethods = "noop=1,score=1"\nrate = 50\n'
@@ -164,7 +164,7 @@ def test_steps_and_callers_from_a_case(loadtest, server, tmp_path):
     assert re.search(r"^  flood 400/s +200( +[0-9.]+){5}$", out, re.MULTILINE)
 
 
-def test_requests_that_are_called_off_are_no_misses(loadtest, server):
+def test_cancelled_requests_do_not_violate_the_sla(loadtest, server):
     server.script("Noop", *[Fault(until=threading.Event()) for _ in range(50)])
     code, out, _ = loadtest(
         "--target", server.target, "--method", "noop", "--rate", 50, "--seconds", 1, "--warmup", 0,
@@ -174,14 +174,14 @@ def test_requests_that_are_called_off_are_no_misses(loadtest, server):
     assert "cancelled on purpose: 50" in out
 
 
-def test_steps_are_stretched_to_the_seconds():
+def test_steps_are_scaled_to_the_given_seconds():
     values = {"target": "h:1", "rate": 1, "steps": "1x10, 5x5,0.5x5"}
     assert make_settings(values).seconds == 20
     steps = make_settings(values | {"seconds": 4}).steps
     assert [(step.load, step.seconds) for step in steps] == [(1, 2), (5, 1), (0.5, 1)]
 
 
-def test_the_highest_rate(loadtest, server):
+def test_the_search_finds_the_highest_rate_within_the_sla(loadtest, server):
     code, out, err = loadtest(
         "--target", server.target, "--method", "noop", "--rate", 40, "--seconds", 0.1, "--warmup", 0,
         "--sla-ms", 0.001, "--find-rate", *PATIENT,
@@ -219,7 +219,7 @@ def test_the_highest_rate(loadtest, server):
         ),
     ],
 )
-def test_bad_input_is_one_line_and_exit_code_2(loadtest, server, arguments, words):
+def test_bad_input_prints_one_line_and_exits_with_2(loadtest, server, arguments, words):
     code, _, err = loadtest("--target", server.target, *arguments)
     assert code == 2
     (line,) = [line for line in err.splitlines() if line.startswith("error: ")]
@@ -227,7 +227,7 @@ def test_bad_input_is_one_line_and_exit_code_2(loadtest, server, arguments, word
     assert "Traceback" not in err
 
 
-def test_a_target_that_is_no_scorer(loadtest, monkeypatch):
+def test_a_target_that_is_not_a_scorer_is_an_error(loadtest, monkeypatch):
     monkeypatch.setattr(FakeServer, "_scoring", lambda self: self._health())
     with FakeServer() as server:
         code, _, err = loadtest("--target", server.target, "--rate", 10)
@@ -235,8 +235,8 @@ def test_a_target_that_is_no_scorer(loadtest, monkeypatch):
     assert "check that the target is the scoring port of a scorer server" in err
 
 
-def test_a_stall_is_charged_to_what_should_have_been_sent_meanwhile():
-    """One thread, blocked once for half a second: a fifth of the requests were due during it."""
+def test_a_stall_counts_for_the_requests_that_were_due_during_it():
+    """Block the only thread once for half a second, in which a fifth of the requests were due."""
     resumed = threading.Event()
     alarm = threading.Timer(0.5, resumed.set)
 
@@ -250,16 +250,17 @@ def test_a_stall_is_charged_to_what_should_have_been_sent_meanwhile():
         server.script("Noop", *[Fault()] * 50, Fault(until=Stall()))
         _, report = run_load_test(make_settings(settings | {"target": server.target, "timeout_ms": 60_000}))
     assert (report.requests, report.answered) == (250, 250)
-    # Due every 10 ms: the k-th of 50 waited for 500 - 10 k ms, so 40 of them for more than 100 ms.
+    # A request is due every 10 ms. The k-th of 50 waited for 500 - 10 k ms, so 40 of them for more than
+    # 100 ms.
     assert report.misses >= 38
     assert report.latency_us.max >= 480_000
     assert report.latency_us.p99 >= 450_000
     assert report.latency_us.p90 >= 200_000
 
 
-# A suite that runs in a shell's background ignores SIGINT, and so does what it starts. Undone in the child
-# itself: a `preexec_fn` would have this process fork while threads are in gRPC, which complains.
-HEEDING_INTERRUPTS = (
+# Programs that a shell runs in the background ignore SIGINT, and so do their children. The child restores the
+# default itself, because a `preexec_fn` would fork this process while threads are in gRPC, which logs errors.
+RESTORE_SIGINT = (
     "import os, signal, sys; signal.signal(signal.SIGINT, signal.SIG_DFL);"
     " os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
 )
@@ -268,7 +269,7 @@ HEEDING_INTERRUPTS = (
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_a_run_with_its_summary(server, number, code):
     server.script("Noop", *[Fault("RESOURCE_EXHAUSTED")] * 10)
-    command = [sys.executable, "-c", HEEDING_INTERRUPTS, "-m", "scorer.cli", "loadtest"]
+    command = [sys.executable, "-c", RESTORE_SIGINT, "-m", "scorer.cli", "loadtest"]
     options = ["--target", server.target, "--method", "noop", "--rate", "50", "--seconds", "600"]
     options += ["--warmup", "0"]
     with subprocess.Popen(
@@ -296,16 +297,16 @@ def test_progress_that_raises_ends_the_run(server):
         run_load_test(settings, stop)
 
 
-def test_the_payload_of_a_noop(server):
+def test_a_noop_has_the_given_payload(server):
     settings = {"methods": "noop", "rate": 20, "seconds": 0.5, "payload_bytes": 300}
     run_load_test(make_settings(settings | {"target": server.target}))
     assert {len(request.payload) for request in server.requests("Noop")} == {300}
 
 
-def test_two_checkpoints_that_fit(server):
-    twin = pb.CheckpointDescription()
-    twin.CopyFrom(server.checkpoints["fraud.checkout"])
-    twin.checkpoint = "fraud.twin"
-    server.checkpoints["fraud.twin"] = twin
-    with pytest.raises(LoadTestError, match=r"several checkpoints fit \(fraud\.checkout, fraud\.twin\)"):
+def test_two_matching_checkpoints_are_an_error(server):
+    other = pb.CheckpointDescription()
+    other.CopyFrom(server.checkpoints["fraud.checkout"])
+    other.checkpoint = "fraud.other"
+    server.checkpoints["fraud.other"] = other
+    with pytest.raises(LoadTestError, match=r"several checkpoints fit \(fraud\.checkout, fraud\.other\)"):
         run_load_test(make_settings({"target": server.target, "rate": 1}))

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from bundles import FEATURES, rows
 from mlflow_server import MlflowServer, start_mlflow
-from servers import ACTION, SCORE, RunningServer, scorer_here, settings, start_server
+from servers import ACTION, SCORE, RunningServer, scorer_in_process, settings, start_server
 
 from scorer.errors import BundleError, RegistryError, UnknownReferenceError
 from scorer.registry import RegistryBackend, open_registry
@@ -30,12 +30,12 @@ def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
 
 @pytest.fixture
 def store(mlflow: MlflowServer, built_bundles: dict[str, Path]) -> RegistryBackend:
-    """The registry with score-1 and score-2; ``live`` points to score-1."""
-    made = open_registry(mlflow.location)
+    """A registry with score-1 and score-2, whose alias ``live`` names score-1."""
+    result = open_registry(mlflow.location)
     for variant in ("score-2", "score-1"):
-        made.push(built_bundles[variant])
-    made.alias("fraud-checkout", "live", digest_of(built_bundles["score-1"]), by="ann", reason="start")
-    return made
+        result.push(built_bundles[variant])
+    result.alias("fraud-checkout", "live", digest_of(built_bundles["score-1"]), by="ann", reason="start")
+    return result
 
 
 def digest_of(bundle: Path) -> str:
@@ -52,7 +52,7 @@ def toml(mlflow: MlflowServer, *, poll_ms: int = 50, server: str = "") -> str:
 
 
 def served(server: RunningServer) -> str:
-    """The digest of the bundle that answers a request now."""
+    """Return the digest of the bundle that answers a request now."""
     stub = scoring_pb2_grpc.ScoringServiceStub(server.channel())
     values = dict(zip(FEATURES, rows(1)[0].tolist(), strict=True))
     named = pb.NamedFeatures(features=[pb.Feature(name=n, number=v) for n, v in values.items()])
@@ -60,11 +60,11 @@ def served(server: RunningServer) -> str:
     return str(stub.Score(request, timeout=20).served.bundle)
 
 
-def test_registry_keeps_what_is_pushed_and_undoes_what_was_moved(
+def test_a_registry_keeps_pushed_bundles_and_undoes_moves_of_aliases(
     mlflow: MlflowServer, store: RegistryBackend, built_bundles: dict[str, Path], tmp_path: Path
 ) -> None:
     one, two, three = (digest_of(built_bundles[f"score-{n}"]) for n in (1, 2, 3))
-    assert store.push(built_bundles["score-1"]) == one, "again: changes nothing"
+    assert store.push(built_bundles["score-1"]) == one, "a repeated push changes nothing"
     assert {record.digest for record in store.list("fraud-checkout")} == {one, two}
     store.push(built_bundles["score-3"], by="cy")
     newest = store.list()[0]
@@ -74,16 +74,16 @@ def test_registry_keeps_what_is_pushed_and_undoes_what_was_moved(
     moved = store.alias("fraud-checkout", "live", two[:20], by="bob", reason="better")
     assert moved is not None
     assert (moved.digest, moved.previous, moved.by) == (two, one, "bob")
-    assert store.alias("fraud-checkout", "live", two) is None, "it points there already"
-    # In MLflow's own interface: no entry of ours, and a rollback undoes it all the same.
-    version = mlflow.ask("GET", "registered-models/get?name=fraud-checkout")["registered_model"]
+    assert store.alias("fraud-checkout", "live", two) is None, "the alias names this version already"
+    # A move by MLflow's user interface leaves no entry in the history, but a rollback undoes it.
+    version = mlflow.call_rest("GET", "registered-models/get?name=fraud-checkout")["registered_model"]
     newest_version = max(int(v["version"]) for v in version["latest_versions"])
-    mlflow.point("fraud-checkout", "live", str(newest_version))
+    mlflow.set_alias("fraud-checkout", "live", str(newest_version))
     assert store.resolve("fraud-checkout@live").digest == three
     assert store.rollback("fraud-checkout", "live", reason="worse").digest == two
     assert store.rollback("fraud-checkout", "live").digest == one
-    told = [(change.action, change.digest) for change in store.history("fraud-checkout@live")][-4:]
-    assert told == [("alias", two), ("alias", three), ("rollback", two), ("rollback", one)]
+    changes = [(change.action, change.digest) for change in store.history("fraud-checkout@live")][-4:]
+    assert changes == [("alias", two), ("alias", three), ("rollback", two), ("rollback", one)]
 
     copy = tmp_path / "copy"
     copy.mkdir()
@@ -98,24 +98,24 @@ def test_registry_keeps_what_is_pushed_and_undoes_what_was_moved(
         store.alias("other", "live", one)
 
 
-def test_commands_reach_it(
+def test_the_registry_commands_work_with_mlflow(
     mlflow: MlflowServer, store: RegistryBackend, built_bundles: dict[str, Path]
 ) -> None:
-    done = scorer_here(
+    done = scorer_in_process(
         "registry", "push", str(built_bundles["score-2"]), "--alias", "live", "-r", mlflow.location
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[0] == digest_of(built_bundles["score-2"])
-    back = scorer_here("registry", "rollback", "fraud-checkout@live", "-r", mlflow.location, "--json")
+    back = scorer_in_process("registry", "rollback", "fraud-checkout@live", "-r", mlflow.location, "--json")
     assert json.loads(back.stdout)["digest"] == digest_of(built_bundles["score-1"])
-    shown = json.loads(scorer_here("registry", "list", "-r", mlflow.location, "--json").stdout)
+    shown = json.loads(scorer_in_process("registry", "list", "-r", mlflow.location, "--json").stdout)
     assert digest_of(built_bundles["score-1"]) in {entry["digest"] for entry in shown}
-    refused = scorer_here("registry", "reindex", "-r", mlflow.location)
+    refused = scorer_in_process("registry", "reindex", "-r", mlflow.location)
     assert (refused.returncode, refused.stderr.count("\n")) == (1, 1)
 
 
 @pytest.mark.fault_case(65)
-def test_an_alias_that_moves_is_served_and_mlflow_may_die(
+def test_a_moved_alias_is_followed_and_mlflow_may_be_killed(
     mlflow: MlflowServer, store: RegistryBackend, built_bundles: dict[str, Path], tmp_path: Path
 ) -> None:
     one, two = (digest_of(built_bundles[f"score-{n}"]) for n in (1, 2))
@@ -128,10 +128,10 @@ def test_an_alias_that_moves_is_served_and_mlflow_may_die(
         server.event("registry_unavailable")
         assert served(server) == two
         assert server.status()["registry"]["reachable"] is False
-    # A restart without MLflow boots from what it fetched.
+    # A restart without MLflow boots from the bundle cache.
     with start_server(tmp_path) as server:
         assert served(server) == two
-        assert len(server.named("registry_unavailable")) <= 1, "said once"
+        assert len(server.named("registry_unavailable")) <= 1, "the event is logged once"
         mlflow.start()
         server.event("registry_reachable")
         store.alias("fraud-checkout", "live", one)
@@ -139,7 +139,7 @@ def test_an_alias_that_moves_is_served_and_mlflow_may_die(
         assert not server.noise
 
 
-def test_a_webhook_brings_the_look_forward(
+def test_a_webhook_triggers_a_poll(
     mlflow: MlflowServer, store: RegistryBackend, built_bundles: dict[str, Path], tmp_path: Path
 ) -> None:
     two = digest_of(built_bundles["score-2"])
@@ -147,9 +147,9 @@ def test_a_webhook_brings_the_look_forward(
     secret.write_text(SECRET + "\n")
     secret.chmod(0o600)
     hears = f'webhook_listen = "127.0.0.1:0"\nwebhook_secret_file = "{secret}"'
-    # Polled once an hour: within the test nothing but the webhook can tell.
+    # The registry is polled once an hour, so that within the test only the webhook reports the change.
     with start_server(tmp_path, toml(mlflow, poll_ms=3_600_000, server=hears)) as server:
-        made = mlflow.ask(
+        result = mlflow.call_rest(
             "POST",
             "webhooks",
             {
@@ -171,7 +171,7 @@ def test_a_webhook_brings_the_look_forward(
                 urllib.request.urlopen(forged, timeout=20)
             server.event("webhook_refused", reason="the signature is not ours")
         finally:
-            mlflow.ask("DELETE", f"webhooks/{made['webhook']['webhook_id']}")
+            mlflow.call_rest("DELETE", f"webhooks/{result['webhook']['webhook_id']}")
 
 
 def artifact_folder(mlflow: MlflowServer, store: RegistryBackend, digest: str) -> Path:
@@ -179,7 +179,7 @@ def artifact_folder(mlflow: MlflowServer, store: RegistryBackend, digest: str) -
     return mlflow.artifacts / path.rpartition("artifacts ")[2]
 
 
-def test_what_was_altered_is_refused_until_it_is_pushed_again(
+def test_an_altered_bundle_is_refused_until_it_is_pushed_again(
     mlflow: MlflowServer, store: RegistryBackend, built_bundles: dict[str, Path], tmp_path: Path
 ) -> None:
     one, two = (digest_of(built_bundles[f"score-{n}"]) for n in (1, 2))
@@ -193,7 +193,7 @@ def test_what_was_altered_is_refused_until_it_is_pushed_again(
         refused = server.event("candidate_refused", bundle=two)
         assert '"forest.bin" in MLflow was altered' in refused["reason"]
         assert served(server) == one
-        assert store.push(built_bundles["score-2"]) == two, "a sound one becomes a version of its own"
+        assert store.push(built_bundles["score-2"]) == two, "an unaltered bundle becomes a new version"
         store.alias("fraud-checkout", "live", two)
         server.event("swapped", checkpoints={"fraud.checkout": two})
         assert served(server) == two
@@ -225,7 +225,7 @@ HARM: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.fault_case(58)
 @pytest.mark.parametrize("case", HARM)
-def test_nothing_but_the_bundle_is_taken(
+def test_only_the_files_of_the_bundle_are_downloaded(
     mlflow: MlflowServer,
     store: RegistryBackend,
     built_bundles: dict[str, Path],
@@ -249,7 +249,7 @@ def test_nothing_but_the_bundle_is_taken(
         shutil.copytree(kept, folder)
 
 
-def test_training_is_tracked_and_a_server_that_is_away_costs_a_warning(
+def test_training_is_tracked_and_an_unreachable_server_causes_a_warning(
     mlflow: MlflowServer, tmp_path: Path
 ) -> None:
     from scorer.learn.schedule.generation import RunReport
@@ -257,17 +257,19 @@ def test_training_is_tracked_and_a_server_that_is_away_costs_a_warning(
     from scorer.learn.tracking import Tracking, TrackingSettings
 
     (tmp_path / "evaluation.json").write_text('{"rows": 7}')
-    says = {
+    report = {
         "rows": 7,
         "difference": 0.01,
         "how": {"tau": 0.5, "rule": "softmax"},
         "low": float("nan"),
         "ok": True,
     }
-    ran = RunReport(tmp_path, (Done("evaluate", "done", 1.5, says), Done("gate", "kept", 0.0, {})))
+    ran = RunReport(tmp_path, (Done("evaluate", "done", 1.5, report), Done("gate", "kept", 0.0, {})))
     assert Tracking(TrackingSettings(url=mlflow.url, experiment="learning")).steps(ran) == []
-    experiment = mlflow.ask("GET", "experiments/get-by-name?experiment_name=learning")["experiment"]
-    (run,) = mlflow.ask("POST", "runs/search", {"experiment_ids": [experiment["experiment_id"]]})["runs"]
+    experiment = mlflow.call_rest("GET", "experiments/get-by-name?experiment_name=learning")["experiment"]
+    (run,) = mlflow.call_rest("POST", "runs/search", {"experiment_ids": [experiment["experiment_id"]]})[
+        "runs"
+    ]
     assert run["info"]["status"] == "FINISHED"
     metrics = {entry["key"]: entry["value"] for entry in run["data"]["metrics"]}
     assert metrics == {"rows": 7, "difference": 0.01, "how.tau": 0.5, "seconds": 1.5}
@@ -281,7 +283,9 @@ def test_training_is_tracked_and_a_server_that_is_away_costs_a_warning(
     assert warning.startswith("not tracked: MLflow at http://127.0.0.1:1 does not answer")
 
 
-def test_the_loop_publishes_to_mlflow_and_the_server_follows(mlflow: MlflowServer, tmp_path: Path) -> None:
+def test_the_loop_publishes_to_mlflow_and_the_server_follows_the_alias(
+    mlflow: MlflowServer, tmp_path: Path
+) -> None:
     from loops import AS_OF, make_loop
 
     from scorer.learn import settings as learn_settings

@@ -43,7 +43,7 @@ minutes = 10.0
 
 
 class Loop:
-    """A loop in a folder, and the platform that manages its checkpoint."""
+    """A learning loop in a folder, and the platform that manages its checkpoint."""
 
     def __init__(self, base: Path) -> None:
         self.base = base
@@ -103,7 +103,7 @@ class Loop:
         return last.says
 
     def state(self) -> tuple[Any, ...]:
-        """Everything that a shopper could notice."""
+        """Return everything that affects answers."""
         held = self.fleet.held("live-1")
         with self.platform.store.read() as connection:
             newest = recorded.newest(connection, POINT)
@@ -126,13 +126,13 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def loop(template: Path, tmp_path: Path) -> Iterator[Loop]:
-    made = Loop(shutil.copytree(template, tmp_path / "base"))
-    yield made
-    made.platform.close()
+    loop = Loop(shutil.copytree(template, tmp_path / "base"))
+    yield loop
+    loop.platform.close()
 
 
 def test_nothing_changes_between_the_start_and_the_end_of_a_freeze(loop: Loop) -> None:
-    """The overlay and a generation want to publish in the freeze; both go on after it."""
+    """The overlay and a generation try to publish during the freeze. Both continue after it."""
     path = loop.registry.resolve("small@live").path
     assert path is not None
     write_log(
@@ -147,28 +147,28 @@ def test_nothing_changes_between_the_start_and_the_end_of_a_freeze(loop: Loop) -
 
         loop.grant(ChangeKind.OVERLAY)
         loop.grant(ChangeKind.RELEASE)
-        says = loop.overlay(17.5, client)
-        assert says["state"] == "checks", says
+        report = loop.overlay(17.5, client)
+        assert report["state"] == "checks", report
         loop.tick(8)
         published = loop.answers()
-        assert published == says["digest"] != loop.first
+        assert published == report["digest"] != loop.first
         assert loop.registry.resolve("small@live").digest == published
 
         loop.freeze(minutes=60)
         before = loop.state()
         for day in (17.6, 17.7):
-            says = loop.overlay(day, client)
-            assert 'is frozen by "peak"' in says["waits"], says
+            report = loop.overlay(day, client)
+            assert 'is frozen by "peak"' in report["waits"], report
             loop.tick(10)
-        says = loop.generation(client)
-        assert says["decision"] in ("promote", "mix", "wait"), says
+        report = loop.generation(client)
+        assert report["decision"] in ("promote", "mix", "wait"), report
         loop.tick(30)
-        assert loop.state() == before, "a freeze holds everything that answers"
+        assert loop.state() == before, "a freeze delays every change of the answers"
 
         loop.tick(15)
-        says = loop.overlay(17.8, client)
+        report = loop.overlay(17.8, client)
         loop.tick(8)
-        assert loop.answers() == says["digest"] != published
+        assert loop.answers() == report["digest"] != published
 
 
 def test_a_verdict_becomes_a_change_request_with_its_evidence(loop: Loop) -> None:
@@ -177,13 +177,17 @@ def test_a_verdict_becomes_a_change_request_with_its_evidence(loop: Loop) -> Non
         PlatformClient(url, loop.token) as client,
     ):
         before = loop.state()
-        says = loop.generation(client)
-        assert says["decision"] == "promote", "the log is one that a candidate passes on"
-        requested = says["requested"]
+        report = loop.generation(client)
+        assert report["decision"] == "promote", "a candidate passes the gates on this log"
+        requested = report["requested"]
         assert requested["state"] == "draft"
         assert "no standing permission" in requested["waits"]
         change = loop.platform.service.changes.get(loop.admin, requested["change"]).change
-        assert (change.kind, change.created_by, change.bundle) == (ChangeKind.RELEASE, "loop", says["digest"])
+        assert (change.kind, change.created_by, change.bundle) == (
+            ChangeKind.RELEASE,
+            "loop",
+            report["digest"],
+        )
         assert change.evidence is not None
         assert change.evidence["decision"] == "promote"
         loop.tick(5)
@@ -192,17 +196,17 @@ def test_a_verdict_becomes_a_change_request_with_its_evidence(loop: Loop) -> Non
         loop.grant(ChangeKind.RELEASE)
         record = loop.base / "work"
         (step,) = record.rglob("publish.step.json")
-        step.unlink()  # the same generation publishes again
+        step.unlink()  # the same generation publishes a second time
         again = loop.generation(client)["requested"]
         assert (again["change"], again["state"], again["waits"]) == (change.id, "checks", "")
         loop.tick(40)
-        found = loop.platform.service.changes.get(loop.admin, change.id).change
-        assert found.state is not ChangeState.RELEASED, "a person approves it"
+        result = loop.platform.service.changes.get(loop.admin, change.id).change
+        assert result.state is not ChangeState.RELEASED, "the change request waits for an approver"
         assert loop.answers() == loop.first
 
 
-def test_a_loop_that_moves_the_alias_itself_changes_nothing_at_a_managed_checkpoint(loop: Loop) -> None:
-    """Not configured for the platform: the server reports the alias as drift (see test_control_managed)."""
+def test_a_loop_that_moves_the_alias_changes_nothing_at_a_managed_checkpoint(loop: Loop) -> None:
+    """The loop is not configured for the platform. The server reports the alias as drift."""
     settings = learn_settings.load(loop.base / "learn.toml")
     run_generation(Workspace(loop.base / "work"), settings, loop.base, as_of_ms=AS_OF)
     moved = loop.registry.resolve("small@live").digest

@@ -41,7 +41,7 @@ re.match("(a+)+$", "a" * 64 + "b")
 
 
 @pytest.mark.fault_case(83)
-def test_requests_are_answered_while_python_holds_its_lock(
+def test_requests_are_answered_while_a_python_thread_holds_the_gil(
     tmp_path: Path, built_bundles: dict[str, Path]
 ) -> None:
     bundle = built_bundles["score-1"]
@@ -89,7 +89,7 @@ def test_requests_are_answered_while_python_holds_its_lock(
             score(100)
             ticks = lines.count("tick")
             score(200)
-            assert lines.count("tick") == ticks, "the lock was not held"
+            assert lines.count("tick") == ticks, "the GIL was not held"
             assert process.poll() is None
     finally:
         process.kill()

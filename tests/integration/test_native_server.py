@@ -49,7 +49,9 @@ def server(tmp_path: Path) -> Iterator[bridge.Server]:
     started.drain(5.0)
 
 
-def test_from_start_to_drain(server: bridge.Server, built_bundles: dict[str, Path]) -> None:
+def test_a_server_starts_serves_swaps_and_drains(
+    server: bridge.Server, built_bundles: dict[str, Path]
+) -> None:
     addresses = json.loads(server.addresses())
     assert len(addresses["grpc"]) == 1
     assert json.loads(server.status())["state"] == "NOT_SERVING"
@@ -82,7 +84,7 @@ def test_from_start_to_drain(server: bridge.Server, built_bundles: dict[str, Pat
 
 
 @pytest.mark.parametrize(
-    ("call", "error", "says"),
+    ("call", "error", "message"),
     [
         (lambda s: s.load("/nonexistent", NO_BUNDLE), errors.LoadError, "manifest.json: the file is missing"),
         (lambda s: s.load("/nonexistent", "fraud@live"), errors.LoadError, '"fraud@live" is not a digest'),
@@ -94,17 +96,17 @@ def test_from_start_to_drain(server: bridge.Server, built_bundles: dict[str, Pat
         (lambda s: s.drain(float("nan")), errors.ServerError, "give 0 to 3600"),
     ],
 )
-def test_what_is_refused_has_its_exception(
-    server: bridge.Server, call: Callable[[bridge.Server], object], error: type[Exception], says: str
+def test_each_refusal_raises_its_exception(
+    server: bridge.Server, call: Callable[[bridge.Server], object], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error) as raised:
         call(server)
     assert type(raised.value) is error
-    assert says in str(raised.value)
+    assert message in str(raised.value)
     assert "\n" not in str(raised.value)
 
 
-def test_what_cannot_start_has_its_exception(server: bridge.Server, tmp_path: Path) -> None:
+def test_each_failed_start_raises_its_exception(server: bridge.Server, tmp_path: Path) -> None:
     taken = json.loads(server.addresses())["grpc"][0]
     cases: list[tuple[str, type[Exception], str]] = [
         ("{}", errors.ConfigError, "missing field `checkpoints`"),
@@ -112,14 +114,14 @@ def test_what_cannot_start_has_its_exception(server: bridge.Server, tmp_path: Pa
         (config(tmp_path / "other", listen=taken), errors.ServerError, f"listen {taken}"),
         (config(tmp_path), errors.LogError, "another process"),
     ]
-    for text, error, says in cases:
+    for text, error, message in cases:
         with pytest.raises(error) as raised:
             bridge.Server(text)
         assert type(raised.value) is error
-        assert says in str(raised.value)
+        assert message in str(raised.value)
 
 
-def test_a_stopped_server_says_so(tmp_path: Path, built_bundles: dict[str, Path]) -> None:
+def test_calls_of_a_stopped_server_raise_an_error(tmp_path: Path, built_bundles: dict[str, Path]) -> None:
     server = bridge.Server(config(tmp_path))
     server.drain(1.0)
     with pytest.raises(errors.ServerError, match="has been stopped"):
@@ -134,7 +136,7 @@ def run(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.fault_case(86)
-def test_a_forked_child_is_told_and_the_parent_serves_on(tmp_path: Path) -> None:
+def test_a_forked_child_gets_an_error_and_the_parent_continues_to_serve(tmp_path: Path) -> None:
     finished = run(
         """
         import json, os, sys
@@ -158,7 +160,7 @@ def test_a_forked_child_is_told_and_the_parent_serves_on(tmp_path: Path) -> None
 
 
 @pytest.mark.fault_case(87)
-def test_an_interpreter_that_just_ends_ends(tmp_path: Path) -> None:
+def test_an_interpreter_exits_without_stopping_the_server(tmp_path: Path) -> None:
     finished = run(
         """
         import sys

@@ -12,17 +12,17 @@ from platform_process import initialised, running, write_settings
 
 
 def field(text: str) -> str:
-    found = re.search(r'name="csrf" value="([^"]*)"', text)
-    assert found
-    return found[1]
+    result = re.search(r'name="csrf" value="([^"]*)"', text)
+    assert result
+    return result[1]
 
 
-def test_sessions_and_forms_of_one_process_hold_at_the_other(tmp_path: Path) -> None:
+def test_sessions_and_forms_of_one_process_are_valid_at_another(tmp_path: Path) -> None:
     write_settings(tmp_path)
     secret = initialised(tmp_path)
     with ExitStack() as stack:
         with ThreadPoolExecutor(2) as pool:
-            # Both start at once, so that both look for the key that does not exist yet.
+            # Both processes start together, so that both look for the key before it exists.
             contexts = [running(tmp_path, name=name) for name in ("one", "two")]
             one, two = pool.map(stack.enter_context, contexts)
         assert one.pid != two.pid
@@ -33,13 +33,13 @@ def test_sessions_and_forms_of_one_process_hold_at_the_other(tmp_path: Path) -> 
             assert signed_in.status_code == 303 and signed_in.headers["location"] == "/"
             page = browser.get(f"{here.url}/projects")
             assert page.status_code == 200
-            made = browser.post(
+            response = browser.post(
                 f"{there.url}/projects",
                 data={"csrf": field(page.text), "name": f"p-{here.pid}", "title": "A project"},
             )
-            assert made.status_code == 303, made.text
+            assert response.status_code == 303, response.text
             assert f"p-{here.pid}" in browser.get(f"{here.url}/projects").text
-            # A refusal travels to the next page in a signed cookie.
+            # A signed cookie carries the refusal to the next page.
             again = browser.post(
                 f"{there.url}/notifications/999/remove?project=p-{here.pid}",
                 data={"csrf": field(page.text)},

@@ -29,7 +29,7 @@ from scorer.sdk import (
 
 
 def finish_when_audited(platform: PlatformClient, change: str) -> list[ChangeEvent]:
-    """Follows it, and ends its time in the shadow as soon as it is there."""
+    """Follow the change request, and end its observation as soon as it starts."""
     events = []
     for event in platform.watch(change):
         events.append(event)
@@ -41,9 +41,9 @@ def finish_when_audited(platform: PlatformClient, change: str) -> list[ChangeEve
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Path]) -> Iterator[World]:
     settings = SETTINGS.replace("[platform]", "[platform]\ntick_ms = 100")
-    made = World(tmp_path_factory.mktemp("sdk"), built_bundles, settings=settings)
-    yield made
-    made.close()
+    world = World(tmp_path_factory.mktemp("sdk"), built_bundles, settings=settings)
+    yield world
+    world.close()
 
 
 @pytest.fixture(scope="module")
@@ -65,17 +65,19 @@ def admin(world: World, url: str) -> Iterator[PlatformClient]:
         yield platform
 
 
-def test_from_a_directory_to_a_finished_read_out(world: World, modeler: PlatformClient) -> None:
-    told: list[str] = []
+def test_the_sdk_uploads_a_directory_and_returns_the_final_report(
+    world: World, modeler: PlatformClient
+) -> None:
+    lines: list[str] = []
     sent: list[tuple[int, int]] = []
     change = modeler.ship_test(
         world.bundles["score-3"],
         "fraud.checkout",
         minutes=30,
-        narrate=told.append,
+        narrate=lines.append,
         progress=lambda done, total: sent.append((done, total)),
     )
-    assert [line.split()[0] for line in told] == ["uploaded", "drafted", "submitted"]
+    assert [line.split()[0] for line in lines] == ["uploaded", "drafted", "submitted"]
     assert sent and sent[-1][0] == sent[-1][1] > 0
     events = finish_when_audited(modeler, change.id)
     states = list(dict.fromkeys(event.state for event in events))
@@ -84,13 +86,13 @@ def test_from_a_directory_to_a_finished_read_out(world: World, modeler: Platform
     ]  # fmt: skip
     assert [event.id for event in events] == sorted({event.id for event in events})
     detail = modeler.change(change.id)
-    # Nobody asked for decisions: too little is known, which never promotes.
+    # There are no decisions, so the verdict is inconclusive, which never promotes.
     assert (detail.change.state, detail.change.verdict) == (ChangeState.DONE, Outcome.INCONCLUSIVE)
-    found = modeler.readout(change.id)
-    assert found.is_final and found.bundle == change.bundle and found.live_bundle == world.live
-    name = found.figures[0].name
-    assert modeler.figure(change.id, name).columns == found.figures[0].columns
-    assert modeler.figure_csv(change.id, name).splitlines()[0] == ",".join(found.figures[0].columns)
+    report = modeler.readout(change.id)
+    assert report.is_final and report.bundle == change.bundle and report.live_bundle == world.live
+    name = report.figures[0].name
+    assert modeler.figure(change.id, name).columns == report.figures[0].columns
+    assert modeler.figure_csv(change.id, name).splitlines()[0] == ",".join(report.figures[0].columns)
     release = modeler.draft(
         kind="release", project="fraud", checkpoint="fraud.checkout", bundle=change.bundle, title="r"
     )
@@ -98,7 +100,7 @@ def test_from_a_directory_to_a_finished_read_out(world: World, modeler: Platform
         modeler.submit(release.id)
 
 
-def test_drafts_are_edited_by_version(world: World, modeler: PlatformClient) -> None:
+def test_a_draft_is_edited_by_its_version(world: World, modeler: PlatformClient) -> None:
     drafted = modeler.draft(
         project="fraud",
         checkpoint="fraud.checkout",
@@ -122,7 +124,9 @@ def test_drafts_are_edited_by_version(world: World, modeler: PlatformClient) -> 
     assert edited.id in [one.id for one in modeler.changes(project="fraud")]
 
 
-def test_places_and_times(world: World, modeler: PlatformClient, admin: PlatformClient) -> None:
+def test_the_sdk_lists_checkpoints_slots_and_freezes(
+    world: World, modeler: PlatformClient, admin: PlatformClient
+) -> None:
     assert {one.name for one in modeler.checkpoints()} == {"fraud.checkout", "action.authorise"}
     one = modeler.checkpoint("fraud.checkout")
     assert one.recorded is not None and one.recorded.answer[0].bundle == world.live
@@ -151,13 +155,15 @@ def test_places_and_times(world: World, modeler: PlatformClient, admin: Platform
         modeler.decision("none")
 
 
-def test_people_and_what_is_told(world: World, modeler: PlatformClient, admin: PlatformClient) -> None:
+def test_the_sdk_manages_members_tokens_and_channels(
+    world: World, modeler: PlatformClient, admin: PlatformClient
+) -> None:
     assert modeler.me().roles == {"fraud": Role.MODELER}
     assert modeler.only_project() == "fraud"
     with pytest.raises(InvalidError, match="--project"):
         admin.only_project()
-    made = admin.create_project("wallet", "Wallet", quotas={"bundles": 3})
-    assert (made.quotas.bundles, made.quotas.open_changes) == (3, 20)
+    result = admin.create_project("wallet", "Wallet", quotas={"bundles": 3})
+    assert (result.quotas.bundles, result.quotas.open_changes) == (3, 20)
     assert admin.update_project("wallet", checkpoints=["fraud.checkout"]).checkpoints == ("fraud.checkout",)
     admin.add_user("new")
     assert admin.set_member("wallet", "new", "viewer").role is Role.VIEWER
@@ -179,7 +185,7 @@ def test_people_and_what_is_told(world: World, modeler: PlatformClient, admin: P
     assert admin.health().status == "ok"
 
 
-def test_bundles(world: World, modeler: PlatformClient) -> None:
+def test_the_sdk_uploads_lists_and_adopts_bundles(world: World, modeler: PlatformClient) -> None:
     info = modeler.upload(world.bundles["score-2"], "fraud")
     assert info.digest == world.candidate
     assert info.digest in [one.digest for one in modeler.bundles("fraud")]
@@ -198,7 +204,7 @@ def test_bundles(world: World, modeler: PlatformClient) -> None:
 def scorer(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str, str]]:
-    """The command in this process: exit code, stdout, stderr."""
+    """Run a command in this process; return exit code, stdout and stderr."""
 
     def run(token: str, *arguments: str) -> tuple[int, str, str]:
         monkeypatch.setenv("SCORER_PLATFORM_URL", url)
@@ -211,8 +217,8 @@ def scorer(
             cli.main()
         except SystemExit as left:
             code = int(left.code or 0)
-        told = capsys.readouterr()
-        return code, told.out, told.err
+        lines = capsys.readouterr()
+        return code, lines.out, lines.err
 
     return run
 
@@ -220,7 +226,7 @@ def scorer(
 Scorer = Callable[..., tuple[int, str, str]]
 
 
-def test_the_journey_in_three_commands(
+def test_three_commands_run_a_test_and_write_its_report(
     world: World, url: str, modeler: PlatformClient, scorer: Scorer, tmp_path: Path
 ) -> None:
     token = world.tokens["modeler"]
@@ -237,13 +243,13 @@ def test_the_journey_in_three_commands(
     )
     with process:
         assert process.stdout is not None
-        told = []
+        lines = []
         for line in process.stdout:
-            told.append(line)
+            lines.append(line)
             if line.startswith("submitted"):
                 (change,) = {one.id for one in modeler.changes()} - before
                 finish_when_audited(modeler, change)
-    text = "".join(told)
+    text = "".join(lines)
     assert process.returncode == 3, text
     for words in (
         "uploaded",
@@ -261,7 +267,7 @@ def test_the_journey_in_three_commands(
     assert code == 0, refused
     html = page.read_text()
     assert "Plotly.newPlot" in html and change in html
-    # Nothing is loaded from elsewhere: no element with an address.
+    # The page loads nothing from other addresses.
     assert not re.search(r"<(script|link|img|iframe)[^>]+(src|href)=", html)
     assert "verdict inconclusive" in scorer(token, "change", "readout", change)[1]
     _, shown, _ = scorer(token, "change", "show", change, "--json")
@@ -270,7 +276,7 @@ def test_the_journey_in_three_commands(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["change", "approve", "cr-099999"], 'there is no change request "cr-099999"'),
         (["change", "test", ".", "--checkpoint", "fraud.checkout"], "is no bundle"),
@@ -282,11 +288,11 @@ def test_the_journey_in_three_commands(
         (["compare", "fraud-checkout@live", "action-authorise@live"], "no common measures"),
     ],
 )
-def test_refusals_are_one_line(world: World, scorer: Scorer, arguments: list[str], said: str) -> None:
+def test_a_refusal_is_one_line(world: World, scorer: Scorer, arguments: list[str], message: str) -> None:
     code, out, error = scorer(world.tokens["modeler"], *arguments)
     assert (code, out) == (1, "")
     assert error.startswith("error: ") and error.count("\n") == 1
-    assert said in error
+    assert message in error
 
 
 @pytest.mark.parametrize(
@@ -303,7 +309,7 @@ def test_refusals_are_one_line(world: World, scorer: Scorer, arguments: list[str
         (["calendar", "freeze", "list"], ""),
     ],
 )
-def test_lists_for_people_and_programs(
+def test_lists_are_printed_as_tables_and_as_json(
     world: World, scorer: Scorer, arguments: list[str], words: str
 ) -> None:
     code, out, error = scorer(world.tokens["viewer"], *arguments)
@@ -311,7 +317,7 @@ def test_lists_for_people_and_programs(
     json.loads(scorer(world.tokens["viewer"], *arguments, "--json")[1])
 
 
-def test_a_login_is_kept_and_forgotten(
+def test_a_login_is_stored_and_removed(
     world: World, url: str, scorer: Scorer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for token, code in (("scr_wrong", 1), (world.tokens["viewer"], 0)):
@@ -323,7 +329,7 @@ def test_a_login_is_kept_and_forgotten(
     assert "scorer login URL" in scorer("", "checkpoints")[2]
 
 
-def test_a_frozen_checkpoint_is_said_to_be_so(
+def test_a_frozen_checkpoint_is_reported_as_frozen(
     world: World, modeler: PlatformClient, admin: PlatformClient
 ) -> None:
     begun = datetime.now(UTC) - timedelta(minutes=5)

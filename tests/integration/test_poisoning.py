@@ -16,7 +16,7 @@ import grpc
 import numpy as np
 import pytest
 from bundles import ACTIONS, FEATURES, rows, tiny_action_bundle
-from servers import scorer_here
+from servers import scorer_in_process
 
 from scorer import bridge
 from scorer.bundle import Bundle
@@ -45,12 +45,12 @@ rule = "squarecb"
 
 @dataclass(frozen=True)
 class Drill:
-    """A log before and after the attack.
+    """The log before and after the attack.
 
     Attributes:
-        place: where everything is.
-        replies: what the server replied to forged reports, by gRPC code.
-        forged: decisions about which outcomes were forged.
+        place: Directory of the log, the registry and the settings.
+        replies: Number of the server's replies to forged reports, by gRPC code.
+        forged: Ids of the decisions for which outcomes were forged.
     """
 
     place: Path
@@ -95,7 +95,7 @@ def drill(tmp_path_factory: pytest.TempPathFactory) -> Drill:
             stub = ScoringServiceStub(channel)
             answers = [_select(stub, at, row) for at, row in enumerate(rows(COUNT, seed=5))]
             attacked = random.choice(COUNT, int(COUNT * FORGED), replace=False).tolist()
-            # The attacker is first at half of the decisions, and last at the others.
+            # The attacker reports first for half of the decisions, and last for the others.
             for at in attacked[::2]:
                 replies.update(_forge(stub, answers, at))
             for at, answer in enumerate(answers):
@@ -127,7 +127,7 @@ def _report(at: int, value: float, revision: int = 0) -> Any:
 
 
 def _forge(stub: Any, answers: list[Any], at: int) -> list[str]:
-    """Reports that frictionless authentication failed and the low-value exemption succeeded, in every way."""
+    """Report in all ways that frictionless authentication failed and the low-value exemption succeeded."""
     value = 1.0 - round(truth(ACTIONS.index(answers[at].action)))
     genuine = answers[at].decision_token
     altered = bytes([*genuine[:-1], genuine[-1] ^ 1])
@@ -154,26 +154,28 @@ def _forge(stub: Any, answers: list[Any], at: int) -> list[str]:
 def _candidate(
     drill: Drill, name: str, settings: str, without: bool = False
 ) -> tuple[Any, Any, dict[str, int]]:
-    """Join and train; return the experience, the candidate's decisions, and the findings by name."""
+    """Join and train; return the experience, the candidate's pmf and the findings by name."""
     place, file = drill.place, drill.place / f"{name}.parquet"
     log = _honest_log(drill) if without else place / "log"
     common = ("--config", str(place / settings), "--json")
-    # The moment decides what is in flight: the same one for all.
-    told = _learn("join", "--log", str(log), "--bundles", str(place / "live"), "--output", str(file), *common)
+    # The time of the join determines which outcomes are in flight, so it is the same for all.
+    output = _learn(
+        "join", "--log", str(log), "--bundles", str(place / "live"), "--output", str(file), *common
+    )
     _learn("train", str(file), "--task", str(place / "live"), "--output", str(place / name), *common)
     pmf, scores = Bundle.load(place / name).evaluate(rows(300, seed=6))
-    findings = {one["name"]: one["count"] for one in told["findings"]}
+    findings = {one["name"]: one["count"] for one in output["findings"]}
     return experience_files.read(file), (pmf, scores), findings
 
 
 def _learn(*arguments: str) -> Any:
-    done = scorer_here("learn", *arguments)
+    done = scorer_in_process("learn", *arguments)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
 def _honest_log(drill: Drill) -> Path:
-    """The log as it would be without the attack: the same records but the unproven outcomes."""
+    """Write the log without the attack: the same records except the unproven outcomes."""
     from logs import write_segment
 
     from scorer.log import scan
@@ -198,15 +200,15 @@ def test_forged_outcomes_change_no_candidate(drill: Drill) -> None:
     assert set(drill.replies) == {"UNPROVEN", "PERMISSION_DENIED", "INVALID_ARGUMENT"}
     assert drill.replies["PERMISSION_DENIED"] == 2 * drill.forged
     assert drill.replies["INVALID_ARGUMENT"] == drill.forged
-    honest, decides, found = _candidate(drill, "honest", "learn.toml", without=True)
-    assert "unproven outcome" not in found
-    attacked, decides_after, found = _candidate(drill, "attacked", "learn.toml")
-    assert found["unproven outcome"] == drill.replies["UNPROVEN"]
+    honest, decides, findings = _candidate(drill, "honest", "learn.toml", without=True)
+    assert "unproven outcome" not in findings
+    attacked, decides_after, findings = _candidate(drill, "attacked", "learn.toml")
+    assert findings["unproven outcome"] == drill.replies["UNPROVEN"]
     assert attacked.digest() == honest.digest()
     for before, after in zip(decides, decides_after, strict=True):
         np.testing.assert_array_equal(before, after)
 
-    # Without proof the first report and the highest revision would count: the drill would succeed.
+    # Without proof the first report and the highest revision would count, so that the attack would succeed.
     unproven = Drill(_without_tokens(drill), drill.replies, drill.forged)
     poisoned, decides_poisoned, _ = _candidate(unproven, "poisoned", "trusting.toml")
     changed = int((poisoned.reward != honest.reward).sum())
@@ -221,7 +223,7 @@ def test_forged_outcomes_change_no_candidate(drill: Drill) -> None:
 
 
 def _without_tokens(drill: Drill) -> Path:
-    """The same reports at a fleet that issues no tokens: nothing tells forged from genuine ones."""
+    """Write the same reports without decision tokens, where forged and genuine reports look the same."""
     from logs import write_segment
 
     from scorer.log import scan

@@ -23,14 +23,14 @@ def _limit(pid: int) -> list[str]:
 
 
 @pytest.mark.usefixtures("registry")
-def test_files_and_core_dumps_of_a_server_are_private(tmp_path: Path) -> None:
+def test_files_of_a_server_are_private_and_core_dumps_are_disabled(tmp_path: Path) -> None:
     with (
         start_server(tmp_path, settings(SCORE + ACTION)) as server,
         Client(server.address, timeout=30) as client,
     ):
         assert client.score("fraud.checkout", CONTEXT).logged
         assert _limit(server.process.pid) == ["0", "0"]
-        assert server.stop() == 0, server.story()
+        assert server.stop() == 0, server.transcript()
     for path in [tmp_path / "decisions", *(tmp_path / "decisions").rglob("*")]:
         mode = stat.S_IMODE(path.lstat().st_mode)
         assert mode & 0o027 == 0, f"{path}: {mode:o}"
@@ -45,7 +45,7 @@ def test_a_card_number_is_refused_by_default(tmp_path: Path, registry: Registry)
         with pytest.raises(Exception, match="entity: holds a card number") as refused:
             client.score("fraud.checkout", CONTEXT, entity="4111 1111 1111 1111")
         assert "4111" not in str(refused.value)
-        assert server.stop() == 0, server.story()
+        assert server.stop() == 0, server.transcript()
 
 
 def test_core_dumps_are_refused_by_kernel_and_debuggers() -> None:

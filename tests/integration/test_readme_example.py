@@ -29,7 +29,7 @@ TARGET = re.compile(r'(?<=Client\()"127\.0\.0\.1:\d+"')
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RunningServer]:
-    """The demo's two models, trained small: the same features, categories and actions."""
+    """A server with small versions of the demo's models: the same features, categories and actions."""
     transactions = simulate_transactions(TransactionPlan(customers=1_000, terminals=3_000, days=40), seed=1)
     rows = features(transactions)
     fraud = train_fraud(transactions, rows, SplitPlan().last(transactions), FraudPlan(trees=20, depth=4))
@@ -37,8 +37,8 @@ def server(tmp_path: Path) -> Iterator[RunningServer]:
     logged = log_baseline(
         Payments(), contexts(transactions.take(first), fraud.scores(rows[first]), seed=1), seed=1
     )
-    made = choices(logged)
-    oracle = train_oracle(authorise_task(), made, made.digest(), OraclePlan(trees=20, depth=4))
+    result = choices(logged)
+    oracle = train_oracle(authorise_task(), result, result.digest(), OraclePlan(trees=20, depth=4))
     registry = Registry(tmp_path / "registry")
     for built in (
         build_fraud(fraud, tmp_path / "fraud", "readme"),
@@ -49,13 +49,13 @@ def server(tmp_path: Path) -> Iterator[RunningServer]:
         yield running
 
 
-def test_the_client_example_runs(server: RunningServer) -> None:
+def test_the_readme_example_of_the_client_runs(server: RunningServer) -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL)
     examples = [block for block in blocks if "Client(" in block]
     assert examples, "the README shows no client"
     for example in examples:
         assert len(TARGET.findall(example)) == 1, 'the example connects to "127.0.0.1:<port>", once'
-        # A cold start on a busy machine is not what the example is about.
+        # The test waits for the server, because the example does not handle a cold start.
         code = re.sub(r"timeout=[0-9.]+", f"timeout={PATIENCE}", TARGET.sub(f'"{server.address}"', example))
         done = subprocess.run(
             [sys.executable, "-W", "error", "-c", code],

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from servers import ACTION as SETTINGS
-from servers import scorer_here, settings, start_server
+from servers import scorer_in_process, settings, start_server
 from trained import ACTION_FEATURES, ACTIONS, CONTEXT, CREATED, LINEAGE, SALT, contexts, labels_of, train
 
 from scorer.bundle import Bundle, OverlaySpec, PolicySpec, SchemaFile, build_action_bundle, revise
@@ -72,27 +72,27 @@ def test_an_alias_moves_through_revisions_under_load(live: Path, tmp_path: Path)
         assert digests[-1] == revised.digest
         paths[revised.digest] = last = revised.path
     rows = contexts(64, seed=9)
-    asked: dict[str, int] = {}
+    row_of: dict[str, int] = {}
     answers: dict[str, Any] = {}
     failures: list[BaseException] = []
     stop = threading.Event()
     with start_server(tmp_path, settings(SETTINGS, log=f'dir = "{tmp_path / "log"}"')) as server:
 
-        def ask() -> None:
+        def send_requests() -> None:
             try:
                 with Client(server.address) as client:
                     while not stop.is_set():
                         identity = f"d{len(answers)}"
-                        asked[identity] = len(answers) % len(rows)
-                        row = features(rows[asked[identity]])
+                        row_of[identity] = len(answers) % len(rows)
+                        row = features(rows[row_of[identity]])
                         chosen = client.select_action(CHECKPOINT, row, request_id=identity, timeout=30)
                         assert chosen.served.by_model
                         answers[identity] = chosen
             except BaseException as error:
                 failures.append(error)
 
-        asking = threading.Thread(target=ask)
-        asking.start()
+        sender = threading.Thread(target=send_requests)
+        sender.start()
         try:
             server.event("first_answer", bundle=first)
             for digest in digests[1:]:
@@ -100,19 +100,19 @@ def test_an_alias_moves_through_revisions_under_load(live: Path, tmp_path: Path)
                 server.event("first_answer", bundle=digest)
         finally:
             stop.set()
-            asking.join()
+            sender.join()
         assert not failures, failures
         with urllib.request.urlopen(f"http://{server.serving['metrics']}/metrics") as page:
             metrics = page.read().decode()
         loaded = {event["report"]["digest"]: event["report"] for event in server.named("bundle_loaded")}
     size = (live / "forest.bin").stat().st_size
     assert [loaded[digest]["shared_bytes"] for digest in digests] == [0] + [size] * SWAPS
-    # The live one and the one before it, their forest once.
+    # The server holds the live and the previous revision, and their forest once.
     held = sum(file.stat().st_size for path in list(paths.values())[-2:] for file in path.iterdir())
     held -= sum((path / "manifest.json").stat().st_size for path in list(paths.values())[-2:]) + size
     assert f"scorer_bundle_bytes {held}" in metrics.splitlines()
 
-    # Every answer and every logged probability is that of the one revision that it names.
+    # Every answer and every logged propensity equals that of the revision that it names.
     evaluated = {digest: Bundle.load(path).evaluate(rows) for digest, path in paths.items()}
     decisions = {
         record.decision.decision_id: record.decision
@@ -122,7 +122,7 @@ def test_an_alias_moves_through_revisions_under_load(live: Path, tmp_path: Path)
     assert decisions.keys() == answers.keys()
     for identity, decision in decisions.items():
         answer = answers[identity]
-        pmf, rewards = (values[asked[identity]] for values in evaluated[f"sha256:{decision.bundle.hex()}"])
+        pmf, rewards = (values[row_of[identity]] for values in evaluated[f"sha256:{decision.bundle.hex()}"])
         assert answer.served.bundle == f"sha256:{decision.bundle.hex()}"
         assert list(decision.pmf) == pmf.tolist()
         assert (answer.propensity, answer.expected_reward) == (
@@ -131,6 +131,6 @@ def test_an_alias_moves_through_revisions_under_load(live: Path, tmp_path: Path)
         )
     assert {answer.served.bundle for answer in answers.values()} == set(digests)
     arguments = [argument for path in paths.values() for argument in ("--bundles", str(path))]
-    done = scorer_here("log", "verify", "--log", str(tmp_path / "log"), *arguments, "--json")
+    done = scorer_in_process("log", "verify", "--log", str(tmp_path / "log"), *arguments, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
     assert f'"verified": {len(answers)}' in done.stdout

@@ -14,7 +14,7 @@ from scorer.client import Client
 from scorer.log import BundleShelf, ReaderKey, generate_keys, scan, verify
 from scorer.registry import Registry
 
-# Values that occur nowhere else; as float32, as float64 and in decimal.
+# Values that occur in no other place; the test looks for them as float32, as float64 and in decimal.
 MASKED, ENCRYPTED = 8675.3125, 1729.6875
 CONTEXT = {"amount": 25.0, "hour": 13.0, "count_24h": MASKED, "distance": ENCRYPTED}
 RULES = '[privacy]\nfeatures = { count_24h = "mask", distance = "encrypt" }\npublic_key_file = "reader.pub"\n'
@@ -28,7 +28,9 @@ def _marks() -> list[bytes]:
     ]
 
 
-def test_a_marked_value_is_in_no_file_and_opens_by_the_key(tmp_path: Path, registry: Registry) -> None:
+def test_a_sensitive_value_is_in_no_file_and_is_decrypted_with_the_key(
+    tmp_path: Path, registry: Registry
+) -> None:
     away = tmp_path / "away"
     away.mkdir()
     generate_keys(away / "reader.key", tmp_path / "reader.pub")
@@ -44,11 +46,11 @@ def test_a_marked_value_is_in_no_file_and_opens_by_the_key(tmp_path: Path, regis
         with urlopen(f"http://{server.serving['metrics']}/metrics", timeout=30) as reply:
             metrics = reply.read()
         assert b"scorer_features_unsealed_total 0" in metrics
-        assert server.stop() == 0, server.story()
-    told = [metrics, json.dumps(server.events).encode()]
+        assert server.stop() == 0, server.transcript()
+    outputs = [metrics, json.dumps(server.events).encode()]
     files = [path for path in (tmp_path / "decisions").rglob("*") if path.is_file()]
     files += [path for path in (tmp_path / "state").rglob("*") if path.is_file()]
-    held = [*told, *(path.read_bytes() for path in files)]
+    held = [*outputs, *(path.read_bytes() for path in files)]
     assert sum(map(len, held)) > 10_000
     for mark in _marks():
         assert not any(mark in one for one in held)
@@ -66,10 +68,12 @@ def test_a_marked_value_is_in_no_file_and_opens_by_the_key(tmp_path: Path, regis
     assert len(senders) == 120, "no nonce is used twice"
     shelf = BundleShelf([tmp_path / "registry"], required=False)
     report = verify(log, shelf, reader_key=key)
-    assert report.ok and report.withheld == 120, "a masked value keeps a decision from being repeated"
+    assert report.ok and report.withheld == 120, "a decision with a masked value cannot be repeated"
 
 
-def test_what_is_encrypted_alone_is_verified_with_the_key(tmp_path: Path, registry: Registry) -> None:
+def test_a_log_with_encrypted_values_only_is_verified_with_the_key(
+    tmp_path: Path, registry: Registry
+) -> None:
     generate_keys(tmp_path / "reader.key", tmp_path / "reader.pub")
     rules = '[privacy]\nfeatures = { "*" = "encrypt" }\npublic_key_file = "reader.pub"\n'
     with (
@@ -79,7 +83,7 @@ def test_what_is_encrypted_alone_is_verified_with_the_key(tmp_path: Path, regist
         for _ in range(20):
             client.score("fraud.checkout", CONTEXT)
             client.select_action("action.authorise", CONTEXT)
-        assert server.stop() == 0, server.story()
+        assert server.stop() == 0, server.transcript()
     shelf = BundleShelf([tmp_path / "registry"], required=False)
     report = verify(tmp_path / "decisions", shelf, reader_key=ReaderKey.from_file(tmp_path / "reader.key"))
     assert report.ok and (report.verified, report.withheld) == (40, 0)
@@ -93,7 +97,7 @@ def test_a_misspelt_name_is_reported_and_a_private_key_refused(tmp_path: Path) -
     rules = '[privacy]\nfeatures = { distnce = "mask" }\n'
     with start_server(tmp_path, settings(SCORE) + rules) as server:
         assert server.event("sensitive_features_unknown")["features"] == ["distnce"]
-        assert server.stop() == 0, server.story()
+        assert server.stop() == 0, server.transcript()
     from servers import scorer
 
     (tmp_path / "scorer.toml").write_text(

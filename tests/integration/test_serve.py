@@ -33,7 +33,7 @@ def health(channel: grpc.Channel, service: str = "") -> int:
 
 
 class Caller:
-    """Scores one row after another, as a checkout would."""
+    """Scores one row after the other, as a checkout does."""
 
     def __init__(self, channel: grpc.Channel, checkpoint: str = "fraud.checkout") -> None:
         self._checkpoint = checkpoint
@@ -69,10 +69,10 @@ def variant(registry: Registry, built: dict[str, Path], name: str) -> str:
 def server(tmp_path: Path, registry: Registry) -> Iterator[RunningServer]:
     with start_server(tmp_path) as running:
         yield running
-        assert running.noise == [], "stderr holds events and nothing else"
+        assert running.noise == [], "stderr contains only events"
 
 
-def test_serves_both_checkpoints(server: RunningServer, registry: Registry) -> None:
+def test_a_server_serves_both_checkpoints(server: RunningServer, registry: Registry) -> None:
     line = server.serving
     assert line["ready_after_ms"] > 0
     assert line["resident_mb"] > 0
@@ -94,7 +94,7 @@ def test_serves_both_checkpoints(server: RunningServer, registry: Registry) -> N
     )
 
 
-def test_an_alias_that_moves_is_followed_without_an_error(
+def test_a_moved_alias_is_followed_without_an_error(
     server: RunningServer, registry: Registry, built_bundles: dict[str, Path]
 ) -> None:
     caller = Caller(server.channel())
@@ -102,19 +102,19 @@ def test_an_alias_that_moves_is_followed_without_an_error(
     expected = caller.bundle()
     for digest in digests * 3:
         registry.alias("fraud-checkout", "live", digest)
-        # Asked at every moment around the swap: either of the two answers, never neither.
+        # Requests at every moment of the swap are answered by one of the two bundles.
         seen = {expected}
         while digest not in seen:
             seen.add(caller.bundle())
         assert seen == {expected, digest}
         server.event("swapped", checkpoints={"fraud.checkout": digest})
         assert {caller.bundle() for _ in range(20)} == {digest}, (
-            "after a swap nothing is served by the old bundle"
+            "after the swap no request is answered by the old bundle"
         )
         expected = digest
 
 
-def test_a_bad_candidate_changes_nothing_and_says_why(
+def test_a_bad_candidate_changes_nothing_and_is_reported_with_its_reason(
     server: RunningServer, registry: Registry, built_bundles: dict[str, Path]
 ) -> None:
     caller = Caller(server.channel())
@@ -135,12 +135,12 @@ def test_a_bad_candidate_changes_nothing_and_says_why(
     assert caller.bundle() == live
     registry.push(built_bundles["score-3"])
     server.event("swapped", checkpoints={"fraud.checkout": bad})
-    assert caller.bundle() == bad, "repaired by pushing it again"
+    assert caller.bundle() == bad, "another push repairs the bundle"
     assert server.status()["rejections"] == []
 
 
 @pytest.mark.fault_case(66)
-def test_an_empty_registry_is_waited_for(tmp_path: Path, built_bundles: dict[str, Path]) -> None:
+def test_a_server_waits_for_an_empty_registry(tmp_path: Path, built_bundles: dict[str, Path]) -> None:
     with start_server(tmp_path, settings(SCORE), ready=False) as server:
         waiting = server.event("not_serving")
         assert waiting["missing"] == ["fraud.checkout"]
@@ -156,7 +156,7 @@ def test_an_empty_registry_is_waited_for(tmp_path: Path, built_bundles: dict[str
 
 
 @pytest.mark.fault_case(66, 94)
-def test_not_serving_until_every_checkpoint_has_a_bundle(
+def test_a_server_is_not_serving_until_every_checkpoint_has_a_bundle(
     tmp_path: Path, built_bundles: dict[str, Path]
 ) -> None:
     registry = Registry(tmp_path / "registry")
@@ -175,7 +175,7 @@ def test_not_serving_until_every_checkpoint_has_a_bundle(
 
 @pytest.mark.fault_case(65)
 @pytest.mark.parametrize("end", ["SIGTERM", "SIGKILL"])
-def test_boots_from_the_last_known_good_table_without_the_registry(
+def test_a_server_boots_from_the_last_known_good_table_without_the_registry(
     tmp_path: Path, registry: Registry, built_bundles: dict[str, Path], end: str
 ) -> None:
     with start_server(tmp_path) as server:
@@ -195,7 +195,7 @@ def test_boots_from_the_last_known_good_table_without_the_registry(
         assert caller.bundle() == moved
         assert server.status()["registry"]["reachable"] is False
         assert "registry" in server.event("registry_unavailable")["error"]
-        # The registry comes back with news.
+        # The registry is reachable again, and its alias has moved.
         fresh = Registry(tmp_path / "registry")
         fresh.alias("action-authorise", "live", fresh.push(built_bundles["action-1"]))
         newest = fresh.push(built_bundles["score-3"])
@@ -241,7 +241,7 @@ def test_swap_lanes_and_rollback_from_the_command_line(
     split = server.cli("lanes", "fraud.checkout", f"a={first[7:19]}:0.5", f"b={second}:0.5")
     assert split.returncode == 0, split.stderr
     assert {caller.bundle() for _ in range(200)} == {first, second}
-    # The alias moves: the pin ends.
+    # A move of the alias ends the pin.
     third = registry.push(built_bundles["score-3"])
     registry.alias("fraud-checkout", "live", third)
     server.event("swapped", checkpoints={"fraud.checkout": third})
@@ -301,18 +301,18 @@ CONTROL_MISTAKES: list[tuple[list[str], str]] = [
 ]
 
 
-def test_control_mistakes_are_one_line_and_change_nothing(server: RunningServer) -> None:
+def test_an_error_of_a_control_command_is_one_line_and_changes_nothing(server: RunningServer) -> None:
     wait_until(lambda: server.status()["lane_table"] == "2")
-    for arguments, says in CONTROL_MISTAKES:
+    for arguments, message in CONTROL_MISTAKES:
         done = server.cli(*arguments)
         assert done.returncode == 1, arguments
         (line,) = done.stderr.splitlines()
         assert line.startswith("error: ")
-        assert says in line, line
+        assert message in line, line
     assert server.status()["lane_table"] == "2"
 
 
-def test_no_control_service(tmp_path: Path) -> None:
+def test_control_commands_fail_without_a_control_service(tmp_path: Path) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         done = scorer("status", "--address", f"127.0.0.1:{unused.getsockname()[1]}", cwd=tmp_path)
@@ -321,7 +321,7 @@ def test_no_control_service(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("key", ["listen", "metrics_listen", "control_listen"])
-def test_port_taken(tmp_path: Path, registry: Registry, key: str) -> None:
+def test_a_port_in_use_ends_the_start(tmp_path: Path, registry: Registry, key: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as holder:
         address = f"127.0.0.1:{holder.getsockname()[1]}"
         text = settings().replace(f'\n{key} = "127.0.0.1:0"', f'\n{key} = "{address}"')
@@ -334,7 +334,7 @@ def test_port_taken(tmp_path: Path, registry: Registry, key: str) -> None:
 
 
 @pytest.mark.fault_case(76)
-def test_a_second_server_on_the_same_decision_log(tmp_path: Path, server: RunningServer) -> None:
+def test_a_second_server_on_the_same_decision_log_is_refused(tmp_path: Path, server: RunningServer) -> None:
     other = tmp_path / "other"
     other.mkdir()
     text = settings(log=f'dir = "{tmp_path / "decisions"}"', registry=f'path = "{tmp_path / "registry"}"')
@@ -344,7 +344,7 @@ def test_a_second_server_on_the_same_decision_log(tmp_path: Path, server: Runnin
     assert server.status()["state"] == "SERVING"
 
 
-def test_a_state_directory_that_cannot_be_made(tmp_path: Path, registry: Registry) -> None:
+def test_a_state_directory_that_cannot_be_created_ends_the_start(tmp_path: Path, registry: Registry) -> None:
     (tmp_path / "file").write_text("")
     with start_server(tmp_path, settings(server='state_dir = "file/state"'), ready=False) as server:
         assert server.wait() == 1
@@ -352,7 +352,7 @@ def test_a_state_directory_that_cannot_be_made(tmp_path: Path, registry: Registr
 
 
 @pytest.mark.fault_case(91)
-def test_bad_settings_end_with_64_and_bind_nothing(tmp_path: Path) -> None:
+def test_bad_settings_exit_with_64_before_any_port_is_bound(tmp_path: Path) -> None:
     text = settings(server="threads = 0\nlisen = 1")
     with start_server(tmp_path, text, ready=False, env={"SCORER_LOG__SYNC_MS": "never"}) as server:
         assert server.wait() == 64
@@ -369,7 +369,7 @@ def test_bad_settings_end_with_64_and_bind_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.fault_case(87)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_it_cleanly(tmp_path: Path, registry: Registry, number: signal.Signals) -> None:
+def test_a_signal_ends_the_server_cleanly(tmp_path: Path, registry: Registry, number: signal.Signals) -> None:
     with start_server(tmp_path) as server:
         Caller(server.channel()).score()
         assert server.stop(number) == 0
@@ -382,13 +382,13 @@ def test_a_signal_ends_it_cleanly(tmp_path: Path, registry: Registry, number: si
 
 
 @pytest.mark.fault_case(87)
-def test_a_signal_while_it_waits_for_bundles(tmp_path: Path) -> None:
+def test_a_signal_ends_a_server_that_waits_for_bundles(tmp_path: Path) -> None:
     with start_server(tmp_path, settings(), ready=False) as server:
         server.event("not_serving")
         assert server.stop() == 0
 
 
-def test_a_second_signal_ends_it_at_once(tmp_path: Path, registry: Registry) -> None:
+def test_a_second_signal_ends_the_server_at_once(tmp_path: Path, registry: Registry) -> None:
     with start_server(tmp_path, settings(server="drain_seconds = 300.0")) as server:
         release = threading.Event()
 
@@ -396,7 +396,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, registry: Registry) -> 
             release.wait()
             yield b""
 
-        # A request whose body never comes: the drain waits for it.
+        # The drain waits for a request whose body never arrives.
         channel = server.channel()
         call = channel.stream_unary("/scorer.v1.ScoringService/Score").future(stuck())
         Caller(channel).score()
@@ -409,7 +409,7 @@ def test_a_second_signal_ends_it_at_once(tmp_path: Path, registry: Registry) -> 
         call.cancel()
 
 
-def test_unix_socket_alone(tmp_path: Path, registry: Registry) -> None:
+def test_a_server_can_listen_on_a_unix_socket_only(tmp_path: Path, registry: Registry) -> None:
     text = settings(SCORE, server='uds = "s.sock"').replace('\nlisten = "127.0.0.1:0"', '\nlisten = "off"')
     with start_server(tmp_path, text) as server:
         assert server.serving["grpc"] == [f"unix:{tmp_path / 's.sock'}"]

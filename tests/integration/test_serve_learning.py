@@ -13,8 +13,8 @@ from scorer.registry import Registry
 LEARNING = '[learning]\nworkspace = "learning"\nconfig = "learn.toml"\n'
 
 
-def test_a_job_that_is_due_runs_beside_the_server(tmp_path: Path, registry: Registry) -> None:
-    # The generation was due a minute ago and nobody was there.
+def test_a_due_job_runs_beside_the_server(tmp_path: Path, registry: Registry) -> None:
+    # The generation was due a minute ago, when no server was running.
     now = datetime.now(UTC)
     due = now - timedelta(minutes=1)
     cron = f"{due.minute} {due.hour} * * *"
@@ -25,9 +25,9 @@ def test_a_job_that_is_due_runs_beside_the_server(tmp_path: Path, registry: Regi
     with start_server(tmp_path, settings() + LEARNING) as server:
         assert server.event("learning_scheduled")["jobs"] == {"generation": cron}
         server.event("learning_begins", job="generation")
-        # The job is nice: whatever else the machine does goes first.
+        # The job runs at low priority, so every other process of the machine runs first.
         ended = server.event("learning_ended", seconds=100)
-        # The log has no decision yet: the step says so, and the server serves on.
+        # The log has no decision yet. The step reports this, and the server continues to serve.
         assert ended["code"] == 1
         assert ended["says"].startswith("error: ")
         assert server.status()["state"] == "SERVING"
@@ -37,7 +37,7 @@ def test_a_job_that_is_due_runs_beside_the_server(tmp_path: Path, registry: Regi
     assert state["generation"]["state"] == "failed"
 
 
-def test_bad_settings_of_learning_stop_the_start(tmp_path: Path, registry: Registry) -> None:
+def test_bad_learning_settings_end_the_start(tmp_path: Path, registry: Registry) -> None:
     (tmp_path / "learn.toml").write_text("[schedule]\nkeep = 1\n")
     with start_server(tmp_path, settings() + LEARNING, ready=False) as server:
         assert server.wait() == 64

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from bundles import FEATURES, rows
-from servers import RunningServer, scorer_here, settings, start_server
+from servers import RunningServer, scorer_in_process, settings, start_server
 from waiting import wait_until
 
 from scorer.log import LogReader
@@ -28,11 +28,11 @@ LARGE = '[{"feature": "amount", "op": ">=", "value": 80}]'
 
 
 class Shop:
-    """Scores rows under ids of its own, and remembers what it was told."""
+    """Scores rows with unique ids, and keeps the answers."""
 
     def __init__(self) -> None:
         self.rows = rows(60, seed=7).tolist()
-        self.told: dict[str, pb.ScoreResponse] = {}
+        self.answers: dict[str, pb.ScoreResponse] = {}
 
     def buy(self, server: RunningServer, name: str) -> list[str]:
         stub = scoring_pb2_grpc.ScoringServiceStub(server.channel())
@@ -42,7 +42,7 @@ class Shop:
             request = pb.ScoreRequest(
                 checkpoint=FRAUD, request_id=f"{name}{at}", named=pb.NamedFeatures(features=features)
             )
-            self.told[f"{name}{at}"] = stub.Score(request, timeout=20, wait_for_ready=True)
+            self.answers[f"{name}{at}"] = stub.Score(request, timeout=20, wait_for_ready=True)
             ids.append(f"{name}{at}")
         return ids
 
@@ -59,18 +59,18 @@ def counters(fleet: Fleet, member: Member) -> dict[str, Any]:
 
 
 def evaluated(fleet: Fleet, member: Member, **wanted: int) -> dict[str, Any]:
-    """Waits until lanes have evaluated so many."""
+    """Wait until lanes have evaluated the given numbers of requests."""
 
     def there() -> dict[str, Any] | None:
-        found = counters(fleet, member)
-        done = {lane: found.get(lane, {}).get("evaluated") for lane in wanted}
-        return found if done == wanted else None
+        result = counters(fleet, member)
+        done = {lane: result.get(lane, {}).get("evaluated") for lane in wanted}
+        return result if done == wanted else None
 
     return wait_until(there, f"evaluated {wanted}") or {}
 
 
 def seen(log: Path) -> Counter[tuple[str, str]]:
-    """Decision ids and lanes of the observations in a log."""
+    """Return the decision ids and lanes of the observations in a log."""
     return Counter(
         (record.observation.decision.decision_id, record.observation.decision.lane)
         for _, record in LogReader(log).records()
@@ -79,7 +79,7 @@ def seen(log: Path) -> Counter[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("end", ["stop", "kill"])
-def test_observing_from_setting_to_the_decision_explorer(
+def test_an_observe_lane_is_set_evaluated_logged_and_shown(
     tmp_path: Path, registry: Registry, built_bundles: dict[str, Path], end: str
 ) -> None:
     live = registry.resolve("fraud-checkout@live").digest
@@ -108,25 +108,30 @@ def test_observing_from_setting_to_the_decision_explorer(
         assert status.checkpoints[FRAUD].following == "fraud-checkout@live"
 
         shop.buy(server, "a")
-        found = evaluated(fleet, member, **{"aa": total, "cr-000001": large})
-        assert (found["cr-000001"]["seen"], found["cr-000001"]["left_out"]) == (total, total - large)
-        assert {answer.served.bundle for answer in shop.told.values()} == {live}
+        result = evaluated(fleet, member, **{"aa": total, "cr-000001": large})
+        assert (result["cr-000001"]["seen"], result["cr-000001"]["left_out"]) == (total, total - large)
+        assert {answer.served.bundle for answer in shop.answers.values()} == {live}
 
-        # Sampling is changed while it runs: what is sampled less sees some of the same.
+        # The sampling rate is changed while the lane runs. A lower rate samples a subset of the
+        # same requests.
         fleet.set_observers(
             member, FRAUD, [observe("aa", live), observe("cr-000001", shadow, 0.5)], reason=""
         )
         shop.buy(server, "b")
-        found = evaluated(fleet, member, aa=2 * total)
+        result = evaluated(fleet, member, aa=2 * total)
         wait_until(
-            lambda: (one := counters(fleet, member)["cr-000001"])["evaluated"] == one["taken"], "all of them"
+            lambda: (one := counters(fleet, member)["cr-000001"])["evaluated"] == one["taken"],
+            "all requests to be evaluated",
         )
         half = counters(fleet, member)["cr-000001"]["taken"]
-        assert 0 < half < total, "about half of them"
+        assert 0 < half < total, "about half of the requests are evaluated"
         if end == "stop":
             assert server.stop() == 0
         else:
-            wait_until(lambda: seen(log).total() == total + large + total + half, "it is in the log's file")
+            wait_until(
+                lambda: seen(log).total() == total + large + total + half,
+                "the observation to be in the log's file",
+            )
             server.kill()
         fleet.close()
 
@@ -145,7 +150,7 @@ def test_observing_from_setting_to_the_decision_explorer(
         fleet.set_observers(member, FRAUD, [], reason="over")
         assert counters(fleet, member) == {}
         shop.buy(server, "d")
-        assert {answer.served.bundle for answer in shop.told.values()} == {live}
+        assert {answer.served.bundle for answer in shop.answers.values()} == {live}
         fleet.close()
         assert server.stop() == 0
 
@@ -159,14 +164,18 @@ def test_observing_from_setting_to_the_decision_explorer(
     assert not any(one.startswith("d") for one in by_lane["cr-000001"])
 
     bundles = ("--bundles", str(tmp_path / "registry"))
-    done = scorer_here("log", "verify", "--log", str(log), *bundles, "--json")
-    said = json.loads(done.stdout)
-    assert done.returncode == 0, said
-    assert (said["observed"], said["orphans"], said["unscored"]) == (sum(found_ids.values()), 0, 0)
-    assert said["verified"] == said["records"]["decision"] == 4 * total
+    done = scorer_in_process("log", "verify", "--log", str(log), *bundles, "--json")
+    document = json.loads(done.stdout)
+    assert done.returncode == 0, document
+    assert (document["observed"], document["orphans"], document["unscored"]) == (
+        sum(found_ids.values()),
+        0,
+        0,
+    )
+    assert document["verified"] == document["records"]["decision"] == 4 * total
     beside = tmp_path / "observations.parquet"
     to = tmp_path / "decisions.parquet"
-    done = scorer_here(
+    done = scorer_in_process(
         "log", "export", "--log", str(log), *bundles, "--to", str(to), "--observations", str(beside)
     )
     assert done.returncode == 0, done.stderr
@@ -175,13 +184,13 @@ def test_observing_from_setting_to_the_decision_explorer(
 
     explorer = decisions(tmp_path, member, registry)
     wanted = sorted(shop.large("a"))[0]
-    found = explorer.find(ACTOR, wanted)
-    assert found["decision"]["score"] == shop.told[wanted].score
-    assert {one["lane"] for one in found["observations"]} == {"aa", "cr-000001"}
-    (control,) = [one for one in found["observations"] if one["lane"] == "aa"]
-    assert (control["score"], control["flipped"]) == (found["decision"]["score"], False)
+    result = explorer.find(ACTOR, wanted)
+    assert result["decision"]["score"] == shop.answers[wanted].score
+    assert {one["lane"] for one in result["observations"]} == {"aa", "cr-000001"}
+    (control,) = [one for one in result["observations"] if one["lane"] == "aa"]
+    assert (control["score"], control["flipped"]) == (result["decision"]["score"], False)
     row = shop.rows[int(wanted[1:])]
-    assert {one["name"]: one["value"] for one in found["features"]} == pytest.approx(
+    assert {one["name"]: one["value"] for one in result["features"]} == pytest.approx(
         dict(zip(FEATURES, row, strict=True)), rel=1e-6
     )
     newest = explorer.recent(ACTOR, FRAUD, limit=3)
@@ -203,7 +212,7 @@ def decisions(base: Path, member: Member, registry: Registry) -> Decisions:
     return Decisions(Fleet([member]), access, bundles, platform)
 
 
-def test_a_bundle_that_no_longer_loads_is_left_out_and_answers_go_on(
+def test_a_bundle_that_no_longer_loads_loses_its_lane_and_answers_continue(
     tmp_path: Path, registry: Registry, built_bundles: dict[str, Path]
 ) -> None:
     shadow = registry.push(built_bundles["score-2"])

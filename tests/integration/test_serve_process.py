@@ -32,7 +32,7 @@ def run(tmp_path: Path, script: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.fault_case(86)
-def test_a_forked_child_is_told_and_the_parent_lives_on(tmp_path: Path) -> None:
+def test_a_forked_child_gets_an_error_and_the_parent_continues(tmp_path: Path) -> None:
     done = run(
         tmp_path,
         """
@@ -56,7 +56,7 @@ print(plane.status()["state"])
 
 
 @pytest.mark.fault_case(87)
-def test_an_exit_without_a_goodbye_is_clean(tmp_path: Path) -> None:
+def test_an_exit_without_stopping_the_server_is_clean(tmp_path: Path) -> None:
     done = run(tmp_path, "print('leaving')")
     assert (done.returncode, done.stdout, done.stderr) == (0, "leaving\n", "")
     done = run(tmp_path, "raise SystemExit(3)")
@@ -64,7 +64,7 @@ def test_an_exit_without_a_goodbye_is_clean(tmp_path: Path) -> None:
 
 
 @pytest.mark.fault_case(87)
-def test_many_lives_in_one_process(tmp_path: Path) -> None:
+def test_servers_start_and_stop_repeatedly_in_one_process(tmp_path: Path) -> None:
     done = run(
         tmp_path,
         """
@@ -80,7 +80,7 @@ assert len(threads) == 1, f"threads are left behind: {threads}"
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_calls_after_the_end_are_errors_not_crashes(tmp_path: Path) -> None:
+def test_calls_after_the_stop_raise_errors(tmp_path: Path) -> None:
     done = run(
         tmp_path,
         """

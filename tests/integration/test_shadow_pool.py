@@ -25,13 +25,13 @@ FRAUD, CHOICE = "fraud.checkout", "action.authorise"
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as result:
+        result.bind(("127.0.0.1", 0))
+        return int(result.getsockname()[1])
 
 
 class World:
-    """One registry; a live server's directory and a pool's, which are two machines in all but name."""
+    """One registry, and the separate directories of a live server and of a server of the shadow pool."""
 
     def __init__(self, base: Path) -> None:
         self.registry = Registry(base / "registry")
@@ -54,7 +54,7 @@ class World:
         self.pool.mkdir()
         to_pool = f'shadow_pool = "127.0.0.1:{self.port}"\n'
         (self.live / "scorer.toml").write_text(settings(server=to_pool, registry=own))
-        # The same settings would do; a pool of its own needs no aliases.
+        # The pool could use the same settings. Settings of a pool alone need no aliases.
         bare = "".join(line + "\n" for line in (SCORE + ACTION).splitlines() if not line.startswith("alias"))
         text = settings(bare, server='role = "shadow"\n', registry=own)
         (self.pool / "scorer.toml").write_text(
@@ -105,23 +105,23 @@ def observe_everything(world: World, *servers: RunningServer) -> None:
 
 
 def connected(server: RunningServer) -> None:
-    wait_until(lambda: status(server).pool.connected or None, "connected to the pool")
+    wait_until(lambda: status(server).pool.connected or None, "the connection to the pool")
 
 
 def settled(server: RunningServer, taken: int) -> control_pb2.PoolStatus:
-    """The counts, once the pool's word on every request is there: each has one end."""
+    """Return the counts when the pool has reported the result of every request, which is counted once."""
 
     def find() -> control_pb2.PoolStatus | None:
         pool = status(server).pool
         return pool if pool.taken == taken and pool.waiting == 0 else None
 
-    pool = wait_until(find, "every request counted")
+    pool = wait_until(find, "every request to be counted")
     assert pool.taken == pool.accepted + pool.refused + pool.dropped, pool
     return pool
 
 
-def test_what_is_answered_here_is_observed_there(world: World) -> None:
-    asked = rows(40)
+def test_the_pool_observes_what_the_live_server_answers(world: World) -> None:
+    inputs = rows(40)
     with start_server(world.pool) as pool, start_server(world.live) as live:
         assert (status(pool).role, status(live).role) == ("shadow", "live")
         assert not status(pool).HasField("pool")
@@ -130,45 +130,48 @@ def test_what_is_answered_here_is_observed_there(world: World) -> None:
         assert [bundle.digest for bundle in status(live).bundles if bundle.digest == world.score] == []
         connected(live)
         with Client(live.address) as client:
-            scores = {f"s{at}": client.score(FRAUD, row, request_id=f"s{at}") for at, row in enumerate(asked)}
-            for at, row in enumerate(asked):
+            scores = {
+                f"s{at}": client.score(FRAUD, row, request_id=f"s{at}") for at, row in enumerate(inputs)
+            }
+            for at, row in enumerate(inputs):
                 client.select_action(
                     CHOICE, row, request_id=f"a{at}", eligible=[*ACTIONS[:3]] if at % 2 else None
                 )
         assert settled(live, 80).accepted == 80
         wait_until(
-            lambda: sum(lane.evaluated for lane in status(pool).observers) == 80 or None, "all evaluated"
+            lambda: sum(lane.evaluated for lane in status(pool).observers) == 80 or None,
+            "all requests to be evaluated",
         )
-        # What is asked of the pool, it refuses.
+        # The pool refuses requests for answers.
         with (
             Client(pool.address) as client,
             pytest.raises(Exception, match=r"shadow pool.* answers no requests"),
         ):
-            client.score(FRAUD, asked[0])
+            client.score(FRAUD, inputs[0])
         assert 'scorer_shadow_pool_requests_total{outcome="accepted"} 80' in metrics(live)
         assert 'outcome="accepted"} 80' in metrics(pool).partition("scorer_shadow_received_total{")[2]
         assert pool.stop() == 0
         assert live.stop() == 0
         assert not pool.noise and not live.noise
-    expected = dict(zip(scores, world.candidate.score(asked).scores, strict=True))
-    found = {record.decision.decision_id: record for record in observations(world.pool)}
-    assert len(found) == 80
+    expected = dict(zip(scores, world.candidate.score(inputs).scores, strict=True))
+    result = {record.decision.decision_id: record for record in observations(world.pool)}
+    assert len(result) == 80
     for identifier, scored in scores.items():
-        record = found[identifier]
+        record = result[identifier]
         assert record.decision.score == float(expected[identifier])
         assert record.decision.bundle.hex() == world.score.removeprefix("sha256:")
         assert (record.live_score, record.live_decision) == (scored.score, scored.decision)
         assert f"sha256:{record.live_bundle.hex()}" == scored.served.bundle
-    choice = found["a1"]
+    choice = result["a1"]
     assert choice.live_action and 0 < choice.live_propensity <= 1
     assert choice.decision.action in ACTIONS[:3]
-    assert list(observations(world.live)) == [], "the live server keeps its decisions alone"
+    assert list(observations(world.live)) == [], "only the live server records the decisions"
 
 
-def test_the_pool_is_killed_and_comes_back_and_no_answer_is_any_other(world: World) -> None:
-    asked = rows(300)
+def test_a_kill_and_restart_of_the_pool_changes_no_answer(world: World) -> None:
+    inputs = rows(300)
     with start_server(world.live) as live:
-        # Away at first: the live server serves, and says where it looks for it.
+        # The pool is not running at first. The live server serves, and reports the address of the pool.
         pool_status = status(live).pool
         assert (pool_status.address, pool_status.connected) == (f"127.0.0.1:{world.port}", False)
         lane = control_pb2.Lane(name="cr-000001", bundle=world.score, sample=1.0, pool=True)
@@ -176,9 +179,9 @@ def test_the_pool_is_killed_and_comes_back_and_no_answer_is_any_other(world: Wor
         answered = 0
         with Client(live.address) as client:
 
-            def ask(count: int) -> None:
+            def send_requests(count: int) -> None:
                 nonlocal answered
-                for row in asked[answered : answered + count]:
+                for row in inputs[answered : answered + count]:
                     scored = client.score(FRAUD, row, request_id=f"s{answered}", timeout=10)
                     assert scored.served.by_model
                     answered += 1
@@ -186,20 +189,25 @@ def test_the_pool_is_killed_and_comes_back_and_no_answer_is_any_other(world: Wor
             with start_server(world.pool) as pool:
                 set_observers(pool, FRAUD, lane)
                 connected(live)
-                ask(100)
-                wait_until(lambda: status(pool).observers[0].evaluated or None, "some evaluated")
+                send_requests(100)
+                wait_until(
+                    lambda: status(pool).observers[0].evaluated or None, "some requests to be evaluated"
+                )
                 pool.kill()
-            ask(100)
-            wait_until(lambda: not status(live).pool.connected or None, "the loss is noticed")
+            send_requests(100)
+            wait_until(lambda: not status(live).pool.connected or None, "the lost connection to be detected")
             assert status(live).pool.error
             assert live.event("shadow_pool_lost")["address"] == f"127.0.0.1:{world.port}"
             with start_server(world.pool) as pool:
-                wait_until(lambda: len(status(pool).observers) or None, "its lanes are restored")
+                wait_until(
+                    lambda: len(status(pool).observers) or None, "the lanes of the pool to be restored"
+                )
                 connected(live)
-                ask(100)
+                send_requests(100)
                 counted = settled(live, 300)
                 wait_until(
-                    lambda: status(pool).observers[0].waiting == 0 or None, "what it took is evaluated"
+                    lambda: status(pool).observers[0].waiting == 0 or None,
+                    "every accepted request to be evaluated",
                 )
                 assert pool.stop() == 0
         assert counted.accepted >= 100
@@ -225,9 +233,9 @@ def test_one_settings_file_serves_both_roles(tmp_path: Path) -> None:
         settings(SCORE, server='shadow_pool = "127.0.0.1:1"\nstate_dir = "state-of-the-pool"\n')
     )
     with start_server(tmp_path, more=["--role", "shadow"]) as server:
-        found = status(server)
-        assert (found.role, found.HasField("pool")) == ("shadow", False)
-        assert [list(entry.lanes) for entry in found.checkpoints] == [[]]
+        state = status(server)
+        assert (state.role, state.HasField("pool")) == ("shadow", False)
+        assert [list(entry.lanes) for entry in state.checkpoints] == [[]]
         assert json.loads(server.cli("status", "--json").stdout)["role"] == "shadow"
         refused = server.cli("swap", FRAUD, digest, "--reason", "by mistake")
         assert refused.returncode != 0

@@ -40,7 +40,7 @@ def series(text: str) -> int:
 
 
 class Caller:
-    """Sends requests of one principal, each under a name of its own, and counts what they come to."""
+    """Sends requests of one principal, each with another caller name, and counts their results."""
 
     def __init__(self, server: RunningServer, authority: Authority, principal: str) -> None:
         self.codes: Counter[str] = Counter()
@@ -70,7 +70,7 @@ class Caller:
 
 
 @pytest.mark.fault_case(9)
-def test_names_multiply_no_rate_and_no_series(
+def test_caller_names_multiply_neither_the_rate_nor_the_time_series(
     tmp_path: Path, authority: Authority, registry: Registry
 ) -> None:
     limit = 20
@@ -94,13 +94,13 @@ def test_names_multiply_no_rate_and_no_series(
             report(greedy)
         seconds = time.monotonic() - began
         limited = greedy.codes["RESOURCE_EXHAUSTED"]
-        # One second's worth at once, and the rate from then on.
+        # The first second's requests are accepted at once, and later requests at the rate.
         assert 400 - limited <= limit * (seconds + 1) + 1
         assert limited > 0
         assert report(honest) != "RESOURCE_EXHAUSTED", "another principal's rate is untouched"
         after = metrics(server)
     assert "greedy-" not in after
-    assert series(after) <= series(before) + 8, "400 names make no series"
+    assert series(after) <= series(before) + 8, "400 names create no time series"
 
 
 def single() -> pb.ScoreRequest:

@@ -27,7 +27,7 @@ SIGNATURE = "signature.json"
 
 @dataclass
 class Release:
-    """Bundles, the owner's key and the attacker's."""
+    """Bundles, the key of the owner and the key of the attacker."""
 
     base: Path
     built: dict[str, Path]
@@ -41,7 +41,7 @@ class Release:
         return self.base / "stranger.key"
 
     def bundle(self, name: str, *, release: int | None, key: Path | None = None) -> Path:
-        """A copy of a built bundle; signed, if it has a release."""
+        """Return a copy of a built bundle, which is signed if `release` is given."""
         place = self.base / f"{name}-{release}-{key and key.stem}"
         shutil.copytree(self.built[name], place)
         if release is not None:
@@ -63,7 +63,7 @@ def toml(registry: str = "") -> str:
 
 
 def served(server: RunningServer) -> str:
-    """The digest of the bundle that answers a request now."""
+    """Return the digest of the bundle that answers a request now."""
     stub = scoring_pb2_grpc.ScoringServiceStub(server.channel())
     values = dict(zip(FEATURES, rows(1)[0].tolist(), strict=True))
     named = pb.NamedFeatures(features=[pb.Feature(name=n, number=v) for n, v in values.items()])
@@ -76,7 +76,7 @@ def digest_of(bundle: Path) -> str:
 
 
 def refuses(server: RunningServer, bundle: str, says: str) -> None:
-    """The candidate is refused with these words; its live bundle goes on answering."""
+    """Assert that the candidate is refused with these words, and that the live bundle continues to answer."""
     before = served(server)
     refused = server.event("candidate_refused", bundle=bundle)
     while says not in refused["reason"]:
@@ -92,14 +92,14 @@ def directory(tmp_path: Path) -> Registry:
 
 @pytest.fixture
 def server(tmp_path: Path, release: Release, directory: Registry) -> Iterator[RunningServer]:
-    """Serves release 7, signed by the owner."""
+    """A server that serves release 7, signed by the owner."""
     directory.alias(*NAMED, directory.push(release.bundle("score-1", release=7)))
     with start_server(tmp_path, toml()) as running:
         yield running
 
 
 @pytest.mark.fault_case(55)
-def test_who_writes_the_registrys_disk_cannot_serve_a_model(
+def test_write_access_to_the_registrys_disk_does_not_suffice_to_serve_a_model(
     server: RunningServer, release: Release, directory: Registry
 ) -> None:
     live = digest_of(release.built["score-1"])
@@ -109,15 +109,15 @@ def test_who_writes_the_registrys_disk_cannot_serve_a_model(
     refuses(server, two, "it has no signature.json")
     place = directory.resolve(two).path
     assert place is not None
-    for forged, says in (
+    for forged, message in (
         (release.bundle("score-2", release=9, key=release.stranger), "which is not trusted here"),
         (release.bundle("score-3", release=9), "its signature is of bundle sha256:"),
         (release.bundle("score-1", release=8), "its signature is of bundle sha256:"),
     ):
         (place / SIGNATURE).unlink(missing_ok=True)
         shutil.copyfile(forged / SIGNATURE, place / SIGNATURE)
-        refuses(server, two, says)
-    # The owner's signature of the same bytes, put there by a push: no alias moves.
+        refuses(server, two, message)
+    # A push adds the owner's signature of the same bytes. No alias is moved.
     directory.push(release.bundle("score-2", release=8))
     server.event("swapped", checkpoints={"fraud.checkout": two})
     assert served(server) == two
@@ -126,13 +126,13 @@ def test_who_writes_the_registrys_disk_cannot_serve_a_model(
 
 
 @pytest.mark.fault_case(55)
-def test_a_signed_bundle_of_another_name_does_not_fit_an_alias(
+def test_a_signed_bundle_of_another_name_is_refused(
     server: RunningServer, release: Release, directory: Registry, tmp_path: Path
 ) -> None:
     tiny_score_bundle(tmp_path / "other", variant=2, name="fraud-refunds")
     sign(tmp_path / "other", [release.owner], release=50)
     digest = directory.push(tmp_path / "other")
-    # The registry itself refuses this; somebody with the disk need not ask it.
+    # The registry refuses this, but an attacker with access to its disk can bypass the registry.
     with sqlite3.connect(directory.path / "registry.sqlite") as database:
         database.execute(
             "INSERT INTO alias_history (name, alias, digest, action, at_ms, by, reason)"
@@ -143,7 +143,7 @@ def test_a_signed_bundle_of_another_name_does_not_fit_an_alias(
 
 
 @pytest.mark.fault_case(57)
-def test_an_older_signed_release_is_refused_also_by_the_next_life(
+def test_an_older_signed_release_is_refused_also_after_a_restart(
     server: RunningServer, release: Release, directory: Registry, tmp_path: Path
 ) -> None:
     one, two = digest_of(release.built["score-1"]), directory.push(release.bundle("score-2", release=8))
@@ -155,7 +155,7 @@ def test_an_older_signed_release_is_refused_also_by_the_next_life(
     refused = server.cli("swap", "fraud.checkout", old)
     assert refused.returncode == 1
     assert "--allow-rollback" in refused.stderr
-    # What was served before comes back without a flag.
+    # A bundle that was served before is served again without the flag.
     assert server.cli("rollback", "fraud.checkout", "-m", "two is wrong").returncode == 0
     assert served(server) == one
     assert server.cli("swap", "fraud.checkout", old, "--allow-rollback").returncode == 0
@@ -166,7 +166,7 @@ def test_an_older_signed_release_is_refused_also_by_the_next_life(
 
 
 @pytest.mark.fault_case(55)
-def test_a_key_that_is_replaced_under_traffic_costs_no_request(
+def test_replacing_a_key_under_traffic_fails_no_request(
     server: RunningServer, release: Release, directory: Registry, tmp_path: Path
 ) -> None:
     keys = tmp_path / "keys"
@@ -174,7 +174,7 @@ def test_a_key_that_is_replaced_under_traffic_costs_no_request(
     both = release.bundle("score-2", release=None)
     sign(both, [release.owner, tmp_path / "next.key"], release=8)
     two = directory.push(both)
-    # A key file that is half written at this moment.
+    # A key file that is only partly written at this moment.
     (keys / "half.pem").write_text((keys / "next.pem").read_text()[:60])
     (keys / "release.pem").unlink()
     directory.alias(*NAMED, two)
@@ -189,7 +189,7 @@ def test_a_key_that_is_replaced_under_traffic_costs_no_request(
 
 
 @pytest.mark.fault_case(67)
-def test_the_quarantine_by_command(
+def test_a_command_quarantines_a_bundle(
     server: RunningServer, release: Release, directory: Registry, tmp_path: Path
 ) -> None:
     one, two = digest_of(release.built["score-1"]), directory.push(release.bundle("score-2", release=8))
@@ -223,7 +223,7 @@ def mlflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MlflowServer]:
 
 
 @pytest.mark.fault_case(55)
-def test_who_writes_mlflow_cannot_serve_a_model(
+def test_write_access_to_mlflow_does_not_suffice_to_serve_a_model(
     mlflow: MlflowServer, release: Release, tmp_path: Path
 ) -> None:
     store: RegistryBackend = open_registry(mlflow.location)

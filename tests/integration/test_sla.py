@@ -40,7 +40,7 @@ def serve(server: bridge.Server, bundle: Path) -> None:
     server.swap(json.dumps({"version": 1, "checkpoints": {"fraud.checkout": lanes}}))
 
 
-def test_the_settings_are_in_force(tmp_path: Path, built_bundles: dict[str, Path]) -> None:
+def test_the_sla_settings_take_effect(tmp_path: Path, built_bundles: dict[str, Path]) -> None:
     server = start(tmp_path, "amount")
     try:
         serve(server, built_bundles["score-1"])
@@ -58,7 +58,7 @@ def test_the_settings_are_in_force(tmp_path: Path, built_bundles: dict[str, Path
         server.drain(5.0)
 
 
-def test_an_amount_that_the_bundle_does_not_have_is_named(
+def test_an_error_names_the_amount_feature_that_the_bundle_lacks(
     tmp_path: Path, built_bundles: dict[str, Path]
 ) -> None:
     server = start(tmp_path, "price")

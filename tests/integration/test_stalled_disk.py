@@ -15,12 +15,12 @@ from scorer.client import Client, SelectedAction
 from scorer.registry import Registry
 
 CONTEXT = {"amount": 25.0, "hour": 13.0, "count_24h": 1.0, "distance": 2.0}
-# Enforced: only the SLA ends the wait for a record that the disk does not take.
+# The mode is `enforce`, because only the SLA ends the wait for a record that the disk does not accept.
 ACTION = (
     '[checkpoints."action.authorise"]\nkind = "action"\nalias = "action-authorise@live"\n'
     'p99_ms = 1000.0\nmode = "enforce"\n'
 )
-# The log's only thread that writes; see `Log::open`.
+# The only thread of the log that writes; see `Log::open`.
 WRITER = "scorer-log-write"
 
 
@@ -34,7 +34,7 @@ def samples(server: RunningServer) -> dict[str, float]:
 
 
 @pytest.mark.fault_case(74)
-def test_a_stalled_disk_stops_exploration_and_nothing_else(tmp_path: Path, registry: Registry) -> None:
+def test_a_stalled_disk_stops_only_exploration(tmp_path: Path, registry: Registry) -> None:
     components.require("strace")
     with (
         start_server(tmp_path, settings(SCORE + ACTION)) as server,
@@ -46,7 +46,7 @@ def test_a_stalled_disk_stops_exploration_and_nothing_else(tmp_path: Path, regis
 
         assert select("before").logged
         with stalled_writes(server.process.pid, WRITER):
-            # No write returns before the block ends, so that no answer below can have waited for one.
+            # No write starts before the block ends, so that no answer below waited for a write.
             chosen = [select(f"stalled-{number}") for number in range(20)]
             scored = [client.score("fraud.checkout", CONTEXT) for _ in range(200)]
             during = samples(server)
@@ -65,7 +65,7 @@ def test_a_stalled_disk_stops_exploration_and_nothing_else(tmp_path: Path, regis
         wait_until(lambda: select().logged, "the log to be written again")
         explored = {select().action for _ in range(200)}
         assert len(explored) > 1, "exploration resumes"
-        assert server.stop() == 0, server.story()
+        assert server.stop() == 0, server.transcript()
     verified = scorer(
         "log", "verify", "--log", "decisions", "--bundles", "registry/bundles", cwd=server.directory
     )

@@ -26,7 +26,7 @@ NOBODY = 65_534
 
 @pytest.fixture
 def shared_directory(tmp_path: Path, registry: Registry) -> Iterator[Path]:
-    """A directory of an unprivileged user, outside of pytest's private one, with the registry in it."""
+    """A directory of an unprivileged user, outside of pytest's private directory, with the registry in it."""
     directory = Path(tempfile.mkdtemp(prefix="scorer-rights-"))
     try:
         shutil.copytree(tmp_path / "registry", directory / "registry")
@@ -39,7 +39,7 @@ def shared_directory(tmp_path: Path, registry: Registry) -> Iterator[Path]:
 
 
 def _readable_python(directory: Path) -> str:
-    """Shell commands that bring the interpreter within everybody's reach, in a mount namespace of its own.
+    """Return shell commands that make the interpreter readable for all users, in a separate mount namespace.
 
     A developer's interpreter may lie below /root, which other users cannot enter.
     """
@@ -54,7 +54,9 @@ def _readable_python(directory: Path) -> str:
 
 
 @pytest.mark.fault_case(89)
-def test_an_unprivileged_user_on_a_read_only_root_without_capabilities(shared_directory: Path) -> None:
+def test_an_unprivileged_user_without_capabilities_serves_from_a_read_only_root(
+    shared_directory: Path,
+) -> None:
     components.require("unshare and setpriv as root")
     program = _readable_python(shared_directory) + (
         f"mount --bind {shared_directory} {shared_directory} && mount -o remount,bind,ro / && "
@@ -74,12 +76,12 @@ def test_an_unprivileged_user_on_a_read_only_root_without_capabilities(shared_di
         assert int(fields["CapEff"], 16) == 0 and fields["NoNewPrivs"] == "1"
         assert client.select_action("action.authorise", CONTEXT, request_id="d").logged
         assert not client.report_outcome("action.authorise", "d", "authorised", 1.0).duplicate
-        assert server.stop() == 0, server.story()
+        assert server.stop() == 0, server.transcript()
 
 
 @pytest.mark.fault_case(17)
 @pytest.mark.usefixtures("registry")
-def test_steps_of_the_wall_clock_change_no_deadline_and_no_id(tmp_path: Path) -> None:
+def test_steps_of_the_wall_clock_change_neither_deadlines_nor_ids(tmp_path: Path) -> None:
     library = components.faketime_library()
     clock = tmp_path / "clock"
     clock.write_text("+0s\n")
@@ -103,18 +105,18 @@ def test_steps_of_the_wall_clock_change_no_deadline_and_no_id(tmp_path: Path) ->
                 assert action.logged and action.served.fallback_reason == ""
                 ids.append(action.decision_id)
         assert len(set(ids)) == len(ids)
-        assert server.stop() == 0, server.story()
+        assert server.stop() == 0, server.transcript()
     reader = LogReader(tmp_path / "decisions")
     logged = [record.decision for _, record in reader.records() if record.HasField("decision")]
     assert [decision.decision_id for decision in logged] == ids and not reader.findings
     now = time.time() * 1e6
     hours = {round((decision.decided_at_us - now) / 3.6e9) for decision in logged}
-    assert hours == {-1, 0, 1}, "the records have the wall clock's time, steps and all"
+    assert hours == {-1, 0, 1}, "the records have the time of the wall clock, including its steps"
 
 
 @pytest.mark.fault_case(90)
 @pytest.mark.usefixtures("registry")
-def test_a_smaller_cpuset_is_warned_of_and_answers_go_on(tmp_path: Path) -> None:
+def test_a_smaller_cpuset_causes_a_warning_and_answers_continue(tmp_path: Path) -> None:
     all_cpus = os.sched_getaffinity(0)
     if len(all_cpus) < 2:
         pytest.skip("needs two processors")
@@ -134,7 +136,7 @@ def test_a_smaller_cpuset_is_warned_of_and_answers_go_on(tmp_path: Path) -> None
             assert client.score("fraud.checkout", CONTEXT).decision
         pin(all_cpus)
         server.event("enough_cpus")
-        assert server.stop() == 0, server.story()
+        assert server.stop() == 0, server.transcript()
 
 
 @pytest.fixture
@@ -143,19 +145,19 @@ def memory_group() -> Iterator[Path]:
     group = Path(f"/sys/fs/cgroup/memory/scorer-test-{os.getpid()}")
     group.mkdir()
     yield group
-    wait_until(lambda: not (group / "cgroup.procs").read_text(), "the group to be empty")
+    wait_until(lambda: not (group / "cgroup.procs").read_text(), "the memory group to be empty")
     group.rmdir()
 
 
 @pytest.mark.fault_case(88)
 @pytest.mark.usefixtures("registry")
-def test_a_fifth_above_the_working_set_is_enough_memory(tmp_path: Path, memory_group: Path) -> None:
+def test_memory_of_the_working_set_plus_a_fifth_suffices(tmp_path: Path, memory_group: Path) -> None:
     serve = f"exec {sys.executable} -m scorer.cli serve --config scorer.toml"
     program = f"echo $$ > {memory_group}/cgroup.procs && {serve}"
     (tmp_path / "scorer.toml").write_text(settings(SCORE + ACTION))
 
     def working_set() -> int:
-        """Serve under load, and return what the process holds at its end."""
+        """Serve under load, and return the memory of the process at the end."""
         with (
             start_server(tmp_path, command=["sh", "-c", program]) as server,
             Client(server.address, timeout=30) as client,
@@ -166,7 +168,7 @@ def test_a_fifth_above_the_working_set_is_enough_memory(tmp_path: Path, memory_g
             for thread in threads:
                 thread.join()
             pages = int(Path(f"/proc/{server.process.pid}/statm").read_text().split()[1])
-            assert server.stop() == 0, server.story()
+            assert server.stop() == 0, server.transcript()
         return pages * os.sysconf("SC_PAGE_SIZE")
 
     limit = int(working_set() * 1.2)

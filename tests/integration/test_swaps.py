@@ -22,7 +22,7 @@ SWAPS = 12
 
 
 def world(base: Path, count: int) -> tuple[Registry, list[str], dict[str, list[float]]]:
-    """A registry with some bundles, the first one live, and what each says about each row."""
+    """A registry with some bundles, of which the first is live, and the scores of each row by each bundle."""
     registry = Registry(base / "registry")
     digests, expected = [], {}
     for variant in range(1, count + 1):
@@ -40,60 +40,64 @@ def metrics(server: RunningServer) -> str:
 
 
 @pytest.mark.fault_case(62)
-def test_every_answer_is_one_bundles_while_an_alias_moves(tmp_path: Path) -> None:
+def test_every_answer_is_of_one_bundle_while_an_alias_moves(tmp_path: Path) -> None:
     registry, digests, expected = world(tmp_path, 4)
     assert len({tuple(scores) for scores in expected.values()}) == len(digests), "the bundles must differ"
-    asked = rows(32)
+    inputs = rows(32)
     stop = threading.Event()
     answers: list[tuple[int, str, float]] = []
     failures: list[BaseException] = []
     with start_server(tmp_path, settings(SCORE)) as server:
 
-        def ask() -> None:
+        def send_requests() -> None:
             try:
                 with Client(server.address) as client:
                     while not stop.is_set():
-                        at = len(answers) % len(asked)
-                        scored = client.score(CHECKPOINT, asked[at], timeout=30)
+                        at = len(answers) % len(inputs)
+                        scored = client.score(CHECKPOINT, inputs[at], timeout=30)
                         assert scored.served.by_model
                         answers.append((at, scored.served.bundle, scored.score))
             except BaseException as error:
                 failures.append(error)
 
-        asking = threading.Thread(target=ask)
-        asking.start()
+        sender = threading.Thread(target=send_requests)
+        sender.start()
         try:
             server.event("first_answer", bundle=digests[0])
             for number in range(1, SWAPS + 1):
                 bundle = digests[number % len(digests)]
                 registry.alias("fraud-checkout", "live", bundle)
-                told = server.event("first_answer", bundle=bundle)
-                assert told["checkpoint"] == CHECKPOINT
+                first_answer = server.event("first_answer", bundle=bundle)
+                assert first_answer["checkpoint"] == CHECKPOINT
                 stages = [
-                    told[f"{stage}_ms"] for stage in ("read", "verify", "assemble", "golden", "warm_up")
+                    first_answer[f"{stage}_ms"]
+                    for stage in ("read", "verify", "assemble", "golden", "warm_up")
                 ]
                 assert all(stage > 0 for stage in stages)
-                assert told["total_ms"] >= sum(stages)
+                assert first_answer["total_ms"] >= sum(stages)
         finally:
             stop.set()
-            asking.join()
+            sender.join()
         assert not failures, failures
         wrong = [answer for answer in answers if answer[2] != expected[answer[1]][answer[0]]]
         assert not wrong
         assert {bundle for _, bundle, _ in answers} == set(digests)
         order = [bundle for _, bundle, _ in answers]
         changes = sum(one != other for one, other in itertools.pairwise(order))
-        assert changes == SWAPS, "no bundle answers again once another has answered after it"
-        wait_until(lambda: len(server.named("bundle_freed")) == SWAPS - 1 or None, "every old bundle freed")
+        assert changes == SWAPS, "no bundle answers after a newer one has answered"
+        wait_until(
+            lambda: len(server.named("bundle_freed")) == SWAPS - 1 or None, "every old bundle to be freed"
+        )
         assert {event["thread"] for event in server.named("bundle_freed")} == {"scorer-reaper"}
         assert f'scorer_data_load_seconds_count{{checkpoint="{CHECKPOINT}"}} {SWAPS + 1}' in metrics(server)
 
 
-def test_a_larger_model_is_refused_until_somebody_means_it(tmp_path: Path) -> None:
+def test_a_larger_model_is_refused_until_an_operator_confirms_it(tmp_path: Path) -> None:
     registry, (first,), expected = world(tmp_path, 1)
     tiny_score_bundle(tmp_path / "huge", variant=2, trees=4000, depth=3)
     huge = registry.push(tmp_path / "huge")
-    # A hundredth of this promise is 1 us: nothing hides behind it. Not enforced: the machine may be busy.
+    # A hundredth of this SLA is 1 us, so that every larger evaluation exceeds it. The mode is not `enforce`,
+    # because the machine may be busy.
     strict = SCORE.replace("60000.0", "0.1") + 'warmup_max_ratio = 1.5\nmode = "off"\n'
     with start_server(tmp_path, settings(strict)) as server, Client(server.address) as client:
         registry.alias("fraud-checkout", "live", huge)
@@ -115,8 +119,8 @@ def test_a_candidate_that_memory_cannot_hold_is_refused_with_figures(tmp_path: P
         assert client.score(CHECKPOINT, rows(1)[0], timeout=30).served.bundle == first
     poor = settings(SCORE, server="memory_budget_mb = 1")
     with start_server(tmp_path, poor, ready=False) as server:
-        told = server.event("last_known_good_refused")
-        assert "MiB" in told["error"] and "memory_budget_mb" in told["error"]
+        event = server.event("last_known_good_refused")
+        assert "MiB" in event["error"] and "memory_budget_mb" in event["error"]
         registry.alias("fraud-checkout", "live", second)
         refused = server.event("candidate_refused", bundle=second)
         assert "1 MiB (memory_budget_mb)" in refused["reason"]

@@ -24,7 +24,7 @@ from scorer.v1 import control_pb2, control_pb2_grpc
 
 FRAUD = "fraud.checkout"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""How a client of HTTP/2 begins: the preface and empty settings."""
+"""The first bytes of an HTTP/2 client: the preface and empty settings."""
 ROLES = {
     "checkout": ["score", "describe"],
     "live": ["observe"],
@@ -52,7 +52,7 @@ def server(tmp_path: Path, authority: Authority, registry: Registry) -> Iterator
 
 
 def agreed(address: str, tls: ClientTls, version: ssl.TLSVersion) -> str | None:
-    """The version of a connection with this version; None if the server refuses it."""
+    """Connect with one TLS version; return it, or None if the server refuses it."""
     assert tls.certificate is not None
     context = ssl.create_default_context(cafile=str(tls.ca))
     context.load_cert_chain(tls.certificate, tls.key)
@@ -64,7 +64,8 @@ def agreed(address: str, tls: ClientTls, version: ssl.TLSVersion) -> str | None:
             socket.create_connection((host, int(port)), timeout=30) as stream,
             context.wrap_socket(stream, server_hostname=host) as secure,
         ):
-            # Of TLS 1.3 a client learns only after its handshake whether the server accepts its certificate.
+            # With TLS 1.3, a client learns only after its handshake whether the server accepts
+            # its certificate.
             secure.sendall(PREFACE)
             return secure.version() if secure.recv(9) else None
     except OSError:
@@ -73,7 +74,7 @@ def agreed(address: str, tls: ClientTls, version: ssl.TLSVersion) -> str | None:
 
 @pytest.mark.fault_case(44)
 @pytest.mark.parametrize(("setting", "old"), [("", None), ('min_version = "1.2"', "TLSv1.2")])
-def test_both_listeners_speak_the_versions_of_the_setting(
+def test_both_listeners_accept_only_the_tls_versions_of_the_setting(
     tmp_path: Path, authority: Authority, registry: Registry, setting: str, old: str | None
 ) -> None:
     with start_server(tmp_path, secured(authority, more=setting)) as server:
@@ -87,7 +88,7 @@ def test_both_listeners_speak_the_versions_of_the_setting(
 
 
 def trouble(server: RunningServer, tls: ClientTls) -> str:
-    """Why the platform cannot reach the server with these files; empty if it can."""
+    """Return the error with which the platform fails to reach the server; empty: it succeeds."""
     fleet = Fleet([Member("live-1", server.control)], tls=tls)
     try:
         status = fleet.status(fleet.members[0])
@@ -98,7 +99,7 @@ def trouble(server: RunningServer, tls: ClientTls) -> str:
 
 
 @pytest.mark.fault_case(45)
-def test_the_platform_names_what_is_wrong_with_a_certificate(
+def test_the_platform_reports_what_is_wrong_with_its_certificate(
     server: RunningServer, authority: Authority, tmp_path: Path
 ) -> None:
     assert not trouble(server, authority.client("platform"))
@@ -114,40 +115,42 @@ def test_the_platform_names_what_is_wrong_with_a_certificate(
         "ended": authority.client("platform.ended"),
         "server of another authority": stranger.client("platform"),
     }
-    said = {name: trouble(server, tls) for name, tls in named.items()}
-    assert "platform.ended.pem" in said["ended"]
-    assert "expired" in said["ended"]
-    assert "certificate" in said["authority of its own"]
-    assert "certificate" in said["server of another authority"]
+    messages = {name: trouble(server, tls) for name, tls in named.items()}
+    assert "platform.ended.pem" in messages["ended"]
+    assert "expired" in messages["ended"]
+    assert "certificate" in messages["authority of its own"]
+    assert "certificate" in messages["server of another authority"]
     replace(authority.directory / "revoked.pem", authority.revoked("platform"))
-    revoked = wait_until(lambda: trouble(server, authority.client("platform")), "the certificate is revoked")
+    revoked = wait_until(
+        lambda: trouble(server, authority.client("platform")), "the certificate to be revoked"
+    )
     assert "Revoked" in revoked
-    for text in (*said.values(), revoked):
+    for text in (*messages.values(), revoked):
         assert text.startswith('server "live-1"')
         assert "\n" not in text
         assert len(text) < 300, text
-    assert not trouble(server, authority.client("operator")), "another certificate is not concerned"
+    assert not trouble(server, authority.client("operator")), "another certificate is still accepted"
 
 
 @pytest.mark.fault_case(45)
-def test_the_platform_names_the_ended_certificate_of_a_server(
+def test_the_platform_reports_an_expired_certificate_of_a_server(
     tmp_path: Path, authority: Authority, registry: Registry
 ) -> None:
     with start_server(tmp_path, secured(authority)) as server:
         authority.issue("server", HOSTS, ended=timedelta(hours=1))
-        said = wait_until(
-            lambda: trouble(server, authority.client("platform")), "the new certificate is in use"
+        text = wait_until(
+            lambda: trouble(server, authority.client("platform")), "the new certificate to be used"
         )
-    assert said.startswith('server "live-1"')
-    assert "\n" not in said
-    assert "expired" in said
+    assert text.startswith('server "live-1"')
+    assert "\n" not in text
+    assert "expired" in text
 
 
 # --- a new authority under load ---
 
 
 class Load:
-    """Threads that score without a pause: some keep their connection, some open one for each call."""
+    """Threads that score without a pause. Some keep their connection, and some open one for each call."""
 
     def __init__(self, address: str, tls: ClientTls) -> None:
         self._address = address
@@ -169,10 +172,10 @@ class Load:
         for thread in self._threads:
             thread.join(60)
 
-    def goes_on(self) -> None:
+    def wait_for_calls(self) -> None:
         """Wait for further calls, all of which succeed."""
         before = self.calls
-        wait_until(lambda: self.failures or self.calls >= before + 60, "calls go on")
+        wait_until(lambda: self.failures or self.calls >= before + 60, "calls to continue")
         assert not self.failures, self.failures[:3]
 
     def _keep(self) -> None:
@@ -208,28 +211,28 @@ def test_an_authority_is_replaced_under_load(
     def usable(tls: ClientTls) -> bool:
         return agreed(server.address, tls, ssl.TLSVersion.TLSv1_3) is not None
 
-    # As the documentation says: both are trusted, everybody gets new certificates, the old one is removed.
+    # The documented steps: trust both authorities, issue new certificates, remove the old authority.
     with Load(server.address, authority.client("checkout")) as load:
-        load.goes_on()
+        load.wait_for_calls()
         replace(files / "revoked.pem", authority.revoked() + following.revoked())
         replace(files / "ca.pem", authority.pem + following.pem)
         new = ClientTls(
             files / "ca.pem", *(following.directory / f"checkout.{end}" for end in ("pem", "key"))
         )
-        wait_until(lambda: usable(new), "the new authority is trusted")
-        load.goes_on()
+        wait_until(lambda: usable(new), "the new authority to be trusted")
+        load.wait_for_calls()
         load.tls = new
         for name in ("server.key", "server.pem"):
             replace(files / name, (following.directory / name).read_text())
         wait_until(lambda: usable(following.client("checkout")), "the server's new certificate")
-        load.goes_on()
-    # The connections that are kept still show certificates of the old authority; these have new ones.
+        load.wait_for_calls()
+    # Kept connections still use certificates of the old authority. New clients have new certificates.
     with Load(server.address, following.client("checkout")) as load:
-        load.goes_on()
+        load.wait_for_calls()
         replace(files / "ca.pem", following.pem)
         old = ClientTls(following.directory / "ca.pem", files / "checkout.pem", files / "checkout.key")
-        wait_until(lambda: not usable(old), "the old authority is not trusted any more")
-        load.goes_on()
+        wait_until(lambda: not usable(old), "the old authority to be no longer trusted")
+        load.wait_for_calls()
     with credentials.channel(server.control, following.client("operator")) as channel:
         control = control_pb2_grpc.ControlServiceStub(channel)
         assert control.GetStatus(control_pb2.GetStatusRequest(), timeout=30).state == "SERVING"
@@ -262,7 +265,7 @@ def test_a_live_server_sends_to_its_pool_with_a_certificate(tmp_path: Path, auth
     section = server_tls(files) + grants(ROLES)
     operator = authority.client("operator")
     sends = 20
-    lane = control_pb2.Lane(name="twin", bundle=digests[1], sample=1.0, pool=True)
+    lane = control_pb2.Lane(name="observer", bundle=digests[1], sample=1.0, pool=True)
     wanted = control_pb2.SetObserversRequest(checkpoint=FRAUD, lanes=[lane], reason="a test")
 
     def live_text(pool: RunningServer, certificate: str) -> str:
@@ -289,19 +292,23 @@ def test_a_live_server_sends_to_its_pool_with_a_certificate(tmp_path: Path, auth
 
         with start_server(directories["live"], live_text(pool, "live")) as live:
             control(live, operator).SetObservers(wanted, timeout=30)
-            wait_until(lambda: sent(live).connected, "connected to the pool")
+            wait_until(lambda: sent(live).connected, "the connection to the pool")
             score(live)
-            wait_until(lambda: sent(live).accepted == sends, "every request is accepted by the pool")
-            wait_until(lambda: evaluated() == sends, "every request is observed")
-            # A revoked server still answers; what it sends is not observed.
+            wait_until(lambda: sent(live).accepted == sends, "every request to be accepted by the pool")
+            wait_until(lambda: evaluated() == sends, "every request to be observed")
+            # A server with a revoked certificate still answers, but the pool does not observe its requests.
             replace(files / "revoked.pem", authority.revoked("live"))
-            wait_until(lambda: not sent(live).connected or sent(live).error, "the revoked server is refused")
+            wait_until(
+                lambda: not sent(live).connected or sent(live).error, "the revoked server to be refused"
+            )
             score(live)
             assert sent(live).accepted == sends
-        # Nor is what a server sends that has no grant of the role.
+        # The pool does not observe the requests of a server without a grant of the role either.
         with start_server(directories["stranger"], live_text(pool, "checkout")) as live:
             control(live, operator).SetObservers(wanted, timeout=30)
             score(live)
-            wait_until(lambda: "role observe" in sent(live).error, "the server without the role is refused")
+            wait_until(
+                lambda: "role observe" in sent(live).error, "the server without the role to be refused"
+            )
             assert sent(live).accepted == 0
         assert evaluated() == sends

@@ -23,10 +23,10 @@ from scorer.web.app import create_app
 
 @pytest.fixture
 def world(tmp_path: Path, built_bundles: dict[str, Path]) -> Iterator[World]:
-    made = World(tmp_path, built_bundles)
-    made.platform.tick()
-    yield made
-    made.close()
+    world = World(tmp_path, built_bundles)
+    world.platform.tick()
+    yield world
+    world.close()
 
 
 Visit = Callable[[str], httpx.Client]
@@ -34,7 +34,7 @@ Visit = Callable[[str], httpx.Client]
 
 @pytest.fixture
 def visit(world: World) -> Iterator[Visit]:
-    """Somebody who is signed in."""
+    """Sign in as one user; return the client."""
     with ExitStack() as stack:
         address = stack.enter_context(serving(world.app()))
 
@@ -48,9 +48,9 @@ def visit(world: World) -> Iterator[Visit]:
 
 
 def _csrf(answer: httpx.Response) -> str:
-    found = re.search(r'name="csrf" value="([^"]*)"', answer.text)
-    assert found, answer.text[:400]
-    return found[1]
+    result = re.search(r'name="csrf" value="([^"]*)"', answer.text)
+    assert result, answer.text[:400]
+    return result[1]
 
 
 def _post(client: httpx.Client, path: str, *, files: Any = None, **fields: Any) -> httpx.Response:
@@ -63,7 +63,7 @@ def _said(answer: httpx.Response) -> str:
 
 
 def test_a_form_of_one_process_is_accepted_by_another(world: World) -> None:
-    """Two platform processes on one database behind one address: each request may reach either of them."""
+    """Two platform processes on one database have one address, and each request may reach either of them."""
     other = open_service(world.settings, fleet=world.fleet)
     try:
         with ExitStack() as stack:
@@ -81,7 +81,7 @@ def test_a_form_of_one_process_is_accepted_by_another(world: World) -> None:
         other.store.close()
 
 
-def test_a_change_from_draft_to_withdrawn(world: World, visit: Visit) -> None:
+def test_forms_change_a_change_request_from_draft_to_withdrawn(world: World, visit: Visit) -> None:
     modeler = visit("modeler")
     fields = {
         "project": "fraud",
@@ -98,9 +98,9 @@ def test_a_change_from_draft_to_withdrawn(world: World, visit: Visit) -> None:
         "gates": '[{"metric": "error_rate", "success": "== 0"}]',
         "then": "draft",
     }
-    made = _post(modeler, "/changes", **fields)
-    assert _said(made) == "drafted"
-    name = made.headers["location"].split("/")[2].partition("?")[0]
+    response = _post(modeler, "/changes", **fields)
+    assert _said(response) == "drafted"
+    name = response.headers["location"].split("/")[2].partition("?")[0]
     one = world.service.changes.get(world.actor("modeler"), name).change
     assert (one.title, one.description, one.minutes) == ("Deeper trees", "Two\nlines", 30.0)
     assert [(stage.share, stage.minutes) for stage in one.stages] == [(0.05, 15.0), (0.25, 10.0)]
@@ -135,7 +135,7 @@ def test_a_change_from_draft_to_withdrawn(world: World, visit: Visit) -> None:
 
 
 def _booking(world: World) -> dict[str, str]:
-    """Return the form of a TEST that takes slot 1 in three hours."""
+    """Return the form of a TEST that books slot 1 in three hours."""
     return {
         "project": "fraud",
         "kind": "test",
@@ -149,7 +149,7 @@ def _booking(world: World) -> dict[str, str]:
     }
 
 
-def test_viewers_of_a_change_see_their_own_forms_and_rights(world: World, visit: Visit) -> None:
+def test_the_page_of_a_change_shows_the_forms_that_the_user_may_send(world: World, visit: Visit) -> None:
     change = world.draft().id
     viewers = [visit(user) for user in ("modeler", "modeler", "owner", "viewer", "modeler")]
     pages = [viewer.get(f"/changes/{change}") for viewer in viewers]
@@ -165,12 +165,14 @@ def test_viewers_of_a_change_see_their_own_forms_and_rights(world: World, visit:
     assert set(re.findall(r'name="csrf" value="([^"]*)"', refused.text)) == {own}
 
 
-def test_a_taken_slot_leaves_no_draft_and_names_the_next(world: World, visit: Visit) -> None:
+def test_a_booking_of_a_taken_slot_leaves_no_draft_and_names_the_next_slot(
+    world: World, visit: Visit
+) -> None:
     modeler = visit("modeler")
     fields = _booking(world)
     assert _said(_post(modeler, "/changes", **fields)) == "submit"
     refused = _post(modeler, "/changes", **{**fields, "title": "Second"})
-    # Nothing is left of what was refused: neither by the refusal, nor by a reload that repeats it.
+    # A refused form leaves no draft, neither at first nor after a reload that repeats it.
     assert refused.status_code == 409
     alert = re.search(r'role="alert">(.*?)</div>', refused.text, re.S)
     assert alert and "next free" in alert[1]
@@ -180,7 +182,7 @@ def test_a_taken_slot_leaves_no_draft_and_names_the_next(world: World, visit: Vi
     assert _said(_post(modeler, "/changes", **{**fields, "title": "Second", "slot": "2"})) == "submit"
 
 
-def test_a_draft_is_deleted_by_its_author_alone(world: World, visit: Visit) -> None:
+def test_a_draft_is_deleted_only_by_its_author(world: World, visit: Visit) -> None:
     change = world.draft().id
     assert _post(visit("viewer"), f"/changes/{change}/delete").status_code == 403
     modeler = visit("modeler")
@@ -189,7 +191,7 @@ def test_a_draft_is_deleted_by_its_author_alone(world: World, visit: Visit) -> N
     assert modeler.get(f"/changes/{change}").status_code == 404
 
 
-def test_uploads_are_verified_and_what_is_wrong_is_named(world: World, visit: Visit) -> None:
+def test_uploads_are_verified_and_refusals_name_the_fault(world: World, visit: Visit) -> None:
     modeler = visit("modeler")
     archive = world.archive("score-3")
     done = _post(modeler, "/models", project="fraud", files={"archive": ("b.tar", io.BytesIO(archive))})
@@ -245,10 +247,10 @@ def test_owners_change_members_channels_and_sampling(world: World, visit: Visit)
     assert "amount &gt; 3" in wrong.text
 
 
-def test_admins_make_projects_freezes_and_tokens(world: World, visit: Visit) -> None:
+def test_admins_create_projects_freezes_and_tokens(world: World, visit: Visit) -> None:
     admin, actor = visit("admin"), world.actor("admin")
-    made = _post(admin, "/projects", name="routing", title="Routing", checkpoints="action.authorise")
-    assert _said(made) == "project"
+    response = _post(admin, "/projects", name="routing", title="Routing", checkpoints="action.authorise")
+    assert _said(response) == "project"
     kept = {"title": "Routes", "open_changes": "3", "slot_minutes_per_week": "600", "bundles": "9"}
     assert _said(_post(admin, "/projects/routing", **kept)) == "project"
     project = world.service.access.project(actor, "routing")
@@ -302,7 +304,7 @@ def test_owners_grant_and_revoke_standing_permissions(world: World, visit: Visit
     assert world.service.permissions.list(actor, "fraud")[0].revoked_by == "owner"
 
 
-def test_who_may_not_is_told_and_shown_no_form(world: World, visit: Visit) -> None:
+def test_a_user_without_the_right_gets_an_error_and_sees_no_form(world: World, visit: Visit) -> None:
     viewer = visit("viewer")
     for path, fields in (
         ("/projects", {"name": "mine", "title": "Mine"}),
@@ -331,7 +333,7 @@ def test_who_may_not_is_told_and_shown_no_form(world: World, visit: Visit) -> No
     assert _post(outsider, f"/changes/{change}/withdraw", reason="x").status_code == 404
 
 
-def test_every_page_opens_on_an_empty_platform(world: World, visit: Visit) -> None:
+def test_every_page_of_an_empty_platform_opens(world: World, visit: Visit) -> None:
     for user in ("admin", "viewer", "outsider"):
         visitor = visit(user)
         for path in (
@@ -357,7 +359,7 @@ def test_every_page_opens_on_an_empty_platform(world: World, visit: Visit) -> No
     assert "Not evaluated yet" in readout.text
 
 
-def test_a_page_that_the_browser_has_already_is_not_sent_again(world: World, visit: Visit) -> None:
+def test_a_page_that_the_browser_has_cached_is_not_sent_again(world: World, visit: Visit) -> None:
     owner = visit("owner")
     first = owner.get("/changes")
     tag = {"If-None-Match": first.headers["ETag"]}
@@ -371,7 +373,7 @@ def test_a_page_that_the_browser_has_already_is_not_sent_again(world: World, vis
 
 
 def _offer(response: httpx.Response) -> tuple[str, dict[str, str]]:
-    """Action and fields of the remedy's button."""
+    """Return the address and the fields of the button that sends the remedy."""
     offer = re.search(r'action="([^"]*)" class="offer">(.*?)</form>', response.text, re.S)
     assert offer, response.text
     return offer[1], dict(re.findall(r'name="(\w+)" value="([^"]*)"', offer[2]))
@@ -387,8 +389,8 @@ def test_a_release_without_a_test_offers_to_start_one(world: World, visit: Visit
     action, taken = _offer(rejected)
     assert taken["title"] == fields["title"]
     assert _said(modeler.post(action, data=taken)) == "submit"
-    (made,) = world.service.changes.list(world.actor("modeler"))
-    assert made.kind == "test"
+    (change,) = world.service.changes.list(world.actor("modeler"))
+    assert change.kind == "test"
 
 
 def test_a_start_in_the_past_offers_the_next_free_slot(world: World, visit: Visit) -> None:
@@ -412,7 +414,7 @@ def test_a_rejected_booking_is_repeated_for_the_free_slot_with_one_button(world:
     assert offer and "Take slot" in offer[2]
     taken = dict(re.findall(r'name="(\w+)" value="([^"]*)"', offer[2]))
     assert _said(modeler.post(offer[1], data=taken)) == "submit"
-    found = {one.title: one.id for one in world.service.changes.list(world.actor("modeler"))}
-    booked = [world.service.changes.get(world.actor("modeler"), one).booking for one in found.values()]
-    assert set(found) == {"First", "Second"}
+    result = {one.title: one.id for one in world.service.changes.list(world.actor("modeler"))}
+    booked = [world.service.changes.get(world.actor("modeler"), one).booking for one in result.values()]
+    assert set(result) == {"First", "Second"}
     assert len({(one.slot, one.start) for one in booked}) == 2

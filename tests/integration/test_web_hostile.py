@@ -40,23 +40,23 @@ def platform(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Platfor
 
 
 def sign_in(url: str, secret: str) -> int:
-    """Sign in as an honest user does; return the status."""
+    """Sign in as a regular user does; return the status."""
     with httpx.Client(base_url=url, timeout=30) as site:
         page = site.get("/login")
-        found = re.search(r'name="csrf" value="([^"]*)"', page.text)
-        assert found, (page.status_code, page.text[:300])
-        return site.post("/login", data={"token": secret, "csrf": found[1]}).status_code
+        result = re.search(r'name="csrf" value="([^"]*)"', page.text)
+        assert result, (page.status_code, page.text[:300])
+        return site.post("/login", data={"token": secret, "csrf": result[1]}).status_code
 
 
 def send(port: int, head: str, body: Iterator[bytes]) -> bytes:
-    """Send a request without reading first, as an attacker does; return what came back."""
+    """Send a request without reading meanwhile, as an attacker does; return the response."""
     with socket.create_connection(("127.0.0.1", port), 30) as connection:
         try:
             connection.sendall(head.replace("\n", "\r\n").encode() + b"\r\n\r\n")
             for part in body:
                 connection.sendall(part)
         except OSError:
-            pass  # the server has closed
+            pass  # the server has closed the connection
         connection.settimeout(30)
         received = b""
         try:
@@ -67,7 +67,7 @@ def send(port: int, head: str, body: Iterator[bytes]) -> bytes:
         return received
 
 
-def test_a_login_of_120_megabytes_is_refused_before_it_is_held(
+def test_a_login_of_120_megabytes_is_refused_before_it_is_buffered(
     platform: tuple[PlatformProcess, str],
 ) -> None:
     process, secret = platform
@@ -107,7 +107,7 @@ def test_files_in_a_sign_in_form_are_refused(platform: tuple[PlatformProcess, st
     assert not list(Path("/tmp").glob("upload-*"))
 
 
-def test_bodies_that_do_not_come_end_in_time_and_others_are_served(
+def test_bodies_that_do_not_arrive_time_out_and_others_are_served(
     platform: tuple[PlatformProcess, str],
 ) -> None:
     process, secret = platform
@@ -126,8 +126,10 @@ def test_bodies_that_do_not_come_end_in_time_and_others_are_served(
     assert process.metric('scorer_platform_requests_refused_total{reason="body_seconds"}') >= 40
 
 
-def test_heads_that_never_end_give_way_to_others(platform: tuple[PlatformProcess, str]) -> None:
-    """300 connections that send a header's byte now and then; at most 64 may be open."""
+def test_connections_with_headers_that_never_end_are_closed_for_others(
+    platform: tuple[PlatformProcess, str],
+) -> None:
+    """300 connections slowly send bytes of a header. At most 64 of them may be open."""
     process, secret = platform
     stop = threading.Event()
     with ExitStack() as stack:
@@ -153,7 +155,7 @@ def test_heads_that_never_end_give_way_to_others(platform: tuple[PlatformProcess
                 slow.append(connection)
             for _ in range(5):
                 assert sign_in(process.url, secret) == 303
-            wait_until(lambda: not slow, "the server closes heads that do not end")
+            wait_until(lambda: not slow, "the server to close connections with headers that do not end")
         finally:
             stop.set()
             thread.join()
@@ -161,7 +163,7 @@ def test_heads_that_never_end_give_way_to_others(platform: tuple[PlatformProcess
     assert process.metric('scorer_platform_connections_closed_total{reason="head_seconds"}') > 0
 
 
-def test_connections_of_one_address_are_bounded_where_it_is_no_proxy(tmp_path: Path) -> None:
+def test_connections_of_one_address_are_bounded_unless_it_is_a_proxy(tmp_path: Path) -> None:
     write_settings(tmp_path, web="connections_per_address = 8\ntrusted_proxies = []")
     with running(tmp_path) as process, ExitStack() as stack:
         held = [stack.enter_context(socket.create_connection(("127.0.0.1", process.port))) for _ in range(8)]
@@ -180,7 +182,7 @@ def test_a_client_that_does_not_read_is_dropped(platform: tuple[PlatformProcess,
     request = f"GET {Assets().url('plotly.min.js')} HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with socket.create_connection(("127.0.0.1", process.port)) as connection:
         connection.sendall(request.encode())
-        wait_until(lambda: _is_closed(connection), "the server gives up")
+        wait_until(lambda: _is_closed(connection), "the server to drop the client")
     assert process.metric('scorer_platform_connections_closed_total{reason="slow_reader"}') == 1
 
 

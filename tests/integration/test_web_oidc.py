@@ -44,7 +44,7 @@ grants = [
 
 @dataclass
 class Site:
-    """A platform whose people sign in at a provider."""
+    """A platform whose users sign in at an OpenID provider."""
 
     url: str
     platform: Any
@@ -61,8 +61,8 @@ class Site:
 
 
 @contextmanager
-def site(directory: Path, run: Callable[[str], Any], more: str = "") -> Iterator[Site]:
-    """Serve a platform on a port that its provider, which `run` starts, knows."""
+def serve_site(directory: Path, run: Callable[[str], Any], more: str = "") -> Iterator[Site]:
+    """Serve a platform on a port that is registered at its provider, which `run` starts."""
     (directory / "oidc.secret").write_text(SECRET)
     with ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
@@ -82,21 +82,21 @@ def real(url: str) -> Any:
 
 @pytest.fixture(scope="module")
 def at_provider(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with site(tmp_path_factory.mktemp("oidc"), real) as made:
-        yield made
+    with serve_site(tmp_path_factory.mktemp("oidc"), real) as site:
+        yield site
 
 
-def members(made: Site) -> dict[str, Role]:
-    admin = made.platform.service.access.authenticate(made.tokens["ada"])
-    return {one.user: one.role for one in made.platform.service.access.members(admin, "fraud")}
+def members(site: Site) -> dict[str, Role]:
+    admin = site.platform.service.access.authenticate(site.tokens["ada"])
+    return {one.user: one.role for one in site.platform.service.access.members(admin, "fraud")}
 
 
-def test_a_person_signs_in_with_the_roles_of_the_groups(at_provider: Site) -> None:
+def test_a_user_signs_in_with_the_roles_of_the_groups(at_provider: Site) -> None:
     browser = at_provider.browser()
     begun = browser.get(f"{at_provider.url}/login/oidc?next=/projects")
-    asked = parse_qs(urlsplit(begun.headers["location"]).query)
-    assert (asked["response_type"], asked["code_challenge_method"]) == (["code"], ["S256"])
-    assert {"state", "nonce", "code_challenge"} <= set(asked)
+    query = parse_qs(urlsplit(begun.headers["location"]).query)
+    assert (query["response_type"], query["code_challenge_method"]) == (["code"], ["S256"])
+    assert {"state", "nonce", "code_challenge"} <= set(query)
     cookie = begun.headers["set-cookie"].lower()
     assert "httponly" in cookie and "samesite=lax" in cookie and "max-age=600" in cookie
 
@@ -106,13 +106,13 @@ def test_a_person_signs_in_with_the_roles_of_the_groups(at_provider: Site) -> No
     cookies = [line.lower() for line in back.headers.get_list("set-cookie")]
     assert any(line.startswith("scorer=") and "samesite=strict" in line for line in cookies)
     assert "bob@example.com" in browser.get(f"{at_provider.url}/projects").text
-    assert members(at_provider)["bob@example.com"] is Role.APPROVER  # the higher of two grants
+    assert members(at_provider)["bob@example.com"] is Role.APPROVER  # the higher one of two granted roles
     assert {"user.add", "user.tie", "member.set", "session.open"} <= set(
         at_provider.actions("bob@example.com")
     )
 
 
-def test_an_admin_by_group_is_one_until_the_group_is_left(at_provider: Site) -> None:
+def test_an_admin_by_group_loses_the_role_with_the_group(at_provider: Site) -> None:
     browser = at_provider.browser()
     assert sign_in(browser, f"{at_provider.url}/login/oidc", "root").status_code == 200
     assert (
@@ -120,16 +120,16 @@ def test_an_admin_by_group_is_one_until_the_group_is_left(at_provider: Site) -> 
     )
 
 
-def _csrf(browser: httpx.Client, made: Site) -> dict[str, str]:
-    found = re.search(r'name="csrf" value="([^"]*)"', browser.get(f"{made.url}/tokens").text)
-    assert found
-    return {"csrf": found[1]}
+def _csrf(browser: httpx.Client, site: Site) -> dict[str, str]:
+    result = re.search(r'name="csrf" value="([^"]*)"', browser.get(f"{site.url}/tokens").text)
+    assert result
+    return {"csrf": result[1]}
 
 
 @pytest.mark.parametrize(
     ("user", "words"), [("eve", "no group admits the account"), ("mallory", "has not verified")]
 )
-def test_whom_no_group_admits_is_refused(at_provider: Site, user: str, words: str) -> None:
+def test_a_user_without_an_admitted_group_is_refused(at_provider: Site, user: str, words: str) -> None:
     browser = at_provider.browser()
     refused = sign_in(browser, f"{at_provider.url}/login/oidc", user)
     assert refused.status_code == 401
@@ -139,7 +139,7 @@ def test_whom_no_group_admits_is_refused(at_provider: Site, user: str, words: st
     assert at_provider.actions("unknown").count("sign_in.fail") >= 1
 
 
-def test_signing_out_ends_the_session_here_and_at_the_provider(at_provider: Site) -> None:
+def test_signing_out_ends_the_sessions_of_the_platform_and_of_the_provider(at_provider: Site) -> None:
     browser = at_provider.browser()
     sign_in(browser, f"{at_provider.url}/login/oidc", "alice")
     out = browser.post(f"{at_provider.url}/logout", data=_csrf(browser, at_provider))
@@ -152,7 +152,7 @@ def test_signing_out_ends_the_session_here_and_at_the_provider(at_provider: Site
     assert confirm.status_code == 200 and "logout" in confirm.text.lower()
 
 
-def test_a_code_is_used_once_and_in_the_browser_that_began(at_provider: Site) -> None:
+def test_a_code_is_valid_once_and_in_the_browser_that_started_the_sign_in(at_provider: Site) -> None:
     thief, owner = at_provider.browser(), at_provider.browser()
     answer = owner.get(f"{at_provider.url}/login/oidc")
     codes: list[str] = []
@@ -160,7 +160,7 @@ def test_a_code_is_used_once_and_in_the_browser_that_began(at_provider: Site) ->
     assert sign_in(owner, f"{at_provider.url}/login/oidc", "alice").status_code == 200
     used = next(url for url in codes if "callback?" in url)
     assert answer.status_code == 303
-    assert "started in another browser" in thief.get(used).text  # no sign-in is under way there
+    assert "started in another browser" in thief.get(used).text  # no sign-in was started in this browser
     thief.get(f"{at_provider.url}/login/oidc")
     assert "belongs to another sign-in" in thief.get(used).text
     assert "started in another browser" in owner.get(used).text
@@ -172,14 +172,14 @@ def test_the_sign_in_page_offers_both_ways(at_provider: Site) -> None:
     assert 'name="token"' in page
 
 
-def test_programs_go_on_with_tokens(at_provider: Site) -> None:
+def test_programs_still_use_tokens(at_provider: Site) -> None:
     browser = at_provider.browser()
     header = {"Authorization": f"Bearer {at_provider.tokens['mia']}"}
     assert browser.get(f"{at_provider.url}/api/v1/me", headers=header).json()["user"] == "mia"
 
 
-def test_in_a_browser_the_strict_cookie_survives_the_way_back(at_provider: Site) -> None:
-    """A browser leaves strict cookies out of what follows a redirect from another site."""
+def test_a_browser_sends_the_strict_cookie_after_the_redirect_back(at_provider: Site) -> None:
+    """A browser does not send strict cookies after a redirect from another site."""
     with chromium() as started:
         page = started.new_page()
         page.goto(f"{at_provider.url}/changes")
@@ -193,12 +193,12 @@ def test_in_a_browser_the_strict_cookie_survives_the_way_back(at_provider: Site)
         assert "Sign in" not in page.title()
 
 
-# === a provider that lies ===
+# === a malicious provider ===
 
 
 @dataclass
-class Liar:
-    """An OpenID provider whose ID tokens are as a test wants them."""
+class MaliciousProvider:
+    """An OpenID provider that issues the ID tokens that a test sets."""
 
     key: RSAKey = field(default_factory=lambda: RSAKey.generate_key(2048, {"kid": "one"}))
     claims: dict[str, Any] = field(default_factory=dict)
@@ -222,28 +222,28 @@ class Liar:
 
     @contextmanager
     def running(self, _: str) -> Iterator[str]:
-        liar = self
+        rogue = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                liar.requests.append(self.path)
+                rogue.requests.append(self.path)
                 if self.path == "/keys":
-                    self.answer({"keys": [liar.key.as_dict(private=False)]})
+                    self.answer({"keys": [rogue.key.as_dict(private=False)]})
                     return
-                base = liar.issuer
+                base = rogue.issuer
                 self.answer(
                     {
                         "issuer": base,
                         "authorization_endpoint": f"{base}/authorize",
                         "token_endpoint": f"{base}/token",
                         "jwks_uri": f"{base}/keys",
-                        **liar.metadata,
+                        **rogue.metadata,
                     }
                 )
 
             def do_POST(self) -> None:
                 self.rfile.read(int(self.headers["Content-Length"]))
-                self.answer({"access_token": "a", "token_type": "Bearer", "id_token": liar.token()})
+                self.answer({"access_token": "a", "token_type": "Bearer", "id_token": rogue.token()})
 
             def answer(self, document: Any) -> None:
                 body = json.dumps(document).encode()
@@ -268,14 +268,14 @@ class Liar:
             thread.join()
 
 
-def attempt(made: Site, liar: Liar, **answer: str) -> httpx.Response:
-    """Sign in at the liar; what the platform says to its answer."""
-    browser = made.browser()
-    begun = browser.get(f"{made.url}/login/oidc")
-    asked = {name: value[0] for name, value in parse_qs(urlsplit(begun.headers["location"]).query).items()}
-    liar.nonce = asked["nonce"]
-    given = {"code": "c", "state": asked["state"], **answer}
-    return browser.get(f"{made.url}/login/oidc/callback", params=given)
+def attempt(site: Site, rogue: MaliciousProvider, **answer: str) -> httpx.Response:
+    """Sign in at the malicious provider; return the platform's response."""
+    browser = site.browser()
+    begun = browser.get(f"{site.url}/login/oidc")
+    query = {name: value[0] for name, value in parse_qs(urlsplit(begun.headers["location"]).query).items()}
+    rogue.nonce = query["nonce"]
+    given = {"code": "c", "state": query["state"], **answer}
+    return browser.get(f"{site.url}/login/oidc/callback", params=given)
 
 
 def unsigned(claims: dict[str, Any]) -> str:
@@ -285,7 +285,7 @@ def unsigned(claims: dict[str, Any]) -> str:
     )
 
 
-LIES: dict[str, dict[str, Any]] = {
+FAULTS: dict[str, dict[str, Any]] = {
     "another audience": {"claims": {"aud": "somebody-else"}},
     "two audiences, authorized another": {"claims": {"aud": ["scorer", "x"], "azp": "x"}},
     "another issuer": {"claims": {"iss": "https://evil.example"}},
@@ -320,110 +320,116 @@ LIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def lied_to(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, Liar]]:
-    liar = Liar()
+def malicious(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Site, MaliciousProvider]]:
+    rogue = MaliciousProvider()
     web = "[web]\nsign_in_attempts = 1000\n"
-    with site(tmp_path_factory.mktemp("liar"), liar.running, web) as made:
-        yield made, liar
+    with serve_site(tmp_path_factory.mktemp("rogue"), rogue.running, web) as site:
+        yield site, rogue
 
 
-@pytest.mark.parametrize("lie", LIES)
-def test_a_token_that_proves_nothing_opens_no_session(lied_to: tuple[Site, Liar], lie: str) -> None:
-    made, liar = lied_to
-    liar.claims, liar.make = LIES[lie].get("claims", {}), LIES[lie].get("make")
-    answer = attempt(made, liar)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_an_invalid_id_token_opens_no_session(malicious: tuple[Site, MaliciousProvider], fault: str) -> None:
+    site, rogue = malicious
+    rogue.claims, rogue.make = FAULTS[fault].get("claims", {}), FAULTS[fault].get("make")
+    answer = attempt(site, rogue)
     assert answer.status_code == 401, answer.text
     assert not any(line.startswith("scorer=") for line in answer.headers.get_list("set-cookie"))
     assert "Traceback" not in answer.text
 
 
-def test_a_token_signed_with_the_public_key_as_a_secret_is_refused(lied_to: tuple[Site, Liar]) -> None:
-    made, liar = lied_to
-    public = liar.key.as_pem(private=False)
-    liar.claims = {}
-    liar.make = lambda claims: _by_hand(claims, public)
-    assert attempt(made, liar).status_code == 401
+def test_a_token_signed_with_the_public_key_as_a_secret_is_refused(
+    malicious: tuple[Site, MaliciousProvider],
+) -> None:
+    site, rogue = malicious
+    public = rogue.key.as_pem(private=False)
+    rogue.claims = {}
+    rogue.make = lambda claims: _by_hand(claims, public)
+    assert attempt(site, rogue).status_code == 401
 
 
 def _by_hand(claims: dict[str, Any], secret: bytes) -> str:
     return jwt.encode({"alg": "HS256", "kid": "one"}, claims, OctKey.import_key(base64.b64encode(secret)))
 
 
-def test_answers_that_are_not_to_this_sign_in_are_refused(lied_to: tuple[Site, Liar]) -> None:
-    made, liar = lied_to
-    liar.claims, liar.make = {}, None
-    assert attempt(made, liar, state="another").status_code == 401
-    assert attempt(made, liar, iss="https://evil.example").status_code == 401
-    assert attempt(made, liar, error="access_denied").status_code == 401
-    assert attempt(made, liar, code="").status_code == 401
-    assert attempt(made, liar).status_code == 200
+def test_responses_to_another_sign_in_are_refused(malicious: tuple[Site, MaliciousProvider]) -> None:
+    site, rogue = malicious
+    rogue.claims, rogue.make = {}, None
+    assert attempt(site, rogue, state="another").status_code == 401
+    assert attempt(site, rogue, iss="https://evil.example").status_code == 401
+    assert attempt(site, rogue, error="access_denied").status_code == 401
+    assert attempt(site, rogue, code="").status_code == 401
+    assert attempt(site, rogue).status_code == 200
 
 
-def test_an_account_does_not_take_over_the_name_of_another(lied_to: tuple[Site, Liar]) -> None:
-    made, liar = lied_to
-    liar.make = None
-    liar.claims = {"sub": "first", "email": "carol@example.com"}
-    assert attempt(made, liar).status_code == 200
-    liar.claims = {"sub": "second", "email": "carol@example.com"}
-    refused = attempt(made, liar)
+def test_an_account_does_not_take_over_the_name_of_another(malicious: tuple[Site, MaliciousProvider]) -> None:
+    site, rogue = malicious
+    rogue.make = None
+    rogue.claims = {"sub": "first", "email": "carol@example.com"}
+    assert attempt(site, rogue).status_code == 200
+    rogue.claims = {"sub": "second", "email": "carol@example.com"}
+    refused = attempt(site, rogue)
     assert refused.status_code == 401 and "belongs to another account" in refused.text
-    liar.claims = {"sub": "first", "email": "dave@example.com"}
-    renamed = attempt(made, liar)
+    rogue.claims = {"sub": "first", "email": "dave@example.com"}
+    renamed = attempt(site, rogue)
     assert renamed.status_code == 401 and "is now named dave@example.com" in renamed.text
 
 
-def test_a_role_ends_with_the_next_sign_in_without_the_group(lied_to: tuple[Site, Liar]) -> None:
-    made, liar = lied_to
-    liar.make = None
-    liar.claims = {"sub": "erin", "email": "erin@example.com", "groups": ["fraud-team", "platform-admins"]}
-    assert attempt(made, liar).status_code == 200
-    assert members(made)["erin@example.com"] is Role.MODELER
-    liar.claims = {**liar.claims, "groups": []}
-    assert attempt(made, liar).status_code == 200
-    assert "erin@example.com" not in members(made)
-    admin = made.platform.service.access.authenticate(made.tokens["ada"])
-    assert {one.name: one.admin for one in made.platform.service.access.users(admin)}[
+def test_a_role_ends_with_the_next_sign_in_without_the_group(
+    malicious: tuple[Site, MaliciousProvider],
+) -> None:
+    site, rogue = malicious
+    rogue.make = None
+    rogue.claims = {"sub": "erin", "email": "erin@example.com", "groups": ["fraud-team", "platform-admins"]}
+    assert attempt(site, rogue).status_code == 200
+    assert members(site)["erin@example.com"] is Role.MODELER
+    rogue.claims = {**rogue.claims, "groups": []}
+    assert attempt(site, rogue).status_code == 200
+    assert "erin@example.com" not in members(site)
+    admin = site.platform.service.access.authenticate(site.tokens["ada"])
+    assert {one.name: one.admin for one in site.platform.service.access.users(admin)}[
         "erin@example.com"
     ] is False
 
 
-def test_keys_are_read_again_when_the_provider_rotates_them(lied_to: tuple[Site, Liar]) -> None:
-    made, liar = lied_to
-    liar.claims, liar.make = {}, None
-    assert attempt(made, liar).status_code == 200
-    liar.key = RSAKey.generate_key(2048, {"kid": "rotated"})
-    liar.make = lambda claims: jwt.encode({"alg": "RS256", "kid": "rotated"}, claims, liar.key)
-    # An unknown key is looked for at most every 5 s.
+def test_keys_are_read_again_when_the_provider_rotates_them(
+    malicious: tuple[Site, MaliciousProvider],
+) -> None:
+    site, rogue = malicious
+    rogue.claims, rogue.make = {}, None
+    assert attempt(site, rogue).status_code == 200
+    rogue.key = RSAKey.generate_key(2048, {"kid": "rotated"})
+    rogue.make = lambda claims: jwt.encode({"alg": "RS256", "kid": "rotated"}, claims, rogue.key)
+    # The platform fetches the keys for an unknown key id at most every 5 s.
     deadline = time.monotonic() + 30
-    while attempt(made, liar).status_code != 200:
+    while attempt(site, rogue).status_code != 200:
         assert time.monotonic() < deadline
         time.sleep(0.5)
-    assert liar.requests.count("/keys") <= 10
+    assert rogue.requests.count("/keys") <= 10
 
 
-def test_a_provider_that_is_away_is_said_so_and_tokens_still_work(tmp_path: Path) -> None:
-    liar = Liar()
+def test_an_unreachable_provider_is_reported_and_tokens_still_work(tmp_path: Path) -> None:
+    rogue = MaliciousProvider()
 
     @contextmanager
     def away(url: str) -> Iterator[str]:
-        with liar.running(url) as issuer:
+        with rogue.running(url) as issuer:
             pass
         yield issuer
 
-    with site(tmp_path, away) as made:
-        browser = made.browser()
+    with serve_site(tmp_path, away) as site:
+        browser = site.browser()
         for _ in range(3):
-            answer = browser.get(f"{made.url}/login/oidc")
+            answer = browser.get(f"{site.url}/login/oidc")
             assert answer.status_code == 503
             assert "does not respond" in answer.text and 'name="token"' in answer.text
-        header = {"Authorization": f"Bearer {made.tokens['mia']}"}
-        assert browser.get(f"{made.url}/api/v1/me", headers=header).status_code == 200
+        header = {"Authorization": f"Bearer {site.tokens['mia']}"}
+        assert browser.get(f"{site.url}/api/v1/me", headers=header).status_code == 200
 
 
 @pytest.mark.parametrize(
     "metadata", [{"issuer": "https://another.example"}, {"token_endpoint": "ftp://x"}, {"jwks_uri": None}]
 )
-def test_metadata_that_does_not_fit_is_refused(tmp_path: Path, metadata: dict[str, Any]) -> None:
-    liar = Liar(metadata=metadata)
-    with site(tmp_path, liar.running) as made:
-        assert made.browser().get(f"{made.url}/login/oidc").status_code == 503
+def test_metadata_that_does_not_match_is_refused(tmp_path: Path, metadata: dict[str, Any]) -> None:
+    rogue = MaliciousProvider(metadata=metadata)
+    with serve_site(tmp_path, rogue.running) as site:
+        assert site.browser().get(f"{site.url}/login/oidc").status_code == 503

@@ -51,7 +51,7 @@ Client = Callable[[Any], httpx.Client]
 
 @pytest.fixture
 def client() -> Iterator[Client]:
-    """Makes visitors of one application, each with cookies of his own."""
+    """Return a function that creates clients of one application, each with separate cookies."""
     with ExitStack() as stack:
         addresses: dict[int, str] = {}
 
@@ -65,9 +65,9 @@ def client() -> Iterator[Client]:
 
 
 def field(text: str, name: str = "csrf") -> str:
-    found = re.search(rf'name="{name}" value="([^"]*)"', text)
-    assert found
-    return found[1]
+    result = re.search(rf'name="{name}" value="([^"]*)"', text)
+    assert result
+    return result[1]
 
 
 def sign_in(site: httpx.Client, token: str, following: str = "/") -> Any:
@@ -75,7 +75,7 @@ def sign_in(site: httpx.Client, token: str, following: str = "/") -> Any:
     return site.post("/login", data={"token": token, "csrf": form, "next": following})
 
 
-def test_headers_are_on_every_answer(world: Any, client: Client) -> None:
+def test_every_response_has_the_security_headers(world: Any, client: Client) -> None:
     site = client(world[0])
     for path in ("/login", "/nowhere", "/static/nothing.css", Assets().url("style.css"), "/api/v1/projects"):
         headers = site.get(path).headers
@@ -89,7 +89,7 @@ def test_headers_are_on_every_answer(world: Any, client: Client) -> None:
         assert headers["x-request-id"]
 
 
-def test_the_cookie_is_for_nobody_else(world: Any, client: Client) -> None:
+def test_the_session_cookie_is_restricted_to_this_site(world: Any, client: Client) -> None:
     platform, tokens = world
     answer = sign_in(client(platform), tokens["mia"])
     cookie = answer.headers["set-cookie"].lower()
@@ -105,7 +105,7 @@ def test_over_https_the_cookie_is_secure_and_bound_to_the_host(tmp_path: Path, c
     site = client(platform)
     site.headers["Host"] = "scorer.example.com"
     form = site.get("/login")
-    # The proxy that speaks https is not here, so the jar keeps these cookies to itself.
+    # There is no https proxy here, so the client does not send these cookies.
     site.headers["Cookie"] = form.headers["set-cookie"].split(";")[0]
     answer = site.post("/login", data={"token": tokens["mia"], "csrf": field(form.text)})
     cookie = answer.headers["set-cookie"]
@@ -118,7 +118,7 @@ def test_over_https_the_cookie_is_secure_and_bound_to_the_host(tmp_path: Path, c
 
 
 @pytest.mark.parametrize("form", [{}, {"csrf": ""}, {"csrf": "0" * 64}, {"csrf": "ümläut"}])
-def test_a_form_without_its_token_does_nothing(world: Any, form: dict[str, str], client: Client) -> None:
+def test_a_form_without_its_csrf_token_is_refused(world: Any, form: dict[str, str], client: Client) -> None:
     platform, tokens = world
     site = client(platform)
     sign_in(site, tokens["ada"])
@@ -134,7 +134,7 @@ def test_a_form_without_its_token_does_nothing(world: Any, form: dict[str, str],
     assert len(after) == before
 
 
-def test_somebody_elses_token_does_not_do(world: Any, client: Client) -> None:
+def test_the_csrf_token_of_another_user_is_refused(world: Any, client: Client) -> None:
     platform, tokens = world
     mia, otto = client(platform), client(platform)
     sign_in(mia, tokens["mia"])
@@ -144,7 +144,7 @@ def test_somebody_elses_token_does_not_do(world: Any, client: Client) -> None:
     assert otto.post("/logout", data={"csrf": field(otto.get("/").text)}).status_code == 303
 
 
-def test_a_form_from_another_origin_does_nothing(world: Any, client: Client) -> None:
+def test_a_form_from_another_origin_is_refused(world: Any, client: Client) -> None:
     platform, tokens = world
     site = client(platform)
     sign_in(site, tokens["mia"])
@@ -156,7 +156,7 @@ def test_a_form_from_another_origin_does_nothing(world: Any, client: Client) -> 
     )
 
 
-def test_signing_in_goes_nowhere_else(world: Any, client: Client) -> None:
+def test_signing_in_redirects_only_within_the_site(world: Any, client: Client) -> None:
     platform, tokens = world
     for following in (
         "https://evil.example/",
@@ -171,7 +171,7 @@ def test_signing_in_goes_nowhere_else(world: Any, client: Client) -> None:
     assert sign_in(client(platform), tokens["mia"], deep).headers["location"] == deep
 
 
-def test_an_unknown_visitor_is_sent_to_sign_in_and_back(world: Any, client: Client) -> None:
+def test_an_unauthenticated_user_is_redirected_to_sign_in_and_back(world: Any, client: Client) -> None:
     platform, tokens = world
     site = client(platform)
     answer = site.get("/audit?action=change.approve")
@@ -183,7 +183,7 @@ def test_an_unknown_visitor_is_sent_to_sign_in_and_back(world: Any, client: Clie
     assert done.headers["location"] == "/audit?action=change.approve"
 
 
-def test_an_ended_session_says_so(world: Any, clock: Clock, client: Client) -> None:
+def test_an_expired_session_is_reported(world: Any, clock: Clock, client: Client) -> None:
     platform, tokens = world
     site = client(platform)
     sign_in(site, tokens["mia"])
@@ -207,15 +207,15 @@ def test_a_revoked_token_ends_its_sessions(world: Any, client: Client) -> None:
     assert site.get("/").status_code == 303
 
 
-def test_a_link_in_a_message_asks_again_from_here(world: Any, client: Client) -> None:
-    # SameSite=Strict: the browser sends no cookie with the first request from another site.
+def test_a_link_in_a_message_is_followed_again_from_this_site(world: Any, client: Client) -> None:
+    # With SameSite=Strict, the browser sends no cookie with the first request from another site.
     answer = client(world[0]).get("/changes/cr-000018?a=1&b=2", headers={"Sec-Fetch-Site": "cross-site"})
     assert answer.status_code == 200
     assert 'content="0; url=/changes/cr-000018?a=1&amp;b=2"' in answer.text
 
 
 @pytest.mark.usefixtures("frozen")
-def test_guessing_is_slowed_down(world: Any, client: Client) -> None:
+def test_repeated_failed_sign_ins_are_throttled(world: Any, client: Client) -> None:
     platform, tokens = world
     site = client(platform)
     wrong = tokens["mia"][:20] + "0" * 27
@@ -225,7 +225,7 @@ def test_guessing_is_slowed_down(world: Any, client: Client) -> None:
     assert right.status_code == 429  # the same prefix
     assert int(right.headers["retry-after"]) >= 1
     assert "too many failed sign-ins with this token" in right.text.lower()
-    # Programs with that token prefix are refused as well; users of other tokens are not.
+    # Programs with that token prefix are refused too, but users of other tokens are not.
     program = site.get("/api/v1/me", headers={"Authorization": f"Bearer {wrong}"})
     assert (program.status_code, program.json()["type"]) == (429, "urn:scorer:problem:throttled")
     assert int(program.headers["retry-after"]) >= 1
@@ -239,27 +239,32 @@ def test_guessing_is_slowed_down(world: Any, client: Client) -> None:
 
 @pytest.fixture
 def frozen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Failed sign-ins are not forgotten meanwhile, however slow the machine is."""
+    """Stop the clock, so that failed sign-ins do not expire on a slow machine."""
     monkeypatch.setattr(sign_ins, "Attempts", partial(Attempts, clock=lambda: 0.0))
 
 
 @pytest.mark.usefixtures("frozen")
-def test_wrong_tokens_behind_a_proxy_lock_out_only_their_own_address(tmp_path: Path, client: Client) -> None:
-    """100 failures of one client of a trusted proxy; X-Forwarded-For counts from its right end."""
+def test_wrong_tokens_behind_a_proxy_lock_out_only_the_address_of_their_client(
+    tmp_path: Path, client: Client
+) -> None:
+    """One client of a trusted proxy fails 100 times.
+
+    The platform reads X-Forwarded-For from its right end.
+    """
     platform, tokens = demo_platform(tmp_path)
     site = client(platform)
     site.headers["X-Forwarded-For"] = "203.0.113.9"
     form = field(site.get("/login").text)
     for number in range(100):
         site.headers["X-Forwarded-For"] = (
-            f"198.51.100.{number}, 203.0.113.9"  # what a client may make up is left
+            f"198.51.100.{number}, 203.0.113.9"  # a client may forge the entries on the left
         )
         assert site.post("/login", data={"token": f"scr_{number:08}", "csrf": form}).status_code == 401
     assert sign_in(site, tokens["mia"]).status_code == 429
     for other in ("203.0.113.10", "203.0.113.9, 203.0.113.10", "2001:db8::1"):
         site.headers["X-Forwarded-For"] = other
         assert sign_in(site, tokens["mia"]).status_code == 303
-    # One IPv6 client has a whole /64.
+    # An IPv6 client is identified by its /64 prefix.
     for number in range(100):
         site.headers["X-Forwarded-For"] = f"2001:db8:1::{number:x}"
         site.post("/login", data={"token": f"scr_{number:08}", "csrf": form})
@@ -272,7 +277,7 @@ def test_wrong_tokens_behind_a_proxy_lock_out_only_their_own_address(tmp_path: P
 
 
 @pytest.mark.usefixtures("frozen")
-def test_a_client_that_is_no_trusted_proxy_cannot_name_its_address(tmp_path: Path, client: Client) -> None:
+def test_a_client_that_is_not_a_trusted_proxy_cannot_set_its_address(tmp_path: Path, client: Client) -> None:
     toml = SETTINGS.replace("[platform]", "[web]\ntrusted_proxies = []\nsign_in_attempts = 1\n[platform]", 1)
     platform, tokens = demo_platform(tmp_path, toml=toml)
     site = client(platform)
@@ -285,7 +290,7 @@ def test_a_client_that_is_no_trusted_proxy_cannot_name_its_address(tmp_path: Pat
     platform.close()
 
 
-def test_a_sign_in_form_made_elsewhere_is_refused(world: Any, client: Client) -> None:
+def test_a_sign_in_form_of_another_session_is_refused(world: Any, client: Client) -> None:
     platform, tokens = world
     form = field(client(platform).get("/login").text)
     site = client(platform)
@@ -296,16 +301,16 @@ def test_a_sign_in_form_made_elsewhere_is_refused(world: Any, client: Client) ->
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "localhost.evil"]
 )
-def test_a_name_that_is_not_ours_is_refused(world: Any, host: str, client: Client) -> None:
+def test_an_unknown_host_name_is_refused(world: Any, host: str, client: Client) -> None:
     assert client(world[0]).get("/login", headers={"Host": host}).status_code == 400
 
 
 @pytest.mark.parametrize("host", ["localhost:7710", "127.0.0.1:7710", "[::1]:7710", "10.1.2.3"])
-def test_names_that_no_site_can_borrow_are_ours(world: Any, host: str, client: Client) -> None:
+def test_localhost_and_ip_addresses_are_accepted_as_hosts(world: Any, host: str, client: Client) -> None:
     assert client(world[0]).get("/login", headers={"Host": host}).status_code == 200
 
 
-def test_another_projects_objects_are_not_there(world: Any, client: Client) -> None:
+def test_objects_of_another_project_are_not_found(world: Any, client: Client) -> None:
     platform, tokens = world
     access = platform.service.access
     ada = access.authenticate(tokens["ada"])
@@ -322,7 +327,7 @@ def test_another_projects_objects_are_not_there(world: Any, client: Client) -> N
     assert site.post("/changes/cr-000018/withdraw", data={"csrf": form, "reason": "x"}).status_code == 404
 
 
-def test_errors_say_what_to_do_and_nothing_of_the_inside(
+def test_errors_name_the_remedy_and_no_internals(
     world: Any, monkeypatch: pytest.MonkeyPatch, client: Client
 ) -> None:
     platform, tokens = world
@@ -340,7 +345,7 @@ def test_errors_say_what_to_do_and_nothing_of_the_inside(
     assert "There is no page at this address" in missing.text
 
 
-def test_text_of_people_stays_text(world: Any, client: Client) -> None:
+def test_text_of_users_is_escaped(world: Any, client: Client) -> None:
     platform, tokens = world
     site = client(platform)
     sign_in(site, tokens["mia"])
@@ -356,21 +361,21 @@ def test_text_of_people_stays_text(world: Any, client: Client) -> None:
         "description": nasty,
         "then": "draft",
     }
-    made = site.post("/changes", data=form).headers["location"]
-    for path in (made, "/changes", "/"):
+    result = site.post("/changes", data=form).headers["location"]
+    for path in (result, "/changes", "/"):
         assert "<script>alert" not in site.get(path).text
-    assert "&lt;script&gt;alert" in site.get(made).text
-    # Data for charts leaves its element by no means.
+    assert "&lt;script&gt;alert" in site.get(result).text
+    # Data for charts cannot end its element.
     assert "<" not in island({"title": "</script><!--"})
     assert island([float("nan"), float("inf"), 1.5]) == "[null,null,1.5]"
 
 
-def test_a_download_runs_nothing_in_a_spreadsheet() -> None:
+def test_a_downloaded_table_runs_no_formula_in_a_spreadsheet() -> None:
     text = csv_text(("a", "b"), [("=1+1", -2.5), ("@x", "plain"), ('say "hi", you', None)])
     assert text == 'a,b\r\n\'=1+1,-2.5\r\n\'@x,plain\r\n"say ""hi"", you",\r\n'
 
 
-def test_a_proxys_word_counts_only_with_its_secret(tmp_path: Path, client: Client) -> None:
+def test_headers_of_a_proxy_are_trusted_only_with_its_secret(tmp_path: Path, client: Client) -> None:
     (tmp_path / "secret").write_text("between the two of us\n")
     toml = SETTINGS.replace(
         "[platform]",
@@ -388,7 +393,7 @@ def test_a_proxys_word_counts_only_with_its_secret(tmp_path: Path, client: Clien
     assert site.post("/tokens", headers=known).status_code == 403
     form = {"csrf": field(page.text), "label": "x", "role": "viewer"}
     assert site.post("/tokens", headers=known, data=form).status_code == 303
-    # A proxy that adds its headers to those of the client leaves it open which are the proxy's.
+    # If a proxy adds its headers to those of the client, the platform cannot tell which are the proxy's.
     secret = ("X-Proxy-Secret", "between the two of us")
     for twice in (
         [("X-Forwarded-User", "ada"), ("X-Forwarded-User", "mia"), secret],
@@ -400,7 +405,7 @@ def test_a_proxys_word_counts_only_with_its_secret(tmp_path: Path, client: Clien
     platform.close()
 
 
-def test_static_files_cannot_lead_elsewhere(world: Any, client: Client) -> None:
+def test_static_paths_cannot_leave_their_directory(world: Any, client: Client) -> None:
     site = client(world[0])
     for path in ("/static/..%2fapp.py", "/static/style.css", "/static/%2e%2e/app.py", "/static/../app.py"):
         assert site.get(path).status_code == 404
@@ -421,7 +426,7 @@ def test_the_audit_page_finds_what_was_changed(world: Any, client: Client) -> No
     assert site.post("/audit/verify", data={**form, "expect": "yes"}).status_code == 422
 
 
-def test_learning_shows_generations_and_their_reports_run_nothing(
+def test_learning_pages_show_generations_and_their_reports_run_no_script(
     world: Any, tmp_path: Path, client: Client
 ) -> None:
     platform, tokens = world
@@ -448,7 +453,7 @@ def test_learning_shows_generations_and_their_reports_run_nothing(
     assert "cannot be read" in site.get("/learning").text
 
 
-def test_a_refusal_of_the_service_is_told_where_it_was_asked(world: Any, client: Client) -> None:
+def test_a_refusal_of_the_service_is_shown_on_the_page_of_the_form(world: Any, client: Client) -> None:
     platform, tokens = world
     site = client(platform)
     sign_in(site, tokens["ada"])
@@ -465,7 +470,7 @@ def test_a_refusal_of_the_service_is_told_where_it_was_asked(world: Any, client:
         platform.service.decisions.find(None, "unknown")
 
 
-def test_what_is_too_large_is_not_even_read(tmp_path: Path, client: Client) -> None:
+def test_a_body_that_is_too_large_is_not_read(tmp_path: Path, client: Client) -> None:
     toml = SETTINGS.replace("[platform]", "[platform]\nupload_mb = 1", 1)
     platform, tokens = demo_platform(tmp_path, toml=toml)
     site = client(platform)

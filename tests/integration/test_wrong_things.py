@@ -32,7 +32,7 @@ from scorer.release.requests import NewFreeze
 from scorer.release.store import tables as t
 from scorer.release.store import utcnow
 
-# Everything that a rejected form could change. Sessions and tokens have a time of their last use.
+# All tables that a rejected form could change. Sessions and tokens store the time of their last use.
 KEPT = (
     t.users, t.projects, t.members, t.bundles, t.builds, t.changes, t.change_events, t.change_steps,
     t.gate_results, t.waivers, t.readouts, t.bookings, t.freezes, t.recorded_tables, t.permissions,
@@ -43,9 +43,9 @@ KEPT = (
 @pytest.fixture
 def world(tmp_path: Path, built_bundles: dict[str, Path]) -> Iterator[World]:
     settings = SETTINGS.replace("[platform]", "[platform]\nupload_mb = 1", 1)
-    made = World(tmp_path, built_bundles, settings=settings)
-    yield made
-    made.close()
+    world = World(tmp_path, built_bundles, settings=settings)
+    yield world
+    world.close()
 
 
 @dataclass(frozen=True)
@@ -53,23 +53,23 @@ class Attempt:
     """A form that is rejected.
 
     Attributes:
-        user: The user who sends it.
-        path: Where it is sent.
-        fields: Its fields. Those of `kept` have to be on the page of the error.
+        user: The user who sends the form.
+        path: Path that the form is sent to.
+        fields: The fields of the form. Those of `kept` must be on the page of the error.
         status: Status of the error page.
-        says: Parts of the error: the rule and the remedy.
-        kept: Names of the fields that a person types or chooses.
+        messages: Parts of the error message: the rule and the remedy.
+        kept: Names of the fields that the user types or chooses.
         offers: Label of the button that sends the remedy; empty: the remedy is not one request.
-        shows: Parts of the page that lead on, where no button sends the remedy.
+        shows: Parts of the page that lead to the remedy, if no button sends it.
         files: Files of the form.
-        csrf: The CSRF token, in place of the page's own.
+        csrf: A CSRF token that replaces the one of the page.
     """
 
     user: str
     path: str
     fields: Mapping[str, str]
     status: int
-    says: tuple[str, ...]
+    messages: tuple[str, ...]
     kept: tuple[str, ...] = ()
     offers: str = ""
     shows: tuple[str, ...] = ()
@@ -85,12 +85,12 @@ class Site:
         self._stack = stack
         self.address = stack.enter_context(serving(world.app()))
 
-    def reopened(self) -> Site:
-        """The pages as the world's present process serves them."""
+    def reopen(self) -> Site:
+        """Return the pages of the current process of the platform."""
         return Site(self._stack, self.world)
 
     def visitor(self, user: str) -> httpx.Client:
-        """A browser's session of a user."""
+        """Return the browser session of a user."""
         site = self._stack.enter_context(httpx.Client(base_url=self.address, timeout=30))
         site.headers["Origin"] = self.address
         form = {"csrf": csrf(site.get("/login")), "token": self.world.tokens[user]}
@@ -111,13 +111,13 @@ def site(world: World) -> Iterator[Site]:
 
 
 def csrf(response: httpx.Response) -> str:
-    found = re.search(r'name="csrf" value="([^"]*)"', response.text)
-    assert found, response.text[:400]
-    return found[1]
+    result = re.search(r'name="csrf" value="([^"]*)"', response.text)
+    assert result, response.text[:400]
+    return result[1]
 
 
 def state_of(world: World) -> dict[str, list[Any]]:
-    """Every row that a form could change."""
+    """Return every row that a form could change."""
     with world.platform.store.read() as connection:
         return {one.name: connection.execute(select(one)).all() for one in KEPT}
 
@@ -127,7 +127,7 @@ def in_hours(hours: float) -> str:
 
 
 def booking(world: World, **changed: str) -> dict[str, str]:
-    """The form of a TEST that takes slot 1 in three hours."""
+    """Return the form of a TEST that books slot 1 in three hours."""
     return {
         "project": "fraud",
         "kind": "test",
@@ -253,7 +253,7 @@ def a_bad_cron_line(world: World) -> Attempt:
 
 
 def freeze(world: World, *, since: timedelta, minutes: int) -> None:
-    """Freeze fraud.* once a day, from some time ago on."""
+    """Freeze fraud.* once a day. The first window started some time ago."""
     begin = utcnow() - since
     world.service.calendar.add_freeze(
         world.actor("admin"),
@@ -285,14 +285,14 @@ def a_release_without_a_passed_test(world: World) -> Attempt:
     )  # fmt: skip
 
 
-def uploading(name: str, content: bytes, *says: str, status: int = 422) -> Callable[[World], Attempt]:
-    """A file that is sent as a bundle's archive."""
+def uploading(name: str, content: bytes, *messages: str, status: int = 422) -> Callable[[World], Attempt]:
+    """Return an attempt to upload a file as a bundle's archive."""
 
     def attempt(world: World) -> Attempt:
-        # A form that is too large is not read, so that nothing of it can be shown again.
+        # A form that is too large is not read, so that its fields cannot be shown again.
         shows = ('href="/builds/new"', '<option value="fraud" selected>') if status == 422 else ()
         files = {"archive": (name, io.BytesIO(content))}
-        return Attempt("modeler", "/models", {"project": "fraud"}, status, says, shows=shows, files=files)
+        return Attempt("modeler", "/models", {"project": "fraud"}, status, messages, shows=shows, files=files)
 
     return attempt
 
@@ -315,7 +315,7 @@ def zipped() -> bytes:
 
 
 def uploaded(world: World, features: Sequence[Feature], *, name: str = "fraud-checkout") -> str:
-    """Digest of an uploaded bundle with other features."""
+    """Return the digest of an uploaded bundle with other features."""
     score_bundle_of(world.directory / "others", features, name=name)
     buffer = io.BytesIO()
     pack(world.directory / "others", buffer)
@@ -375,7 +375,7 @@ FORMS: dict[str, Callable[[World], Attempt]] = {
 
 
 def shown(page: str, name: str, value: str) -> bool:
-    """Whether a field of a form on the page has a value: typed, chosen, or to be sent again."""
+    """Return whether a field of a form on the page has a value: typed, chosen, or to be sent again."""
     own = html.escape(value, quote=False)
     inputs = re.findall(rf'<input[^>]*name="{name}"[^>]*>', page)
     areas = re.findall(rf'<textarea[^>]*name="{name}"[^>]*>(.*?)</textarea>', page, re.S)
@@ -398,7 +398,7 @@ def test_a_rejected_form_changes_nothing_and_offers_the_remedy(world: World, sit
     visitor, rejected = site.send(attempt)
     assert rejected.status_code == attempt.status
     words = " ".join(html.unescape(re.sub(r"<[^>]*>", " ", rejected.text)).split())
-    for part in attempt.says:
+    for part in attempt.messages:
         assert " ".join(part.split()) in words
     page = (
         rejected.text if attempt.csrf else re.sub(r'class="offer">.*?</form>', "", rejected.text, flags=re.S)
@@ -420,7 +420,7 @@ def test_a_rejected_form_changes_nothing_and_offers_the_remedy(world: World, sit
 
 
 def offered(response: httpx.Response) -> tuple[str, dict[str, str], str]:
-    """Address, fields and label of the button that sends the remedy."""
+    """Return the address, fields and label of the button that sends the remedy."""
     form = re.search(r'action="([^"]*)" class="offer">(.*?)</form>', response.text, re.S)
     assert form, response.text
     fields = {
@@ -431,41 +431,44 @@ def offered(response: httpx.Response) -> tuple[str, dict[str, str], str]:
     return html.unescape(form[1]), fields, html.unescape(label[1])
 
 
-# --- what is no form ---
+# --- faults without a form ---
 
 
 def approvals_at_once(world: World, site: Site) -> None:
-    """The approver twice and the owner approve the same version: one of them does."""
+    """The approver twice and the owner once approve the same version at the same time.
+
+    One approval succeeds.
+    """
     change = world.awaiting_approval()
     users = ("approver", "approver", "owner")
     visitors = [site.visitor(user) for user in users]
     form = {"version": str(change.version)}
-    found = [
+    statuses = [
         one.post(f"/changes/{change.id}/approve", data={"csrf": csrf(one.get("/projects")), **form})
         for one in visitors
     ]
-    assert sorted(one.status_code for one in found) == [303, 409, 409]
-    assert all("approved by approver" in one.text for one in found if one.status_code == 409)
+    assert sorted(one.status_code for one in statuses) == [303, 409, 409]
+    assert all("approved by approver" in one.text for one in statuses if one.status_code == 409)
     events = world.service.changes.get(world.actor("owner"), change.id).events
     assert sum("approved by" in event.message for event in events) == 1
 
 
 def wrong_and_expired_tokens(world: World, site: Site) -> None:
-    """The page names what is wrong with a token, and is not slowed down after four of them."""
+    """The page names the fault of a token, and is not throttled after four attempts."""
     access, admin = world.service.access, world.actor("admin")
-    made, secret = access.create_token(admin, user="modeler", label="CI", role=Role.MODELER)
+    expired, secret = access.create_token(admin, user="modeler", label="CI", role=Role.MODELER)
     with world.platform.store.write() as connection:
         past = utcnow() - timedelta(hours=1)
-        connection.execute(t.tokens.update().where(t.tokens.c.id == made.id).values(expires_at=past))
+        connection.execute(t.tokens.update().where(t.tokens.c.id == expired.id).values(expires_at=past))
     with httpx.Client(base_url=site.address, timeout=30) as visitor:
-        for token, says in [
-            (secret, f"token {made.id} (CI) expired"),
+        for token, message in [
+            (secret, f"token {expired.id} (CI) expired"),
             *[("scorer_wrong", "this token is unknown; check it")] * 4,
         ]:
             form = {"csrf": csrf(visitor.get("/login")), "token": token}
             rejected = visitor.post("/login", data=form)
             assert rejected.status_code == 401
-            assert says in html.unescape(rejected.text)
+            assert message in html.unescape(rejected.text)
         form = {"csrf": csrf(visitor.get("/login")), "token": world.tokens["modeler"]}
         assert visitor.post("/login", data=form).status_code == 303
 
@@ -475,9 +478,9 @@ def no_start_in_a_freeze(world: World, site: Site) -> None:
     freeze(world, since=timedelta(minutes=10), minutes=90)
     visitor = site.visitor("modeler")
     form = {"csrf": csrf(visitor.get("/projects")), **booking(world, start="", slot="")}
-    made = visitor.post("/changes", data=form)
-    assert made.status_code == 303
-    page = html.unescape(visitor.get(made.headers["location"]).text)
+    response = visitor.post("/changes", data=form)
+    assert response.status_code == 303
+    page = html.unescape(visitor.get(response.headers["location"]).text)
     assert 'after the freeze "Sales" (Black Friday), which ends at' in page
     (change,) = world.service.changes.list(world.actor("modeler"))
     booked = world.service.changes.get(world.actor("modeler"), change.id).booking
@@ -485,7 +488,7 @@ def no_start_in_a_freeze(world: World, site: Site) -> None:
 
 
 def new_features(world: World, site: Site) -> None:
-    """Features that nobody sends yet are named where the change is decided on."""
+    """The page on which the change is approved names the features that no caller sends yet."""
     digest = uploaded(world, [Feature(name=name) for name in (*FEATURES, "ip_distance_km")])
     change = world.observed(bundle=digest)
     page = site.visitor("modeler").get(f"/changes/{change.id}").text
@@ -494,25 +497,25 @@ def new_features(world: World, site: Site) -> None:
 
 
 def the_platform_is_killed(world: World, site: Site) -> None:
-    """A TEST goes on in the next process: the same change request, slot and lanes."""
+    """A TEST continues in the next process with the same change request, slot and lanes."""
     change = world.observed()
     before = state_of(world)
-    # A kill leaves the database and a lease, for whose end another process waits; here it is given back.
+    # After a kill, another process waits until the lease in the database expires. Here the lease is released.
     world.platform.close()
     world.platform = open_service(world.settings, fleet=world.fleet)
-    visitor = site.reopened().visitor("modeler")
+    visitor = site.reopen().visitor("modeler")
     assert "Observing" in visitor.get(f"/changes/{change.id}").text
     assert state_of(world) == before
     world.service.changes.finish(world.actor("modeler"), change.id)
-    found = world.until(change.id, ChangeState.DONE, ChangeState.REJECTED)
-    assert found.verdict == "inconclusive"
+    result = world.until(change.id, ChangeState.DONE, ChangeState.REJECTED)
+    assert result.verdict == "inconclusive"
 
 
 def a_server_is_killed(world: World, site: Site) -> None:
-    """The change request says when it lost a server and when it is back, and goes on."""
+    """The change request records when a server was lost and when it is reachable again, and continues."""
     change = world.observed()
     visitor = site.visitor("modeler")
-    world.fleet.vanish("live-2")
+    world.fleet.disconnect("live-2")
     world.tick(3)
     page = visitor.get(f"/changes/{change.id}").text
     assert "lost live-2" in page
@@ -523,9 +526,9 @@ def a_server_is_killed(world: World, site: Site) -> None:
 
 
 def the_pool_is_killed(world: World, site: Site) -> None:
-    """A TEST in the pool says so; one in the live servers is not held up by it."""
+    """A TEST in the pool reports the loss. A TEST on the live servers is not delayed by it."""
     change = world.observed(pool=True)
-    world.fleet.vanish("pool-1")
+    world.fleet.disconnect("pool-1")
     world.tick(3)
     visitor = site.visitor("modeler")
     assert "lost pool-1" in visitor.get(f"/changes/{change.id}").text
@@ -540,7 +543,7 @@ def the_pool_is_killed(world: World, site: Site) -> None:
 
 
 def back_after_a_rollback(world: World, site: Site) -> None:
-    """The form of the page before the rollback rolls nothing back again."""
+    """A form of the page from before the rollback does not roll back a second time."""
     change = world.awaiting_approval()
     world.service.changes.approve(world.actor("approver"), change.id)
     world.until(change.id, ChangeState.RELEASED)
@@ -556,7 +559,7 @@ def back_after_a_rollback(world: World, site: Site) -> None:
 
 
 def deletion(world: World, site: Site) -> None:
-    """A draft is deleted; what has ended is archived."""
+    """A draft is deleted, and a final change request is archived."""
     draft, ended = world.draft().id, world.draft(title="Ended").id
     visitor = site.visitor("modeler")
     form = {"csrf": csrf(visitor.get("/projects")), "reason": "not needed"}
@@ -582,7 +585,7 @@ EVENTS: dict[str, Callable[[World, Site], None]] = {
 
 
 @pytest.mark.parametrize("name", EVENTS)
-def test_what_goes_wrong_is_told_and_does_no_more(world: World, site: Site, name: str) -> None:
+def test_a_fault_is_reported_and_has_no_other_effect(world: World, site: Site, name: str) -> None:
     EVENTS[name](world, site)
 
 

@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_limits
 
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> Iterator[None]:
-    """Models are small: threads would spend their time waiting for each other."""
+    """Use one thread per library: the models are so small that threads would mostly wait for each other."""
     with threadpool_limits(1):
         yield
 
@@ -19,17 +19,17 @@ def _one_thread() -> Iterator[None]:
 _WORDS = {np.dtype(np.float32): np.uint32, np.dtype(np.float64): np.uint64}
 
 
-def _assert_bits(found: np.ndarray, expected: np.ndarray) -> None:
-    """Equal type, shape and bits: 0.0 and -0.0 differ, and so do neighbours in the last place."""
-    assert found.dtype == expected.dtype
-    assert found.shape == expected.shape
-    word = _WORDS[found.dtype]
-    same = np.ascontiguousarray(found).view(word) == np.ascontiguousarray(expected).view(word)
+def _assert_bits(actual: np.ndarray, expected: np.ndarray) -> None:
+    """Assert equal type, shape and bits. 0.0 and -0.0 differ, and so do adjacent floats."""
+    assert actual.dtype == expected.dtype
+    assert actual.shape == expected.shape
+    word = _WORDS[actual.dtype]
+    same = np.ascontiguousarray(actual).view(word) == np.ascontiguousarray(expected).view(word)
     if not same.all():
         where = tuple(np.argwhere(~same)[0])
         pytest.fail(
             f"{(~same).sum()} of {same.size} values differ, the first at {where}: "
-            f"{found[where]!r} instead of {expected[where]!r}"
+            f"{actual[where]!r} instead of {expected[where]!r}"
         )
 
 
@@ -41,7 +41,7 @@ def assert_bits() -> Callable[[np.ndarray, np.ndarray], None]:
 def _table(seed: int, rows: int = 800, features: int = 8, missing: float = 0.06) -> np.ndarray:
     rng = np.random.default_rng(seed)
     data = rng.normal(size=(rows, features)).astype(np.float32)
-    data[:, 1] = np.round(data[:, 1] * 2)  # many ties, zeros among them
+    data[:, 1] = np.round(data[:, 1] * 2)  # many equal values, including zeros
     data[:, 2] *= 1e-3
     data[rng.random(data.shape) < missing] = np.nan
     return data
@@ -53,7 +53,7 @@ def table() -> Callable[..., np.ndarray]:
 
 
 def _edge_rows(base: np.ndarray, thresholds: Iterable[tuple[int, float]], limit: int = 400) -> np.ndarray:
-    """Rows of ``base`` with one value moved to a threshold, its neighbours, and the odd floats."""
+    """Return rows of ``base`` with one value replaced by a threshold, an adjacent or a special float."""
     rng = np.random.default_rng(0)
     odd = [0.0, -0.0, 1e-45, -1e-45, 1e-35, 1.0000001e-35, -1e-35, 1e-38, np.inf, -np.inf, np.nan]
     pairs = sorted(set(thresholds))

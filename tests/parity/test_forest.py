@@ -24,14 +24,14 @@ def forest(rows) -> Forest:
     return Forest.from_xgboost(xgb.train({"objective": "binary:logistic", "nthread": 1}, data, 20))
 
 
-def test_it_says_what_it_is(forest) -> None:
+def test_a_forest_describes_itself(forest) -> None:
     assert repr(forest) == (
         "Forest(trees=20, features=5, outputs=1, max_depth=6, link='sigmoid', precision='float32')"
     )
     assert (forest.num_trees, forest.num_features, forest.num_outputs, forest.link) == (20, 5, 1, "sigmoid")
 
 
-def test_rows_of_other_layouts_and_types_give_the_same(forest, rows, assert_bits) -> None:
+def test_rows_of_other_layouts_and_types_give_the_same_scores(forest, rows, assert_bits) -> None:
     expected = forest.predict(rows)
     assert_bits(forest.predict(np.asfortranarray(rows)), expected)
     assert_bits(forest.predict(np.repeat(rows, 2, axis=0)[::2]), expected)
@@ -45,10 +45,10 @@ def test_rows_of_other_layouts_and_types_give_the_same(forest, rows, assert_bits
     assert_bits(forest.predict(read_only), expected)
 
 
-def test_any_number_of_rows(forest, rows, assert_bits) -> None:
+def test_any_number_of_rows_is_scored(forest, rows, assert_bits) -> None:
     assert forest.predict(rows[:0]).shape == (0,)
     assert_bits(forest.predict(rows[:1]), forest.predict(rows)[:1])
-    many = np.tile(rows, (400, 1))  # more than one chunk
+    many = np.tile(rows, (400, 1))  # more rows than one chunk
     assert_bits(forest.predict(many), np.tile(forest.predict(rows), 400))
 
 
@@ -65,7 +65,7 @@ def test_any_number_of_rows(forest, rows, assert_bits) -> None:
         (np.full((2, 5), 1e300), "beyond float32"),
     ],
 )
-def test_rows_that_are_refused(forest, values, message) -> None:
+def test_invalid_rows_are_refused(forest, values, message) -> None:
     with pytest.raises(ForestError, match=message):
         forest.predict(values)
 
@@ -75,7 +75,7 @@ def test_infinite_float64_values_stay_infinite(forest) -> None:
     assert np.isfinite(forest.predict(rows)).all()
 
 
-def test_files(forest, rows, tmp_path, assert_bits) -> None:
+def test_a_forest_is_written_and_read(forest, rows, tmp_path, assert_bits) -> None:
     path = tmp_path / "forest.bin"
     forest.save(path)
     forest.save(path)
@@ -86,7 +86,7 @@ def test_files(forest, rows, tmp_path, assert_bits) -> None:
     assert_bits(pickle.loads(pickle.dumps(forest)).predict(rows), forest.predict(rows))
 
 
-def test_files_that_are_refused(forest, tmp_path) -> None:
+def test_invalid_files_are_refused(forest, tmp_path) -> None:
     path = tmp_path / "forest.bin"
     good = forest.to_bytes()
     for data, message in [
@@ -107,7 +107,7 @@ def test_files_that_are_refused(forest, tmp_path) -> None:
         forest.save(tmp_path / "absent" / "forest.bin")
 
 
-def test_threads_share_a_forest(forest, rows, assert_bits) -> None:
+def test_threads_can_share_a_forest(forest, rows, assert_bits) -> None:
     expected = forest.predict(rows)
     results: list[np.ndarray] = []
     threads = [threading.Thread(target=lambda: results.append(forest.predict(rows))) for _ in range(8)]
@@ -120,7 +120,7 @@ def test_threads_share_a_forest(forest, rows, assert_bits) -> None:
         assert_bits(result, expected)
 
 
-def test_it_cannot_be_changed(forest) -> None:
+def test_a_forest_is_immutable(forest) -> None:
     with pytest.raises(AttributeError):
         forest.num_trees = 3
     with pytest.raises(AttributeError):

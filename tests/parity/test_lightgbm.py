@@ -85,7 +85,7 @@ OBJECTIVES = {
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_objectives(objective, check) -> None:
+def test_objectives_give_the_same_bits(objective, check) -> None:
     rows = table(1)
     params = {"objective": objective, **QUIET} | ({"num_class": 3} if "multi" in objective else {})
     data = lgb.Dataset(rows, OBJECTIVES[objective](labels(rows)), categorical_feature=[4])
@@ -95,7 +95,7 @@ def test_objectives(objective, check) -> None:
 
 @pytest.mark.parametrize("missing", MISSING)
 @pytest.mark.parametrize("categories", [[], [4], [4, 5]], ids=["numbers", "one-hot", "sets"])
-def test_missing_types(missing, categories, check) -> None:
+def test_missing_types_give_the_same_bits(missing, categories, check) -> None:
     rows = table(2)
     params = {
         "objective": "regression",
@@ -117,8 +117,8 @@ def test_missing_types(missing, categories, check) -> None:
 
 @pytest.mark.parametrize("kind", [0, 2, 4, 6, 8, 10])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_every_decision_type_on_either_side_of_zero(kind, sign, assert_bits, edge_rows) -> None:
-    """Default left or right, missing none, zero or NaN, written into a model's text."""
+def test_every_decision_type_is_equal_on_both_sides_of_zero(kind, sign, assert_bits, edge_rows) -> None:
+    """The test writes every default direction and missing type (none, zero, NaN) to the text of a model."""
     rows = table(3)
     booster = lgb.train({"objective": "regression", **QUIET}, lgb.Dataset(rows, labels(rows)), 4)
 
@@ -139,7 +139,7 @@ def test_every_decision_type_on_either_side_of_zero(kind, sign, assert_bits, edg
 @pytest.mark.parametrize("kind", [0, 2, 4, 6, 8, 10])
 @pytest.mark.parametrize("threshold", [0.0, 4e-36, -4e-36, 1e-35, -1e-35, 1e-45])
 def test_tiny_values_are_read_as_zero(kind, threshold, assert_bits) -> None:
-    """LightGBM drops |x| <= 1e-35 while it reads a row, whatever the missing type."""
+    """LightGBM reads |x| <= 1e-35 as zero, with any missing type."""
     rows = table(13)
     text = lgb.train(
         {"objective": "regression", **QUIET}, lgb.Dataset(rows, labels(rows)), 2
@@ -172,14 +172,14 @@ def test_tiny_values_are_read_as_zero(kind, threshold, assert_bits) -> None:
     ],
     ids=lambda params: "-".join(map(str, params)),
 )
-def test_boosters(params, check) -> None:
+def test_boosters_give_the_same_bits(params, check) -> None:
     rows = table(4)
     y = labels(rows)
     y = y > 0 if params.get("objective") == "binary" else y
     check(lgb.train({"objective": "regression", **QUIET, **params}, lgb.Dataset(rows, y), 12), rows)
 
 
-def test_ranking(check) -> None:
+def test_ranking_models_give_the_same_bits(check) -> None:
     rows = table(5)
     data = lgb.Dataset(rows, (labels(rows) > 0).astype(int), group=[10] * 100)
     check(lgb.train({"objective": "lambdarank", **QUIET}, data, 8), rows)
@@ -203,7 +203,7 @@ def test_custom_objectives_have_no_link(check) -> None:
     check(lgb.train(params, lgb.Dataset(rows, y), 6), rows)
 
 
-def test_trees_without_splits(check) -> None:
+def test_trees_without_splits_give_the_same_bits(check) -> None:
     rows = table(8)
     check(
         lgb.train({"objective": "regression", **QUIET}, lgb.Dataset(rows, np.full(len(rows), 3.25)), 4), rows
@@ -226,7 +226,7 @@ def test_a_stopped_booster_ends_at_its_best_round(assert_bits) -> None:
     assert_bits(forest.predict(rows), booster.predict(rows))
 
 
-def test_estimators_and_files(tmp_path, assert_bits) -> None:
+def test_estimators_and_files_give_the_same_forest(tmp_path, assert_bits) -> None:
     rows = table(10)
     model = lgb.LGBMClassifier(n_estimators=8, n_jobs=1, verbose=-1).fit(rows, labels(rows) > 0)
     forest = Forest.from_lightgbm(model)
@@ -237,14 +237,14 @@ def test_estimators_and_files(tmp_path, assert_bits) -> None:
 
 
 class TestRefusals:
-    def test_linear_trees(self) -> None:
+    def test_linear_trees_are_refused(self) -> None:
         rows = np.nan_to_num(table(11))
         params = {"objective": "regression", "linear_tree": True, **QUIET}
         booster = lgb.train(params, lgb.Dataset(rows, labels(rows)), 3)
         with pytest.raises(UnsupportedModelError, match=r"linear_tree.*linear_tree=False"):
             Forest.from_lightgbm(booster)
 
-    def test_malformed_text(self) -> None:
+    def test_malformed_text_is_refused(self) -> None:
         rows = table(12)
         text = lgb.train(
             {"objective": "regression", **QUIET}, lgb.Dataset(rows, labels(rows)), 2
@@ -260,7 +260,7 @@ class TestRefusals:
         with pytest.raises(ForestError, match=r"does not start"):
             Forest.from_lightgbm("no\nmodel")
 
-    def test_what_is_no_model(self, tmp_path) -> None:
+    def test_other_objects_are_refused(self, tmp_path) -> None:
         with pytest.raises(ForestError, match=r"no-such-file.*cannot be read"):
             Forest.from_lightgbm(tmp_path / "no-such-file.txt")
         with pytest.raises(ForestError, match=r"int is no Booster"):

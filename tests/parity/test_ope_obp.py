@@ -14,23 +14,23 @@ from loadtests.learning import obp
 GOLDEN = Path(__file__).parents[1] / "golden/ope/obp.json"
 
 
-def test_stored_numbers_of_the_package():
+def test_estimates_equal_the_stored_numbers_of_the_package():
     document = json.loads(GOLDEN.read_text())
     given = {name: np.array(column) for name, column in document["inputs"].items()}
-    found = obp.ours(given)
-    assert found.keys() == document["estimates"].keys()
+    result = obp.ours(given)
+    assert result.keys() == document["estimates"].keys()
     for name, value in document["estimates"].items():
-        assert found[name] == pytest.approx(value, abs=1e-9), name
-    # Most settings differ from each other here, so agreement is not that of a constant.
+        assert result[name] == pytest.approx(value, abs=1e-9), name
+    # Most settings give different results here, so the agreement is not that of a constant.
     assert len({round(value, 9) for value in document["estimates"].values()}) > 12
 
 
 @pytest.mark.parametrize(("seed", "n", "actions"), [(1, 200, 3), (2, 1_000, 30)])
-def test_the_package_itself(seed, n, actions):
+def test_estimates_equal_those_of_the_installed_package(seed, n, actions):
     given = obp.inputs(seed, n, actions)
     components.require("learning peers")
     theirs = obp.reference(given)
     assert theirs is not None
-    found = obp.ours(given)
+    result = obp.ours(given)
     for name, value in theirs.items():
-        assert found[name] == pytest.approx(value, abs=1e-9), name
+        assert result[name] == pytest.approx(value, abs=1e-9), name

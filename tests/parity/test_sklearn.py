@@ -14,7 +14,7 @@ from sklearn.linear_model import LinearRegression
 from scorer.errors import ForestError, UnsupportedModelError
 from scorer.forest import Forest
 
-# One or two units in the last place of a float64.
+# Two units in the last place of a float64.
 LAST_PLACES = {"rtol": 5e-16, "atol": 0}
 
 
@@ -52,7 +52,7 @@ def finite(rows: np.ndarray) -> np.ndarray:
 
 
 def valid(rows: np.ndarray) -> np.ndarray:
-    """scikit-learn takes no infinities."""
+    """Return rows without infinities, which scikit-learn refuses."""
     return rows[~np.isinf(rows).any(axis=1)]
 
 
@@ -68,7 +68,7 @@ REGRESSORS = [
 
 @pytest.mark.parametrize("model", REGRESSORS, ids=str)
 @pytest.mark.parametrize("outputs", [1, 3])
-def test_forests_of_regressors(model, outputs, rows, y, assert_bits, edge_rows) -> None:
+def test_forests_of_regressors_give_the_same_bits(model, outputs, rows, y, assert_bits, edge_rows) -> None:
     y = np.abs(y)
     model.fit(rows, y if outputs == 1 else np.stack([y, y**2, rows[:, 1] > 0], axis=1))
     forest = Forest.from_sklearn(model)
@@ -91,7 +91,7 @@ CLASSIFIERS = [
 
 @pytest.mark.parametrize("model", CLASSIFIERS, ids=str)
 @pytest.mark.parametrize("classes", [2, 4, (2, 4)], ids=["two", "four", "two outputs"])
-def test_forests_of_classifiers(model, classes, rows, y, assert_bits, edge_rows) -> None:
+def test_forests_of_classifiers_give_the_same_bits(model, classes, rows, y, assert_bits, edge_rows) -> None:
     few, many = y > 0, np.digitize(y, [-1, 0, 1])
     model.set_params(class_weight=None)
     model.fit(rows, {2: few, 4: many}.get(classes, np.stack([few, many], axis=1)))
@@ -112,7 +112,9 @@ BOOSTED = [
 
 @pytest.mark.parametrize("params", BOOSTED, ids=str)
 @pytest.mark.parametrize("loss", ["squared_error", "absolute_error", "huber", "quantile"])
-def test_gradient_boosting_regressors(params, loss, rows, y, assert_bits, edge_rows) -> None:
+def test_gradient_boosting_regressors_give_the_same_scores(
+    params, loss, rows, y, assert_bits, edge_rows
+) -> None:
     rows = np.nan_to_num(rows)
     model = ensemble.GradientBoostingRegressor(n_estimators=15, loss=loss, random_state=1, **params).fit(
         rows, y
@@ -125,7 +127,9 @@ def test_gradient_boosting_regressors(params, loss, rows, y, assert_bits, edge_r
 
 @pytest.mark.parametrize("params", BOOSTED, ids=str)
 @pytest.mark.parametrize(("loss", "classes"), [("log_loss", 2), ("log_loss", 4), ("exponential", 2)])
-def test_gradient_boosting_classifiers(params, loss, classes, rows, y, assert_bits, edge_rows) -> None:
+def test_gradient_boosting_classifiers_give_the_same_scores(
+    params, loss, classes, rows, y, assert_bits, edge_rows
+) -> None:
     rows = np.nan_to_num(rows)
     y = y > 0 if classes == 2 else np.digitize(y, [-1, 0, 1])
     model = ensemble.GradientBoostingClassifier(n_estimators=15, loss=loss, random_state=1, **params).fit(
@@ -154,7 +158,7 @@ def categorical(rows: np.ndarray, values: list[int]) -> np.ndarray:
     "values", [None, [0, 1, 2, 3], [7, 2, 300, 16_000_000]], ids=["numbers", "codes", "others"]
 )
 @pytest.mark.parametrize("loss", ["squared_error", "absolute_error", "poisson", "gamma", "quantile"])
-def test_histogram_regressors(values, loss, rows, y, assert_bits, edge_rows) -> None:
+def test_histogram_regressors_give_the_same_scores(values, loss, rows, y, assert_bits, edge_rows) -> None:
     columns = None if values is None else [2, 6]
     rows = rows if values is None else categorical(rows, values)
     y = np.abs(y) + 0.1 + np.nan_to_num(rows[:, 6]) % 3
@@ -177,7 +181,7 @@ def histogram_rows(rows, columns, bounds, edge_rows) -> list[np.ndarray]:
         odd = np.repeat(rows[:30], len(strange), axis=0)
         for column in columns:
             odd[:, column] = np.tile(np.array(strange, np.float32), 30)
-        # scikit-learn's encoder takes no infinities.
+        # The encoder of scikit-learn refuses infinities.
         parts.append(valid(odd))
     return parts
 
@@ -186,7 +190,7 @@ def histogram_rows(rows, columns, bounds, edge_rows) -> list[np.ndarray]:
     "values", [None, [0, 1, 2, 3], [7, 2, 300, 16_000_000]], ids=["numbers", "codes", "others"]
 )
 @pytest.mark.parametrize("classes", [2, 4])
-def test_histogram_classifiers(values, classes, rows, y, assert_bits, edge_rows) -> None:
+def test_histogram_classifiers_give_the_same_scores(values, classes, rows, y, assert_bits, edge_rows) -> None:
     columns = None if values is None else [2, 6]
     rows = rows if values is None else categorical(rows, values)
     y = y > 0 if classes == 2 else np.digitize(y, [-1, 0, 1])
@@ -206,7 +210,7 @@ def test_histogram_classifiers(values, classes, rows, y, assert_bits, edge_rows)
 @pytest.mark.parametrize(
     "params", [{}, {"max_features": 0.5}, {"max_samples": 64, "contamination": 0.1}], ids=str
 )
-def test_isolation_forests(params, rows, assert_bits, edge_rows) -> None:
+def test_isolation_forests_give_the_same_scores(params, rows, assert_bits, edge_rows) -> None:
     model = ensemble.IsolationForest(n_estimators=30, random_state=1, n_jobs=1, **params).fit(rows)
     forest = Forest.from_sklearn(model)
     for part in (rows, valid(edge_rows(rows, []))):
@@ -222,7 +226,7 @@ def test_isolation_forests(params, rows, assert_bits, edge_rows) -> None:
 
 
 class TestRefusals:
-    def test_other_models(self) -> None:
+    def test_other_models_are_refused(self) -> None:
         with pytest.raises(UnsupportedModelError, match=r"LinearRegression.*RandomForestRegressor"):
             Forest.from_sklearn(LinearRegression())
         with pytest.raises(UnsupportedModelError, match=r"AdaBoostClassifier"):
@@ -231,17 +235,17 @@ class TestRefusals:
     @pytest.mark.parametrize(
         "name", ["RandomForestClassifier", "GradientBoostingRegressor", "IsolationForest"]
     )
-    def test_models_that_are_not_fitted(self, name) -> None:
+    def test_models_that_are_not_fitted_are_refused(self, name) -> None:
         with pytest.raises(ForestError, match=f"{name}.*fit the model first"):
             Forest.from_sklearn(getattr(ensemble, name)())
 
-    def test_first_estimates_that_depend_on_the_row(self, rows, y) -> None:
+    def test_initial_estimates_that_depend_on_the_row_are_refused(self, rows, y) -> None:
         rows = np.nan_to_num(rows)
         model = ensemble.GradientBoostingRegressor(n_estimators=2, init=LinearRegression()).fit(rows, y)
         with pytest.raises(UnsupportedModelError, match=r"init=LinearRegression.*depends on the row"):
             Forest.from_sklearn(model)
 
-    def test_categories_that_are_no_whole_numbers(self, rows, y) -> None:
+    def test_categories_that_are_not_integers_are_refused(self, rows, y) -> None:
         rows = rows.copy()
         rows[:, 2] = np.random.default_rng(1).choice([0.5, 1.5], len(rows))
         model = ensemble.HistGradientBoostingRegressor(max_iter=2, categorical_features=[2]).fit(rows, y)

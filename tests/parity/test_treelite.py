@@ -24,7 +24,7 @@ def reference(model: treelite.Model, rows: np.ndarray, pred_margin: bool) -> np.
 
 
 def build(operator: str, **metadata) -> treelite.Model:
-    """Three stumps and a category test, with every kind of default."""
+    """Build three stumps and a category test, with every default direction."""
     defaults = {
         "num_feature": 3,
         "task_type": "kRegressor",
@@ -76,7 +76,7 @@ def build(operator: str, **metadata) -> treelite.Model:
     "postprocessor",
     ["identity", "signed_square", "hinge", "sigmoid", "exponential", "logarithm_one_plus_exp"],
 )
-def test_built_models(operator, postprocessor, assert_bits, edge_rows) -> None:
+def test_built_models_give_the_same_bits(operator, postprocessor, assert_bits, edge_rows) -> None:
     model = build(operator, postprocessor=postprocessor)
     base = np.random.default_rng(1).normal(size=(200, 3)).astype(np.float32) * 4
     rows = edge_rows(base, [(0, 0.0), (1, 0.5), (2, 1.0), (2, 5.0), (2, 6.0)])
@@ -104,8 +104,8 @@ def xgboost_models(rows, y):
     yield train(num_parallel_tree=3, subsample=0.5)
 
 
-def test_models_of_xgboost(table, assert_bits) -> None:
-    """Treelite's sums, not XGBoost's: the base comes last."""
+def test_models_of_xgboost_give_the_same_bits(table, assert_bits) -> None:
+    """The sums are those of Treelite, which adds the base last, unlike XGBoost."""
     rows = table(1)
     y = np.nansum(rows[:, :4], axis=1)
     for booster in xgboost_models(rows, y):
@@ -115,7 +115,7 @@ def test_models_of_xgboost(table, assert_bits) -> None:
         np.testing.assert_allclose(forest.predict(rows), reference(model, rows, pred_margin=False), **NEAR)
 
 
-def test_models_of_lightgbm(table, assert_bits) -> None:
+def test_models_of_lightgbm_give_the_same_bits(table, assert_bits) -> None:
     rows = table(2)
     rows[:, 3] = np.random.default_rng(1).integers(0, 30, len(rows))
     y = np.nansum(rows[:, :3], axis=1) + rows[:, 3] % 3
@@ -142,7 +142,7 @@ def test_models_of_lightgbm(table, assert_bits) -> None:
     ],
     ids=str,
 )
-def test_models_of_sklearn(estimator, outputs, table, assert_bits) -> None:
+def test_models_of_sklearn_give_the_same_scores(estimator, outputs, table, assert_bits) -> None:
     rows = np.nan_to_num(table(3))
     y = np.digitize(np.nansum(rows[:, :3], axis=1), [-1, 1])
     if outputs == "two":
@@ -153,7 +153,7 @@ def test_models_of_sklearn(estimator, outputs, table, assert_bits) -> None:
     np.testing.assert_allclose(forest.predict(rows), reference(model, rows, pred_margin=False), **NEAR)
 
 
-def test_checkpoints(tmp_path) -> None:
+def test_a_checkpoint_file_gives_the_same_forest(tmp_path) -> None:
     model = build("<")
     expected = Forest.from_treelite(model).to_bytes()
     model.serialize(tmp_path / "model.tl")
@@ -161,7 +161,7 @@ def test_checkpoints(tmp_path) -> None:
     assert Forest.from_treelite(model.serialize_bytes()).to_bytes() == expected
 
 
-def test_what_is_no_model(tmp_path) -> None:
+def test_other_objects_are_refused(tmp_path) -> None:
     with pytest.raises(ForestError, match=r"int is no model"):
         Forest.from_treelite(3)
     with pytest.raises(ForestError, match=r"Treelite checkpoint"):

@@ -46,7 +46,7 @@ def matrix(rows: np.ndarray, types: list[str] | None = None) -> xgb.DMatrix:
 
 @pytest.fixture
 def check(assert_bits, edge_rows):
-    """All formats give one forest, and it agrees with the booster on rows, edges and odd floats."""
+    """Check that all formats give one forest, which equals the booster on rows and special floats."""
 
     def run(
         booster: xgb.Booster, rows: np.ndarray, types: list[str] | None = None, dart: bool = False
@@ -59,16 +59,16 @@ def check(assert_bits, edge_rows):
         finite = np.isfinite
         edges = edge_rows(rows, thresholds(booster))
         for part in (rows, edges):
-            # A DMatrix takes no infinities; in-place prediction does, but sums DART in another way.
+            # A DMatrix refuses infinities. In-place prediction accepts them, but sums DART in another order.
             plain = part[(finite(part) | np.isnan(part)).all(axis=1)]
             assert_bits(
                 forest.predict(plain, margin=True), booster.predict(matrix(plain, types), output_margin=True)
             )
             assert_bits(forest.predict(plain), booster.predict(matrix(plain, types)))
             if not dart:
-                found = forest.predict(part, margin=True)
+                predictions = forest.predict(part, margin=True)
                 expected = booster.inplace_predict(part, predict_type="margin", validate_features=False)
-                assert_bits(found, expected.reshape(found.shape))
+                assert_bits(predictions, expected.reshape(predictions.shape))
         return forest
 
     return run
@@ -97,7 +97,7 @@ OBJECTIVES = [
 
 @pytest.mark.parametrize(("objective", "label"), OBJECTIVES, ids=[name for name, _ in OBJECTIVES])
 @pytest.mark.parametrize("base", [None, 0.3], ids=["fitted base", "given base"])
-def test_scalar_objectives(objective, label, base, table, check) -> None:
+def test_scalar_objectives_give_the_same_bits(objective, label, base, table, check) -> None:
     rows = table(1)
     params = {"objective": objective, "max_depth": 5, **SEED} | ({} if base is None else {"base_score": base})
     booster = xgb.train(params, xgb.DMatrix(rows, label(labels(rows))), 25)
@@ -107,7 +107,7 @@ def test_scalar_objectives(objective, label, base, table, check) -> None:
 
 
 @pytest.mark.parametrize("objective", ["multi:softprob", "multi:softmax"])
-def test_multi_class(objective, table, check) -> None:
+def test_multi_class_models_give_the_same_bits(objective, table, check) -> None:
     rows = table(2)
     y = np.digitize(labels(rows), [-1.0, 0.0, 1.0])
     booster = xgb.train(
@@ -119,14 +119,14 @@ def test_multi_class(objective, table, check) -> None:
 
 
 @pytest.mark.parametrize("objective", ["rank:pairwise", "rank:ndcg", "rank:map"])
-def test_ranking(objective, table, check) -> None:
+def test_ranking_models_give_the_same_bits(objective, table, check) -> None:
     rows = table(3)
     y = (labels(rows) > 0).astype(int)
     data = xgb.DMatrix(rows, y, qid=np.repeat(np.arange(80), 10))
     check(xgb.train({"objective": objective, "max_depth": 4, **SEED}, data, 15), rows)
 
 
-def test_accelerated_failure_time(table, check) -> None:
+def test_accelerated_failure_time_models_give_the_same_bits(table, check) -> None:
     rows = table(4)
     time = np.exp(labels(rows) / 3)
     data = xgb.DMatrix(rows)
@@ -136,7 +136,7 @@ def test_accelerated_failure_time(table, check) -> None:
 
 
 @pytest.mark.parametrize("alphas", [0.4, [0.1, 0.5, 0.9]], ids=["one", "three"])
-def test_quantiles(alphas, table, check) -> None:
+def test_quantile_models_give_the_same_bits(alphas, table, check) -> None:
     rows = table(5)
     params = {"objective": "reg:quantileerror", "quantile_alpha": alphas, "max_depth": 4, **SEED}
     forest = check(xgb.train(params, xgb.QuantileDMatrix(rows, labels(rows)), 12), rows)
@@ -144,14 +144,14 @@ def test_quantiles(alphas, table, check) -> None:
 
 
 @pytest.mark.parametrize("depth", range(1, 15))
-def test_depths(depth, table, check) -> None:
+def test_all_depths_give_the_same_bits(depth, table, check) -> None:
     rows = table(depth, rows=1500)
     params = {"max_depth": depth, "min_child_weight": 0, "objective": "binary:logistic", "eta": 0.1, **SEED}
     forest = check(xgb.train(params, xgb.DMatrix(rows, labels(rows) > 0), 11), rows)
     assert forest.max_depth == depth
 
 
-def test_leaf_wise_growth(table, check) -> None:
+def test_leaf_wise_growth_gives_the_same_bits(table, check) -> None:
     rows = table(6, rows=1500)
     params = {"grow_policy": "lossguide", "max_leaves": 40, "max_depth": 0, "min_child_weight": 0, **SEED}
     assert check(xgb.train(params, xgb.DMatrix(rows, labels(rows)), 12), rows).max_depth > 8
@@ -168,7 +168,7 @@ def test_pruned_nodes_are_ignored(method, table, check) -> None:
 
 
 @pytest.mark.parametrize("classes", [0, 3])
-def test_parallel_trees(classes, table, check) -> None:
+def test_parallel_trees_give_the_same_bits(classes, table, check) -> None:
     rows = table(8)
     y = np.digitize(labels(rows), [-0.7, 0.7]) if classes else labels(rows)
     params = {"num_parallel_tree": 5, "subsample": 0.7, "colsample_bynode": 0.6, "max_depth": 5, **SEED}
@@ -178,7 +178,7 @@ def test_parallel_trees(classes, table, check) -> None:
 
 
 @pytest.mark.parametrize("classes", [0, 3])
-def test_dart(classes, table, check) -> None:
+def test_dart_models_give_the_same_bits(classes, table, check) -> None:
     rows = table(9)
     y = np.digitize(labels(rows), [-0.7, 0.7]) if classes else labels(rows) > 0
     params = {"booster": "dart", "rate_drop": 0.3, "skip_drop": 0.2, "max_depth": 5, **SEED}
@@ -189,8 +189,8 @@ def test_dart(classes, table, check) -> None:
     check(booster, rows, dart=True)
 
 
-def test_dart_weights_where_later_versions_keep_them(table, assert_bits) -> None:
-    """From 3.3 on the weights are in the model of a plain gbtree."""
+def test_dart_weights_are_read_at_the_place_of_later_versions(table, assert_bits) -> None:
+    """From 3.3 on, the weights are in the model of a gbtree."""
     rows = table(9)
     params = {"booster": "dart", "rate_drop": 0.3, "max_depth": 4, **SEED}
     booster = xgb.train(params, xgb.DMatrix(rows, labels(rows)), 12)
@@ -200,14 +200,14 @@ def test_dart_weights_where_later_versions_keep_them(table, assert_bits) -> None
     model = new["learner"]["gradient_booster"]["gbtree"]["model"] | {"weight_drop": gbm["weight_drop"]}
     new["learner"]["gradient_booster"] = {"name": "gbtree", "model": model}
     new["version"] = [3, 3, 0]
-    found = Forest.from_xgboost(json.dumps(new).encode())
-    assert_bits(found.predict(rows, margin=True), booster.predict(matrix(rows), output_margin=True))
-    assert found.to_bytes() == Forest.from_xgboost(booster).to_bytes()
+    result = Forest.from_xgboost(json.dumps(new).encode())
+    assert_bits(result.predict(rows, margin=True), booster.predict(matrix(rows), output_margin=True))
+    assert result.to_bytes() == Forest.from_xgboost(booster).to_bytes()
 
 
 @pytest.mark.parametrize("strategy", ["one_output_per_tree", "multi_output_tree"])
 @pytest.mark.parametrize("depth", [3, 10])
-def test_several_targets(strategy, depth, table, check) -> None:
+def test_several_targets_give_the_same_bits(strategy, depth, table, check) -> None:
     rows = table(10)
     y = np.stack([labels(rows, seed) for seed in (1, 2, 3)], axis=1) + np.array([5.0, -2.0, 0.0])
     params = {"multi_strategy": strategy, "max_depth": depth, "tree_method": "hist", **SEED}
@@ -215,8 +215,8 @@ def test_several_targets(strategy, depth, table, check) -> None:
     assert (forest.num_outputs, forest.num_trees) == (3, 9 if strategy == "multi_output_tree" else 27)
 
 
-def test_vector_leaves_in_the_layout_of_earlier_versions(table, assert_bits) -> None:
-    """Up to 3.1 every node had a row of base_weights, and leaves used theirs."""
+def test_vector_leaves_are_read_in_the_layout_of_earlier_versions(table, assert_bits) -> None:
+    """Up to 3.1, every node had a row of base_weights, which leaves used."""
     rows = table(11)
     y = np.stack([labels(rows, 1), labels(rows, 2)], axis=1)
     params = {"multi_strategy": "multi_output_tree", "max_depth": 4, "tree_method": "hist", **SEED}
@@ -231,8 +231,8 @@ def test_vector_leaves_in_the_layout_of_earlier_versions(table, assert_bits) -> 
                 tree["right_children"][node] = -1
         tree["base_weights"] = base_weights.ravel().tolist()
     old["version"] = [3, 0, 2]
-    found = Forest.from_xgboost(json.dumps(old).encode())
-    assert_bits(found.predict(rows, margin=True), booster.predict(matrix(rows), output_margin=True))
+    result = Forest.from_xgboost(json.dumps(old).encode())
+    assert_bits(result.predict(rows, margin=True), booster.predict(matrix(rows), output_margin=True))
 
 
 CATEGORIES = ["q", "q", "q", "c", "c", "q", "q", "q"]
@@ -251,7 +251,7 @@ def categorical(table, seed: int = 12) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("max_cat_to_onehot", [1, 1000], ids=["partition", "one-hot"])
 @pytest.mark.parametrize("depth", [4, 9])
-def test_categories(max_cat_to_onehot, depth, table, check, assert_bits) -> None:
+def test_categories_give_the_same_bits(max_cat_to_onehot, depth, table, check, assert_bits) -> None:
     rows, y = categorical(table)
     params = {
         "max_depth": depth,
@@ -275,7 +275,7 @@ def test_categories(max_cat_to_onehot, depth, table, check, assert_bits) -> None
 
 
 def test_categories_of_a_data_frame_are_numbered_as_in_training(table, assert_bits) -> None:
-    """The model carries the frame's words; plain rows carry their numbers, for XGBoost and here alike."""
+    """The model contains the category names of the data frame. Rows contain their numbers, as for XGBoost."""
     rows, y = categorical(table)
     words = [f"w{i * 37 % 100:02}" for i in range(90)]
     codes = np.nan_to_num(rows[:, 4]).astype(int)
@@ -292,7 +292,7 @@ def test_categories_of_a_data_frame_are_numbered_as_in_training(table, assert_bi
 
 
 def as_2x(booster: xgb.Booster, base_score: str) -> dict[str, Any]:
-    """The document as XGBoost 2.1 would have written it."""
+    """Return the document in the form of XGBoost 2.1."""
     doc = document(booster)
     doc["version"] = [2, 1, 4]
     doc["learner"]["learner_model_param"]["base_score"] = base_score
@@ -310,7 +310,7 @@ def as_2x(booster: xgb.Booster, base_score: str) -> dict[str, Any]:
         ("multi:softprob", "5E-1"),
     ],
 )
-def test_base_scores_of_2x(objective, score, table, assert_bits) -> None:
+def test_base_scores_of_2x_are_read(objective, score, table, assert_bits) -> None:
     rows = table(13)
     y = np.digitize(labels(rows), [-0.7, 0.7]) if "multi" in objective else labels(rows) > 0
     params = {"objective": objective, "max_depth": 4, **SEED} | (
@@ -324,8 +324,8 @@ def test_base_scores_of_2x(objective, score, table, assert_bits) -> None:
 
 
 @pytest.mark.parametrize("score", ["[0E0]", "[1E0]", "[1E-7]", "[9.999999E-1]", "[5E-1]", "5E-1"])
-def test_base_scores_of_3x(score, table, assert_bits) -> None:
-    """From 3.2 on probabilities are clamped, so that all labels may be equal."""
+def test_base_scores_of_3x_are_read(score, table, assert_bits) -> None:
+    """From 3.2 on, probabilities are clamped, so that all labels may be equal."""
     rows = table(14)
     doc = document(
         xgb.train({"objective": "binary:logistic", **SEED}, xgb.DMatrix(rows, labels(rows) > 0), 5)
@@ -339,28 +339,28 @@ def test_base_scores_of_3x(score, table, assert_bits) -> None:
     )
 
 
-def test_constant_labels(table, check) -> None:
+def test_constant_labels_give_the_same_bits(table, check) -> None:
     rows = table(15)
     check(
         xgb.train({"objective": "binary:logistic", **SEED}, xgb.DMatrix(rows, np.zeros(len(rows))), 3), rows
     )
 
 
-def test_no_rounds(table, check) -> None:
+def test_a_model_without_rounds_gives_the_same_bits(table, check) -> None:
     rows = table(16)
     forest = check(xgb.train({"base_score": 0.25, **SEED}, xgb.DMatrix(rows, labels(rows)), 0), rows)
     assert forest.num_trees == 0
 
 
 def test_a_model_that_was_never_fitted_is_refused(table) -> None:
-    """XGBoost itself predicts from a placeholder then, as a margin, whatever the objective."""
+    """For such a model, XGBoost predicts a placeholder as a margin, with any objective."""
     rows = table(16)
     booster = xgb.train({"objective": "binary:logistic", **SEED}, xgb.DMatrix(rows, labels(rows) > 0), 0)
     with pytest.raises(UnsupportedModelError, match=r"without trees.*placeholder.*one round"):
         Forest.from_xgboost(booster)
 
 
-def test_a_large_model(table, check) -> None:
+def test_a_large_model_gives_the_same_bits(table, check) -> None:
     rows = table(17, rows=2000, features=40)
     params = {"objective": "binary:logistic", "max_depth": 6, **SEED}
     booster = xgb.train(params, xgb.DMatrix(rows, labels(rows) > 0), 500)
@@ -379,12 +379,12 @@ def test_estimators_end_at_their_best_round(table, assert_bits) -> None:
     forest = Forest.from_xgboost(model)
     assert forest.num_trees == model.best_iteration + 1
     assert_bits(forest.predict(rows), model.predict_proba(rows)[:, 1])
-    # A booster stands for all of its rounds, as in its own predict().
+    # A booster uses all of its rounds, as in its predict().
     everything = Forest.from_xgboost(model.get_booster())
     assert_bits(everything.predict(rows), model.get_booster().predict(matrix(rows)))
 
 
-def test_files(table, tmp_path) -> None:
+def test_files_of_every_format_are_read(table, tmp_path) -> None:
     rows = table(19)
     booster = xgb.train(SEED, xgb.DMatrix(rows, labels(rows)), 3)
     for name in ("m.ubj", "m.json"):
@@ -410,13 +410,13 @@ class TestRefusals:
             part[path[-1]] = value
         return json.dumps(doc).encode()
 
-    def test_linear_boosters(self, table) -> None:
+    def test_linear_boosters_are_refused(self, table) -> None:
         rows = table(20, missing=0)
         booster = xgb.train({"booster": "gblinear", **SEED}, xgb.DMatrix(rows, labels(rows)), 2)
         with pytest.raises(UnsupportedModelError, match=r'"gblinear".*linear model.*gbtree'):
             Forest.from_xgboost(booster)
 
-    def test_unknown_objectives(self, doc) -> None:
+    def test_unknown_objectives_are_refused(self, doc) -> None:
         data = self.edited(doc, "learner", "objective", "name", value="reg:expectileerror")
         with pytest.raises(UnsupportedModelError, match=r'objective "reg:expectileerror"'):
             Forest.from_xgboost(data)
@@ -443,11 +443,11 @@ class TestRefusals:
             ((*TREE, "tree_param", "num_nodes"), "3", "num_nodes"),
         ],
     )
-    def test_contradictions_are_named(self, doc, path, value, message) -> None:
+    def test_contradictions_are_reported(self, doc, path, value, message) -> None:
         with pytest.raises(ForestError, match=message):
             Forest.from_xgboost(self.edited(doc, *path, value=value))
 
-    def test_leaves_that_are_no_numbers(self, doc) -> None:
+    def test_leaves_that_are_not_numbers_are_refused(self, doc) -> None:
         tree = doc["learner"]["gradient_booster"]["model"]["trees"][0]
         leaf = tree["left_children"].index(-1)
         data = self.edited(doc, *self.TREE, "split_conditions", leaf, value=float("nan"))
@@ -467,11 +467,11 @@ class TestRefusals:
             (b"{}", "version: it is missing"),
         ],
     )
-    def test_other_bytes(self, data, message) -> None:
+    def test_other_bytes_are_refused(self, data, message) -> None:
         with pytest.raises(ForestError, match=message):
             Forest.from_xgboost(data)
 
-    def test_what_is_no_model(self, tmp_path) -> None:
+    def test_other_objects_are_refused(self, tmp_path) -> None:
         with pytest.raises(ForestError, match=r"no-such-file.*cannot be read"):
             Forest.from_xgboost(tmp_path / "no-such-file.ubj")
         with pytest.raises(ForestError, match=r"int is no Booster"):

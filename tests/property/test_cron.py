@@ -26,16 +26,16 @@ from scorer.cron import check, latest, occurrences
         ]
     ),
 )
-def test_windows_begin_when_the_wall_clock_says(
+def test_windows_start_at_the_wall_clock_time(
     minute: str, hour: str, weekday: str, zone: str, start: datetime
 ) -> None:
     line, end = f"{minute} {hour} * * {weekday}", start + timedelta(days=3)
-    found = set()
+    result = set()
     for moment in occurrences(line, zone, start):
         if moment >= end:
             break
-        found.add(moment)
-    assert found == naive_begins(line, zone, start, end)
+        result.add(moment)
+    assert result == naive_begins(line, zone, start, end)
 
 
 def test_days_and_months_are_those_of_the_wall_clock() -> None:
@@ -46,12 +46,12 @@ def test_days_and_months_are_those_of_the_wall_clock() -> None:
     ]
 
 
-def test_summer_time_moves_what_does_not_exist_and_repeats_what_comes_twice() -> None:
+def test_summer_time_moves_times_that_do_not_exist_and_repeats_those_that_occur_twice() -> None:
     def on(day: datetime) -> list[datetime]:
         return [m for m, _ in zip(occurrences("30 2 * * *", "Europe/Berlin", day), range(2), strict=False)]
 
     assert on(datetime(2026, 3, 29, tzinfo=UTC)) == [
-        datetime(2026, 3, 29, 1, 30, tzinfo=UTC),  # 03:30: there is no 02:30
+        datetime(2026, 3, 29, 1, 30, tzinfo=UTC),  # 03:30, because 02:30 does not exist
         datetime(2026, 3, 30, 0, 30, tzinfo=UTC),
     ]
     assert on(datetime(2026, 10, 25, tzinfo=UTC)) == [
@@ -60,9 +60,9 @@ def test_summer_time_moves_what_does_not_exist_and_repeats_what_comes_twice() ->
     ]
 
 
-def test_times_of_an_hour_that_comes_twice_are_all_there_and_in_order() -> None:
-    found = occurrences("15,45 2 * * *", "Europe/Berlin", datetime(2026, 10, 25, tzinfo=UTC))
-    assert [next(found).strftime("%H:%M") for _ in range(4)] == ["00:15", "00:45", "01:15", "01:45"]
+def test_all_times_of_a_repeated_hour_are_returned_in_order() -> None:
+    result = occurrences("15,45 2 * * *", "Europe/Berlin", datetime(2026, 10, 25, tzinfo=UTC))
+    assert [next(result).strftime("%H:%M") for _ in range(4)] == ["00:15", "00:45", "01:15", "01:45"]
 
 
 @pytest.mark.parametrize("weekday", ["0", "7", "sun", "SUN", "7-7", "0-0"])
@@ -79,7 +79,7 @@ def test_5_is_friday_and_a_nth_weekday_may_be_named() -> None:
     assert next(occurrences("0 3 last * *", "UTC", october)) == datetime(2026, 10, 31, 3, tzinfo=UTC)
 
 
-def test_the_latest_time_within_a_length() -> None:
+def test_the_latest_time_within_a_period_is_found() -> None:
     at = datetime(2026, 10, 25, 1, 40, tzinfo=UTC)
 
     def last(length: timedelta) -> datetime | None:
@@ -106,7 +106,7 @@ def test_the_latest_time_within_a_length() -> None:
         ("0 0 * * fri-mon/0", "UTC", "day-of-week"),
     ],
 )
-def test_other_lines_are_refused(line: str, zone: str, names: str) -> None:
+def test_invalid_lines_are_refused(line: str, zone: str, names: str) -> None:
     for refuse in (check, lambda *bad: occurrences(*bad, datetime(2026, 1, 1, tzinfo=UTC))):
         with pytest.raises(ValueError, match=names):
             refuse(line, zone)

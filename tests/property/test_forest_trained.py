@@ -32,7 +32,7 @@ def table(seed: int, features: int, missing: float) -> tuple[np.ndarray, np.ndar
 
 
 def around(rows: np.ndarray, thresholds: list[float], seed: int, *, missing: bool) -> np.ndarray:
-    """Rows of thresholds, their neighbours and odd floats, in any column."""
+    """Generate rows of thresholds, adjacent floats and special floats in any column."""
     with np.errstate(over="ignore", under="ignore"):
         at = np.array([*thresholds, 0.0], np.float64).astype(np.float32)
     up, down = np.float32(np.inf), np.float32(-np.inf)
@@ -43,11 +43,11 @@ def around(rows: np.ndarray, thresholds: list[float], seed: int, *, missing: boo
     return np.where(rng.random(rows.shape) < 0.5, rng.choice(pool, rows.shape), np.nan_to_num(rows))
 
 
-def assert_bits(found: np.ndarray, expected: np.ndarray) -> None:
-    word = np.uint32 if found.dtype == np.float32 else np.uint64
-    assert found.dtype == expected.dtype
-    expected = np.ascontiguousarray(expected).reshape(found.shape)
-    np.testing.assert_array_equal(np.ascontiguousarray(found).view(word), expected.view(word))
+def assert_bits(actual: np.ndarray, expected: np.ndarray) -> None:
+    word = np.uint32 if actual.dtype == np.float32 else np.uint64
+    assert actual.dtype == expected.dtype
+    expected = np.ascontiguousarray(expected).reshape(actual.shape)
+    np.testing.assert_array_equal(np.ascontiguousarray(actual).view(word), expected.view(word))
 
 
 @settings(max_examples=25, deadline=None)
@@ -69,7 +69,9 @@ def assert_bits(found: np.ndarray, expected: np.ndarray) -> None:
     st.integers(1, 12),
     st.sampled_from([0.0, 0.2]),
 )
-def test_xgboost(seed: int, params: dict[str, Any], features: int, rounds: int, missing: float) -> None:
+def test_trained_xgboost_models_are_equal_bit_for_bit(
+    seed: int, params: dict[str, Any], features: int, rounds: int, missing: float
+) -> None:
     rows, y = table(seed, features, missing)
     y = y if params["objective"].startswith("reg") else (y > 0).astype(int)
     if params["booster"] != "dart":
@@ -103,7 +105,7 @@ def test_xgboost(seed: int, params: dict[str, Any], features: int, rounds: int, 
     st.booleans(),
     st.sampled_from([0.0, 0.2]),
 )
-def test_lightgbm(
+def test_trained_lightgbm_models_are_equal_bit_for_bit(
     seed: int, params: dict[str, Any], features: int, categorical: bool, missing: float
 ) -> None:
     rows, y = table(seed, features, missing)
@@ -128,7 +130,9 @@ def test_lightgbm(
     st.integers(1, 5),
     st.one_of(st.none(), st.integers(1, 8)),
 )
-def test_sklearn(seed: int, name: str, features: int, depth: int | None) -> None:
+def test_trained_scikit_learn_models_are_equal_bit_for_bit(
+    seed: int, name: str, features: int, depth: int | None
+) -> None:
     missing = not name.startswith("Gradient")
     rows, y = table(seed, features, 0.2 if missing else 0.0)
     model = getattr(ensemble, name)(n_estimators=6, max_depth=depth, random_state=seed)
@@ -137,7 +141,8 @@ def test_sklearn(seed: int, name: str, features: int, depth: int | None) -> None
     edges = around(rows, [t for tree in trees for t in tree.threshold], seed, missing=missing)
     forest = Forest.from_sklearn(model)
     for part in (rows, edges):
-        # The library adds all values up to see whether they are finite: each is, their sum need not be.
+        # The library sums all values to check that they are finite, and the sum of finite values
+        # may overflow.
         with np.errstate(invalid="ignore", over="ignore"):
             theirs = model.predict(part) if "Regressor" in name else model.predict_proba(part)
         assert_bits(forest.predict(part), theirs)
@@ -145,7 +150,9 @@ def test_sklearn(seed: int, name: str, features: int, depth: int | None) -> None
 
 @settings(max_examples=8, deadline=None)
 @given(seeds, st.integers(1, 5), st.integers(2, 40), st.sampled_from([0.0, 0.2]))
-def test_histogram_gradient_boosting(seed: int, features: int, leaf_nodes: int, missing: float) -> None:
+def test_trained_histogram_gradient_boosting_models_are_equal_bit_for_bit(
+    seed: int, features: int, leaf_nodes: int, missing: float
+) -> None:
     rows, y = table(seed, features, missing)
     model = ensemble.HistGradientBoostingRegressor(
         max_iter=6, max_leaf_nodes=leaf_nodes, min_samples_leaf=2, random_state=seed

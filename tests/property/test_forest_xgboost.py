@@ -28,7 +28,7 @@ leaves = st.one_of(st.floats(-8, 8, width=32), st.sampled_from([0.0, -0.0, 1e-45
 
 @st.composite
 def tree(draw: st.DrawFn, index: int) -> dict[str, Any]:
-    """Children are neighbours, as XGBoost lays them out and relies on."""
+    """Generate a tree with adjacent children, which is the layout that XGBoost requires."""
     splits = draw(st.integers(0, 12))
     left, right, parent = [-1], [-1], [2**31 - 1]
     for _ in range(splits):
@@ -100,7 +100,7 @@ def documents(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def values(document: dict[str, Any]) -> np.ndarray:
-    """Every threshold, one unit in the last place to either side, categories and odd floats."""
+    """Generate thresholds, adjacent floats, categories and special floats."""
     trees = document["learner"]["gradient_booster"]["model"]["trees"]
     at = np.array([c for part in trees for c in part["split_conditions"]] + NUMBERS, np.float32)
     odd = np.array([np.nan, np.inf, -np.inf, 9.0, 9.5, 10.0, -0.25, 4e9], np.float32)
@@ -112,15 +112,19 @@ def values(document: dict[str, Any]) -> np.ndarray:
 @pytest.mark.fault_case(21)
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(documents(), st.integers(0, 2**32 - 1))
-def test_any_forest_at_its_thresholds(document: dict[str, Any], seed: int) -> None:
+def test_any_forest_is_equal_at_its_thresholds(document: dict[str, Any], seed: int) -> None:
     booster = xgb.Booster({"nthread": 1}, model_file=bytearray(json.dumps(document).encode()))
     rows = np.random.default_rng(seed).choice(values(document), (300, FEATURES))
     expected = booster.inplace_predict(rows, predict_type="margin", validate_features=False)
     for kind in ("json", "ubj"):
-        found = Forest.from_xgboost(bytes(booster.save_raw(kind))).predict(rows, margin=True)
-        np.testing.assert_array_equal(found.view(np.uint32), expected.reshape(found.shape).view(np.uint32))
-    found = Forest.from_xgboost(json.dumps(document).encode()).predict(rows, margin=True)
-    np.testing.assert_array_equal(found.view(np.uint32), expected.reshape(found.shape).view(np.uint32))
+        predictions = Forest.from_xgboost(bytes(booster.save_raw(kind))).predict(rows, margin=True)
+        np.testing.assert_array_equal(
+            predictions.view(np.uint32), expected.reshape(predictions.shape).view(np.uint32)
+        )
+    predictions = Forest.from_xgboost(json.dumps(document).encode()).predict(rows, margin=True)
+    np.testing.assert_array_equal(
+        predictions.view(np.uint32), expected.reshape(predictions.shape).view(np.uint32)
+    )
 
 
 def small_model() -> xgb.Booster:

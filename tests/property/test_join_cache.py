@@ -35,14 +35,14 @@ def shelf(built_bundles: dict[str, Path]) -> BundleShelf:
 
 @pytest.fixture(scope="module")
 def base(built_bundles: dict[str, Path]) -> dict[str, Any]:
-    found = inspect(built_bundles["action-1"])
-    actions = [action.id for action in found.actions]
+    info = inspect(built_bundles["action-1"])
+    actions = [action.id for action in info.actions]
     return {
         "checkpoint": POINT,
         "lane": "live",
-        "bundle": bytes.fromhex(found.digest.removeprefix("sha256:")),
+        "bundle": bytes.fromhex(info.digest.removeprefix("sha256:")),
         "features": [10.0, 3.0, 1.0, math.nan],
-        "schema_fingerprint": int(found.schema_fingerprint, 16),
+        "schema_fingerprint": int(info.schema_fingerprint, 16),
         "pmf": [0.5] + [0.5 / (len(actions) - 1)] * (len(actions) - 1),
         "action": actions[0],
         "propensity": 0.5,
@@ -121,7 +121,7 @@ def result(*arguments: Any, **more: Any) -> Any:
     ),
     removed=st.integers(0, 2),
 )
-def test_reading_on_gives_what_reading_all_gives(
+def test_continued_reading_gives_the_result_of_reading_everything(
     tmp_path_factory: Any,
     shelf: BundleShelf,
     base: dict[str, Any],
@@ -129,7 +129,10 @@ def test_reading_on_gives_what_reading_all_gives(
     stretches: list[tuple[list[Any], int, float | None, bool]],
     removed: int,
 ) -> None:
-    """The log grows, withdraws records, seals segments, loses its oldest ones; moments and windows differ."""
+    """The log grows, withdraws records, seals segments and loses its oldest ones.
+
+    Join times and windows vary.
+    """
     folder = tmp_path_factory.mktemp("cache")
     log, cache = folder / "log", folder / "work" / "join"
     number, first, waiting = 1, 1, []
@@ -158,8 +161,8 @@ def write_log(log: Path, base: dict[str, Any], number: int, first: int, rows: in
 
 
 @pytest.fixture
-def delivered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Sequences that joins have read from the log, each as often as it was read."""
+def read_sequences(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Record the sequence numbers that joins read from the log, once per read."""
     read: list[int] = []
 
     class Counting(scanning.LogReader):
@@ -172,14 +175,14 @@ def delivered(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return read
 
 
-def test_only_what_is_new_is_read(
+def test_only_new_records_are_read(
     tmp_path: Path,
     shelf: BundleShelf,
     base: dict[str, Any],
-    delivered: list[int],
+    read_sequences: list[int],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    read = delivered
+    read = read_sequences
     log, cache = tmp_path / "log", tmp_path / "join"
     question = {"as_of_ms": START + 10_000 * 60_000, "checkpoint": POINT, "cache": cache}
     write_log(log, base, 1, 1, 50)
@@ -204,7 +207,7 @@ def test_only_what_is_new_is_read(
 
 
 @pytest.mark.parametrize("sealed", [True, False], ids=["in the next segment", "in the same segment"])
-def test_a_record_that_is_withdrawn_after_it_was_read_is_left_out(
+def test_a_record_that_is_withdrawn_later_is_excluded(
     tmp_path: Path, shelf: BundleShelf, base: dict[str, Any], sealed: bool
 ) -> None:
     log, cache = tmp_path / "log", tmp_path / "join"
@@ -227,7 +230,7 @@ def test_a_record_that_is_withdrawn_after_it_was_read_is_left_out(
         assert kept.experience.digest() == join(log, shelf, **question).experience.digest()
 
 
-def test_damage_is_reported_again_though_it_is_not_read_again(
+def test_damage_is_reported_again_although_it_is_not_read_again(
     tmp_path: Path, shelf: BundleShelf, base: dict[str, Any]
 ) -> None:
     log, cache = tmp_path / "log", tmp_path / "join"
@@ -247,12 +250,12 @@ def test_damage_is_reported_again_though_it_is_not_read_again(
 def test_outcomes_and_ids_take_little_memory(
     tmp_path: Path, shelf: BundleShelf, base: dict[str, Any]
 ) -> None:
-    """Reports that count for nothing must not stay as Python objects: 200 bytes each, not more."""
+    """Reports without an effect must not remain as Python objects. Each may take at most 200 bytes."""
     log, reports = tmp_path / "log", 60_000
     records = [record(("decision", "decision-0", 0, "good"), base)]
     records += [record(("outcome", f"another-decision-{at}", 1, 1.0, 0, True), base) for at in range(reports)]
     write_segment(log, 1, 1, records)
-    # A pool of its own: the peak of the default one is that of all tests before.
+    # A separate memory pool, because the peak of the default pool includes all earlier tests.
     before, pool = pa.default_memory_pool(), pa.proxy_memory_pool(pa.default_memory_pool())
     pa.set_memory_pool(pool)
     tracemalloc.start()
@@ -264,5 +267,5 @@ def test_outcomes_and_ids_take_little_memory(
         pa.set_memory_pool(before)
     assert next(one.count for one in joined.findings if one.name == "outcome without decision") == reports
     peak += pool.max_memory() or 0
-    # What waits as records, and one batch of the reader, is the same for any log.
+    # Waiting records and one batch of the reader have the same size for any log.
     assert peak < 12e6 + 200 * reports

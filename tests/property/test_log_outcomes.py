@@ -24,7 +24,7 @@ REPORTS = st.lists(
 
 @pytest.mark.fault_case(77)
 @given(REPORTS)
-def test_what_counts_is_the_first_report_of_the_highest_revision(reports: list[OutcomeRecord]) -> None:
+def test_the_first_report_of_the_highest_revision_counts(reports: list[OutcomeRecord]) -> None:
     join = OutcomeJoin()
     for sequence, report in enumerate(reports, 1):
         join.add(sequence, report)
@@ -41,7 +41,7 @@ def test_what_counts_is_the_first_report_of_the_highest_revision(reports: list[O
 
 
 @given(REPORTS)
-def test_every_report_is_first_a_duplicate_or_a_conflict(reports: list[OutcomeRecord]) -> None:
+def test_every_report_is_new_a_duplicate_or_a_conflict(reports: list[OutcomeRecord]) -> None:
     join = OutcomeJoin()
     for sequence, report in enumerate(reports, 1):
         join.add(sequence, report)

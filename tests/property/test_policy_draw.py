@@ -18,7 +18,7 @@ def rotate(x: int, b: int) -> int:
 
 
 def siphash_2_4_128(key: bytes, message: bytes) -> bytes:
-    """Aumasson and Bernstein 2012, with the 128-bit finalisation of their reference code."""
+    """SipHash-2-4 by Aumasson and Bernstein (2012), with the 128-bit finalisation of their reference code."""
     k0, k1 = struct.unpack("<QQ", key)
     v = [
         k0 ^ 0x736F6D6570736575,
@@ -59,8 +59,8 @@ def expected(key: bytes, checkpoint: str, decision_id: str) -> float:
     return (int.from_bytes(siphash_2_4_128(key, message)[:8], "little") >> 11) / 2**53
 
 
-def test_the_reference_itself() -> None:
-    # First and second of the authors' published vectors.
+def test_the_reference_gives_the_published_vectors() -> None:
+    # The first two of the authors' published vectors.
     key = bytes(range(16))
     assert siphash_2_4_128(key, b"").hex() == "a3817f04ba25a8e66df67214c7550293"
     assert siphash_2_4_128(key, b"\x00").hex() == "da87c1d86b99af44347659119b22fc45"
@@ -69,12 +69,12 @@ def test_the_reference_itself() -> None:
 @given(
     key=st.binary(min_size=16, max_size=16), checkpoint=st.text(max_size=40), decision=st.text(max_size=80)
 )
-def test_draw_is_siphash_over_framed_parts(key: bytes, checkpoint: str, decision: str) -> None:
+def test_a_draw_is_siphash_over_framed_parts(key: bytes, checkpoint: str, decision: str) -> None:
     assert bridge.draw(key.hex(), checkpoint, decision) == expected(key, checkpoint, decision)
 
 
-def test_the_pinned_value() -> None:
-    # The same constant stands in rust/core/src/policy/tests.rs.
+def test_a_draw_has_its_pinned_value() -> None:
+    # rust/core/src/policy/tests.rs contains the same constant.
     assert bridge.draw(bytes(range(16)).hex(), "action.authorise", "order-1") == pytest.approx(PINNED, abs=0)
 
 

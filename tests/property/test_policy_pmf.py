@@ -89,7 +89,7 @@ def cases(draw: st.DrawFn) -> tuple[PolicySpec, np.ndarray, np.ndarray]:
 
 @settings(max_examples=400)
 @given(cases())
-def test_pmf_is_the_formula(case: tuple[PolicySpec, np.ndarray, np.ndarray]) -> None:
+def test_the_pmf_equals_its_formula(case: tuple[PolicySpec, np.ndarray, np.ndarray]) -> None:
     spec, scores, eligible = case
     policy = Policy(spec, actions(len(eligible)))
     given_scores = scores[None] if policy.voters else scores
@@ -103,7 +103,7 @@ def test_pmf_is_the_formula(case: tuple[PolicySpec, np.ndarray, np.ndarray]) -> 
     assert index == policy.choose(pmf, "action.authorise", "order-1")
 
 
-def test_caps_are_prices() -> None:
+def test_caps_are_applied_as_prices() -> None:
     spec = PolicySpec(rule="epsilon_greedy", epsilon=0, caps=[Cap(attribute="cost", lambda_=1)], salt=SALT)
     pmf = Policy(spec, actions(3)).pmf([[0.5, 0.55, 0.9], [0.0, 0.0, 0.3]])
     np.testing.assert_array_equal(pmf, [[0, 0, 1], [0, 0, 1]])
@@ -111,7 +111,7 @@ def test_caps_are_prices() -> None:
     np.testing.assert_array_equal(pmf, [[1, 0, 0]])
 
 
-def test_what_a_policy_refuses() -> None:
+def test_invalid_policies_are_refused() -> None:
     policy = Policy(PolicySpec(rule="uniform", salt=SALT), actions(3))
     for scores, message in [
         ([[0.1, np.nan, 0.2]], "row 0: score of action 1"),

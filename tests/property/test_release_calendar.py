@@ -34,7 +34,10 @@ freezes_strategy = st.lists(
 
 
 def naive_frozen(freezes: list[Freeze], begins: dict[int, set[datetime]], at: datetime) -> bool:
-    """Deny wins; with an allow, everything outside its windows is frozen. Patterns: fraud.checkout's."""
+    """A reference. Deny has precedence, and with an allow, all times outside of its windows are frozen.
+
+    Only freezes whose patterns match fraud.checkout are used.
+    """
     mine = [
         (place, each)
         for place, each in enumerate(freezes)
@@ -55,7 +58,7 @@ def naive_frozen(freezes: list[Freeze], begins: dict[int, set[datetime]], at: da
     freezes_strategy,
     st.sampled_from([datetime(2026, 3, 28, 20, tzinfo=UTC), datetime(2026, 8, 7, tzinfo=UTC)]),
 )
-def test_a_moment_is_frozen_as_minute_by_minute(freezes: list[Freeze], start: datetime) -> None:
+def test_a_time_is_frozen_as_in_a_check_of_every_minute(freezes: list[Freeze], start: datetime) -> None:
     end = start + timedelta(hours=30)
     begins = {
         place: naive_begins(each.cron, each.timezone, start - each.minutes * MINUTE, end)
@@ -69,7 +72,7 @@ def test_a_moment_is_frozen_as_minute_by_minute(freezes: list[Freeze], start: da
             assert window.start <= at < window.end
 
 
-def test_a_page_joins_windows_that_overlap() -> None:
+def test_overlapping_windows_are_merged() -> None:
     start = datetime(2026, 5, 4, tzinfo=UTC)
     hourly = freeze(1, "deny", "0 * * * *", 90, "UTC", ("*",))
     (window,) = frozen.windows(hourly, start, start + timedelta(hours=3))
@@ -81,7 +84,7 @@ def test_a_page_joins_windows_that_overlap() -> None:
 
 @st.composite
 def shadow(draw: st.DrawFn) -> tuple[dict[int, list[tuple[int, int]]], int, int, list[tuple[int, int]]]:
-    """Busy spans of one to three slots, a length, where to begin, and frozen spans; in minutes."""
+    """Generate busy spans of one to three slots, a length, a start, and frozen spans, in minutes."""
     busy = {}
     for slot in range(1, draw(st.integers(1, 3)) + 1):
         spans, at = [], 0
@@ -102,7 +105,7 @@ def shadow(draw: st.DrawFn) -> tuple[dict[int, list[tuple[int, int]]], int, int,
 
 @settings(max_examples=300, deadline=None)
 @given(shadow())
-def test_the_next_free_slot_is_that_of_a_look_at_every_minute(
+def test_the_next_free_slot_equals_that_of_a_check_of_every_minute(
     case: tuple[dict[int, list[tuple[int, int]]], int, int, list[tuple[int, int]]],
 ) -> None:
     busy, length, after, frozen_spans = case
@@ -121,7 +124,7 @@ def test_the_next_free_slot_is_that_of_a_look_at_every_minute(
         ends = [end for start, end in frozen_spans if zero + start * MINUTE <= at < zero + end * MINUTE]
         return zero + max(ends) * MINUTE if ends else None
 
-    found = next_free(
+    result = next_free(
         {slot: [(zero + s * MINUTE, zero + e * MINUTE) for s, e in spans] for slot, spans in busy.items()},
         length * MINUTE,
         zero + after * MINUTE,
@@ -129,11 +132,11 @@ def test_the_next_free_slot_is_that_of_a_look_at_every_minute(
         frozen_until,
     )
     expected = naive()
-    assert found == (None if expected is None else (expected[0], zero + expected[1] * MINUTE))
+    assert result == (None if expected is None else (expected[0], zero + expected[1] * MINUTE))
 
 
-def test_a_year_of_bookings_is_one_pass() -> None:
-    """Every span is looked at once: the frozen hours between do not begin the search anew."""
+def test_a_year_of_bookings_is_searched_in_one_pass() -> None:
+    """Every span is read once, because the frozen hours between them do not restart the search."""
     zero = datetime(2026, 1, 1, tzinfo=UTC)
     looked = 0
 
@@ -146,19 +149,22 @@ def test_a_year_of_bookings_is_one_pass() -> None:
     hour = timedelta(hours=1)
     year = 365 * 24
     slots = {n: Spans((zero + h * hour, zero + (h + 1) * hour) for h in range(year)) for n in (1, 2, 3)}
-    found = next_free(
+    slot = next_free(
         slots,
         hour,
         zero,
         zero + 2 * year * hour,
         lambda at: at + hour if at.hour % 2 and at < zero + 9 * hour else None,
     )
-    assert found == (1, zero + year * hour)
+    assert slot == (1, zero + year * hour)
     assert looked <= 3 * 2 * (year + 2)
 
 
-def test_a_freeze_without_end_is_not_searched_through_for_a_year() -> None:
-    """Every minute an hour: what is never open is found out after a bounded number of looks."""
+def test_the_search_within_a_freeze_without_end_is_bounded() -> None:
+    """The freeze repeats an hour every minute.
+
+    The search detects after a bounded number of steps that it never ends.
+    """
     begin = datetime(2026, 3, 1, tzinfo=UTC)
     looks = 0
 
@@ -167,5 +173,5 @@ def test_a_freeze_without_end_is_not_searched_through_for_a_year() -> None:
         looks += 1
         return at + timedelta(minutes=1)
 
-    found = next_free({1: []}, timedelta(minutes=1), begin, begin + timedelta(days=366), frozen_until)
-    assert found is None and looks < 1000
+    slot = next_free({1: []}, timedelta(minutes=1), begin, begin + timedelta(days=366), frozen_until)
+    assert slot is None and looks < 1000

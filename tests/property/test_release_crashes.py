@@ -27,14 +27,14 @@ from scorer.release.requests import NewFreeze
 from scorer.release.store import tables as t
 
 S = ChangeState
-# Kills that two hundred changes must have met for their run to count.
+# Minimum number of kills during two hundred change requests, without which the run proves nothing.
 LEAST_KILLS = 20
 BUNDLES = ("good", "good", "good", "good", "good", "bad", "trap", "vague", "thin", "slow")
 ANYBODY = Actor("zoe", {"fraud": Role.OWNER})
 
 
 class Simulation:
-    """Random people, random mishaps, and what must hold all the same."""
+    """Random actions of users, random failures, and the invariants."""
 
     def __init__(self, url: str, seed: int, count: int, *, members: int = 2) -> None:
         self.count = count
@@ -47,10 +47,10 @@ class Simulation:
         self.world.fleet.after_call = self._after_call
         self.world.tick()
 
-    # --- mishaps ---
+    # --- failures ---
 
     def guarded(self, work: object, *arguments: object, **more: object) -> object:
-        """Does something as a process that may be killed in the middle of it."""
+        """Call a function in a process that may be killed meanwhile."""
         if self.random.random() < 0.15:
             self.world.kill_after = self.random.randint(1, 60)
         try:
@@ -68,13 +68,13 @@ class Simulation:
         self.check_member(member)
         self.world.at()
 
-    def mishap(self) -> None:
+    def failure(self) -> None:
         chance, world = self.random.random(), self.world
         name = self.random.choice([member.name for member in world.members])
         if chance < 0.3:
-            world.fleet.vanish(name)
+            world.fleet.disconnect(name)
         elif chance < 0.4:
-            world.fleet.lose_answers(name, 1)
+            world.fleet.lose_responses(name, 1)
         elif chance < 0.5:
             world.fleet.restart(name)
         elif chance < 0.6:
@@ -83,7 +83,7 @@ class Simulation:
             self.counted["clock"] += 1
             world.now += timedelta(hours=self.random.uniform(-12, 12))
         elif chance < 0.7 and name != "pool":
-            # Somebody swaps by hand.
+            # A user changes lanes at the command line.
             self.counted["outside"] += 1
             lane = LaneSpec("live", digest(f"other-{self.random.randrange(40)}"), share=1.0)
             self.outside.append((lane,))
@@ -99,20 +99,20 @@ class Simulation:
             self.guarded(world.calendar.add_freeze, world.admin, sale)
         else:
             for member in world.members:
-                world.fleet.come_back(member.name)
+                world.fleet.reconnect(member.name)
 
-    # --- people ---
+    # --- users ---
 
-    def somebody(self) -> None:
+    def user_action(self) -> None:
         world = self.world
         if self.drafted < self.count and self.random.random() < 0.5:
-            self.ask()
+            self.query()
             return
-        found = world.all_changes()
-        open_ = [change for change in found if not change.state.is_final]
-        if not found:
+        result = world.all_changes()
+        open_ = [change for change in result if not change.state.is_final]
+        if not result:
             return
-        change = self.random.choice(open_ or found)
+        change = self.random.choice(open_ or result)
         actor = self.random.choice([world.ada, world.bob, world.eve, world.olga, ANYBODY])
         changes = world.changes
         waits = [c for c in open_ if c.step == "approval"]
@@ -134,14 +134,14 @@ class Simulation:
         elif chance < 0.77:
             self.guarded(changes.reject, actor, change.id, reason="no")
         elif chance < 0.85:
-            self.guarded(changes.rollback, actor, self.random.choice(found).id, reason="back")
+            self.guarded(changes.rollback, actor, self.random.choice(result).id, reason="back")
         elif chance < 0.87:
             self.guarded(world.checkpoints.rollback, world.olga, CHECKPOINT, reason="back")
         elif chance < 0.90:
             sample = self.random.choice([0.1, 0.5, 1.0])
             self.guarded(world.checkpoints.set_sampling, world.olga, CHECKPOINT, sample=sample)
 
-    def ask(self) -> None:
+    def query(self) -> None:
         world = self.world
         passed = [
             change
@@ -156,15 +156,15 @@ class Simulation:
         )
         more = {"minutes": self.random.choice([10.0, 20.0]), "pool": self.random.random() < 0.3}
         actor = self.random.choice([world.ada, world.olga])
-        made = self.guarded(world.changes.draft, actor, world.asks(name, kind, **more))
-        if isinstance(made, ChangeRequest):
+        result = self.guarded(world.changes.draft, actor, world.draft_of(name, kind, **more))
+        if isinstance(result, ChangeRequest):
             self.drafted += 1
-            self.guarded(world.changes.submit, actor, made.id)
+            self.guarded(world.changes.submit, actor, result.id)
 
-    # --- what holds ---
+    # --- invariants ---
 
     def check_member(self, name: str) -> None:
-        """A server's lanes are recorded ones, whatever has been told to it, by whoever was killed since."""
+        """Check that the lanes of a server are recorded ones, in spite of kills while they were set."""
         world = self.world
         kill, world.kill_after = world.kill_after, None
         for checkpoint, status in world.fleet.held(name).checkpoints.items():
@@ -201,7 +201,7 @@ class Simulation:
             self.check_stages(change)
 
     def check_stages(self, change: ChangeRequest) -> None:
-        """Every stage had the one before it, and all of the answers came last, and by approval alone."""
+        """Check that stages were in order, and that all answers came last and only after an approval."""
         world = self.world
         shares = [
             round(
@@ -232,17 +232,17 @@ def simulate(url: str, seed: int, count: int) -> Simulation:
     while sim.drafted < count or rounds < 2 * count:
         rounds += 1
         for _ in range(sim.random.randrange(3)):
-            sim.somebody()
+            sim.user_action()
         if sim.random.random() < 0.15:
-            sim.mishap()
+            sim.failure()
         sim.world.pass_time(sim.random.choice([0.2, 1.0, 3.0]))
         sim.guarded(sim.world.runner.tick)
         if rounds % 25 == 0:
             sim.check()
-    # Nothing breaks any more; people are done with it.
+    # From here on there are no failures and no actions of users.
     sim.world.registry.away = False
     for member in sim.world.members:
-        sim.world.fleet.come_back(member.name)
+        sim.world.fleet.reconnect(member.name)
     for change in sim.world.all_changes():
         if change.state is S.DRAFT:
             sim.world.changes.withdraw(sim.world.olga, change.id, reason="left over")
@@ -262,7 +262,7 @@ def simulate(url: str, seed: int, count: int) -> Simulation:
     return sim
 
 
-def test_nothing_is_lost_and_nothing_released_without_its_gates(tmp_path: Path) -> None:
+def test_kills_lose_no_change_request_and_release_none_without_its_gates(tmp_path: Path) -> None:
     sim = simulate(f"sqlite:///{tmp_path}/platform.db", seed=1, count=24)
     assert sim.counted["killed"] > 0
 
@@ -272,7 +272,7 @@ SEEDS = (2, 3)
 
 @pytest.fixture(scope="module")
 def two_hundred(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Counter[str]]:
-    """What happened in two hundred changes, by seed; every test that asks for it can be run alone."""
+    """Return the events of two hundred change requests by seed. Every test that uses it can run alone."""
     directory = tmp_path_factory.mktemp("two-hundred")
     return {seed: simulate(f"sqlite:///{directory}/{seed}.db", seed, count=200).counted for seed in SEEDS}
 
@@ -280,7 +280,7 @@ def two_hundred(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Counter[s
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_two_hundred_changes(two_hundred: dict[int, Counter[str]], seed: int) -> None:
+def test_two_hundred_changes_keep_the_invariants(two_hundred: dict[int, Counter[str]], seed: int) -> None:
     counted = two_hundred[seed]
     assert counted["killed"] >= LEAST_KILLS, counted
     for what in ("test done", "test rejected", "release done", "release rolled back"):
@@ -289,11 +289,11 @@ def test_two_hundred_changes(two_hundred: dict[int, Counter[str]], seed: int) ->
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_the_rare_happened_under_some_seed(two_hundred: dict[int, Counter[str]]) -> None:
+def test_rare_events_occur_with_some_seed(two_hundred: dict[int, Counter[str]]) -> None:
     happened = sum(two_hundred.values(), Counter[str]())
     for what in ("clock", "outside"):
         assert happened[what] > 0, (what, happened)
 
 
-def test_on_postgresql_too(database_url: str) -> None:
+def test_the_invariants_hold_on_postgresql(database_url: str) -> None:
     simulate(database_url, seed=5, count=8)

@@ -76,7 +76,10 @@ RECORDS = st.lists(
 
 
 def _log(drawn: Sequence[Any]) -> list[LogRecord]:
-    """Records in the order of a log; a number withdraws the record of that position, if there is one."""
+    """Generate records in the order of a log.
+
+    A number withdraws the record of that position, if it exists.
+    """
     log: list[LogRecord] = []
     for one in drawn:
         if not isinstance(one, int):
@@ -107,7 +110,7 @@ def _apply(ledger: Ledger, server: str, name: str, log: Sequence[LogRecord], fir
 
 
 def _naive(logs: dict[str, Sequence[LogRecord]]) -> dict[tuple[Any, ...], Counter[int]]:
-    """Counts by step, start, server, lane and bundle, from all records at once."""
+    """A reference. It counts all records at once, by step, start, server, lane and bundle."""
     kept: list[tuple[str, int, LogRecord]] = []
     for name, log in logs.items():
         gone = {one.withdrawn.sequence for one in log if one.HasField("withdrawn")}
@@ -116,11 +119,11 @@ def _naive(logs: dict[str, Sequence[LogRecord]]) -> dict[tuple[Any, ...], Counte
             for at, one in enumerate(log, 1)
             if at not in gone and one.WhichOneof("record") != "withdrawn"
         ]
-    found: dict[tuple[Any, ...], Counter[int]] = defaultdict(Counter)
+    result: dict[tuple[Any, ...], Counter[int]] = defaultdict(Counter)
 
     def count(at: int, place: tuple[str, str, str], codes: Sequence[int]) -> None:
         for step in (MINUTE, HOUR, DAY):
-            found[step, at // step * step, *place].update(codes)
+            result[step, at // step * step, *place].update(codes)
 
     decided = [
         one for one in kept if one[2].HasField("decision") and one[2].decision.checkpoint == CHECKPOINT
@@ -157,14 +160,14 @@ def _naive(logs: dict[str, Sequence[LogRecord]]) -> dict[tuple[Any, ...], Counte
             count(at, place, [cells.UNPLACED])
         else:
             count(at, place, [cells.REPORTED, cells.POSITIVE] if best.value > 0.5 else [cells.REPORTED])
-    return found
+    return result
 
 
 def _counted(ledger: Ledger) -> dict[tuple[Any, ...], Counter[int]]:
-    found: dict[tuple[Any, ...], Counter[int]] = {}
+    result: dict[tuple[Any, ...], Counter[int]] = {}
     with ledger.file.reading() as connection:
         if connection is None:
-            return found
+            return result
         labels = {
             cells.LABEL + number: -1 - LABELS.index(name)
             for number, name in connection.execute("SELECT id, name FROM labels")
@@ -173,8 +176,8 @@ def _counted(ledger: Ledger) -> dict[tuple[Any, ...], Counter[int]]:
         for *place, codes, counts in connection.execute(query):
             dense = cells.decode(codes, counts)
             own = {labels.get(int(code), int(code)): int(dense[code]) for code in np.flatnonzero(dense)}
-            found[tuple(place)] = Counter(own)
-    return found
+            result[tuple(place)] = Counter(own)
+    return result
 
 
 def _local(digest: str) -> Path:
@@ -189,7 +192,7 @@ def _local(digest: str) -> Path:
         st.tuples(st.booleans(), st.integers(1, 25), st.integers(0, 10), st.booleans()), max_size=12
     ),
 )
-def test_any_batches_restarts_and_repetitions_count_what_one_pass_counts(
+def test_any_batches_restarts_and_repetitions_give_the_counts_of_one_pass(
     first: list[Any], second: list[Any], cuts: list[tuple[bool, int, int, bool]]
 ) -> None:
     logs = {"a": _log(first), "b": _log(second)}
@@ -201,7 +204,7 @@ def test_any_batches_restarts_and_repetitions_count_what_one_pass_counts(
             return Ledger(path, _local, now=lambda: NOW, rules=lambda: RULES)
 
         ledger = opened()
-        # The first batch of log a comes first, since ties between logs go by the order of their discovery.
+        # The first batch of log a is first, because ties between logs are ordered by their discovery.
         _apply(
             ledger,
             "a",

@@ -33,7 +33,7 @@ ARGUMENTS = [
 ]
 WIDE, PHONE = (1280, 800), (390, 844)
 
-# What every page must keep, told as a list of what it does not.
+# Returns a list of the accessibility and layout rules that a page breaks.
 BASICS = """() => {
   const found = [];
   const visible = (one) => one.checkVisibility ? one.checkVisibility() : one.offsetParent !== null;
@@ -75,7 +75,7 @@ BASICS = """() => {
 
 @contextlib.contextmanager
 def serving(app: Any, listener: socket.socket | None = None) -> Iterator[str]:
-    """Serves an application in a thread; its address."""
+    """Serve an application from a thread; yield its address."""
     listener = listener or socket.create_server(("127.0.0.1", 0))
     config = uvicorn.Config(
         app, log_config=None, access_log=False, lifespan="off", ws="none", proxy_headers=False
@@ -93,14 +93,14 @@ def serving(app: Any, listener: socket.socket | None = None) -> Iterator[str]:
 
 @contextlib.contextmanager
 def chromium() -> Iterator[Any]:
-    """The system's own; a test that needs it is skipped where there is none."""
+    """Yield the system's Chromium. The test is skipped if Chromium or Playwright is not installed."""
     components.require("Chromium")
     components.require("Playwright")
-    found = components.program_path("chromium")
+    result = components.program_path("chromium")
     from playwright import sync_api as playwright
 
     with playwright.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=found, args=ARGUMENTS)
+        browser = driver.chromium.launch(executable_path=result, args=ARGUMENTS)
         try:
             yield browser
         finally:
@@ -108,7 +108,7 @@ def chromium() -> Iterator[Any]:
 
 
 class Visitor:
-    """Somebody with a browser of his own."""
+    """A user with a separate browser context."""
 
     def __init__(
         self,
@@ -130,9 +130,9 @@ class Visitor:
         self._context.set_default_timeout(PATIENCE * 1000)
         self.page = self._context.new_page()
         self.problems: list[str] = []
-        self.page.on("console", self._said)
+        self.page.on("console", self._on_console)
         self.page.on("pageerror", lambda error: self.problems.append(f"error: {error}"))
-        self.page.on("request", self._asked)
+        self.page.on("request", self._on_request)
 
     def sign_in(self, token: str) -> None:
         self.page.goto(f"{self.address}/login")
@@ -141,38 +141,38 @@ class Visitor:
         self.page.wait_for_url(f"{self.address}/")
 
     def open(self, path: str) -> int:
-        """The status; charts are drawn when this returns."""
+        """Open a page and wait until its charts are drawn; return the HTTP status."""
         response = self.page.goto(self.address + path)
         if self.page.locator("script[data-plot]").count():
             self.page.wait_for_selector("html[data-drawn]", state="attached")
         return int(response.status)
 
     def press(self, name: str) -> None:
-        """A button by its words."""
+        """Click the button with this text."""
         self.page.get_by_role("button", name=name, exact=True).click()
 
     def check(self) -> None:
-        """Nothing went wrong in the browser, and nothing was asked of anybody else."""
+        """Assert that the browser reported no problem and sent no request to another host."""
         assert self.problems == []
 
     def basics(self) -> list[str]:
-        """What the page lacks for people who cannot see it or use a small screen."""
+        """Return the rules for accessibility and small screens that the page breaks."""
         return list(self.page.evaluate(BASICS))
 
     def violations(self) -> list[str]:
-        """What axe-core finds on the page, one line for each rule and element."""
+        """Return the violations that axe-core reports, one line per rule and element."""
         from axe_playwright_python.sync_playwright import Axe
 
-        found = Axe().run(self.page).response["violations"]
-        return [f"{rule['id']}: {node['html'][:120]}" for rule in found for node in rule["nodes"]]
+        result = Axe().run(self.page).response["violations"]
+        return [f"{rule['id']}: {node['html'][:120]}" for rule in result for node in rule["nodes"]]
 
     def close(self) -> None:
         self._context.close()
 
-    def _said(self, message: Any) -> None:
+    def _on_console(self, message: Any) -> None:
         if message.type in ("error", "warning"):
             self.problems.append(f"{message.type}: {message.text}")
 
-    def _asked(self, request: Any) -> None:
+    def _on_request(self, request: Any) -> None:
         if not request.url.startswith((self.address, "data:", "blob:")):
             self.problems.append(f"asked {request.url}")

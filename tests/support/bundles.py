@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 FEATURES = ("amount", "hour", "count_24h", "distance")
-"""The context features of every tiny bundle, all numbers, missing allowed."""
+"""The context features of every tiny bundle. All are numbers and may be missing."""
 
 ACTIONS = tuple(
     f"3ds={three_ds}|exemption={exemption}"
@@ -29,7 +29,7 @@ SALT = "00112233445566778899aabbccddeeff"
 
 
 def rows(count: int, *, seed: int = 0) -> Any:
-    """Contexts, float32 ``[count, 4]``."""
+    """Return random contexts, float32 ``[count, 4]``."""
     random = np.random.default_rng(seed)
     return np.stack(
         [
@@ -51,7 +51,7 @@ def tiny_score_bundle(
     depth: int = 3,
     lineage: dict[str, Any] | None = None,
 ) -> str:
-    """Builds a bundle of kind "score" and returns its digest. Labels: approve, review, decline.
+    """Build a bundle of kind "score" and return its digest. The labels are approve, review and decline.
 
     `lineage` replaces fields of the lineage.
     """
@@ -92,7 +92,10 @@ def tiny_action_bundle(
     trees: int = 8,
     depth: int = 3,
 ) -> str:
-    """Builds a bundle of kind "action" over `ACTIONS` and returns its digest; epsilon-greedy by default."""
+    """Build a bundle of kind "action" over `ACTIONS` and return its digest.
+
+    The default policy is epsilon-greedy.
+    """
     from scorer.bundle import Action, Feature, Lineage, PolicySpec, SchemaFile, build_action_bundle
 
     data = rows(1000)
@@ -128,7 +131,7 @@ def score_bundle_of(directory: Path, features: Sequence[Any], *, name: str = "fr
     """Build a bundle of kind "score" with other features and return its digest.
 
     Args:
-        directory: Where the bundle is written.
+        directory: Directory that the bundle is written to.
         features: `scorer.bundle.Feature` of each input, in order.
         name: Name of the bundle.
     """
@@ -152,12 +155,12 @@ def score_bundle_of(directory: Path, features: Sequence[Any], *, name: str = "fr
 
 
 def fraud_model(variant: int) -> Any:
-    """The booster of `tiny_score_bundle`."""
+    """Return the XGBoost model of `tiny_score_bundle`."""
     return _fraud_model(variant, 8, 3)
 
 
 def oracle_model(variant: int) -> Any:
-    """The booster of `tiny_action_bundle`."""
+    """Return the XGBoost model of `tiny_action_bundle`."""
     return _oracle(variant, 8, 3)
 
 

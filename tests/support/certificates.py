@@ -20,11 +20,11 @@ _DAY = timedelta(days=1)
 
 
 class Authority:
-    """Issues certificates into a directory: `<name>.pem` and `<name>.key`, `ca.pem`, `revoked.pem`.
+    """Writes `<name>.pem`, `<name>.key`, `ca.pem` and `revoked.pem` to a directory.
 
     Args:
-        directory: Where the files are written.
-        name: Of the authority: revocation lists are found by it.
+        directory: Directory that the files are written to.
+        name: Name of the authority. Revocation lists refer to the authority by this name.
     """
 
     def __init__(self, directory: Path, name: str = "authority") -> None:
@@ -57,20 +57,20 @@ class Authority:
 
     @classmethod
     def of_fleet(cls, directory: Path, clients: Iterable[str]) -> Authority:
-        """An authority that has issued the certificates of a server on this machine and of its clients."""
-        made = cls(directory)
-        made.issue("server", HOSTS)
+        """Return an authority that has issued certificates for a local server and for its clients."""
+        authority = cls(directory)
+        authority.issue("server", HOSTS)
         for name in clients:
-            made.issue(name)
-        return made
+            authority.issue(name)
+        return authority
 
     @property
     def pem(self) -> str:
-        """Its own certificate."""
+        """The certificate of the authority, PEM."""
         return self._certificate.public_bytes(serialization.Encoding.PEM).decode()
 
     def revoked(self, *names: str) -> str:
-        """A revocation list with the last certificates of these members."""
+        """Return a revocation list (PEM) with the newest certificates of these members."""
         now = datetime.now(UTC)
         builder = (
             x509.CertificateRevocationListBuilder()
@@ -88,7 +88,10 @@ class Authority:
         return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM).decode()
 
     def issue(self, name: str, hosts: Sequence[str] = (), *, ended: timedelta | None = None) -> None:
-        """Write certificate and key of a member; the certificate ended so long ago, or ends tomorrow."""
+        """Write the certificate and key of a member.
+
+        The certificate expired `ended` ago; None: it expires tomorrow.
+        """
         key = ec.generate_private_key(ec.SECP256R1())
         self._serials[name] = serial = x509.random_serial_number()
         until = datetime.now(UTC) + (_DAY if ended is None else -ended)
@@ -121,7 +124,7 @@ class Authority:
         replace(self.directory / f"{name}.pem", certificate.public_bytes(serialization.Encoding.PEM).decode())
 
     def client(self, name: str | None) -> ClientTls:
-        """What a member connects with; None: without a certificate of its own."""
+        """Return the TLS settings of a client. None: the client has no certificate."""
         if name is None:
             return ClientTls(self.directory / "ca.pem")
         return ClientTls(
@@ -130,7 +133,7 @@ class Authority:
 
 
 def replace(path: Path, text: str) -> None:
-    """Replace a file as a careful administrator does: no reader sees half of it."""
+    """Replace a file atomically, so that a reader never reads a partial file."""
     following = path.with_name(f".{path.name}.next")
     following.touch(mode=0o600)
     following.write_text(text)
@@ -138,7 +141,7 @@ def replace(path: Path, text: str) -> None:
 
 
 def server_tls(directory: Path, *, more: str = "") -> str:
-    """The section `server.tls` of a server that wants client certificates."""
+    """Return the section `server.tls` of a server that requires client certificates."""
     return (
         f'[server.tls]\ncertificate = "{directory}/server.pem"\nkey = "{directory}/server.key"\n'
         f'client_ca = "{directory}/ca.pem"\ncrl = ["{directory}/revoked.pem"]\nreload_ms = 20\n{more}\n'
@@ -146,7 +149,7 @@ def server_tls(directory: Path, *, more: str = "") -> str:
 
 
 def grants(roles: dict[str, Sequence[str]]) -> str:
-    """The section `identity` with the roles of each member."""
+    """Return the section `identity` with the roles of each member."""
     entries = "".join(
         f'[[identity.grants]]\nprincipal = "spiffe://{DOMAIN}/{name}"\nroles = {list(given)!r}\n'
         for name, given in roles.items()

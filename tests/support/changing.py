@@ -65,11 +65,11 @@ from scorer.release.store import tables as t
 CHECKPOINT, OTHER = "fraud.checkout", "action.authorise"
 START = datetime(2026, 5, 4, 9, 0, tzinfo=UTC)
 ENOUGH = 300
-"""Rows that a gate takes."""
+"""Number of rows from which the fake gates reach a verdict."""
 
 
 class Killed(BaseException):
-    """kill -9, between two statements."""
+    """Simulates SIGKILL between two statements."""
 
 
 def digest(name: str) -> str:
@@ -77,7 +77,7 @@ def digest(name: str) -> str:
 
 
 class FakeBundles:
-    """Bundles by name; `good-1`'s digest is `digest("good-1")`."""
+    """Bundles without files. The digest of bundle `good-1` is `digest("good-1")`."""
 
     def __init__(self) -> None:
         self.kinds: dict[str, str] = {}
@@ -106,7 +106,7 @@ class FakeBundles:
         return BundleDetail(info, {}, self.lineages.get(self.names[info.digest], {}), {}, features, ())
 
     def differences(self, first: str, second: str) -> tuple[str, ...]:
-        """`act-0-r3` is the third revision of the overlay of `act-0`."""
+        """Return none between revisions of a bundle: `act-0-r3` is the third revision of `act-0`."""
         roots = {self.names[each].partition("-r")[0] for each in (first, second)}
         return () if len(roots) == 1 else ("oracle.forest",)
 
@@ -121,7 +121,7 @@ def _names() -> list[str]:
 
 
 class FakeRegistry:
-    """Aliases alone."""
+    """A registry that has aliases but no bundles."""
 
     def __init__(self, aliases: dict[str, str], at: Callable[[], None]) -> None:
         self.aliases_ = aliases
@@ -145,7 +145,7 @@ class FakeRegistry:
 
 
 class FakeReadouts:
-    """Rows as they came in while lanes were there; gates by the bundle's name."""
+    """Reports whose rows grow while lanes are active; their gates depend on the bundle's name."""
 
     def __init__(self, names: dict[str, str], now: Callable[[], datetime], at: Callable[[], None]) -> None:
         self.rows: dict[str, int] = {}
@@ -190,8 +190,8 @@ class FakeReadouts:
         return GateResult("error_rate", outcome, 0.0, None, None, 0.0, count, "== 0", f"{outcome} of {count}")
 
 
-class Told(Notifications):
-    """Counts instead of sending."""
+class RecordedNotifications(Notifications):
+    """Records messages instead of sending them."""
 
     def __init__(self) -> None:
         self.messages: list[tuple[str, str]] = []
@@ -206,20 +206,20 @@ _empty: dict[str, bytes] = {}
 
 
 def _migrated(url: str) -> None:
-    """A fresh SQLite file is a copy of one that was migrated once: a test's time goes elsewhere."""
+    """Create a SQLite file as a copy of one that was migrated once, because a migration takes long."""
     path = Path(url.removeprefix("sqlite:///"))
     if not url.startswith("sqlite") or path.exists():
         return
     if not _empty:
         with TemporaryDirectory() as directory:
-            made = Path(directory) / "empty.db"
-            Store(f"sqlite:///{made}").close()
-            _empty["file"] = made.read_bytes()
+            template = Path(directory) / "empty.db"
+            Store(f"sqlite:///{template}").close()
+            _empty["file"] = template.read_bytes()
     path.write_bytes(_empty["file"])
 
 
 class KillableStore(Store):
-    """Tells `at` of every statement and commit."""
+    """Calls `at` before every statement, and before and after every commit."""
 
     def __init__(self, url: str, at: Callable[[], None]) -> None:
         self._at: Callable[[], None] = lambda: None
@@ -237,7 +237,7 @@ class KillableStore(Store):
 
 
 class World:
-    """Everything over one database; `reopen` makes it all anew."""
+    """The services of a platform over one database. `reopen` creates them again as a new process would."""
 
     def __init__(self, url: str, *, members: int = 2, pool: bool = False, **checkpoint: Any) -> None:
         self.url = url
@@ -286,11 +286,11 @@ class World:
         self.admin = Actor("root", admin=True)
         self.stranger = Actor("sam", {"other": Role.OWNER})
         self.store = KillableStore(url, self.at)
-        self._put_together()
-        self._projects()
+        self._open_services()
+        self._create_projects()
 
     def at(self) -> None:
-        """Every place where the process may die."""
+        """Raise `Killed` if the process is to be killed here. Called wherever a kill is simulated."""
         if self.kill_after is not None:
             self.kill_after -= 1
             if self.kill_after <= 0:
@@ -298,20 +298,20 @@ class World:
                 raise Killed
 
     def reopen(self) -> None:
-        """A new process: nothing that was in memory is there."""
+        """Start a new process: open the database again and lose everything that was in memory."""
         self.kill_after = None
         self.store.close()
         self.store = KillableStore(self.url, self.at)
-        self._put_together()
+        self._open_services()
 
-    def _put_together(self) -> None:
+    def _open_services(self) -> None:
         def now() -> datetime:
             return self.now
 
         store, settings = self.store, self.settings
         self.audit = Audit(store, now=now)
         self.access = Access(store, self.audit, now=now)
-        self.told = Told()
+        self.notifications = RecordedNotifications()
         self.calendar = Calendar(store, settings, self.audit, now=now)
         self.reconciler = Reconciler(
             store,
@@ -320,7 +320,7 @@ class World:
             self.registry,  # type: ignore[arg-type]
             self.audit,
             now=now,
-            alerts=Alerts(self.audit, self.told, now=now),
+            alerts=Alerts(self.audit, self.notifications, now=now),
             spread=one_by_one,
         )
         self.permissions = Permissions(store, self.access, self.audit, self.calendar, now=now)
@@ -329,7 +329,7 @@ class World:
             settings=settings,
             access=self.access,
             audit=self.audit,
-            notifications=self.told,
+            notifications=self.notifications,
             bundles=self.bundles,  # type: ignore[arg-type]
             calendar=self.calendar,
             reconciler=self.reconciler,
@@ -345,7 +345,7 @@ class World:
     def _check(self, about: Any) -> Checked:
         return Checked(not self.bundles.names[about.change.bundle].startswith("slow"), "as it is named")
 
-    def _projects(self) -> None:
+    def _create_projects(self) -> None:
         for name in ("fraud", "other"):
             quotas = Quotas(open_changes=1000, slot_minutes_per_week=10_000_000)
             self.access.create_project(self.admin, name, name, quotas=quotas)
@@ -353,9 +353,9 @@ class World:
             for user in ("ada", "bob", "eve", "olga", "root", "sam"):
                 connection.execute(insert(t.users).values(name=user, admin=user == "root", created_at=START))
 
-    # --- what tests do ---
+    # --- operations of the tests ---
 
-    def asks(self, bundle: str, kind: ChangeKind = ChangeKind.TEST, **more: Any) -> Draft:
+    def draft_of(self, bundle: str, kind: ChangeKind = ChangeKind.TEST, **more: Any) -> Draft:
         checkpoint = OTHER if bundle.startswith("act") else CHECKPOINT
         return Draft(
             **{
@@ -370,23 +370,23 @@ class World:
         )
 
     def test(self, bundle: str, *, actor: Actor | None = None, **more: Any) -> ChangeRequest:
-        """A TEST, submitted for the next free slot."""
+        """Draft a TEST and submit it for the next free slot."""
         who = actor or self.ada
         self.tick()
-        change = self.changes.draft(who, self.asks(bundle, **more))
+        change = self.changes.draft(who, self.draft_of(bundle, **more))
         return self.changes.submit(who, change.id)
 
     def release(self, bundle: str, *, actor: Actor | None = None, **more: Any) -> ChangeRequest:
-        """A RELEASE, submitted for the next free slot."""
+        """Draft a RELEASE and submit it for the next free slot."""
         return self.test(bundle, actor=actor, kind=ChangeKind.RELEASE, **more)
 
     def tick(self, minutes: float = 0) -> None:
-        """Time goes on, rows come in, one round is done."""
+        """Advance the clock, add the rows of that time, and run one tick."""
         self.pass_time(minutes)
         self.runner.tick()
 
     def pass_time(self, minutes: float) -> None:
-        """Time goes on, and rows come in where lanes are."""
+        """Advance the clock, and add the rows that the observe lanes record in that time."""
         self.now += timedelta(minutes=minutes)
         for member in self.members:
             held = self.fleet.held(member.name)
@@ -396,11 +396,11 @@ class World:
                 for lane in status.observe:
                     thin = self.bundles.names[lane.bundle].startswith("thin")
                     if lane.name != "aa" and not thin and (member.role == "shadow") == lane.pool:
-                        found = int(self.rows_per_minute * minutes * lane.sample)
-                        self.readouts.rows[lane.name] = self.readouts.rows.get(lane.name, 0) + found
+                        added = int(self.rows_per_minute * minutes * lane.sample)
+                        self.readouts.rows[lane.name] = self.readouts.rows.get(lane.name, 0) + added
 
     def run(self, *, minutes: float, step: float = 1.0) -> None:
-        """Ticks for some time."""
+        """Tick every `step` minutes for `minutes` minutes."""
         for _ in range(int(minutes / step)):
             self.tick(step)
 
@@ -409,28 +409,30 @@ class World:
             return rows.load(connection, change)
 
     def until(self, change: str, *states: ChangeState, limit: int = 400) -> ChangeRequest:
-        """Ticks until a change is in one of the states."""
+        """Tick once a minute until a change is in one of the states; return the change."""
         for _ in range(limit):
-            found = self.get(change)
-            if found.state in states:
-                return found
+            current = self.get(change)
+            if current.state in states:
+                return current
             self.tick(1)
-        raise AssertionError(f"{self.get(change)} is not {states}: {self.said(change)[-3:]}")
+        raise AssertionError(f"{self.get(change)} is not {states}: {self.messages_of(change)[-3:]}")
 
-    def said(self, change: str) -> list[str]:
+    def messages_of(self, change: str) -> list[str]:
         return [event.message for event in self.changes.get(self.admin, change).events]
 
     def tables(self, checkpoint: str = CHECKPOINT) -> list[Any]:
-        """Recorded tables, oldest first."""
+        """Return the recorded lane tables, oldest first."""
         with self.store.read() as connection:
             return recorded.history(connection, checkpoint)[::-1]
 
-    def answers(self, member: str = "live-1", checkpoint: str = CHECKPOINT) -> dict[str, tuple[str, float]]:
-        """By lane: bundle's name and share, as a server has them."""
+    def answer_lanes(
+        self, member: str = "live-1", checkpoint: str = CHECKPOINT
+    ) -> dict[str, tuple[str, float]]:
+        """Return the name of the bundle and the share of each answer lane of a server, by lane."""
         lanes = self.fleet.held(member).checkpoints[checkpoint].answer
         return {lane.name: (self.bundles.names[lane.bundle], round(lane.share, 6)) for lane in lanes}
 
-    def observes(self, member: str = "live-1", checkpoint: str = CHECKPOINT) -> dict[str, str]:
+    def observe_lanes(self, member: str = "live-1", checkpoint: str = CHECKPOINT) -> dict[str, str]:
         lanes = self.fleet.held(member).checkpoints[checkpoint].observe
         return {lane.name: self.bundles.names[lane.bundle] for lane in lanes}
 

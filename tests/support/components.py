@@ -25,17 +25,17 @@ import pytest
 ROOT: Final = Path(__file__).resolve().parents[2]
 BUILD: Final = ROOT / ".build"
 JARS: Final = Path("/usr/share/java")
-"""Where Debian's packages put Java's libraries."""
+"""Directory of Debian's packages of Java libraries."""
 EVERYTHING: Final = os.environ.get("REQUIRE_COMPONENTS", "") == "all"
 
 
 @dataclass(frozen=True)
 class Component:
-    """Something that a test runs against and that `make build` does not install.
+    """A program or library that a test needs and that `make build` does not install.
 
     Attributes:
         install: The command that installs it.
-        is_installed: Whether it is there.
+        is_installed: Returns whether it is installed.
     """
 
     install: str
@@ -91,8 +91,8 @@ def _can_drop_rights() -> bool:
 
 
 def _faketime() -> Path | None:
-    found = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
-    return found[0] if found else None
+    result = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+    return result[0] if result else None
 
 
 def _can_limit_memory() -> bool:
@@ -138,19 +138,19 @@ COMPONENTS: Final[dict[str, Component]] = {
 }
 
 absent: Counter[str] = Counter()
-"""How many tests were left out, by missing component."""
+"""Number of skipped tests by missing component."""
 
 
 def program_path(name: str) -> str | None:
-    """Return a program's path, from the system or from .build/bin; None where it is not installed."""
+    """Return the path of a program in PATH or .build/bin; None if it is not installed."""
     return shutil.which(name) or shutil.which(name, path=str(BUILD / "bin"))
 
 
 def require(name: str) -> None:
-    """Leave the test out if a component is not installed; fail it if everything is to be tested.
+    """Skip the test if a component is not installed; fail it if REQUIRE_COMPONENTS is "all".
 
     Raises:
-        pytest.skip.Exception: The component is missing on a user's machine.
+        pytest.skip.Exception: The component is missing, and REQUIRE_COMPONENTS is not "all".
         pytest.fail.Exception: The component is missing and REQUIRE_COMPONENTS is "all".
     """
     component = COMPONENTS[name]
@@ -166,21 +166,21 @@ def require(name: str) -> None:
 def require_program(name: str) -> str:
     """Return the path of a program that is a component; see `require`."""
     require(name)
-    found = program_path(name)
-    assert found is not None
-    return found
+    path = program_path(name)
+    assert path is not None
+    return path
 
 
 def faketime_library() -> Path:
-    """Return the library that gives a process a wall clock of its own."""
+    """Return the path of the library that gives a process a simulated wall clock."""
     require("faketime")
-    found = _faketime()
-    assert found is not None
-    return found
+    path = _faketime()
+    assert path is not None
+    return path
 
 
 def untested_instructions() -> list[str]:
-    """Return the levels of vector instructions that this processor lacks: their kernels are not tested."""
+    """Return the vector instruction sets that this processor lacks. Their kernels are not tested."""
     from loadtests.figures import cpu_facts, isa_level
 
     level = isa_level(platform.machine(), set(cpu_facts().get("flags", "").split()))
@@ -189,18 +189,18 @@ def untested_instructions() -> list[str]:
 
 
 def summary() -> list[str]:
-    """Return the lines that end a run: what was left out, and what installs it."""
-    found = []
+    """Return the lines that end a run: the missing components, and the commands that install them."""
+    lines = []
     if absent:
         commands = dict.fromkeys(COMPONENTS[name].install for name in absent)
-        left_out = ", ".join(f"{name} ({count})" for name, count in sorted(absent.items()))
-        found.append(f"tests left out for a missing component: {left_out}")
-        found.append(f"to run them: {'; '.join(commands)}")
+        skipped = ", ".join(f"{name} ({count})" for name, count in sorted(absent.items()))
+        lines.append(f"tests skipped for a missing component: {skipped}")
+        lines.append(f"to run them: {'; '.join(commands)}")
     if missing := untested_instructions():
-        found.append(
+        lines.append(
             f"kernels that this processor cannot test: {', '.join(missing)} (`make test-neon` emulates NEON)"
         )
-    return found
+    return lines
 
 
 def main() -> int:

@@ -15,7 +15,7 @@ from scorer.registry import Registry
 
 
 class Served:
-    """A control service over a fake data plane, on a thread of its own; it can go away and come back."""
+    """A control service over a fake data plane, in a separate thread. A test can stop and start it."""
 
     def __init__(self, base: Path) -> None:
         self.world = World(base, Registry(base / "registry", verify=fake_verify))
@@ -30,7 +30,7 @@ class Served:
 
     def start(self) -> None:
         async def starting() -> None:
-            self.controller, watcher = await self.world.booted()
+            self.controller, watcher = await self.world.boot()
             await self.controller.restore_observers()
             service = control.ControlService(
                 self.controller, watcher, version="1.2.3", build_profile="test", started_at_ms=5

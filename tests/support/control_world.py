@@ -30,7 +30,7 @@ FRAUD, ACTION = "fraud.checkout", "action.authorise"
 
 @dataclass
 class World:
-    """A registry with bundles, and as many server lives as a test needs."""
+    """A registry with bundles, and a server that a test can restart any number of times."""
 
     base: Path
     registry: Registry
@@ -49,8 +49,8 @@ class World:
             self.registry.alias(name, "live", digest)
         return digest
 
-    def new_life(self) -> tuple[Controller, Watcher]:
-        """As after a restart: nothing is left but the disk."""
+    def new_process(self) -> tuple[Controller, Watcher]:
+        """Create the controller and watcher of a restarted server. Only files remain."""
         self.plane = self.make_plane()
         settings = config.parse(self.settings, base=self.base, environment={})
         if self.state is not None:
@@ -61,8 +61,8 @@ class World:
         controller = Controller(settings, self.plane, source, state, EventLog(self.log))
         return controller, Watcher(controller, jitter=lambda: 0.5)
 
-    async def booted(self) -> tuple[Controller, Watcher]:
-        controller, watcher = self.new_life()
+    async def boot(self) -> tuple[Controller, Watcher]:
+        controller, watcher = self.new_process()
         await controller.restore()
         await watcher.poll()
         return controller, watcher

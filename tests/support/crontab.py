@@ -13,10 +13,10 @@ ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata", "Australia/
 
 
 def naive_begins(line: str, zone: str, start: datetime, end: datetime) -> set[datetime]:
-    """Every wall-clock minute that fits the line, in UTC: the naive way."""
+    """Return every wall-clock minute that matches the line, in UTC, by a check of each minute."""
     minute, hour, day, month, weekday = line.split()
     tz = ZoneInfo(zone)
-    found = set()
+    begins = set()
     at = (start - timedelta(hours=15)).replace(tzinfo=None)
     minutes = {value for value in range(60) if _fits(minute, value)}
     hours = {value for value in range(24) if _fits(hour, value)}
@@ -31,9 +31,9 @@ def naive_begins(line: str, zone: str, start: datetime, end: datetime) -> set[da
             first = at.replace(tzinfo=tz).astimezone(UTC)
             second = at.replace(tzinfo=tz, fold=1).astimezone(UTC)
             exists = first.astimezone(tz).replace(tzinfo=None) == at
-            found |= {first, second} if exists else {first}
+            begins |= {first, second} if exists else {first}
         at += MINUTE
-    return {moment for moment in found if start <= moment < end}
+    return {moment for moment in begins if start <= moment < end}
 
 
 def _fits(field: str, value: int) -> bool:
@@ -49,7 +49,7 @@ def _fits(field: str, value: int) -> bool:
 
 
 def _fits_day(field: str, at: datetime) -> bool:
-    """Days of a crontab: 0 and 7 are Sunday."""
+    """Return whether a crontab's weekday field matches. 0 and 7 are Sunday."""
     if field == "*":
         return True
     today = (at.weekday() + 1) % 7

@@ -81,7 +81,7 @@ VERSIONS = {LIVE: "fraud-checkout", NEXT: "fraud-checkout", OTHER: "action-autho
 
 @dataclass
 class DemoPlatform:
-    """As `scorer.release.open.PlatformServices`."""
+    """Has the interface of `scorer.release.open.PlatformServices`."""
 
     settings: PlatformFile
     store: Store
@@ -97,7 +97,7 @@ class DemoPlatform:
 def demo_platform(
     directory: Path, *, now: Callable[[], datetime] = utcnow, toml: str = SETTINGS
 ) -> tuple[DemoPlatform, dict[str, str]]:
-    """Opens one below a directory; `now` is the clock of sessions and tokens."""
+    """Open a demo platform below a directory. `now` is the clock of sessions and tokens."""
     settings = PlatformFile.parse(toml, base=directory)
     store = Store(settings.platform.database)
     audit = Audit(store)
@@ -147,7 +147,7 @@ def demo_platform(
 
 
 class DemoCalendar(Calendar):
-    """With bookings of the days to come."""
+    """A calendar with bookings in the next days."""
 
     @property
     def bookings(self) -> list[Booking]:
@@ -186,9 +186,9 @@ class DemoCalendar(Calendar):
     def page(
         self, actor: Actor, start: datetime, end: datetime, *, checkpoint: str | None = None
     ) -> CalendarPage:
-        found = super().page(actor, start, end, checkpoint=checkpoint)
+        page = super().page(actor, start, end, checkpoint=checkpoint)
         inside = [one for one in self.bookings if one.start < end and one.end > start]
-        return replace(found, bookings=tuple(one for one in inside if checkpoint in (None, one.checkpoint)))
+        return replace(page, bookings=tuple(one for one in inside if checkpoint in (None, one.checkpoint)))
 
 
 def _change(number: int, **given: Any) -> ChangeRequest:
@@ -225,7 +225,7 @@ class DemoChanges:
             ]
         }
         passed, done = Outcome.PASS, ChangeState.DONE
-        made = [
+        changes = [
             _change(
                 20,
                 kind=ChangeKind.RELEASE,
@@ -268,7 +268,7 @@ class DemoChanges:
                 for number in range(21, 27)
             ),
         ]
-        self.all = {one.id: one for one in made}
+        self.all = {one.id: one for one in changes}
 
     def _may(self, actor: Actor, project: str) -> bool:
         return actor.admin or project in actor.roles
@@ -329,7 +329,7 @@ class DemoChanges:
             )
             for place, (state, name, words) in enumerate(names[:5])
         )
-        # One more with every operation.
+        # One more change request, with every operation allowed.
         events += tuple(
             ChangeEvent(moved, change, begun, actor.user, one.state, "", Severity.INFO, "moved on")
             for moved in range(8, one.version + 1)
@@ -389,8 +389,8 @@ class DemoChanges:
     def events(
         self, actor: Actor, change: str, *, after: int = 0, limit: int = 500
     ) -> tuple[ChangeState, Sequence[ChangeEvent]]:
-        found = self.get(actor, change)
-        return found.change.state, [one for one in found.events if one.id > after]
+        result = self.get(actor, change)
+        return result.change.state, [one for one in result.events if one.id > after]
 
     def newest_events(self, changes: Sequence[str]) -> Mapping[str, int]:
         ada = Actor("ada", admin=True)
@@ -590,8 +590,8 @@ class DemoBundles:
     def list(
         self, actor: Actor, *, project: str | None = None, limit: int = 200, **_: Any
     ) -> Sequence[BundleInfo]:
-        found = [self._info(digest) for digest in VERSIONS]
-        return [one for one in found if project in (None, one.project)]
+        bundles = [self._info(digest) for digest in VERSIONS]
+        return [one for one in bundles if project in (None, one.project)]
 
     def _info(self, digest: str) -> BundleInfo:
         changes = ("cr-000020", "cr-000018", "cr-000012") if digest == NEXT else ()
@@ -607,8 +607,8 @@ class DemoBundles:
         )
 
     def detail(self, actor: Actor, digest: str) -> BundleDetail:
-        found = [one for one in VERSIONS if one.startswith(digest)]
-        if not found:
+        digests = [one for one in VERSIONS if one.startswith(digest)]
+        if not digests:
             raise NotFoundError(f'there is no bundle "{digest}"')
         random = np.random.default_rng(5)
         histogram = np.histogram(random.beta(0.6, 6, 5000), bins=40, range=(0, 1))
@@ -639,14 +639,14 @@ class DemoBundles:
         ]
         manifest = {
             "format": 1,
-            "digest": found[0],
-            "name": VERSIONS[found[0]],
+            "digest": digests[0],
+            "name": VERSIONS[digests[0]],
             "kind": "score",
             "program": [{"kind": "forest", "file": "forest.bin"}, {"kind": "threshold", "bands": bands}],
             "files": {"forest.bin": {"sha256": "77" * 32, "bytes": 980_000}},
         }
         return BundleDetail(
-            self._info(found[0]), manifest, lineage, reference, features, ["fraud.checkout/canary"]
+            self._info(digests[0]), manifest, lineage, reference, features, ["fraud.checkout/canary"]
         )
 
     def several(self, actor: Actor, digests: Collection[str]) -> Mapping[str, BundleInfo]:
@@ -672,9 +672,9 @@ class DemoDecisions:
 
     def _row(self, checkpoint: str, place: int) -> Mapping[str, Any]:
         score, time = self._made[place]
-        told = "decline" if score >= 0.8 else "review" if score >= 0.4 else "approve"
+        label = "decline" if score >= 0.8 else "review" if score >= 0.4 else "approve"
         both = (
-            {"decision": told, "score": score}
+            {"decision": label, "score": score}
             if checkpoint.startswith("fraud")
             else {"action": "3ds=off|exemption=tra", "expected_reward": 0.9 - score / 5, "propensity": 0.82}
         )

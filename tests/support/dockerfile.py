@@ -11,7 +11,7 @@ DOCKERFILE = Path(__file__).resolve().parents[2] / "deploy/Dockerfile"
 
 @dataclass
 class Stage:
-    """From one FROM to the next."""
+    """The instructions from one FROM to the next."""
 
     base: str
     name: str
@@ -26,21 +26,21 @@ class Stage:
 
 
 def stages() -> list[Stage]:
-    """The Dockerfile's stages, with build arguments of the head filled in."""
+    """Return the stages of the Dockerfile, with the build arguments above the first FROM filled in."""
     text = re.sub(r"^\s*#.*\n", "", DOCKERFILE.read_text(), flags=re.MULTILINE)
     text = re.sub(r"\\\n\s*", " ", text)
     arguments: dict[str, str] = {}
-    found: list[Stage] = []
+    parsed: list[Stage] = []
     for line in filter(None, map(str.strip, text.splitlines())):
         keyword, _, rest = line.partition(" ")
-        if keyword == "ARG" and not found:
+        if keyword == "ARG" and not parsed:
             name, _, value = rest.partition("=")
             arguments[name] = value
         elif keyword == "FROM":
             match = re.fullmatch(r"(\S+) AS (\S+)", rest)
             assert match, line
             base = re.sub(r"\$\{(\w+)\}", lambda m: arguments[m[1]], match[1])
-            found.append(Stage(base, match[2]))
+            parsed.append(Stage(base, match[2]))
         else:
-            found[-1].steps.append((keyword, rest.strip()))
-    return found
+            parsed[-1].steps.append((keyword, rest.strip()))
+    return parsed

@@ -16,7 +16,7 @@ from scorer.errors import BundleError, ConfigError, LoadError, SwapError
 
 
 def fake_manifest(*, name: str = "fraud-checkout", kind: str = "score", content: str = "1") -> bytes:
-    """The manifest of a `fake_bundle`."""
+    """Return the manifest of a `fake_bundle`."""
     forest = f"forest {content}".encode()
     manifest = {
         "format": 1,
@@ -33,15 +33,15 @@ def fake_manifest(*, name: str = "fraud-checkout", kind: str = "score", content:
 def fake_bundle(
     directory: Path, *, name: str = "fraud-checkout", kind: str = "score", content: str = "1"
 ) -> str:
-    """Writes a directory that has a bundle's shape; returns what `fake_verify` says of it."""
+    """Write a directory with the layout of a bundle; return its digest by `fake_verify`."""
     directory.mkdir(parents=True)
     (directory / "forest.bin").write_bytes(f"forest {content}".encode())
     (directory / "manifest.json").write_bytes(fake_manifest(name=name, kind=kind, content=content))
     return fake_verify(directory)
 
 
-def alike(digits: int) -> tuple[str, str]:
-    """Two contents whose bundles' digests begin alike."""
+def similar_contents(digits: int) -> tuple[str, str]:
+    """Return two contents whose bundles' digests start with the same digits."""
     seen: dict[str, str] = {}
     for number in range(10_000):
         content = f"alike {number}"
@@ -49,41 +49,41 @@ def alike(digits: int) -> tuple[str, str]:
         if prefix in seen:
             return seen[prefix], content
         seen[prefix] = content
-    raise AssertionError("no two alike")
+    raise AssertionError("no two digests with the same first digits")
 
 
 def fake_verify(directory: Path) -> str:
-    """Checks the file hashes as a real verification would; the digest is the manifest's."""
+    """Check the file hashes as a real verification does; return the SHA-256 of the manifest."""
     text = (directory / "manifest.json").read_bytes()
     for file, entry in json.loads(text)["files"].items():
-        found = hashlib.sha256((directory / file).read_bytes()).hexdigest()
-        if found != entry["sha256"]:
+        result = hashlib.sha256((directory / file).read_bytes()).hexdigest()
+        if result != entry["sha256"]:
             raise BundleError(f'"{file}" was altered')
     return f"sha256:{hashlib.sha256(text).hexdigest()}"
 
 
 class FakeDataPlane:
-    """Keeps the data plane's promises without sockets: what is loaded, what is served, in which order."""
+    """Keeps the contract of the data plane without sockets, and records loads and swaps in their order."""
 
     def __init__(self) -> None:
         self.loaded: dict[str, Path] = {}
         self.tables: list[LaneTable] = []
         self.calls: list[str] = []
         self.refuse: dict[str, str] = {}
-        """Digest to reason: what `load` refuses."""
+        """The bundles that `load` refuses: digest to reason."""
         self.refuse_swaps: str | None = None
         self.drained: list[float] = []
         self.wanted: dict[str, LoadFor | None] = {}
         self.previous: dict[str, str] = {}
         self.registry: tuple[bool, int] | None = None
         self.is_pool = False
-        """Of the shadow pool: it evaluates the pool's lanes too."""
-        self.said: dict[str, Any] = {}
-        """What `status` says beside the bundles."""
+        """Whether the server belongs to the shadow pool and evaluates the pool's lanes."""
+        self.extra_status: dict[str, Any] = {}
+        """Fields of `status` besides the bundles."""
         self.releases: dict[str, int] = {}
-        """Digest to release: what the signature says."""
+        """Release in the signature, by digest."""
         self.breakers: dict[str, str] = {}
-        """Digest to state, where it is not closed."""
+        """State of each breaker that is not closed, by digest."""
         self.quarantined = 0
         self.entered = threading.Event()
         self.may_load = threading.Event()
@@ -97,11 +97,11 @@ class FakeDataPlane:
         if digest in self.refuse:
             raise LoadError(self.refuse[digest])
         try:
-            found = fake_verify(path)
+            result = fake_verify(path)
         except BundleError as error:
             raise LoadError(str(error)) from error
-        if found != digest:
-            raise LoadError(f"digest is {found}")
+        if result != digest:
+            raise LoadError(f"digest is {result}")
         report: dict[str, Any] = {"name": "fraud-checkout", "load_ms": 1.5, "bytes": 10}
         if digest in self.releases:
             name, release = (
@@ -136,7 +136,7 @@ class FakeDataPlane:
 
     def unload(self, digest: str) -> None:
         self.calls.append(f"unload {digest[7:11]}")
-        assert not self.tables or digest not in self._used(self.tables[-1]), "unloaded what is in use"
+        assert not self.tables or digest not in self._used(self.tables[-1]), "a bundle in use was unloaded"
         self.loaded.pop(digest, None)
 
     def note_registry(self, reachable: bool, last_seen_ms: int) -> None:
@@ -150,7 +150,7 @@ class FakeDataPlane:
             {"digest": digest, "decisions": 3, "breaker": self.breakers.get(digest, "closed")}
             for digest in self.loaded
         ]
-        return {"bundles": bundles, **self.said}
+        return {"bundles": bundles, **self.extra_status}
 
     def _used(self, table: LaneTable) -> set[str]:
         observing = (lane for lanes in table.observe.values() for lane in lanes)
@@ -170,7 +170,7 @@ class FakeDataPlane:
 
 
 class RecordedEvents:
-    """An event stream that a test reads back."""
+    """An event stream whose events a test can read."""
 
     def __init__(self) -> None:
         self.lines: list[bytes] = []

@@ -1,13 +1,13 @@
-"""A fleet without servers: members that keep the promises of a controller, and break as servers do.
+"""A fleet without servers. Its members keep the contract of a controller, and fail as servers do.
 
 ::
 
     fleet = FakeFleet([Member("live-1", "", "live"), Member("pool", "", "shadow")],
                       checkpoints={"fraud.checkout": "score"}, answer={"fraud.checkout": digest})
-    fleet.vanish("live-1")                     # calls raise UnreachableError
-    fleet.restart("live-1")                    # back, with its last known table
+    fleet.disconnect("live-1")                 # calls raise UnreachableError
+    fleet.restart("live-1")                    # reachable again, with its last known table
     fleet.refuse[digest] = "golden case 17"    # no member loads this bundle
-    fleet.lose_answers("live-1", 1)            # the next call is done, and its answer lost
+    fleet.lose_responses("live-1", 1)          # the next call takes effect, and its response is lost
     fleet.change_outside("live-1", "fraud.checkout", answer=[...])
     fleet.before_call = hook                   # hook(member, method, checkpoint): raise to kill the caller
 """
@@ -28,7 +28,7 @@ from scorer.release.model import LaneSpec
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One that reached a member."""
+    """A call that reached a member."""
 
     member: str
     method: str
@@ -39,18 +39,18 @@ class Call:
 
 @dataclass
 class FakeMember:
-    """What one member holds. A restart keeps all of it: it is on the disk."""
+    """State of one member. A restart keeps all of it, as a server keeps it on disk."""
 
     role: str
     checkpoints: dict[str, CheckpointStatus]
     version: int = 1
     up: bool = True
     started: int = 1
-    answers_to_lose: int = 0
+    responses_to_lose: int = 0
     counters: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
-    """By checkpoint and lane: what differs from zero in `ObserverStatus`."""
+    """Fields of `ObserverStatus` that are not zero, by checkpoint and lane."""
     tables: list[Mapping[str, CheckpointStatus]] = field(default_factory=list)
-    """Every table that was in force, oldest first."""
+    """Every lane table that was active, oldest first."""
 
     def put(self, checkpoint: str, status: CheckpointStatus) -> None:
         if self.checkpoints.get(checkpoint) != status:
@@ -60,12 +60,12 @@ class FakeMember:
 
 
 class FakeFleet(Fleet):
-    """As `Fleet`, in memory.
+    """Implements `Fleet` in memory.
 
     Args:
-        members: Their addresses are not used.
-        checkpoints: Kind by name; every member has them all.
-        answer: Digest by checkpoint of what answers at first at live members, following `name@live`.
+        members: The members. Their addresses are not used.
+        checkpoints: Kind of each checkpoint, by name. Every member has all of them.
+        answer: Digest of the first answer lane of live members, by checkpoint. It follows `name@live`.
     """
 
     def __init__(
@@ -79,11 +79,11 @@ class FakeFleet(Fleet):
         self._status_seconds = 2.0
         self.platform = "platform"
         self.refuse: dict[str, str] = {}
-        """Digest to reason: what no member loads."""
+        """The bundles that no member loads: digest to reason."""
         self.known: set[str] | None = None
-        """The bundles that members find in the registry; None: all."""
+        """The bundles in the registry of the members; None: all."""
         self.calls: list[Call] = []
-        """Those that reached a member, refused ones too."""
+        """The calls that reached a member, including refused ones."""
         self.before_call: Callable[[str, str, str], None] | None = None
         self.after_call: Callable[[str, str, str], None] | None = None
         first = {name: (LaneSpec("live", digest, share=1.0),) for name, digest in (answer or {}).items()}
@@ -105,22 +105,22 @@ class FakeFleet(Fleet):
         for held in self._held.values():
             held.tables.append(held.checkpoints)
 
-    # --- what a test does to it ---
+    # --- operations of the tests ---
 
     def held(self, name: str) -> FakeMember:
-        """What a member holds."""
+        """Return the state of a member."""
         return self._held[name]
 
-    def vanish(self, name: str) -> None:
-        """Killed, or cut off: nothing reaches it until it comes back."""
+    def disconnect(self, name: str) -> None:
+        """Make a member unreachable until `reconnect`, as after a kill or a network partition."""
         self._held[name].up = False
 
-    def come_back(self, name: str) -> None:
-        """The network heals: nothing was lost."""
+    def reconnect(self, name: str) -> None:
+        """Make a member reachable again. Its state is unchanged."""
         self._held[name].up = True
 
     def restart(self, name: str) -> None:
-        """A new process with its last known table, without those observe lanes that no longer load."""
+        """Restart a member with its last known table, without observe lanes that no longer load."""
         held = self._held[name]
         for checkpoint, status in held.checkpoints.items():
             kept = tuple(lane for lane in status.observe if lane.bundle not in self.refuse)
@@ -129,9 +129,9 @@ class FakeFleet(Fleet):
         held.started += 1
         held.up = True
 
-    def lose_answers(self, name: str, count: int) -> None:
-        """The next so many calls are done, and the caller does not hear of it."""
-        self._held[name].answers_to_lose = count
+    def lose_responses(self, name: str, count: int) -> None:
+        """Execute the next `count` calls, but lose their responses."""
+        self._held[name].responses_to_lose = count
 
     def change_outside(
         self,
@@ -142,7 +142,7 @@ class FakeFleet(Fleet):
         observe: Sequence[LaneSpec] | None = None,
         following: str = "",
     ) -> None:
-        """Somebody else changes lanes there: a person at the command line, an alias that moves."""
+        """Change lanes of a member from outside the platform, as a command or a moved alias does."""
         status = self._held[name].checkpoints[checkpoint]
         if answer is not None:
             status = replace(status, answer=tuple(answer), following=following)
@@ -153,13 +153,13 @@ class FakeFleet(Fleet):
     def break_glass(
         self, name: str, checkpoint: str, answer: Sequence[LaneSpec], *, by: str, reason: str, at: datetime
     ) -> None:
-        """Somebody changes a managed checkpoint at the command line with --break-glass."""
+        """Change a managed checkpoint as a command with --break-glass does."""
         held = self._held[name]
         glass = BrokenGlass(at, by, reason, held.version + 1)
         held.put(checkpoint, replace(held.checkpoints[checkpoint], answer=tuple(answer), break_glass=glass))
 
     def drift(self, name: str, checkpoint: str, digest: str) -> None:
-        """The server reports that its alias was moved to this digest, which it does not serve."""
+        """Report that the alias was moved to this digest, which the member does not serve."""
         held = self._held[name]
         held.checkpoints = {
             **held.checkpoints,
@@ -167,10 +167,10 @@ class FakeFleet(Fleet):
         }
 
     def count(self, name: str, checkpoint: str, lane: str, **counters: Any) -> None:
-        """What the member's status says of an observe lane from now on."""
+        """Set counters of an observe lane that the member's status reports from now on."""
         self._held[name].counters.setdefault((checkpoint, lane), {}).update(counters)
 
-    # --- as `Fleet` ---
+    # --- interface of `Fleet` ---
 
     def status(self, member: Member) -> MemberStatus:
         held = self._held[member.name]
@@ -226,7 +226,7 @@ class FakeFleet(Fleet):
         expected: int | None = None,
     ) -> int:
         held = self._held[member.name]
-        status = self._asked(member, "set_answer", checkpoint, lanes, reason, expected)
+        status = self._accept(member, "set_answer", checkpoint, lanes, reason, expected)
         if held.role == "shadow":
             raise RefusedError(f'server "{member.name}" refuses: it is of the shadow pool and answers nobody')
         wanted = [Lane(lane.name, lane.bundle, lane.share) for lane in lanes]
@@ -236,7 +236,7 @@ class FakeFleet(Fleet):
         if answer != status.answer:
             self._load(member, lanes)
             status = replace(status, answer=answer, following="")
-        return self._done(member, "set_answer", checkpoint, status)
+        return self._finish(member, "set_answer", checkpoint, status)
 
     def set_observers(
         self,
@@ -248,7 +248,7 @@ class FakeFleet(Fleet):
         expected: int | None = None,
     ) -> int:
         held = self._held[member.name]
-        status = self._asked(member, "set_observers", checkpoint, lanes, reason, expected)
+        status = self._accept(member, "set_observers", checkpoint, lanes, reason, expected)
         wanted = _lanes(lanes)
         self._check(member, lambda: check_observers(checkpoint, wanted))
         self._check(member, lambda: check_apart(checkpoint, _lanes(status.answer), wanted))
@@ -259,7 +259,7 @@ class FakeFleet(Fleet):
             )
             for lane in lanes
         )
-        return self._done(member, "set_observers", checkpoint, replace(status, observe=observe))
+        return self._finish(member, "set_observers", checkpoint, replace(status, observe=observe))
 
     def manage(self, member: Member, checkpoint: str) -> None:
         self._arrive(member, "manage", checkpoint)
@@ -267,7 +267,7 @@ class FakeFleet(Fleet):
         status = held.checkpoints[checkpoint]
         if status.managed_by not in ("", self.platform):
             raise RefusedError(f'server "{member.name}" refuses: it is managed by "{status.managed_by}"')
-        # The mark is kept beside the table, which stays.
+        # The management mark is stored beside the lane table, which does not change.
         held.checkpoints = {
             **held.checkpoints,
             checkpoint: replace(status, managed_by=self.platform, following=""),
@@ -285,7 +285,7 @@ class FakeFleet(Fleet):
                 f'server "{member.name}" does not respond; check that `scorer serve` runs there'
             )
 
-    def _asked(
+    def _accept(
         self,
         member: Member,
         method: str,
@@ -296,13 +296,13 @@ class FakeFleet(Fleet):
     ) -> CheckpointStatus:
         self._arrive(member, method, checkpoint)
         self.calls.append(Call(member.name, method, checkpoint, tuple(lanes), reason))
-        found = self._held[member.name].checkpoints.get(checkpoint)
-        if found is None:
+        result = self._held[member.name].checkpoints.get(checkpoint)
+        if result is None:
             raise NotFoundError(f'server "{member.name}": no checkpoint "{checkpoint}"')
         version = self._held[member.name].version
         if expected not in (None, version):
             raise StaleError(f'server "{member.name}": the lane table is {version} now, not {expected}')
-        return found
+        return result
 
     def _check(self, member: Member, check: Callable[[], None]) -> None:
         try:
@@ -317,13 +317,13 @@ class FakeFleet(Fleet):
             if lane.bundle in self.refuse:
                 raise RefusedError(f'server "{member.name}" refuses: {self.refuse[lane.bundle]}')
 
-    def _done(self, member: Member, method: str, checkpoint: str, status: CheckpointStatus) -> int:
+    def _finish(self, member: Member, method: str, checkpoint: str, status: CheckpointStatus) -> int:
         held = self._held[member.name]
         held.put(checkpoint, status)
         if self.after_call is not None:
             self.after_call(member.name, method, checkpoint)
-        if held.answers_to_lose:
-            held.answers_to_lose -= 1
+        if held.responses_to_lose:
+            held.responses_to_lose -= 1
             raise UnreachableError(f'server "{member.name}" has not responded within 60 s')
         return held.version
 
@@ -358,5 +358,5 @@ _ZERO: Mapping[str, Any] = {
 def one_by_one(
     work: Callable[[Member], Any], members: Sequence[Member], *, seconds: float | None = None
 ) -> dict[str, Any]:
-    """In place of `Parallel`, for tests that count statements."""
+    """Replaces `Parallel` in tests that count statements."""
     return {member.name: work(member) for member in members}

@@ -34,17 +34,17 @@ CHECKS = (
 
 
 def fuzz(world: World, url: str, user: str | None, *, examples: int, number: int) -> dict[int, int]:
-    """Asks everything as somebody; raises where an answer is not as described.
+    """Call every operation as one user. Raises if a response differs from the description.
 
     Args:
-        world: Whose objects are asked for as often as made-up ones.
-        url: Where it is served.
-        user: Who asks; None: nobody.
-        examples: Requests per operation and kind (sound, unsound).
-        number: The seed.
+        world: The platform. Its objects are requested as often as random ones.
+        url: Base URL of the platform.
+        user: Name of the user; None: no credentials.
+        examples: Number of requests per operation and mode (valid, invalid).
+        number: Seed of the random values.
 
     Returns:
-        How often each status was answered.
+        Number of responses by HTTP status.
     """
     description = httpx.get(f"{url}/api/v1/openapi.json", timeout=60).json()
     schema = schemathesis.openapi.from_dict(description)
@@ -60,8 +60,8 @@ def fuzz(world: World, url: str, user: str | None, *, examples: int, number: int
     statuses: dict[int, int] = {}
     headers = {} if user is None else {"Authorization": f"Bearer {world.tokens[user]}"}
     with requests.Session() as session:
-        for found in schema.get_all_operations():
-            operation = found.ok()
+        for result in schema.get_all_operations():
+            operation = result.ok()
             for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
                 strategy = operation.as_strategy(generation_mode=mode)
 
@@ -79,7 +79,7 @@ def fuzz(world: World, url: str, user: str | None, *, examples: int, number: int
                         if real and name in known:
                             case.path_parameters[name] = known[name]
                     if case.operation.label.endswith("/stream") or "wait" in (case.query or {}):
-                        # What waits for events of a draft waits for ever.
+                        # A request that waits for events of a draft would never end.
                         case.query = {**(case.query or {}), "wait": 0}
                         if case.operation.label.endswith("/stream"):
                             return
@@ -92,7 +92,7 @@ def fuzz(world: World, url: str, user: str | None, *, examples: int, number: int
                 try:
                     check()
                 except Unsatisfiable:
-                    # Nothing can be wrong with a request that has neither parameters nor a body.
+                    # A request without parameters and body cannot be invalid.
                     assert mode is GenerationMode.NEGATIVE
                 except Exception as error:
                     error.add_note(f"{operation.label} as {user}, {mode}, seed {number}")

@@ -36,7 +36,7 @@ START_MS = 20_000 * DAY_MS
 
 
 def greedy(best: Any, n: int, epsilon: float) -> Any:
-    """`[n, K]`: one action per row, and the rest evenly."""
+    """Return an epsilon-greedy pmf `[n, K]` with one greedy action per row."""
     pmf = np.full((n, K), epsilon / K)
     pmf[np.arange(n), best] += 1 - epsilon
     return pmf
@@ -52,7 +52,7 @@ def log(
     missing: float = 0.0,
     days: float = 7.0,
 ) -> Experience:
-    """Decisions of an epsilon-greedy policy where `truth[country, action]` is the chance of success."""
+    """Return decisions of an epsilon-greedy policy with success rates `truth[country, action]`."""
     rng = np.random.default_rng(seed)
     country = rng.integers(0, len(COUNTRIES), n)
     pmf = greedy(best, n, epsilon)
@@ -87,7 +87,7 @@ def _logging(settled: Experience) -> Any:
 
 
 def judged(name: str, learned_until_ms: int | None = START_MS - 1) -> JudgedBundle:
-    """A bundle that learned before the log began."""
+    """Return a bundle that was trained before the log started."""
     digest = f"sha256:{name}"
     return JudgedBundle(name="pay", digest=digest, content=digest, learned_until_ms=learned_until_ms)
 
@@ -104,12 +104,15 @@ def weighed(
     findings: Any = (),
     **gate: Any,
 ) -> Verdict:
-    """The verdict on a candidate pmf `[K]` or `[n, K]`; the oracle is the truth and an error, maybe `[K]`."""
+    """Return the verdict on a candidate pmf `[K]` or `[n, K]`.
+
+    The oracle predicts `truth` plus the error `wrong`, a number or `[K]`.
+    """
     settled = logged.settled()
     country = settled.context[:, 0].astype(int)
     oracle = np.clip(truth[country] + wrong, 0, 1)
     n = len(settled)
-    found = PolicyComparison(
+    comparison = PolicyComparison(
         logged,
         settled,
         np.broadcast_to(np.asarray(candidate, dtype=np.float64), (n, K)),
@@ -119,7 +122,7 @@ def weighed(
         _logging(settled),
     )
     return weigh(
-        found,
+        comparison,
         one or judged("candidate"),
         judged("live"),
         GateSettings(**gate),
@@ -139,7 +142,7 @@ def bundle(
     epsilon: float = 0.3,
     policy: dict[str, Any] | None = None,
 ) -> str:
-    """A real bundle over the same schema and catalogue whose oracle prefers one action; its digest."""
+    """Build a real bundle whose oracle prefers one action; return its digest."""
     from datetime import UTC, datetime
 
     import xgboost

@@ -23,13 +23,13 @@ SETTINGS = JoinSettings(families=(SLOW,), hours=24.0)
 
 
 class Maker:
-    """Records of one bundle."""
+    """Makes log records of one bundle's decisions."""
 
     def __init__(self, path: Path) -> None:
-        found = inspect(path)
-        self.digest = bytes.fromhex(found.digest.removeprefix("sha256:"))
-        self.fingerprint = int(found.schema_fingerprint, 16)
-        self.actions = [action.id for action in found.actions]
+        info = inspect(path)
+        self.digest = bytes.fromhex(info.digest.removeprefix("sha256:"))
+        self.fingerprint = int(info.schema_fingerprint, 16)
+        self.actions = [action.id for action in info.actions]
 
     def decision(self, name: str, hour: float, taken: int = 0, **other: Any) -> bytes:
         pmf = [0.1] * len(self.actions)
@@ -51,7 +51,7 @@ class Maker:
         return LogRecord(decision=DecisionRecord(**{**fields, **other})).SerializeToString()
 
     def token(self, name: str, hour: float, taken: int = 0, **other: Any) -> dict[str, Any]:
-        """What an outcome's record holds if the token of such a decision proves it."""
+        """Return the fields of an outcome's record that the token of this decision proves."""
         record = LogRecord.FromString(self.decision(name, hour, taken)).decision
         fields: dict[str, Any] = {
             "decided_at_ms": record.decided_at_us // 1000,

@@ -26,7 +26,7 @@ FRAUD = RANDOM.random(COUNT) < 1 / (1 + np.exp(-(DATA[:, 0] / 25 + DATA[:, 2] / 
 
 
 def build(directory: Path, *, labels: Any = None, names: tuple[str, ...] = FEATURES, seed: int = 1) -> Path:
-    """A bundle that flags about 3 %, trained on payments of its own or on other labels."""
+    """Build a bundle that flags about 3 % of the payments. `seed` and `labels` give another training set."""
     data = rows(20_000, seed=seed)
     odds = data[:, 0] / 25 + data[:, 2] / 1.2 - 9.5
     target = np.random.default_rng(seed).random(len(data)) < 1 / (1 + np.exp(-odds))
@@ -60,7 +60,7 @@ def build(directory: Path, *, labels: Any = None, names: tuple[str, ...] = FEATU
 
 def decisions(live: Path, begin: int = BEGIN, **other: Any) -> list[bytes]:
     bundle = Bundle.load(live)
-    found = bundle.score(DATA)
+    scored = bundle.score(DATA)
     return [
         LogRecord(
             decision=DecisionRecord(
@@ -71,8 +71,8 @@ def decisions(live: Path, begin: int = BEGIN, **other: Any) -> list[bytes]:
                     "schema_fingerprint": bundle.schema_fingerprint,
                     "decided_at_us": begin + number * (28 * DAY_US // COUNT),
                     "features": DATA[number].tolist(),
-                    "score": found.scores[number],
-                    "decision": bundle.labels[found.bands[number]],
+                    "score": scored.scores[number],
+                    "decision": bundle.labels[scored.bands[number]],
                     **other,
                 }
             )
@@ -89,7 +89,7 @@ def outcome(number: int, value: float = 1.0, **other: Any) -> bytes:
 
 
 def known_log(directory: Path, live: Path, begin: int = BEGIN) -> Path:
-    """Write the log of a server where everything is reported, also of payments that were stopped.
+    """Write the log of a server that knows the outcome of every payment, including declined ones.
 
     The decisions are those of four weeks from `begin` on, microseconds since the Unix epoch.
     """

@@ -17,7 +17,7 @@ START_MS = 1_767_225_600_000
 
 
 def small_task(actions: int = 3, factor: str = "route") -> OracleTask:
-    """Choosing one of some routes, given an amount and a country."""
+    """Return a task with the context (amount, country) and one action per route."""
     names = tuple("ABCDEFGH"[:actions])
     return OracleTask(
         name="small",
@@ -39,18 +39,18 @@ def small_task(actions: int = 3, factor: str = "route") -> OracleTask:
 
 
 def contexts(count: int, seed: int = 0) -> Any:
-    """`[count, 2]` amounts from -3 to 3, and a country."""
+    """Return `[count, 2]`: an amount from -3 to 3, and a country."""
     random = np.random.default_rng([seed, 1])
     return np.stack([random.uniform(-3, 3, count), random.integers(0, 2, count)], axis=1).astype(np.float32)
 
 
 def even(count: int, actions: int = 3) -> Any:
-    """`[count, actions]` all alike."""
+    """Return a uniform pmf, `[count, actions]`."""
     return np.full((count, actions), 1.0 / actions)
 
 
 def crossing(context: Any) -> Any:
-    """`[n, 3]` the truth: A is best for small amounts, B for large ones, C never."""
+    """Return the true rewards `[n, 3]`: A is best for small amounts, B for large ones, C never."""
     x = context[:, :1]
     return 1 / (1 + np.exp(-np.concatenate([0.5 - x, 0.5 + x, -0.5 + 0 * x], axis=1)))
 
@@ -63,7 +63,7 @@ def logged(
     days: float = 28.0,
     seed: int = 0,
 ) -> Experience:
-    """Settled decisions over some days under a logging policy; by default an even one."""
+    """Return settled decisions over some days under a logging policy, which is uniform by default."""
     random = np.random.default_rng([seed, 2])
     context = contexts(count, seed)
     reward = truth(context)

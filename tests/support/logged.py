@@ -8,7 +8,7 @@ from scorer.learn.experience import Experience, State
 
 
 def two_actions_logged(eligible, pmf, action, *, propensity=None, time_ms=None) -> Experience:
-    """`[n, 2]` masks and pmfs of actions "a" and "b"; every reward is 1."""
+    """Return an experience of the actions "a" and "b". Masks and pmfs are `[n, 2]`; every reward is 1."""
     n = len(action)
     action = np.array(action)
     pmf = np.array(pmf, dtype=np.float32)

@@ -43,7 +43,7 @@ def frame(segment: bytes, kind: int, sequence: int, payload: bytes) -> bytes:
 def write_segment(
     directory: Path, number: int, first: int, payloads: Sequence[bytes], *, sealed: bool = True
 ) -> Path:
-    """One segment, as docs/decision-log.md describes it."""
+    """Write one segment in the format of docs/decision-log.md."""
     directory.mkdir(exist_ok=True)
     identity = uuid.UUID(int=1000 + number).bytes
     header = b"scorerDL" + struct.pack("<HH4x", 1, 96) + LOG + identity

@@ -55,9 +55,12 @@ def write_log(
     days: float = 14.0,
     turned: bool = False,
 ) -> None:
-    """Even choices in a bundle's name. Route A is authorised far more often, or (`turned`) far less."""
-    found = inspect(bundle)
-    actions = [action.id for action in found.actions]
+    """Write uniform choices that a bundle made.
+
+    Route A is authorised far more often, or (`turned`) far less.
+    """
+    info = inspect(bundle)
+    actions = [action.id for action in info.actions]
     random = np.random.default_rng(seed)
     drawn = contexts(rows, seed=seed)
     payloads = []
@@ -70,11 +73,11 @@ def write_log(
             decision_id=f"d{segment}-{at}",
             checkpoint=POINT,
             lane="live",
-            bundle=bytes.fromhex(found.digest.removeprefix("sha256:")),
+            bundle=bytes.fromhex(info.digest.removeprefix("sha256:")),
             decided_at_us=decided,
             entity=f"shopper-{at}",
             features=drawn[at].tolist(),
-            schema_fingerprint=int(found.schema_fingerprint, 16),
+            schema_fingerprint=int(info.schema_fingerprint, 16),
             pmf=[1 / len(actions)] * len(actions),
             action_index=int(taken[at]),
             action=actions[taken[at]],
@@ -93,7 +96,7 @@ def write_log(
 
 
 def make_loop(base: Path) -> Path:
-    """Makes the folder; the live bundle ``small@live`` takes all routes for alike, the log knows better."""
+    """Create a loop's folder. The live bundle ``small@live`` predicts the same reward for all routes."""
     base.mkdir(parents=True, exist_ok=True)
     (base / "learn.toml").write_text(LEARN)
     plan = learn_settings.load(base / "learn.toml").train

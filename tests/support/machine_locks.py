@@ -1,4 +1,4 @@
-"""Lets a test that is marked `alone` have the machine to itself while other processes of pytest-xdist wait.
+"""A lock that keeps the other processes of pytest-xdist waiting while a test that is marked `alone` runs.
 
 Such a test measures, or starts so many processes that another test beside it would decide its result. Every
 other test holds a lock that it shares; a test that is marked holds it exclusively. A second lock, held while
@@ -24,7 +24,7 @@ def directory(run: str) -> Path:
 
 @contextmanager
 def holding(where: Path, *, alone: bool) -> Iterator[None]:
-    """Hold the machine exclusively, or beside other tests that do not need it exclusively."""
+    """Hold the machine's lock exclusively, or shared with other tests that do not need it exclusively."""
     where.mkdir(mode=0o700, exist_ok=True)
     with ExitStack() as files:
         turn: IO[bytes] = files.enter_context((where / "turn").open("ab"))
@@ -35,5 +35,5 @@ def holding(where: Path, *, alone: bool) -> Iterator[None]:
         try:
             yield
         finally:
-            # A process that the test forked and left would otherwise keep the lock.
+            # Otherwise a process that the test started and did not end would keep the lock.
             fcntl.flock(machine, fcntl.LOCK_UN)

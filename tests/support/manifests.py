@@ -22,7 +22,7 @@ def documents(path: Path) -> list[Document]:
 
 @dataclass(frozen=True)
 class Workload:
-    """A pod template with the file that it is in."""
+    """A pod template, and the file that contains it."""
 
     file: str
     documents: list[Document]
@@ -42,35 +42,37 @@ class Workload:
 
     @property
     def scorer(self) -> Document:
-        [found] = [c for c in self.containers if c["image"].startswith("scorer:")]
-        return found
+        [container] = [c for c in self.containers if c["image"].startswith("scorer:")]
+        return container
 
     @property
     def settings(self) -> config.Settings:
-        """What the scorer reads: the key of the ConfigMap behind its /etc/scorer."""
+        """The settings that the scorer reads: the ConfigMap that is mounted at /etc/scorer."""
         return config.parse(self.text, base=Path("/etc/scorer"), environment={})
 
     @property
     def text(self) -> str:
-        """The same as it is written."""
+        """The same settings as text."""
         [mount] = [m for m in self.scorer["volumeMounts"] if m["mountPath"] == "/etc/scorer"]
         [volume] = [v for v in self.pod["volumes"] if v["name"] == mount["name"]]
         name = volume["configMap"]["name"]
-        [found] = [d for d in self.documents if (d["kind"], d["metadata"]["name"]) == ("ConfigMap", name)]
-        return str(found["data"]["scorer.toml"])
+        [config_map] = [
+            d for d in self.documents if (d["kind"], d["metadata"]["name"]) == ("ConfigMap", name)
+        ]
+        return str(config_map["data"]["scorer.toml"])
 
     def only(self, kind: str) -> Document:
-        [found] = [d for d in self.documents if d["kind"] == kind]
-        return found
+        [document] = [d for d in self.documents if d["kind"] == kind]
+        return document
 
     @property
-    def let_in(self) -> set[int]:
-        """The ports that the network policy opens to somebody."""
+    def open_ports(self) -> set[int]:
+        """The ports to which the network policy allows connections."""
         rules = self.only("NetworkPolicy")["spec"]["ingress"]
         return {port["port"] for rule in rules for port in rule["ports"]}
 
 
 def read(file: str) -> Workload:
-    found = documents(MANIFESTS / file)
-    [document] = [d for d in found if "template" in d.get("spec", {})]
-    return Workload(file, found, document)
+    result = documents(MANIFESTS / file)
+    [document] = [d for d in result if "template" in d.get("spec", {})]
+    return Workload(file, result, document)

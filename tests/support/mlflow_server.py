@@ -28,7 +28,7 @@ PROGRAM = ROOT / ".build/mlflow/bin/mlflow"
 
 
 class MlflowServer:
-    """The process; killed and started again over the same data."""
+    """A process that tests can kill and start again over the same data."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -42,11 +42,11 @@ class MlflowServer:
 
     @property
     def artifacts(self) -> Path:
-        """Where its artifacts are stored."""
+        """Directory of the artifacts."""
         return self.directory / "artifacts"
 
     def start(self) -> None:
-        """Starts it and waits until it answers."""
+        """Start the server and wait until it responds."""
         inherited = {
             k: v for k, v in os.environ.items() if not k.startswith(("SCORER_", "MLFLOW_", "PYTHON"))
         }
@@ -70,24 +70,25 @@ class MlflowServer:
                     "MLFLOW_DISABLE_TELEMETRY": "true",
                     "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
                     "MLFLOW_WEBHOOK_SECRET_ENCRYPTION_KEY": self._key,
-                    # A new webhook counts at once: the list of them is otherwise kept for a minute.
+                    # Makes a new webhook effective at once. By default the server
+                    # caches the list for a minute.
                     "MLFLOW_WEBHOOK_CACHE_TTL": "0",
-                    # Without these it delivers webhooks over https to public addresses alone.
+                    # Without these settings, MLflow delivers webhooks only over https to public addresses.
                     "MLFLOW_WEBHOOK_ALLOWED_SCHEMES": "http",
                     "MLFLOW_WEBHOOK_ALLOW_PRIVATE_IPS": "true",
                 },
             )
-        wait_until(self._answers, "MLflow answers", seconds=PATIENCE * 3)
+        wait_until(self._answers, "MLflow responds", seconds=PATIENCE * 3)
 
     def kill(self) -> None:
-        """Ends it and its workers as a crash would."""
+        """Kill the server and its workers, as in a crash."""
         if self._process is not None:
             os.killpg(self._process.pid, 9)
             self._process.wait(PATIENCE)
             self._process = None
 
-    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        """One call of its REST API, by no code of ours."""
+    def call_rest(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """Call the REST API without code of this project."""
         request = urllib.request.Request(
             f"{self.url}/api/2.0/mlflow/{path}",
             method=method,
@@ -95,12 +96,12 @@ class MlflowServer:
             headers={"Content-Type": "application/json"},
         )
         with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
-            found: dict[str, Any] = json.load(answer)
-        return found
+            result: dict[str, Any] = json.load(answer)
+        return result
 
-    def point(self, name: str, alias: str, version: str) -> None:
-        """Moves an alias as MLflow's own user interface does."""
-        self.ask("POST", "registered-models/alias", {"name": name, "alias": alias, "version": version})
+    def set_alias(self, name: str, alias: str, version: str) -> None:
+        """Move an alias as MLflow's user interface does."""
+        self.call_rest("POST", "registered-models/alias", {"name": name, "alias": alias, "version": version})
 
     def _answers(self) -> bool:
         assert self._process is not None
@@ -111,7 +112,7 @@ class MlflowServer:
 
 @contextmanager
 def start_mlflow(directory: Path) -> Iterator[MlflowServer]:
-    """A server over a directory; the test is skipped where MLflow is not installed."""
+    """Run a server over a directory. The test is skipped if MLflow is not installed."""
     components.require("MLflow")
     server = MlflowServer(directory)
     try:

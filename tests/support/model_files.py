@@ -12,7 +12,7 @@ from pyarrow import csv, parquet
 
 
 def table(count: int = 600, *, seed: int = 3) -> pa.Table:
-    """Payments with a label that the features explain."""
+    """Return payments with a label that depends on the features."""
     data = rows(count, seed=seed)
     columns: dict[str, Any] = dict(zip(FEATURES, data.T, strict=True))
     odds = data[:, 0] / 100 + data[:, 2] / 2 - 2.5
@@ -20,17 +20,17 @@ def table(count: int = 600, *, seed: int = 3) -> pa.Table:
     return pa.table(columns)
 
 
-def write_table(path: Path, made: pa.Table | None = None) -> Path:
-    made = table() if made is None else made
+def write_table(path: Path, content: pa.Table | None = None) -> Path:
+    content = table() if content is None else content
     if path.suffix == ".csv":
-        csv.write_csv(made, path)
+        csv.write_csv(content, path)
     else:
-        parquet.write_table(made, path)
+        parquet.write_table(content, path)
     return path
 
 
 def write_model(path: Path, *, variant: int = 2) -> Path:
-    """The tiny score model, in the format of the ending."""
+    """Write the tiny score model in the format of the file name's suffix."""
     import treelite
 
     booster = fraud_model(variant)
@@ -41,15 +41,15 @@ def write_model(path: Path, *, variant: int = 2) -> Path:
     else:
         import lightgbm
 
-        made = table()
-        matrix = np.stack([made[name].to_numpy() for name in FEATURES], axis=1)
-        data = lightgbm.Dataset(matrix, made["fraud"].to_numpy(), feature_name=list(FEATURES))
+        training = table()
+        matrix = np.stack([training[name].to_numpy() for name in FEATURES], axis=1)
+        data = lightgbm.Dataset(matrix, training["fraud"].to_numpy(), feature_name=list(FEATURES))
         settings = {"objective": "binary", "num_leaves": 7, "verbosity": -1, "num_threads": 1}
         lightgbm.train(settings, data, 4).save_model(path)
     return path
 
 
 def write_oracle(path: Path, *, variant: int = 2) -> Path:
-    """The tiny model of actions."""
+    """Write the tiny model of an action bundle."""
     oracle_model(variant).save_model(path)
     return path

@@ -29,7 +29,7 @@ ADMIN = Actor("root", admin=True)
 
 @dataclass
 class Log:
-    """A server's log directory, segment by segment."""
+    """The log directory of a server, to which tests append segments."""
 
     path: Path
     sequence: int = 1
@@ -45,7 +45,7 @@ class Log:
 
 
 class LocalBundles:
-    """As `Bundles.local`, over directories."""
+    """Implements `Bundles.local` over directories."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = {read_manifest(path).digest: path for path in paths}
@@ -56,7 +56,7 @@ class LocalBundles:
 
 @dataclass
 class World:
-    """One checkpoint, one or two servers, a change."""
+    """One checkpoint, one or two servers, and one change request."""
 
     root: Path
     live: Path
@@ -84,12 +84,12 @@ class World:
             checkpoints={self.checkpoint: "score"},
             answer={self.checkpoint: self.bundles["live"].digest},
         )
-        self.change = self.drafted()
+        self.change = self.insert_change()
         self.local = LocalBundles([self.live, self.own])
-        self.readouts = self.opened()
+        self.readouts = self.new_collector()
 
-    def opened(self) -> Readouts:
-        """A collector as a new process has it, with the rollups that it writes."""
+    def new_collector(self) -> Readouts:
+        """Return the collector of a new process, with the rollups that it writes."""
         self.metrics = MetricsOverTime(
             self.settings,
             self.store,
@@ -108,7 +108,7 @@ class World:
             rollups=self.metrics.ledger,
         )
 
-    def drafted(self, *, gates: tuple[GateSpec, ...] = ()) -> ChangeRequest:
+    def insert_change(self, *, gates: tuple[GateSpec, ...] = ()) -> ChangeRequest:
         change = ChangeRequest(
             id="cr-000001",
             project="payments",
@@ -140,18 +140,18 @@ class World:
             connection.execute(t.changes.update().values(state=ChangeState.RELEASED.value))
 
     def records(self, count: int, *, first: int = 0, step_us: int = 100_000, **how: Any) -> list[LogRecord]:
-        """Answers by the live bundle, each observed by the change's lane and by the A/A control."""
+        """Return answers of the live bundle with observations of the change's lane and the A/A control."""
         features = contexts(count, seed=1000 + first)
         live, own = (self.bundles[name].score(features) for name in ("live", "own"))
-        found = []
+        records = []
         for row in range(count):
             at = micros(START) + (first + row) * step_us
             answer = self.decision("live", "live", first + row, at, features[row], live, row)
-            found.append(LogRecord(decision=answer))
+            records.append(LogRecord(decision=answer))
             for lane, name, scores in (("cr-000001", "own", own), ("aa", "live", live)):
                 seen = self.decision(name, lane, first + row, at + 900, features[row], scores, row)
-                found.append(LogRecord(observation=self.observation(seen, answer)))
-        return found
+                records.append(LogRecord(observation=self.observation(seen, answer)))
+        return records
 
     def decision(
         self, name: str, lane: str, number: int, at: int, features: Any, scores: Any, row: int
@@ -202,5 +202,5 @@ class World:
 
 
 def files(root: Path) -> dict[str, bytes]:
-    """Every part by its path."""
+    """Return the bytes of every part by its path."""
     return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*.parquet"))}

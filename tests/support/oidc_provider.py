@@ -24,7 +24,7 @@ SECRET = "a secret of thirty-two characters"
 
 @contextmanager
 def provider(*, redirect: str, after_logout: str = "http://127.0.0.1/") -> Iterator[str]:
-    """Run a provider that knows one client, `scorer`; gives its issuer."""
+    """Run a provider with one registered client, `scorer`; yield its issuer."""
     components.require("oidc-provider")
     node = components.program_path("node") or "node"
     script = Path(__file__).with_name("oidc") / "provider.mjs"
@@ -51,7 +51,10 @@ def provider(*, redirect: str, after_logout: str = "http://127.0.0.1/") -> Itera
 
 
 def sign_in(browser: httpx.Client, begin: str, user: str) -> httpx.Response:
-    """Follow a sign-in to the platform's answer to the provider's redirect, which is not followed itself."""
+    """Sign in, and return the platform's response to the provider's redirect.
+
+    That response is not followed.
+    """
     platform = begin.split("/login", maxsplit=1)[0]
     answer = browser.get(begin)
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""The steps of a modeler from a model file to a finished report, by pages alone.
+"""The steps of a modeler from a model file to a finished report. All of them use pages only.
 
 ::
 
@@ -22,25 +22,25 @@ BUILD_SECONDS = 90
 
 @dataclass(frozen=True)
 class ModelFiles:
-    """What a modeler brings: a model, and the rows that it was trained on with their label."""
+    """The files of a modeler: a model, and the rows with labels that it was trained on."""
 
     model: Path
     table: Path
 
     @classmethod
     def written(cls, directory: Path) -> ModelFiles:
-        """Write both into a directory."""
+        """Write both files into a directory."""
         return cls(write_model(directory / "model.json"), write_table(directory / "table.csv"))
 
 
 @dataclass(frozen=True)
 class OnboardingStep:
-    """One page of the way.
+    """One step of the sequence.
 
     Attributes:
-        title: What the modeler does.
-        run: Does it in the browser; it begins on the page where the step before ended.
-        pages: Pages that a person reads in this step.
+        title: Action of the modeler.
+        run: Performs the action in the browser. It starts on the page where the previous step ended.
+        pages: Number of pages that the modeler reads in this step.
     """
 
     title: str
@@ -55,7 +55,7 @@ def open_the_form(mia: Visitor, _: ModelFiles) -> None:
 
 
 def fill_in(mia: Visitor) -> None:
-    """Name the version and the label. Name, checkpoint and thresholds are those of the live bundle."""
+    """Fill in the version and the label. Name, checkpoint and thresholds are those of the live bundle."""
     mia.page.get_by_label("Version").fill("2026-11-23")
     mia.page.locator("#f-label").fill("fraud")
 
@@ -99,11 +99,11 @@ STEPS = (
     OnboardingStep("wait until the TEST has ended", wait_for_the_test),
     OnboardingStep("open the finished report", read_the_report),
 )
-"""From a model file to a finished report. The pages that wait refresh themselves."""
+"""The steps from a model file to a finished report. Pages that wait refresh themselves."""
 
 
 def until(visitor: Visitor, place: str, words: str, *, seconds: float = 90) -> None:
-    """Wait for words on a page that refreshes itself."""
+    """Wait until a page that refreshes itself shows the words."""
 
     def shown() -> bool:
         text = visitor.page.locator(place).inner_text()

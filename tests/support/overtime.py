@@ -24,7 +24,7 @@ def scores(count: int, random: np.random.Generator, shift: float = 0.0) -> np.nd
 
 
 def write_reference(folder: Path) -> Path:
-    """A directory with `reference.json`, as of a bundle."""
+    """Write a directory with a bundle's `reference.json`."""
     folder.mkdir(parents=True, exist_ok=True)
     random = np.random.default_rng(1)
     own = distribution(scores(20_000, random)).model_dump_json()
@@ -42,7 +42,7 @@ def fill(
     count: int = 20_000,
     seed: int = 5,
 ) -> list[tuple[str, DecisionRecord]]:
-    """Count decisions of the last hours at two servers; the second bundle is a canary in the second half."""
+    """Add decisions of the last hours at two servers. The second bundle is a canary in the second half."""
     random = np.random.default_rng(seed)
     end, span = micros(now), hours * 3.6e9
     at = np.sort(end - random.random(count) * span)
@@ -52,7 +52,7 @@ def fill(
     slow = (at > end - span * 0.3) & (at < end - span * 0.25)
     exec_us[slow] *= 9
     load_us = np.exp(random.normal(np.log(60), 0.7, count))
-    made: list[tuple[str, DecisionRecord]] = []
+    decisions: list[tuple[str, DecisionRecord]] = []
     for place in range(count):
         is_next = bool(at[place] > half and random.random() < 0.25)
         score = float(values[is_next][place])
@@ -68,17 +68,17 @@ def fill(
             data_load_us=int(load_us[place]),
             fallback_reason="overload" if slow[place] and random.random() < 0.08 else "",
         )
-        made.append((SERVERS[place % 2], record))
-    count_all(ledger, made, outcomes(made, random))
-    return made
+        decisions.append((SERVERS[place % 2], record))
+    count_all(ledger, decisions, outcomes(decisions, random))
+    return decisions
 
 
 def outcomes(
-    made: Sequence[tuple[str, DecisionRecord]], random: np.random.Generator
+    decisions: Sequence[tuple[str, DecisionRecord]], random: np.random.Generator
 ) -> list[tuple[str, OutcomeRecord]]:
-    """Fraud is reported of some decisions, an hour later."""
-    found = []
-    for server, record in made:
+    """Return fraud outcomes of some decisions, received one hour later."""
+    reported = []
+    for server, record in decisions:
         if random.random() < record.score / 2:
             outcome = OutcomeRecord(
                 checkpoint=record.checkpoint,
@@ -87,18 +87,18 @@ def outcomes(
                 value=1.0,
                 received_at_us=record.decided_at_us + 3_600_000_000,
             )
-            found.append((server, outcome))
-    return found
+            reported.append((server, outcome))
+    return reported
 
 
 def count_all(
     ledger: Ledger,
-    made: Sequence[tuple[str, DecisionRecord]],
+    decisions: Sequence[tuple[str, DecisionRecord]],
     reported: Sequence[tuple[str, OutcomeRecord]],
 ) -> None:
     for server in SERVERS:
         batch, sequence = ledger.batch(server), 0
-        for owner, record in made:
+        for owner, record in decisions:
             if owner == server:
                 sequence += 1
                 batch.decision(record, rows.answer_row(sequence, record))
@@ -106,7 +106,7 @@ def count_all(
             if owner == server:
                 sequence += 1
                 batch.outcome(outcome, rows.outcome_row(sequence, outcome))
-        checkpoint = made[0][1].checkpoint if made else ""
+        checkpoint = decisions[0][1].checkpoint if decisions else ""
         ledger.apply(f"{server} {checkpoint}", 1, sequence, batch)
 
 
@@ -118,7 +118,7 @@ def record_tables(
     bundles: tuple[str, str],
     changes: tuple[str, str],
 ) -> None:
-    """Lane tables of a canary, then of a rollback, each of a change request that is in the store."""
+    """Record lane tables of a canary and of a rollback. The store contains the change request of each."""
     live, following = bundles
     base = {"observe": (), "actor": "mia", "checkpoint": checkpoint}
 

@@ -12,7 +12,7 @@ from typing import Any
 
 
 def vowpal_wabbit(options: str, scores: list[list[float]], learned: int) -> list[list[float]]:
-    """Its own pmf per row, after it learned from `learned` examples."""
+    """Return the pmf of Vowpal Wabbit per row, after it was trained on `learned` examples."""
     from vowpalwabbit import Workspace
 
     learner = Workspace(f"--cb_explore_adf {options} --quiet --noconstant --ignore s")
@@ -28,9 +28,9 @@ def vowpal_wabbit(options: str, scores: list[list[float]], learned: int) -> list
 
 
 def mabwiser(policy: str, **settings: Any) -> dict[str, Any]:
-    """What MABWiser makes of arms with these means: its expectations, and how often each was pulled.
+    """Return MABWiser's expectations for three arms with fixed rewards, and the number of pulls of each arm.
 
-    Softmax and Popularity are read before a Dirichlet draw blurs them.
+    The values of Softmax and Popularity are those before the Dirichlet draw.
     """
     from mabwiser.mab import MAB, LearningPolicy
 
@@ -41,14 +41,14 @@ def mabwiser(policy: str, **settings: Any) -> dict[str, Any]:
     mab = MAB(arms, getattr(LearningPolicy, policy)(**settings), seed=1)
     mab.fit(decisions, rewards)
     sampled = policy in {"Softmax", "Popularity"}
-    found = mab._imp.arm_to_expectation if sampled else mab.predict_expectations()
-    return {"expectations": [found[arm] for arm in arms], "counts": [decisions.count(arm) for arm in arms]}
+    result = mab._imp.arm_to_expectation if sampled else mab.predict_expectations()
+    return {"expectations": [result[arm] for arm in arms], "counts": [decisions.count(arm) for arm in arms]}
 
 
 def main() -> None:
-    """One JSON object in, one out."""
-    asked = json.loads(sys.stdin.read())
-    scores, learned = asked["scores"], asked["learned"]
+    """Read one JSON object from stdin and write one to stdout."""
+    request = json.loads(sys.stdin.read())
+    scores, learned = request["scores"], request["learned"]
     options = {
         "epsilon": "--epsilon 0.05",
         "softmax": "--softmax --lambda 50",

@@ -35,7 +35,7 @@ alias = "fraud-checkout@live"
 
 @dataclass(frozen=True)
 class PlatformProcess:
-    """A platform that serves."""
+    """A platform process that serves."""
 
     url: str
     pid: int
@@ -46,21 +46,21 @@ class PlatformProcess:
         return int(self.url.rpartition(":")[2])
 
     def memory(self, field: str = "VmRSS") -> int:
-        """Return its resident memory in bytes; `VmHWM`: the most that it ever was."""
+        """Return the resident memory in bytes; `VmHWM`: its peak."""
         status = Path(f"/proc/{self.pid}/status").read_text()
-        found = re.search(rf"{field}:\s+(\d+) kB", status)
-        assert found
-        return int(found[1]) << 10
+        size = re.search(rf"{field}:\s+(\d+) kB", status)
+        assert size
+        return int(size[1]) << 10
 
     def events(self, name: str) -> list[dict[str, object]]:
         lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
         return [line for line in lines if line["event"] == name]
 
     def metric(self, line: str) -> float:
-        """Return the value of a line of the metrics; 0 where it is not there."""
+        """Return the value of a line of the metrics; 0 if there is no such line."""
         text = httpx.get(f"{self.url}/api/v1/metrics", timeout=30).text
-        found = re.search(rf"^{re.escape(line)} (\S+)$", text, re.MULTILINE)
-        return float(found[1]) if found else 0.0
+        value = re.search(rf"^{re.escape(line)} (\S+)$", text, re.MULTILINE)
+        return float(value[1]) if value else 0.0
 
 
 def write_settings(directory: Path, *, platform: str = "", web: str = "", more: str = "") -> Path:

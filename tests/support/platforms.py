@@ -64,11 +64,14 @@ PEOPLE = {
     "approver": Role.APPROVER,
     "owner": Role.OWNER,
 }
-"""In project `fraud`; `outsider` owns project `other`; `admin` is one; `nobody` has no token."""
+"""The members of project `fraud`. `outsider` owns project `other`; `admin` is an administrator."""
 
 
 class World:
-    """Projects `fraud` and `other`, a person of each role, `score-1` live, `score-2` of project fraud."""
+    """A platform with projects `fraud` and `other`, a user of each role, and the bundles score-1 and score-2.
+
+    `score-1` is live at `fraud.checkout`; `score-2` belongs to project `fraud`.
+    """
 
     def __init__(
         self,
@@ -141,7 +144,7 @@ class World:
 
     @contextmanager
     def served(self) -> Iterator[str]:
-        """The real app behind a real server, in this process; gives its URL."""
+        """Serve the real application by a real server in this process; yield its URL."""
         import uvicorn
 
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -160,14 +163,14 @@ class World:
                 self.platform.stopping = False
 
     def api(self, url: str, user: str | None) -> httpx.Client:
-        """A client of the API as somebody; None: nobody."""
+        """Return a client of the API with a user's token; None: without a token."""
         return httpx.Client(base_url=f"{url}/api/v1", headers=self.headers(user), timeout=60)
 
     def headers(self, user: str | None) -> dict[str, str]:
         return {} if user is None else {"Authorization": f"Bearer {self.tokens[user]}"}
 
     def draft(self, user: str = "modeler", **fields: Any) -> Any:
-        """A TEST of score-2, drafted."""
+        """Draft a TEST of score-2."""
         from scorer.release.changes import Draft
         from scorer.release.model import ChangeKind
 
@@ -182,14 +185,14 @@ class World:
         return self.service.changes.draft(self.actor(user), Draft(**values))
 
     def observed(self, user: str = "modeler", **fields: Any) -> Any:
-        """A TEST of score-2 that is observed: submitted for the next free slot, checked and deployed."""
+        """Return a TEST of score-2 that was submitted, checked and deployed, in state OBSERVING."""
         from scorer.release.model import ChangeState
 
         change = self.service.changes.submit(self.actor(user), self.draft(user, **fields).id)
         return self.until(change.id, ChangeState.OBSERVING)
 
     def awaiting_approval(self, user: str = "modeler") -> Any:
-        """A RELEASE of score-2 whose gates have passed."""
+        """Return a RELEASE of score-2 whose gates have passed and that waits for approval."""
         from scorer.release.changes import rows
         from scorer.release.model import ChangeKind, ChangeState, GateResult, Outcome
         from scorer.release.store import tables as t
@@ -208,14 +211,14 @@ class World:
     def until(self, change: str, *states: Any, most: int = 60) -> Any:
         """Tick until a change request is in one of the states; return it."""
         for _ in range(most):
-            found = self.service.changes.summary(self.actor("admin"), change)
-            if found.state in states:
-                return found
+            summary = self.service.changes.summary(self.actor("admin"), change)
+            if summary.state in states:
+                return summary
             self.tick()
-        raise AssertionError(f"{change} is {found.state} ({found.step}): {found.note}")
+        raise AssertionError(f"{change} is {summary.state} ({summary.step}): {summary.note}")
 
     def build(self, user: str = "modeler") -> Any:
-        """A build that waits, of files that are no model. Earlier ones are cancelled."""
+        """Queue a build of files that are not a model, and cancel earlier builds."""
         from scorer.release.builds.receiving import Sent
         from scorer.release.requests import NewBuild
 

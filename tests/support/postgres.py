@@ -17,10 +17,10 @@ PASSWORD = "correct horse"
 
 
 def find(program: str) -> str | None:
-    """From PATH, or where Debian keeps versions of it."""
-    found = shutil.which(program)
-    if found:
-        return found
+    """Return the path of a program from PATH or from Debian's newest version; None if there is none."""
+    result = shutil.which(program)
+    if result:
+        return result
     places = sorted(
         Path("/usr/lib/postgresql").glob(f"*/bin/{program}"), key=lambda path: int(path.parts[-3])
     )
@@ -28,10 +28,10 @@ def find(program: str) -> str | None:
 
 
 class Postgres:
-    """Started by `with`; each `database()` is a fresh one."""
+    """A server that runs within `with`. Each call of `database()` creates a new database."""
 
     def __init__(self) -> None:
-        # Not below pytest's own directories: root's are closed to the user that the server runs as.
+        # Not below pytest's directories: those of root are not readable by the user that runs the server.
         self.directory = Path(tempfile.mkdtemp(prefix="scorer-pg-"))
         self.port = 0
         self._user = _unprivileged()
@@ -51,19 +51,19 @@ class Postgres:
             raise
 
     def __exit__(self, *_: object) -> None:
-        self.stop(immediately=True)  # nothing is kept, so nothing needs a last checkpoint
+        self.stop(immediately=True)  # no data is kept, so no final checkpoint is needed
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def url(self, database: str = "postgres") -> str:
-        """Over the Unix socket, without a password."""
+        """Return a URL over the Unix socket, without a password."""
         return f"postgresql://scorer@/{database}?host={self.directory}&port={self.port}"
 
     def tcp_url(self, database: str = "postgres", password: str = PASSWORD) -> str:
-        """Over the loopback address, with a password."""
+        """Return a URL over the loopback address, with a password."""
         return f"postgresql://scorer:{password.replace(' ', '%20')}@127.0.0.1:{self.port}/{database}"
 
     def database(self, template: str = "template1") -> str:
-        """The name of a new database: empty, or a copy."""
+        """Create a database, empty or as a copy of another one; return its name."""
         import psycopg
 
         name = f"test_{next(self._names)}"
@@ -72,14 +72,14 @@ class Postgres:
         return name
 
     def drop(self, name: str) -> None:
-        """Deletes it, whoever is still connected: hundreds of them take long to delete at the end."""
+        """Delete a database and end its connections. Deleting hundreds of databases at the end takes long."""
         import psycopg
 
         with psycopg.connect(self.url(), autocommit=True) as connection:
             connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
     def stop(self, *, immediately: bool = False) -> None:
-        """Ends sessions and shuts down; `immediately` as a crash would."""
+        """End all sessions and shut down; `immediately`: as in a crash."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.send_signal(signal.SIGQUIT if immediately else signal.SIGINT)
@@ -87,7 +87,7 @@ class Postgres:
             self._process = None
 
     def start(self) -> None:
-        """After `stop`, on the same port."""
+        """Start again after `stop`, on the same port."""
         if not self._start(self.port):
             raise RuntimeError(f"postgres does not start again:\n{self._log.read_text()[-2000:]}")
 
@@ -110,7 +110,7 @@ class Postgres:
             self._process = subprocess.Popen(
                 [
                     program, "-D", "data", "-k", str(self.directory), "-h", "127.0.0.1", "-p", str(self.port),
-                    # Nothing of a test outlives the machine's power.
+                    # The data of a test need not survive a power failure.
                     "-c", "fsync=off", "-c", "full_page_writes=off", "-c", "max_connections=60",
                     "-c", "shared_buffers=16MB", "-c", "autovacuum=off",
                     "-c", "wal_level=minimal", "-c", "max_wal_senders=0", "-c", "checkpoint_timeout=1h",
@@ -122,11 +122,11 @@ class Postgres:
         for _ in range(600):
             if self._process.poll() is not None:
                 self._process = None
-                return False  # most likely somebody else took the port
-            asked = subprocess.run(
+                return False  # most likely another process took the port
+            probe = subprocess.run(
                 [ready, "-q", "-h", str(self.directory), "-p", str(self.port), "-t", "1"], check=False
             )
-            if asked.returncode == 0:
+            if probe.returncode == 0:
                 return True
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(0.05)
@@ -152,7 +152,7 @@ class Postgres:
 
 
 def _unprivileged() -> pwd.struct_passwd | None:
-    """Whom root runs it as: PostgreSQL refuses to run as root."""
+    """Return the user that root runs the server as, because PostgreSQL refuses to run as root."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -162,6 +162,6 @@ def _unprivileged() -> pwd.struct_passwd | None:
 
 
 def _free_port() -> int:
-    with socket.socket() as asked:
-        asked.bind(("127.0.0.1", 0))
-        return int(asked.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -23,7 +23,10 @@ ACTIONS = ("", "frictionless|none", "frictionless|tra", "challenge|none", "chall
 
 
 def retrained(rows: int = 20_000, seed: int = 7, *, minutes: float = 60) -> ShadowEvidence:
-    """A next version: other scores, much the same decisions, a little slower; a few drops."""
+    """Return the evidence of a retrained bundle with other scores and a little more latency.
+
+    Most of its decisions are those of the live bundle. A few observations are dropped.
+    """
     random = np.random.default_rng(seed)
     live = fraud_scores(rows, random)
     margin = np.log(live / (1 - live)) + random.normal(0, 0.12, rows)
@@ -48,7 +51,7 @@ def retrained(rows: int = 20_000, seed: int = 7, *, minutes: float = 60) -> Shad
 
 
 def actions(rows: int = 8_000, seed: int = 9) -> ShadowEvidence:
-    """An action bundle beside another one on the same contexts."""
+    """Return the evidence of an action bundle that is compared with another one on the same contexts."""
     random = np.random.default_rng(seed)
     shadow = observed(rows, random)
     count = len(ACTIONS) - 1
@@ -91,7 +94,7 @@ def actions(rows: int = 8_000, seed: int = 9) -> ShadowEvidence:
 
 
 def segmented(shadow: Observed, random: np.random.Generator) -> Observed:
-    """Add countries and bands of amounts; all payments that only the candidate flags are in BE."""
+    """Add segments by country and by band of amount. All payments that only the candidate flags are in BE."""
     rows = len(shadow)
     weights = np.geomspace(1, 0.02, len(COUNTRIES))
     country = 1 + random.choice(len(COUNTRIES), rows, p=weights / weights.sum())
@@ -110,15 +113,15 @@ def segmented(shadow: Observed, random: np.random.Generator) -> Observed:
 
 
 def counters(shadow: Observed, random: np.random.Generator) -> list[Counter]:
-    """One reading a minute of each server."""
-    found = []
+    """Return one reading of the counters per minute and server."""
+    readings = []
     for server in (1, 2):
         at = shadow.at[shadow.server == server]
         dropped = 0
         for minute in range(int(at.min()), int(at.max()) + 60_000_000, 60_000_000):
             done = int((at <= minute).sum())
             dropped += int(random.poisson(1.5))
-            found.append(
+            readings.append(
                 Counter(
                     at=minute,
                     server=shadow.servers()[server],
@@ -132,15 +135,15 @@ def counters(shadow: Observed, random: np.random.Generator) -> list[Counter]:
                     evaluated=done,
                 )
             )
-    return found
+    return readings
 
 
 def flips(shadow: Observed) -> list[Flip]:
     names = shadow.labels()
-    found = []
+    listed = []
     for row in np.flatnonzero(shadow.flipped)[:200]:
         own, live = (shadow.top, shadow.live_top) if shadow.top[row] else (shadow.label, shadow.live_label)
-        found.append(
+        listed.append(
             Flip(
                 decision=f"payment-{int(shadow.key[row]) % 10**8:08}",
                 at=int(shadow.at[row]),
@@ -151,7 +154,7 @@ def flips(shadow: Observed) -> list[Flip]:
                 features=(("amount", 12.5, 13.0),) if row % 3 == 0 else (),
             )
         )
-    return found
+    return listed
 
 
 def synthetic_readout(
@@ -164,7 +167,7 @@ def synthetic_readout(
     is_final: bool = True,
     verdict: Outcome | None = Outcome.PASS,
 ) -> Readout:
-    """A report such as pages draw; `kind` is "score", "action" or "nothing" (no observation yet)."""
+    """Return a report as pages draw it. `kind` is "score", "action" or "nothing" (no observation yet)."""
     if kind == "nothing":
         evidence = ShadowEvidence(kind="score", sla_us=5_000, shadow=empty(), control=empty())
     else:

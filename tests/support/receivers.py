@@ -18,7 +18,7 @@ class Received:
 
 
 class HttpReceiver:
-    """Keeps what is posted; answers what `answer` says of it: a status, or (status, headers)."""
+    """Records requests. `answer` returns the status of the response to each of them."""
 
     def __init__(self, answer: Callable[[Received], int] = lambda _: 204, location: str = "") -> None:
         self.received: list[Received] = []
@@ -28,9 +28,9 @@ class HttpReceiver:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
-                got = Received(self.path, dict(self.headers), body)
-                receiver.received.append(got)
-                self.send_response(receiver.answer(got))
+                request = Received(self.path, dict(self.headers), body)
+                receiver.received.append(request)
+                self.send_response(receiver.answer(request))
                 if location:
                     self.send_header("Location", location)
                 self.send_header("Content-Length", "0")
@@ -62,7 +62,7 @@ class HttpReceiver:
 
 
 class SmtpReceiver:
-    """Takes every mail."""
+    """Accepts every mail and records it."""
 
     def __init__(self) -> None:
         self.mails: list[str] = []

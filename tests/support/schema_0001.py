@@ -7,7 +7,7 @@ from alembic import op
 
 from scorer.release.store.triggers import append_only
 
-# SQLite numbers rows by itself only in a column of exactly this type.
+# SQLite assigns row numbers only in a column of exactly this type.
 _NUMBER = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 

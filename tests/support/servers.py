@@ -28,7 +28,7 @@ from waiting import PATIENCE, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# Observed, not enforced: on a busy machine nothing else that a test is about may depend on being on time.
+# The mode is `observe` so that the results of tests do not depend on latency on a busy machine.
 SCORE = (
     '[checkpoints."fraud.checkout"]\nkind = "score"\nalias = "fraud-checkout@live"\n'
     'p99_ms = 1000.0\nmode = "observe"\n'
@@ -42,7 +42,7 @@ ACTION = (
 def settings(
     checkpoints: str = SCORE + ACTION, *, server: str = "", registry: str = "", log: str = ""
 ) -> str:
-    """A settings file for a test: free ports, fast polling; each section can be added to."""
+    """Return a settings file with free ports and fast polling. Each section can be extended."""
     return (
         '[server]\nlisten = "127.0.0.1:0"\nmetrics_listen = "127.0.0.1:0"\ncontrol_listen = "127.0.0.1:0"\n'
         f"{server}\n[registry]\npoll_ms = 20\n{registry}\n[log]\n{log}\n{checkpoints}"
@@ -50,7 +50,7 @@ def settings(
 
 
 def environment(**more: str) -> dict[str, str]:
-    """What a child process needs to find this project; nothing of the caller's SCORER_ variables."""
+    """Return the environment of a child process: with the path of this project, without SCORER_ variables."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith("SCORER_")}
     path = os.pathsep.join(filter(None, [str(ROOT / "python"), inherited.get("PYTHONPATH")]))
     return {**inherited, "PYTHONPATH": path, **more}
@@ -59,7 +59,7 @@ def environment(**more: str) -> dict[str, str]:
 def scorer(
     *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs one ``scorer`` command to its end."""
+    """Run one ``scorer`` command until it exits."""
     return subprocess.run(
         [sys.executable, "-m", "scorer.cli", *arguments],
         cwd=cwd,
@@ -72,7 +72,7 @@ def scorer(
 
 
 def open_channel(address: str) -> grpc.Channel:
-    """A channel to ``host:port`` or ``unix:/path``."""
+    """Open a channel to ``host:port`` or ``unix:/path``."""
     # gRPC's C core would send the socket's path, percent-encoded, as the authority, which HTTP/2 forbids.
     options = [("grpc.default_authority", "localhost")] if address.startswith("unix:") else []
     return grpc.insecure_channel(address, options=options)
@@ -80,15 +80,15 @@ def open_channel(address: str) -> grpc.Channel:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command did."""
+    """The exit code and the output of a command."""
 
     returncode: int
     stdout: str
     stderr: str
 
 
-def scorer_here(*arguments: str) -> Outcome:
-    """As `scorer`, without the second that a new interpreter takes."""
+def scorer_in_process(*arguments: str) -> Outcome:
+    """Run a command as `scorer` does, but in this process, which saves a second per command."""
     from scorer import cli
 
     out, err = io.StringIO(), io.StringIO()
@@ -106,7 +106,7 @@ def scorer_here(*arguments: str) -> Outcome:
 
 
 class RunningServer:
-    """A server process. Its events are read as they come."""
+    """A server process. A thread reads its events as they arrive."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class RunningServer:
         self.directory = directory
         self.events: list[dict[str, Any]] = []
         self.noise: list[str] = []
-        """Lines on stderr that are no events: there should be none."""
+        """Lines on stderr that are not events. There should be none."""
         self._seen: dict[str, int] = {}
         self._open = ExitStack()
         self.process = subprocess.Popen(
@@ -141,90 +141,90 @@ class RunningServer:
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
-    # --- what it says ---
+    # --- events ---
 
     def event(self, name: str, *, seconds: float = PATIENCE, **fields: Any) -> dict[str, Any]:
-        """The next event of this name (and with these fields) that was not returned before."""
+        """Wait for the next event of this name (and with these fields) that was not returned before."""
 
         def find() -> dict[str, Any] | None:
             for index in range(self._seen.get(name, 0), len(self.events)):
-                found = self.events[index]
-                if found["event"] == name and all(found.get(key) == value for key, value in fields.items()):
+                event = self.events[index]
+                if event["event"] == name and all(event.get(key) == value for key, value in fields.items()):
                     self._seen[name] = index + 1
-                    return found
-            assert self.process.poll() is None or self._reader.is_alive(), self.story()
+                    return event
+            assert self.process.poll() is None or self._reader.is_alive(), self.transcript()
             return None
 
         try:
             return wait_until(find, f'event "{name}" {fields or ""}', seconds=seconds) or {}
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.story()}") from error.__cause__
+            raise AssertionError(f"{error}\n{self.transcript()}") from error.__cause__
 
-    def story(self) -> str:
-        """Everything it said, for a failure's message."""
+    def transcript(self) -> str:
+        """Return the exit code and all lines of stderr, for the message of a failed test."""
         lines = [json.dumps(event) for event in self.events]
         return f"exit code {self.process.poll()}\n" + "\n".join([*lines, *self.noise])
 
     def named(self, name: str) -> list[dict[str, Any]]:
-        """Every event of a name so far."""
+        """Return every event of this name so far."""
         return [event for event in self.events if event["event"] == name]
 
     @property
     def serving(self) -> dict[str, Any]:
-        """The ready line."""
+        """The newest event `serving`."""
         return self.named("serving")[-1]
 
     @property
     def address(self) -> str:
-        """Where the data plane listens on TCP."""
+        """Address at which the data plane listens on TCP."""
         return str(next(a for a in self.serving["grpc"] if not a.startswith("unix:")))
 
     @property
     def control(self) -> str:
-        """Where the control service listens."""
+        """Address at which the control service listens."""
         return str(self.serving["control"])
 
-    # --- talking to it ---
+    # --- calls and commands ---
 
     def channel(self) -> grpc.Channel:
-        """A channel to the data plane; closed with the server."""
+        """Open a channel to the data plane, which is closed together with the server."""
         return self._open.enter_context(open_channel(self.address))
 
     def cli(self, *arguments: str) -> Outcome:
-        """A ``scorer`` command against this server's control service."""
-        return scorer_here(*arguments, "--address", self.control)
+        """Run a ``scorer`` command against this server's control service."""
+        return scorer_in_process(*arguments, "--address", self.control)
 
     def status(self) -> dict[str, Any]:
-        """What ``scorer status --json`` prints."""
+        """Return the output of ``scorer status --json``."""
         done = self.cli("status", "--json")
         assert done.returncode == 0, done.stderr
-        found: dict[str, Any] = json.loads(done.stdout)
-        return found
+        status: dict[str, Any] = json.loads(done.stdout)
+        return status
 
-    # --- its end ---
+    # --- shutdown ---
 
     def stop(self, number: int = signal.SIGTERM) -> int:
-        """Asks it to stop and returns its exit code."""
+        """Send a signal, SIGTERM by default, and return the exit code."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         return self.wait()
 
     def kill(self) -> None:
-        """Ends it as a crash would."""
+        """Kill the process, as in a crash."""
         self.process.kill()
         self.wait()
 
     def wait(self) -> int:
-        """Its exit code, once it has ended and all that it said was read."""
+        """Wait until the process has ended and its output was read; return the exit code."""
         try:
             code = self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"did not end\n{self.story()}") from None
+            raise AssertionError(f"the server did not exit\n{self.transcript()}") from None
         self._reader.join(PATIENCE)
         return code
 
     def close(self) -> None:
-        """Leaves nothing behind."""
+        """Kill the process if it still runs, and close all channels and pipes."""
         self._open.close()
         if self.process.poll() is None:
             self.process.kill()
@@ -252,15 +252,15 @@ def start_server(
     more: Sequence[str] = (),
     command: Sequence[str] | None = None,
 ) -> Iterator[RunningServer]:
-    """A server over ``directory/scorer.toml`` (written from `text`, or `settings()` where there is none).
+    """Run a server over ``directory/scorer.toml``, which is written from `text` or else from `settings()`.
 
     Args:
-        directory: Holds the settings; registry, state and decision log are below it.
-        text: The settings.
-        ready: Wait for the ``serving`` event.
-        env: Further environment variables.
-        more: Further arguments of `scorer serve`.
-        command: In place of `scorer serve`: it ends in one by `exec`.
+        directory: Directory of the settings, the registry, the state and the decision log.
+        text: The settings; None: an existing file is used, or `settings()`.
+        ready: Wait for the event ``serving``.
+        env: Additional environment variables.
+        more: Additional arguments of `scorer serve`.
+        command: Command that replaces `scorer serve` and finally starts it by `exec`.
     """
     file = directory / "scorer.toml"
     if text is not None or not file.exists():

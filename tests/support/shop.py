@@ -23,7 +23,7 @@ from scorer.release.model import Role
 from scorer.v1 import scoring_pb2 as pb
 from scorer.v1.scoring_pb2_grpc import ScoringServiceStub
 
-# Observed for seconds and three seconds as a canary: the way is measured, not the model.
+# A TEST lasts seconds and a canary three seconds, because the sequence is tested and not the model.
 _PLATFORM = """
 [platform]
 listen = "127.0.0.1:0"
@@ -51,7 +51,7 @@ gates = [
 
 @contextmanager
 def server(directory: Path, bundle: Path) -> Iterator[RunningServer]:
-    """Run a server whose live bundle is the given one."""
+    """Run a server with the given live bundle."""
     registry = Registry(directory / "registry")
     registry.alias("fraud-checkout", "live", registry.push(bundle))
     with start_server(directory, settings(SCORE)) as running:
@@ -59,7 +59,7 @@ def server(directory: Path, bundle: Path) -> Iterator[RunningServer]:
 
 
 def platform_toml(server: RunningServer, *, minutes: float = 0.1) -> str:
-    """Return the settings of a platform that manages a server; a TEST lasts so many minutes."""
+    """Return the settings of a platform that manages a server. `minutes` is the length of a TEST."""
     return _PLATFORM.format(control=server.control, minutes=minutes)
 
 
@@ -68,11 +68,11 @@ def sign_up(access: Access) -> dict[str, str]:
     _, secret = access.bootstrap("root")
     root = access.authenticate(secret)
     access.create_project(root, "fraud", "Fraud at checkout")
-    made = {"root": secret}
+    tokens = {"root": secret}
     for user in ("mia", "otto"):
         access.set_member(root, "fraud", user, Role.APPROVER)
-        made[user] = access.create_token(root, user=user, label="test", role=Role.APPROVER)[1]
-    return made
+        tokens[user] = access.create_token(root, user=user, label="test", role=Role.APPROVER)[1]
+    return tokens
 
 
 @contextmanager

@@ -38,7 +38,7 @@ class SmallDisk:
 
 @contextmanager
 def small_disk(path: Path, megabytes: int = 8) -> Iterator[SmallDisk]:
-    """Mount a tmpfs on a new directory; it is unmounted with the context, whatever still uses it."""
+    """Mount a tmpfs on a new directory until the context ends, even if files are still open."""
     path.mkdir()
     options = ["-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", str(path)]
     subprocess.run(["mount", *options], check=True, capture_output=True, timeout=10)
@@ -49,7 +49,10 @@ def small_disk(path: Path, megabytes: int = 8) -> Iterator[SmallDisk]:
 
 
 def can_mount() -> bool:
-    """Return whether this process may mount file systems, tried in a mount namespace of its own."""
+    """Return whether this process may mount file systems.
+
+    The function tries it in a separate mount namespace.
+    """
     if os.geteuid() != 0:
         return False
     command = ["unshare", "--mount", "sh", "-c", "mount -t tmpfs -o size=1m tmpfs /mnt"]

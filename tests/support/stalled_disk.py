@@ -15,7 +15,7 @@ import components
 from waiting import PATIENCE, wait_until
 
 SCOPE = Path("/proc/sys/kernel/yama/ptrace_scope")
-"""Above 0, only root may trace a process that it did not start."""
+"""Kernel setting. If it is above 0, only root may trace a process that it did not start."""
 
 
 def can_attach() -> bool:
@@ -31,12 +31,12 @@ def injected(pid: int, threads: Sequence[str], rule: str) -> Iterator[None]:
     Args:
         pid: The process.
         threads: The threads' names; the kernel keeps the first 15 characters of each.
-        rule: A system call and what happens to it, as strace has it: `fdatasync:error=EIO`.
+        rule: A system call and its fault in the syntax of strace: `fdatasync:error=EIO`.
     """
     tasks = Path(f"/proc/{pid}/task")
     names = {name[:15] for name in threads}
     chosen = [task for task in tasks.iterdir() if (task / "comm").read_text().strip() in names]
-    assert len(chosen) == len(names), f"not one thread of each name: {sorted(names)}"
+    assert len(chosen) == len(names), f"expected one thread of each name: {sorted(names)}"
     inject = ["-e", f"trace={rule.partition(':')[0]}", "-e", f"inject={rule}"]
     attach = [argument for task in chosen for argument in ("-p", task.name)]
     program = components.require_program("strace")
@@ -57,5 +57,5 @@ def injected(pid: int, threads: Sequence[str], rule: str) -> Iterator[None]:
 
 
 def stalled_writes(pid: int, thread: str) -> AbstractContextManager[None]:
-    """Let no `pwrite64` of a thread begin before the context ends."""
+    """Delay every `pwrite64` of a thread until the context ends."""
     return injected(pid, [thread], "pwrite64:delay_enter=3600s")

@@ -39,7 +39,7 @@ ACTIONS = [
 
 @dataclass(frozen=True)
 class Trained:
-    """A model, the data it was trained on, and its bundle."""
+    """A model, its training data, and its bundle."""
 
     path: Path
     bundle: Bundle

@@ -40,11 +40,11 @@ DATA = ("sha256:" + "1d" * 32, "sha256:" + "2e" * 32)
 
 
 class History:
-    """`first` and `second` belong to project fraud, `other` to project other; all have metrics."""
+    """Versions with metrics. `first` and `second` belong to project fraud, `other` to project other."""
 
     def __init__(self, directory: Path, bundles: dict[str, Path]) -> None:
         own = directory / "own"
-        made = {}
+        paths = {}
         for name, variant, depth, auc, data in (
             ("first", 21, 3, 0.91, DATA[0]),
             ("second", 22, 4, 0.94, DATA[1]),
@@ -61,9 +61,9 @@ class History:
                     "parameters": {"algorithm": "xgboost", "max_depth": depth},
                 },
             )
-            made[name] = own / name
+            paths[name] = own / name
         settings = SETTINGS.replace("[platform]", f'[platform]\nmlflow_url = "{MLFLOW}"', 1)
-        self.world = World(directory, {**bundles, **made}, settings=settings)
+        self.world = World(directory, {**bundles, **paths}, settings=settings)
         self.live = self.world.live
         self.first, self.second, self.other = (
             self._upload(name, user, project)
@@ -76,7 +76,7 @@ class History:
         self.base = retrained(3_000)
         stricter = self.base.shadow
         labels = stricter.labels()
-        # Of every tenth decision that is approved, the second bundle makes a review.
+        # The second bundle reviews every tenth decision that the first one approves.
         moved = np.where(
             (np.arange(len(stricter)) % 10 == 0) & (stricter.label == labels.index("approve")),
             labels.index("review"),
@@ -116,9 +116,9 @@ class History:
             change, CHECKPOINT, bundle, live or self.live, instant(int(at.min())), instant(int(at.max()))
         )
         gates = evaluate(default_gates("score"), evidence)
-        made = build(subject, evidence, gates, verdict=verdict, is_final=True)
+        result = build(subject, evidence, gates, verdict=verdict, is_final=True)
         keep.save(self.world.settings.platform.data_dir / "readouts" / change, evidence)
-        values: dict[str, Any] = {"at": self.now, "verdict": verdict, "document": keep.document(made)}
+        values: dict[str, Any] = {"at": self.now, "verdict": verdict, "document": keep.document(result)}
         with self.world.platform.store.write() as connection:
             upsert(connection, t.readouts, {"change": change}, **values)
             connection.execute(
@@ -137,7 +137,7 @@ class History:
         return utcnow()
 
     def lanes(self, answer: tuple[LaneSpec, ...], *, minutes: float = 0) -> None:
-        """Records answer lanes, as if so many minutes from now."""
+        """Record answer lanes at a time that is the given number of minutes from now."""
         with self.world.platform.store.write() as connection:
             recorded.record(
                 connection,

@@ -9,11 +9,15 @@ from typing import TypeVar
 Value = TypeVar("Value")
 
 PATIENCE = 30.0
-"""Seconds until a test gives up. Generous: a loaded machine is no failure; a hang is."""
+"""Seconds until a wait fails. The limit is generous, so that only a hang fails and not a loaded machine."""
 
 
 def wait_until(condition: Callable[[], Value], what: str = "", *, seconds: float = PATIENCE) -> Value:
-    """Asks until the answer is true and returns it; exceptions of the last try are shown on timeout."""
+    """Call `condition` until its result is true; return the result.
+
+    Raises:
+        AssertionError: The condition was not true in time. Its cause is the exception of the last call.
+    """
     deadline = time.monotonic() + seconds
     pause = 0.002
     while True:

@@ -80,7 +80,7 @@ def action_bundle(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    made = World(tmp_path, Registry(tmp_path / "registry", verify=fake_verify))
-    made.push("a", live=True)
-    made.push("x", "action-authorise", live=True)
-    return made
+    world = World(tmp_path, Registry(tmp_path / "registry", verify=fake_verify))
+    world.push("a", live=True)
+    world.push("x", "action-authorise", live=True)
+    return world

@@ -31,7 +31,7 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     random = np.random.default_rng(9)
     return {
         "live": build(at / "live"),
-        "twin": build(at / "twin", seed=2),
+        "equal": build(at / "equal", seed=2),
         "permuted": build(at / "permuted", labels=random.permutation),
         "turned": build(at / "turned", names=FEATURES[::-1]),
         "new": build(at / "new", names=(*FEATURES, "velocity")),
@@ -43,7 +43,7 @@ def log(bundles: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> P
     return known_log(tmp_path_factory.mktemp("logs") / "log", bundles["live"])
 
 
-def asked(log: Path, live: Path, candidate: Path, **other: Any) -> Job:
+def backtest_job(log: Path, live: Path, candidate: Path, **other: Any) -> Job:
     return Job(
         **{
             "checkpoint": CHECKPOINT,
@@ -77,10 +77,10 @@ def gates(result: Result) -> dict[str, Outcome]:
     return {gate.metric: gate.outcome for gate in result.gates if not gate.dry_run}
 
 
-def test_a_model_of_permuted_labels_fails_with_the_frauds_that_it_would_miss(
+def test_a_model_of_permuted_labels_fails_and_its_missed_frauds_are_listed(
     log: Path, bundles: dict[str, Path]
 ) -> None:
-    result = run(asked(log, bundles["live"], bundles["permuted"]))
+    result = run(backtest_job(log, bundles["live"], bundles["permuted"]))
     assert result.outcome is Outcome.FAIL
     assert gates(result)["backtest_recall_review"] is Outcome.FAIL
     assert gates(result)["backtest_auc"] is Outcome.FAIL
@@ -91,51 +91,53 @@ def test_a_model_of_permuted_labels_fails_with_the_frauds_that_it_would_miss(
     for one in result.missed:
         number = int(one["decision_id"].removeprefix("payment-"))
         assert FRAUD[number] and live.bands[number] >= 1
-        # The same bits as the bundle gives.
+        # The scores have the same bits as those of the bundle.
         assert (one["live_score"], one["score"]) == (live.scores[number], own.scores[number])
         assert one["amount"] == pytest.approx(float(DATA[number, 0]))
 
 
-def test_a_twin_does_not_fail_and_the_live_bundle_itself_passes(log: Path, bundles: dict[str, Path]) -> None:
-    assert Outcome.FAIL not in gates(run(asked(log, bundles["live"], bundles["twin"]))).values()
-    same = run(asked(log, bundles["live"], bundles["live"]))
+def test_an_equally_good_bundle_does_not_fail_and_the_live_bundle_passes(
+    log: Path, bundles: dict[str, Path]
+) -> None:
+    assert Outcome.FAIL not in gates(run(backtest_job(log, bundles["live"], bundles["equal"]))).values()
+    same = run(backtest_job(log, bundles["live"], bundles["live"]))
     assert same.outcome is Outcome.PASS, same.words
     assert {one["difference"] for name, one in same.metrics.items() if name != "calibration"} == {0.0}
     assert not same.missed
 
 
 def test_features_are_matched_by_name(log: Path, bundles: dict[str, Path]) -> None:
-    found = read(asked(log, bundles["live"], bundles["turned"]))
+    result = read(backtest_job(log, bundles["live"], bundles["turned"]))
     expected = Bundle.load(bundles["turned"]).score(DATA[:, ::-1])
-    order = np.argsort(found.rows.at)
-    assert np.array_equal(found.rows.values["candidate"][order], expected.scores)
+    order = np.argsort(result.rows.at)
+    assert np.array_equal(result.rows.values["candidate"][order], expected.scores)
 
 
-def test_a_feature_that_the_log_does_not_hold_is_said_and_judges_nothing(
+def test_a_feature_that_the_log_lacks_is_reported_and_gives_no_verdict(
     log: Path, bundles: dict[str, Path]
 ) -> None:
-    result = run(asked(log, bundles["live"], bundles["new"]))
+    result = run(backtest_job(log, bundles["live"], bundles["new"]))
     assert result.outcome is Outcome.INCONCLUSIVE
     assert "velocity" in result.words
     assert {gate.value for gate in result.gates} == {None}
 
 
-def test_few_labels_are_said_and_judge_nothing(log: Path, bundles: dict[str, Path]) -> None:
-    result = run(asked(log, bundles["live"], bundles["permuted"], end=BEGIN + DAY_US // 2))
+def test_few_labels_are_reported_and_give_no_verdict(log: Path, bundles: dict[str, Path]) -> None:
+    result = run(backtest_job(log, bundles["live"], bundles["permuted"], end=BEGIN + DAY_US // 2))
     assert result.outcome is Outcome.INCONCLUSIVE
     assert "30 of each class are needed" in result.words
 
 
-def test_rows_are_bounded_and_the_note_says_which_are_used(log: Path, bundles: dict[str, Path]) -> None:
-    found = read(asked(log, bundles["live"], bundles["twin"], most=5_000))
-    assert 2_000 < len(found.rows) <= 5_000
-    assert found.notes == ["One in 4 decisions of the window is used."]
-    # Outcomes are thinned with their decisions.
-    of = [int(one.removeprefix("payment-")) for one in found.rows.id.texts()]
-    assert np.array_equal(found.outcome > 0.5, FRAUD[of])
+def test_rows_are_bounded_and_the_note_names_those_that_are_used(log: Path, bundles: dict[str, Path]) -> None:
+    result = read(backtest_job(log, bundles["live"], bundles["equal"], most=5_000))
+    assert 2_000 < len(result.rows) <= 5_000
+    assert result.notes == ["One in 4 decisions of the window is used."]
+    # Outcomes are sampled together with their decisions.
+    of = [int(one.removeprefix("payment-")) for one in result.rows.id.texts()]
+    assert np.array_equal(result.outcome > 0.5, FRAUD[of])
 
 
-def test_outcomes_count_by_proof_and_revision_and_stopped_payments_without_one_are_left_out(
+def test_outcomes_count_by_proof_and_revision_and_declined_payments_without_one_are_excluded(
     bundles: dict[str, Path], tmp_path: Path
 ) -> None:
     stopped = Bundle.load(bundles["live"]).score(DATA).bands > 0
@@ -153,19 +155,19 @@ def test_outcomes_count_by_proof_and_revision_and_stopped_payments_without_one_a
         LogRecord(withdrawn=WithdrawnRecord(sequence=len(records), checkpoint=CHECKPOINT)).SerializeToString()
     )
     write_segment(tmp_path / "log", 1, 1, records)
-    found = read(asked(tmp_path / "log", bundles["live"], bundles["twin"]))
-    known = dict(zip(found.rows.id.texts(), found.outcome.tolist(), strict=True))
+    result = read(backtest_job(tmp_path / "log", bundles["live"], bundles["equal"]))
+    known = dict(zip(result.rows.id.texts(), result.outcome.tolist(), strict=True))
     assert (known[f"payment-{first}"], known[f"payment-{second}"], known[f"payment-{third}"]) == (0, 0, 0)
     assert known[f"payment-{held[0]}"] == 1
     assert not {f"payment-{number}" for number in held[1:]} & set(known)
     reasons = {"stopped by a review or a decline, and without an outcome": len(held) - 1}
-    assert found.left_out == reasons | {"outcomes that nothing proves": 1}
+    assert result.left_out == reasons | {"outcomes that nothing proves": 1}
 
 
-def test_a_retry_in_another_log_counts_once(log: Path, bundles: dict[str, Path], tmp_path: Path) -> None:
+def test_a_retry_in_another_log_is_counted_once(log: Path, bundles: dict[str, Path], tmp_path: Path) -> None:
     write_segment(tmp_path / "other", 1, 1, decisions(bundles["live"])[:100])
     both = {"live-1": str(log), "live-2": str(tmp_path / "other")}
-    assert len(read(asked(log, bundles["live"], bundles["twin"], logs=both)).rows) == COUNT
+    assert len(read(backtest_job(log, bundles["live"], bundles["equal"], logs=both)).rows) == COUNT
 
 
 def test_categories_are_matched_by_their_names() -> None:
@@ -207,15 +209,15 @@ def test_actions_are_compared_by_reward_and_effective_rows(tmp_path: Path) -> No
         records.append(LogRecord(decision=record).SerializeToString())
     records += [outcome(number, float(paid[number])) for number in at.tolist()]
     write_segment(tmp_path / "log", 1, 1, records)
-    same = run(asked(tmp_path / "log", live, live))
+    same = run(backtest_job(tmp_path / "log", live, live))
     assert same.outcome is Outcome.PASS, same.words
     assert same.metrics["reward"]["difference"] == 0.0
     assert same.metrics["effective_rows"]["candidate"] == pytest.approx(len(data), rel=1e-9)
-    other = run(asked(tmp_path / "log", live, tmp_path / "worst"))
+    other = run(backtest_job(tmp_path / "log", live, tmp_path / "worst"))
     own = Bundle.load(tmp_path / "worst").evaluate(data)[0]
     truth = float(((own - pmf) * reward).sum(axis=1).mean())
-    found = other.metrics["reward"]
-    assert abs(found["difference"] - truth) < found["high"] - found["low"]
+    result = other.metrics["reward"]
+    assert abs(result["difference"] - truth) < result["high"] - result["low"]
     assert truth < 0
     assert other.metrics["effective_rows"]["candidate"] < len(data)
 
@@ -223,10 +225,8 @@ def test_actions_are_compared_by_reward_and_effective_rows(tmp_path: Path) -> No
 # --- the process ---
 
 
-def test_a_result_is_the_same_after_it_was_written(
-    log: Path, bundles: dict[str, Path], tmp_path: Path
-) -> None:
-    wanted = asked(log, bundles["live"], bundles["permuted"])
+def test_a_stored_result_is_read_unchanged(log: Path, bundles: dict[str, Path], tmp_path: Path) -> None:
+    wanted = backtest_job(log, bundles["live"], bundles["permuted"])
     job.write_job(tmp_path / "one", wanted)
     assert job.read_job(tmp_path / "one") == wanted
     assert child.main([str(tmp_path / "one")]) == 0
@@ -238,23 +238,23 @@ def test_a_result_is_the_same_after_it_was_written(
     assert job.read_progress(tmp_path / "none") == BacktestProgress()
 
 
-def test_a_backtest_runs_beside_and_ends_with_its_change(
+def test_a_backtest_runs_in_a_process_that_ends_with_its_change_request(
     log: Path, bundles: dict[str, Path], tmp_path: Path
 ) -> None:
     backtests = Backtests(tmp_path / "backtests")
-    wanted = asked(log, bundles["live"], bundles["twin"])
+    wanted = backtest_job(log, bundles["live"], bundles["equal"])
     assert backtests.look("cr-1") is None
     backtests.start("cr-1", wanted)
     assert backtests.is_full
     wait_until(
-        lambda: (found := backtests.look("cr-1")) is not None and found.result is not None, seconds=120
+        lambda: (result := backtests.look("cr-1")) is not None and result.result is not None, seconds=120
     )
     assert not backtests.is_full
-    # Another process of the platform finds what is done.
-    found = Backtests(tmp_path / "backtests").look("cr-1")
-    assert found is not None and found.result is not None
+    # Another process of the platform reads the result.
+    result = Backtests(tmp_path / "backtests").look("cr-1")
+    assert result is not None and result.result is not None
     backtests.start("cr-2", replace(wanted, live=str(tmp_path / "none")))
-    wait_until(lambda: (found := backtests.look("cr-2")) is not None and bool(found.error), seconds=120)
+    wait_until(lambda: (result := backtests.look("cr-2")) is not None and bool(result.error), seconds=120)
     backtests.start("cr-3", wanted)
     process = backtests._running["cr-3"]
     backtests.keep({"cr-4"})

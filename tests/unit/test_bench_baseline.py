@@ -22,7 +22,7 @@ GROUP = Group("engine", "", quick=True)
 
 
 def slower(figure: Figure, factor: float) -> Figure:
-    """The figure, were our side slower by this factor."""
+    """Return the figure with our side slower by this factor."""
     return replace(figure, ours=figure.ours * factor, ratio=figure.ratio and figure.ratio / factor)
 
 
@@ -31,7 +31,7 @@ def outcomes(
 ) -> list[Outcome]:
     measured = baseline.medians(figures)
     groups = dict.fromkeys(measured, group)
-    return [found.outcome for found in baseline.judge(measured, KEPT, machine, groups)]
+    return [result.outcome for result in baseline.judge(measured, KEPT, machine, groups)]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_the_median_of_all_measurements_counts() -> None:
     assert outcomes([slower(ROW, 3), ROW, slower(ROW, 2), MASKS]) == [Outcome.REGRESSED, Outcome.HELD]
 
 
-def test_a_figure_that_is_gone_is_named_and_a_new_one_is_not_judged() -> None:
+def test_a_missing_figure_is_reported_and_a_new_one_is_not_compared() -> None:
     assert outcomes([ROW, replace(MASKS, name="other")]) == [Outcome.HELD, Outcome.MISSING, Outcome.NEW]
 
 
@@ -68,7 +68,7 @@ def test_a_count_that_misses_its_target_is_broken_on_any_machine() -> None:
     assert baseline.broken_counts([ROW, wrong, replace(wrong, ours=0, met=True)]) == ["wrong answers"]
 
 
-def test_every_machine_is_judged_with_a_wider_tolerance_the_less_it_resembles_the_baselines() -> None:
+def test_the_tolerance_is_wider_the_less_a_machine_resembles_the_baselines() -> None:
     assert baseline.choose(KEPT, MACHINE) == ("one", 0.0)
     other = MACHINE | {"cpu": "another"}
     assert outcomes([slower(ROW, 1.7), MASKS], other) == [Outcome.HELD, Outcome.HELD]
@@ -87,13 +87,13 @@ def test_a_baseline_is_the_median_of_its_runs(tmp_path: Path) -> None:
     assert baseline.load(tmp_path / "none.json") == {}
 
 
-def test_the_kept_baseline_names_processors() -> None:
+def test_the_stored_baseline_names_processors() -> None:
     for name, kept in baseline.load().items():
         assert kept["isa"] in {"avx512", "avx2", "neon", "portable"}, name
         assert kept["figures"]
 
 
-def test_what_is_wanted_again() -> None:
+def test_options_select_figures_by_name_or_by_part() -> None:
     some = Options(only=frozenset({"500×6, 1 row | XGBoost"}))
     assert some.wants("500×6, 1 row | XGBoost")
     assert not some.wants("500×6, 1 row | other")
@@ -104,7 +104,7 @@ def test_what_is_wanted_again() -> None:
 
 
 class Machine:
-    """Stands for a machine on which each measurement takes some factor longer than the baseline."""
+    """A simulated machine on which each measurement takes a given factor longer than the baseline."""
 
     def __init__(self, factors: list[float]) -> None:
         self.factors = factors
@@ -136,13 +136,13 @@ def check(factors: list[float], monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     return quick._check([GROUP]), machine
 
 
-def test_a_busy_moment_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_short_disturbance_passes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     code, machine = check([1.6, 1.0, 1.1], monkeypatch, tmp_path)
     assert code == 0
     assert machine.measured == [frozenset(), {"row | XGBoost"}, {"row | XGBoost"}]
 
 
-def test_a_loss_does_not_pass_by_one_good_measurement(
+def test_a_regression_does_not_pass_by_one_good_measurement(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, machine = check([1.4, 1.9, 1.0], monkeypatch, tmp_path)

@@ -16,7 +16,7 @@ QUICK = Options(seeds=(1,), quick=True)
 
 
 class Recorder:
-    """Takes figures as the file of a run does."""
+    """Records figures as the file of a run does."""
 
     def __init__(self) -> None:
         self.added = {}
@@ -29,14 +29,14 @@ class Recorder:
 
 
 @pytest.mark.parametrize("part", [intervals, peeking])
-def test_parts_run(part):
+def test_each_part_of_the_benchmark_runs(part):
     recorder = Recorder()
     part.run(recorder, QUICK)
     assert len(recorder.added) == {"intervals": 6, "peeking": 6}[part.__name__.rsplit(".", 1)[1]]
     assert any(figure.get("target") is not None for figure in recorder.added.values())
 
 
-def test_routing_says_that_its_log_is_not_there(monkeypatch, tmp_path, capsys):
+def test_the_routing_part_reports_a_missing_log(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(routing, "LOG", tmp_path / "none.csv")
     recorder = Recorder()
     routing.run(recorder, QUICK)
@@ -44,48 +44,52 @@ def test_routing_says_that_its_log_is_not_there(monkeypatch, tmp_path, capsys):
     assert "skipped: the routing log is not at" in capsys.readouterr().out
 
 
-def test_balance_tells_random_choices_from_others():
+def test_the_balance_check_distinguishes_random_choices():
     rng = np.random.default_rng(0)
     n = 8_000
     context = np.zeros((n, 7), dtype=np.float32)
     context[:, 0], context[:, 1] = rng.gamma(2, 50, n), rng.integers(0, 24, n)
     context[:, 2], context[:, 4] = rng.integers(0, 7, n), rng.integers(0, 3, n)
     retry = rng.integers(0, 2, n)
-    # Depends on the retry, which is allowed for; card 2 goes to provider 0 half of the time, which is not.
+    # A dependence on the retry is expected. Card 2 is sent to provider 0 half of the time, which is not
+    # random.
     provider = np.where(rng.random(n) < 0.3 + 0.4 * retry, 1, rng.integers(0, 4, n))
     provider = np.where((context[:, 4] == 2) & (rng.random(n) < 0.5), 0, provider)
     log = RoutingLog(context, provider, rng.integers(0, 2, n), retry, np.arange(n), (), tuple("abcd"), "")
-    found = routing.balance(log)
-    assert found["card"][0] > 0.2
-    assert found["country"] == (0, 0)
+    balance = routing.balance(log)
+    assert balance["card"][0] > 0.2
+    assert balance["country"] == (0, 0)
     for name in ("hour (four-hour blocks)", "weekday", "amount (fifths)"):
-        strength, chance = found[name]
+        strength, chance = balance[name]
         assert strength == pytest.approx(chance, abs=0.012)
 
 
-def test_worlds_are_what_they_were_when_they_were_frozen():
+def test_worlds_equal_their_frozen_definition():
     for rate in RATES:
         moments = [design(rate, regime).second_moment() for regime in ("broad", "usual", "narrow")]
         assert moments == pytest.approx([7.978, 15.30, 44.89], rel=1e-3)
         assert design(rate, "usual").value == pytest.approx(rate)
-    found = design(0.9, "usual")
-    assert found.least_variance() == pytest.approx(0.1136 * (0.9 * found.second_moment() - 0.81), rel=0.03)
-    for pmf in (found.logging, found.target):
+    result = design(0.9, "usual")
+    assert result.least_variance() == pytest.approx(0.1136 * (0.9 * result.second_moment() - 0.81), rel=0.03)
+    for pmf in (result.logging, result.target):
         np.testing.assert_allclose(pmf.sum(axis=1), 1)
-        assert (pmf[~found.eligible] == 0).all()
+        assert (pmf[~result.eligible] == 0).all()
 
 
-def test_a_run_of_the_digits_protocol_is_the_examples_own():
-    """Computed with Open Bandit Pipeline's own classes for run 0; libraries' versions move it a little."""
-    found = digits.relative_errors(0)
-    assert found.keys() == digits.PUBLISHED.keys()
-    assert found["dm"] == pytest.approx(0.44608, abs=0.02)
-    assert found["ipw"] == pytest.approx(0.03279, abs=0.02)
-    assert found["dr"] == pytest.approx(0.01256, abs=0.02)
-    assert found["sndr"] == pytest.approx(0.05711, abs=0.02)
+def test_a_run_of_the_digits_protocol_equals_that_of_the_example():
+    """The values are those of Open Bandit Pipeline's classes for run 0.
+
+    Versions of libraries change them slightly.
+    """
+    result = digits.relative_errors(0)
+    assert result.keys() == digits.PUBLISHED.keys()
+    assert result["dm"] == pytest.approx(0.44608, abs=0.02)
+    assert result["ipw"] == pytest.approx(0.03279, abs=0.02)
+    assert result["dr"] == pytest.approx(0.01256, abs=0.02)
+    assert result["sndr"] == pytest.approx(0.05711, abs=0.02)
 
 
-def test_the_stand_in_for_pytorch_leaves_no_trace():
+def test_the_replacement_of_pytorch_is_removed_again():
     import sys
 
     obp.load()

@@ -18,7 +18,7 @@ for line in sys.stdin:
 
 
 class Turns:
-    """A racer whose times are known."""
+    """A competitor with known times."""
 
     def __init__(self, rounds: list[list[float]]) -> None:
         self.rounds = rounds
@@ -30,13 +30,13 @@ class Turns:
 
 
 def test_a_block_is_the_mean_over_rows_of_each_rows_median() -> None:
-    # Of three rounds one is disturbed; the median of each row leaves it out.
+    # One of three rounds is disturbed. The median of each row excludes it.
     quiet, disturbed = [1000.0, 3000.0], [90_000.0, 3000.0]
     laps = race({"one": Turns([quiet, disturbed, quiet])}, seconds=0.01, blocks=1)
     assert laps["one"].blocks == [2e-6]
 
 
-def test_everybody_has_as_many_turns() -> None:
+def test_every_competitor_has_the_same_number_of_turns() -> None:
     racers = {"a": Turns([[1.0]]), "b": Turns([[2.0]])}
     laps = race(racers, seconds=0.0, blocks=5)
     assert racers["a"].taken == racers["b"].taken == 5
@@ -44,15 +44,15 @@ def test_everybody_has_as_many_turns() -> None:
     assert Lap([1.0, 3.0, 2.0]).median == 2.0
 
 
-def test_calls_are_made_untimed_before_they_are_timed() -> None:
-    made: list[int] = []
-    calls = [lambda number=number: made.append(number) for number in range(16)]
+def test_calls_are_warmed_up_before_they_are_timed() -> None:
+    called: list[int] = []
+    calls = [lambda number=number: called.append(number) for number in range(16)]
     clock = iter(range(0, 3200, 100))
     assert PythonCalls(calls, lambda: next(clock)).turn() == [100] * 16
-    assert made == [0, 1, *range(16)]
+    assert called == [0, 1, *range(16)]
 
 
-def test_a_program_takes_turns_by_command(tmp_path: Path) -> None:
+def test_a_program_is_timed_by_command(tmp_path: Path) -> None:
     file = tmp_path / "program.py"
     file.write_text(PROGRAM)
     with running([sys.executable, file], calls=16) as program:

@@ -16,13 +16,13 @@ BASE_MS = 0.8
 
 @dataclass
 class FakeServer:
-    """A queue whose p99 at a rate is known, on a machine that others use.
+    """A queue with a known p99 at each rate, on a shared machine.
 
     Attributes:
-        saturated: The rate at which its queue grows without bound.
+        saturated: The rate from which the queue grows without bound.
         stalls: Share of the windows in which the machine stalls.
-        late: Share of the windows in which the generator is late, whatever the server does.
-        generator: The most that the generator can offer.
+        late: Share of the windows in which the generator is late, independent of the server.
+        generator: The highest rate that the generator can offer.
         backpressure: The rate above which the server stops reading, so that sends are late.
     """
 
@@ -41,7 +41,7 @@ class FakeServer:
         self.random = np.random.default_rng(self.seed)
 
     def capacity(self, threshold_ms: float) -> float:
-        """The rate whose p99 without noise is the threshold."""
+        """The rate whose p99 without noise equals the threshold."""
         return self.saturated * (1 - BASE_MS / threshold_ms)
 
     def window(self, rate: float, seconds: float) -> Window:
@@ -54,7 +54,7 @@ class FakeServer:
         lag = 40_000.0 if beyond or rate > self.backpressure or self.random.random() < self.late else 50.0
         return Window(
             rate=rate,
-            # What a late generator measures is its own lateness.
+            # A late generator measures only its own delay.
             p99_ms=p99 + (lag / 1000 if lag > 1000 else 0),
             failed=0.0 if np.isfinite(p99) else 0.3,
             answered=min(rate, self.saturated),
@@ -67,7 +67,7 @@ class FakeServer:
 
 
 def found_rate(server: FakeServer, threshold_ms: float, *, start: float = 1_000.0) -> float:
-    """What a figure is: the median of three searches."""
+    """Return a figure as it is published: the median of three searches."""
     return median_rate([RateSearch(server, start).highest(threshold_ms) for _ in range(3)])[0]
 
 
@@ -97,29 +97,29 @@ def test_one_search_shares_its_windows_between_thresholds() -> None:
 
 def test_a_rate_that_the_generator_cannot_offer_is_not_the_servers_limit() -> None:
     server = FakeServer(50_000.0, generator=8_000.0)
-    found = RateSearch(server, 1_000.0).highest(5.0)
-    assert found.generator_bound
-    assert found.rate == pytest.approx(8_000, rel=0.05)
+    result = RateSearch(server, 1_000.0).highest(5.0)
+    assert result.generator_bound
+    assert result.rate == pytest.approx(8_000, rel=0.05)
 
 
-def test_sends_that_the_server_does_not_read_are_the_servers_limit() -> None:
+def test_sends_that_are_late_because_the_server_does_not_read_are_its_limit() -> None:
     server = FakeServer(50_000.0, backpressure=6_000.0, noise=0.05)
-    found = RateSearch(server, 1_000.0).highest(2.0)
-    assert not found.generator_bound
-    assert found.rate == pytest.approx(6_000, rel=0.05)
+    result = RateSearch(server, 1_000.0).highest(2.0)
+    assert not result.generator_bound
+    assert result.rate == pytest.approx(6_000, rel=0.05)
 
 
-def test_a_server_that_never_holds_has_no_rate() -> None:
+def test_a_server_that_never_meets_the_threshold_has_no_rate() -> None:
     assert RateSearch(FakeServer(5_000.0), 1_000.0).highest(0.1) == Found(0.0, generator_bound=False)
 
 
-def test_saturation_is_what_is_answered_under_more_than_can_be() -> None:
+def test_saturation_is_the_answered_rate_under_overload() -> None:
     server = FakeServer(5_000.0)
     assert RateSearch(server, 1_000.0).saturation(5_500.0) == 5_000
-    assert server.settled == 9, "an overload must not reach into the next window"
+    assert server.settled == 9, "an overload must not affect the next window"
 
 
-def test_a_search_has_an_end() -> None:
+def test_a_search_is_bounded() -> None:
     server = FakeServer(20_000.0, noise=2.0, stalls=0.5)
     RateSearch(server, 1_000.0, most_windows=60).highest(5.0)
     assert server.windows <= 60 + 3
@@ -128,13 +128,13 @@ def test_a_search_has_an_end() -> None:
 def test_a_search_that_ends_at_its_limit_gives_an_estimate() -> None:
     for seed in range(20):
         server = FakeServer(20_000.0, seed)
-        found = RateSearch(server, 8_000.0, most_windows=8).highest(5.0)
-        assert found.unfinished
-        assert 0 < found.rate <= 1.2 * server.capacity(5.0)
+        result = RateSearch(server, 8_000.0, most_windows=8).highest(5.0)
+        assert result.unfinished
+        assert 0 < result.rate <= 1.2 * server.capacity(5.0)
     assert not RateSearch(FakeServer(20_000.0), 8_000.0).highest(5.0).unfinished
 
 
-def test_one_stray_window_does_not_decide_a_search_that_is_cut_off() -> None:
+def test_one_outlier_does_not_decide_a_search_that_ends_at_its_limit() -> None:
     def windows(*p99_ms: float) -> list[Window]:
         return [Window(rate=1, p99_ms=p99, failed=0, answered=1, lag_us=0, busy=0) for p99 in p99_ms]
 
@@ -151,7 +151,7 @@ def test_one_stray_window_does_not_decide_a_search_that_is_cut_off() -> None:
     assert search.highest(5.0).rate == 0.0
 
 
-def test_a_search_goes_up_in_bounded_steps() -> None:
+def test_a_search_increases_the_rate_in_bounded_steps() -> None:
     server = FakeServer(1e9)
     offered: list[float] = []
     RateSearch(
@@ -173,8 +173,10 @@ def test_a_search_for_one_threshold_ends_in_time(monkeypatch: pytest.MonkeyPatch
 def test_the_short_search_is_within_a_tenth(seed: int) -> None:
     saturated = float(np.random.default_rng(seed + 100).uniform(300, 60_000))
     server = FakeServer(saturated, seed, stalls=0.15, late=0.1)
-    found: list[Found] = []
+    results: list[Found] = []
     for _ in range(3):
-        search = RateSearch(server, found[-1].rate if found else 1_000.0, **(SHORT | {"most_seconds": 1e9}))
-        found.append(search.highest(10.0))
-    assert median_rate(found)[0] == pytest.approx(server.capacity(10.0), rel=0.1)
+        search = RateSearch(
+            server, results[-1].rate if results else 1_000.0, **(SHORT | {"most_seconds": 1e9})
+        )
+        results.append(search.highest(10.0))
+    assert median_rate(results)[0] == pytest.approx(server.capacity(10.0), rel=0.1)

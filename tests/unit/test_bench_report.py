@@ -46,13 +46,16 @@ def run(tmp_path: Path) -> Run:
 
 @pytest.fixture(autouse=True)
 def _current(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines of these tests belong to no real commit, but for those of the kept file."""
-    if request.function is test_pages_and_lines_agree:
+    """Treat the lines of these tests, which name no real commit, as current.
+
+    Lines of the published file are checked.
+    """
+    if request.function is test_the_pages_match_the_figures:
         return
     monkeypatch.setattr(provenance, "is_current", lambda commit, group: commit != "old")
 
 
-def test_the_page_holds_every_line_with_its_result(run: Run) -> None:
+def test_the_page_shows_every_figure_with_its_result(run: Run) -> None:
     page = report.page_of_all(run)
     assert "| row | 2 µs | A | 30 µs | 15× |  | ≥ 12× | met |" in page
     assert "| row (x\\|y) | 2 µs | B | 3 µs | 1.5× |  | ≥ 2× | missed |" in page
@@ -61,10 +64,10 @@ def test_the_page_holds_every_line_with_its_result(run: Run) -> None:
     assert "by `make bench`, `scorer load`, on one (avx2)" in page
     assert "1 of 3 targets met, 2 missed, 0 not settled." in page
     assert "2 cores of one (avx2; L1 32 KiB, L2 1,024 KiB)" in page
-    assert "| memory" not in page, "points of a plot are not in the tables"
+    assert "| memory" not in page, "points of a plot must not be in the tables"
 
 
-def test_rounds_that_disagree_are_not_ticked(tmp_path: Path) -> None:
+def test_a_figure_whose_rounds_disagree_is_not_ticked(tmp_path: Path) -> None:
     figures = Figures(tmp_path, group="engine", machine=MACHINE)
     figures.add(name="p99", ours=[1, 9, 2], unit="ms", target=5, command="make bench")
     page = report.page_of_all(read(figures.path))
@@ -72,7 +75,7 @@ def test_rounds_that_disagree_are_not_ticked(tmp_path: Path) -> None:
     assert "0 of 1 targets met, 0 missed, 1 not settled." in page
 
 
-def test_a_line_older_than_its_code_is_stale(tmp_path: Path) -> None:
+def test_a_figure_older_than_its_code_is_stale(tmp_path: Path) -> None:
     figures = Figures(tmp_path, group="engine", machine=MACHINE | {"commit": "old"})
     figures.add(
         name="500×6, 1 row, Python",
@@ -96,13 +99,13 @@ def test_the_table_of_ten_names_what_is_not_measured(run: Run) -> None:
     assert table.count("not measured") == len(report.TEN) == 10
 
 
-def test_text_keeps_columns_in_line(run: Run) -> None:
+def test_the_text_table_is_aligned(run: Run) -> None:
     head, *body = report.table_text(run).splitlines()
     assert len(body) == 4
     assert {line.index("×") for line in body[:2]} == {head.index("ratio") + 4}
 
 
-def test_the_table_goes_between_its_markers() -> None:
+def test_the_table_is_written_between_its_markers() -> None:
     begin, end = "<!-- learning: begin (make figures writes these lines) -->", "<!-- learning: end -->"
     page = f"above\n{begin}\nold\n{end}\nbelow\n"
     once = report.with_table(page, "new", "learning")
@@ -112,8 +115,8 @@ def test_the_table_goes_between_its_markers() -> None:
         report.with_table("no place", "new")
 
 
-def test_pages_and_lines_agree() -> None:
-    """Whoever changes what a group measures runs `make figures`, which marks its lines as stale."""
+def test_the_pages_match_the_figures() -> None:
+    """After a change of what a group measures, `make figures` marks its lines as stale."""
     if not provenance.has_history():
         pytest.skip("needs the repository's whole history: `git fetch --unshallow`")
     run = publishable(read(report.LINES))
@@ -133,7 +136,7 @@ def test_plots_are_drawn_from_the_lines(run: Run, tmp_path: Path) -> None:
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in drawn)
 
 
-def test_each_miss_stands_below_its_reason(tmp_path: Path) -> None:
+def test_each_missed_target_is_listed_with_its_reason(tmp_path: Path) -> None:
     figures = Figures(tmp_path, group="engine", machine=MACHINE)
     for name, peer, theirs in (
         ("slow", "A", 1.0),
@@ -150,13 +153,13 @@ def test_each_miss_stands_below_its_reason(tmp_path: Path) -> None:
     assert "good" not in text
 
 
-def test_every_reason_can_be_read() -> None:
+def test_every_reason_is_valid() -> None:
     for reason in reasons.load():
         re.compile(reason.figures)
         assert reason.why.strip().endswith("."), reason.figures
 
 
-def test_a_pair_without_a_ratio_is_not_called_unmeasured(tmp_path: Path) -> None:
+def test_a_pair_without_a_ratio_is_not_reported_as_unmeasured(tmp_path: Path) -> None:
     figures = Figures(tmp_path, group="wire", machine=MACHINE)
     name = "highest rate with p99 ≤ 10 ms, ModelInfer, 500×6; no ratio to MLServer"
     figures.add(name=name, ours=[9000.0] * 3, unit="req/s", command="c", note="MLServer by round: 0, 300, 0")

@@ -18,19 +18,19 @@ from loadtests.peers.servers import ServerError
 from loadtests.ratesearch import Found
 
 MACHINE = {"cpu": "one", "isa": "avx2", "build_profile": "release", "caches": {}, "commit": "abc"}
-# Far more than a pipe holds.
+# Much more than the capacity of a pipe.
 TALKER = "import sys; sys.stdout.write('x' * 1_000_000); sys.stdout.flush(); open('done', 'w').close()"
 
 
-def test_a_server_whose_output_nobody_reads_goes_on(tmp_path: Path) -> None:
+def test_a_server_continues_although_its_output_is_not_read(tmp_path: Path) -> None:
     with servers.process([sys.executable, "-c", TALKER], directory=tmp_path):
         deadline = time.monotonic() + 30
         while not (tmp_path / "done").exists():
-            assert time.monotonic() < deadline, "the server stopped at a write to its standard output"
+            assert time.monotonic() < deadline, "the server blocked on a write to its standard output"
             time.sleep(0.02)
 
 
-def test_a_peer_that_fails_is_a_line_and_ends_nothing(
+def test_a_failing_peer_is_reported_and_the_run_continues(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     @contextmanager
@@ -60,8 +60,8 @@ def test_a_peer_that_fails_is_a_line_and_ends_nothing(
     bench = wire.Bench(Figures(tmp_path, group="wire", machine=MACHINE), None, Options())  # type: ignore[arg-type]
     bench.measure_rounds(3)
     bench.add_figures()
-    found = {figure.key: figure for figure in read(bench.figures.path).figures}
-    failed = found["rounds in which MLServer could not be measured, of 3"]
+    result = {figure.key: figure for figure in read(bench.figures.path).figures}
+    failed = result["rounds in which MLServer could not be measured, of 3"]
     assert (failed.ours, failed.note) == (3, "no such program")
-    assert found[f"highest rate with p99 ≤ 10 ms, Score, 500×6 | {wire.FOREST}"].rounds == 3
-    assert not any(figure.peer == wire.MLSERVER for figure in found.values())
+    assert result[f"highest rate with p99 ≤ 10 ms, Score, 500×6 | {wire.FOREST}"].rounds == 3
+    assert not any(figure.peer == wire.MLSERVER for figure in result.values())

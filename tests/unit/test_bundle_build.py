@@ -74,14 +74,14 @@ def build(path: Path, **changes: Any) -> str:
     return build_score_bundle(path, **{**settings, **changes}).digest
 
 
-def test_scores_are_the_models(score_bundle: Trained) -> None:
+def test_scores_equal_those_of_the_model(score_bundle: Trained) -> None:
     rows = score_bundle.rows[2000:]
     names = [feature.name for feature in CONTEXT]
     matrix = xgboost.DMatrix(rows, feature_names=names)
     margins = score_bundle.model.predict(matrix, output_margin=True).astype(np.float64)
     out = score_bundle.bundle.score(rows)
     np.testing.assert_array_equal(out.margins, margins)
-    # The calibration map was fitted on exactly these rows; scikit-learn says what it must give.
+    # The calibration map was fitted on these rows; scikit-learn gives the expected values.
     from sklearn.isotonic import IsotonicRegression
 
     predictions = score_bundle.model.predict(matrix).astype(np.float64)
@@ -90,7 +90,7 @@ def test_scores_are_the_models(score_bundle: Trained) -> None:
     np.testing.assert_array_equal(out.bands, np.searchsorted([0.5, 0.9], out.scores, side="right"))
 
 
-def test_the_files_and_the_manifest(score_bundle: Trained) -> None:
+def test_a_bundle_has_the_expected_files_and_manifest(score_bundle: Trained) -> None:
     assert sorted(file.name for file in score_bundle.path.iterdir()) == SCORE_FILES
     inspection = inspect(score_bundle.path)
     assert inspection.digest == score_bundle.bundle.digest
@@ -105,7 +105,7 @@ def test_the_files_and_the_manifest(score_bundle: Trained) -> None:
     even = np.linspace(0, 1, 51)
     assert set(even) <= set(validation.edges)
     assert validation.counts == np.histogram(scores, bins=validation.edges)[0].tolist()
-    # Ties apart, a twentieth of the scores lies between two cuts; none of them is at a score.
+    # Except for ties, 5 % of the scores lie between two adjacent cuts, and no cut equals a score.
     cuts = sorted(set(validation.edges) - set(even))
     assert not set(cuts) & set(scores)
     wanted = np.sort(scores)[np.arange(1, 20) * len(scores) // 20]
@@ -121,7 +121,7 @@ def test_the_same_inputs_give_the_same_digest(tmp_path: Path, score_bundle: Trai
     assert one == two != build(tmp_path / "3", model=score_bundle.model, created_at=later)
 
 
-def test_selection_is_the_models_and_replays(action_bundle: Trained) -> None:
+def test_the_chosen_actions_follow_from_the_model_and_can_be_repeated(action_bundle: Trained) -> None:
     rows = action_bundle.rows[2900:]
     own = np.array([action.features for action in ACTIONS], dtype=np.float32)
     whole = np.concatenate([np.repeat(rows, len(ACTIONS), axis=0), np.tile(own, (len(rows), 1))], axis=1)
@@ -182,7 +182,7 @@ def test_bagging_counts_the_members_that_prefer_an_action(tmp_path: Path, action
     np.testing.assert_allclose(bundle.evaluate(rows[:50])[0], expected, atol=1e-12)
 
 
-def test_transforms_are_trained_on_and_served(tmp_path: Path) -> None:
+def test_transforms_are_applied_in_training_and_serving(tmp_path: Path) -> None:
     rows = contexts(1000)
     steps = [Log1p(feature="amount"), Standardise(feature="hour", mean=12.0, scale=6.0)]
     seen = transform(CONTEXT, steps, rows)
@@ -192,7 +192,7 @@ def test_transforms_are_trained_on_and_served(tmp_path: Path) -> None:
         xgboost.DMatrix(seen, feature_names=[feature.name for feature in CONTEXT]), output_margin=True
     )
     np.testing.assert_array_equal(verify(tmp_path / "t").score(rows).margins, expected)
-    # The same model without the node sees other numbers.
+    # Without the node, the same model gets other values.
     build(tmp_path / "without", model=model, training=rows)
     assert (verify(tmp_path / "without").score(rows).margins != expected).any()
 
@@ -200,7 +200,7 @@ def test_transforms_are_trained_on_and_served(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "library", ["lightgbm", "gradient", "hist", "forest", "xgb_api", "ubj", "json", "txt", "scorer"]
 )
-def test_models_of_every_library(tmp_path: Path, library: str, score_bundle: Trained) -> None:
+def test_models_of_every_library_are_built(tmp_path: Path, library: str, score_bundle: Trained) -> None:
     rows, labels = score_bundle.rows[:800], score_bundle.labels[:800]
     filled = np.nan_to_num(rows)
     names = [feature.name for feature in CONTEXT]
@@ -263,7 +263,7 @@ def test_models_of_every_library(tmp_path: Path, library: str, score_bundle: Tra
     np.testing.assert_allclose(verify(tmp_path / "b").score(rows).scores, output, rtol=1e-6)
 
 
-def test_multi_class_models_answer_for_one_class(tmp_path: Path) -> None:
+def test_multi_class_models_score_one_class(tmp_path: Path) -> None:
     rows = contexts(500)
     labels = np.nan_to_num(rows[:, 2])
     names = [feature.name for feature in CONTEXT]
@@ -275,12 +275,12 @@ def test_multi_class_models_answer_for_one_class(tmp_path: Path) -> None:
     np.testing.assert_array_equal(out.margins, model.predict(matrix, output_margin=True)[:, 2])
 
 
-def test_sigmoid_calibration_is_scikit_learns(score_bundle: Trained) -> None:
+def test_sigmoid_calibration_equals_that_of_scikit_learn(score_bundle: Trained) -> None:
     from sklearn.linear_model import LogisticRegression
 
     margins = score_bundle.bundle.score(score_bundle.rows).margins
     fitted = fit_sigmoid(margins, score_bundle.labels)
-    # A regularisation too weak to matter: another route to the same optimum.
+    # The regularisation is negligible, so that both methods reach the same optimum.
     other = LogisticRegression(C=1e9, tol=1e-8, solver="newton-cholesky").fit(
         margins[:, None], score_bundle.labels
     )
@@ -298,19 +298,19 @@ def test_sigmoid_calibration_is_scikit_learns(score_bundle: Trained) -> None:
         ([], [], "0 scores and 0 labels"),
     ],
 )
-def test_calibration_refuses(scores: list[float], labels: list[float], message: str) -> None:
+def test_invalid_calibrations_are_refused(scores: list[float], labels: list[float], message: str) -> None:
     for fit in (fit_isotonic, fit_sigmoid):
         with pytest.raises(BundleError, match=message):
             fit(scores, labels)
 
 
-def test_calibration_refuses_scores_that_fall() -> None:
+def test_a_decreasing_calibration_is_refused() -> None:
     with pytest.raises(BundleError, match="do not rise with the labels"):
         fit_sigmoid([1.0, 0.9, 0.1, 0.0, 0.5], [0, 0, 1, 1, 0])
 
 
 class TestRefusals:
-    """What the builder refuses, and how it says so."""
+    """Inputs that the builder refuses, with their messages."""
 
     @pytest.mark.parametrize(
         ("changes", "message"),
@@ -337,7 +337,7 @@ class TestRefusals:
             ({"margins": lambda rows: np.zeros((len(rows), 2))}, "2 margins per row, the forest has 1"),
         ],
     )
-    def test_inputs(
+    def test_invalid_inputs_are_refused(
         self, tmp_path: Path, score_bundle: Trained, changes: dict[str, Any], message: str
     ) -> None:
         with pytest.raises(BundleError) as error:
@@ -346,7 +346,9 @@ class TestRefusals:
         assert "\n" not in str(error.value)
         assert list(tmp_path.iterdir()) == []
 
-    def test_a_model_that_the_engine_does_not_reproduce(self, tmp_path: Path, score_bundle: Trained) -> None:
+    def test_a_model_that_the_engine_does_not_reproduce_is_refused(
+        self, tmp_path: Path, score_bundle: Trained
+    ) -> None:
         def off_by_one_ulp(rows: np.ndarray) -> np.ndarray:
             names = [feature.name for feature in CONTEXT]
             margins = score_bundle.model.predict(
@@ -361,12 +363,12 @@ class TestRefusals:
             build(tmp_path / "b", model=score_bundle.model, margins=off_by_one_ulp)
         assert list(tmp_path.iterdir()) == []
 
-    def test_an_existing_directory(self, tmp_path: Path, score_bundle: Trained) -> None:
+    def test_an_existing_directory_is_refused(self, tmp_path: Path, score_bundle: Trained) -> None:
         (tmp_path / "b").mkdir()
         with pytest.raises(BundleError, match="exists; bundles are immutable"):
             build(tmp_path / "b", model=score_bundle.model)
 
-    def test_too_many_actions(self, tmp_path: Path, action_bundle: Trained) -> None:
+    def test_too_many_actions_are_refused(self, tmp_path: Path, action_bundle: Trained) -> None:
         actions = [Action(id=str(i), features=[0.0, 0.0]) for i in range(4097)]
         with pytest.raises(BundleError, match="4097 actions, at most 4096 are allowed"):
             self.build_action(tmp_path, action_bundle, actions=actions)
@@ -395,7 +397,7 @@ class TestRefusals:
             ),
         ],
     )
-    def test_action_inputs(
+    def test_invalid_inputs_of_action_bundles_are_refused(
         self, tmp_path: Path, action_bundle: Trained, changes: dict[str, Any], message: str
     ) -> None:
         with pytest.raises(BundleError) as error:
@@ -418,7 +420,7 @@ class TestRefusals:
         build_action_bundle(path / "b", **{**settings, **changes})
 
 
-def test_categories_of_xgboost(tmp_path: Path) -> None:
+def test_categories_of_an_xgboost_model_are_used(tmp_path: Path) -> None:
     rows = contexts(800)
     types = ["q", "q", "c", "q"]
     names = [feature.name for feature in CONTEXT]
@@ -431,7 +433,7 @@ def test_categories_of_xgboost(tmp_path: Path) -> None:
     np.testing.assert_array_equal(out.margins, model.predict(data, output_margin=True))
 
 
-def test_lineage_keeps_parameters_and_importance_and_omits_them_where_there_are_none() -> None:
+def test_lineage_has_parameters_and_importance_if_they_exist() -> None:
     plain = describe_lineage(data_digest="sha256:aa", code_version="c")
     assert not {"parameters", "importance"} & plain.model_dump(mode="json").keys()
     own = describe_lineage(
@@ -456,8 +458,8 @@ def test_lineage_names_data_code_and_libraries(tmp_path: Path) -> None:
         describe_lineage()
 
 
-def test_golden_rows_sit_on_the_models_thresholds(score_bundle: Trained) -> None:
-    """A compare that is wrong only at equality must be caught by the bundle's own cases."""
+def test_golden_rows_contain_the_thresholds_of_the_model(score_bundle: Trained) -> None:
+    """The golden cases of a bundle must reveal a comparison that is wrong only at equality."""
     golden = (score_bundle.path / "golden.bin").read_bytes()
     case = 4 * len(CONTEXT) + 8 + 8 + 4
     rows = np.stack(
@@ -482,11 +484,11 @@ def test_golden_rows_sit_on_the_models_thresholds(score_bundle: Trained) -> None
 @pytest.mark.parametrize(
     ("sensitive", "withheld"), [((), set()), (["amount", "country"], {0, 2}), ("*", {0, 1, 2, 3})]
 )
-def test_golden_cases_hold_no_training_value_of_a_sensitive_feature(
+def test_golden_cases_contain_no_training_value_of_a_sensitive_feature(
     tmp_path: Path, score_bundle: Trained, sensitive: Sequence[str], withheld: set[int]
 ) -> None:
     training = contexts(400)
-    # Values that are no threshold of the model: it was trained on others.
+    # Values that are not a threshold of the model, which was trained on other rows.
     random = np.random.default_rng(7)
     training[:, 0] = random.uniform(1, 40_000, 400).astype(np.float32)
     training[:, 1] = random.uniform(0, 23, 400).astype(np.float32)
@@ -500,13 +502,13 @@ def test_golden_cases_hold_no_training_value_of_a_sensitive_feature(
     for column in (0, 1):
         shared = np.isin(rows[:, column], training[:, column]).sum()
         assert (shared == 0) == (column in withheld), f"{shared} values of training rows in column {column}"
-        # The sign of a comparison that is wrong shows with the values that take their place as well.
+        # The replaced values must also reveal a comparison with the wrong sign.
         assert len(np.unique(rows[:, column])) > 20
-    assert set(rows[~np.isnan(rows[:, 2]), 2]) == {0, 1, 2}, "every category occurs"
+    assert set(rows[~np.isnan(rows[:, 2]), 2]) == {0, 1, 2}, "every category must occur"
     assert verify(output).score(rows).scores.shape == (512,)
 
 
-def test_a_sensitive_feature_has_to_be_in_the_schema(tmp_path: Path, score_bundle: Trained) -> None:
+def test_a_sensitive_feature_must_be_in_the_schema(tmp_path: Path, score_bundle: Trained) -> None:
     with pytest.raises(BundleError, match='sensitive: "amuont" is no feature of the schema'):
         build(tmp_path / "bundle", model=score_bundle.model, sensitive=["amount", "amuont"])
 
@@ -522,7 +524,7 @@ def test_a_bundle_can_be_moved(tmp_path: Path, score_bundle: Trained) -> None:
         verify(other)
 
 
-def test_bundles_of_flags_only(tmp_path: Path) -> None:
+def test_a_bundle_may_have_flags_only(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     rows = random.integers(0, 2, (400, 2)).astype(np.float32)
     features = [Feature(name="a", type="flag"), Feature(name="b", type="flag")]

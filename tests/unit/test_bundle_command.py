@@ -130,7 +130,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return int(code or 0)
 
 
-def test_a_score_bundle(
+def test_the_command_builds_a_score_bundle(
     here: Path,
     score_bundle: Trained,
     monkeypatch: pytest.MonkeyPatch,
@@ -145,7 +145,7 @@ def test_a_score_bundle(
     printed = capsys.readouterr()
     assert printed.out.splitlines() == [digest, "next: scorer registry push out/fraud"]
     assert "in the clear for 4 features (amount, hour, country, night)" in printed.err
-    # Whoever is signed in to a platform goes on there: it uploads by itself.
+    # The last line names the next command of a user who is signed in to a platform.
     credentials.keep(credentials.Credentials("https://platform.example", "token"))
     assert run(monkeypatch, "build", "fraud.toml", "--output", "out/again") == 0
     assert "next: scorer change test out/again --checkpoint CHECKPOINT" in capsys.readouterr().out
@@ -172,7 +172,7 @@ def test_a_score_bundle(
     assert inspected["manifest"]["program"][-1]["bands"][1] == {"from": 0.6, "label": "decline"}
 
 
-def test_an_action_bundle(
+def test_the_command_builds_an_action_bundle(
     here: Path,
     action_bundle: Trained,
     monkeypatch: pytest.MonkeyPatch,
@@ -221,7 +221,7 @@ def test_a_build_names_the_features_whose_golden_cases_are_in_the_clear(
         ("from = 0.6", "from = 0.0", "put the bands in ascending order"),
     ],
 )
-def test_specs_are_refused(
+def test_invalid_specifications_are_refused(
     here: Path,
     score_bundle: Trained,
     monkeypatch: pytest.MonkeyPatch,
@@ -240,7 +240,7 @@ def test_specs_are_refused(
     assert not (here / "out").exists()
 
 
-def test_every_mistake_is_listed(
+def test_all_mistakes_are_listed(
     here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (here / "bad.toml").write_text(SCORE.replace('"score"', '"x"').replace("from = 0.6", 'from = "high"'))
@@ -256,7 +256,7 @@ def test_every_mistake_is_listed(
     assert "calibration.action: name the column" in errors
 
 
-def test_a_broken_bundle_is_an_error_line(
+def test_a_broken_bundle_is_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(monkeypatch, "verify", str(tmp_path)) == 1

@@ -23,7 +23,7 @@ from scorer.errors import BundleError
 
 @pytest.fixture(params=["score", "action"])
 def directory(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A copy to break."""
+    """A copy of a bundle, which the test may damage."""
     trained: Trained = request.getfixturevalue(f"{request.param}_bundle")
     copy = tmp_path / "bundle"
     shutil.copytree(trained.path, copy)
@@ -39,7 +39,7 @@ def refusal(directory: Path, digest: str | None = None) -> str:
 
 
 @pytest.mark.fault_case(54)
-def test_a_flipped_bit_in_any_file(directory: Path) -> None:
+def test_a_flipped_bit_in_any_file_is_detected(directory: Path) -> None:
     random = np.random.default_rng(0)
     verify(directory)
     for file in sorted(directory.iterdir()):
@@ -55,7 +55,7 @@ def test_a_flipped_bit_in_any_file(directory: Path) -> None:
     verify(directory)
 
 
-def test_a_truncated_file(directory: Path) -> None:
+def test_a_truncated_file_is_detected(directory: Path) -> None:
     for file in sorted(directory.iterdir()):
         good = file.read_bytes()
         for length in (0, len(good) // 2, len(good) - 1):
@@ -81,7 +81,9 @@ def test_a_truncated_file(directory: Path) -> None:
         (lambda d: replace(d, os.mkfifo), "schema.json: it is a device or pipe, not a regular file"),
     ],
 )
-def test_what_lies_in_the_directory(directory: Path, change: Callable[[Path], object], message: str) -> None:
+def test_missing_unlisted_and_irregular_files_are_refused(
+    directory: Path, change: Callable[[Path], object], message: str
+) -> None:
     change(directory)
     assert message in refusal(directory)
 
@@ -91,7 +93,7 @@ def replace(directory: Path, make: Callable[[Path], object]) -> None:
     make(directory / "schema.json")
 
 
-def test_no_directory_at_all(tmp_path: Path) -> None:
+def test_a_missing_directory_is_reported(tmp_path: Path) -> None:
     assert "is not a directory; give the one that `scorer bundle build` wrote" in refusal(
         tmp_path / "nothing"
     )
@@ -101,7 +103,7 @@ def test_no_directory_at_all(tmp_path: Path) -> None:
     assert "manifest.json: the file is missing" in refusal(tmp_path / "empty")
 
 
-def test_another_bundle_than_asked_for(directory: Path) -> None:
+def test_another_bundle_than_the_expected_one_is_refused(directory: Path) -> None:
     digest = verify(directory).digest
     assert verify(directory, digest).digest == digest
     other = "sha256:" + "0" * 64
@@ -113,12 +115,12 @@ def test_another_bundle_than_asked_for(directory: Path) -> None:
 
 
 def reseal(directory: Path) -> None:
-    """Hashes everything again: what an attacker, or a careless script, would do."""
+    """Replace all hashes of the manifest, as an attacker would."""
     seal(directory, json.loads((directory / "manifest.json").read_text()))
 
 
 @pytest.mark.fault_case(60)
-def test_a_golden_margin_one_ulp_off(score_bundle: Trained, tmp_path: Path) -> None:
+def test_a_golden_margin_that_differs_by_one_ulp_is_refused(score_bundle: Trained, tmp_path: Path) -> None:
     directory = tmp_path / "bundle"
     shutil.copytree(score_bundle.path, directory)
     golden = bytearray((directory / "golden.bin").read_bytes())
@@ -134,7 +136,7 @@ def test_a_golden_margin_one_ulp_off(score_bundle: Trained, tmp_path: Path) -> N
     assert refusal(directory).startswith(f"golden case 3: margin {bits} expected {expected}")
 
 
-def test_a_forest_of_another_model(score_bundle: Trained, tmp_path: Path) -> None:
+def test_a_forest_of_another_model_is_refused(score_bundle: Trained, tmp_path: Path) -> None:
     from trained import labels_of, train
 
     from scorer.forest import Forest
@@ -185,7 +187,7 @@ def seal(directory: Path, manifest: dict[str, Any]) -> None:
         ("reference.json", "training.count", 1999, "training: counts must add up to count"),
     ],
 )
-def test_files_that_contradict_each_other(
+def test_files_that_contradict_each_other_are_refused(
     score_bundle: Trained, tmp_path: Path, file: str, path: str, value: object, message: str
 ) -> None:
     directory = tmp_path / "bundle"
@@ -202,7 +204,7 @@ def test_files_that_contradict_each_other(
 
 
 def test_the_digest_can_be_checked_with_common_tools(directory: Path) -> None:
-    """docs/bundle-format.md says how."""
+    """The test follows the instructions in docs/bundle-format.md."""
     import hashlib
 
     text = (directory / "manifest.json").read_text()
@@ -233,7 +235,7 @@ def test_rows_of_another_shape_are_refused(score_bundle: Trained, action_bundle:
 
 
 def test_scoring_releases_the_interpreter(score_bundle: Trained) -> None:
-    """Another thread gets its turn while rows are scored, and only because the call lets go."""
+    """Another thread runs while rows are scored, which requires that the call releases the GIL."""
     rows = np.ascontiguousarray(np.tile(score_bundle.rows, (20, 1)))
     started, gate, ran = threading.Event(), threading.Lock(), []
 
@@ -243,7 +245,7 @@ def test_scoring_releases_the_interpreter(score_bundle: Trained) -> None:
             ran.append(True)
 
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(10)  # Nobody is made to hand over.
+    sys.setswitchinterval(10)  # The interpreter does not force a thread to release the GIL within the test.
     thread = threading.Thread(target=other)
     try:
         gate.acquire()
@@ -257,11 +259,11 @@ def test_scoring_releases_the_interpreter(score_bundle: Trained) -> None:
         thread.join()
 
 
-def test_a_bundle_of_the_future_is_told_apart(directory: Path) -> None:
+def test_a_bundle_of_a_newer_format_is_reported_as_such(directory: Path) -> None:
     text = (directory / "manifest.json").read_text()
     (directory / "manifest.json").write_text(text.replace('"format": 1', '"format": 2'))
     assert "format 2 is not the format 1 that this build reads; upgrade scorer" in refusal(directory)
 
 
-def test_loading_is_one_thing_for_everybody(directory: Path) -> None:
+def test_the_python_class_and_the_extension_load_the_same_bundle(directory: Path) -> None:
     assert Bundle.load(directory).digest == bridge.RawBundle.load(str(directory)).digest

@@ -16,7 +16,7 @@ import pytest
 from bundles import ACTIONS as TINY
 from bundles import FEATURES
 from bundles import rows as tiny_rows
-from servers import scorer_here
+from servers import scorer_in_process
 from trained import ACTIONS, CONTEXT, LINEAGE, SALT, Trained, contexts, train
 
 from scorer.bundle import (
@@ -56,7 +56,7 @@ OVERLAY = OverlaySpec(
 
 
 def offsets(spec: OverlaySpec, rows: np.ndarray) -> np.ndarray:
-    """What the document says, row by row and action by action."""
+    """Return the offsets that the documentation defines, by row and action."""
     out = np.zeros((len(rows), len(ACTIONS)))
     for at, row in enumerate(rows):
         segment = None if np.isnan(row[2]) else COUNTRIES[int(row[2])]
@@ -80,7 +80,9 @@ def hashes(path: Path) -> dict[str, str]:
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in path.iterdir()}
 
 
-def test_a_revision_moves_every_score_as_its_overlay_says(action_bundle: Trained, tmp_path: Path) -> None:
+def test_a_revision_changes_every_score_by_the_offset_of_its_overlay(
+    action_bundle: Trained, tmp_path: Path
+) -> None:
     revised = revise(
         action_bundle.path, tmp_path / "r1", overlay=OVERLAY, notes={"until": "2026-01-03T10:00", "rows": 812}
     )
@@ -92,18 +94,22 @@ def test_a_revision_moves_every_score_as_its_overlay_says(action_bundle: Trained
     pmf, rewards = bundle.evaluate(rows, eligible=eligible)
     expected = moved(before, offsets(OVERLAY, rows))
     assert np.allclose(rewards, expected, rtol=0, atol=1e-15, equal_nan=True)
-    # The probabilities are the policy's of the moved scores, to the bit.
+    # The probabilities equal those of the policy on the changed scores, bit for bit.
     spec = inspect(revised.path).manifest.program[-1].policy
     assert np.array_equal(pmf, Policy(spec, ACTIONS).pmf(rewards, eligible))
     assert np.abs(pmf - action_bundle.bundle.evaluate(rows, eligible=eligible)[0]).max() > 0.1
     lineage = inspect(revised.path).manifest.lineage
     assert (lineage.revision_of, lineage.revision) == (action_bundle.bundle.digest, 1)
     assert lineage.revision_notes == {"until": "2026-01-03T10:00", "rows": 812}
-    assert (lineage.run_id, lineage.metrics) == ("run-1", {"auc": 0.5}), "where the model comes from stays"
+    assert (lineage.run_id, lineage.metrics) == ("run-1", {"auc": 0.5}), (
+        "the lineage of the model is unchanged"
+    )
     assert inspect(revised.path).overlay == OVERLAY
 
 
-def test_learning_expects_what_the_engine_serves(action_bundle: Trained, tmp_path: Path) -> None:
+def test_the_expected_values_of_learning_equal_those_of_the_engine(
+    action_bundle: Trained, tmp_path: Path
+) -> None:
     task = OracleTask(
         name="authorise",
         context=tuple(CONTEXT),
@@ -119,7 +125,7 @@ def test_learning_expects_what_the_engine_serves(action_bundle: Trained, tmp_pat
     assert np.abs(served - before).max() > 0.1
 
 
-def test_what_stays_is_the_same_file(action_bundle: Trained, tmp_path: Path) -> None:
+def test_unchanged_files_are_shared(action_bundle: Trained, tmp_path: Path) -> None:
     revised = revise(action_bundle.path, tmp_path / "r1", overlay=OVERLAY)
     before, after = hashes(action_bundle.path), hashes(revised.path)
     assert {name for name in after if after[name] != before.get(name)} == {
@@ -129,21 +135,21 @@ def test_what_stays_is_the_same_file(action_bundle: Trained, tmp_path: Path) -> 
     }
     for name in ("forest.bin", "schema.json", "actions.json", "calibration.json", "reference.json"):
         assert (revised.path / name).samefile(action_bundle.path / name)
-    # Rows and the library's margins are those of before: the first case's, by the documented layout.
+    # Rows and margins of the library are unchanged. The test reads the first case by the documented layout.
     start, golden = 28, [path / "golden.bin" for path in (action_bundle.path, revised.path)]
     rows_and_margins = 4 * len(CONTEXT) + 1 + 8 * len(ACTIONS)
     one, other = (file.read_bytes()[start : start + rows_and_margins] for file in golden)
     assert one == other
 
 
-def test_there_and_back_is_the_bundle_of_before(action_bundle: Trained, tmp_path: Path) -> None:
+def test_reverting_a_revision_gives_the_original_bundle(action_bundle: Trained, tmp_path: Path) -> None:
     first = revise(action_bundle.path, tmp_path / "r1", overlay=OVERLAY)
     second = revise(first.path, tmp_path / "r2", overlay=OverlaySpec(segment="country"))
     third = revise(second.path, tmp_path / "r3", remove_overlay=True)
     manifests = [read_manifest(path) for path in (action_bundle.path, first.path, second.path, third.path)]
     assert [manifest.lineage.revision for manifest in manifests] == [0, 1, 2, 3]
     assert [manifest.lineage.revision_of for manifest in manifests[1:]] == [it.digest for it in manifests[:3]]
-    # Replacing an overlay adds no second node.
+    # A replaced overlay adds no second node.
     assert manifests[1].program == manifests[2].program
     assert manifests[3].program == manifests[0].program
     assert manifests[3].files == manifests[0].files
@@ -153,7 +159,9 @@ def test_there_and_back_is_the_bundle_of_before(action_bundle: Trained, tmp_path
         for one, other in zip(
             Bundle.load(path).evaluate(rows), action_bundle.bundle.evaluate(rows), strict=True
         ):
-            assert np.array_equal(one, other), "an overlay of zeros, or none, changes no bit"
+            assert np.array_equal(one, other), (
+                "an overlay of zeros changes no bit, and neither does its removal"
+            )
 
 
 def test_the_same_inputs_and_time_give_the_same_digest(action_bundle: Trained, tmp_path: Path) -> None:
@@ -181,7 +189,7 @@ def priced(action_bundle: Trained, tmp_path_factory: pytest.TempPathFactory) -> 
     return path
 
 
-def test_new_prices_are_the_policy_s(priced: Path, tmp_path: Path) -> None:
+def test_new_prices_change_only_the_policy(priced: Path, tmp_path: Path) -> None:
     revised = revise(priced, tmp_path / "r1", caps={"three_ds": 0.125})
     before, after = (inspect(path) for path in (priced, revised.path))
     caps = after.manifest.program[-1].policy.caps
@@ -189,7 +197,7 @@ def test_new_prices_are_the_policy_s(priced: Path, tmp_path: Path) -> None:
     rows = contexts(200, seed=7)
     pmf, rewards = verify(revised.path).evaluate(rows)
     plain, same = verify(priced).evaluate(rows)
-    assert np.array_equal(rewards, same), "a price changes what is chosen, not what is expected"
+    assert np.array_equal(rewards, same), "a price changes the choice and not the expected reward"
     assert np.array_equal(pmf, Policy(after.manifest.program[-1].policy, ACTIONS).pmf(rewards))
     assert pmf[:, 3:].sum() < plain[:, 3:].sum() / 2
     again = revise(revised.path, tmp_path / "r2", caps={"three_ds": 0.0})
@@ -197,7 +205,7 @@ def test_new_prices_are_the_policy_s(priced: Path, tmp_path: Path) -> None:
     assert read_manifest(again.path).files == before.manifest.files
 
 
-def test_prices_leave_the_overlay_alone(priced: Path, tmp_path: Path) -> None:
+def test_new_prices_keep_the_overlay(priced: Path, tmp_path: Path) -> None:
     first = revise(priced, tmp_path / "r1", overlay=OVERLAY)
     second = revise(first.path, tmp_path / "r2", caps={"three_ds": 0.125})
     both = revise(priced, tmp_path / "both", overlay=OVERLAY, caps={"three_ds": 0.125})
@@ -205,7 +213,7 @@ def test_prices_leave_the_overlay_alone(priced: Path, tmp_path: Path) -> None:
     assert read_manifest(second.path).files == read_manifest(both.path).files
 
 
-def test_voters_are_moved_too(tmp_path: Path) -> None:
+def test_an_overlay_also_changes_voters(tmp_path: Path) -> None:
     data = tiny_rows(1500)
     own = np.array([[at // 3, at % 3] for at in range(6)], dtype=np.float32)
     random = np.random.default_rng(0)
@@ -250,7 +258,8 @@ def test_voters_are_moved_too(tmp_path: Path) -> None:
     plain, _ = verify(tmp_path / "bag").evaluate(context)
     in_b = context[:, 4] == 1
     assert np.array_equal(pmf[~in_b], plain[~in_b])
-    # Odds times 8,000 are beyond what trees of noise tell apart: every voter is for one of those actions.
+    # Odds times 8,000 exceed the differences between these trees, so every voter prefers one of those
+    # actions.
     assert np.all(pmf[in_b, 3:].sum(axis=1) == pytest.approx(1)) and np.any(plain[in_b, :3] > 0)
 
 
@@ -281,7 +290,7 @@ def test_voters_are_moved_too(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_wrong_revisions(
+def test_invalid_revisions_are_refused(
     action_bundle: Trained, tmp_path: Path, arguments: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(BundleError) as error:
@@ -290,7 +299,7 @@ def test_wrong_revisions(
     assert not list(tmp_path.iterdir())
 
 
-def test_only_sound_action_bundles_are_revised(
+def test_only_valid_action_bundles_are_revised(
     action_bundle: Trained, score_bundle: Trained, tmp_path: Path
 ) -> None:
     out = tmp_path / "out" / "r1"
@@ -331,7 +340,7 @@ def test_a_file_that_cannot_be_linked_is_copied(
     verify(revised.path, revised.digest)
 
 
-def test_it_is_wholly_there_or_not_at_all(
+def test_a_revision_is_written_completely_or_not_at_all(
     action_bundle: Trained, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen = []
@@ -347,20 +356,24 @@ def test_it_is_wholly_there_or_not_at_all(
     assert seen and "overlay.json" in seen[0] and not list(tmp_path.iterdir())
 
 
-def test_the_command(action_bundle: Trained, priced: Path, tmp_path: Path) -> None:
+def test_the_command_revises_a_bundle(action_bundle: Trained, priced: Path, tmp_path: Path) -> None:
     overlay, notes = tmp_path / "overlay.json", tmp_path / "notes.json"
     overlay.write_text(OVERLAY.model_dump_json())
     notes.write_text('{"window_hours": 24}')
     output = tmp_path / "r1"
     arguments = ("--overlay", str(overlay), "--notes", str(notes), "--output", str(output), "--json")
-    done = scorer_here("bundle", "revise", str(action_bundle.path), *arguments)
+    done = scorer_in_process("bundle", "revise", str(action_bundle.path), *arguments)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {"digest": verify(output).digest, "path": str(output)}
-    shown = scorer_here("bundle", "inspect", str(output)).stdout
+    shown = scorer_in_process("bundle", "inspect", str(output)).stdout
     assert f"1 of {action_bundle.bundle.digest}" in shown and "window_hours" in shown and "overlay" in shown
-    done = scorer_here("bundle", "revise", str(output), "--remove-overlay", "--output", str(tmp_path / "r2"))
+    done = scorer_in_process(
+        "bundle", "revise", str(output), "--remove-overlay", "--output", str(tmp_path / "r2")
+    )
     assert done.returncode == 0 and done.stdout.startswith("sha256:")
-    done = scorer_here("bundle", "revise", str(priced), "--cap", "three_ds=0.5", "-o", str(tmp_path / "r3"))
+    done = scorer_in_process(
+        "bundle", "revise", str(priced), "--cap", "three_ds=0.5", "-o", str(tmp_path / "r3")
+    )
     assert done.returncode == 0
     assert read_manifest(tmp_path / "r3").program[-1].policy.caps[0].lambda_ == 0.5
     overlay.write_text('{"segment": "country", "limit": 11}')
@@ -374,15 +387,15 @@ def test_the_command(action_bundle: Trained, priced: Path, tmp_path: Path) -> No
         (("--cap", "three_ds=nan"), "caps and notes must be what JSON can hold"),
         (("--cap", "three_ds=1", "--notes", str(notes)), "file: Input should be an object"),
     ):
-        done = scorer_here("bundle", "revise", str(priced), *more, "--output", str(tmp_path / "r4"))
+        done = scorer_in_process("bundle", "revise", str(priced), *more, "--output", str(tmp_path / "r4"))
         assert done.returncode != 0 and message in done.stderr, done.stderr
         assert not (tmp_path / "r4").exists()
 
 
-def test_a_registry_keeps_a_forest_of_many_revisions_once(action_bundle: Trained, tmp_path: Path) -> None:
+def test_a_registry_stores_a_forest_of_many_revisions_once(action_bundle: Trained, tmp_path: Path) -> None:
     registry = Registry(tmp_path / "registry")
     stored = registry.path / "bundles" / registry.push(action_bundle.path).removeprefix("sha256:")
-    # Built elsewhere: nothing of it is a link into the registry.
+    # Built outside of the registry: none of its files is a link into the registry.
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(action_bundle.path, elsewhere)
     first = revise(elsewhere, tmp_path / "r1", overlay=OVERLAY)
@@ -391,7 +404,7 @@ def test_a_registry_keeps_a_forest_of_many_revisions_once(action_bundle: Trained
     assert not (kept / "golden.bin").samefile(stored / "golden.bin")
     assert not (kept / "forest.bin").samefile(elsewhere / "forest.bin")
     verify(kept, first.digest)
-    # A damaged file is not handed on.
+    # A damaged file is not shared.
     second = revise(first.path, tmp_path / "r2", overlay=OverlaySpec(segment="country"))
     damaged = bytearray((kept / "forest.bin").read_bytes())
     damaged[50] ^= 1

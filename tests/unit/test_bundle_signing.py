@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from servers import scorer_here
+from servers import scorer_in_process
 
 from scorer.bundle import signing, verify
 from scorer.bundle.write import write_bundle
@@ -28,31 +28,35 @@ def keys(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_commands_make_a_key_sign_and_verify(tmp_path: Path, bundle: Path) -> None:
-    made = scorer_here(
+def test_the_commands_create_a_key_sign_and_verify(tmp_path: Path, bundle: Path) -> None:
+    created = scorer_in_process(
         "bundle", "keygen", str(tmp_path / "a"), "--not-after", "2090-01-01T00:00:00Z", "--json"
     )
-    key = json.loads(made.stdout)["key"]
+    key = json.loads(created.stdout)["key"]
     assert (tmp_path / "a.key").stat().st_mode & 0o777 == 0o600
     assert "Not-After: 2090-01-01T00:00:00Z" in (tmp_path / "a.pem").read_text()
-    signed = scorer_here("bundle", "sign", str(bundle), "--key", str(tmp_path / "a.key"), "--release", "7")
+    signed = scorer_in_process(
+        "bundle", "sign", str(bundle), "--key", str(tmp_path / "a.key"), "--release", "7"
+    )
     assert signed.stdout == f"signed fraud-checkout release 7 by {key}\n"
-    found = scorer_here("bundle", "verify", str(bundle), "--trusted-key", str(tmp_path / "a.pem"), "--json")
-    assert json.loads(found.stdout)["release"] == 7
-    assert json.loads(found.stdout)["key"] == key
-    again = scorer_here("bundle", "keygen", str(tmp_path / "a"))
+    verified = scorer_in_process(
+        "bundle", "verify", str(bundle), "--trusted-key", str(tmp_path / "a.pem"), "--json"
+    )
+    assert json.loads(verified.stdout)["release"] == 7
+    assert json.loads(verified.stdout)["key"] == key
+    again = scorer_in_process("bundle", "keygen", str(tmp_path / "a"))
     assert (again.returncode, len(again.stderr.splitlines())) == (1, 1)
     assert "keys are not overwritten" in again.stderr
 
 
-def test_without_a_release_the_number_is_the_time(bundle: Path, keys: Path) -> None:
+def test_the_default_release_is_the_time(bundle: Path, keys: Path) -> None:
     first = signing.sign(bundle, [keys / "a.key"]).release
     assert 1_700_000_000 < first <= signing.sign(bundle, [keys / "a.key"]).release
 
 
 @pytest.mark.fault_case(55)
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "message"),
     [
         (None, "cannot be read: No such file"),
         (b"", "is no Ed25519 or P-256 key"),
@@ -60,32 +64,32 @@ def test_without_a_release_the_number_is_the_time(bundle: Path, keys: Path) -> N
         (b"\xff\xfe", "is no Ed25519 or P-256 key"),
     ],
 )
-def test_a_key_that_cannot_sign_is_named(
-    bundle: Path, tmp_path: Path, content: bytes | None, says: str
+def test_a_key_that_cannot_sign_is_reported(
+    bundle: Path, tmp_path: Path, content: bytes | None, message: str
 ) -> None:
     if content is not None:
         (tmp_path / "k").write_bytes(content)
-    result = scorer_here("bundle", "sign", str(bundle), "--key", str(tmp_path / "k"))
+    result = scorer_in_process("bundle", "sign", str(bundle), "--key", str(tmp_path / "k"))
     assert (result.returncode, len(result.stderr.splitlines())) == (1, 1)
-    assert f'signing key "{tmp_path / "k"}" {says}' in result.stderr
+    assert f'signing key "{tmp_path / "k"}" {message}' in result.stderr
     assert not (bundle / SIGNATURE).exists()
 
 
 @pytest.mark.fault_case(55)
-def test_what_a_server_would_refuse_the_command_refuses(bundle: Path, keys: Path, tmp_path: Path) -> None:
+def test_the_command_refuses_what_a_server_would_refuse(bundle: Path, keys: Path, tmp_path: Path) -> None:
     trusted = ["--trusted-key", str(keys / "a.pem")]
-    result = scorer_here("bundle", "verify", str(bundle), *trusted)
+    result = scorer_in_process("bundle", "verify", str(bundle), *trusted)
     assert "it has no signature.json" in result.stderr
     signing.new_key(tmp_path / "b.key", tmp_path / "b.pem")
     signing.sign(bundle, [tmp_path / "b.key"])
-    result = scorer_here("bundle", "verify", str(bundle), *trusted)
+    result = scorer_in_process("bundle", "verify", str(bundle), *trusted)
     assert (result.returncode, len(result.stderr.splitlines())) == (1, 1)
     assert "which is not trusted here" in result.stderr
     with pytest.raises(SignatureError, match=r"release 0 is not a release number"):
         signing.sign(bundle, [keys / "a.key"], release=0)
 
 
-def test_the_environment_signs_whatever_is_written(
+def test_bundles_are_signed_by_the_key_in_the_environment(
     built_bundles: dict[str, Path], keys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = {file.name: file.read_bytes() for file in built_bundles["score-1"].iterdir()}
@@ -98,7 +102,7 @@ def test_the_environment_signs_whatever_is_written(
     assert not (tmp_path / "unsigned").exists()
 
 
-def test_a_push_brings_the_signature_and_replaces_it(bundle: Path, keys: Path, tmp_path: Path) -> None:
+def test_a_push_stores_and_replaces_the_signature(bundle: Path, keys: Path, tmp_path: Path) -> None:
     registry = Registry(tmp_path / "registry")
     digest = registry.push(bundle)
     place = registry.resolve(digest).path
@@ -108,16 +112,16 @@ def test_a_push_brings_the_signature_and_replaces_it(bundle: Path, keys: Path, t
     for release in (1, 2):
         signing.sign(bundle, [keys / "a.key"], release=release)
         registry.push(bundle)
-        found = signing.verify_signature(place, [keys / "a.pem"])
-        assert found is not None
-        assert found.release == release
+        signature = signing.verify_signature(place, [keys / "a.pem"])
+        assert signature is not None
+        assert signature.release == release
         assert registry.fingerprint(digest) != fingerprint
         fingerprint = registry.fingerprint(digest)
     copied = tmp_path / "copied"
     copied.mkdir()
     registry.copy(registry.resolve(digest), copied)
     assert (copied / SIGNATURE).read_bytes() == (bundle / SIGNATURE).read_bytes()
-    # A copy without one takes none away.
+    # A push of a copy without a signature does not remove the stored signature.
     (bundle / SIGNATURE).unlink()
     registry.push(bundle)
     assert (place / SIGNATURE).exists()
@@ -125,7 +129,7 @@ def test_a_push_brings_the_signature_and_replaces_it(bundle: Path, keys: Path, t
 
 
 @pytest.mark.fault_case(56)
-def test_a_signature_that_is_no_small_file_is_not_copied(bundle: Path, tmp_path: Path) -> None:
+def test_a_signature_that_is_not_a_small_file_is_not_copied(bundle: Path, tmp_path: Path) -> None:
     registry = Registry(tmp_path / "registry")
     (bundle / SIGNATURE).symlink_to("/etc/hostname")
     with pytest.raises(BundleError, match="symbolic link"):

@@ -80,7 +80,7 @@ def test_named_features_keep_their_types():
         ({3: 1.0}, "feature name 3 is not a string"),
     ],
 )
-def test_named_features_that_cannot_travel(features, words):
+def test_named_features_that_cannot_be_encoded_are_refused(features, words):
     with pytest.raises(InvalidRequestError, match=words) as caught:
         named_features(features)
     assert_one_line(caught.value)
@@ -104,10 +104,10 @@ def assert_one_line(error):
         array("d", [1, 2.5, math.nan, 1]),
     ],
 )
-def test_dense_rows_of_every_kind(row):
-    made = dense_row(row)
-    assert made.typecode == "f"
-    assert [None if math.isnan(v) else v for v in made] == [1.0, 2.5, None, 1.0]
+def test_dense_rows_of_every_type_are_encoded(row):
+    result = dense_row(row)
+    assert result.typecode == "f"
+    assert [None if math.isnan(v) else v for v in result] == [1.0, 2.5, None, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_dense_rows_of_every_kind(row):
         (np.float64(1.0), "dense features have 0 dimensions"),
     ],
 )
-def test_dense_rows_that_cannot_travel(row, words):
+def test_dense_rows_that_cannot_be_encoded_are_refused(row, words):
     with pytest.raises(InvalidRequestError, match=words) as caught:
         dense_row(row)
     assert_one_line(caught.value)
@@ -138,7 +138,7 @@ def test_dense_rows_that_cannot_travel(row, words):
         )
     )
 )
-def test_appended_values_decode_as_if_set(rows):
+def test_appended_values_are_decoded_as_set_values(rows):
     message = pb.ScoreBatchRequest(checkpoint="c", request_id="r", schema_fingerprint=5, rows=len(rows))
     packed, count, width = packed_rows(rows)
     decoded = pb.ScoreBatchRequest.FromString(with_packed_values(message, packed))
@@ -148,13 +148,13 @@ def test_appended_values_decode_as_if_set(rows):
 
 
 @pytest.mark.parametrize("size", [1, 31, 32, 4095, 4096, 70_000])
-def test_the_length_prefix_at_its_boundaries(size):
+def test_the_length_prefix_is_correct_at_its_boundaries(size):
     packed = struct.pack(f"<{size}f", *range(size))
     decoded = pb.ScoreBatchRequest.FromString(with_packed_values(pb.ScoreBatchRequest(rows=1), packed))
     assert list(decoded.values) == list(range(size))
 
 
-def test_arrays_and_sequences_pack_alike():
+def test_arrays_and_sequences_are_packed_equally():
     rows = np.arange(12, dtype=np.float64).reshape(4, 3) / 7
     assert packed_rows(rows) == packed_rows(rows.tolist()) == packed_rows(list(rows))
     assert packed_rows(np.asfortranarray(rows)) == packed_rows(rows)
@@ -174,13 +174,13 @@ def test_arrays_and_sequences_pack_alike():
         ([1.0, 2.0], "features are a float"),
     ],
 )
-def test_batches_that_cannot_travel(rows, words):
+def test_batches_that_cannot_be_encoded_are_refused(rows, words):
     with pytest.raises(InvalidRequestError, match=words) as caught:
         packed_rows(rows)
     assert_one_line(caught.value)
 
 
-def test_eligible_forms():
+def test_eligible_sets_are_encoded_from_every_form():
     assert normalise_eligible(None) is None
     assert normalise_eligible(a for a in ("x", "y")) == ("x", "y")
     assert normalise_eligible(bytearray(b"\x05")) == b"\x05"
@@ -196,14 +196,14 @@ def test_eligible_forms():
         (["a", 3], "eligible action 3 is a int"),
     ],
 )
-def test_eligible_sets_that_make_no_sense(eligible, words):
+def test_invalid_eligible_sets_are_refused(eligible, words):
     with pytest.raises(InvalidRequestError, match=words) as caught:
         normalise_eligible(eligible)
     assert_one_line(caught.value)
 
 
 @pytest.mark.parametrize("request_id", ["", "x" * 65, "a\nb", "café", 7, b"x"])
-def test_request_ids_that_the_server_would_refuse(request_id):
+def test_request_ids_that_the_server_would_refuse_are_refused(request_id):
     with pytest.raises(InvalidRequestError, match="request_id") as caught:
         request_identity(request_id)
     assert_one_line(caught.value)
@@ -220,7 +220,7 @@ def test_request_ids_that_the_server_would_refuse(request_id):
         ("unix:/run/scorer.sock", "unix:/run/scorer.sock"),
     ],
 )
-def test_targets(target, address):
+def test_targets_are_parsed(target, address):
     assert parse_target(target) == address
 
 
@@ -244,7 +244,7 @@ def test_targets(target, address):
         None,
     ],
 )
-def test_targets_that_are_no_address(target):
+def test_targets_that_are_not_an_address_are_refused(target):
     with pytest.raises(InvalidTargetError) as caught:
         Client(target)
     assert_one_line(caught.value)
@@ -257,7 +257,7 @@ def test_every_client_has_a_finite_deadline(timeout):
     assert_one_line(caught.value)
 
 
-def test_the_client_needs_no_numpy():
+def test_the_client_works_without_numpy():
     code = (
         "import sys; sys.modules['numpy'] = None\n"
         "import scorer.client, scorer.aio\n"

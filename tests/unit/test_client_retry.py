@@ -16,7 +16,7 @@ REPLY = pb.ScoreResponse(decision_id="d", score=0.5).SerializeToString()
 
 
 class Bench:
-    """Drives one flow by hand: `script` is how the attempts end and how long each takes."""
+    """Drives one call step by step. `script` gives the result and the duration of each attempt."""
 
     def __init__(self, *, timeout=0.25, retry=None, dice=0.5):
         self.now = 100.0
@@ -46,7 +46,7 @@ class Bench:
                     outcome, took = next(steps)
                     self.now += took
         except StopIteration as done:
-            assert next(steps, None) is None, "fewer attempts than scripted"
+            assert next(steps, None) is None, "there were fewer attempts than in the script"
             return done.value
 
 
@@ -54,19 +54,19 @@ def ids(bench):
     return [pb.ScoreRequest.FromString(step.payload).request_id for step in bench.sent]
 
 
-def test_a_retry_repeats_the_very_same_bytes_within_one_deadline():
+def test_a_retry_repeats_the_same_bytes_within_one_deadline():
     bench = Bench()
     result = bench.score([(UNAVAILABLE, 0.01), (UNAVAILABLE, 0.02), (REPLY, 0.0)])
     assert result.score == 0.5
     assert len({step.payload for step in bench.sent}) == 1
     assert len(set(ids(bench))) == 1
     assert len(ids(bench)[0]) == 32
-    # Half of 10 ms, then half of 20 ms; what is left of 250 ms shrinks accordingly.
+    # The waits are half of 10 ms and half of 20 ms. The rest of the 250 ms shrinks accordingly.
     assert bench.sleeps == pytest.approx([0.005, 0.010])
     assert [step.timeout for step in bench.sent] == pytest.approx([0.25, 0.235, 0.205])
 
 
-def test_two_calls_have_two_ids():
+def test_two_calls_have_different_ids():
     bench = Bench()
     bench.score([(REPLY, 0)])
     first = ids(bench)
@@ -104,7 +104,7 @@ def test_no_retry_when_the_wait_would_end_after_the_deadline():
     assert bench.sleeps == []
 
 
-def test_waits_are_drawn_between_zero_and_a_doubling_capped_end():
+def test_waits_are_drawn_between_zero_and_a_doubling_bounded_limit():
     policy = RetryPolicy(attempts=5, base_s=0.04, cap_s=0.1, max_tokens=100)
     bench = Bench(retry=policy, timeout=10, dice=1.0)
     with pytest.raises(UnavailableError):
@@ -123,7 +123,7 @@ def test_the_servers_pushback_replaces_the_backoff():
 
 
 @pytest.mark.parametrize("pushback", ["-1", "soon", "", "1.5", "99999999999", " 5", "٣"])
-def test_a_pushback_that_is_no_number_means_stay_away(pushback):
+def test_a_pushback_that_is_not_a_number_prevents_retries(pushback):
     assert parse_pushback(pushback) is None
     bench = Bench()
     with pytest.raises(UnavailableError):
@@ -137,7 +137,7 @@ def test_a_pushback_beyond_the_deadline_ends_the_call_at_once():
 
 
 @pytest.mark.fault_case(15)
-def test_an_outage_empties_the_budget_and_successes_refill_it():
+def test_an_outage_empties_the_retry_budget_and_successes_refill_it():
     bench = Bench(retry=RetryPolicy(attempts=2, max_tokens=4, token_ratio=0.5))
     # 4 tokens: the first failure leaves 3 (> 2: retry), whose failure leaves 2 (no retry).
     with pytest.raises(UnavailableError):
@@ -154,7 +154,7 @@ def test_an_outage_empties_the_budget_and_successes_refill_it():
     bench.score([(UNAVAILABLE, 0), (REPLY, 0)])
 
 
-def test_errors_that_say_nothing_about_capacity_leave_the_budget_alone():
+def test_errors_unrelated_to_capacity_do_not_change_the_retry_budget():
     budget_before = Bench()
     for _ in range(50):
         with pytest.raises(InvalidRequestError):
@@ -162,7 +162,7 @@ def test_errors_that_say_nothing_about_capacity_leave_the_budget_alone():
     budget_before.score([(UNAVAILABLE, 0), (REPLY, 0)])
 
 
-def test_the_budget_never_exceeds_its_size():
+def test_the_retry_budget_never_exceeds_its_size():
     budget = RetryBudget(RetryPolicy(max_tokens=3, token_ratio=1))
     for _ in range(10):
         budget.succeeded()
@@ -182,6 +182,6 @@ def test_the_budget_never_exceeds_its_size():
         ({"token_ratio": -1}, "token_ratio"),
     ],
 )
-def test_a_policy_that_makes_no_sense_is_refused(settings, words):
+def test_an_invalid_retry_policy_is_refused(settings, words):
     with pytest.raises(ValueError, match=words):
         RetryPolicy(**settings)

@@ -32,7 +32,9 @@ def served() -> Iterator[tuple[str, servicer.HealthServicer]]:
 
 
 @pytest.mark.parametrize("status", Status.keys())
-def test_every_status_is_told_by_its_name(served: tuple[str, servicer.HealthServicer], status: str) -> None:
+def test_every_status_is_printed_by_its_name(
+    served: tuple[str, servicer.HealthServicer], status: str
+) -> None:
     target, health = served
     health.set("", Status.Value(status))
     health.set("fraud.checkout", Status.SERVING)
@@ -43,7 +45,7 @@ def test_every_status_is_told_by_its_name(served: tuple[str, servicer.HealthServ
     assert result.exit_code == (0 if status == "SERVING" else 1)
 
 
-def test_an_unknown_service_and_a_server_that_is_not_there(
+def test_an_unknown_service_and_an_unreachable_server_are_errors(
     served: tuple[str, servicer.HealthServicer], tmp_path: Path
 ) -> None:
     target, _ = served
@@ -65,11 +67,11 @@ def test_an_unknown_service_and_a_server_that_is_not_there(
         ("off", "/run/scorer/scorer.sock", "unix:///run/scorer/scorer.sock"),
     ],
 )
-def test_asks_where_the_settings_listen(listen: str, uds: str | None, target: str) -> None:
+def test_the_command_uses_the_address_of_the_settings(listen: str, uds: str | None, target: str) -> None:
     assert target_of(_settings(listen, uds).server) == target
 
 
-def test_settings_that_do_not_say_where() -> None:
+def test_settings_without_an_address_are_an_error() -> None:
     with pytest.raises(ConfigError, match="port 0"):
         target_of(_settings("127.0.0.1:0", None).server)
     assert isinstance(CliRunner().invoke(app, ["health"]).exception, ConfigError)

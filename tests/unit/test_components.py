@@ -19,7 +19,7 @@ def _one_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(components, "absent", Counter())
 
 
-def test_a_user_is_told_once_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_run_reports_once_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(components, "EVERYTHING", False)
     components.require("here")
     assert not components.absent
@@ -28,18 +28,18 @@ def test_a_user_is_told_once_what_to_install(monkeypatch: pytest.MonkeyPatch) ->
             components.require("gone")
     lines = components.summary()
     assert lines[:2] == [
-        "tests left out for a missing component: gone (2)",
+        "tests skipped for a missing component: gone (2)",
         "to run them: apt-get install gone",
     ]
 
 
-def test_ci_fails_where_a_component_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ci_fails_if_a_component_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(components, "EVERYTHING", True)
     with pytest.raises(pytest.fail.Exception, match="gone is not installed"):
         components.require("gone")
 
 
-def test_what_is_missing_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_components_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert components.main() == 1
     assert capsys.readouterr().err == "missing component: gone (`apt-get install gone`)\n"
 

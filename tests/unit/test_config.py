@@ -41,7 +41,7 @@ def problems(text: str, **environment: str) -> list[str]:
     return str(caught.value).splitlines()
 
 
-def test_defaults() -> None:
+def test_settings_have_their_defaults() -> None:
     settings = parse(CHECKPOINT)
     assert settings.server.listen == "127.0.0.1:7700"
     assert settings.server.control_listen == "127.0.0.1:7701"
@@ -72,7 +72,7 @@ def test_relative_paths_start_from_the_file(tmp_path: Path, monkeypatch: pytest.
     assert settings.server.uds == tmp_path / "etc" / "s.sock"
 
 
-def test_off() -> None:
+def test_listeners_and_the_log_can_be_turned_off() -> None:
     settings = parse(
         '[server]\nlisten = "off"\nuds = "s.sock"\nmetrics_listen = "off"\n[log]\ndir = "off"\n' + CHECKPOINT
     )
@@ -90,20 +90,20 @@ def test_off() -> None:
         ("127.1.2.3:5", "127.1.2.3:5"),
     ],
 )
-def test_addresses(written: str, meant: str) -> None:
+def test_addresses_are_parsed(written: str, meant: str) -> None:
     assert parse(f'[server]\nlisten = "{written}"\n{CHECKPOINT}').server.listen == meant
 
 
-def test_remote_addresses_need_a_word() -> None:
+def test_remote_addresses_must_be_allowed() -> None:
     assert (
         parse(f'[server]\nallow_remote = true\nlisten = "0.0.0.0:1"\n{CHECKPOINT}').server.listen
         == "0.0.0.0:1"
     )
-    # The order of the keys in the file does not matter.
+    # The order of the keys in the file has no effect.
     assert parse(f'[server]\nlisten = "[::]:1"\nallow_remote = true\n{CHECKPOINT}').server.listen == "[::]:1"
 
 
-def test_what_crosses_to_the_data_plane() -> None:
+def test_the_settings_are_passed_to_the_data_plane() -> None:
     assert server_config(parse(GOOD)) == {
         "role": "live",
         "listen": "127.0.0.1:0",
@@ -184,7 +184,7 @@ def test_what_crosses_to_the_data_plane() -> None:
         ('entities = "hash"\nkey_file = "decisions/entity.key"\n', "the key lies in the log's directory"),
     ],
 )
-def test_a_key_is_named_and_apart_from_the_log(section: str, message: str) -> None:
+def test_a_key_file_is_configured_and_must_be_outside_of_the_log(section: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         parse(f"{GOOD}[privacy]\n{section}")
     good = server_config(parse(f'{GOOD}[privacy]\nentities = "hash"\nkey_file = "keys/entity.key"\n'))
@@ -197,7 +197,7 @@ def test_a_key_is_named_and_apart_from_the_log(section: str, message: str) -> No
     }
 
 
-def test_rules_for_features_cross_and_encryption_has_a_key() -> None:
+def test_rules_for_features_are_passed_and_encryption_requires_a_key() -> None:
     with pytest.raises(ConfigError, match="public_key_file"):
         parse(f'{GOOD}[privacy]\nfeatures = {{ income = "encrypt" }}\n')
     with pytest.raises(ConfigError, match="income"):
@@ -210,7 +210,7 @@ def test_rules_for_features_cross_and_encryption_has_a_key() -> None:
     assert crossing["public_key_file"] == "/srv/scorer/reader.pub"
 
 
-def test_what_is_demanded_of_outcomes_crosses() -> None:
+def test_the_proof_of_outcomes_is_passed_to_the_data_plane() -> None:
     settings = parse(
         '[outcomes]\ntoken_keys = "keys.json"\nunproven = "refuse"\n'
         f"{CHECKPOINT}outcomes = {{ fraud = {{ min = 0.0, max = 1.0 }} }}\n"
@@ -222,22 +222,22 @@ def test_what_is_demanded_of_outcomes_crosses() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         (f'[outcomes]\nproof = "token"\n{CHECKPOINT}', "nothing could be proven"),
         (f"[outcomes]\nper_caller_second = 0\n{CHECKPOINT}", "at least 1"),
         (f"{CHECKPOINT}outcomes = {{ fraud = {{ min = 1.0, max = 0.0 }} }}\n", "the lower one comes first"),
     ],
 )
-def test_demands_that_cannot_be_met_are_named(text: str, says: str) -> None:
-    with pytest.raises(config.InvalidSettingsError, match=says):
+def test_proof_settings_that_cannot_be_met_are_reported(text: str, message: str) -> None:
+    with pytest.raises(config.InvalidSettingsError, match=message):
         parse(text)
 
 
 FALLBACK = 'fallback = { decision = "review", score = 0.5 }\n'
 
 
-def test_what_caps_cross() -> None:
+def test_exposure_caps_are_passed_to_the_data_plane() -> None:
     settings = parse(
         f"{CHECKPOINT}{FALLBACK}tier = 2\nmode = 'observe'\n"
         "caps = { max_count = 7, max_single_amount = 9.5, "
@@ -254,7 +254,7 @@ def test_what_caps_cross() -> None:
     }
 
 
-# What is wrong: the text, and for each expected mistake its line, key and part of what is said.
+# The text of a file, and for each expected problem its line, its key and a part of its message.
 MISTAKES: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
     "unknown key": (f"[server]\nlisen = 1\n{CHECKPOINT}", [(2, "server.lisen", 'did you mean "listen"?')]),
     "unknown section": (f"[servr]\n{CHECKPOINT}", [(1, "servr", 'did you mean "server"?')]),
@@ -459,15 +459,15 @@ MISTAKES: dict[str, tuple[str, list[tuple[int, str, str]]]] = {
 
 @pytest.mark.fault_case(91)
 @pytest.mark.parametrize("name", MISTAKES)
-def test_mistakes(name: str) -> None:
+def test_problems_are_reported_with_line_and_key(name: str) -> None:
     text, expected = MISTAKES[name]
     tomllib.loads(text)
-    found = problems(text)
-    assert len(found) == len(expected), found
-    for line, (number, key, says) in zip(found, expected, strict=True):
+    result = problems(text)
+    assert len(result) == len(expected), result
+    for line, (number, key, message) in zip(result, expected, strict=True):
         where = f"scorer.toml:{number}: " if number else "scorer.toml: "
         assert line.startswith(f"{where}{key}: "), line
-        assert says in line
+        assert message in line
 
 
 SYNTAX = [
@@ -487,15 +487,15 @@ def test_syntax_errors_have_line_and_column(text: str, start: str) -> None:
 
 
 @pytest.mark.fault_case(91)
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_files_that_cannot_be_read_are_reported(tmp_path: Path) -> None:
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"a = '\xff'")
-    for file, says in [
+    for file, message in [
         (tmp_path / "none.toml", "no such file"),
         (tmp_path, "is a directory"),
         (binary, "byte 5 is not UTF-8"),
     ]:
-        with pytest.raises(config.InvalidSettingsError, match=says) as caught:
+        with pytest.raises(config.InvalidSettingsError, match=message) as caught:
             config.load(file)
         assert str(caught.value).startswith(str(file))
         assert caught.value.exit_code == 64
@@ -523,7 +523,7 @@ ENVIRONMENT: list[tuple[str, str, str, Any]] = [
 
 
 @pytest.mark.parametrize(("variable", "text", "path", "value"), ENVIRONMENT)
-def test_environment_is_laid_over_the_file(variable: str, text: str, path: str, value: Any) -> None:
+def test_environment_variables_override_the_file(variable: str, text: str, path: str, value: Any) -> None:
     uds = '[server]\nlisten = "127.0.0.1:1"\nuds = "s"\n'
     settings = parse(uds + GOOD.partition('0"\n')[2], **{variable: text})
     at: Any = settings.checkpoints["fraud.checkout"] if "CHECKPOINTS" in variable else settings
@@ -548,14 +548,14 @@ BAD_ENVIRONMENT = [
 ]
 
 
-@pytest.mark.parametrize(("variable", "value", "says"), BAD_ENVIRONMENT)
-def test_bad_environment_names_the_variable(variable: str, value: str, says: str) -> None:
-    found = problems(GOOD, **{variable: value})
-    assert all(line.startswith(f"environment variable {variable}: ") for line in found)
-    assert any(says in line for line in found), found
+@pytest.mark.parametrize(("variable", "value", "message"), BAD_ENVIRONMENT)
+def test_an_error_of_the_environment_names_the_variable(variable: str, value: str, message: str) -> None:
+    result = problems(GOOD, **{variable: value})
+    assert all(line.startswith(f"environment variable {variable}: ") for line in result)
+    assert any(message in line for line in result), result
 
 
-def test_variables_of_others_are_left_alone() -> None:
+def test_other_variables_are_ignored() -> None:
     kubernetes = {
         "SCORER_PORT": "tcp://10.0.0.1:7700",
         "SCORER_SERVICE_HOST": "10.0.0.1",
@@ -564,13 +564,13 @@ def test_variables_of_others_are_left_alone() -> None:
     assert parse(GOOD, **kubernetes) == parse(GOOD)
 
 
-def test_a_variable_that_fits_two_checkpoints_is_refused() -> None:
+def test_a_variable_that_matches_two_checkpoints_is_refused() -> None:
     text = GOOD + GOOD.partition("\n")[2].partition("\n")[2].replace("fraud.checkout", "fraud_checkout")
     (line,) = problems(text, SCORER_CHECKPOINTS__FRAUD_CHECKOUT__P99_MS="1")
     assert 'both checkpoint "fraud.checkout" and "fraud_checkout"' in line
 
 
-def test_example_is_complete_and_at_its_defaults() -> None:
+def test_the_example_file_is_complete_and_has_the_defaults() -> None:
     text = server_example()
     settings = parse(text)
     bare = parse(CHECKPOINT)
@@ -581,7 +581,7 @@ def test_example_is_complete_and_at_its_defaults() -> None:
         for key in model.model_fields:  # type: ignore[union-attr]
             is_shown = f"\n{key} = " in text or f"\n# {key} = " in text
             assert is_shown or f"\n[{name}.{key}]\n" in text
-    # What is shown as a comment must be acceptable once uncommented, too.
+    # A setting in a comment must also be valid when it is uncommented.
     parse(text.replace("# uds = ", "uds = ").replace("# fallback = ", "fallback = "))
 
 
@@ -592,7 +592,7 @@ def test_every_setting_has_a_variable() -> None:
     )
 
 
-def test_command_line(tmp_path: Path) -> None:
+def test_the_config_commands_check_settings_and_print_the_example(tmp_path: Path) -> None:
     good, bad = tmp_path / "good.toml", tmp_path / "bad.toml"
     good.write_text(GOOD)
     bad.write_text("[server]\nlisen = 1\nthreads = 0\n")
@@ -611,7 +611,7 @@ def test_command_line(tmp_path: Path) -> None:
 NO_ALIAS = '[checkpoints."c"]\nkind = "score"\n'
 
 
-def test_a_shadow_pool_follows_no_alias_and_whoever_answers_does(tmp_path: Path) -> None:
+def test_a_live_server_requires_an_alias_and_a_shadow_pool_does_not(tmp_path: Path) -> None:
     assert problems(NO_ALIAS) == ["scorer.toml:1: checkpoints.c.alias: required, but not set; add alias"]
     text = '[server]\nrole = "shadow"\n' + NO_ALIAS + '[checkpoints."d"]\nkind = "score"\nalias = "d@live"\n'
     settings = parse(text)
@@ -626,9 +626,9 @@ def test_a_shadow_pool_follows_no_alias_and_whoever_answers_does(tmp_path: Path)
         config.load(tmp_path / "scorer.toml", {}, role="audit")
 
 
-def test_every_mistake_is_told_with_a_missing_alias() -> None:
-    found = problems("[server]\nthreads = 0\n" + NO_ALIAS + "p99_ms = -1.0\n")
-    assert [line.split(": ")[1] for line in found] == [
+def test_all_problems_are_reported_together_with_a_missing_alias() -> None:
+    result = problems("[server]\nthreads = 0\n" + NO_ALIAS + "p99_ms = -1.0\n")
+    assert [line.split(": ")[1] for line in result] == [
         "server.threads",
         "checkpoints.c.alias",
         "checkpoints.c.p99_ms",
@@ -643,12 +643,12 @@ def test_every_mistake_is_told_with_a_missing_alias() -> None:
         ("[::1]:65535", "[::1]:65535"),
     ],
 )
-def test_the_pool_may_be_on_this_machine(written: str, meant: str) -> None:
+def test_the_pool_may_be_on_the_same_machine(written: str, meant: str) -> None:
     assert parse(f'[server]\nshadow_pool = "{written}"\n{CHECKPOINT}').server.shadow_pool == meant
 
 
 @pytest.mark.parametrize("target", ["10.1.2.3:7710", "scorer-shadow:7710", "pool.pay.svc.cluster.local:1"])
-def test_a_pool_elsewhere_needs_a_word(target: str) -> None:
+def test_a_pool_on_another_machine_must_be_allowed(target: str) -> None:
     text = f'[server]\nshadow_pool = "{target}"\n{CHECKPOINT}'
     assert "or allow_remote = true" in problems(text)[0]
     encrypted = f'{text}[server.shadow_pool_tls]\nca = "ca.pem"\n'
@@ -659,12 +659,12 @@ def test_a_pool_elsewhere_needs_a_word(target: str) -> None:
 @pytest.mark.parametrize(
     "target", ["", "pool", "pool:0", "pool:65536", "http://pool:1", "1.2.3:1", "-a:1", "a b:1"]
 )
-def test_what_is_no_address_of_a_server(target: str) -> None:
+def test_invalid_addresses_of_the_pool_are_refused(target: str) -> None:
     text = f'[server]\nallow_remote = true\nshadow_pool = "{target}"\n{CHECKPOINT}'
     assert "is not the address of a server" in problems(text)[0]
 
 
-def test_what_crosses_of_the_pool() -> None:
+def test_the_settings_of_the_pool_are_passed_to_the_data_plane() -> None:
     pool = '[server]\nlisten = "127.0.0.1:7700"\nshadow_pool = "localhost:7710"\nobserve_cpu = 0.5\n'
     text = pool + CHECKPOINT
     crossing = server_config(parse(text))
@@ -675,7 +675,7 @@ def test_what_crosses_of_the_pool() -> None:
         "tls": None,
     }
     assert (crossing["role"], crossing["observe_cpu"]) == ("live", 0.5)
-    # One file may serve both: the pool sends to nobody.
+    # Both roles may use one file: a server of the pool sends to no other pool.
     shadow = server_config(config.parse(text, environment={}, role="shadow"))
     assert (shadow["role"], shadow["shadow_pool"]) == ("shadow", None)
 
@@ -686,7 +686,7 @@ GRANT = '[[identity.grants]]\nprincipal = "dns:a"\nroles = ["score"]\n'
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ('[server.tls]\ncertificate = "c.pem"\n', "set both or neither"),
         ('[server.tls]\nclient_ca = "c.pem"\n', "certificate is not"),
@@ -712,13 +712,13 @@ GRANT = '[[identity.grants]]\nprincipal = "dns:a"\nroles = ["score"]\n'
         ('[server]\ncontrol_listen = "0.0.0.0:1"\n' + TLS, "require client certificates"),
     ],
 )
-def test_settings_of_identity_that_cannot_work_are_refused(text: str, says: str) -> None:
+def test_settings_of_identity_that_cannot_work_are_refused(text: str, message: str) -> None:
     with pytest.raises(config.InvalidSettingsError) as error:
         parse(text + CHECKPOINT)
-    assert says in str(error.value)
+    assert message in str(error.value)
 
 
-def test_with_tls_the_listeners_may_be_reached_from_other_machines() -> None:
+def test_with_tls_the_listeners_may_use_remote_addresses() -> None:
     remote = '[server]\nlisten = "0.0.0.0:1"\ncontrol_listen = "0.0.0.0:2"\n'
     server = parse(remote + CLIENTS + GRANT + CHECKPOINT).server
     assert (server.listen, server.control_listen) == ("0.0.0.0:1", "0.0.0.0:2")

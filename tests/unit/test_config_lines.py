@@ -63,11 +63,11 @@ LINES = {
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
-def test_every_form_of_toml(newline: str) -> None:
+def test_the_lines_of_every_toml_form_are_found(newline: str) -> None:
     text = DOCUMENT.replace("\n", newline)
     tomllib.loads(text)
-    found = key_lines(text)
-    assert {path: found.get(path) for path in LINES} == LINES
+    result = key_lines(text)
+    assert {path: result.get(path) for path in LINES} == LINES
 
 
 def leaves(value: object, path: tuple[str | int, ...] = ()) -> set[tuple[str | int, ...]]:
@@ -78,7 +78,7 @@ def leaves(value: object, path: tuple[str | int, ...] = ()) -> set[tuple[str | i
     return {path}
 
 
-def test_names_exactly_the_keys_that_tomllib_finds() -> None:
+def test_the_keys_equal_those_of_tomllib() -> None:
     assert set(key_lines(DOCUMENT)) == leaves(tomllib.loads(DOCUMENT)) - {()}
 
 
@@ -116,5 +116,5 @@ def test_each_key_has_the_line_it_was_written_on(tables: dict[str, list[tuple[st
     text = "\n".join(lines)
     document = tomllib.loads(text)
     assert set(document) == set(tables)
-    found = key_lines(text)
-    assert {path: found.get(path) for path in expected} == expected
+    result = key_lines(text)
+    assert {path: result.get(path) for path in expected} == expected

@@ -35,29 +35,29 @@ from scorer.registry import Registry
 
 
 @runs
-async def test_boots_from_the_registry_then_follows_it(world: World) -> None:
-    controller, watcher = await world.booted()
+async def test_a_server_boots_from_the_registry_and_follows_it(world: World) -> None:
+    controller, watcher = await world.boot()
     assert controller.is_ready()
     first = world.served()
     before = list(world.plane.calls)
     await watcher.poll()
-    assert world.plane.calls == before, "a pass without news touches nothing"
+    assert world.plane.calls == before, "a poll without a change has no effect"
     second = world.push("b", live=True)
     await watcher.poll()
     assert world.served() == second != first
     assert set(world.plane.loaded) == {first, second, world.served(ACTION)}, (
-        "the previous one is kept for rollback"
+        "the previous bundle is kept for a rollback"
     )
     third = world.push("c", live=True)
     await watcher.poll()
     assert set(world.plane.loaded) == {second, third, world.served(ACTION)}
-    assert controller.state.digests() == set(world.plane.loaded), "copies that nothing needs are deleted"
-    assert world.registry.resolve(first).path.is_dir(), "the registry's own are not"
+    assert controller.state.digests() == set(world.plane.loaded), "copies that are not needed are deleted"
+    assert world.registry.resolve(first).path.is_dir(), "those of the registry are not deleted"
 
 
 @runs
-async def test_the_data_plane_learns_for_whom_since_when_and_what_was_before(world: World) -> None:
-    controller, watcher = await world.booted()
+async def test_the_data_plane_gets_the_checkpoint_the_time_and_the_previous_bundle(world: World) -> None:
+    controller, watcher = await world.boot()
     first = world.served()
     assert world.plane.previous == {}
     before_us = time.time_ns() // 1000
@@ -67,7 +67,7 @@ async def test_the_data_plane_learns_for_whom_since_when_and_what_was_before(wor
     assert wanted is not None
     assert wanted.checkpoint == FRAUD
     assert wanted.changed_at_us is not None and wanted.noticed_at_us is not None
-    # The registry's clock counts milliseconds.
+    # The registry records times in milliseconds.
     assert before_us - 1000 <= wanted.changed_at_us
     assert wanted.noticed_at_us <= time.time_ns() // 1000
     assert wanted.fetch_us > 0
@@ -79,31 +79,33 @@ async def test_the_data_plane_learns_for_whom_since_when_and_what_was_before(wor
     assert wanted is not None and wanted.allow_slower and wanted.changed_at_us is None
     assert world.plane.previous == {FRAUD: second}
     await controller.rollback(FRAUD, reason="")
-    assert world.plane.previous == {}, "what was rolled back must not come back by itself"
+    assert world.plane.previous == {}, (
+        "a bundle that was rolled back must not be served again without a change"
+    )
 
 
 @runs
-async def test_a_start_offers_the_bundle_before_again_and_want_of_memory_costs_a_load(world: World) -> None:
-    await world.booted()
+async def test_a_start_loads_the_previous_bundle_and_a_rollback_loads_it_again(world: World) -> None:
+    await world.boot()
     first = world.served()
     second = world.push("b", live=True)
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     await watcher.poll()
     assert world.served() == second
-    controller, watcher = await world.booted()
-    assert first not in world.plane.loaded, "what is served comes first"
+    controller, watcher = await world.boot()
+    assert first not in world.plane.loaded, "the served bundle is loaded first"
     await controller.load_previous()
     assert first in world.plane.loaded
     assert world.plane.previous == {FRAUD: first}
-    # The data plane let it go for another bundle: a rollback loads its copy again.
+    # The data plane unloaded it for another bundle. A rollback loads its copy again.
     del world.plane.loaded[first]
     await controller.rollback(FRAUD, reason="")
     assert world.served() == first
 
 
 @runs
-async def test_order_of_a_change(world: World) -> None:
-    _, watcher = await world.booted()
+async def test_a_change_has_the_documented_order(world: World) -> None:
+    _, watcher = await world.boot()
     first = world.served()
     second = world.push("b", live=True)
     world.plane.calls.clear()
@@ -121,9 +123,9 @@ async def test_order_of_a_change(world: World) -> None:
 
 
 @pytest.mark.parametrize("damage", ["altered byte", "refused by load", "refused by swap", "missing file"])
-def test_a_failed_candidate_disturbs_nothing(world: World, damage: str) -> None:
+def test_a_failed_candidate_changes_nothing(world: World, damage: str) -> None:
     async def scenario() -> None:
-        controller, watcher = await world.booted()
+        controller, watcher = await world.boot()
         live, tables = world.served(), len(world.plane.tables)
         bad = world.push("bad", live=True)
         file = world.stored(bad) / "forest.bin"
@@ -152,23 +154,25 @@ def test_a_failed_candidate_disturbs_nothing(world: World, damage: str) -> None:
         (event,) = world.log.named("candidate_refused")
         assert (event["bundle"], event["reason"], event["live"]) == (bad, rejection.reason, [live])
         calls = len(world.plane.calls)
-        world.push("unrelated")  # the registry's version moves, the alias does not
+        world.push("unrelated")  # the version of the registry changes, but the alias does not
         await watcher.poll()
         await watcher.poll()
-        assert len(world.plane.calls) == calls, "not tried again while neither alias nor bytes change"
+        assert len(world.plane.calls) == calls, (
+            "it is not loaded again while neither the alias nor the bytes change"
+        )
         assert len(world.log.named("candidate_refused")) == 1
 
     asyncio.run(scenario())
 
 
 @runs
-async def test_a_repaired_bundle_is_tried_again(world: World) -> None:
-    _, watcher = await world.booted()
+async def test_a_repaired_bundle_is_loaded_again(world: World) -> None:
+    _, watcher = await world.boot()
     bad = world.push("bad", live=True)
     alter(world.stored(bad) / "forest.bin")
     await watcher.poll()
     assert FRAUD in watcher.rejections
-    world.push("bad")  # pushing again replaces the damaged copy; the alias did not move
+    world.push("bad")  # another push replaces the damaged copy; the alias is unchanged
     await watcher.poll()
     assert world.served() == bad
     assert not watcher.rejections
@@ -176,7 +180,7 @@ async def test_a_repaired_bundle_is_tried_again(world: World) -> None:
 
 @runs
 async def test_a_rejection_ends_when_the_alias_moves_back(world: World) -> None:
-    _, watcher = await world.booted()
+    _, watcher = await world.boot()
     live = world.served()
     bad = world.push("bad", live=True)
     world.plane.refuse[bad] = "no"
@@ -188,10 +192,10 @@ async def test_a_rejection_ends_when_the_alias_moves_back(world: World) -> None:
 
 
 @runs
-async def test_one_bad_checkpoint_does_not_hold_up_the_other(world: World) -> None:
+async def test_one_bad_checkpoint_does_not_delay_the_other(world: World) -> None:
     bad = world.push("bad", live=True)
     alter(world.stored(bad) / "forest.bin")
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     assert not controller.is_ready()
     assert not controller.ready.is_set()
     assert world.plane.tables[-1].checkpoints[FRAUD] == ()
@@ -208,7 +212,7 @@ async def test_an_alias_that_does_not_exist_is_reported_with_the_nearest_name(wo
     source = world.base / "built-fraud-checkout-a"
     empty.alias("fraud-checkout", "lvie", empty.push(source))
     world.registry = empty
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     assert not controller.is_ready()
     assert 'did you mean "fraud-checkout@lvie"?' in watcher.rejections[FRAUD].reason
     assert watcher.rejections[FRAUD].bundle == "fraud-checkout@live"
@@ -220,8 +224,8 @@ async def test_an_alias_that_does_not_exist_is_reported_with_the_nearest_name(wo
 
 @pytest.mark.fault_case(65)
 @runs
-async def test_serves_on_and_boots_while_the_registry_is_gone(world: World) -> None:
-    _, watcher = await world.booted()
+async def test_a_server_continues_and_boots_while_the_registry_is_unreachable(world: World) -> None:
+    _, watcher = await world.boot()
     live, version = world.served(), world.plane.tables[-1].version
     hidden = world.base / "hidden"
     world.registry.path.rename(hidden)
@@ -229,14 +233,14 @@ async def test_serves_on_and_boots_while_the_registry_is_gone(world: World) -> N
     await watcher.poll()
     assert not watcher.reachable
     assert "does not exist" in watcher.error
-    assert len(world.log.named("registry_unavailable")) == 1, "said once, not at every pass"
+    assert len(world.log.named("registry_unavailable")) == 1, "the event is logged once and not at every poll"
     assert world.served() == live
 
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     assert controller.ready.is_set()
     assert world.served() == live
     assert world.plane.tables[-1].version == version, "the same table keeps its version"
-    assert watcher.delay() > controller.settings.registry.poll_ms / 1e3, "failing passes become rarer"
+    assert watcher.delay() > controller.settings.registry.poll_ms / 1e3, "failing polls become less frequent"
 
     hidden.rename(world.registry.path)
     moved = world.push("b", live=True)
@@ -251,10 +255,10 @@ async def test_serves_on_and_boots_while_the_registry_is_gone(world: World) -> N
 )
 def test_a_damaged_state_file_is_reported_and_replaced(world: World, content: bytes) -> None:
     async def scenario() -> None:
-        controller, _ = await world.booted()
+        controller, _ = await world.boot()
         file = controller.state.path / "last-known-good.json"
         file.write_bytes(content)
-        controller, _ = await world.booted()
+        controller, _ = await world.boot()
         assert len(world.log.named("state_unreadable")) == 1
         assert controller.is_ready()
         assert controller.state.read() is not None
@@ -262,9 +266,9 @@ def test_a_damaged_state_file_is_reported_and_replaced(world: World, content: by
     asyncio.run(scenario())
 
 
-def test_every_flipped_byte_of_the_state_file_is_noticed(world: World) -> None:
+def test_every_flipped_byte_of_the_state_file_is_detected(world: World) -> None:
     async def scenario() -> None:
-        controller, _ = await world.booted()
+        controller, _ = await world.boot()
         file = controller.state.path / "last-known-good.json"
         sound = file.read_bytes()
         remembered = controller.state.read()
@@ -273,46 +277,46 @@ def test_every_flipped_byte_of_the_state_file_is_noticed(world: World) -> None:
             flipped[at] ^= 0x04
             file.write_bytes(bytes(flipped))
             with contextlib.suppress(StateError):
-                assert controller.state.read() == remembered, f"byte {at} changed what was read"
+                assert controller.state.read() == remembered, f"a change of byte {at} was not detected"
 
     asyncio.run(scenario())
 
 
 @runs
-async def test_a_damaged_own_copy_is_fetched_again(world: World) -> None:
-    controller, _ = await world.booted()
+async def test_a_damaged_copy_is_fetched_again(world: World) -> None:
+    controller, _ = await world.boot()
     live = world.served()
     alter(controller.state.bundle(live) / "forest.bin")
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     assert "last_known_good_refused" in {record["event"] for record in world.log.all()}
     assert world.served() == live
     assert fake_verify(controller.state.bundle(live)) == live
 
 
 @runs
-async def test_versions_never_repeat_across_lives(world: World) -> None:
-    controller, _ = await world.booted()
+async def test_versions_never_repeat_across_restarts(world: World) -> None:
+    controller, _ = await world.boot()
     world.plane.refuse_swaps = "no"
     second = world.push("b")
     with pytest.raises(SwapError):
         await controller.set_lanes(FRAUD, only(second), reason="")
     tried = max(int(call.removeprefix("swap ")) for call in world.plane.calls if call.startswith("swap"))
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     changed = await controller.set_lanes(FRAUD, only(second), reason="")
     assert changed.version > tried
 
 
 @runs
-async def test_manual_change_pins_until_the_alias_moves(world: World) -> None:
-    controller, watcher = await world.booted()
+async def test_a_manual_change_pins_until_the_alias_moves(world: World) -> None:
+    controller, watcher = await world.boot()
     manual = world.push("m")
     await controller.set_lanes(FRAUD, only(manual), reason="test")
     assert controller.following[FRAUD].pinned
     world.push("unrelated")
     await watcher.poll()
     assert world.served() == manual
-    controller, watcher = await world.booted()
-    assert world.served() == manual, "a pin survives a restart"
+    controller, watcher = await world.boot()
+    assert world.served() == manual, "a pin is kept after a restart"
     moved = world.push("b", live=True)
     await watcher.poll()
     assert world.served() == moved
@@ -320,8 +324,8 @@ async def test_manual_change_pins_until_the_alias_moves(world: World) -> None:
 
 
 @runs
-async def test_swapping_to_the_alias_itself_ends_a_pin(world: World) -> None:
-    controller, _ = await world.booted()
+async def test_a_swap_to_the_alias_ends_a_pin(world: World) -> None:
+    controller, _ = await world.boot()
     live = world.served()
     await controller.set_lanes(FRAUD, only(world.push("m")), reason="")
     await controller.set_lanes(FRAUD, only("fraud-checkout@live"), reason="")
@@ -331,7 +335,7 @@ async def test_swapping_to_the_alias_itself_ends_a_pin(world: World) -> None:
 
 @runs
 async def test_rollback_restores_one_checkpoint_or_the_last_change(world: World) -> None:
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     a, x = world.served(FRAUD), world.served(ACTION)
     with pytest.raises(NothingToRestoreError):
         await controller.rollback("", reason="")
@@ -339,7 +343,7 @@ async def test_rollback_restores_one_checkpoint_or_the_last_change(world: World)
     y = world.push("y", "action-authorise")
     await controller.set_lanes(FRAUD, only(b), reason="")
     await controller.set_lanes(ACTION, only(y), reason="")
-    await controller.rollback("", reason="the last change was to the actions")
+    await controller.rollback("", reason="the last change was at the action checkpoint")
     assert (world.served(FRAUD), world.served(ACTION)) == (b, x)
     with pytest.raises(NothingToRestoreError):
         await controller.rollback("", reason="a repeated call must not bring the bad table back")
@@ -353,37 +357,37 @@ async def test_rollback_restores_one_checkpoint_or_the_last_change(world: World)
 
 @runs
 async def test_rollback_of_an_alias_move_pins(world: World) -> None:
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     first = world.served()
     world.push("b", live=True)
     await watcher.poll()
     await controller.rollback(FRAUD, reason="")
     await watcher.poll()
-    assert world.served() == first, "the alias still points to the new one, and is not followed"
+    assert world.served() == first, "the alias still names the new bundle, and is not followed"
 
 
 @runs
 async def test_rollback_works_after_a_restart_without_the_registry(world: World) -> None:
-    _, watcher = await world.booted()
+    _, watcher = await world.boot()
     first = world.served()
     world.push("b", live=True)
     await watcher.poll()
     shutil.rmtree(world.registry.path)
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     await controller.rollback(FRAUD, reason="")
     assert world.served() == first
 
 
 @runs
 async def test_set_lanes_is_all_or_nothing(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     table = controller.table
     good, bad = world.push("good"), world.push("bad")
     world.plane.refuse[bad] = "no"
     with pytest.raises(LoadError):
         await controller.set_lanes(FRAUD, [Lane("a", good, 0.5), Lane("b", bad, 0.5)], reason="")
     assert controller.table == table
-    assert not {good, bad} & set(world.plane.loaded), "what was loaded for nothing is let go"
+    assert not {good, bad} & set(world.plane.loaded), "a bundle that was loaded in vain is unloaded"
     del world.plane.refuse[bad]
     await controller.set_lanes(FRAUD, [Lane("a", good[7:19], 0.5), Lane("b", bad, 0.5)], reason="")
     assert world.plane.tables[-1].checkpoints[FRAUD] == (Lane("a", good, 0.5), Lane("b", bad, 0.5))
@@ -418,15 +422,17 @@ BAD_LANES: list[tuple[str, str, list[Lane], type[ScorerError], str]] = [
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "lanes", "error", "says"), [case[1:] for case in BAD_LANES], ids=[c[0] for c in BAD_LANES]
+    ("checkpoint", "lanes", "error", "message"),
+    [case[1:] for case in BAD_LANES],
+    ids=[c[0] for c in BAD_LANES],
 )
-def test_bad_lanes(
-    world: World, checkpoint: str, lanes: list[Lane], error: type[ScorerError], says: str
+def test_invalid_lanes_are_refused(
+    world: World, checkpoint: str, lanes: list[Lane], error: type[ScorerError], message: str
 ) -> None:
     async def scenario() -> None:
-        controller, _ = await world.booted()
+        controller, _ = await world.boot()
         calls = list(world.plane.calls)
-        with pytest.raises(error, match="(?s).*" + says.replace("?", r"\?")):
+        with pytest.raises(error, match="(?s).*" + message.replace("?", r"\?")):
             await controller.set_lanes(checkpoint, lanes, reason="")
         assert world.plane.calls == calls
 
@@ -436,7 +442,7 @@ def test_bad_lanes(
 @pytest.mark.fault_case(63)
 @runs
 async def test_changes_wait_for_each_other(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     b, c = world.push("b"), world.push("c")
     world.plane.may_load.clear()
     world.plane.entered.clear()
@@ -444,7 +450,7 @@ async def test_changes_wait_for_each_other(world: World) -> None:
     await asyncio.to_thread(world.plane.entered.wait, 20)
     second = asyncio.create_task(controller.set_lanes(FRAUD, only(c), reason=""))
     await asyncio.sleep(0)
-    assert world.plane.calls[-1] == f"load {b[7:11]}", "the second has not begun"
+    assert world.plane.calls[-1] == f"load {b[7:11]}", "the second change has not started"
     world.plane.may_load.set()
     versions = [(await first).version, (await second).version]
     assert versions[1] == versions[0] + 1
@@ -453,7 +459,7 @@ async def test_changes_wait_for_each_other(world: World) -> None:
 
 @runs
 async def test_nothing_changes_while_draining(world: World) -> None:
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     controller.drain()
     with pytest.raises(ControlUnavailableError):
         await controller.set_lanes(FRAUD, only(world.push("b")), reason="")
@@ -463,8 +469,8 @@ async def test_nothing_changes_while_draining(world: World) -> None:
 
 @pytest.mark.fault_case(69)
 @runs
-async def test_a_full_disk_while_copying_is_tried_again(world: World) -> None:
-    controller, watcher = await world.booted()
+async def test_a_copy_that_fails_on_a_full_disk_is_repeated(world: World) -> None:
+    controller, watcher = await world.boot()
     live = world.served()
     wanted = world.push("b", live=True)
     original = controller.state.stage
@@ -484,8 +490,8 @@ async def test_a_full_disk_while_copying_is_tried_again(world: World) -> None:
 
 
 @runs
-async def test_a_state_file_that_cannot_be_written_stops_no_swap(world: World) -> None:
-    controller, watcher = await world.booted()
+async def test_a_state_file_that_cannot_be_written_does_not_prevent_a_swap(world: World) -> None:
+    controller, watcher = await world.boot()
     original = controller.state.write
 
     def full(_remembered: object) -> None:
@@ -505,7 +511,7 @@ async def test_a_state_file_that_cannot_be_written_stops_no_swap(world: World) -
 
 @runs
 async def test_a_digest_can_be_served_again_without_the_registry(world: World) -> None:
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     first = world.served()
     world.push("b", live=True)
     await watcher.poll()
@@ -519,8 +525,8 @@ async def test_a_digest_can_be_served_again_without_the_registry(world: World) -
 
 
 @runs
-async def test_one_server_per_state_directory(world: World) -> None:
-    controller, _ = await world.booted()
+async def test_a_state_directory_has_one_server(world: World) -> None:
+    controller, _ = await world.boot()
     other = StateDirectory(controller.state.path)
     with pytest.raises(StateError, match="is used by another server"):
         other.prepare()
@@ -537,14 +543,17 @@ class _Killed(BaseException):
 def test_a_kill_at_any_step_of_a_swap_leaves_a_table_to_boot_from(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every fsync, rename and deletion is a place to die; the next life serves the old or the new table."""
+    """The process is killed at every fsync, rename and deletion.
+
+    The next process serves the old or the new table.
+    """
     old = world.registry.resolve("fraud-checkout@live").digest
 
     async def dies_at(step: int) -> bool:
         if world.state is not None:
             shutil.rmtree(world.state.path)
         world.registry.alias("fraud-checkout", "live", old)
-        _, watcher = await world.booted()
+        _, watcher = await world.boot()
         new = world.push("new", live=True)
         left = step
 
@@ -552,7 +561,7 @@ def test_a_kill_at_any_step_of_a_swap_leaves_a_table_to_boot_from(
             def call(*arguments: Any, **keywords: Any) -> Any:
                 nonlocal left
                 left -= 1
-                if left <= 0:  # dead processes do nothing afterwards either
+                if left <= 0:  # a killed process does nothing afterwards
                     raise _Killed
                 return real(*arguments, **keywords)
 
@@ -574,7 +583,7 @@ def test_a_kill_at_any_step_of_a_swap_leaves_a_table_to_boot_from(
                 died = True
         away = world.base / "away"
         world.registry.path.rename(away)
-        controller, _ = await world.booted()
+        controller, _ = await world.boot()
         away.rename(world.registry.path)
         assert controller.ready.is_set(), f"step {step}"
         assert world.served() in ({old, new} if died else {new}), f"step {step}"
@@ -588,8 +597,8 @@ def test_a_kill_at_any_step_of_a_swap_leaves_a_table_to_boot_from(
 
 
 @runs
-async def test_ambiguous_prefix(world: World) -> None:
-    controller, _ = await world.booted()
+async def test_an_ambiguous_prefix_is_refused(world: World) -> None:
+    controller, _ = await world.boot()
     first, second = (world.push(content) for content in alike(4))
     assert first[:11] == second[:11]
     with pytest.raises(AmbiguousReferenceError, match="fits 2 bundles"):

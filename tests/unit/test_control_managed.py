@@ -18,9 +18,9 @@ PLATFORM = Caller(platform="main")
 
 @pytest.fixture
 def world(tmp_path: Path) -> World:
-    made = World(tmp_path, Registry(tmp_path / "registry", verify=fake_verify))
-    made.push("x", "action-authorise", live=True)
-    return made
+    world = World(tmp_path, Registry(tmp_path / "registry", verify=fake_verify))
+    world.push("x", "action-authorise", live=True)
+    return world
 
 
 # --- compare and set ---
@@ -29,9 +29,9 @@ def world(tmp_path: Path) -> World:
 @pytest.mark.fault_case(63)
 @runs
 async def test_a_change_that_was_decided_on_an_older_table_is_refused(world: World) -> None:
-    """A stalled leader's table never replaces a rollback that another process made meanwhile."""
+    """The lane table of a stalled leader never replaces a rollback that another process made meanwhile."""
     first = world.push("a", live=True)
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     second = world.push("b")
     seen_by_leader = controller.table.version
     seen_by_other = controller.table.version
@@ -50,9 +50,9 @@ async def test_a_change_that_was_decided_on_an_older_table_is_refused(world: Wor
 
 
 @runs
-async def test_the_present_table_may_be_changed(world: World) -> None:
+async def test_a_change_of_the_active_table_is_accepted(world: World) -> None:
     first = world.push("a", live=True)
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     changed = await controller.set_observers(
         FRAUD, [Lane("s", first, sample=1.0)], reason="", expected=controller.table.version
     )
@@ -67,9 +67,9 @@ async def test_the_present_table_may_be_changed(world: World) -> None:
 
 
 @runs
-async def test_others_are_refused_at_a_managed_checkpoint(world: World) -> None:
+async def test_other_callers_are_refused_at_a_managed_checkpoint(world: World) -> None:
     first, second = world.push("a", live=True), world.push("b")
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     await controller.set_lanes(FRAUD, [Lane("live", second, 1.0)], reason="")
     await controller.manage(FRAUD, "main", caller=PLATFORM, reason="")
     version = controller.table.version
@@ -88,10 +88,10 @@ async def test_others_are_refused_at_a_managed_checkpoint(world: World) -> None:
 
 
 @runs
-async def test_breaking_the_glass_takes_a_reason_and_leaves_a_record(world: World) -> None:
+async def test_break_glass_requires_a_reason_and_is_recorded(world: World) -> None:
     world.push("a", live=True)
     second = world.push("b")
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     await controller.manage(FRAUD, "main", caller=PLATFORM, reason="")
     glass = Caller(break_glass=True, by="ada")
     with pytest.raises(InvalidLanesError, match="takes a --reason"):
@@ -101,15 +101,15 @@ async def test_breaking_the_glass_takes_a_reason_and_leaves_a_record(world: Worl
     assert (kept.by, kept.reason, kept.lane_table) == ("ada", "platform is down", controller.table.version)
     (event,) = world.log.named("break_glass")
     assert (event["level"], event["by"], event["managed_by"]) == ("error", "ada", "main")
-    again, _ = await world.booted()
+    again, _ = await world.boot()
     assert again.break_glass[FRAUD] == kept
     assert again.managed == {FRAUD: "main"}
 
 
 @runs
-async def test_an_alias_that_others_move_is_drift_and_not_served(world: World) -> None:
+async def test_an_alias_that_is_moved_by_others_is_drift_and_is_not_followed(world: World) -> None:
     first = world.push("a", live=True)
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     await controller.manage(FRAUD, "main", caller=PLATFORM, reason="")
     second = world.push("b", live=True)
     await watcher.poll()
@@ -118,22 +118,22 @@ async def test_an_alias_that_others_move_is_drift_and_not_served(world: World) -
     assert watcher.drifts == {FRAUD: second}
     (event,) = world.log.named("alias_drift")
     assert (event["points_to"], event["serving"]) == (second, [first])
-    # Also after a restart, and the other checkpoint's alias is followed as ever.
+    # The same holds after a restart. The alias of the other checkpoint is still followed.
     action = world.push("y", "action-authorise", live=True)
-    again, watcher = await world.booted()
+    again, watcher = await world.boot()
     assert again.table.checkpoints[FRAUD] == only(first)
     assert again.table.checkpoints[ACTION] == only(action)
     assert watcher.drifts == {FRAUD: second}
-    # The platform releases it: the drift is over.
+    # When the platform releases the bundle, the drift ends.
     await again.set_lanes(FRAUD, [Lane("live", second, 1.0)], reason="", caller=PLATFORM)
     await watcher.poll()
     assert watcher.drifts == {}
 
 
 @runs
-async def test_the_platforms_own_move_of_the_alias_is_no_drift(world: World) -> None:
+async def test_a_move_of_the_alias_by_the_platform_is_not_drift(world: World) -> None:
     world.push("a", live=True)
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     await controller.manage(FRAUD, "main", caller=PLATFORM, reason="")
     second = world.push("b")
     await controller.set_lanes(FRAUD, [Lane("live", second, 1.0)], reason="", caller=PLATFORM)
@@ -145,9 +145,11 @@ async def test_the_platforms_own_move_of_the_alias_is_no_drift(world: World) -> 
 
 
 @runs
-async def test_management_ends_by_its_platform_and_the_next_move_is_followed(world: World) -> None:
+async def test_the_platform_ends_its_management_and_the_next_move_of_the_alias_is_followed(
+    world: World,
+) -> None:
     first = world.push("a", live=True)
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     await controller.manage(FRAUD, "main", caller=PLATFORM, reason="")
     second = world.push("b", live=True)
     await watcher.poll()
@@ -162,9 +164,9 @@ async def test_management_ends_by_its_platform_and_the_next_move_is_followed(wor
 
 
 @runs
-async def test_a_managed_checkpoint_without_lanes_takes_what_its_alias_names(world: World) -> None:
-    """After the loss of every copy, serving something is better than protecting nothing."""
-    controller, watcher = await world.booted()
+async def test_a_managed_checkpoint_without_lanes_serves_the_bundle_of_its_alias(world: World) -> None:
+    """After the loss of every copy, no lanes are left to protect, so the bundle of the alias is served."""
+    controller, watcher = await world.boot()
     await controller.manage(FRAUD, "main", caller=PLATFORM, reason="")
     first = world.push("a", live=True)
     await watcher.poll()

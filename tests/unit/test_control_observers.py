@@ -34,8 +34,8 @@ def shadow(name: str, bundle: str, sample: float = 0.5, *, pool: bool = False) -
 
 
 @runs
-async def test_observing_touches_nothing_that_answers(world: World) -> None:
-    controller, watcher = await world.booted()
+async def test_setting_observe_lanes_changes_no_answer_lane(world: World) -> None:
+    controller, watcher = await world.boot()
     answer = controller.table.checkpoints
     before, following = world.plane.previous, dict(controller.following)
     b, c = world.push("b"), world.push("c")
@@ -54,12 +54,12 @@ async def test_observing_touches_nothing_that_answers(world: World) -> None:
     }
     assert (world.plane.previous, dict(controller.following)) == (before, following)
     wanted = world.plane.wanted[b]
-    assert wanted is not None and wanted.checkpoint is None, "its speed is found out by observing"
+    assert wanted is not None and wanted.checkpoint is None, "its latency is measured while it observes"
     assert {b, c} <= set(world.plane.loaded)
     (event,) = world.log.named("observing")
     assert event["reason"] == "cr-000001 table 1"
     await watcher.poll()
-    assert world.plane.tables[-1] is table, "nothing for an alias to follow"
+    assert world.plane.tables[-1] is table, "an observe lane follows no alias"
     ended = await controller.set_observers(FRAUD, [], reason="over")
     assert ended.previous == table.observe[FRAUD]
     assert world.plane.tables[-1].observe == {}
@@ -69,8 +69,8 @@ async def test_observing_touches_nothing_that_answers(world: World) -> None:
 
 
 @runs
-async def test_the_same_again_changes_nothing(world: World) -> None:
-    controller, _ = await world.booted()
+async def test_a_repeated_call_changes_nothing(world: World) -> None:
+    controller, _ = await world.boot()
     b = world.push("b")
     first = await controller.set_observers(FRAUD, [shadow("a", b)], reason="")
     calls = list(world.plane.calls)
@@ -80,12 +80,12 @@ async def test_the_same_again_changes_nothing(world: World) -> None:
     assert world.plane.calls == calls
     other = await controller.set_observers(FRAUD, [shadow("a", b, 0.25)], reason="")
     assert other.version > first.version
-    assert world.plane.calls == [*calls, f"swap {other.version}"], "a new sample loads nothing"
+    assert world.plane.calls == [*calls, f"swap {other.version}"], "a new sampling rate loads no bundle"
 
 
 @runs
-async def test_answer_lanes_change_around_observe_lanes(world: World) -> None:
-    controller, watcher = await world.booted()
+async def test_changes_of_answer_lanes_keep_observe_lanes(world: World) -> None:
+    controller, watcher = await world.boot()
     first, b = world.served(), world.push("b")
     control = Lane("aa", first, sample=0.5)
     await controller.set_observers(FRAUD, [shadow("cr-000001", b), control], reason="")
@@ -93,41 +93,45 @@ async def test_answer_lanes_change_around_observe_lanes(world: World) -> None:
     second = world.push("c", live=True)
     await watcher.poll()
     assert world.served() == second
-    assert world.plane.tables[-1].observe == observe, "the control lane follows nobody by itself"
+    assert world.plane.tables[-1].observe == observe, "the A/A control follows no alias"
     third = world.push("d")
     await controller.set_lanes(FRAUD, [Lane("live", second, 0.9), Lane("canary", third, 0.1)], reason="")
     assert world.plane.tables[-1].observe == observe
     await controller.rollback(FRAUD, reason="")
     assert world.served() == second
     assert world.plane.tables[-1].observe == observe
-    assert first in world.plane.loaded, "it still observes"
+    assert first in world.plane.loaded, "the lane still observes"
     assert third not in world.plane.loaded
 
 
 @runs
-async def test_observing_neither_uses_up_nor_makes_a_way_back(world: World) -> None:
-    controller, _ = await world.booted()
+async def test_changes_of_observe_lanes_do_not_affect_rollbacks(world: World) -> None:
+    controller, _ = await world.boot()
     first, second = world.served(), world.push("b")
     await controller.set_lanes(FRAUD, only(second), reason="")
     await controller.set_observers(FRAUD, [shadow("a", world.push("c"))], reason="")
     await controller.set_observers(ACTION, [shadow("a", world.push("y", "action-authorise"))], reason="")
     assert first in world.plane.loaded
     assert world.plane.previous == {FRAUD: first}
-    await controller.rollback("", reason="the last change of what answers")
+    await controller.rollback("", reason="the last change of answer lanes")
     assert world.served() == first
     assert set(world.plane.tables[-1].observe) == {FRAUD, ACTION}
 
 
 @runs
-async def test_a_bundle_that_observes_may_come_to_answer_and_the_other_way_round(world: World) -> None:
-    controller, _ = await world.booted()
+async def test_a_bundle_can_move_between_observe_and_answer_lanes(world: World) -> None:
+    controller, _ = await world.boot()
     first, b = world.served(), world.push("b")
     await controller.set_observers(FRAUD, [shadow("cr-000001", b)], reason="")
     world.plane.refuse[b] = "takes three times as long as what answers"
     with pytest.raises(LoadError, match="three times"):
-        await controller.set_lanes(FRAUD, only(b), reason="not compared when it came to observe")
+        await controller.set_lanes(
+            FRAUD, only(b), reason="its latency was not compared when it was loaded to observe"
+        )
     assert world.served() == first
-    assert (b in world.plane.loaded, b in controller.state.digests()) == (True, True), "it observes on"
+    assert (b in world.plane.loaded, b in controller.state.digests()) == (True, True), (
+        "the lane continues to observe"
+    )
     del world.plane.refuse[b]
     await controller.set_lanes(FRAUD, only(b), reason="released")
     wanted = world.plane.wanted[b]
@@ -137,13 +141,15 @@ async def test_a_bundle_that_observes_may_come_to_answer_and_the_other_way_round
     calls = len(world.plane.calls)
     await controller.rollback(FRAUD, reason="")
     assert world.served() == first
-    assert not [call for call in world.plane.calls[calls:] if call.startswith("load")], "it is still there"
+    assert not [call for call in world.plane.calls[calls:] if call.startswith("load")], (
+        "the lane still exists"
+    )
 
 
 @pytest.mark.parametrize("damage", ["load", "swap", "unknown", "altered"])
 def test_observers_are_all_or_nothing(world: World, damage: str) -> None:
     async def scenario() -> None:
-        controller, _ = await world.booted()
+        controller, _ = await world.boot()
         good, bad = world.push("good"), world.push("bad")
         table = controller.table
         name: str = bad
@@ -161,14 +167,14 @@ def test_observers_are_all_or_nothing(world: World, damage: str) -> None:
         assert controller.table == world.plane.tables[-1] == table
         assert not {good, bad} & set(world.plane.loaded)
         assert not {good, bad} & controller.state.digests()
-        assert (await world.booted())[0].table.observe == {}
+        assert (await world.boot())[0].table.observe == {}
 
     asyncio.run(scenario())
 
 
 @runs
-async def test_a_pool_lane_is_named_here_and_loaded_there(world: World) -> None:
-    controller, _ = await world.booted()
+async def test_a_lane_of_the_pool_is_stored_on_a_live_server_and_loaded_by_the_pool(world: World) -> None:
+    controller, _ = await world.boot()
     b = world.push("b")
     await controller.set_observers(FRAUD, [shadow("cr-000001", b, pool=True)], reason="")
     assert b not in world.plane.loaded
@@ -195,13 +201,13 @@ BAD = [
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "lanes", "error", "says"), [c[1:] for c in BAD], ids=[c[0] for c in BAD]
+    ("checkpoint", "lanes", "error", "message"), [c[1:] for c in BAD], ids=[c[0] for c in BAD]
 )
-def test_bad_observers(
-    world: World, checkpoint: str, lanes: list[Lane], error: type[ScorerError], says: str
+def test_invalid_observe_lanes_are_refused(
+    world: World, checkpoint: str, lanes: list[Lane], error: type[ScorerError], message: str
 ) -> None:
     async def scenario() -> None:
-        controller, _ = await world.booted()
+        controller, _ = await world.boot()
         live = world.served()
         await controller.set_lanes(
             FRAUD, [Lane("live", live, 0.9), Lane("canary", world.push("c"), 0.1)], reason=""
@@ -211,15 +217,15 @@ def test_bad_observers(
         calls, table = list(world.plane.calls), controller.table
         with pytest.raises(error) as caught:
             await controller.set_observers(checkpoint, lanes, reason="")
-        assert says in str(caught.value)
+        assert message in str(caught.value)
         assert (world.plane.calls, controller.table) == (calls, table)
 
     asyncio.run(scenario())
 
 
 @runs
-async def test_answer_lanes_are_not_given_what_observing_takes(world: World) -> None:
-    controller, _ = await world.booted()
+async def test_answer_lanes_cannot_use_names_of_observe_lanes(world: World) -> None:
+    controller, _ = await world.boot()
     live = world.served()
     for lane in (
         Lane("live", live, 1, sample=0.5),
@@ -234,8 +240,8 @@ async def test_answer_lanes_are_not_given_what_observing_takes(world: World) -> 
 
 
 @runs
-async def test_no_name_stands_in_the_way_of_a_rollback(world: World) -> None:
-    controller, _ = await world.booted()
+async def test_names_of_observe_lanes_do_not_prevent_a_rollback(world: World) -> None:
+    controller, _ = await world.boot()
     live = world.served()
     await controller.set_lanes(FRAUD, [Lane("a", live, 0.5), Lane("b", live, 0.5)], reason="")
     await controller.set_lanes(FRAUD, only(live), reason="")
@@ -244,8 +250,8 @@ async def test_no_name_stands_in_the_way_of_a_rollback(world: World) -> None:
 
 
 @runs
-async def test_a_stopping_server_takes_no_observers(world: World) -> None:
-    controller, _ = await world.booted()
+async def test_a_draining_server_accepts_no_observe_lanes(world: World) -> None:
+    controller, _ = await world.boot()
     controller.drain()
     with pytest.raises(ControlUnavailableError):
         await controller.set_observers(FRAUD, [], reason="")
@@ -255,16 +261,16 @@ async def test_a_stopping_server_takes_no_observers(world: World) -> None:
 
 
 @runs
-async def test_the_pool_observes_and_answers_nobody(world: World) -> None:
+async def test_the_pool_observes_and_does_not_answer(world: World) -> None:
     world.settings = world.settings.replace("[checkpoints", '[server]\nrole = "shadow"\n[checkpoints', 1)
     world.make_plane = FakePool
     b = world.push("b")
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     assert controller.is_ready() and controller.ready.is_set()
     (table,) = world.plane.tables
-    assert not any(table.checkpoints.values()) and not table.observe, "no alias is followed"
+    assert not any(table.checkpoints.values()) and not table.observe, "the pool follows no alias"
     calls = list(world.plane.calls)
-    assert watcher.reachable, "and yet the registry is looked at"
+    assert watcher.reachable, "the pool polls the registry nevertheless"
     world.push("c", live=True)
     await watcher.poll()
     assert world.plane.calls == calls
@@ -279,10 +285,12 @@ async def test_the_pool_observes_and_answers_nobody(world: World) -> None:
     table = world.plane.tables[-1]
     assert (table.checkpoints, table.observe) == ({FRAUD: (), ACTION: ()}, {FRAUD: lanes})
     assert set(world.plane.loaded) == {b}
-    assert table.to_dict(in_pool=True)["observe"][FRAUD][0]["pool"] is False, "it is evaluated here"
-    # Back after a restart, without the registry.
+    assert table.to_dict(in_pool=True)["observe"][FRAUD][0]["pool"] is False, (
+        "the lane is evaluated on this server"
+    )
+    # The lanes exist again after a restart without the registry.
     world.registry.path.rename(world.base / "gone")
-    controller, _ = world.new_life()
+    controller, _ = world.new_process()
     await controller.restore()
     assert controller.ready.is_set()
     await controller.restore_observers()
@@ -291,8 +299,10 @@ async def test_the_pool_observes_and_answers_nobody(world: World) -> None:
 
 
 @runs
-async def test_a_live_server_takes_what_the_pool_reads_and_keeps_no_copy(world: World) -> None:
-    controller, _ = await world.booted()
+async def test_a_live_server_accepts_lanes_of_the_pool_and_keeps_no_copy_of_their_bundles(
+    world: World,
+) -> None:
+    controller, _ = await world.boot()
     built = world.base / "built-fraud-checkout-b"
     fake_bundle(built, content="b")
     schema = b'{"features": [{"name": "velocity"}, {"name": "amount"}]}'
@@ -310,9 +320,9 @@ async def test_a_live_server_takes_what_the_pool_reads_and_keeps_no_copy(world: 
     assert b not in controller.state.digests()
     version = controller.table.version
     assert (await controller.set_observers(FRAUD, [lane], reason="again")).version == version
-    # Back after a restart, without the registry.
+    # The lanes exist again after a restart without the registry.
     world.registry.path.rename(world.base / "gone")
-    controller, _ = world.new_life()
+    controller, _ = world.new_process()
     await controller.restore()
     await controller.restore_observers()
     assert controller.table.observe == expected
@@ -328,46 +338,46 @@ class FakePool(FakeDataPlane):
 
 
 @runs
-async def test_a_restart_answers_first_and_observes_again(world: World) -> None:
-    controller, _ = await world.booted()
+async def test_after_a_restart_answer_lanes_are_restored_before_observe_lanes(world: World) -> None:
+    controller, _ = await world.boot()
     live, b, c = world.served(), world.push("b"), world.push("c")
     await controller.set_observers(FRAUD, [shadow("a", b), shadow("p", c, pool=True)], reason="")
     before = controller.table
     world.registry.path.rename(world.base / "gone")
-    controller, _ = world.new_life()
+    controller, _ = world.new_process()
     await controller.restore()
     assert controller.ready.is_set()
     assert world.served() == live
     assert world.plane.tables[-1].observe == {}
-    assert b not in world.plane.loaded, "what is served comes first"
+    assert b not in world.plane.loaded, "the served bundle is loaded first"
     await controller.restore_observers()
     assert controller.table.observe == before.observe == world.plane.tables[-1].observe
     versions = [table.version for table in world.plane.tables]
     assert versions == sorted({*versions}) and before.version < versions[0], (
-        "a version never means two tables"
+        "a version never identifies two tables"
     )
     tables = len(world.plane.tables)
     await controller.restore_observers()
     assert len(world.plane.tables) == tables
-    # And again, from what this life wrote.
-    controller, _ = world.new_life()
+    # Another restart reads what this process wrote.
+    controller, _ = world.new_process()
     await controller.restore()
     await controller.restore_observers()
     assert controller.table.observe == before.observe
 
 
 @runs
-async def test_what_is_wanted_survives_a_crash_before_it_is_loaded(world: World) -> None:
-    controller, _ = await world.booted()
+async def test_observe_lanes_survive_a_crash_before_their_bundles_are_loaded(world: World) -> None:
+    controller, _ = await world.boot()
     b = world.push("b")
     await controller.set_observers(FRAUD, [shadow("a", b)], reason="")
-    controller, watcher = world.new_life()
+    controller, watcher = world.new_process()
     await controller.restore()
     moved = world.push("c", live=True)
     await watcher.poll()
     assert world.served() == moved
-    assert b in controller.state.digests(), "its copy is kept for the observing to come"
-    controller, _ = world.new_life()
+    assert b in controller.state.digests(), "its copy is kept for the observe lane"
+    controller, _ = world.new_process()
     await controller.restore()
     await controller.restore_observers()
     assert controller.table.observe == {FRAUD: (shadow("a", b),)}
@@ -375,12 +385,12 @@ async def test_what_is_wanted_survives_a_crash_before_it_is_loaded(world: World)
 
 
 @pytest.mark.parametrize("damage", ["load", "copy and registry", "swap"])
-def test_what_cannot_observe_after_a_restart_is_left_out(world: World, damage: str) -> None:
+def test_observe_lanes_that_cannot_be_restored_are_omitted(world: World, damage: str) -> None:
     async def scenario() -> None:
-        controller, _ = await world.booted()
+        controller, _ = await world.boot()
         live, good, bad = world.served(), world.push("good"), world.push("bad")
         await controller.set_observers(FRAUD, [shadow("good", good), shadow("bad", bad)], reason="")
-        controller, _ = world.new_life()
+        controller, _ = world.new_process()
         left = {"bad"}
         if damage == "load":
             world.plane.refuse[bad] = "golden case 17 differs"
@@ -397,32 +407,34 @@ def test_what_cannot_observe_after_a_restart_is_left_out(world: World, damage: s
         kept = {lane.name for lane in controller.table.observe.get(FRAUD, ())}
         assert kept == {"good", "bad"} - left
         assert set(world.plane.loaded) == {live, world.served(ACTION)} | ({good} if kept else set())
-        controller, _ = world.new_life()
+        controller, _ = world.new_process()
         await controller.restore()
         await controller.restore_observers()
-        assert {lane.name for lane in controller.table.observe.get(FRAUD, ())} == kept, "not tried for ever"
+        assert {lane.name for lane in controller.table.observe.get(FRAUD, ())} == kept, (
+            "the load is not retried forever"
+        )
 
     asyncio.run(scenario())
 
 
 @runs
-async def test_a_damaged_copy_of_what_observes_is_fetched_again(world: World) -> None:
-    controller, _ = await world.booted()
+async def test_a_damaged_copy_of_an_observing_bundle_is_fetched_again(world: World) -> None:
+    controller, _ = await world.boot()
     b = world.push("b")
     await controller.set_observers(FRAUD, [shadow("a", b)], reason="")
     alter(controller.state.bundle(b) / "forest.bin")
-    controller, _ = world.new_life()
+    controller, _ = world.new_process()
     await controller.restore()
     await controller.restore_observers()
     assert controller.table.observe == {FRAUD: (shadow("a", b),)}
 
 
 @runs
-async def test_a_checkpoint_that_is_gone_from_the_settings_observes_nothing(world: World) -> None:
-    controller, _ = await world.booted()
+async def test_a_checkpoint_that_was_removed_from_the_settings_has_no_observe_lanes(world: World) -> None:
+    controller, _ = await world.boot()
     await controller.set_observers(ACTION, [shadow("a", world.push("y", "action-authorise"))], reason="")
     world.settings = world.settings.partition('[checkpoints."action.authorise"]')[0]
-    controller, _ = world.new_life()
+    controller, _ = world.new_process()
     await controller.restore()
     await controller.restore_observers()
     assert controller.table.observe == {}
@@ -459,7 +471,7 @@ OLD_STATE = """{
 """
 
 
-def test_state_files_from_before_there_were_observe_lanes_are_read(tmp_path: Path) -> None:
+def test_state_files_of_versions_without_observe_lanes_are_read(tmp_path: Path) -> None:
     digest = "sha256:" + "ab" * 32
     (tmp_path / FILE).write_text(OLD_STATE)
     read = StateDirectory(tmp_path).read()
@@ -491,12 +503,12 @@ def test_state_files_from_before_there_were_observe_lanes_are_read(tmp_path: Pat
         ),
     ],
 )
-def test_filters_that_are_understood(text: str, conditions: list[object]) -> None:
+def test_valid_filters_are_accepted(text: str, conditions: list[object]) -> None:
     assert parse_filter(text) == conditions
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("amount > 100", "no JSON"),
         ('{"feature": "amount", "op": "missing"}', "no list"),
@@ -518,10 +530,10 @@ def test_filters_that_are_understood(text: str, conditions: list[object]) -> Non
         ('[{"feature": "a", "op": ["=="], "value": 1}]', "operator"),
     ],
 )
-def test_filters_that_are_not(text: str, says: str) -> None:
+def test_invalid_filters_are_refused(text: str, message: str) -> None:
     with pytest.raises(InvalidLanesError) as caught:
         parse_filter(text)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_every_operator_is_documented() -> None:

@@ -46,7 +46,7 @@ CODES = {
 
 
 @pytest.mark.parametrize("name", errors.__all__)
-def test_the_code_of_every_error(name: str) -> None:
+def test_every_error_has_its_grpc_code(name: str) -> None:
     code = control.status_of(getattr(errors, name)("text"))
     assert code is grpc.StatusCode[CODES.get(name, "INTERNAL")]
 
@@ -95,7 +95,7 @@ def setting(tmp_path: Path) -> Setting:
     return Setting(tmp_path)
 
 
-def test_every_method(setting: Setting) -> None:
+def test_every_method_works(setting: Setting) -> None:
     first, second = setting.digests
 
     async def scenario(stub: Any, controller: Controller, _: FakeDataPlane) -> None:
@@ -130,7 +130,7 @@ def test_every_method(setting: Setting) -> None:
     setting.run(scenario)
 
 
-def test_observers_by_the_service(setting: Setting) -> None:
+def test_the_service_sets_observe_lanes(setting: Setting) -> None:
     first, second = setting.digests
     text = '[{"feature":  "amount", "op": "present"}]'
 
@@ -148,7 +148,7 @@ def test_observers_by_the_service(setting: Setting) -> None:
             pb.Lane(name="cr-000001", bundle=second, sample=0.25, filter=text),
             pb.Lane(name="aa", bundle=first, sample=0.25, pool=True),
         ]
-        assert checkpoint.following == "fraud-checkout@live", "observing pins nothing"
+        assert checkpoint.following == "fraud-checkout@live", "observe lanes pin no bundle"
         (event,) = setting.events.named("observing")
         assert event["reason"] == "cr-000001 table 1"
 
@@ -156,7 +156,7 @@ def test_observers_by_the_service(setting: Setting) -> None:
         assert list(status.checkpoints[0].observers) == list(checkpoint.observers)
         assert (list(status.observers), status.role, status.HasField("pool")) == ([], "live", False)
         assert {b.digest: b.live for b in status.bundles} == {first: True, second: False}
-        plane.said = {
+        plane.extra_status = {
             "observers": [
                 {"checkpoint": "fraud.checkout", "lane": "cr-000001", "bundle": second, "pool": False,
                  "seen": 2**40, "left_out": 3, "taken": 4, "dropped": 1, "shed": 2, "evaluated": 3,
@@ -197,7 +197,7 @@ def test_observers_by_the_service(setting: Setting) -> None:
 
 
 @pytest.mark.fault_case(85)
-def test_a_defect_is_an_id_here_and_a_traceback_there(setting: Setting) -> None:
+def test_an_internal_error_returns_an_id_and_logs_a_traceback(setting: Setting) -> None:
     async def scenario(stub: Any, controller: Controller, plane: FakeDataPlane) -> None:
         def broken(*_: object) -> None:
             raise ZeroDivisionError("secret internals")
@@ -216,7 +216,7 @@ def test_a_defect_is_an_id_here_and_a_traceback_there(setting: Setting) -> None:
     setting.run(scenario)
 
 
-def test_a_taken_port_is_an_error_not_a_shared_port(setting: Setting) -> None:
+def test_a_port_in_use_is_an_error_and_not_shared(setting: Setting) -> None:
     async def scenario(stub: Any, controller: Controller, _: FakeDataPlane) -> None:
         second = control.ControlService(
             controller, Watcher(controller), version="", build_profile="", started_at_ms=0

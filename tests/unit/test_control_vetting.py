@@ -17,27 +17,27 @@ from scorer.registry import Registry
 def world(tmp_path: Path) -> Iterator[World]:
     from fakes import fake_verify
 
-    made = World(tmp_path, Registry(tmp_path / "registry", verify=fake_verify))
-    made.push("a", "action-authorise", live=True)
-    yield made
-    if made.state is not None:
-        made.state.release()
+    world = World(tmp_path, Registry(tmp_path / "registry", verify=fake_verify))
+    world.push("a", "action-authorise", live=True)
+    yield world
+    if world.state is not None:
+        world.state.release()
 
 
 def _released(world: World, *releases: int) -> list[str]:
-    """Bundles of these releases; nothing points to them."""
+    """Push bundles of these releases. No alias names them."""
     return [world.push(f"release {release}") for release in releases]
 
 
-def _tell(world: World, digests: list[str], *releases: int) -> None:
+def _report(world: World, digests: list[str], *releases: int) -> None:
     world.plane.releases |= dict(zip(digests, releases, strict=True))
 
 
 @pytest.mark.fault_case(67)
 @runs
-async def test_a_bundle_that_keeps_failing_is_withdrawn_and_never_served_again(world: World) -> None:
+async def test_a_bundle_that_fails_repeatedly_is_withdrawn_and_never_served_again(world: World) -> None:
     good = world.push("good", live=True)
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     bad = world.push("bad", live=True)
     await watcher.poll()
     assert world.served() == bad
@@ -47,21 +47,21 @@ async def test_a_bundle_that_keeps_failing_is_withdrawn_and_never_served_again(w
     assert controller.vetting.quarantine[bad].by == "breaker"
     assert world.plane.quarantined == 1
     assert bad not in world.plane.loaded
-    # The alias still points to it, also after a restart, and also by hand.
+    # The bundle is refused although the alias names it, after a restart, and by a command.
     for _ in range(2):
         await watcher.poll()
         assert world.served() == good
         with pytest.raises(LoadError, match="is in quarantine"):
             await controller.set_lanes(FRAUD, [Lane("live", bad, 1.0)], reason="again")
-        controller, watcher = await world.booted()
+        controller, watcher = await world.boot()
     assert [event["bundle"] for event in world.log.named("quarantined")] == [bad]
 
 
 @pytest.mark.fault_case(67)
 @runs
-async def test_of_lanes_that_share_the_traffic_only_the_failing_one_ends(world: World) -> None:
+async def test_only_the_failing_lane_of_several_is_removed(world: World) -> None:
     good = world.push("good", live=True)
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     bad, other = _released(world, 2, 3)
     lanes = [Lane("live", good, 0.6), Lane("new", bad, 0.2), Lane("more", other, 0.2)]
     await controller.set_lanes(FRAUD, lanes, reason="test")
@@ -72,9 +72,9 @@ async def test_of_lanes_that_share_the_traffic_only_the_failing_one_ends(world: 
 
 
 @runs
-async def test_a_failing_bundle_without_another_stays_and_is_told_once(world: World) -> None:
+async def test_a_failing_bundle_without_a_replacement_stays_and_is_reported_once(world: World) -> None:
     only = world.push("only", live=True)
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     world.plane.breakers[only] = "open"
     for _ in range(3):
         await controller.quarantine.add_failing()
@@ -85,9 +85,9 @@ async def test_a_failing_bundle_without_another_stays_and_is_told_once(world: Wo
 
 @pytest.mark.fault_case(67)
 @runs
-async def test_the_quarantine_takes_a_bundle_from_a_managed_checkpoint_and_says_so(world: World) -> None:
+async def test_the_quarantine_removes_a_bundle_from_a_managed_checkpoint_and_reports_it(world: World) -> None:
     good = world.push("good", live=True)
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     bad = world.push("bad", live=True)
     await watcher.poll()
     from scorer.control.management import Caller
@@ -99,9 +99,9 @@ async def test_the_quarantine_takes_a_bundle_from_a_managed_checkpoint_and_says_
 
 
 @runs
-async def test_what_is_lifted_may_be_served_again(world: World) -> None:
+async def test_a_bundle_may_be_served_again_after_its_quarantine_is_lifted(world: World) -> None:
     good = world.push("good", live=True)
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     bad = world.push("bad")
     await controller.quarantine.add(bad, by="ann", reason="by hand")
     with pytest.raises(LoadError, match="by hand, by ann"):
@@ -114,12 +114,12 @@ async def test_what_is_lifted_may_be_served_again(world: World) -> None:
 
 
 @runs
-async def test_a_damaged_file_is_told_and_begun_anew(world: World) -> None:
+async def test_a_damaged_file_is_reported_and_replaced(world: World) -> None:
     bad = world.push("bad", live=True)
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     await controller.quarantine.add(bad, by="ann", reason="x")
     (world.base / "state" / "vetting.json").write_bytes(b'{"format": 1, "quarantine": {')
-    controller, _ = await world.booted()
+    controller, _ = await world.boot()
     assert "vetting.json" in world.log.named("vetting_unreadable")[0]["error"]
     assert world.served() == bad
     await controller.quarantine.add(bad, by="ann", reason="x")
@@ -128,11 +128,11 @@ async def test_a_damaged_file_is_told_and_begun_anew(world: World) -> None:
 
 @pytest.mark.fault_case(57)
 @runs
-async def test_an_alias_that_goes_back_to_an_older_release_is_not_followed(world: World) -> None:
+async def test_an_alias_that_moves_to_an_older_release_is_not_followed(world: World) -> None:
     two, three, one = _released(world, 2, 3, 1)
     world.registry.alias("fraud-checkout", "live", two)
-    controller, watcher = world.new_life()
-    _tell(world, [one, two, three], 1, 2, 3)
+    controller, watcher = world.new_process()
+    _report(world, [one, two, three], 1, 2, 3)
     await controller.restore()
     await watcher.poll()
     world.registry.alias("fraud-checkout", "live", three)
@@ -141,9 +141,9 @@ async def test_an_alias_that_goes_back_to_an_older_release_is_not_followed(world
     await watcher.poll()
     assert world.served() == three
     assert "release 1, and release 3 has been served" in watcher.rejections[FRAUD].reason
-    # The floor outlives the process, and the last known good bundle loads whatever it is.
-    controller, watcher = world.new_life()
-    _tell(world, [one, two, three], 1, 2, 3)
+    # The lowest release is kept after a restart, and the last known good bundle loads in any case.
+    controller, watcher = world.new_process()
+    _report(world, [one, two, three], 1, 2, 3)
     await controller.restore()
     await watcher.poll()
     assert world.served() == three
@@ -152,11 +152,11 @@ async def test_an_alias_that_goes_back_to_an_older_release_is_not_followed(world
 
 @pytest.mark.fault_case(57)
 @runs
-async def test_a_rollback_and_who_allows_it_may_go_back(world: World) -> None:
+async def test_a_rollback_and_an_allowed_downgrade_are_accepted(world: World) -> None:
     two, three, one = _released(world, 2, 3, 1)
     world.registry.alias("fraud-checkout", "live", two)
-    controller, watcher = world.new_life()
-    _tell(world, [one, two, three], 1, 2, 3)
+    controller, watcher = world.new_process()
+    _report(world, [one, two, three], 1, 2, 3)
     await controller.restore()
     await watcher.poll()
     world.registry.alias("fraud-checkout", "live", three)
@@ -172,11 +172,11 @@ async def test_a_rollback_and_who_allows_it_may_go_back(world: World) -> None:
 
 @pytest.mark.fault_case(57)
 @runs
-async def test_a_canary_that_is_withdrawn_raises_no_floor(world: World) -> None:
+async def test_a_withdrawn_canary_does_not_raise_the_lowest_release(world: World) -> None:
     two, three = _released(world, 2, 3)
     world.registry.alias("fraud-checkout", "live", two)
-    controller, watcher = world.new_life()
-    _tell(world, [two, three], 2, 3)
+    controller, watcher = world.new_process()
+    _report(world, [two, three], 2, 3)
     await controller.restore()
     await watcher.poll()
     await controller.set_lanes(FRAUD, [Lane("live", two, 0.9), Lane("new", three, 0.1)], reason="")
@@ -186,29 +186,29 @@ async def test_a_canary_that_is_withdrawn_raises_no_floor(world: World) -> None:
 
 @pytest.mark.fault_case(57)
 @runs
-async def test_the_settings_name_a_lowest_release_and_can_allow_every_one(world: World) -> None:
+async def test_the_settings_define_the_lowest_release_and_can_allow_every_release(world: World) -> None:
     (one,) = _released(world, 1)
     world.registry.alias("fraud-checkout", "live", one)
     world.settings = SETTINGS + '[bundles]\nminimum_release = { "fraud-checkout" = 2 }\n'
-    controller, watcher = world.new_life()
-    _tell(world, [one], 1)
+    controller, watcher = world.new_process()
+    _report(world, [one], 1)
     await controller.restore()
     await watcher.poll()
     assert world.plane.tables[-1].checkpoints[FRAUD] == ()
     assert world.plane.tables[-1].checkpoints[ACTION]
     assert "release 2 has been served" in watcher.rejections[FRAUD].reason
     world.settings = SETTINGS + "[bundles]\nallow_rollback = true\n"
-    controller, watcher = world.new_life()
+    controller, watcher = world.new_process()
     controller.vetting.served(FRAUD, [{"signed": {"name": "fraud-checkout", "release": 9}}])
-    _tell(world, [one], 1)
+    _report(world, [one], 1)
     await watcher.poll()
     assert world.served() == one
 
 
 @runs
-async def test_the_data_plane_is_asked_for_the_name_of_the_alias(world: World) -> None:
+async def test_the_data_plane_gets_the_expected_name_of_the_alias(world: World) -> None:
     live = world.push("live", live=True)
-    await world.booted()
+    await world.boot()
     wanted = world.plane.wanted[live]
     assert wanted is not None
     assert (wanted.name, wanted.known) == ("fraud-checkout", False)
@@ -216,9 +216,9 @@ async def test_the_data_plane_is_asked_for_the_name_of_the_alias(world: World) -
 
 @runs
 async def test_a_bundle_is_verified_before_the_server_keeps_a_copy(world: World) -> None:
-    """What the data plane refuses has been in the staging directory alone, and is gone from there as well."""
+    """A bundle that the data plane refuses was only in the staging directory and is deleted from it."""
     world.push("good", live=True)
-    controller, watcher = await world.booted()
+    controller, watcher = await world.boot()
     seen: list[tuple[str, Path, bool]] = []
     load = world.plane.load
 

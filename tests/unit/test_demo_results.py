@@ -30,7 +30,7 @@ from examples.simulators.transactions import TransactionPlan, simulate_transacti
 
 @pytest.fixture(scope="module")
 def played():
-    """Payments answered by a policy that knows the truth, by two bundles; the last 100 were never sent."""
+    """Payments that two bundles answered with the true best action. The last 100 were not sent."""
     stream = simulate_transactions(TransactionPlan(customers=500, terminals=3_000, days=3), seed=2)
     n = len(stream)
     risk = np.full(n, 0.02)
@@ -52,63 +52,63 @@ def played():
 
 
 def oracle_of(world: Payments, given):
-    """An oracle that knows the truth."""
+    """Return an oracle that predicts the true probabilities."""
 
-    class Knowing:
+    class TrueOracle:
         def predict(self, rows):
             assert len(rows) <= len(given)
             return world.probability(given.take(slice(0, len(rows))))
 
-    return Knowing()
+    return TrueOracle()
 
 
 def experience(logged):
-    """The log as `examples.demo.models` hands it to learning."""
+    """Return the log as `examples.demo.models` passes it to learning."""
     n = len(logged)
     return Trained((), (), logged, np.arange(n, dtype=np.int64), None).experience(n)
 
 
-def test_authorisation_is_the_truth_of_what_version_2_was_sent(played):
+def test_the_authorisation_rate_is_that_of_the_payments_sent_to_version_2(played):
     answers, given, with_risk, world, logged = played
     sent = answers.authorised >= 0
     first, second = (np.flatnonzero(sent & (answers.action_bundle == number)) for number in (0, 1))
     oracle = oracle_of(world, with_risk.take(second))
-    found = authorisation(answers, given, world, experience(logged), oracle, first, second)
-    assert (found.first.rows, found.outcomes.rows) == (len(first), len(second))
-    assert found.outcomes.value == pytest.approx(answers.authorised[second].mean())
-    # The policy of the fixture knows the truth: nothing is better, and the ceiling is its own value.
+    rates = authorisation(answers, given, world, experience(logged), oracle, first, second)
+    assert (rates.first.rows, rates.outcomes.rows) == (len(first), len(second))
+    assert rates.outcomes.value == pytest.approx(answers.authorised[second].mean())
+    # The policy of the fixture is optimal, so that the ceiling equals its value.
     mine = with_risk.take(second)
-    assert found.served.value == pytest.approx(world.best(mine).mean()) == pytest.approx(found.best)
-    for one in found.references.values():
-        assert one.difference.value == pytest.approx(found.served.value - one.rate.value)
+    assert rates.served.value == pytest.approx(world.best(mine).mean()) == pytest.approx(rates.best)
+    for one in rates.references.values():
+        assert one.difference.value == pytest.approx(rates.served.value - one.rate.value)
         assert one.difference.low <= one.difference.value <= one.difference.high
-    gaps = {name: one.difference.value for name, one in found.references.items()}
+    gaps = {name: one.difference.value for name, one in rates.references.items()}
     assert gaps[GREEDY] == pytest.approx(0, abs=1e-9)
-    assert gaps[UNIFORM] == pytest.approx(found.served.value - 0.74, abs=0.03)
+    assert gaps[UNIFORM] == pytest.approx(rates.served.value - 0.74, abs=0.03)
     assert gaps[UNIFORM] > gaps[RANKING] > gaps[LINEAR] > 0
     assert gaps[BASELINE] == pytest.approx(gaps[UNIFORM], abs=0.03)
-    assert found.own_part == found.references[LINEAR].difference
+    assert rates.own_part == rates.references[LINEAR].difference
     assert gaps[RULES] > 0
-    # Payments are paired, so the difference to a like policy is known far better than either rate.
-    linear = found.references[LINEAR]
+    # Payments are paired, so the interval of the difference is much narrower than those of both rates.
+    linear = rates.references[LINEAR]
     assert linear.difference.high - linear.difference.low < linear.rate.high - linear.rate.low
 
 
-def test_single_answers_are_compared_with_their_own_bundle(played):
+def test_single_answers_are_compared_with_those_of_their_bundle(played):
     answers, *_ = played
     same = np.full(len(answers.score), 0.25)
     other = same.copy()
     other[[3, 5, 6]] = np.nextafter(0.25, 1)
     sent = int((answers.authorised >= 0).sum())
     assert disagreements(answers, ["a", "b"], {"a": same, "b": same}) == (sent, 0)
-    # Rows 3 and 5 were answered by b, row 6 by a.
+    # Bundle b answered rows 3 and 5, and bundle a answered row 6.
     assert disagreements(answers, ["a", "b"], {"a": same, "b": other}) == (sent, 2)
     assert disagreements(answers, ["a", "b"], {"a": other}) == (sent - sent // 2, 1)
 
 
-def test_percentiles():
-    found = latency(list(range(1, 1001)))
-    assert found == {
+def test_percentiles_are_correct():
+    result = latency(list(range(1, 1001)))
+    assert result == {
         "p50": 500.5,
         "p99": pytest.approx(990.01),
         "p99.9": pytest.approx(999.001),
@@ -117,16 +117,16 @@ def test_percentiles():
 
 
 def measured() -> Measured:
-    made = Measured()
+    measured = Measured()
     for at in range(100):
-        made.latency_ms.setdefault("Score", []).append(1.0 + at / 100)
-        made.execution_us.setdefault("Score", []).append(at)
-        made.latency_ms.setdefault("ReportOutcome", []).append(0.5)
+        measured.latency_ms.setdefault("Score", []).append(1.0 + at / 100)
+        measured.execution_us.setdefault("Score", []).append(at)
+        measured.latency_ms.setdefault("ReportOutcome", []).append(0.5)
         digest = "sha256:a" if at < 60 else "sha256:b"
-        made.answers[FRAUD, digest] += 1
-        made.timeline.append((at / 10, FRAUD, digest))
-    made.answers[AUTHORISE, "sha256:c"] += 7
-    return made
+        measured.answers[FRAUD, digest] += 1
+        measured.timeline.append((at / 10, FRAUD, digest))
+    measured.answers[AUTHORISE, "sha256:c"] += 7
+    return measured
 
 
 def test_counts_of_several_threads_add_up():
@@ -136,9 +136,9 @@ def test_counts_of_several_threads_add_up():
     assert len(whole.latency_ms["Score"]) == 200
     assert whole.answers[FRAUD, "sha256:a"] == 120
     assert len(whole.timeline) == 200
-    found = latencies(whole)
-    assert found["Score"]["evaluation_us"]["calls"] == 200
-    assert "evaluation_us" not in found["ReportOutcome"]
+    result = latencies(whole)
+    assert result["Score"]["evaluation_us"]["calls"] == 200
+    assert "evaluation_us" not in result["ReportOutcome"]
     lines = answers_by_bundle(
         whole, {"sha256:a": "fraud v1", "sha256:b": "fraud v2", "sha256:c": "action v1"}
     )
@@ -160,10 +160,10 @@ def test_output_on_a_pipe_writes_whole_lines():
                 reach(done)
         output.table(("action", "share"), [["x" * 60, "[10 %]"]])
         output.command("scorer", "serve", "--config", "[a].toml")
-    said = out.getvalue()
-    lines = said.splitlines()
+    text = out.getvalue()
+    lines = text.splitlines()
     assert lines[0].endswith("1. First")
-    # Waiting and progress leave no lines on a pipe.
+    # Progress lines are not written to a pipe.
     assert len(lines) == 4
     assert lines[2].split() == ["x" * 60, "[10", "%]"]
     assert lines[3].strip() == "$ scorer serve --config [a].toml"

@@ -29,10 +29,10 @@ ANY = Ports(0, 0, 0, 0)
 
 @pytest.fixture
 def paths(tmp_path: Path) -> Paths:
-    made = Paths(None, None, tmp_path)
-    made.settings.write_text(SERVER)
-    made.platform_settings.write_text(PLATFORM)
-    return made
+    paths = Paths(None, None, tmp_path)
+    paths.settings.write_text(SERVER)
+    paths.platform_settings.write_text(PLATFORM)
+    return paths
 
 
 def test_the_platform_finds_the_server_at_its_new_port(paths: Paths) -> None:
@@ -41,19 +41,19 @@ def test_the_platform_finds_the_server_at_its_new_port(paths: Paths) -> None:
     assert len(addresses) == 4, "two services have one port"
     assert platform["fleet"][0]["control"] == server["server"]["control_listen"]
     assert "learning" not in platform["platform"]
-    assert paths.settings.read_text() == SERVER, "the demo's own settings were changed"
+    assert paths.settings.read_text() == SERVER, "the settings of the demo were changed"
 
 
 def test_generations_are_shown_under_distinct_times(paths: Paths) -> None:
     for name in ("generation-1", "generation-2"):
         (paths.learning / name / "verdict").mkdir(parents=True)
         (paths.learning / name / "verdict" / "verdict.json").write_text(name)
-    for _ in range(2):  # also where an earlier run has left its links
+    for _ in range(2):  # also if links of an earlier run exist
         _, file = write_settings(paths, ANY)
         platform = tomllib.loads(file.read_text())
         shown = paths.output / platform["platform"]["learning"] / "generations"
-        found = [(one / "verdict" / "verdict.json").read_text() for one in sorted(shown.iterdir())]
-        assert found == ["generation-1", "generation-2"]
+        verdicts = [(one / "verdict" / "verdict.json").read_text() for one in sorted(shown.iterdir())]
+        assert verdicts == ["generation-1", "generation-2"]
 
 
 def test_a_port_in_use_is_named_with_its_option(paths: Paths) -> None:
@@ -63,6 +63,6 @@ def test_a_port_in_use_is_named_with_its_option(paths: Paths) -> None:
             write_settings(paths, Ports(0, 0, 0, port))
 
 
-def test_without_a_demo_the_command_that_makes_one_is_named(tmp_path: Path) -> None:
+def test_without_a_demo_the_error_names_the_command_that_creates_one(tmp_path: Path) -> None:
     with pytest.raises(DemoError, match="run `make demo` first"):
         write_settings(Paths(None, None, tmp_path), ANY)

@@ -11,7 +11,7 @@ from scorer.durable import write_atomically
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o077])
-def test_the_umask_says_who_may_read(tmp_path: Path, umask: int) -> None:
+def test_a_written_file_has_the_mode_of_the_umask(tmp_path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
         write_atomically(tmp_path / "file", b"content")
@@ -20,7 +20,7 @@ def test_the_umask_says_who_may_read(tmp_path: Path, umask: int) -> None:
     assert (tmp_path / "file").stat().st_mode & 0o777 == 0o666 & ~umask
 
 
-def test_what_cannot_be_replaced_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_failed_replacement_leaves_no_temporary_file(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken/inside").touch()
     with pytest.raises(OSError, match="taken"):

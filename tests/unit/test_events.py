@@ -25,7 +25,7 @@ def events(stream: RecordedEvents) -> EventLog:
     return EventLog(stream, now=lambda: 1_700_000_000.25)
 
 
-def test_the_form_of_an_event(events: EventLog, stream: RecordedEvents) -> None:
+def test_an_event_has_the_documented_form(events: EventLog, stream: RecordedEvents) -> None:
     events.info("swapped", lane_table=3, path=Path("/x"), text='a\nb "c" \x1b[31m')
     assert stream.lines == [
         b'{"ts":"2023-11-14T22:13:20.250Z","level":"info","event":"swapped","lane_table":3,"path":"/x",'
@@ -33,7 +33,7 @@ def test_the_form_of_an_event(events: EventLog, stream: RecordedEvents) -> None:
     ]
 
 
-def test_levels_and_defects(events: EventLog, stream: RecordedEvents) -> None:
+def test_events_have_levels_and_tracebacks(events: EventLog, stream: RecordedEvents) -> None:
     events.warning("w")
     events.error("e")
     try:
@@ -47,7 +47,7 @@ def test_levels_and_defects(events: EventLog, stream: RecordedEvents) -> None:
     assert stream.lines[-1].count(b"\n") == 1
 
 
-def test_events_of_the_data_plane_get_the_same_form(events: EventLog, stream: RecordedEvents) -> None:
+def test_events_of_the_data_plane_have_the_same_form(events: EventLog, stream: RecordedEvents) -> None:
     events.forward('{"event": "started", "grpc": ["x"], "level": "info", "ts": 1700000000.5}')
     assert stream.lines == [
         b'{"ts":"2023-11-14T22:13:20.500Z","level":"info","event":"started","grpc":["x"]}\n'
@@ -63,7 +63,7 @@ def test_an_unreadable_line_is_kept_as_text(events: EventLog, stream: RecordedEv
     assert (record["event"], record["line"]) == ("unreadable_event", line)
 
 
-def test_a_closed_stream_stops_nobody() -> None:
+def test_a_closed_stream_raises_no_error() -> None:
     class Closed:
         def write(self, data: bytes, /) -> None:
             raise BrokenPipeError
@@ -85,7 +85,7 @@ def restored_logging() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("restored_logging")
-def test_libraries_speak_the_same_way(events: EventLog, stream: RecordedEvents) -> None:
+def test_log_lines_of_libraries_have_the_same_form(events: EventLog, stream: RecordedEvents) -> None:
     events.take_over_logging()
     logging.getLogger("grpc").info("chatter")
     try:

@@ -40,12 +40,12 @@ def experience(n=7, actions=3, columns=2, seed=0) -> Experience:
 
 
 @pytest.mark.parametrize("n", [0, 1, 7, 2_000])
-def test_what_is_written_is_read_bit_by_bit(tmp_path, n):
-    made = experience(n)
-    write(made, tmp_path / "deep" / "e.parquet")
-    found = read(tmp_path / "deep" / "e.parquet")
+def test_a_written_file_is_read_bit_for_bit(tmp_path, n):
+    written = experience(n)
+    write(written, tmp_path / "deep" / "e.parquet")
+    result = read(tmp_path / "deep" / "e.parquet")
     for field in dataclasses.fields(Experience):
-        ours, theirs = getattr(found, field.name), getattr(made, field.name)
+        ours, theirs = getattr(result, field.name), getattr(written, field.name)
         if isinstance(ours, tuple):
             assert ours == theirs
         else:
@@ -56,22 +56,24 @@ def test_what_is_written_is_read_bit_by_bit(tmp_path, n):
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["e.parquet"]
 
 
-def test_one_long_id_does_not_widen_all_others(tmp_path):
-    made = dataclasses.replace(experience(2_000), entity=np.array(["x" * 10_000] + ["y"] * 1_999))
-    write(made, tmp_path / "e.parquet")
-    found = read(tmp_path / "e.parquet")
-    assert found.entity.nbytes == 16 * 2_000
-    assert found.entity[0] == "x" * 10_000
-    assert found.digest() == made.digest()
+def test_one_long_id_does_not_widen_the_other_ids(tmp_path):
+    written = dataclasses.replace(experience(2_000), entity=np.array(["x" * 10_000] + ["y"] * 1_999))
+    write(written, tmp_path / "e.parquet")
+    result = read(tmp_path / "e.parquet")
+    assert result.entity.nbytes == 16 * 2_000
+    assert result.entity[0] == "x" * 10_000
+    assert result.digest() == written.digest()
 
 
-def test_other_tools_can_read_it(tmp_path):
+def test_other_tools_can_read_the_file(tmp_path):
     import duckdb
 
-    made = experience(5)
-    write(made, tmp_path / "e.parquet")
-    found = duckdb.sql(f"select pmf[1], decision_id from '{tmp_path}/e.parquet' order by time_ms").fetchall()
-    assert found == [(float(p), str(name)) for p, name in zip(made.pmf[:, 0], made.decision_id, strict=True)]
+    written = experience(5)
+    write(written, tmp_path / "e.parquet")
+    rows = duckdb.sql(f"select pmf[1], decision_id from '{tmp_path}/e.parquet' order by time_ms").fetchall()
+    assert rows == [
+        (float(p), str(name)) for p, name in zip(written.pmf[:, 0], written.decision_id, strict=True)
+    ]
 
 
 def test_other_files_are_refused_by_name(tmp_path):
@@ -84,15 +86,15 @@ def test_other_files_are_refused_by_name(tmp_path):
     pq.write_table(pa.table({"a": [1]}), path)
     with pytest.raises(DataError, match="does not say what it holds"):
         read(path)
-    made = experience(5)
-    write(dataclasses.replace(made, action=np.array([0, 1, 2, 3, -1])), path)
+    result = experience(5)
+    write(dataclasses.replace(result, action=np.array([0, 1, 2, 3, -1])), path)
     with pytest.raises(DataError, match="action of 2 rows is not in the metadata"):
         read(path)
-    write(made, path)
+    write(result, path)
     table = pq.read_table(path)
     pq.write_table(table.drop_columns(["pmf"]), path)
     with pytest.raises(DataError, match="column pmf is missing"):
         read(path)
-    write(dataclasses.replace(made, pmf=made.pmf[:, :2]), path)
+    write(dataclasses.replace(result, pmf=result.pmf[:, :2]), path)
     with pytest.raises(DataError, match="column pmf does not hold 3 values"):
         read(path)

@@ -51,7 +51,7 @@ def test_every_rule_is_a_distribution_over_the_eligible_actions(rule: Rule) -> N
 
 @pytest.fixture(scope="module")
 def real() -> dict[str, Any]:
-    """What the peers' own code says."""
+    """The probabilities of the peers' code."""
     components.require("learning peers")
     done = subprocess.run(
         [PYTHON, "-W", "ignore", ROOT / "tests/support/peers_pmf.py"],
@@ -62,8 +62,8 @@ def real() -> dict[str, Any]:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+    document: dict[str, Any] = json.loads(done.stdout)
+    return document
 
 
 @pytest.mark.parametrize(
@@ -75,30 +75,32 @@ def real() -> dict[str, Any]:
         ("squarecb100", lambda given: peers.square_cb(given, 100)),
     ],
 )
-def test_vowpal_wabbits_own_probabilities(name: str, ours: Any, real: dict[str, Any]) -> None:
+def test_probabilities_equal_those_of_vowpal_wabbit(name: str, ours: Any, real: dict[str, Any]) -> None:
     # VW computes in float32.
     np.testing.assert_allclose(ours(view(SCORES)), real["vw"][name], rtol=2e-4, atol=1e-7)
 
 
-def test_mabwisers_own_expectations(real: dict[str, Any]) -> None:
+def test_expectations_equal_those_of_mabwiser(real: dict[str, Any]) -> None:
     arms, means = real["mabwiser"], [[0.9, 0.6, 0.1]]
     given = view(means, counts=np.array(arms["ucb1"]["counts"]), learned=sum(arms["ucb1"]["counts"]))
     np.testing.assert_allclose(peers.softmax(given, 10)[0], arms["softmax"]["expectations"], rtol=1e-9)
     np.testing.assert_allclose(peers.popularity(given)[0], arms["popularity"]["expectations"], rtol=1e-9)
     assert peers.ucb1(given)[0].argmax() == np.argmax(arms["ucb1"]["expectations"])
-    # The least pulled arm's bonus outweighs its mean: 0.5 + sqrt(2 ln 40 / 2) > 0.9 + sqrt(2 ln 40 / 30).
+    # The bonus of the arm with the fewest pulls is decisive: 0.5 + sqrt(2 ln 40 / 2) > 0.9 + sqrt(2 ln
+    # 40 / 30).
     assert peers.ucb1(view([[0.9, 0.5]], counts=np.array([30, 2]), learned=40))[0, 1] == 1
 
 
-def test_eppo_by_hand() -> None:
-    # 1 / (4 + 10 gap) for gaps .1, .4, .1; a floor of .9 / 4 raises them all; the best takes what is left.
+def test_eppo_equals_a_calculation_by_hand() -> None:
+    # 1 / (4 + 10 gap) for gaps .1, .4, .1. A floor of .9 / 4 raises all of them. The best action gets
+    # the rest.
     pmf = peers.eppo(view([SCORES[0]]), 10)
     np.testing.assert_allclose(pmf, [[1 - 0.4 - 0.125, 0.2, 0.125, 0.2]])
     floored = peers.eppo(view([SCORES[0]]), 10, floor=0.9)
     np.testing.assert_allclose(floored, [[1 - 0.675, 0.225, 0.225, 0.225]])
 
 
-def test_router_by_hand() -> None:
+def test_router_equals_a_calculation_by_hand() -> None:
     np.testing.assert_allclose(
         peers.hedging(view([SCORES[0]], [[True, True, False, True]])), [[0.95, 0.025, 0, 0.025]]
     )
@@ -111,12 +113,12 @@ def test_bag_counts_votes() -> None:
     np.testing.assert_allclose(pmf, [[0.25, 0.625, 0.125]])
 
 
-def test_cover_by_hand() -> None:
+def test_cover_equals_a_calculation_by_hand() -> None:
     # t K = 400 → least probability 1 / 20. The first policy takes action 0 (1/2); norm = .2 + .45 = .65.
     # Bonus of 0: .05 / (.5 / .65) = .065; of the others .05 / (.05 / .65) = .65: action 1 wins, .8 + .65.
     pmf = peers.cover(view([SCORES[0]], learned=100), 2, 1.0)
     np.testing.assert_allclose(pmf, [[0.45, 0.45, 0.05, 0.05]], atol=1e-9)
-    # From psi .1 / (.9 × .65) = .171 on; it is the norm that decides.
+    # From psi .1 / (.9 × .65) = .171 on, the norm is decisive.
     for psi, second in ((0.18, 0.45), (0.16, 0.05)):
         pmf = peers.cover(view([SCORES[0]], learned=100), 2, psi)
         assert pmf[0, 1] == pytest.approx(second)
@@ -125,21 +127,21 @@ def test_cover_by_hand() -> None:
     np.testing.assert_allclose(alone, [[0.85, 0.05, 0.05, 0.05]], atol=1e-9)
 
 
-def test_regcb_ranges_hold_the_published_inequality() -> None:
+def test_regcb_ranges_satisfy_the_published_inequality() -> None:
     # The largest weight w with w (f² - (f - s w)²) <= delta, against a fine grid.
     distance, s, delta = np.array([[1.3]]), np.array([[0.05]]), np.array([[0.4]])
     grid = np.linspace(0, 26, 2_600_001)
     fits = grid[grid * (1.69 - (1.3 - 0.05 * grid) ** 2) <= 0.4]
     assert peers._weight(distance, s, delta)[0, 0] == pytest.approx(fits.max(), abs=2e-5)
-    # Where even the whole range costs less than delta allows, it goes to the end of it.
+    # If even the whole range costs less than delta, the result is the end of the range.
     assert peers._weight(distance, s, np.array([[100.0]]))[0, 0] == pytest.approx(26)
 
 
-def test_regcb_keeps_what_may_be_best() -> None:
+def test_regcb_keeps_the_actions_that_may_be_best() -> None:
     narrow = view([[0.9, 0.2, 0.88]], sensitivity=lambda: np.full((1, 3), 1e-3))
     np.testing.assert_allclose(peers.reg_cb(narrow, 1e-6, False), [[1, 0, 0]])
     wide = view([[0.6, 0.5, 0.55]], sensitivity=lambda: np.full((1, 3), 10.0))
     np.testing.assert_allclose(peers.reg_cb(wide, 0.1, False), np.full((1, 3), 1 / 3))
-    # Optimism prefers what is known least.
+    # Optimism prefers the action with the fewest observations.
     unknown = view([[0.6, 0.5]], sensitivity=lambda: np.array([[1e-4, 2.0]]))
     np.testing.assert_allclose(peers.reg_cb(unknown, 0.01, True), [[0, 1]])

@@ -21,7 +21,7 @@ GREEDY = Rule("greedy", "reference", greedy)
 
 
 def easy(rows: int = 400) -> datasets.Classes:
-    """Three classes that one column tells apart."""
+    """Return rows of three classes that one column separates."""
     rng = np.random.default_rng(5)
     label = rng.integers(0, 3, rows)
     x = np.column_stack([label + rng.normal(0, 0.1, rows), rng.normal(size=rows)])
@@ -29,12 +29,12 @@ def easy(rows: int = 400) -> datasets.Classes:
 
 
 @pytest.mark.parametrize("n", [40, 51, 300, 1797, 5000])
-def test_generations_cover_everything_once_and_double(n: int) -> None:
+def test_generations_cover_every_row_once_and_double_in_size(n: int) -> None:
     parts = generations(n)
     assert [low for low, _ in parts] == [50, *(high for _, high in parts)][: len(parts)]
     assert (parts[-1][1] if parts else n) == n
     assert all(high == 2 * low for low, high in parts[:-1])
-    # A rest of less than a tenth joins the last one.
+    # A remainder of less than a tenth is added to the last generation.
     assert all(high <= 2 * low / 0.9 for low, high in parts)
 
 
@@ -51,19 +51,19 @@ def test_regret_is_expected_regret() -> None:
     learned = play(easy(), GREEDY, 1)
     assert learned.regret < 0.3
     assert learned.last <= learned.regret
-    # Luck is the seed's: the same again, another one otherwise.
+    # The draws depend only on the seed.
     assert play(easy(), GREEDY, 1) == learned
     seeds = {play(easy(), OURS, seed).regret for seed in (1, 2)}
     assert len(seeds) == 2
 
 
-def test_what_is_no_distribution_is_refused() -> None:
+def test_probabilities_that_are_no_distribution_are_refused() -> None:
     broken = Rule("half", "reference", lambda view: uniform(view) / 2)
     with pytest.raises(ValueError, match="half gives no distribution"):
         play(easy(120), broken, 1)
 
 
-def test_rules_see_their_own_log_alone() -> None:
+def test_rules_get_only_their_own_log() -> None:
     seen: list[Any] = []
 
     def watch(view: View) -> Any:
@@ -79,7 +79,7 @@ def test_rules_see_their_own_log_alone() -> None:
 
 
 def ends(node: dict[str, Any]) -> list[dict[str, Any]]:
-    """A dumped tree's leaves."""
+    """Return the leaves of a dumped tree."""
     below = node.get("children", [])
     return [leaf for child in below for leaf in ends(child)] if below else [node]
 
@@ -99,12 +99,12 @@ def test_sensitivity_is_the_sum_over_leaves() -> None:
     ]
     eligible = np.zeros((4, 3), dtype=bool)
     eligible[:, 1] = True
-    got = oracle.sensitivity(classes.rows[:4], eligible)
-    np.testing.assert_allclose(got[:, 1], naive, rtol=1e-5)
-    assert (got[:, [0, 2]] == 0).all()
+    sensitivity = oracle.sensitivity(classes.rows[:4], eligible)
+    np.testing.assert_allclose(sensitivity[:, 1], naive, rtol=1e-5)
+    assert (sensitivity[:, [0, 2]] == 0).all()
 
 
-def test_the_best_peer_is_chosen_with_hindsight() -> None:
+def test_the_best_peer_is_chosen_by_its_result() -> None:
     regret = {"ours": np.array([0.1, 0.3]), "a": np.array([0.2, 0.4]), "b": np.array([0.9, 0.0])}
     result = Compared.of(regret, "ours", ["a", "b"])
     assert (result.best, result.ours, result.theirs) == ("a", pytest.approx(0.2), pytest.approx(0.3))
@@ -116,18 +116,18 @@ def test_the_best_peer_is_chosen_with_hindsight() -> None:
     assert high == pytest.approx(values.mean() + 1.96 * values.std() / 20, abs=0.03)
 
 
-def test_sets_that_cannot_be_had_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_sets_that_are_unavailable_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets, "FOLDER", tmp_path / "data")
     monkeypatch.setattr(datasets.shutil, "which", lambda tool: None)
     pytest.importorskip("sklearn")
     monkeypatch.setitem(__import__("sys").modules, "rdata", object())
-    found, lost = datasets.available(("digits", "letter"))
-    assert [classes.name for classes in found] == ["digits"]
-    assert found[0].k == 10
+    sets, lost = datasets.available(("digits", "letter"))
+    assert [classes.name for classes in sets] == ["digits"]
+    assert sets[0].k == 10
     assert "apt-get and dpkg-deb" in lost["letter"]
 
 
-def test_weeks_start_alike_and_are_judged_by_the_truth() -> None:
+def test_weeks_start_equally_and_are_evaluated_with_the_true_rewards() -> None:
     world = weekly.prepared(1000, 2, 300)
     arrivals, truth, best = world.weeks[0]
     plain = weekly.solve(world, weekly.Solution("plain", GREEDY))
@@ -135,6 +135,6 @@ def test_weeks_start_alike_and_are_judged_by_the_truth() -> None:
     even = weekly.solve(world, weekly.Solution("uniform", UNIFORM))
     mean = np.where(arrivals.eligible, truth, 0).sum(axis=1) / arrivals.eligible.sum(axis=1)
     assert plain[0] == overlaid[0] == even[0] == pytest.approx(float((best - mean).mean()))
-    # A week's log of 300 teaches something; the overlay changes what is chosen.
+    # Training on a week's log of 300 has an effect, and the overlay changes the choices.
     assert plain[1] < even[1]
     assert plain[1] != overlaid[1]

@@ -12,7 +12,7 @@ from examples.fraud.transactions import DAY_MS, Transactions
 
 
 def make(rows: list[tuple[int, int, int, float, int]]) -> Transactions:
-    """Transactions from (time in ms, customer, terminal, amount, fraud), sorted as the reader does."""
+    """Return sorted transactions from tuples (time in ms, customer, terminal, amount, fraud)."""
     rows = sorted(rows, key=lambda row: row[0])
     columns = [np.array(column) for column in zip(*rows, strict=True)]
     return Transactions(
@@ -53,7 +53,7 @@ def naive(transactions: Transactions, delay_days: int) -> np.ndarray:
     return np.array(out)
 
 
-# Times on a coarse grid, so that equal times and exact window edges are common.
+# The times are on a coarse grid, so that equal times and exact window edges are frequent.
 HALF_DAY = DAY_MS // 2
 row = st.tuples(
     st.integers(0, 90).map(lambda halves: 1_522_540_800_000 + halves * HALF_DAY),
@@ -66,14 +66,14 @@ row = st.tuples(
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(row, min_size=1, max_size=60), st.sampled_from([0, 1, 7]))
-def test_equals_the_naive_reference(rows, delay_days):
+def test_features_equal_the_naive_reference(rows, delay_days):
     transactions = make(rows)
     np.testing.assert_allclose(
         features(transactions, delay_days), naive(transactions, delay_days), rtol=1e-5, atol=1e-4
     )
 
 
-def test_equals_the_naive_reference_with_irregular_times_and_scattered_ids():
+def test_features_equal_the_naive_reference_with_irregular_times_and_scattered_ids():
     rng = np.random.default_rng(5)
     rows = [
         (
@@ -102,7 +102,7 @@ def test_window_edges_and_equal_times():
         ]
     )
     at = {name: features(transactions)[:, i].tolist() for i, name in enumerate(FEATURES)}
-    # Of two at the same time the first sees itself only; what is exactly a day old is out of the day.
+    # Of two transactions at the same time, the first counts only itself. A day excludes its exact start.
     assert at["customer_count_1d"] == [1, 2, 3, 2, 1, 2]
     assert at["customer_mean_amount_1d"] == [10, 20, 20, 30, 1, 1]
     # A fraud becomes known exactly seven days later, not a millisecond before.

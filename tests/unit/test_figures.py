@@ -39,7 +39,7 @@ def figures(tmp_path: Path) -> Figures:
     return Figures(tmp_path, group="engine", machine=MACHINE)
 
 
-def test_a_line_holds_what_the_figure_is(figures: Figures) -> None:
+def test_a_line_contains_all_fields_of_the_figure(figures: Figures) -> None:
     figures.add(name="one row", ours=2, unit="µs", peer="other", theirs=30, target=12, command="make bench")
     first, second = (json.loads(text) for text in figures.path.read_text().splitlines())
     assert first["machine"] == MACHINE
@@ -77,7 +77,7 @@ def test_a_line_holds_what_the_figure_is(figures: Figures) -> None:
         (5, None, None, False, None, None),
     ],
 )
-def test_ratio_and_target(
+def test_a_figure_has_a_ratio_and_a_target(
     figures: Figures,
     ours: float,
     theirs: float | None,
@@ -109,7 +109,7 @@ def test_ratio_and_target(
         {"ours": 1, "plot": "trees"},
     ],
 )
-def test_what_is_no_figure_is_refused(figures: Figures, wrong: dict[str, Any]) -> None:
+def test_invalid_figures_are_refused(figures: Figures, wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="it"):
         figures.add(name="it", unit="ms", command="make bench", **wrong)
     assert lines(figures.path)[1] == []
@@ -133,8 +133,8 @@ def test_a_later_run_replaces_the_groups_that_it_measured(tmp_path: Path) -> Non
     one.add(name="rate", ours=5, unit="1/s", command="make bench")
     two.add(name="first", ours=3, unit="ms", command="make bench")
     merged = read(one.path, two.path)
-    found = [(figure.name, figure.ours, figure.commit, figure.cpu) for figure in merged.figures]
-    assert found == [("first", 3, "b", "cpu b"), ("rate", 5, "a", "cpu a")]
+    published = [(figure.name, figure.ours, figure.commit, figure.cpu) for figure in merged.figures]
+    assert published == [("first", 3, "b", "cpu b"), ("rate", 5, "a", "cpu a")]
     write(merged, tmp_path / "kept.jsonl")
     assert read(tmp_path / "kept.jsonl").figures == merged.figures
     assert newest(tmp_path / "b") == two.path
@@ -150,7 +150,7 @@ def test_a_later_run_replaces_the_groups_that_it_measured(tmp_path: Path) -> Non
         (range(9), (1, 7)),
     ],
 )
-def test_the_interval_of_a_median(values: list[float], expected: tuple[float, float]) -> None:
+def test_the_interval_of_a_median_is_correct(values: list[float], expected: tuple[float, float]) -> None:
     assert interval(values) == expected
 
 
@@ -166,14 +166,14 @@ def test_the_interval_of_a_median(values: list[float], expected: tuple[float, fl
         ([10.04, 10.05, 10.03], 10.0, True),
     ],
 )
-def test_rounds_that_differ_by_more_than_the_margin_settle_nothing(
+def test_rounds_that_differ_by_more_than_the_margin_give_no_result(
     values: list[float], target: float | None, settled: bool
 ) -> None:
     assert is_settled(values, target) is settled
 
 
 def test_rounds_are_compared_round_by_round(figures: Figures) -> None:
-    found = figures.add(
+    result = figures.add(
         name="rate",
         ours=[100, 50, 120],
         theirs=[10, 5, 10],
@@ -183,8 +183,8 @@ def test_rounds_are_compared_round_by_round(figures: Figures) -> None:
         higher_is_better=True,
         command="make bench",
     )
-    assert (found.ours, found.theirs, found.ratio) == (100, 10, 10)
-    assert (found.low, found.high, found.rounds, found.settled, found.result) == (10, 12, 3, True, "met")
+    assert (result.ours, result.theirs, result.ratio) == (100, 10, 10)
+    assert (result.low, result.high, result.rounds, result.settled, result.result) == (10, 12, 3, True, "met")
     unsettled = figures.add(name="p99", ours=[1, 9, 2], unit="ms", target=5, command="make bench")
     assert (unsettled.met, unsettled.settled, unsettled.result) == (True, False, "not settled")
     with pytest.raises(ValueError, match="2 and 3 rounds"):
@@ -286,14 +286,14 @@ def test_a_processor_is_named_by_more_than_its_brand() -> None:
     assert processor_name(facts) == "AMD EPYC (AuthenticAMD 25 17)"
 
 
-def test_a_group_goes_on_with_the_file_of_its_run(figures: Figures) -> None:
+def test_a_group_continues_the_file_of_its_run(figures: Figures) -> None:
     Figures.reopen(figures.path, "wire").add(name="rate", ours=1, unit="1/s", command="make bench")
     assert [figure.group for figure in lines(figures.path)[1]] == ["wire"]
     with pytest.raises(FileNotFoundError):
         Figures.reopen(figures.path.with_name("other.jsonl"), "wire")
 
 
-def test_levels_of_instructions() -> None:
+def test_levels_of_instructions_follow_from_the_cpu_flags() -> None:
     full = {"avx2", "avx512f", "avx512bw", "avx512vl", "avx512vbmi"}
     assert isa_level("x86_64", full) == "avx512"
     assert isa_level("x86_64", full - {"avx512vbmi"}) == "avx2"

@@ -24,7 +24,7 @@ FILTER = '[{"feature":  "amount", "op": ">=", "value": 100}]'
 
 
 class Real:
-    """What the common tests do, done to a real service."""
+    """Implements the operations of the common tests on a real control service."""
 
     def __init__(self, base: Path) -> None:
         self.served = Served(base)
@@ -38,18 +38,18 @@ class Real:
     def refuse(self, digest: str, why: str) -> None:
         self.served.world.plane.refuse[digest] = why
 
-    def vanish(self) -> None:
+    def disconnect(self) -> None:
         self.served.stop()
 
     def restart(self) -> None:
         refused = self.served.world.plane.refuse
 
-        def made() -> FakeDataPlane:
+        def new_plane() -> FakeDataPlane:
             plane = FakeDataPlane()
             plane.refuse.update(refused)
             return plane
 
-        self.served.world.make_plane = made
+        self.served.world.make_plane = new_plane
         self.served.start()
 
     def close(self) -> None:
@@ -58,31 +58,31 @@ class Real:
 
 
 class Fake:
-    """The same, done to the stand-in."""
+    """Implements the operations of the common tests on `FakeFleet`."""
 
     def __init__(self, base: Path) -> None:
         self.first = "sha256:" + "a" * 64
         self.member = Member("live-1", "")
-        self.made = FakeFleet([self.member], checkpoints={FRAUD: "score", ACTION: "action"}, answer={
+        self.fake = FakeFleet([self.member], checkpoints={FRAUD: "score", ACTION: "action"}, answer={
             FRAUD: self.first, ACTION: "sha256:" + "b" * 64
         })  # fmt: skip
-        self.made.known = {self.first}
-        self.fleet: Fleet = self.made
+        self.fake.known = {self.first}
+        self.fleet: Fleet = self.fake
 
     def bundle(self, content: str) -> str:
         digest = "sha256:" + content.encode().hex().ljust(64, "0")
-        assert self.made.known is not None
-        self.made.known.add(digest)
+        assert self.fake.known is not None
+        self.fake.known.add(digest)
         return digest
 
     def refuse(self, digest: str, why: str) -> None:
-        self.made.refuse[digest] = why
+        self.fake.refuse[digest] = why
 
-    def vanish(self) -> None:
-        self.made.vanish("live-1")
+    def disconnect(self) -> None:
+        self.fake.disconnect("live-1")
 
     def restart(self) -> None:
-        self.made.restart("live-1")
+        self.fake.restart("live-1")
 
     def close(self) -> None:
         pass
@@ -90,11 +90,11 @@ class Fake:
 
 @pytest.fixture(params=[Real, Fake])
 def either(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Real | Fake]:
-    made = request.param(tmp_path)
+    result = request.param(tmp_path)
     try:
-        yield made
+        yield result
     finally:
-        made.close()
+        result.close()
 
 
 def live(digest: str, share: float = 1.0, name: str = "live") -> LaneSpec:
@@ -105,16 +105,16 @@ def shadow(name: str, digest: str, sample: float = 0.25, *, pool: bool = False) 
     return LaneSpec(name, digest, "observe", sample=sample, filter=FILTER, pool=pool)
 
 
-def test_what_is_set_is_what_is_there(either: Real | Fake) -> None:
+def test_the_status_reports_the_lanes_that_were_set(either: Real | Fake) -> None:
     fleet, member = either.fleet, either.member
-    found = fleet.status(member)
-    assert (found.reachable, found.error, found.state, found.role) == (True, "", "SERVING", "live")
-    assert found.checkpoints is not None
-    assert set(found.checkpoints) == {FRAUD, ACTION}
-    at = found.checkpoints[FRAUD]
+    status = fleet.status(member)
+    assert (status.reachable, status.error, status.state, status.role) == (True, "", "SERVING", "live")
+    assert status.checkpoints is not None
+    assert set(status.checkpoints) == {FRAUD, ACTION}
+    at = status.checkpoints[FRAUD]
     assert (at.kind, at.following, at.answer, at.observe) == (
         "score",
-        found.checkpoints[FRAUD].following,
+        status.checkpoints[FRAUD].following,
         (live(either.first),),
         (),
     )
@@ -128,32 +128,34 @@ def test_what_is_set_is_what_is_there(either: Real | Fake) -> None:
     assert after.checkpoints is not None
     at = after.checkpoints[FRAUD]
     assert (at.answer, at.observe, at.following) == (tuple(answer), tuple(observe), "")
-    assert after.checkpoints[ACTION] == found.checkpoints[ACTION]
-    assert after.lane_table > found.lane_table
+    assert after.checkpoints[ACTION] == status.checkpoints[ACTION]
+    assert after.lane_table > status.lane_table
     fleet.set_answer(member, FRAUD, answer, reason="again")
     fleet.set_observers(member, FRAUD, observe, reason="again")
-    assert fleet.status(member).lane_table == after.lane_table, "the same again changes nothing"
+    assert fleet.status(member).lane_table == after.lane_table, "a repeated call changes nothing"
     fleet.set_observers(member, FRAUD, [], reason="over")
     at = (fleet.status(member).checkpoints or {})[FRAUD]
     assert (at.answer, at.observe) == (tuple(answer), ())
 
 
-def test_a_member_that_is_away_says_so_and_comes_back_as_it_was(either: Real | Fake) -> None:
+def test_an_unreachable_member_is_reported_and_keeps_its_state(either: Real | Fake) -> None:
     fleet, member = either.fleet, either.member
     b, bad = either.bundle("b"), either.bundle("bad")
     fleet.set_answer(member, FRAUD, [live(b)], reason="")
     fleet.set_observers(member, FRAUD, [shadow("good", either.first), shadow("bad", bad)], reason="")
-    either.vanish()
-    found = fleet.status(member)
-    assert not found.reachable
-    assert 'server "live-1"' in found.error and "scorer serve" in found.error
+    either.disconnect()
+    status = fleet.status(member)
+    assert not status.reachable
+    assert 'server "live-1"' in status.error and "scorer serve" in status.error
     for call in (fleet.set_answer, fleet.set_observers):
         with pytest.raises(UnreachableError, match="does not respond"):
             call(member, FRAUD, [], reason="")
     either.refuse(bad, "golden case 17 differs")
     either.restart()
-    # A channel tries again within a second.
-    back = wait_until(lambda: found if (found := fleet.status(member)).reachable else None, "it is back")
+    # A channel reconnects within a second.
+    back = wait_until(
+        lambda: status if (status := fleet.status(member)).reachable else None, "the server to be reachable"
+    )
     assert back is not None
     at = (back.checkpoints or {})[FRAUD]
     assert at.answer == (live(b),)
@@ -179,7 +181,7 @@ REFUSED: list[tuple[str, str, str, Callable[[str], list[LaneSpec]], type[Platfor
     [c[1:] for c in REFUSED],
     ids=[f"{c[1]} {c[0]}" for c in REFUSED],
 )
-def test_refusals(
+def test_refusals_are_reported(
     either: Real | Fake,
     method: str,
     checkpoint: str,
@@ -196,39 +198,39 @@ def test_refusals(
     assert (after.checkpoints, after.lane_table) == (before.checkpoints, before.lane_table)
 
 
-# --- the real one alone ---
+# --- tests of the real fleet only ---
 
 
 @pytest.fixture
 def real(tmp_path: Path) -> Iterator[Real]:
-    made = Real(tmp_path)
+    real = Real(tmp_path)
     try:
-        yield made
+        yield real
     finally:
-        made.close()
+        real.close()
 
 
-def test_a_status_carries_everything_by_name_with_numbers_as_numbers(real: Real) -> None:
-    real.served.world.plane.said = {
+def test_a_status_contains_all_fields_and_numbers_as_numbers(real: Real) -> None:
+    real.served.world.plane.extra_status = {
         "observers": [{"checkpoint": FRAUD, "lane": "a", "seen": 2**60, "failed": {"panic": 2}}],
         "pool": {"address": "127.0.0.1:9", "sent": 3},
     }
-    found = real.fleet.status(real.member)
-    (observer,) = found.observers
+    status = real.fleet.status(real.member)
+    (observer,) = status.observers
     assert observer["seen"] == 2**60
     assert observer["failed"] == {"panic": 2}
     assert (observer["stuck"], observer["cpu_seconds"], observer["taken"]) == (False, 0.0, 0)
-    assert found.pool is not None
-    assert (found.pool["sent"], found.pool["connected"]) == (3, False)
-    assert found.raw is not None
-    assert found.raw["version"] == "1.2.3"
-    assert {one["digest"] for one in found.bundles} == set(real.served.world.plane.loaded)
-    real.served.world.plane.said = {}
-    found = real.fleet.status(real.member)
-    assert (tuple(found.observers), found.pool) == ((), None)
+    assert status.pool is not None
+    assert (status.pool["sent"], status.pool["connected"]) == (3, False)
+    assert status.raw is not None
+    assert status.raw["version"] == "1.2.3"
+    assert {one["digest"] for one in status.bundles} == set(real.served.world.plane.loaded)
+    real.served.world.plane.extra_status = {}
+    status = real.fleet.status(real.member)
+    assert (tuple(status.observers), status.pool) == ((), None)
 
 
-def test_what_gates_have_judged_is_not_refused_for_its_warm_up(real: Real) -> None:
+def test_a_bundle_that_passed_its_gates_is_not_refused_for_its_warm_up(real: Real) -> None:
     b = real.bundle("b")
     real.fleet.set_answer(real.member, FRAUD, [live(b)], reason="")
     wanted = real.served.world.plane.wanted[b]
@@ -236,7 +238,7 @@ def test_what_gates_have_judged_is_not_refused_for_its_warm_up(real: Real) -> No
     assert wanted.allow_slower
 
 
-def test_a_member_that_hangs_costs_the_deadline_and_no_more(real: Real) -> None:
+def test_a_call_to_a_hanging_member_ends_at_the_deadline(real: Real) -> None:
     plane = real.served.world.plane
     b = real.bundle("b")
     plane.may_load.clear()
@@ -245,12 +247,12 @@ def test_a_member_that_hangs_costs_the_deadline_and_no_more(real: Real) -> None:
             fleet.set_answer(real.member, FRAUD, [live(b)], reason="")
         assert fleet.status(real.member).reachable
     plane.may_load.set()
-    # What timed out may have been done; doing it again is safe.
+    # A call that timed out may have taken effect. Repeating it is safe.
     real.fleet.set_answer(real.member, FRAUD, [live(b)], reason="")
     assert (real.fleet.status(real.member).checkpoints or {})[FRAUD].answer == (live(b),)
 
 
-def test_a_defect_of_the_server_is_no_refusal(real: Real) -> None:
+def test_an_internal_error_of_the_server_is_not_a_refusal(real: Real) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError("secret internals")
 
@@ -261,13 +263,13 @@ def test_a_defect_of_the_server_is_no_refusal(real: Real) -> None:
     assert "secret" not in str(caught.value)
 
 
-def test_something_else_at_the_address_is_told_from_a_server() -> None:
+def test_another_program_at_the_address_is_reported_as_such() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as deaf:
         member = Member("deaf", f"127.0.0.1:{deaf.getsockname()[1]}")
         with closing(Fleet([member], status_seconds=0.3)) as fleet:
-            found = fleet.status(member)
-            assert not found.reachable
-            assert 'server "deaf"' in found.error
+            status = fleet.status(member)
+            assert not status.reachable
+            assert 'server "deaf"' in status.error
     server = grpc.server(ThreadPoolExecutor(1))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
@@ -279,19 +281,19 @@ def test_something_else_at_the_address_is_told_from_a_server() -> None:
         server.stop(None)
 
 
-def test_a_closed_fleet_opens_again(real: Real) -> None:
+def test_a_closed_fleet_connects_again(real: Real) -> None:
     assert real.fleet.status(real.member).reachable
     real.fleet.close()
     assert real.fleet.status(real.member).reachable
 
 
-# --- the stand-in alone ---
+# --- tests of the fake fleet only ---
 
 
-def test_a_call_may_be_done_and_not_heard_of() -> None:
+def test_a_call_may_take_effect_although_its_response_is_lost() -> None:
     member = Member("live-1", "")
     fleet = FakeFleet([member], checkpoints={FRAUD: "score"}, answer={FRAUD: "sha256:" + "a" * 64})
-    fleet.lose_answers("live-1", 1)
+    fleet.lose_responses("live-1", 1)
     lanes = [live("sha256:" + "b" * 64)]
     with pytest.raises(UnreachableError):
         fleet.set_answer(member, FRAUD, lanes, reason="cr-000001 table 2")
@@ -301,7 +303,7 @@ def test_a_call_may_be_done_and_not_heard_of() -> None:
     assert len(fleet.held("live-1").tables) == 2
 
 
-def test_the_pool_answers_nobody() -> None:
+def test_the_pool_accepts_no_answer_lanes() -> None:
     member = Member("pool", "", "shadow")
     fleet = FakeFleet([member], checkpoints={FRAUD: "score"}, answer={FRAUD: "sha256:" + "a" * 64})
     with pytest.raises(RefusedError, match="shadow pool"):

@@ -18,7 +18,7 @@ FLAT = np.full((len(COUNTRIES), K), 0.7)
 
 
 def world(*gains: float):
-    """Route A is worth .70 everywhere, B what is given per country (or in all of them)."""
+    """Return the true success rates: .70 of route A in every country, and the given rate(s) of route B."""
     truth = FLAT.copy()
     truth[:, 1] += gains if len(gains) > 1 else gains[0]
     return truth
@@ -33,7 +33,7 @@ def failed(verdict):
 
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("wrong", [0.0, -0.1])
-def test_a_better_candidate_is_promoted_whatever_the_oracle_believes(seed, wrong):
+def test_a_better_candidate_is_promoted_with_any_oracle(seed, wrong):
     truth = world(0.15)
     verdict = weighed(log(truth, n=8_000, seed=seed), TO_B, truth, wrong=wrong, segments=("country",))
     assert verdict.evidence.decision == "promote", verdict.evidence.reasons
@@ -49,13 +49,13 @@ def test_a_worse_candidate_is_never_promoted():
         weighed(log(truth, n=3_000, seed=seed), TO_B, truth, wrong=0.1, min_effective=50)
         for seed in range(220)
     ]
-    assert {name for one in verdicts for name in failed(one)} == {"value"}, "the bound alone decides"
-    # By the estimate alone, or by a bound at one look in two, many would have passed.
+    assert {name for one in verdicts for name in failed(one)} == {"value"}, "only the bound decides"
+    # The estimate alone, or a bound that is valid for only one analysis, would have passed many of them.
     assert sum(one.evidence.difference.value > -0.005 for one in verdicts) > 10
     assert not [one for one in verdicts if one.evidence.decision == "promote"]
 
 
-def test_at_the_margin_and_read_eight_times_false_promotions_stay_within_alpha():
+def test_false_promotions_at_the_margin_stay_within_alpha_over_eight_analyses():
     margin = 0.02
     truth = world(-margin / (TO_B[1] - 0.3 / K))
     false = 0
@@ -69,7 +69,7 @@ def test_at_the_margin_and_read_eight_times_false_promotions_stay_within_alpha()
     assert false <= 0.05 * 220
 
 
-def test_one_that_is_shown_to_be_worse_gets_no_share_at_all():
+def test_a_candidate_that_is_significantly_worse_gets_no_share():
     truth = world(-0.15)
     verdict = weighed(log(truth, n=8_000, seed=1), TO_B, truth)
     assert verdict.evidence.decision == "wait"
@@ -88,13 +88,13 @@ def test_an_undecided_candidate_gets_the_largest_share_that_is_safe():
     assert "can be lost" in one.reasons[-1]
 
 
-def test_thin_evidence_is_not_trusted_at_all():
+def test_too_little_evidence_gives_no_share():
     truth = world(0.15)
     logged = log(truth, n=900, seed=1)
     waits = weighed(logged, TO_B, truth, margin=0.02)
     assert waits.evidence.decision == "wait"
     assert "decisions" in failed(waits)
-    # The policies differ on 70 % of the mass: 2 % of the traffic cannot lose 2 points, whatever is true.
+    # The policies differ in 70 % of the probability mass, so 2 % of the traffic cannot lose 2 points.
     logged = log(truth, n=1_200, seed=1)
     mixes = weighed(logged, TO_B, truth, margin=0.02, bound_effective=1e9)
     assert (mixes.evidence.decision, mixes.evidence.share) == ("mix", 0.02)
@@ -108,7 +108,7 @@ def test_few_effective_decisions_do_not_promote():
     assert verdict.evidence.decision != "promote"
 
 
-def test_what_could_not_be_logged_does_not_promote():
+def test_decisions_that_could_not_be_logged_prevent_a_promotion():
     truth = world(0.15)
     logged = log(truth, n=8_000, seed=1)
     pmf = logged.pmf.copy()
@@ -124,7 +124,7 @@ def test_what_could_not_be_logged_does_not_promote():
     assert verdict.evidence.decision == "wait"
 
 
-def test_wrong_propensities_are_noticed_and_block():
+def test_wrong_propensities_are_detected_and_block():
     truth = world(0.15)
     logged = log(truth, n=8_000, seed=1)
     object.__setattr__(logged, "propensity", np.where(logged.action == 1, 0.5, 1.0) * logged.propensity)
@@ -133,7 +133,7 @@ def test_wrong_propensities_are_noticed_and_block():
     assert verdict.evidence.decision == "wait"
 
 
-def test_a_harmed_segment_blocks_though_the_whole_gains():
+def test_a_harmed_segment_blocks_although_the_total_improves():
     truth = world(0.25, 0.25, 0.25, -0.25)
     logged = log(truth, n=12_000, seed=2)
     verdict = weighed(logged, TO_B, truth, segments=("country",))
@@ -143,14 +143,16 @@ def test_a_harmed_segment_blocks_though_the_whole_gains():
     assert "harmed: country ES" in verdict.evidence.reasons[0]
     states = {one.value: one.state for one in verdict.evidence.segments}
     assert states == {"NL": "safe", "DE": "safe", "FR": "safe", "ES": "harmed"}
-    assert weighed(logged, TO_B, truth).evidence.decision == "promote", "only configured segments are asked"
+    assert weighed(logged, TO_B, truth).evidence.decision == "promote", (
+        "only configured segments are evaluated"
+    )
 
 
 @pytest.mark.parametrize(
     ("epsilon", "n", "oracle"), [(0.3, 2_400, [0.0] * K), (0.02, 3_000, [0, -0.2, 0, 0, 0])]
 )
-def test_segments_are_rarely_accused_where_none_is_harmed(epsilon, n, oracle):
-    """Not even where the oracle is against the candidate and hardly any decision can contradict it."""
+def test_segments_rarely_block_if_none_is_harmed(epsilon, n, oracle):
+    """This also holds if the oracle is biased against the candidate and few decisions can contradict it."""
     truth, candidate = world(0.0), greedy(1, 1, epsilon)[0]
     accused = 0
     for seed in range(100):
@@ -160,7 +162,7 @@ def test_segments_are_rarely_accused_where_none_is_harmed(epsilon, n, oracle):
     assert accused <= 0.05 * 100
 
 
-def test_an_oracle_that_flatters_promotes_nothing_that_the_log_cannot_contradict():
+def test_an_oracle_that_overestimates_does_not_promote_without_evidence_in_the_log():
     truth, candidate = world(-0.05), greedy(1, 1, 0.02)[0]
     flattered = np.array([0, 0.25, 0, 0, 0])
     for seed in range(100):
@@ -169,7 +171,7 @@ def test_an_oracle_that_flatters_promotes_nothing_that_the_log_cannot_contradict
         assert verdict.evidence.share <= 0.005 / verdict.evidence.distance
 
 
-def test_a_thin_segment_is_listed_as_inconclusive_and_does_not_block():
+def test_a_small_segment_is_inconclusive_and_does_not_block():
     truth = world(0.25, 0.25, 0.25, -0.25)
     logged = log(truth, n=12_000, seed=2)
     country = logged.context[:, 0]
@@ -180,15 +182,15 @@ def test_a_thin_segment_is_listed_as_inconclusive_and_does_not_block():
     assert (spain.state, spain.difference.low, spain.difference.rows) == ("inconclusive", None, 499)
 
 
-@pytest.mark.parametrize(("name", "says"), [("merchant", "no column"), ("amount", "is a number")])
-def test_segments_are_columns_with_values(name, says):
-    with pytest.raises(DataError, match=says):
+@pytest.mark.parametrize(("name", "message"), [("merchant", "no column"), ("amount", "is a number")])
+def test_segments_must_be_columns_with_values(name, message):
+    with pytest.raises(DataError, match=message):
         weighed(log(FLAT, n=100, seed=1), TO_B, FLAT, segments=(name,))
     assert "amount" in {feature.name for feature in FEATURES}
 
 
 @pytest.mark.parametrize(("limit", "decision"), [(0.21, "promote"), (0.17, "wait")])
-def test_a_cap_that_the_candidate_would_break_blocks(limit, decision):
+def test_a_cap_that_the_candidate_would_exceed_blocks(limit, decision):
     truth = FLAT.copy()
     truth[:, 1] += 0.1
     candidate = np.array([0.1, 0.7, 0.1, 0.0, 0.1])
@@ -200,7 +202,7 @@ def test_a_cap_that_the_candidate_would_break_blocks(limit, decision):
         assert failed(verdict) == {"cap challenge"}
 
 
-def test_an_uncertain_use_is_held_to_its_upper_bound():
+def test_an_uncertain_use_is_compared_by_its_upper_bound():
     rng = np.random.default_rng(0)
     logged = log(FLAT, n=1_200, seed=1)
     heavy = rng.random(len(logged)) < 0.2
@@ -220,7 +222,7 @@ def test_outcomes_must_have_been_joined(missing):
     assert verdict.evidence.decision == ("wait" if missing > 0.1 else "promote")
 
 
-def test_a_candidate_must_say_until_when_it_learned():
+def test_a_candidate_must_state_its_latest_training_decision():
     truth = world(0.15)
     logged = log(truth, n=8_000, seed=1)
     silent = judged("candidate", None)
@@ -229,15 +231,15 @@ def test_a_candidate_must_say_until_when_it_learned():
     assert weighed(logged, TO_B, truth, one=silent, require_lineage=False).evidence.decision == "promote"
 
 
-def test_broken_promises_in_the_log_block():
+def test_rule_violations_in_the_log_block():
     truth = world(0.15)
-    found = [GuardrailFinding("the pmf does not sum to 1", 3, "d17")]
-    verdict = weighed(log(truth, n=8_000, seed=1), TO_B, truth, findings=found)
+    findings = [GuardrailFinding("the pmf does not sum to 1", 3, "d17")]
+    verdict = weighed(log(truth, n=8_000, seed=1), TO_B, truth, findings=findings)
     assert verdict.evidence.decision == "wait"
     assert verdict.evidence.reasons == ("the pmf does not sum to 1 (3 decisions, first d17)",)
 
 
-def test_the_same_policy_is_worth_the_same_exactly():
+def test_two_equal_policies_have_exactly_the_same_value():
     logged = log(FLAT, n=2_000, seed=1)
     verdict = weighed(logged, logged.pmf[0].astype(float), FLAT)
     assert verdict.evidence.difference.value == 0
@@ -245,7 +247,7 @@ def test_the_same_policy_is_worth_the_same_exactly():
     assert verdict.evidence.decision == "promote"
 
 
-def test_the_window_is_mature_and_taught_nobody():
+def test_the_window_is_mature_and_starts_after_the_training_decisions():
     day = 86_400_000
     logged = log(FLAT, n=1_000, seed=1, days=20)
     state = logged.state.copy()
@@ -267,7 +269,7 @@ def test_the_window_is_mature_and_taught_nobody():
     assert len(mature_window(logged, 7, after_ms=int(logged.time_ms[-1]))) == 0
 
 
-def test_what_taught_a_bundle_is_found_wherever_its_lineage_says_so():
+def test_the_latest_training_decision_is_read_from_every_form_of_lineage():
     lineage = {
         "data_digest": "x",
         "metrics": {
@@ -280,15 +282,17 @@ def test_what_taught_a_bundle_is_found_wherever_its_lineage_says_so():
     assert learned_until({"metrics": {}}) is None
 
 
-def test_the_bound_covers_at_every_look():
+def test_the_bound_covers_the_value_at_every_analysis():
     missed = 0
     for seed in range(300):
         rng = np.random.default_rng(seed)
         values = (rng.random(5_000) < 0.1) * rng.exponential(5.0, 5_000) - 0.5
         missed += any(
-            not found.low <= 0.0 <= found.high
-            for found in (anytime_mean(values[:n], 0.05) for n in range(500, 5_001, 100))
+            not result.low <= 0.0 <= result.high
+            for result in (anytime_mean(values[:n], 0.05) for n in range(500, 5_001, 100))
         )
     assert missed <= 0.05 * 300
     half = anytime_mean(values, 0.05).high - values.mean()
-    assert half < 2.2 * 1.96 * values.std() / np.sqrt(5_000), "valid, and not by being endless"
+    assert half < 2.2 * 1.96 * values.std() / np.sqrt(5_000), (
+        "the interval is valid without being trivially wide"
+    )

@@ -39,26 +39,26 @@ def changed(evidence: ShadowEvidence, change: Callable[[Observed], Observed]) ->
     return replace(evidence, shadow=change(evidence.shadow))
 
 
-# --- the right gate, and no other ---
+# --- each fault fails its gate and no other ---
 
 
-def test_the_live_bundle_itself_passes() -> None:
+def test_the_live_bundle_passes() -> None:
     assert blocking(windows.same_bundle(5_000, random())) == {}
 
 
-def test_a_model_that_breaks_its_sla() -> None:
+def test_a_model_that_exceeds_its_sla_fails() -> None:
     evidence = windows.same_bundle(5_000, random())
-    found = blocking(changed(evidence, lambda rows: replace(rows, exec_us=rows.exec_us * 20)))
-    assert found == {"exec_p99_us": FAIL}
+    result = blocking(changed(evidence, lambda rows: replace(rows, exec_us=rows.exec_us * 20)))
+    assert result == {"exec_p99_us": FAIL}
 
 
-def test_a_model_whose_features_take_too_long() -> None:
+def test_a_model_whose_features_take_too_long_fails() -> None:
     evidence = windows.same_bundle(5_000, random())
-    found = blocking(changed(evidence, lambda rows: replace(rows, load_us=rows.load_us * 100)))
-    assert found == {"data_load_p99_us": FAIL}
+    result = blocking(changed(evidence, lambda rows: replace(rows, load_us=rows.load_us * 100)))
+    assert result == {"data_load_p99_us": FAIL}
 
 
-def test_a_model_that_returns_nan() -> None:
+def test_a_model_that_returns_nan_fails() -> None:
     evidence = windows.same_bundle(5_000, random())
 
     def broken(rows: Observed) -> Observed:
@@ -75,7 +75,7 @@ def test_a_model_that_returns_nan() -> None:
     assert "1 non-finite" in results["error_rate"].words
 
 
-def test_a_model_that_never_comes_back() -> None:
+def test_a_model_that_never_returns_fails() -> None:
     evidence = windows.same_bundle(5_000, random())
     stuck = Counter(1, "live-1", "cr-000001", 10_000, 6_000, 900, 0, 0, 0, 5_000, stuck=True)
     result = judged(replace(evidence, counters=[stuck]))["error_rate"]
@@ -85,7 +85,7 @@ def test_a_model_that_never_comes_back() -> None:
     assert judged(replace(evidence, counters=[replace(stuck, stuck=False)]))["error_rate"].outcome is PASS
 
 
-def test_a_model_whose_features_differ() -> None:
+def test_a_model_whose_features_differ_fails() -> None:
     evidence = windows.same_bundle(5_000, random())
     differs = (np.arange(5_000) % 100 == 0).astype(np.int64)
     assert blocking(changed(evidence, lambda rows: replace(rows, differs=differs))) == {
@@ -96,24 +96,24 @@ def test_a_model_whose_features_differ() -> None:
     }
 
 
-def test_a_model_with_shifted_scores() -> None:
-    found = blocking(calibration.shifted(5_000, random(), 0.8))
-    assert found["score_psi"] is FAIL
-    assert set(found) <= {"score_psi", "flip_rate", "approve_rate_delta", "flagged_share_change"}
+def test_a_model_with_shifted_scores_fails() -> None:
+    result = blocking(calibration.shifted(5_000, random(), 0.8))
+    assert result["score_psi"] is FAIL
+    assert set(result) <= {"score_psi", "flip_rate", "approve_rate_delta", "flagged_share_change"}
 
 
-def test_a_model_with_other_decisions_on_the_same_scores() -> None:
+def test_a_model_with_other_decisions_on_the_same_scores_fails() -> None:
     evidence = windows.same_bundle(5_000, random())
 
     def stricter(rows: Observed) -> Observed:
         return replace(rows, label=1 + np.searchsorted((0.02, 0.5), rows.score, side="right"))
 
-    found = blocking(changed(evidence, stricter))
-    assert found == {"flip_rate": FAIL, "approve_rate_delta": FAIL, "flagged_share_change": FAIL}
+    result = blocking(changed(evidence, stricter))
+    assert result == {"flip_rate": FAIL, "approve_rate_delta": FAIL, "flagged_share_change": FAIL}
 
 
 def _rare(rows: int, random: np.random.Generator, own: Callable[[Any], Any]) -> ShadowEvidence:
-    """A window in which live flags about 2 %, beside a bundle whose scores are made of live's."""
+    """Return a window in which live flags about 2 %, and a bundle with scores derived from live's."""
     live = windows.fraud_scores(rows, random, shift=-1.5)
     shadow = windows.observed(rows, random, live=live, own=own(live))
     reference = distribution(windows.fraud_scores(5_000, random, shift=-1.5))
@@ -138,7 +138,7 @@ def test_a_model_of_permuted_labels_is_stopped_by_what_it_no_longer_flags() -> N
 
 
 @pytest.mark.parametrize("name", ["constant", "turned around", "another scale", "another seed"])
-def test_agreement_is_one_of_rankings(name: str) -> None:
+def test_agreement_compares_rankings(name: str) -> None:
     makers: dict[str, tuple[Callable[[Any], Any], Outcome]] = {
         "constant": (lambda live: np.full(len(live), 0.01), FAIL),
         "turned around": (lambda live: live.max() + live.min() - live, FAIL),
@@ -146,13 +146,13 @@ def test_agreement_is_one_of_rankings(name: str) -> None:
         "another seed": (_noisy(0.3, random(3)), PASS),
     }
     own, outcome = makers[name]
-    found = judged(_rare(10_000, random(), own))["flagged_agreement"]
-    assert found.outcome is outcome, found.words
+    result = judged(_rare(10_000, random(), own))["flagged_agreement"]
+    assert result.outcome is outcome, result.words
 
 
-def test_a_monotone_rescaling_is_no_finding_and_its_psi_is_shown_for_information() -> None:
+def test_a_monotone_rescaling_passes_and_its_psi_is_shown_for_information() -> None:
     evidence = _rare(10_000, random(), lambda live: live**0.5)
-    # Its bands are chosen for its own scores.
+    # The bands of the bundle are chosen for its scores.
     own = 1 + np.searchsorted(np.sqrt(windows.THRESHOLDS), evidence.shadow.score, side="right")
     evidence = replace(evidence, shadow=replace(evidence.shadow, label=own))
     evidence = replace(evidence, reference=distribution(evidence.shadow.score))
@@ -161,13 +161,13 @@ def test_a_monotone_rescaling_is_no_finding_and_its_psi_is_shown_for_information
 
 
 @pytest.mark.parametrize(("factor", "outcome"), [(0.5, FAIL), (2.0, FAIL), (1.0, PASS)])
-def test_a_factor_of_the_score_is_stopped_by_the_share_that_it_flags(factor: float, outcome: Outcome) -> None:
+def test_a_factor_on_the_score_is_stopped_by_the_share_that_it_flags(factor: float, outcome: Outcome) -> None:
     evidence = _rare(20_000, random(), lambda live: np.minimum(factor * live, 1))
     assert judged(evidence)["flagged_share_change"].outcome is outcome
     assert judged(evidence)["flagged_agreement"].outcome is PASS
 
 
-def test_the_words_name_what_is_swapped_in_and_out() -> None:
+def test_the_message_gives_the_decisions_that_are_swapped_in_and_out() -> None:
     evidence = _rare(20_000, random(), _noisy(0.5, random(3)))
     words = judged(evidence)["flagged_share_change"].words
     live, own = evidence.shadow.live_label > 1, evidence.shadow.label > 1
@@ -175,24 +175,24 @@ def test_the_words_name_what_is_swapped_in_and_out() -> None:
     assert f"{int((live & ~own).sum()):,} no longer" in words
 
 
-def test_few_flagged_requests_do_not_judge_a_ranking() -> None:
-    found = judged(_rare(300, random(), random(2).permutation))["flagged_agreement"]
-    assert found.outcome is INCONCLUSIVE and not found.blocks, found.words
-    assert "flagged_rows" in found.words
+def test_few_flagged_requests_give_no_verdict_on_a_ranking() -> None:
+    result = judged(_rare(300, random(), random(2).permutation))["flagged_agreement"]
+    assert result.outcome is INCONCLUSIVE and not result.blocks, result.words
+    assert "flagged_rows" in result.words
 
 
-def test_a_checkpoint_whose_labels_are_others_has_nothing_that_is_flagged() -> None:
+def test_a_checkpoint_with_other_labels_has_no_flagged_decisions() -> None:
     evidence = replace(_rare(10_000, random(), random(2).permutation), approve="accept")
     assert not judged(evidence)["flagged_agreement"].blocks
 
 
-def test_a_model_that_is_not_the_one_that_was_logged() -> None:
+def test_a_model_that_is_not_the_logged_one_fails() -> None:
     evidence = replace(windows.same_bundle(5_000, random()), parity=(2_000, 0.01))
     assert blocking(evidence) == {"parity_max_abs": FAIL}
     assert blocking(replace(evidence, parity=(2_000, float("inf")))) == {"parity_max_abs": FAIL}
 
 
-# --- too little is not enough ---
+# --- too little evidence is inconclusive ---
 
 
 @pytest.mark.parametrize("rows", [0, 1, 20, 100])
@@ -223,7 +223,7 @@ def test_a_small_psi_on_too_few_rows_does_not_pass() -> None:
     assert many.threshold == 0.1
 
 
-def test_without_a_control_flips_cannot_be_told_from_noise() -> None:
+def test_without_a_control_flips_cannot_be_distinguished_from_noise() -> None:
     evidence = windows.same_bundle(5_000, random())
     alone = replace(evidence, control=evidence.control.take(slice(0, 0)))
     result = judged(alone)["flip_rate"]
@@ -239,24 +239,24 @@ def test_flips_are_counted_beyond_the_controls_on_the_same_requests() -> None:
     own = replace(plain, label=np.where((rows % 25 == 0) | (rows % 50 == 1), 2, 1))
     control = replace(noisy, live_label=np.ones(5_000, np.int64))
     order = np.random.default_rng(5).permutation(5_000)
-    found = judged(
+    result = judged(
         replace(evidence, shadow=own, control=control.take(order)),
         GateSpec("flip_rate", "<= 0.05 upper95", minus="aa_control"),
     )["flip_rate"]
-    assert found.value == pytest.approx(0.02)
-    # Row by row: of two separate samples the bound would be 0.027.
-    assert 0.015 < found.low < 0.02 < found.high < 0.025  # type: ignore[operator]
-    assert "control flips 4.00 %" in found.words
+    assert result.value == pytest.approx(0.02)
+    # The rows are compared in pairs. With two separate samples the bound would be 0.027.
+    assert 0.015 < result.low < 0.02 < result.high < 0.025  # type: ignore[operator]
+    assert "control flips 4.00 %" in result.words
 
 
-# --- how outcomes come about ---
+# --- rules for outcomes ---
 
 
 @pytest.mark.parametrize(
     ("hits", "rows", "outcome"),
     [(0, 400, PASS), (8, 400, INCONCLUSIVE), (40, 400, FAIL), (0, 50, INCONCLUSIVE), (13, 400, INCONCLUSIVE)],
 )
-def test_bounds_decide_where_they_are_asked_for(hits: int, rows: int, outcome: Outcome) -> None:
+def test_bounds_decide_if_the_gate_requests_them(hits: int, rows: int, outcome: Outcome) -> None:
     evidence = windows.same_bundle(rows, random())
     shadow = replace(evidence.shadow, error=(np.arange(rows) < hits).astype(np.int64))
     (result,) = evaluate([GateSpec("error_rate", "<= 2% upper95")], replace(evidence, shadow=shadow))
@@ -266,7 +266,7 @@ def test_bounds_decide_where_they_are_asked_for(hits: int, rows: int, outcome: O
 
 
 @pytest.mark.parametrize(("factor", "outcome"), [(0.5, PASS), (1.0, INCONCLUSIVE), (2.0, FAIL)])
-def test_a_p99_about_its_sla(factor: float, outcome: Outcome) -> None:
+def test_a_p99_near_its_sla_is_inconclusive(factor: float, outcome: Outcome) -> None:
     evidence = windows.same_bundle(3_000, random())
     sla = float(np.quantile(evidence.shadow.exec_us, 0.99)) / factor
     (result,) = evaluate([GateSpec("exec_p99_us", "<= sla")], replace(evidence, sla_us=sla))
@@ -274,7 +274,7 @@ def test_a_p99_about_its_sla(factor: float, outcome: Outcome) -> None:
     assert result.threshold == pytest.approx(sla)
 
 
-def test_labels_that_have_not_matured_do_not_stand_in_the_way() -> None:
+def test_immature_labels_do_not_block() -> None:
     evidence = windows.same_bundle(5_000, random())
     result = judged(evidence)["auc_matured"]
     assert result.outcome is INCONCLUSIVE
@@ -306,11 +306,11 @@ def test_dry_run_and_waivers_are_shown_and_do_not_block() -> None:
     assert (waived[0].outcome, waived[0].blocks, waived[0].waived_by) == (FAIL, False, "mei")
 
 
-def test_the_same_evidence_gives_the_same_words() -> None:
+def test_the_same_evidence_gives_the_same_messages() -> None:
     assert judged(windows.same_bundle(3_000, random(8))) == judged(windows.same_bundle(3_000, random(8)))
 
 
-def test_action_bundles_have_gates_of_their_own() -> None:
+def test_action_bundles_have_separate_gates() -> None:
     from readouts import actions
 
     evidence = actions(8_000)
@@ -324,32 +324,33 @@ def test_action_bundles_have_gates_of_their_own() -> None:
         (far, "policy_distance"),
         (worse, "expected_reward_delta"),
     ):
-        found = {one.metric for one in evaluate(ACTION, replace(evidence, shadow=shadow)) if one.blocks}
-        assert found == {metric}
+        result = {one.metric for one in evaluate(ACTION, replace(evidence, shadow=shadow)) if one.blocks}
+        assert result == {metric}
 
 
-def test_the_reward_of_another_policy_is_found_by_propensities() -> None:
+def test_the_reward_of_another_policy_is_estimated_by_propensities() -> None:
     from readouts import actions
 
     evidence = actions(200_000)
     rng = random(11)
-    # Two actions; live draws the good one half of the time, the other policy in nine of ten.
+    # Two actions. The live policy draws the good one half of the time, and the other policy nine times
+    # out of ten.
     good = rng.random(200_000) < 0.5
     paid = (rng.random(200_000) < np.where(good, 0.9, 0.7)).astype(float)
     shadow = replace(evidence.shadow, ratio=np.where(good, 0.9, 0.1) / 0.5)
-    found = evaluate(
+    result = evaluate(
         [GateSpec("expected_reward_delta", ">= -0.01 lower95")],
         replace(evidence, shadow=shadow, outcomes={"authorised": (shadow.key, paid)}),
     )[0]
-    assert found.value == pytest.approx(0.08, abs=0.004)
-    # The mean as control leaves what the two policies differ in: 0.0012 and not 0.005 about the value.
-    assert found.value - found.low < 0.002  # type: ignore[operator]
+    assert result.value == pytest.approx(0.08, abs=0.004)
+    # With the mean as control variate, only the difference of the policies remains: 0.0012 instead of 0.005.
+    assert result.value - result.low < 0.002  # type: ignore[operator]
 
 
-# --- more than one look ---
+# --- several interim analyses ---
 
 
-def test_intervals_fail_beyond_their_limit_only() -> None:
+def test_intervals_fail_only_beyond_their_limit() -> None:
     rows = 6_000
     evidence = windows.same_bundle(rows, random())
     start = int(evidence.shadow.at.min())
@@ -366,14 +367,14 @@ def test_intervals_fail_beyond_their_limit_only() -> None:
     assert "2 failed" in bad(2).words
     early = between(evidence, start, start + 1_500_000_000)
     assert evaluate([spec], early)[0].outcome is INCONCLUSIVE
-    # Intervals without rows are not known.
+    # Intervals without rows are unknown.
     gap = evidence.shadow.take((evidence.shadow.at - start) // 300_000_000 % 3 > 0)
     gapped = replace(gap, at=np.where(np.arange(len(gap)) == 0, start, gap.at))
     strict = replace(spec, min_rows=10)
     assert evaluate([strict], replace(evidence, shadow=gapped))[0].outcome is INCONCLUSIVE
 
 
-def test_looks_are_at_numbers_of_rows_not_at_moments() -> None:
+def test_interim_analyses_depend_on_the_number_of_rows_and_not_on_time() -> None:
     evidence = windows.same_bundle(1_000, random())
     whole = [len(one.shadow) for one in prefixes(evidence)]
     assert whole == [200, 300, 450, 675]
@@ -381,11 +382,11 @@ def test_looks_are_at_numbers_of_rows_not_at_moments() -> None:
     assert more == [200, 300, 450, 675, 1012]
 
 
-def test_looks_share_the_alarms_of_their_gate() -> None:
-    asked: list[float] = []
+def test_interim_analyses_share_the_false_alarm_rate_of_their_gate() -> None:
+    requests: list[float] = []
 
     def bounds(confidence: float) -> tuple[float, float]:
-        asked.append(confidence)
+        requests.append(confidence)
         return 0.0, 1.0
 
     def measured(name: str, evidence: ShadowEvidence, against: str, minus: bool) -> Measured:
@@ -393,12 +394,13 @@ def test_looks_share_the_alarms_of_their_gate() -> None:
 
     specs = [GateSpec("exec_p99_us", "<= 0.5 us upper95"), GateSpec("flip_rate", "<= 0.5 upper95")]
     evaluate(specs, windows.canary(500, random()), repeated=True, measured_by=measured)
-    # Two gates share 2 %, three looks (200, 300 and 450 rows) of each share that; to pass takes 95 %.
+    # Two gates share 2 %, and the three analyses (200, 300 and 450 rows) of each gate share that.
+    # Passing needs 95 %.
     each = [0.95, 1 - 0.01 / 2, 0.95, 1 - 0.01 / 6, 0.95, 1 - 0.01 / 12]
-    assert asked == pytest.approx(each * 2)
+    assert requests == pytest.approx(each * 2)
 
 
-def test_a_look_that_failed_stays_failed() -> None:
+def test_a_failed_interim_analysis_is_final() -> None:
     evidence = windows.canary(3_000, random(2))
     slow = evidence.shadow.exec_us.copy()
     slow[:450] *= 40
@@ -409,7 +411,7 @@ def test_a_look_that_failed_stays_failed() -> None:
     assert now.rows < 1_000
 
 
-def test_a_shifted_canary_is_caught_and_its_twin_is_not() -> None:
+def test_a_shifted_canary_fails_and_an_unshifted_one_does_not() -> None:
     def failed(evidence: ShadowEvidence) -> set[str]:
         return {one.metric for one in calibration.canary_judged(evidence) if one.outcome is FAIL}
 
@@ -419,7 +421,7 @@ def test_a_shifted_canary_is_caught_and_its_twin_is_not() -> None:
     assert {one.outcome for one in few} == {INCONCLUSIVE}
 
 
-# --- calibration: the whole of it is `make bench-gates` ---
+# --- calibration; `make bench-gates` runs all of it ---
 
 
 @pytest.mark.parametrize(
@@ -428,18 +430,18 @@ def test_a_shifted_canary_is_caught_and_its_twin_is_not() -> None:
 )
 def test_the_live_bundle_rarely_fails(case: int, rows: int, count: int) -> None:
     _, make, judge = calibration.CASES[case]
-    found = calibration.alarms(rows, count, make, judge, salt=1)
-    assert found.rate <= 2.0, found.by_gate
+    alarms = calibration.alarms(rows, count, make, judge, salt=1)
+    assert alarms.rate <= 2.0, alarms.by_gate
 
 
-def test_the_rule_of_thumb_alarms_where_ours_does_not() -> None:
+def test_the_rule_of_thumb_raises_alarms_that_the_gates_do_not() -> None:
     _, make, judge = calibration.CASES[0]
-    found = calibration.alarms(100, 100, make, judge, salt=2)
-    assert found.thumb > 10
-    assert found.failed <= 2
+    alarms = calibration.alarms(100, 100, make, judge, salt=2)
+    assert alarms.thumb > 10
+    assert alarms.failed <= 2
 
 
-def test_what_shifts_is_found_the_sooner_the_larger_it_is() -> None:
+def test_larger_shifts_are_detected_earlier() -> None:
     sizes = (0.3, 0.6, 1.2)
     few, many = (calibration.least_found(n, 10, calibration.shifted, sizes) for n in (1_000, 10_000))
     assert many is not None
@@ -447,7 +449,7 @@ def test_what_shifts_is_found_the_sooner_the_larger_it_is() -> None:
     assert many <= few
 
 
-def test_a_thin_canary_passes_by_its_pairs_and_fails_by_its_own_rows() -> None:
+def test_a_small_canary_passes_by_its_pairs_and_fails_by_its_own_rows() -> None:
     def outcomes(evidence: ShadowEvidence, settled: set[str]) -> dict[str, Outcome]:
         return {one.metric: one.outcome for one in calibration.canary_judged(evidence, settled=settled)}
 
@@ -455,6 +457,6 @@ def test_a_thin_canary_passes_by_its_pairs_and_fails_by_its_own_rows() -> None:
     thin = windows.canary(1_000, random(3))
     assert INCONCLUSIVE in outcomes(thin, set()).values()
     assert set(outcomes(thin, pairs).values()) == {PASS}
-    # Times are the lane's own, and too few rows are too few.
+    # Latencies are compared with the rows of the lane only, and too few rows are inconclusive.
     assert outcomes(windows.canary(100, random(3)), {*pairs, "exec_p99_us"})["exec_p99_us"] is INCONCLUSIVE
     assert outcomes(windows.canary(5_000, random(3), shift=1.0), pairs)["score_psi"] is FAIL

@@ -21,7 +21,7 @@ from scorer.release.settings import PlatformFile
 
 
 def parse(entries: Sequence[Mapping[str, object]]) -> tuple[GateSpec, ...]:
-    """The gates of a settings file with these tables."""
+    """Return the gates of a settings file with these tables."""
     text = f'[checkpoints."fraud.checkout"]\nalias = "fraud@live"\ngates = {toml(entries)}\n'
     return PlatformFile.parse(text).checkpoints["fraud.checkout"].gates
 
@@ -44,14 +44,16 @@ def parse(entries: Sequence[Mapping[str, object]]) -> tuple[GateSpec, ...]:
         ("covered_hours_of_week", ">= 168", 168.0, "", 0.0),
     ],
 )
-def test_comparisons(metric: str, success: str, number: float, side: str, confidence: float) -> None:
+def test_comparisons_are_parsed(
+    metric: str, success: str, number: float, side: str, confidence: float
+) -> None:
     gate = read(GateSpec(metric, success))
     assert gate.success.limit.number == pytest.approx(number)
     assert gate.success.side == side
     assert gate.success.confidence == pytest.approx(confidence)
 
 
-def test_thresholds_and_absolute_values() -> None:
+def test_thresholds_and_absolute_values_are_parsed() -> None:
     limit = read(
         GateSpec("score_psi", "< threshold(alpha=0.01, floor=0.1)", against="reference")
     ).success.limit
@@ -63,7 +65,7 @@ def test_thresholds_and_absolute_values() -> None:
     assert gate.against == "live"
 
 
-def test_the_grammar_of_the_documentation(tmp_path: Path) -> None:
+def test_the_documented_grammar_is_accepted(tmp_path: Path) -> None:
     text = """
     [[gates]]
     metric = "exec_p99_us"
@@ -89,7 +91,7 @@ def test_the_grammar_of_the_documentation(tmp_path: Path) -> None:
     specs = parse(tomllib.loads(text)["gates"])
     assert specs[0].interval_seconds == 300
     assert read(specs[2]).when.number == pytest.approx(0.8)  # type: ignore[union-attr]
-    # What is stored as JSON is read again as the same.
+    # A gate that is stored as JSON is read again unchanged.
     assert parse([asdict(spec) for spec in specs]) == specs
 
 
@@ -148,24 +150,24 @@ def test_refusals_name_field_and_remedy(entry: dict[str, object], field: str, re
     assert "\n" not in str(refused.value)
 
 
-def test_a_metric_is_judged_once() -> None:
+def test_a_metric_has_at_most_one_gate() -> None:
     with pytest.raises(InvalidError, match=r"gates\[1\].metric: error_rate is judged twice"):
         read_all([GateSpec("error_rate", "== 0"), GateSpec("error_rate", "<= 1%")])
 
 
 @pytest.mark.parametrize("kind", ["score", "action"])
-def test_the_standard_gates_are_in_the_grammar(kind: str) -> None:
+def test_the_standard_gates_are_valid(kind: str) -> None:
     gates = read_all(default_gates(kind))
     assert all(kind in gate.names.kinds for gate in gates)
 
 
-def test_every_example_is_in_the_grammar() -> None:
+def test_every_example_is_valid() -> None:
     for metric, names in METRICS.items():
         read(GateSpec(metric, names.example), backtest=names.backtest)
 
 
 @given(st.text(max_size=40))
-def test_no_text_is_more_than_refused(text: str) -> None:
+def test_every_invalid_text_is_refused_without_a_crash(text: str) -> None:
     for spec in (GateSpec("score_psi", text), GateSpec("error_rate", "== 0", when=text)):
         try:
             read(spec)

@@ -26,7 +26,7 @@ def bundles(tmp_path_factory):
 
 
 def served(bundles, share: float, n: int, seed: int) -> Experience:
-    """Both lanes over the same traffic."""
+    """Return the decisions of both lanes on the same traffic."""
     parts = []
     for name, part, best in (("live", 1 - share, 0), ("candidate", share, 1)):
         logged = log(TRUTH, n=round(n * part), seed=seed + best, epsilon=0.05, best=best)
@@ -40,16 +40,16 @@ def gathered(bundles, experience):
 
 
 def test_no_weight_is_above_one_over_the_share(bundles):
-    found = gathered(bundles, served(bundles, 0.1, 4_000, 1))
-    assert found.lanes == pytest.approx(0.1)
-    weights = found.weights(found.candidate)
+    result = gathered(bundles, served(bundles, 0.1, 4_000, 1))
+    assert result.lanes == pytest.approx(0.1)
+    weights = result.weights(result.candidate)
     assert weights.max() <= 1 / 0.1
     assert weights.mean() == pytest.approx(1, abs=0.1)
     alone = gathered(bundles, served(bundles, 0.1, 4_000, 1).take(slice(0, None)))
     naive = replace(alone, logging=alone.settled.pmf.astype(np.float64), lanes=None)
     assert naive.weights(naive.candidate).max() > 50
     assert effective_sample_size(weights) > 2 * effective_sample_size(naive.weights(naive.candidate))
-    assert found.difference().std() < 0.6 * naive.difference().std()
+    assert result.difference().std() < 0.6 * naive.difference().std()
 
 
 def test_the_difference_is_unbiased_with_any_oracle(bundles):
@@ -68,26 +68,26 @@ def test_decisions_of_a_third_bundle_keep_their_own_propensities(bundles):
     other = replace(log(TRUTH, n=200, seed=9, best=2), bundles=("sha256:other",))
     mixed = concatenate([both, other])
     assert lane_share(mixed, {bundles["candidate"][1]}, {bundles["live"][1]}) is None
-    found = gathered(bundles, mixed)
-    rows = np.arange(len(found.settled))
-    assert np.allclose(found.logging[rows, found.settled.action], found.settled.propensity)
+    result = gathered(bundles, mixed)
+    rows = np.arange(len(result.settled))
+    assert np.allclose(result.logging[rows, result.settled.action], result.settled.propensity)
     only_live = both.take(both.bundle == both.bundles.index(bundles["live"][1]))
     assert gathered(bundles, only_live).lanes is None
 
 
 def test_no_difference_exceeds_the_distance(bundles):
-    found = gathered(bundles, served(bundles, 0.2, 1_000, 1))
-    assert found.distance() == pytest.approx(0.95, abs=1e-6)
+    result = gathered(bundles, served(bundles, 0.2, 1_000, 1))
+    assert result.distance() == pytest.approx(0.95, abs=1e-6)
     rng = np.random.default_rng(0)
     for _ in range(50):
-        truth = rng.integers(0, 2, found.live.shape)
+        truth = rng.integers(0, 2, result.live.shape)
         assert (
-            abs(float(((found.candidate - found.live) * truth).sum(axis=1).mean()))
-            <= found.distance() + 1e-12
+            abs(float(((result.candidate - result.live) * truth).sum(axis=1).mean()))
+            <= result.distance() + 1e-12
         )
 
 
-def test_a_bundle_is_known_by_the_digest_it_had_before_its_verdict(bundles, tmp_path):
+def test_a_bundle_is_identified_by_its_digest_before_the_verdict(bundles, tmp_path):
     from scorer.learn.gate.judge import judge
     from scorer.learn.gate.settings import GateSettings
     from scorer.learn.guardrails.settings import GuardrailSettings

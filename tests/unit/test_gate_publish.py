@@ -33,7 +33,7 @@ TRUTH[:, 1] = 0.8
 
 
 class Place:
-    """A live bundle that prefers A, a candidate that prefers B, which is better, and their log."""
+    """A live bundle that prefers A, a candidate that prefers the better B, and their log."""
 
     def __init__(self, root: Path) -> None:
         self.live, self.candidate = root / "live", root / "candidate"
@@ -71,7 +71,7 @@ def go(place, run, registry, **changed):
     return publish(run, registry, given["alias"], experience=given["experience"], by="test")
 
 
-def test_what_is_judged_is_what_both_bundles_would_do(place):
+def test_the_verdict_is_on_the_policies_of_both_bundles(place):
     verdict = place.verdict()
     assert verdict.evidence.decision == "promote", verdict.evidence.reasons
     shares = {row["action"]: row for row in verdict.figures["arms"]}
@@ -84,7 +84,7 @@ def test_what_is_judged_is_what_both_bundles_would_do(place):
     assert verdict.evidence.window.experience == place.logged.digest()
 
 
-def test_publishing_moves_the_alias_to_the_same_program_with_its_evidence(place, judged, tmp_path):
+def test_publishing_moves_the_alias_to_the_same_program_with_the_evidence(place, judged, tmp_path):
     registry = place.registry(tmp_path)
     done = go(place, judged, registry)
     assert done.moved
@@ -112,7 +112,9 @@ def test_publishing_again_changes_nothing(place, judged, tmp_path):
     assert registry.history() == history
 
 
-def test_a_crash_at_any_step_leaves_live_where_it_was_and_the_next_try_ends_it(place, judged, tmp_path):
+def test_a_crash_at_any_step_keeps_the_live_bundle_and_the_next_run_completes_the_publication(
+    place, judged, tmp_path
+):
     registry = place.registry(tmp_path)
     live = registry.aliases()["pay@live"]
     for step in ("push", "alias"):
@@ -140,7 +142,7 @@ def test_a_rollback_is_not_undone_by_publishing_again(place, judged, tmp_path):
     assert registry.aliases()["pay@live"] == read_verdict(judged).evidence.live.digest
 
 
-def test_a_mixture_moves_an_alias_of_its_own_and_says_the_lanes(place, tmp_path):
+def test_a_mixture_moves_a_separate_alias_and_gives_the_lanes(place, tmp_path):
     few = place.logged.take(slice(0, 1_200))
     verdict = judge(
         few,
@@ -162,7 +164,7 @@ def test_a_mixture_moves_an_alias_of_its_own_and_says_the_lanes(place, tmp_path)
     assert not go(place, run, registry, experience=tmp_path / "few.parquet").moved
 
 
-def test_waiting_touches_nothing(place, tmp_path):
+def test_a_verdict_to_wait_changes_nothing(place, tmp_path):
     run = tmp_path / "run"
     write_verdict(place.verdict(min_rows=10**6), place.candidate, run)
     assert sorted(path.name for path in run.iterdir()) == ["report.html", "verdict.json"]
@@ -191,7 +193,7 @@ def tampered_file(run: Path) -> None:
 
 
 def tampered_run(run: Path) -> None:
-    """The same content and evidence, said to come from another run: another bundle."""
+    """Change the run of the lineage, which makes it another bundle with the same content and evidence."""
     from scorer import bridge
 
     manifest = json.loads((run / "bundle" / "manifest.json").read_bytes())
@@ -202,7 +204,7 @@ def tampered_run(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tamper", "says"),
+    ("tamper", "message"),
     [
         (tampered_run, "not the bundle of"),
         (tampered_share, "not the one in"),
@@ -210,16 +212,16 @@ def tampered_run(run: Path) -> None:
         (tampered_file, "actions.json"),
     ],
 )
-def test_what_was_tampered_with_is_refused(place, judged, tmp_path, tamper, says):
+def test_tampered_bundles_and_verdicts_are_refused(place, judged, tmp_path, tamper, message):
     registry = place.registry(tmp_path)
     before = registry.aliases()
     tamper(judged)
-    with pytest.raises(Exception, match=says):
+    with pytest.raises(Exception, match=message):
         go(place, judged, registry)
     assert registry.aliases() == before
 
 
-def test_other_decisions_are_refused(place, judged, tmp_path):
+def test_a_verdict_over_other_decisions_is_refused(place, judged, tmp_path):
     registry = place.registry(tmp_path)
     reward = place.logged.reward.copy()
     reward[7] = 1 - reward[7]
@@ -230,7 +232,7 @@ def test_other_decisions_are_refused(place, judged, tmp_path):
         go(place, judged, registry, experience=tmp_path / "other.parquet")
 
 
-def test_a_verdict_against_what_is_no_longer_live_is_refused(place, judged, tmp_path):
+def test_a_verdict_against_a_bundle_that_is_no_longer_live_is_refused(place, judged, tmp_path):
     registry = place.registry(tmp_path)
     bundle(tmp_path / "third", prefers=2)
     registry.alias("pay", "live", registry.push(tmp_path / "third"))
@@ -240,7 +242,7 @@ def test_a_verdict_against_what_is_no_longer_live_is_refused(place, judged, tmp_
         go(place, judged, registry, alias="pay@other")
 
 
-def test_the_same_judgement_gives_the_same_bytes_and_another_is_not_written_over(place, judged):
+def test_the_same_verdict_gives_the_same_bytes_and_another_is_not_overwritten(place, judged):
     before = {path: path.read_bytes() for path in judged.rglob("*") if path.is_file()}
     write_verdict(place.verdict(), place.candidate, judged)
     assert {path: path.read_bytes() for path in judged.rglob("*") if path.is_file()} == before
@@ -250,7 +252,7 @@ def test_the_same_judgement_gives_the_same_bytes_and_another_is_not_written_over
     assert not [path for path in judged.parent.iterdir() if path.name.startswith(".")]
 
 
-def test_a_candidate_that_changed_after_it_was_judged_is_refused(place, tmp_path):
+def test_a_candidate_that_changed_after_its_verdict_is_refused(place, tmp_path):
     verdict = place.verdict()
     with pytest.raises(DataError, match="is not the bundle that was judged"):
         write_verdict(verdict, place.live, tmp_path / "run")
@@ -258,7 +260,7 @@ def test_a_candidate_that_changed_after_it_was_judged_is_refused(place, tmp_path
     assert not list(tmp_path.iterdir())
 
 
-def test_a_candidate_that_saw_the_decisions_is_judged_on_the_others_alone(place, tmp_path):
+def test_a_candidate_is_evaluated_only_on_decisions_that_it_was_not_trained_on(place, tmp_path):
     half = int(place.logged.time_ms[3_000])
     bundle(tmp_path / "newer", prefers=1, learned_until_ms=half)
     verdict = judge(
@@ -286,7 +288,7 @@ def test_a_candidate_that_saw_the_decisions_is_judged_on_the_others_alone(place,
     assert "may the candidate go live" in gate_page(waits)
 
 
-def test_a_bundle_over_another_catalogue_is_refused(place, tmp_path):
+def test_a_bundle_with_another_catalogue_is_refused(place, tmp_path):
     other = log(TRUTH, n=10, seed=1)
     object.__setattr__(other, "actions", tuple(f"x{at}" for at in range(K)))
     with pytest.raises(DataError, match="another catalogue"):
@@ -294,7 +296,7 @@ def test_a_bundle_over_another_catalogue_is_refused(place, tmp_path):
 
 
 class Balanced(HTMLParser):
-    """Refuses unbalanced tags."""
+    """An HTML parser that refuses unbalanced tags."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -313,7 +315,7 @@ class Balanced(HTMLParser):
         self.text.append(data)
 
 
-def test_the_report_says_the_verdict_first_and_needs_nothing_else(place, judged):
+def test_the_report_starts_with_the_verdict_and_is_self_contained(place, judged):
     text = (judged / "report.html").read_text()
     parser = Balanced()
     parser.feed(text)
@@ -334,7 +336,7 @@ def test_the_report_says_the_verdict_first_and_needs_nothing_else(place, judged)
     ):
         assert needed in words
     assert text.count("<svg") == 7
-    assert not re.search(r'(src|href)="(?!#)', text), "nothing is fetched"
+    assert not re.search(r'(src|href)="(?!#)', text), "the report loads nothing"
     assert "<script" not in text
 
 
@@ -360,7 +362,7 @@ def test_text_in_reports_is_escaped(place, judged):
     assert "<script" not in page.text()
 
 
-def test_the_history_is_in_order_of_time(place, tmp_path):
+def test_the_history_is_in_chronological_order(place, tmp_path):
     for name, rows in (("b", 6_000), ("a", 3_000)):
         part = place.logged.take(slice(0, rows))
         verdict = judge(
@@ -379,7 +381,7 @@ def test_the_history_is_in_order_of_time(place, tmp_path):
         read_runs(tmp_path / "a" / "bundle")
 
 
-def test_the_commands_do_all_of_it(place, tmp_path):
+def test_the_commands_evaluate_and_publish(place, tmp_path):
     config = tmp_path / "learn.toml"
     config.write_text(
         '[gate]\nsegments = ["country"]\n[[guardrails.caps]]\nattribute = "challenge"\nlimit = 0.3\n'
@@ -406,5 +408,5 @@ def test_the_commands_do_all_of_it(place, tmp_path):
     assert "generations" in (tmp_path / "runs" / "history.html").read_text()
 
 
-def test_the_catalogue_of_the_test_is_the_bundles(place):
+def test_the_catalogue_of_the_tests_equals_that_of_the_bundles(place):
     assert [action.id for action in inspect(place.live).actions] == [action.id for action in ACTIONS]

@@ -23,37 +23,37 @@ GOOD = ("twin, seed 1", "rescaled, own thresholds", "LightGBM")
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Row]:
+def rows() -> dict[str, Row]:
     payments = simulated(customers=2_500, days=101)
     live, score = candidates.live(payments)
-    made = (
+    models = (
         candidates.make(fit, payments, live, score) for fit in candidates.FITS if fit.name in (*BAD, *GOOD)
     )
     counts = {SIZE: 3}
-    return {one.name: judge(payments, live, one, sizes=(SIZE,), counts=counts) for one in made}
+    return {one.name: judge(payments, live, one, sizes=(SIZE,), counts=counts) for one in models}
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_candidate_is_stopped_in_every_window(found: dict[str, Row], name: str) -> None:
-    assert found[name].stopped["both", SIZE] == 1, found[name]
+def test_a_bad_candidate_is_stopped_in_every_window(rows: dict[str, Row], name: str) -> None:
+    assert rows[name].stopped["both", SIZE] == 1, rows[name]
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_a_good_candidate_passes_in_most_windows(found: dict[str, Row], name: str) -> None:
-    row = found[name]
+def test_a_good_candidate_passes_in_most_windows(rows: dict[str, Row], name: str) -> None:
+    row = rows[name]
     assert row.kind == "good", row
     assert row.stopped["both", SIZE] <= 1 / 3, row
 
 
 @pytest.mark.parametrize("name", ["permuted labels", "constant score", "inverted"])
-def test_a_model_that_finds_no_fraud_is_stopped_by_the_backtest(found: dict[str, Row], name: str) -> None:
-    row = found[name]
+def test_a_model_that_finds_no_fraud_is_stopped_by_the_backtest(rows: dict[str, Row], name: str) -> None:
+    row = rows[name]
     assert row.lost > 0.5 and row.kind == "bad"
     assert any(gate.startswith("backtest_") for gate in row.by), row
 
 
-def test_the_faults_that_ranks_do_not_show_are_stopped_by_what_they_break(found: dict[str, Row]) -> None:
-    assert found["NaN in 1 %"].by["error_rate"] == 3
-    assert found["late by 2x"].by["exec_p99_us"] == 3
-    assert found["score x 0.5"].by["flagged_share_change"] == 3
-    assert np.isclose(found["score x 0.5"].lost, 0)
+def test_faults_that_keep_the_ranking_are_stopped_by_the_gates_on_their_effect(rows: dict[str, Row]) -> None:
+    assert rows["NaN in 1 %"].by["error_rate"] == 3
+    assert rows["late by 2x"].by["exec_p99_us"] == 3
+    assert rows["score x 0.5"].by["flagged_share_change"] == 3
+    assert np.isclose(rows["score x 0.5"].lost, 0)

@@ -22,7 +22,7 @@ ACTIONS = [Action(id=f"a{i}", attributes={"challenge": CHALLENGE[i], "cost": COS
 
 def world(seed: int, n: int = 400):
     rng = np.random.default_rng(seed)
-    # What is capped is what works: otherwise no cap would bind.
+    # The capped actions have the highest rewards, because otherwise no cap would be active.
     scores = np.clip(rng.normal(0.7, 0.1, (n, K)) + 0.08 * CHALLENGE + 1.0 * COST, 0.01, 0.99)
     eligible = rng.random((n, K)) < 0.7
     eligible[:, 2] = True
@@ -34,7 +34,7 @@ def softmax(scores, eligible, beta):
     return odds / odds.sum(axis=1, keepdims=True)
 
 
-def test_nothing_is_priced_that_is_within_its_limit():
+def test_an_attribute_within_its_limit_has_no_price():
     scores, eligible = world(1)
     spec = PolicySpec(rule="softmax", inverse_temperature=40, salt=SALT)
     solved = solve_caps(spec, ACTIONS, scores, eligible, {"challenge": 0.99, "cost": 0.2})
@@ -44,7 +44,7 @@ def test_nothing_is_priced_that_is_within_its_limit():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_one_price_meets_its_limit_where_brute_force_finds_it(seed):
+def test_one_price_equals_that_of_a_brute_force_search(seed):
     scores, eligible = world(seed)
     spec = PolicySpec(rule="softmax", inverse_temperature=40, salt=SALT)
     solved = solve_caps(spec, ACTIONS, scores, eligible, {"challenge": 0.25})
@@ -57,7 +57,7 @@ def test_one_price_meets_its_limit_where_brute_force_finds_it(seed):
     assert solved.sensitivity[0] == pytest.approx(slope, rel=0.1)
 
 
-def test_two_prices_are_solved_together():
+def test_two_prices_are_solved_jointly():
     scores, eligible = world(5)
     spec = PolicySpec(rule="softmax", inverse_temperature=40, salt=SALT)
     limits = {"challenge": 0.25, "cost": 0.03}
@@ -65,7 +65,7 @@ def test_two_prices_are_solved_together():
     assert min(solved.prices) > 0
     for use, limit in zip(solved.use, limits.values(), strict=True):
         assert limit * (1 - 1e-4) <= use <= limit
-    # The dual function of softmax is convex: its least value on a grid is where both limits are met.
+    # The dual function of softmax is convex. Both limits are met at its minimum, which a grid search finds.
     a, b = solved.prices
     best = min(
         itertools.product(np.linspace(0.5 * a, 1.5 * a, 41), np.linspace(0.5 * b, 1.5 * b, 41)),
@@ -99,7 +99,7 @@ def test_greedy_under_caps_is_the_linear_programs_optimum(seed):
         b_eq=np.ones(n),
         bounds=[(0, float(e)) for e in eligible.ravel()],
     )
-    # A greedy policy cannot split a decision; two of 300 may be lost to that.
+    # A greedy policy cannot split a decision, which may cost two of 300.
     assert -best.fun - 2 / n <= solved.value <= -best.fun + 1e-9
 
 
@@ -121,7 +121,7 @@ def test_every_rule_meets_its_limits(spec):
     assert [cap.limit for cap in solved.caps()] == [0.3, 0.035]
 
 
-def test_a_start_at_the_live_prices_ends_where_a_cold_start_does():
+def test_a_start_from_the_live_prices_gives_the_result_of_a_cold_start():
     scores, eligible = world(5)
     spec = PolicySpec(rule="softmax", inverse_temperature=40, salt=SALT)
     limits = {"challenge": 0.25, "cost": 0.03}
@@ -131,7 +131,7 @@ def test_a_start_at_the_live_prices_ends_where_a_cold_start_does():
         assert warm.prices == pytest.approx(cold.prices, rel=0.01)
 
 
-def test_scores_of_what_is_not_eligible_do_not_matter():
+def test_scores_of_ineligible_actions_have_no_effect():
     scores, eligible = world(5)
     spec = PolicySpec(rule="softmax", inverse_temperature=40, salt=SALT)
     blank = np.where(eligible, scores, np.nan)
@@ -153,7 +153,7 @@ def test_a_limit_that_no_price_can_meet_is_refused():
 
 
 def run(state: CapState, taste, settings, windows: int, rows: int = 500):
-    """A population whose use falls with the price; `taste(window)` moves how much it is wanted."""
+    """Simulate a use that falls with the price; `taste(window)` shifts it."""
     rng = np.random.default_rng(0)
     means, states = [], []
     for window in range(windows):
@@ -174,16 +174,16 @@ def trailing(means, period):
 
 @pytest.mark.parametrize("jump", [0.03, 0.06, -0.03, 0.08])
 @pytest.mark.parametrize("wrong", [0.5, 1.0, 2.0])
-def test_the_band_holds_through_a_step_though_the_sensitivity_is_wrong_by_two(jump, wrong):
+def test_the_band_is_kept_after_a_step_although_the_sensitivity_is_wrong_by_a_factor_of_two(jump, wrong):
     settings = ControllerSettings()
     start = CapState("challenge", 0.3, 0.05, SOLVED.sensitivity * wrong)
     means, states = run(start, lambda w: 0.02 + (jump if w >= 120 else 0.0), settings, 360)
     held = trailing(means, settings.period)
     assert held.max() <= 0.3 * (1 + settings.band)
     assert not any(state.violated(settings) for state in states)
-    # It uses what it may: a controller that never challenges holds every cap.
+    # The controller must use the allowance. A controller that never challenges satisfies every cap.
     assert means[-96:].mean() == pytest.approx(0.3 * (1 - settings.margin), rel=0.03)
-    # Without it the same change would have broken the band.
+    # Without the controller, the same change would have exceeded the band.
     if jump > 0:
         frozen, _ = run(
             states[119], lambda w: 0.02 + jump, settings.model_copy(update={"least_rows": 10**9}), 30
@@ -198,7 +198,7 @@ def test_a_price_at_zero_does_not_wind_up():
     assert trailing(means[180:], settings.period).max() <= 0.3 * (1 + settings.band)
 
 
-def test_what_was_overspent_is_paid_back():
+def test_overuse_is_compensated():
     settings = ControllerSettings()
     aim = SOLVED.limit * (1 - settings.margin)
     even = CapState("challenge", 0.3, 0.05, 6.0, recent=((500, aim),) * 10)
@@ -209,7 +209,7 @@ def test_what_was_overspent_is_paid_back():
     )
 
 
-def test_a_use_that_does_not_give_way_is_searched_for():
+def test_the_price_rises_faster_while_the_use_does_not_fall():
     settings, state = ControllerSettings(price_limit=10.0), SOLVED
     moves = []
     for _ in range(4):
@@ -221,7 +221,7 @@ def test_a_use_that_does_not_give_way_is_searched_for():
     assert 0 < state.price - below.price <= max(0.25 * 0.3 / 6.0, 0.05 * state.price) + 1e-12
 
 
-def test_steps_are_bounded_and_saturation_is_said():
+def test_steps_are_bounded_and_saturation_is_reported():
     settings = ControllerSettings(price_limit=0.06)
     states = run(SOLVED, lambda w: 0.5, settings, 120)[1]
     moves = np.abs(np.diff([0.05, *(state.price for state in states)]))
@@ -231,7 +231,7 @@ def test_steps_are_bounded_and_saturation_is_said():
     assert states[-1].violated(settings)
 
 
-def test_thin_windows_move_no_price_but_are_counted():
+def test_windows_with_few_rows_change_no_price_but_are_counted():
     settings = ControllerSettings(period=1)
     after = SOLVED.step(99, 1.0, settings)
     assert (after.price, after.recent) == (SOLVED.price, ((99, 1.0),))
@@ -239,7 +239,7 @@ def test_thin_windows_move_no_price_but_are_counted():
     assert SOLVED.step(100, 1.0, settings).price > SOLVED.price
 
 
-def test_windows_are_means_of_what_the_pmfs_promised():
+def test_the_use_of_a_window_is_the_mean_of_its_pmfs():
     pmf = [[0.25, 0.75], [0.5, 0.5], [1.0, 0.0]]
     logged = two_actions_logged([[1, 1]] * 3, pmf, [1, 0, 0], time_ms=[0, 59_000, 60_000])
     first, second = windows_of(logged, {"c": np.array([0.0, 2.0])}, window_minutes=1)

@@ -48,11 +48,11 @@ def test_a_clean_log_passes_and_a_broken_rule_is_named(place):
     clean = run("check", place / "log.parquet", "--bundle", place / "soft")
     assert clean.exit_code == 0, clean.output
     assert "2000 decisions, no findings" in clean.output
-    found = run(
+    result = run(
         "check", place / "log.parquet", "--bundle", place / "soft", "--rules", place / "rules.toml", "--json"
     )
-    assert found.exit_code == 1
-    (finding,) = json.loads(found.output)
+    assert result.exit_code == 1
+    (finding,) = json.loads(result.output)
     logged = log(TRUTH, n=2_000, seed=1)
     abroad = logged.context[:, 0] != 0
     assert finding["rows"] == int(abroad.sum())
@@ -69,26 +69,26 @@ def test_a_log_of_another_catalogue_is_refused(place):
         audit(logged, place / "soft", None)
 
 
-def test_solved_prices_hold_in_the_revised_bundle(place, tmp_path):
+def test_solved_prices_meet_the_limits_in_the_revised_bundle(place, tmp_path):
     from scorer.bundle import revise
 
     logged = log(TRUTH, n=2_000, seed=1)
     solved = solve_bundle(place / "soft", logged.context, logged.eligible, {"challenge": 0.4})
     assert solved.unpriced[0] > 0.5
     assert solved.prices[0] > 0
-    made = revise(
+    revision = revise(
         place / "soft", tmp_path / "next", caps=dict(zip(solved.attributes, solved.prices, strict=True))
     )
-    pmf, _ = Bundle.load(made.path).evaluate(logged.context, eligible=logged.eligible)
+    pmf, _ = Bundle.load(revision.path).evaluate(logged.context, eligible=logged.eligible)
     assert 0.4 * (1 - 1e-3) <= float((pmf @ CHALLENGE).mean()) <= 0.4
-    assert inspect(made.path).digest == made.digest
-    # From the revised bundle the same prices come out: they are solved for, not added to.
-    again = solve_bundle(made.path, logged.context, logged.eligible, {"challenge": 0.4})
+    assert inspect(revision.path).digest == revision.digest
+    # The revised bundle gives the same prices, because they are solved anew and not added.
+    again = solve_bundle(revision.path, logged.context, logged.eligible, {"challenge": 0.4})
     assert again.prices == pytest.approx(solved.prices, rel=1e-2)
     assert again.unpriced == pytest.approx(solved.unpriced)
 
 
-def test_a_bundle_of_members_is_solved_on_itself(tmp_path):
+def test_the_prices_of_a_bundle_of_members_are_solved_on_that_bundle(tmp_path):
     import xgboost
 
     from scorer.bundle import Action, Feature, Lineage, PolicySpec, SchemaFile, build_action_bundle
@@ -122,12 +122,12 @@ def test_a_bundle_of_members_is_solved_on_itself(tmp_path):
     solved = solve_bundle(tmp_path / "bag", contexts, eligible, {"c": free / 8}, tolerance=0.05)
     assert solved.unpriced[0] == pytest.approx(free)
     assert solved.use[0] <= free / 8
-    # Votes are counted, so use falls in steps: a little below the price it is above the limit.
+    # Votes are counted, so the use falls in steps. At a slightly lower price it exceeds the limit.
     cheaper = drafted(tmp_path / "bag", [Cap(attribute="c", lambda_=solved.prices[0] * 0.97)])
     assert cheaper.evaluate(contexts, eligible=eligible)[0][:, 1].mean() > free / 8
 
 
-def test_solve_and_control_follow_each_other(place, tmp_path):
+def test_solve_and_control_can_alternate(place, tmp_path):
     state = tmp_path / "caps.json"
     solved = run(
         "solve", place / "log.parquet", "-b", place / "soft", "--cap", "challenge=0.1", "--state", state
@@ -135,7 +135,7 @@ def test_solve_and_control_follow_each_other(place, tmp_path):
     assert solved.exit_code == 0, solved.output
     assert f"scorer bundle revise {place / 'soft'} --cap challenge=" in solved.output
     before = ControllerState.read(state)
-    # The log's own policy challenges 12 % of decisions: more than the limit, whatever the price was.
+    # The policy of the log challenges 12 % of the decisions, which exceeds the limit at every price.
     later = log(TRUTH, n=6_000, seed=2)
     object.__setattr__(later, "time_ms", later.time_ms + before.through_ms - int(later.time_ms[0]))
     write(later, tmp_path / "later.parquet")
@@ -147,13 +147,13 @@ def test_solve_and_control_follow_each_other(place, tmp_path):
     after = ControllerState.read(state)
     assert after.caps[0].price > before.caps[0].price
     assert after.caps[0].mean() == pytest.approx(0.12, abs=1e-6)
-    assert after.caps[0].saturated, "the log does not answer to any price"
+    assert after.caps[0].saturated, "the log does not depend on the price"
     assert after.through_ms % (360 * 60_000) == 0
     run(*arguments)
-    assert ControllerState.read(state) == after, "the same decisions again change nothing"
+    assert ControllerState.read(state) == after, "a repeated run on the same decisions changes nothing"
 
 
-def test_the_window_under_way_waits_for_its_end(place):
+def test_an_unfinished_window_is_not_used(place):
     logged = log(TRUTH, n=500, seed=1, days=0.5)
     state = ControllerState(0, ())
     day = ControllerSettings(window_minutes=1_440)

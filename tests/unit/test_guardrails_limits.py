@@ -22,7 +22,7 @@ def quarters(*basis_points: float) -> list[Quarter]:
     ("basis_points", "amount"),
     [(0.5, 500), (1, 500), (1.0001, 250), (6, 250), (6.0001, 100), (13, 100), (13.0001, 0)],
 )
-def test_each_amount_needs_its_rate_and_the_rate_itself_is_within(basis_points, amount):
+def test_each_amount_requires_its_rate_and_an_equal_rate_is_allowed(basis_points, amount):
     assert largest_amount(assess(quarters(basis_points))) == amount
 
 
@@ -36,21 +36,21 @@ def test_one_cent_above_the_reference_rate_is_above():
 @pytest.mark.parametrize(
     ("rates", "amount"),
     [
-        ((1, 2), 500),  # one quarter above is reported, the exemption stays
-        ((1, 2, 2), 250),  # two in a row end it
-        ((1, 2, 1, 2), 500),  # not in a row
-        ((1, 2, 2, 1), 500),  # one quarter within brings it back
+        ((1, 2), 500),  # one quarter above the rate is reported, and the exemption is kept
+        ((1, 2, 2), 250),  # two consecutive quarters end the exemption
+        ((1, 2, 1, 2), 500),  # not consecutive
+        ((1, 2, 2, 1), 500),  # one quarter within the rate restores the exemption
         ((1, 2, 2, 1, 2), 500),
         ((1, 7, 7), 100),
         ((1, 14, 14), 0),
         ((1, 14, 14, 5), 250),
     ],
 )
-def test_two_quarters_in_a_row_end_an_exemption_and_one_restores_it(rates, amount):
+def test_two_consecutive_quarters_end_an_exemption_and_one_restores_it(rates, amount):
     assert largest_amount(assess(quarters(*rates))) == amount
 
 
-def test_the_first_quarter_above_is_to_be_reported():
+def test_the_first_quarter_above_the_rate_must_be_reported():
     highest = assess(quarters(1, 2))[-1]
     assert highest.allowed
     assert highest.report
@@ -58,7 +58,7 @@ def test_the_first_quarter_above_is_to_be_reported():
     assert not assess(quarters(1, 1))[-1].report
 
 
-def test_transfers_have_rates_of_their_own():
+def test_transfers_have_separate_rates():
     settings = TraSettings(bands=TRANSFERS)
     assert largest_amount(assess(quarters(0.5), settings)) == 500
     assert largest_amount(assess(quarters(1.5), settings)) == 100
@@ -74,12 +74,12 @@ def test_transfers_have_rates_of_their_own():
         [Quarter("2026-Q1", 1, 2)],
     ],
 )
-def test_quarters_that_make_no_sense_are_refused(given):
+def test_invalid_quarters_are_refused(given):
     with pytest.raises(DataError, match="TRA"):
         assess(given)
 
 
-def test_limits_become_rules(tmp_path):
+def test_limits_are_converted_to_rules(tmp_path):
     import numpy as np
 
     (table,) = rules_for({"A": 250.0}, factor="exemption", value="tra")
@@ -114,18 +114,18 @@ def test_visa_allows_the_fifteenth_reattempt_and_refuses_the_sixteenth():
     assert "Visa" in answer.why
 
 
-def test_visas_window_moves():
+def test_the_window_of_visa_moves():
     ledger = RetryLedger()
     tried(ledger, [i * HOUR_MS for i in range(16)], "visa")
     end = 30 * DAY_MS
-    # The first decline leaves the window: the fifteen others were re-attempts and still are.
+    # The first decline leaves the window. The other fifteen are still counted as re-attempts.
     assert not allowed(ledger, end + 1, "visa")
-    # The second leaves it as well: fourteen are left.
+    # The second one leaves it too, and fourteen remain.
     assert not allowed(ledger, HOUR_MS + end - 1, "visa")
     assert allowed(ledger, HOUR_MS + end, "visa")
 
 
-def test_an_approval_ends_visas_series():
+def test_an_approval_ends_the_series_of_visa():
     ledger = RetryLedger()
     tried(ledger, range(16), "visa")
     assert not allowed(ledger, 20, "visa")
@@ -134,14 +134,14 @@ def test_an_approval_ends_visas_series():
 
 
 @pytest.mark.parametrize("code", ["04", "07", "41", "43", "R1"])
-def test_visa_category_1_is_never_tried_again(code):
+def test_visa_category_1_is_never_attempted_again(code):
     ledger = RetryLedger()
     tried(ledger, [0], "visa", codes=(code,))
     ledger.approved("card", "visa", amount_cents=1_000)
     assert ledger.forget(10**15) == 0
     for now in (1, 31 * DAY_MS, 3650 * DAY_MS):
         assert not allowed(ledger, now, "visa")
-    assert not allowed(ledger, 1, "visa", amount=5), "whatever the amount"
+    assert not allowed(ledger, 1, "visa", amount=5), "independent of the amount"
     assert ledger.may_retry("other", "visa", 1, amount_cents=1_000).allowed
 
 
@@ -152,8 +152,8 @@ def test_mastercard_allows_ten_declines_a_day_and_thirty_five_a_month():
     tried(ledger, [9], "mastercard")
     assert not allowed(ledger, 10, "mastercard")
     assert not allowed(ledger, DAY_MS - 1, "mastercard")
-    assert allowed(ledger, DAY_MS, "mastercard"), "the first of ten happened exactly a day ago"
-    assert allowed(ledger, 10, "mastercard", amount=999), "another amount is another payment"
+    assert allowed(ledger, DAY_MS, "mastercard"), "the first of ten attempts was exactly a day ago"
+    assert allowed(ledger, 10, "mastercard", amount=999), "another amount counts as another payment"
     month = RetryLedger()
     tried(month, [i * DAY_MS // 2 for i in range(34)], "mastercard")
     assert allowed(month, 17 * DAY_MS, "mastercard")
@@ -166,7 +166,7 @@ def test_mastercard_allows_ten_declines_a_day_and_thirty_five_a_month():
 
 
 @pytest.mark.parametrize("code", ["MAC03", "MAC21"])
-def test_mastercards_advice_holds_for_thirty_days(code):
+def test_the_advice_of_mastercard_holds_for_thirty_days(code):
     ledger = RetryLedger()
     tried(ledger, [0], "mastercard", codes=("05", code))
     assert not allowed(ledger, 30 * DAY_MS - 1, "mastercard")
@@ -184,7 +184,7 @@ def test_replayed_and_late_declines_count_once_and_in_order():
     assert not allowed(replayed, 13, "mastercard")
 
 
-def test_other_schemes_have_no_limits_and_old_cards_are_forgotten():
+def test_other_schemes_have_no_limits_and_old_cards_are_removed():
     ledger = RetryLedger()
     tried(ledger, range(100), "cartes_bancaires", codes=("04",))
     assert allowed(ledger, 200, "cartes_bancaires")

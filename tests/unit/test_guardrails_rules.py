@@ -16,7 +16,7 @@ from scorer.learn.guardrails.audit import audit_masks, audit_pmf, floor_of
 from scorer.learn.guardrails.rules import Rule, RuleSet, named_columns, read_rules
 
 FACTORS = [action.factors for action in catalogue()]
-# What the simulator derives from a payment's columns, as facts.
+# The values that the simulator derives from a payment's columns, as facts.
 FACTS = {
     "issuer_3ds": [("issuer", "not in", ("ES-bank-7",))],
     "sca_required": [("country", "in", ("NL", "DE", "FR", "ES", "GB"))],
@@ -25,7 +25,7 @@ FACTS = {
 
 
 def simulated(facts=None) -> RuleSet:
-    """The simulator's rules over its catalogue."""
+    """Return the rules of the simulator over its catalogue."""
     rules = tuple(
         Rule(
             rule.name,
@@ -45,27 +45,27 @@ def given():
     return contexts(stream, risk, seed=7)
 
 
-def test_agree_with_the_simulator_on_every_payment_and_action(given):
-    said = simulated().evaluate(given.columns())
+def test_the_rules_agree_with_the_simulator_on_every_payment_and_action(given):
+    evaluation = simulated().evaluate(given.columns())
     expected = given.eligible()
-    assert np.array_equal(said.mask, expected)
-    assert 0.1 < expected.mean() < 0.9, "a test in which everything is allowed shows nothing"
+    assert np.array_equal(evaluation.mask, expected)
+    assert 0.1 < expected.mean() < 0.9, "the test must contain actions that are not allowed"
 
 
-def test_facts_say_the_same_from_nothing_but_the_request(given):
+def test_rules_over_facts_need_only_the_request(given):
     columns = named_columns(CONTEXT, context_rows(given))
     assert not set(FACTS) & set(columns)
     mask = simulated(FACTS).evaluate(columns).mask
     assert np.array_equal(mask, given.eligible())
 
 
-def test_every_refusal_has_its_reasons_and_nothing_else_has(given):
-    said = simulated().evaluate(given.columns())
+def test_refused_actions_and_only_these_have_reasons(given):
+    evaluation = simulated().evaluate(given.columns())
     rng = np.random.default_rng(3)
     for row, action in zip(
         rng.integers(0, len(given), 2_000), rng.integers(0, len(FACTORS), 2_000), strict=True
     ):
-        assert bool(said.reasons(row, action)) != bool(said.mask[row, action])
+        assert bool(evaluation.reasons(row, action)) != bool(evaluation.mask[row, action])
 
 
 def two_actions(needs, **facts):
@@ -74,49 +74,49 @@ def two_actions(needs, **facts):
 
 
 def test_a_reason_names_the_rule_the_value_and_the_source():
-    said = two_actions((("amount", "<=", 30.0), ("count", "<", 5))).evaluate(
+    evaluation = two_actions((("amount", "<=", 30.0), ("count", "<", 5))).evaluate(
         {"amount": np.array([30.0, 31.5, 10.0]), "count": np.array([4.0, 4.0, 5.0])}
     )
-    assert said.mask.tolist() == [[True, True], [True, False], [True, False]]
-    assert [str(r) for r in said.reasons(1, 1)] == ["limit: needs amount <= 30.0, is 31.5 (a test)"]
-    assert [r.unmet for r in said.reasons(2, 1)] == [("count < 5, is 5",)]
-    assert said.refusals() == {"limit": 2}
+    assert evaluation.mask.tolist() == [[True, True], [True, False], [True, False]]
+    assert [str(r) for r in evaluation.reasons(1, 1)] == ["limit: needs amount <= 30.0, is 31.5 (a test)"]
+    assert [r.unmet for r in evaluation.reasons(2, 1)] == [("count < 5, is 5",)]
+    assert evaluation.refusals() == {"limit": 2}
 
 
 @pytest.mark.parametrize(
     "need",
     [("x", "<", 5.0), ("x", ">=", 0.0), ("x", "!=", 3.0), ("x", "==", False)],
 )
-def test_a_missing_number_meets_nothing(need):
+def test_a_missing_number_meets_no_condition(need):
     assert not two_actions((need,)).evaluate({"x": np.array([np.nan], dtype=np.float32)}).mask[0, 1]
 
 
 @pytest.mark.parametrize("need", [("x", "in", ("a",)), ("x", "not in", ("a",)), ("x", "!=", "a")])
-def test_a_missing_category_meets_nothing(need):
+def test_a_missing_category_meets_no_condition(need):
     columns = named_columns(
         (Feature(name="x", type="category", categories=["a", "b"]),), np.array([[np.nan]], dtype=np.float32)
     )
-    said = two_actions((need,)).evaluate(columns)
-    assert not said.mask[0, 1]
-    assert "is missing" in str(said.reasons(0, 1)[0])
+    evaluation = two_actions((need,)).evaluate(columns)
+    assert not evaluation.mask[0, 1]
+    assert "is missing" in str(evaluation.reasons(0, 1)[0])
 
 
-def test_a_fact_over_something_missing_is_neither_true_nor_false():
+def test_a_fact_over_a_missing_value_is_neither_true_nor_false():
     for wanted in (True, False):
         rules = two_actions((("owed", "==", wanted),), owed=[("x", "<", 5.0)])
         assert not rules.evaluate({"x": np.array([np.nan])}).mask[0, 1]
     assert rules.evaluate({"x": np.array([7.0])}).mask[0, 1]
 
 
-def test_limits_are_compared_as_the_engine_sees_the_value():
+def test_limits_are_compared_with_the_float32_value_of_the_engine():
     rules = two_actions((("amount", "<=", 30.1),))
     at_limit = np.array([30.1], dtype=np.float32)
-    assert float(at_limit[0]) > 30.1, "float32 rounds this one up"
+    assert float(at_limit[0]) > 30.1, "float32 rounds this value up"
     assert rules.evaluate({"amount": at_limit}).mask[0, 1]
     assert not rules.evaluate({"amount": np.nextafter(at_limit, np.float32(99))}).mask[0, 1]
 
 
-def test_a_rule_file_reads_like_the_rules(tmp_path):
+def test_a_rule_file_gives_the_same_rules(tmp_path):
     path = tmp_path / "rules.toml"
     path.write_text(
         """
@@ -148,24 +148,24 @@ def test_a_rule_file_reads_like_the_rules(tmp_path):
         ("[[rules", "not valid TOML"),
     ],
 )
-def test_a_wrong_rule_file_is_refused_by_name(tmp_path, text, named):
+def test_an_error_of_a_rule_file_names_the_rule(tmp_path, text, named):
     path = tmp_path / "rules.toml"
     path.write_text(text)
     with pytest.raises(DataError, match=named):
         read_rules(path, [{"kind": "a"}, {"kind": "b"}])
 
 
-def test_an_unknown_column_is_refused_by_name():
+def test_an_error_of_an_unknown_column_names_the_column():
     with pytest.raises(DataError, match='needs "amout", which is neither a column nor a fact'):
         two_actions((("amout", "<", 1.0),)).evaluate({"amount": np.array([1.0])})
 
 
-def test_logged_masks_are_held_against_the_rules():
-    said = two_actions((("x", "<", 5.0),)).evaluate({"x": np.array([1.0, 9.0, 9.0, 1.0])})
+def test_logged_masks_are_compared_with_the_rules():
+    evaluation = two_actions((("x", "<", 5.0),)).evaluate({"x": np.array([1.0, 9.0, 9.0, 1.0])})
     logged = two_actions_logged(
         [[1, 1], [1, 1], [1, 1], [1, 0]], [[0.5, 0.5], [0.5, 0.5], [0.5, 0.5], [1, 0]], [0, 0, 1, 0]
     )
-    against, without = audit_masks(logged, said)
+    against, without = audit_masks(logged, evaluation)
     assert (against.rows, against.example, dict(against.detail)) == (2, "d1", {"limit": 2, "taken": 1})
     assert (without.rows, without.example, dict(without.detail)) == (1, "d3", {"b": 1})
     assert not audit_masks(
@@ -185,13 +185,13 @@ def test_logged_masks_are_held_against_the_rules():
         ([[1, 1]], [[0.995, 0.005]], [0], None, "below the floor"),
     ],
 )
-def test_each_broken_promise_of_a_pmf_is_found(eligible, pmf, action, propensity, named):
+def test_each_violation_of_a_pmf_is_found(eligible, pmf, action, propensity, named):
     spec = PolicySpec(rule="uniform", floor=0.02, salt="0" * 32)
-    found = audit_pmf(two_actions_logged(eligible, pmf, action, propensity=propensity), {"sha256:b": spec})
-    assert any(named in finding.what for finding in found)
+    result = audit_pmf(two_actions_logged(eligible, pmf, action, propensity=propensity), {"sha256:b": spec})
+    assert any(named in finding.what for finding in result)
 
 
-def test_a_pmf_that_keeps_its_promises_is_not_reported():
+def test_a_valid_pmf_is_not_reported():
     spec = PolicySpec(rule="uniform", floor=0.02, action_floors={"b": 0.05}, salt="0" * 32)
     good = two_actions_logged([[1, 1], [1, 0]], [[0.95, 0.05], [1.0, 0.0]], [0, 0])
     assert audit_pmf(good, {"sha256:b": spec}) == ()

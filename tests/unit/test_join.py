@@ -38,8 +38,8 @@ def shelf(built_bundles: dict[str, Path]) -> BundleShelf:
     return BundleShelf([built_bundles["action-1"], built_bundles["score-1"]])
 
 
-def test_what_observed_teaches_nothing(tmp_path, make, shelf):
-    """A log full of observations joins as one without them: same rows, same findings."""
+def test_observations_do_not_change_the_experience(tmp_path, make, shelf):
+    """A log with observations gives the same rows and findings as the log without them."""
     decisions = [make.decision("a", 0, 0), make.decision("b", 0, 3), outcome("a", 1)]
     observations = []
     for name in ("a", "b", "of another server"):
@@ -78,7 +78,7 @@ def test_states_follow_the_family_of_the_action(tmp_path, make, shelf):
     assert known(run(log, shelf, 71.99)) == {**settled, "fast": missing, "slow": flight}
     joined = run(log, shelf, 72)
     assert known(joined) == {**settled, "fast": missing, "slow": missing}
-    # What came after the moment is not seen.
+    # Records after the time of the join are not used.
     assert known(run(log, shelf, 1.5)) == {
         "fast": flight,
         "slow": flight,
@@ -98,13 +98,13 @@ def test_states_follow_the_family_of_the_action(tmp_path, make, shelf):
     assert set(rates) == {"frictionless", "default"}
     assert (rates["default"].matured, rates["default"].rate, rates["default"].mean_reward) == (2, 0.5, 0.0)
     assert [rate.decisions for rate in joined.actions] == [2, 2]
-    # In flight is not in the rate's denominator.
+    # Decisions in flight do not count in the denominator of the rate.
     early = {rate.name: rate for rate in run(log, shelf, 30).families}
     assert (early["frictionless"].matured, early["frictionless"].in_flight) == (0, 1)
     assert math.isnan(early["frictionless"].rate)
 
 
-def test_an_early_outcome_may_have_to_wait(tmp_path, make, shelf):
+def test_an_outcome_before_its_window_has_passed_may_stay_in_flight(tmp_path, make, shelf):
     write_segment(tmp_path / "log", 1, 1, [make.decision("a", 0), outcome("a", 1)])
     waiting = SETTINGS.model_copy(update={"early": "wait"})
     assert known(run(tmp_path / "log", shelf, 23, waiting)) == {"a": ("IN_FLIGHT", None)}
@@ -132,19 +132,19 @@ def test_revisions_become_corrections(tmp_path, make, shelf):
         ],
     )
     before, after = run(log, shelf, 40), run(log, shelf, 44)
-    found = {one.decision_id: one for one in corrections(before.experience, after.experience)}
-    kinds = {name: one.kind for name, one in found.items()}
+    result = {one.decision_id: one for one in corrections(before.experience, after.experience)}
+    kinds = {name: one.kind for name, one in result.items()}
     expected = {"revised": "revised", "late": "late", "settled": "settled"}
     assert kinds == {**expected, "expired": "expired", "flight": "expired"}
-    assert (found["revised"].before, found["revised"].after) == (0.0, 1.0)
-    assert found["revised"].settled_ms == START + 42 * HOUR
+    assert (result["revised"].before, result["revised"].after) == (0.0, 1.0)
+    assert result["revised"].settled_ms == START + 42 * HOUR
     assert corrections(after.experience, after.experience) == []
     back = {one.decision_id: one.kind for one in corrections(after.experience, before.experience)}
     assert back["new"] == "gone"
     assert back["late"] == "lost"
 
 
-def test_it_is_idempotent_to_the_byte(tmp_path, make, shelf):
+def test_the_join_is_idempotent_to_the_byte(tmp_path, make, shelf):
     log = tmp_path / "log"
     write_segment(log, 1, 1, [make.decision("a", 0), outcome("a", 1), make.decision("b", 2, 4)], sealed=False)
     files = []
@@ -154,7 +154,7 @@ def test_it_is_idempotent_to_the_byte(tmp_path, make, shelf):
         files.append((tmp_path / name).read_bytes())
         write_segment(log, 1, 1, [make.decision("a", 0), outcome("a", 1), make.decision("b", 2, 4)])
     assert files[0] == files[1]
-    # The log goes on: what comes after the moment changes nothing.
+    # The log continues. Records after the time of the join change nothing.
     write_segment(log, 2, 4, [outcome("b", 50), make.decision("c", 60)])
     grown = run(log, shelf, 30)
     assert counts(grown) == {"after the moment": 2}
@@ -224,16 +224,16 @@ ROWS: list[tuple[str, Any, str]] = [
 @pytest.mark.parametrize(
     ("name", "records", "example"), ROWS, ids=[f"{row[0]}-{at}" for at, row in enumerate(ROWS)]
 )
-def test_bad_rows_are_named_and_never_trained_on(tmp_path, make, shelf, name, records, example):
+def test_bad_rows_are_reported_and_excluded_from_training(tmp_path, make, shelf, name, records, example):
     log = tmp_path / "log"
     good = [make.decision("good", 0), make.decision("other", 0, 5)]
     write_segment(log, 1, 1, [*good, *records(make)])
     of = SETTINGS.model_copy(update={"days": 30.0})
     joined = run(log, shelf, 48, of)
-    found = {one.name: one for one in joined.findings}
-    assert found[name].count == 1
-    assert found[name].rule == RULES[name][1]
-    assert found[name].examples == ((example,) if example else ())
+    result = {one.name: one for one in joined.findings}
+    assert result[name].count == 1
+    assert result[name].rule == RULES[name][1]
+    assert result[name].examples == ((example,) if example else ())
     assert set(known(joined)) == {"good", "other"}
     if name == "conflicting outcomes":
         assert known(joined)["good"] == ("SETTLED", 1.0)
@@ -269,7 +269,7 @@ def strictly(log: Path, directory: Path, shelf: BundleShelf) -> Any:
     return done
 
 
-def test_damage_of_the_log_is_named(tmp_path, make, shelf):
+def test_damage_of_the_log_is_reported(tmp_path, make, shelf):
     log = tmp_path / "log"
     for number in range(1, 5):
         records = [make.decision(f"d{number}-{at}", number, at) for at in range(4)]
@@ -282,14 +282,14 @@ def test_damage_of_the_log_is_named(tmp_path, make, shelf):
     segments[2].write_bytes(bytes(data))
     segments[1].unlink()
     joined = run(log, shelf, 10)
-    found = counts(joined)
-    assert found["gap in the log"] == 4
-    assert found["damaged segment"] == 1
-    assert found["quarantined segment"] == 1
+    result = counts(joined)
+    assert result["gap in the log"] == 4
+    assert result["damaged segment"] == 1
+    assert result["quarantined segment"] == 1
     assert len(joined.experience) == 11
 
 
-def test_what_cannot_be_joined_is_refused(tmp_path, make, shelf, built_bundles):
+def test_logs_that_cannot_be_joined_are_refused(tmp_path, make, shelf, built_bundles):
     log = tmp_path / "log"
     score = DecisionRecord(decision_id="s", checkpoint="fraud.checkout", score=0.5, decision="approve")
     write_segment(log, 1, 1, [LogRecord(decision=score).SerializeToString()])
@@ -312,19 +312,19 @@ def test_what_cannot_be_joined_is_refused(tmp_path, make, shelf, built_bundles):
         run(log, BundleShelf([broken_bundle]), 1, checkpoint=POINT)
 
 
-def test_one_action_in_a_week_and_no_outcomes_are_told(tmp_path, make, shelf):
+def test_one_action_in_a_week_and_missing_outcomes_are_reported(tmp_path, make, shelf):
     log = tmp_path / "log"
     week = 24 * 7
     records = [make.decision(f"a{at}", at, 1) for at in range(5)]
     records += [make.decision(f"b{at}", week + at, at % 2) for at in range(5)]
     write_segment(log, 1, 1, records)
-    found = {one.name: one for one in run(log, shelf, 2 * week).findings}
-    assert found["one action in a week"].examples == (f"2026-01-05: 5 decisions, {ACTIONS[1]}",)
-    assert found["no outcomes at all"].count == 1
+    result = {one.name: one for one in run(log, shelf, 2 * week).findings}
+    assert result["one action in a week"].examples == (f"2026-01-05: 5 decisions, {ACTIONS[1]}",)
+    assert result["no outcomes at all"].count == 1
 
 
-def test_missingness_that_depends_on_the_action_is_told(tmp_path, make, shelf):
-    for bias, told in ((0, False), (30, True)):
+def test_missing_outcomes_that_depend_on_the_action_are_reported(tmp_path, make, shelf):
+    for bias, findings in ((0, False), (30, True)):
         log = tmp_path / f"log-{bias}"
         records = []
         for at in range(400):
@@ -334,7 +334,7 @@ def test_missingness_that_depends_on_the_action_is_told(tmp_path, make, shelf):
                 records.append(outcome(f"d{at}", 1))
         write_segment(log, 1, 1, records)
         joined = run(log, shelf, 48)
-        assert ("missingness depends on the action" in counts(joined)) is told
+        assert ("missingness depends on the action" in counts(joined)) is findings
         from scipy.stats import chi2_contingency
 
         lost = [[rate.missing, rate.settled] for rate in joined.actions]
@@ -345,7 +345,7 @@ def test_missingness_that_depends_on_the_action_is_told(tmp_path, make, shelf):
 
 @pytest.fixture(scope="module")
 def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A bundle whose catalogue has lost two actions, has them in another order, and redefines one."""
+    """A bundle whose catalogue lacks two actions, has another order, and redefines one action."""
     from bundles import CREATED, FEATURES, _oracle, rows
 
     from scorer.bundle import Action, Feature, Lineage, PolicySpec, SchemaFile, build_action_bundle
@@ -366,7 +366,7 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path,
         name="action-authorise",
         model=_oracle(1, 8, 3),
-        # One column moved to the front, one is new and may be missing.
+        # One column is moved to the front. Another one is new and may be missing.
         schema=SchemaFile(
             features=[Feature(name=feature) for feature in FEATURES],
             action_features=[Feature(name="three_ds"), Feature(name="exemption")],
@@ -390,13 +390,13 @@ def test_catalogues_are_mapped_by_id(tmp_path, make, built_bundles, changed):
     joined = run(log, BundleShelf([built_bundles["action-1"], changed]), 20)
     e = joined.experience
     assert e.actions == (ACTIONS[5], ACTIONS[0], ACTIONS[2], ACTIONS[1], "new")
-    found = {one.name: one for one in joined.findings}
-    assert found["action left the catalogue"].examples == ("old3", "old4")
-    assert found["action was redefined"].examples == ("old2",)
-    assert found["catalogue changed"].count == 3
+    result = {one.name: one for one in joined.findings}
+    assert result["action left the catalogue"].examples == ("old3", "old4")
+    assert result["action was redefined"].examples == ("old2",)
+    assert result["catalogue changed"].count == 3
     assert e.decision_id.tolist() == ["old0", "old1", "old5", "new"]
     assert [e.actions[at] for at in e.action] == [ACTIONS[0], ACTIONS[1], ACTIONS[5], "new"]
-    # Of .5 .1 .1 .1 .1 .1 the actions 2, 3 and 4 are gone: .7 is left.
+    # Without the actions 2, 3 and 4, the probabilities .5 .1 .1 .1 .1 .1 sum to .7.
     np.testing.assert_allclose(e.pmf[0], [0.1 / 0.7, 0.5 / 0.7, 0, 0.1 / 0.7, 0], rtol=1e-6)
     np.testing.assert_allclose(e.propensity, [0.5 / 0.7, 0.5 / 0.7, 0.5 / 0.7, 0.6])
     assert e.eligible[0].tolist() == [True, True, False, True, False]
@@ -419,7 +419,7 @@ EVENTS = st.lists(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(events=EVENTS, now=st.integers(0, 300 * 60), early=st.sampled_from(["count", "wait"]))
-def test_against_a_naive_reference(tmp_path_factory, make, shelf, events, now, early):
+def test_the_join_equals_a_naive_reference(tmp_path_factory, make, shelf, events, now, early):
     """Every decision by itself, from the definitions: above all, in flight is never a decline."""
     log = tmp_path_factory.mktemp("naive") / "log"
     records: list[bytes] = []
@@ -452,13 +452,13 @@ def test_against_a_naive_reference(tmp_path_factory, make, shelf, events, now, e
     assert known(run(log, shelf, now / 60, of)) == expected
 
 
-def test_every_rule_is_in_the_docs():
+def test_every_rule_is_documented():
     page = (Path(__file__).parents[2] / "docs" / "learning.md").read_text()
     for name, (effect, rule) in RULES.items():
         assert f"| {name} | {effect} | {rule} |" in page
 
 
-def test_the_command(tmp_path, make, built_bundles):
+def test_the_command_writes_the_experience(tmp_path, make, built_bundles):
     log, out = tmp_path / "log", tmp_path / "experience.parquet"
     write_segment(log, 1, 1, [make.decision(f"d{at}", at, at % 6) for at in range(24)])
     write_segment(log, 2, 25, [outcome(f"d{at}", at + 1, at % 3) for at in range(12)])
@@ -475,24 +475,24 @@ def test_the_command(tmp_path, make, built_bundles):
     notes = experience_files.read_notes(out)
     assert notes["as_of_ms"] == START + 10 * HOUR
     assert notes["settings"]["families"][0]["name"] == "frictionless"
-    told = tmp_path / "corrections.parquet"
+    corrections = tmp_path / "corrections.parquet"
     arguments = [
         "--since",
         str(out),
         "--corrections",
-        str(told),
+        str(corrections),
         "--output",
         str(tmp_path / "b.parquet"),
         "--json",
     ]
     second = runner.invoke(app, [*common, "--as-of", "2026-01-06T06:00", *arguments])
     assert second.exit_code == 0, second.output
-    said = json.loads(second.output)
-    # Decided at ten, told at eleven.
-    assert said["decisions"] == 24
-    assert said["corrections"]["counts"]["settled"] == 1
+    report = json.loads(second.output)
+    # The decision is from 10:00, and its outcome from 11:00.
+    assert report["decisions"] == 24
+    assert report["corrections"]["counts"]["settled"] == 1
     import pyarrow.parquet as pq
 
-    assert pq.read_table(told).num_rows == len(said["corrections"]["rows"])
-    wrong = runner.invoke(app, [*common, "--output", str(out), "--corrections", str(told)])
+    assert pq.read_table(corrections).num_rows == len(report["corrections"]["rows"])
+    wrong = runner.invoke(app, [*common, "--output", str(out), "--corrections", str(corrections)])
     assert wrong.exit_code == 2

@@ -28,7 +28,7 @@ def shelf(built_bundles: dict[str, Path]) -> BundleShelf:
 INCLUDE = SETTINGS.model_copy(update={"unproven": "include"})
 
 
-def test_an_unproven_outcome_counts_only_where_the_owner_says_so_and_never_before_a_proven_one(
+def test_an_unproven_outcome_counts_only_if_it_is_configured_and_never_before_a_proven_one(
     tmp_path, make, shelf
 ):
     log = tmp_path / "log"
@@ -39,7 +39,7 @@ def test_an_unproven_outcome_counts_only_where_the_owner_says_so_and_never_befor
         outcome("forged", 1, 1.0, proof=UNPROVEN),
         outcome("both", 1, 0.0, revision=1000, proof=UNPROVEN),
         outcome("both", 2, 1.0, **make.token("both", 0)),
-        # Of a version that did not demand proof.
+        # A record of a version that required no proof.
         outcome("old", 1, 1.0),
     ]
     write_segment(log, 1, 1, records)
@@ -54,15 +54,15 @@ def test_an_unproven_outcome_counts_only_where_the_owner_says_so_and_never_befor
 
 @pytest.mark.fault_case(80)
 @pytest.mark.fault_case(6)
-def test_a_decision_whose_caller_was_gone_is_excluded_unless_its_token_came_back(tmp_path, make, shelf):
+def test_an_undelivered_decision_is_excluded_unless_its_token_is_returned(tmp_path, make, shelf):
     log = tmp_path / "log"
     records = [
         *(make.decision(name, 0) for name in ("kept", "gone", "rewarded", "retried", "returned")),
         *(delivery(name, 0) for name in ("gone", "rewarded", "retried", "returned")),
         delivery("retried", 0, delivered=True),
-        # A mark is of one record alone: the decision of another hour was delivered.
+        # The mark concerns one record only: the decision of another hour was delivered.
         delivery("kept", 5),
-        # Rewarded without proof of delivery: excluded with its decision.
+        # An outcome without proof of delivery is excluded together with its decision.
         outcome("rewarded", 1, 1.0, proof=KNOWN),
         outcome("returned", 1, 1.0, **make.token("returned", 0)),
     ]
@@ -74,7 +74,7 @@ def test_a_decision_whose_caller_was_gone_is_excluded_unless_its_token_came_back
 
 
 @pytest.mark.fault_case(80)
-def test_a_fallback_that_is_rewarded_is_excluded(tmp_path, make, shelf):
+def test_a_fallback_with_an_outcome_is_excluded(tmp_path, make, shelf):
     log = tmp_path / "log"
     pmf = [1.0] + [0.0] * (len(make.actions) - 1)
     fallback = {"fallback_source": "static", "fallback_reason": "late", "pmf": pmf, "propensity": 1.0}
@@ -91,14 +91,14 @@ def test_a_fallback_that_is_rewarded_is_excluded(tmp_path, make, shelf):
 
 
 @pytest.mark.fault_case(16)
-def test_of_several_records_the_one_that_the_token_names_counts(tmp_path, make, shelf):
+def test_the_record_that_the_token_identifies_counts(tmp_path, make, shelf):
     log = tmp_path / "log"
     records = [
-        # A restart between them, with another policy: the caller received the second answer.
+        # The server restarted with another policy in between. The caller received the second answer.
         make.decision("swapped", 0, 2),
         make.decision("swapped", 1, 4),
         outcome("swapped", 2, **make.token("swapped", 1, taken=4)),
-        # The first reply was lost, the retry was decided again alike.
+        # The first reply was lost, and the retry got the same decision.
         make.decision("lost", 0, 3),
         delivery("lost", 0),
         make.decision("lost", 1, 3),
@@ -109,8 +109,8 @@ def test_of_several_records_the_one_that_the_token_names_counts(tmp_path, make, 
     taken = dict(zip(e.decision_id.tolist(), e.action.tolist(), strict=True))
     assert taken == {"swapped": 4, "lost": 3}
     assert known(joined)["swapped"] == ("SETTLED", 1.0)
-    found = counts(joined)
-    assert (found["repeated with another answer"], found["repeated decision"]) == (1, 1)
+    result = counts(joined)
+    assert (result["repeated with another answer"], result["repeated decision"]) == (1, 1)
 
 
 def test_the_token_rebuilds_a_propensity_that_the_record_lacks(tmp_path, make, shelf):
@@ -120,7 +120,7 @@ def test_the_token_rebuilds_a_propensity_that_the_record_lacks(tmp_path, make, s
         outcome("bare", 1, **make.token("bare", 0)),
         make.decision("wrong", 0, propensity=0.25),
         outcome("wrong", 1, **make.token("wrong", 0)),
-        # The token does not agree with the pmf either.
+        # The token does not match the pmf either.
         make.decision("odd", 0, propensity=0.0),
         outcome("odd", 1, **make.token("odd", 0, propensity=0.4)),
         make.decision("unnamed", 0, propensity=0.0),
@@ -131,14 +131,14 @@ def test_the_token_rebuilds_a_propensity_that_the_record_lacks(tmp_path, make, s
     propensity = dict(zip(e.decision_id.tolist(), e.propensity.tolist(), strict=True))
     expected = 1 - 0.1 * (len(make.actions) - 1)
     assert propensity == {"bare": pytest.approx(expected), "wrong": pytest.approx(expected)}
-    found = counts(joined)
-    assert found["propensity from the token"] == 2
-    assert (found["token of another answer"], found["no propensity"]) == (1, 1)
+    result = counts(joined)
+    assert result["propensity from the token"] == 2
+    assert (result["token of another answer"], result["no propensity"]) == (1, 1)
 
 
 @pytest.mark.fault_case(18)
 @pytest.mark.fault_case(77)
-def test_the_logs_of_two_replicas_join_as_one(tmp_path, make, shelf):
+def test_the_logs_of_two_replicas_are_joined_as_one(tmp_path, make, shelf):
     """Hedged pairs, retries and outcomes at the other replica: each decision counts once."""
     first, second = tmp_path / "first", tmp_path / "second"
     token = make.token("moved", 0)
@@ -189,7 +189,7 @@ def test_the_logs_of_two_replicas_join_as_one(tmp_path, make, shelf):
     assert counts(run(first, shelf, 100))["outcome of an absent decision"] == 1
 
 
-def test_a_cache_of_the_format_before_is_read_anew(tmp_path, make, shelf):
+def test_a_cache_of_an_older_format_is_read_again_from_the_log(tmp_path, make, shelf):
     log, cache = tmp_path / "log", tmp_path / "cache"
     write_segment(log, 1, 1, [make.decision("a", 0), outcome("a", 1, proof=UNPROVEN)])
     more: dict[str, Any] = {"checkpoint": "action.authorise", "cache": cache}

@@ -33,7 +33,7 @@ def plan(share: float = 0.5, **settings: Any) -> AbPlan:
 
 
 def experience(arm: np.ndarray, reward: np.ndarray, entity: np.ndarray | None = None) -> Experience:
-    """Decisions of two lanes, a second apart, over a catalogue of one action."""
+    """Return decisions of two lanes, one per second, over a catalogue of one action."""
     n = len(arm)
     time_ms = START + 1000 * np.arange(n, dtype=np.int64)
     return Experience(
@@ -59,11 +59,14 @@ def experience(arm: np.ndarray, reward: np.ndarray, entity: np.ndarray | None = 
 def simulated(
     random: np.random.Generator, n: int, rates: tuple[float, float], *, share: float, regulars: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lane, reward and shopper of `n` decisions; shoppers come back, and are not authorised alike often."""
+    """Return lane, reward and shopper of `n` decisions.
+
+    Shoppers return, and their authorisation rates differ.
+    """
     shoppers = max(int(n / regulars), 1)
     shopper = random.integers(0, shoppers, n)
     lane_of = (random.random(shoppers) < share).astype(np.int64)
-    habit = random.beta(9, 1, shoppers)  # mean 0.9
+    habit = random.beta(9, 1, shoppers)  # the mean is 0.9
     arm = lane_of[shopper]
     shift = np.array(rates) - 0.9
     reward = random.random(n) < np.clip(habit[shopper] + shift[arm], 0, 1)
@@ -71,7 +74,10 @@ def simulated(
 
 
 def alarms(seed: int, *, share: float, regulars: float, runs: int = 200, n: int = 6000) -> tuple[int, int]:
-    """In how many A/A runs the sequence, and a z-test per decision, ever excluded 0 in 200 readings."""
+    """Return the number of A/A runs in which 0 was excluded in one of 200 analyses.
+
+    The first number is that of the sequence, and the second one that of a z-test per decision.
+    """
     random = np.random.default_rng(seed)
     shares = [1 - share, share]
     rho2 = tuned_rho2(0.05, 0.09 * (1 / shares[0] + 1 / shares[1]) * 5000)
@@ -82,8 +88,8 @@ def alarms(seed: int, *, share: float, regulars: float, runs: int = 200, n: int 
         hit = tested = False
         for look in np.linspace(600, n, 200).astype(int):
             if not hit and min(np.bincount(arm[:look], minlength=2)) >= 100:
-                found = clustered_mean(scores[:look], shopper[:look], 0.05, rho2)
-                hit = found.low > 0 or found.high < 0
+                interval = clustered_mean(scores[:look], shopper[:look], 0.05, rho2)
+                hit = interval.low > 0 or interval.high < 0
             if not tested:
                 a, b = reward[:look][arm[:look] == 0], reward[:look][arm[:look] == 1]
                 z = (b.mean() - a.mean()) / math.sqrt(a.var() / len(a) + b.var() / len(b) + 1e-12)
@@ -97,12 +103,14 @@ def alarms(seed: int, *, share: float, regulars: float, runs: int = 200, n: int 
 )
 def test_false_alarms_over_two_hundred_readings(share: float, regulars: float) -> None:
     ours, naive = alarms(11, share=share, regulars=regulars)
-    assert ours <= 10, "5 % of 200 runs"
-    assert naive >= 30, "the same data would have fooled a test that may be read once"
+    assert ours <= 10, "at most 5 % of 200 runs"
+    assert naive >= 30, (
+        "a test that is valid for one analysis would have raised false alarms on the same data"
+    )
 
 
-def test_harm_is_found_and_its_size_is_right() -> None:
-    found = covered = 0
+def test_harm_is_detected_and_estimated_correctly() -> None:
+    result = covered = 0
     for seed in range(20):
         arm, reward, shopper = simulated(
             np.random.default_rng(seed), 20_000, (0.9, 0.86), share=0.5, regulars=2.0
@@ -111,12 +119,12 @@ def test_harm_is_found_and_its_size_is_right() -> None:
         readings = [read(plan(), whole.take(slice(0, n))) for n in range(2000, 20_001, 2000)]
         (last,) = readings[-1].differences
         covered += last.low <= -0.04 <= last.high
-        found += any(one.harm for one in readings)
-    assert found == 20
+        result += any(one.harm for one in readings)
+    assert result == 20
     assert covered >= 19
 
 
-def test_scores_are_unbiased_whatever_the_oracle_says_and_narrower_when_it_is_right() -> None:
+def test_scores_are_unbiased_with_any_oracle_and_narrower_with_a_good_one() -> None:
     random = np.random.default_rng(3)
     n, shares = 200_000, [0.8, 0.2]
     q = np.where(random.random(n) < 0.5, 0.97, 0.05)
@@ -124,14 +132,16 @@ def test_scores_are_unbiased_whatever_the_oracle_says_and_narrower_when_it_is_ri
     reward = (random.random(n) < q + 0.02 * arm).astype(np.float64)
     exact = np.stack([q, q + 0.02], axis=1)
     wrong = np.stack([1 - q, 0.3 * q], axis=1)
-    found = {name: differences(arm, reward, e, shares, 1) for name, e in (("exact", exact), ("wrong", wrong))}
-    for scores in found.values():
+    result = {
+        name: differences(arm, reward, e, shares, 1) for name, e in (("exact", exact), ("wrong", wrong))
+    }
+    for scores in result.values():
         assert abs(scores.mean() - 0.02) < 4 * scores.std() / math.sqrt(n)
-    assert found["exact"].std() < 0.4 * found["wrong"].std()
+    assert result["exact"].std() < 0.4 * result["wrong"].std()
 
 
-def test_a_score_knows_nothing_of_later_rewards_and_its_own_only_through_its_weight() -> None:
-    """What is taken off must be predictable, or the sum of scores is no martingale."""
+def test_a_score_depends_on_its_own_reward_only_by_its_weight_and_on_no_later_reward() -> None:
+    """The control variate must be predictable, or else the sum of scores is not a martingale."""
     random = np.random.default_rng(8)
     shares, arm = [0.8, 0.2], (random.random(50) < 0.2).astype(np.int64)
     reward, expected = random.random(50), random.random((50, 2))
@@ -150,24 +160,24 @@ def sample() -> Experience:
     return experience(arm, reward, shopper)
 
 
-def test_only_what_belongs_to_the_comparison_counts(sample: Experience) -> None:
+def test_only_decisions_of_the_comparison_count(sample: Experience) -> None:
     bundle, lane, time_ms = sample.bundle.copy(), sample.lane.copy(), sample.time_ms.copy()
     time_ms[:10] = START - 1
     bundle[20:25] = 1 - bundle[20:25]
     lane[30:37] = 2
-    found = read(
+    result = read(
         plan(), replace(sample, bundle=bundle, lane=lane, time_ms=time_ms, lanes=(*sample.lanes, "holdout"))
     )
-    assert found.left_out == {
+    assert result.left_out == {
         "before the start": 10,
         "of the lane, by another bundle": 5,
         "of another lane": 7,
     }
-    assert sum(one.decisions for one in found.lanes) == 4000 - 22
-    assert not found.ratio.mismatch
+    assert sum(one.decisions for one in result.lanes) == 4000 - 22
+    assert not result.ratio.mismatch
 
 
-def test_in_flight_is_never_a_decline_and_ends_what_is_read(sample: Experience) -> None:
+def test_a_decision_in_flight_is_not_a_decline_and_ends_the_analysed_part(sample: Experience) -> None:
     state, reward = sample.state.copy(), sample.reward.copy()
     state[3000], reward[3000] = State.IN_FLIGHT, math.nan
     cut = read(plan(), replace(sample, state=state, reward=reward))
@@ -177,22 +187,25 @@ def test_in_flight_is_never_a_decline_and_ends_what_is_read(sample: Experience) 
     whole = read(plan(), sample.take(slice(0, 3000)))
     for one, other in zip(cut.differences, whole.differences, strict=True):
         assert (one.value, one.low, one.high) == pytest.approx((other.value, other.low, other.high), rel=1e-9)
-    assert sum(cut.ratio.counts) > sum(whole.ratio.counts), "assignment is checked on all"
+    assert sum(cut.ratio.counts) > sum(whole.ratio.counts), "the assignment is checked on all decisions"
 
 
-def test_outcomes_that_go_missing_in_one_lane_are_told(sample: Experience) -> None:
+def test_outcomes_that_are_missing_in_one_lane_are_reported(sample: Experience) -> None:
     state, reward = sample.state.copy(), sample.reward.copy()
     gone = (sample.lane == 1) & (np.arange(len(sample)) % 5 == 0)
     state[gone], reward[gone] = State.MISSING, math.nan
-    (found,) = read(plan(), replace(sample, state=state, reward=reward)).differences
-    assert found.missing.low > 0
-    assert found.missing.value == pytest.approx(0.2, abs=0.05)
+    (difference,) = read(plan(), replace(sample, state=state, reward=reward)).differences
+    assert difference.missing.low > 0
+    assert difference.missing.value == pytest.approx(0.2, abs=0.05)
     (sound,) = read(plan(), sample).differences
     assert sound.missing.low <= 0 <= sound.missing.high
 
 
-def test_a_horizon_reads_each_decision_as_it_was_known_then(sample: Experience) -> None:
-    """Slow outcomes, one never: with a horizon they are missing, without one the first ends what is read."""
+def test_a_horizon_uses_the_outcomes_known_after_that_time(sample: Experience) -> None:
+    """Some outcomes are slow, and one is in flight. With a horizon they are missing.
+
+    Without a horizon, the analysis ends before the first decision in flight.
+    """
     settled_ms, state, reward = sample.settled_ms.copy(), sample.state.copy(), sample.reward.copy()
     slow = np.arange(len(sample)) % 10 == 3
     settled_ms[slow] = sample.time_ms[slow] + 40 * 60_000
@@ -200,32 +213,32 @@ def test_a_horizon_reads_each_decision_as_it_was_known_then(sample: Experience) 
     own = replace(sample, settled_ms=settled_ms, state=state, reward=reward)
     last = int(settled_ms.max())
     assert sum(one.decisions for one in read(plan(), own).lanes) == 5
-    found = read(plan(hours=0.5), own)
+    result = read(plan(hours=0.5), own)
     old = sample.time_ms <= last - 1_800_000
-    assert sum(one.decisions for one in found.lanes) == int(old.sum())
-    assert sum(one.missing for one in found.lanes) == int((slow & old).sum()) + 1
-    assert sum(one.rewarded for one in found.lanes) == int((old & ~slow).sum()) - 1
+    assert sum(one.decisions for one in result.lanes) == int(old.sum())
+    assert sum(one.missing for one in result.lanes) == int((slow & old).sum()) + 1
+    assert sum(one.rewarded for one in result.lanes) == int((old & ~slow).sum()) - 1
     kept = old & ~slow & (np.arange(len(sample)) != 5)
-    for at, lane in enumerate(found.lanes):
+    for at, lane in enumerate(result.lanes):
         assert lane.rate == pytest.approx(sample.reward[kept & (sample.lane == at)].mean())
 
 
-def test_too_few_shoppers_are_no_verdict(sample: Experience) -> None:
-    (found,) = read(plan(shoppers=2000), sample).differences
-    assert found.verdict == "too early"
+def test_too_few_shoppers_give_no_verdict(sample: Experience) -> None:
+    (difference,) = read(plan(shoppers=2000), sample).differences
+    assert difference.verdict == "too early"
     text = read(plan(), sample).as_dict()
     assert text["differences"][0]["verdict"] in ("undecided", "not worse")
 
 
-def test_nothing_of_the_comparison(sample: Experience) -> None:
+def test_a_log_without_decisions_of_the_comparison_is_refused(sample: Experience) -> None:
     with pytest.raises(DataError, match="is the comparison running"):
         read(replace_start(plan(), START + 10**9), sample)
     empty = read(plan(), sample.take(slice(0, 1)))
     assert empty.differences[0].verdict == "too early"
 
 
-def replace_start(made: AbPlan, started_ms: int) -> AbPlan:
-    return replace(made, started_ms=started_ms)
+def replace_start(plan_: AbPlan, started_ms: int) -> AbPlan:
+    return replace(plan_, started_ms=started_ms)
 
 
 @pytest.mark.parametrize(
@@ -237,7 +250,7 @@ def replace_start(made: AbPlan, started_ms: int) -> AbPlan:
         ((("a", 1.0), ("b", 0.0)), "each must be above 0"),
     ],
 )
-def test_what_is_no_comparison_is_refused(lanes: tuple[tuple[str, float], ...], message: str) -> None:
+def test_invalid_comparisons_are_refused(lanes: tuple[tuple[str, float], ...], message: str) -> None:
     with pytest.raises(DataError, match=message):
         AbPlan(
             "action.authorise", tuple(Arm(name, CONTROL, share) for name, share in lanes), START, AbSettings()

@@ -70,8 +70,8 @@ def test_generations_serve_valid_pmfs_and_beat_the_baseline(run):
         assert served.value.mean() > rule.mean()
 
 
-def test_the_overlay_carries_over_what_the_next_generation_has_not_learned(market, run):
-    """Whatever a generation was taught by reaches its overlay by predictions that did not see it."""
+def test_the_overlay_carries_over_corrections_that_the_next_generation_lacks(market, run):
+    """The overlay gets the training decisions of a generation with out-of-fold predictions."""
     learner, _ = run
     assert learner.overlay is not None
     assert learner.overlay.outcomes > 0.7 * 4 * 15 * 168
@@ -82,7 +82,7 @@ def test_the_overlay_carries_over_what_the_next_generation_has_not_learned(marke
     np.testing.assert_array_equal(scores[settled], learner.trained.out_of_fold.probability())
     fitted = learner.trained.evaluate(known.context)[1][np.arange(len(known)), known.action]
     np.testing.assert_array_equal(scores[~settled], fitted[~settled])
-    # In its own words a generation foretells what it was taught better than it could have.
+    # In-sample predictions of a generation fit its training decisions too well.
     taught = known.reward[settled]
 
     def loss(p: np.ndarray) -> float:
@@ -95,8 +95,8 @@ def test_the_overlay_carries_over_what_the_next_generation_has_not_learned(marke
     assert fresh.overlay.outcomes == 0
 
 
-def test_what_a_learner_knows_at_a_retraining_is_what_was_settled_by_then(market, baseline):
-    """Outcomes of the future must not teach: with them all turned round, the same generation comes out."""
+def test_a_retraining_uses_only_outcomes_that_are_settled_by_then(market, baseline):
+    """Later outcomes must not be used: if all of them are inverted, the generation is the same."""
     now = market.plan.week_ms(2)
     later = (baseline.state == State.SETTLED) & (baseline.settled_ms > now)
     assert later.any()
@@ -111,7 +111,7 @@ def test_what_a_learner_knows_at_a_retraining_is_what_was_settled_by_then(market
     np.testing.assert_array_equal(*pmfs)
 
 
-def test_old_rules_choose_what_is_eligible_and_beat_the_baseline(market, baseline):
+def test_the_old_rules_choose_eligible_actions_and_beat_the_baseline(market, baseline):
     rules = IssuerRules(as_of(baseline, market.plan.week_ms(2)))
     arrivals = market.week(2)
     pmf, truth = rules.pmf(arrivals.contexts), market.truth(arrivals)
@@ -119,7 +119,7 @@ def test_old_rules_choose_what_is_eligible_and_beat_the_baseline(market, baselin
     assert (pmf[~arrivals.eligible] == 0).all()
     rule = truth[np.arange(len(arrivals)), baseline_rule(arrivals.contexts)].mean()
     assert (pmf * truth).sum(axis=1).mean() > rule
-    # Nothing tested, nothing changed.
+    # Without a tested change, nothing is changed.
     untested = IssuerRules(as_of(baseline, market.plan.week_ms(2)), significance=1e9)
     assert np.array_equal(untested.pmf(arrivals.contexts).argmax(axis=1), baseline_rule(arrivals.contexts))
 
@@ -130,28 +130,28 @@ def test_shoppers_keep_their_arm():
     assert np.array_equal(arms[:100], [arm(f"shopper-{i}") for i in range(100)])
 
 
-def test_comparison():
-    found = compare(2, 3000, 4, TINY)
-    assert [week.week for week in found.weeks] == [1, 2]
-    assert len(found.days) == 14
-    for week in found.weeks:
+def test_the_comparison_of_solutions_is_paired():
+    result = compare(2, 3000, 4, TINY)
+    assert [week.week for week in result.weeks] == [1, 2]
+    assert len(result.days) == 14
+    for week in result.weeks:
         old, new = week.rates
         assert old.low < old.value < old.high
         assert old.payments + new.payments == pytest.approx(3000 * 0.98, rel=0.02)
         for rate in week.rates:
             assert abs(rate.value - rate.truth) < 0.05
             assert rate.truth < week.best
-    last = found.days[-1]
-    truth = np.mean([week.rates[1].truth - week.rates[0].truth for week in found.weeks])
+    last = result.days[-1]
+    truth = np.mean([week.rates[1].truth - week.rates[0].truth for week in result.weeks])
     assert last.low < truth < last.high
-    widths = [day.high - day.low for day in found.days]
+    widths = [day.high - day.low for day in result.days]
     assert widths[-1] < widths[6] < widths[1]
-    assert not found.ratio.mismatch
-    assert sum(found.ratio.counts) > 1000
-    # Simpler solutions decided the new arm's payments, so the differences are paired.
-    rates = [week.rates[1] for week in found.weeks]
+    assert not result.ratio.mismatch
+    assert sum(result.ratio.counts) > 1000
+    # The simpler solutions decided the payments of the new arm, so the differences are paired.
+    rates = [week.rates[1] for week in result.weeks]
     new = np.average([rate.truth for rate in rates], weights=[rate.payments for rate in rates])
-    beside = {one.name: one for one in found.references}
+    beside = {one.name: one for one in result.references}
     assert list(beside) == list(REFERENCES)
     for one in beside.values():
         assert one.low < one.difference < one.high
@@ -160,7 +160,7 @@ def test_comparison():
     assert beside["uniform choice"].truth < beside["linear model per issuer, retrained weekly"].truth
 
 
-def test_compare_command_draws_and_tells(tmp_path, monkeypatch):
+def test_the_compare_command_writes_a_plot_and_a_summary(tmp_path, monkeypatch):
     monkeypatch.setattr("examples.loop.comparison.LoopPlan", lambda: TINY)
     done = CliRunner().invoke(
         loop, ["compare", "-o", str(tmp_path / "c"), "--weeks", "1", "--payments", "2000"]
@@ -177,7 +177,7 @@ def test_compare_command_draws_and_tells(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory):
-    """A bundle taught by a calm week, and the week after it, in which an issuer begins to decline route A."""
+    """A bundle trained on a stable week, and the next week, when an issuer starts to decline route A."""
     shock = Shock(168 + 24, "NL-bank-0", "route", "A")
     market = Market(WeeksPlan(per_hour=30, shocks=(shock,)), seed=9)
     first, second = market.week(1), market.week(2)
@@ -191,7 +191,7 @@ def live(tmp_path_factory):
     return built.path, folder / "log.parquet", known
 
 
-def test_overlay_command_finds_what_moved_and_the_bundle_takes_it(live, tmp_path):
+def test_the_overlay_command_finds_the_change_and_revises_the_bundle(live, tmp_path):
     bundle, log, known = live
     output = tmp_path / "overlay.json"
     done = CliRunner().invoke(
@@ -205,7 +205,7 @@ def test_overlay_command_finds_what_moved_and_the_bundle_takes_it(live, tmp_path
     assert routes["A"] == min(routes.values())
     since = untaught_since(bundle, known)
     assert since == said["since_ms"] == known.time_ms[known.time_ms < since].max() + 1
-    # The revision's scores, with the overlay taken off, are the oracle's: fitting goes on from there.
+    # Without the overlay, the scores of the revision are those of the oracle, from which fitting continues.
     revised = revise(bundle, tmp_path / "revised", overlay=spec)
     mask = (codes()[known.action, 2] == 0) & (known.context[:, 2] == 0)
     plain, again = (oracle_scores(path, TASK, known) for path in (bundle, revised.path))
@@ -216,10 +216,10 @@ def test_overlay_command_finds_what_moved_and_the_bundle_takes_it(live, tmp_path
     assert "route=A" in table.output
 
 
-def test_overlay_command_needs_to_know_what_taught_the_oracle(live, tmp_path):
+def test_the_overlay_command_requires_the_training_decisions_of_the_oracle(live, tmp_path):
     bundle, log, _ = live
     arguments = ["overlay", str(log), "--bundle", str(bundle), "-o", str(tmp_path / "o.json")]
-    # Nothing is newer than this: nothing to learn from, nothing to serve.
+    # There are no newer decisions, so no overlay is fitted.
     done = CliRunner().invoke(app, [*arguments, "--since", "2030-01-01"])
     assert done.exit_code == 3, done.output
     assert not (tmp_path / "o.json").exists()

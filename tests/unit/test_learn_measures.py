@@ -42,7 +42,7 @@ class TestSplit:
         assert (earlier.training.first, earlier.training.end) == (37, 65)
         assert earlier.test == split.test
 
-    def test_shorter_data_means_less_training_until_it_is_too_little(self):
+    def test_shorter_data_gives_less_training_and_too_short_data_is_refused(self):
         def lengths(days, earlier=0):
             split = SplitPlan().earlier(spanning(days), earlier)
             return len(split.training), len(split.calibration)
@@ -61,27 +61,28 @@ class TestSplit:
         ):
             SplitPlan().earlier(spanning(24), 1)
 
-    def test_no_block_sees_labels_that_are_not_known_yet(self):
+    def test_no_block_contains_labels_that_are_not_known_yet(self):
         plan = SplitPlan()
         for days in range(24, 120, 7):
             split = plan.last(spanning(days))
             assert split.training.end == split.calibration.first
             assert split.test.first - split.calibration.end == plan.delay
 
-    def test_known_customers_leave_the_test(self):
-        # Delay 2: known are the frauds up to day 7 on day 10, those of day 8 on day 11, of day 9 on day 12.
+    def test_known_customers_are_excluded_from_the_test_block(self):
+        # With a delay of 2, frauds up to day 7 are known on day 10, those of day 8 on day 11, of
+        # day 9 on day 12.
         days = [5, 6, 8, 9, 10, 10, 10, 10, 11, 11, 12, 12]
         who = [1, 2, 3, 4, 1, 2, 3, 4, 3, 4, 3, 4]
         bad = [1, 0, 1, 1, 0, 1, 0, 0, 0, 0, 0, 0]
-        made = transactions(days, who, bad)
+        result = transactions(days, who, bad)
         first = 5  # day numbers count from the first transaction
-        kept = without_known(made, Days(0, 8 - first), Days(10 - first, 13 - first), delay=2)
+        kept = without_known(result, Days(0, 8 - first), Days(10 - first, 13 - first), delay=2)
         left = [(days[i], who[i]) for i in kept]
         assert left == [(10, 2), (10, 3), (10, 4), (11, 4)]
 
 
 class TestRanking:
-    def test_counts_by_hand(self):
+    def test_counts_equal_those_by_hand(self):
         scores = np.array([0.9, 0.8, 0.7, 0.1])
         fraud = np.array([1, 0, 1, 0])
         measured = ranking(scores, fraud, np.arange(4), np.zeros(4))
@@ -93,12 +94,12 @@ class TestRanking:
         scores = np.array([0.9, 0.8, 0.7, 0.6, 0.5])
         customer = np.array([1, 1, 2, 3, 4])
         fraud = np.array([0, 1, 0, 1, 1])
-        # The top two cards are 1 (one of its transactions was fraud) and 2.
+        # The top two cards are 1, which has one fraudulent transaction, and 2.
         assert card_precision(scores, fraud, customer, np.zeros(5), 2) == 0.5
         assert card_precision(scores, fraud, customer, np.array([0, 0, 0, 1, 1]), 1) == 1.0
 
     @pytest.mark.parametrize("label", [0, 1])
-    def test_needs_both_kinds(self, label):
+    def test_a_ranking_needs_both_classes(self, label):
         with pytest.raises(DataError, match="both kinds are needed"):
             ranking(np.zeros(3), np.full(3, label), np.arange(3), np.zeros(3))
 
@@ -106,7 +107,7 @@ class TestRanking:
 class TestCalibration:
     @settings(max_examples=100, deadline=None)
     @given(st.integers(0, 10_000), st.integers(20, 400), st.booleans())
-    def test_keeps_the_ranking_and_stays_a_probability(self, seed, n, coarse):
+    def test_calibration_keeps_the_ranking_and_gives_probabilities(self, seed, n, coarse):
         rng = np.random.default_rng(seed)
         outputs = rng.random(n)
         if coarse:
@@ -122,7 +123,7 @@ class TestCalibration:
         assert mapped.min() > 0
         assert mapped.max() < 1
 
-    def test_recovers_probabilities_from_distorted_ones(self):
+    def test_calibration_recovers_distorted_probabilities(self):
         rng = np.random.default_rng(1)
         odds = rng.normal(-2, 1.5, 40_000)
         truth = 1 / (1 + np.exp(-odds))
@@ -132,7 +133,7 @@ class TestCalibration:
         assert np.abs(curve(distorted) - truth).mean() < 0.01
 
 
-def test_thresholds_give_the_wanted_shares():
+def test_thresholds_give_the_requested_shares():
     scores = np.random.default_rng(0).random(100_000)
     bands = thresholds(scores, review_rate=0.02, decline_rate=0.005)
     assert [label for _, label in bands] == ["approve", "review", "decline"]
@@ -143,6 +144,6 @@ def test_thresholds_give_the_wanted_shares():
 
 
 @pytest.mark.parametrize("value", [0.0, 0.3, 1.0])
-def test_thresholds_stay_apart_when_all_scores_are_alike(value):
+def test_thresholds_differ_if_all_scores_are_equal(value):
     starts = [start for start, _ in thresholds(np.full(100, value), 0.02, 0.005)]
     assert starts[0] < starts[1] < starts[2]

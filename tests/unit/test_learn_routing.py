@@ -23,7 +23,7 @@ def write(tmp_path, lines, head=HEAD):
 
 
 def lines(n=600, seed=0):
-    """Attempts an hour apart; provider B succeeds more often, above all on Visa."""
+    """Return attempts, one per hour. Provider B succeeds more often, especially with Visa."""
     rng = np.random.default_rng(seed)
     out = []
     for i in range(n):
@@ -37,12 +37,12 @@ def lines(n=600, seed=0):
     return out
 
 
-def test_retries_are_like_attempts_within_a_minute(tmp_path):
+def test_retries_are_equal_attempts_within_a_minute(tmp_path):
     special = [
         "a,2021-01-01 10:00:00,Austria,50,0,A,0,Visa",
         "b,2021-01-01 10:00:30,Austria,50,0,B,0,Visa",  # a retry
         "c,2021-01-01 10:01:30,Austria,50,1,B,0,Visa",  # a retry of the retry
-        "d,2021-01-01 10:02:31,Austria,50,1,B,0,Visa",  # 61 seconds later: another purchase
+        "d,2021-01-01 10:02:31,Austria,50,1,B,0,Visa",  # 61 seconds later is another purchase
         "e,2021-01-01 10:02:31,Austria,51,1,B,0,Visa",  # another amount
         "f,2021-01-01 10:02:31,Austria,50,1,B,1,Visa",  # another 3DS
         "g,2021-01-01 10:02:31,Austria,50,1,B,0,Master",  # another card
@@ -58,7 +58,7 @@ def test_retries_are_like_attempts_within_a_minute(tmp_path):
     assert log.context[-1].tolist() == [50, 10, 4, 1, 1, 0, 0]
 
 
-def test_order_in_the_file_does_not_matter(tmp_path):
+def test_the_order_of_the_file_has_no_effect(tmp_path):
     given = lines()
     forward = read_routing(write(tmp_path, given))
     backward = read_routing(write(tmp_path, given[::-1]))
@@ -79,13 +79,13 @@ def test_order_in_the_file_does_not_matter(tmp_path):
         ("x,2021-01-01 10:00:00,Austria", "amount"),
     ],
 )
-def test_refuses_values_by_line_and_column(tmp_path, line, message):
+def test_invalid_values_are_refused_with_line_and_column(tmp_path, line, message):
     with pytest.raises(DataError) as refused:
         read_routing(write(tmp_path, [*lines(), line]))
     assert message in str(refused.value)
 
 
-def test_refuses_files_that_cannot_teach(tmp_path):
+def test_files_that_are_unsuitable_for_training_are_refused(tmp_path):
     with pytest.raises(DataError, match="no such file"):
         read_routing(tmp_path / "none.csv")
     with pytest.raises(DataError, match="column PSP is missing"):
@@ -99,7 +99,7 @@ def test_refuses_files_that_cannot_teach(tmp_path):
         read_routing(tmp_path / "routing.csv")
 
 
-def test_an_oracle_learns_the_better_provider(tmp_path):
+def test_an_oracle_prefers_the_better_provider(tmp_path):
     log = read_routing(write(tmp_path, lines(4_000)))
     oracle = train_oracle(
         log.task("route"),
@@ -119,13 +119,13 @@ def test_an_oracle_learns_the_better_provider(tmp_path):
         pmf=logging,
         clusters=log.purchase[3_000:],
     )
-    found = snipw(Target(logged, np.eye(2)[predicted.argmax(axis=1)]))
-    assert found.low < 0.7 < found.high
-    assert found.low > share(int(held.reward.sum()), 1_000).high
+    result = snipw(Target(logged, np.eye(2)[predicted.argmax(axis=1)]))
+    assert result.low < 0.7 < result.high
+    assert result.low > share(int(held.reward.sum()), 1_000).high
 
 
 @pytest.mark.skipif(not LOG.is_file(), reason="needs the routing log in ../shared/data")
-def test_the_real_log():
+def test_the_real_routing_log_is_read():
     log = read_routing(LOG)
     assert len(log) > 20_000
     assert len(log.providers) == 4

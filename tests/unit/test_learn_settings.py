@@ -12,10 +12,10 @@ from scorer.config.problems import InvalidSettingsError
 from scorer.learn import settings
 
 
-def test_the_printed_example_is_every_default():
+def test_the_printed_example_contains_every_default():
     text = CliRunner().invoke(app, ["learn", "config"]).output
     assert settings.parse(text) == settings.LearnSettings() == settings.parse("")
-    # What is commented out is an example: it must be accepted as well.
+    # Commented lines are examples, which must be valid too.
     every = "\n".join(
         line.removeprefix("# ") if re.match(r"# \w+ = ", line) else line for line in text.splitlines()
     )
@@ -25,7 +25,7 @@ def test_the_printed_example_is_every_default():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("[join]\nhuors = 3", 'learn.toml:2: join.huors: unknown key; did you mean "hours"?'),
         ("\n[jion]", 'learn.toml:2: jion: unknown key; did you mean "join"?'),
@@ -39,13 +39,13 @@ def test_the_printed_example_is_every_default():
         ("[train", "learn.toml:1:7: not valid TOML"),
     ],
 )
-def test_mistakes_are_named_with_their_line(text, said):
+def test_problems_are_reported_with_their_line(text, message):
     with pytest.raises(InvalidSettingsError) as refused:
         settings.parse(text)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_a_missing_file_is_reported(tmp_path):
     with pytest.raises(InvalidSettingsError, match="no such file; `scorer learn config`"):
         settings.load(tmp_path / "learn.toml")
     (tmp_path / "learn.toml").write_bytes(b"\xff")

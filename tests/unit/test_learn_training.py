@@ -21,7 +21,7 @@ from examples.simulators.transactions import TransactionPlan, simulate_transacti
 from scorer.bundle import Bundle
 from scorer.learn.errors import DataError
 
-# pytest would take the name for a test.
+# pytest would collect the name as a test.
 rows_that_judge = test_rows
 del test_rows
 
@@ -50,34 +50,34 @@ def logged(transactions, rows, fraud):
 
 @pytest.fixture(scope="module")
 def oracle(logged):
-    made = choices(logged)
+    result = choices(logged)
     return train_oracle(
-        authorise_task(), made, made.digest(), OraclePlan(trees=60, depth=4, learning_rate=0.1)
+        authorise_task(), result, result.digest(), OraclePlan(trees=60, depth=4, learning_rate=0.1)
     )
 
 
 class TestFraud:
-    def test_finds_fraud_and_says_how_well(self, transactions, rows, fraud):
+    def test_the_model_finds_fraud_and_reports_its_quality(self, transactions, rows, fraud):
         judged = rows_that_judge(transactions, fraud.split)
         scores = fraud.scores(rows[judged])
         assert fraud.metrics.auc == pytest.approx(roc_auc_score(transactions.fraud[judged], scores))
         assert fraud.metrics.auc > 0.7
         assert fraud.metrics.rows == len(judged)
 
-    def test_is_calibrated_on_days_it_was_not_trained_on(self, transactions, rows, fraud):
+    def test_the_model_is_calibrated_on_days_without_training(self, transactions, rows, fraud):
         held = fraud.split.calibration.rows(transactions)
         assert fraud.scores(rows[held]).mean() == pytest.approx(transactions.fraud[held].mean(), rel=0.1)
 
-    def test_the_seed_decides(self, transactions, rows, fraud):
+    def test_the_result_depends_on_the_seed_only(self, transactions, rows, fraud):
         again = train_fraud(transactions, rows, fraud.split, fraud.plan)
         assert again.booster.save_raw() == fraud.booster.save_raw()
         assert again.data_digest == fraud.data_digest
 
-    def test_never_sees_labels_from_the_delay_or_the_test(self, transactions, rows, fraud):
+    def test_labels_of_the_delay_and_of_the_test_days_are_not_used(self, transactions, rows, fraud):
         hidden = transactions.fraud.copy()
         hidden[transactions.day >= fraud.split.calibration.end] = 0
         blind = type(transactions)(**{**vars_of(transactions), "fraud": hidden})
-        # Judging needs frauds; one is enough, and cannot reach the model.
+        # The evaluation needs a fraud. One is enough, and it cannot affect the model.
         blind.fraud[-1] = 1
         blind_rows = features(blind)
         until = fraud.split.calibration.rows(transactions)[-1]
@@ -90,7 +90,7 @@ class TestFraud:
         with pytest.raises(DataError, match=r"the training days hold .* 0 frauds"):
             train_fraud(clean, rows, fraud.split, fraud.plan)
 
-    def test_bundle_answers_like_the_model(self, tmp_path, transactions, rows, fraud):
+    def test_the_bundle_scores_like_the_model(self, tmp_path, transactions, rows, fraud):
         built = build_fraud(fraud, tmp_path / "fraud", "run-1")
         bundle = Bundle.load(built.path, built.digest)
         some = rows[-3_000:]
@@ -106,12 +106,12 @@ class TestFraud:
         assert manifest["lineage"]["run_id"] == "run-1"
         assert manifest["lineage"]["metrics"]["test"]["auc"] == pytest.approx(fraud.metrics.auc)
 
-    def test_schema_is_the_features_in_order(self):
+    def test_the_schema_has_the_features_in_their_order(self):
         assert tuple(column.name for column in fraud_columns()) == FEATURES
 
 
 class TestOracle:
-    def test_learns_more_than_the_baseline_knows(self, transactions, rows, fraud, oracle):
+    def test_the_oracle_predicts_better_than_the_baseline(self, transactions, rows, fraud, oracle):
         later = np.arange(len(transactions) - 4_000, len(transactions))
         given = contexts(transactions.take(later), fraud.scores(rows[later]), seed=9)
         world = Payments()
@@ -121,7 +121,7 @@ class TestOracle:
         baseline = log_baseline(world, given, seed=9).authorised.mean()
         assert truth > baseline + 0.03
 
-    def test_scores_every_action_of_every_context(self, logged, oracle):
+    def test_the_oracle_scores_every_action_of_every_context(self, logged, oracle):
         context = context_rows(logged.contexts)[:7]
         predicted = oracle.predict(context)
         assert predicted.shape == (7, 132)
@@ -129,13 +129,13 @@ class TestOracle:
         alone = oracle.booster.predict(oracle.task.matrix(one.astype(np.float32)))
         assert predicted[3, 50] == alone[0]
 
-    def test_choices_that_all_ended_alike_are_refused(self, logged):
-        made = choices(logged)
-        same = LoggedChoices(made.context, made.action, np.ones_like(made.reward))
+    def test_choices_with_equal_outcomes_are_refused(self, logged):
+        result = choices(logged)
+        same = LoggedChoices(result.context, result.action, np.ones_like(result.reward))
         with pytest.raises(DataError, match="all ended alike"):
             train_oracle(authorise_task(), same, "sha256:0", OraclePlan(trees=1))
 
-    def test_bundle_chooses_like_the_policy_says(self, tmp_path, logged, oracle):
+    def test_the_bundle_chooses_by_its_policy(self, tmp_path, logged, oracle):
         built = build_oracle(oracle, near_greedy(0.05, "salt"), tmp_path / "action", "run-1")
         bundle = Bundle.load(built.path, built.digest)
         given = logged.contexts.take(slice(0, 50))
@@ -156,7 +156,7 @@ class TestOracle:
         assert near_greedy(0.05, "a") == near_greedy(0.05, "a")
 
 
-def test_named_rows_say_the_same_as_dense_ones(logged):
+def test_named_rows_give_the_same_result_as_dense_rows(logged):
     dense = context_rows(logged.contexts)[0]
     named = named_row(CONTEXT, dense)
     assert set(named) == {column.name for column in CONTEXT}
@@ -165,7 +165,7 @@ def test_named_rows_say_the_same_as_dense_ones(logged):
     assert named["amount"] == float(dense[0])
 
 
-def test_masks_have_the_first_action_in_the_lowest_bit():
+def test_the_lowest_bit_of_a_mask_is_the_first_action():
     mask = np.zeros(132, dtype=bool)
     mask[[0, 9, 131]] = True
     packed = mask_bytes(mask)
@@ -175,8 +175,8 @@ def test_masks_have_the_first_action_in_the_lowest_bit():
     assert packed[16] == 8
 
 
-def vars_of(made):
+def vars_of(value):
     return {
-        name: getattr(made, name)
+        name: getattr(value, name)
         for name in ("ids", "time_ms", "customer", "terminal", "amount", "fraud", "scenario")
     }

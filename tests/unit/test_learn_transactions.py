@@ -28,7 +28,7 @@ def table(**changes: pa.Array | None) -> pa.Table:
     return pa.table({name: values for name, values in columns.items() if values is not None})
 
 
-def test_sorts_by_time_and_keeps_rows_together(tmp_path):
+def test_transactions_are_sorted_by_time_with_their_columns(tmp_path):
     pq.write_table(table(), tmp_path / "t.parquet")
     transactions = read_transactions(tmp_path / "t.parquet")
     assert transactions.ids.tolist() == [11, 12, 10]
@@ -40,10 +40,10 @@ def test_sorts_by_time_and_keeps_rows_together(tmp_path):
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
-def test_any_resolution_of_time_and_ids_as_text(tmp_path, unit):
+def test_every_time_resolution_and_text_ids_are_read(tmp_path, unit):
     times = np.array(["2020-01-01T00:00:01", "2020-01-02", "2020-01-03"], f"datetime64[{unit}]")
-    made = table(TX_DATETIME=pa.array(times), CUSTOMER_ID=pa.array(["7", "8", "9"]))
-    pq.write_table(made, tmp_path / "t.parquet")
+    result = table(TX_DATETIME=pa.array(times), CUSTOMER_ID=pa.array(["7", "8", "9"]))
+    pq.write_table(result, tmp_path / "t.parquet")
     transactions = read_transactions(tmp_path / "t.parquet")
     assert transactions.time_ms[0] == 1_577_836_801_000
     assert transactions.customer.tolist() == [7, 8, 9]
@@ -65,7 +65,7 @@ def test_any_resolution_of_time_and_ids_as_text(tmp_path, unit):
         ({"TRANSACTION_ID": pa.array([1, 2, 1])}, "TRANSACTION_ID 1 appears more than once"),
     ],
 )
-def test_refuses_by_name(tmp_path, changes, message):
+def test_refusals_name_the_column(tmp_path, changes, message):
     path = tmp_path / "t.parquet"
     pq.write_table(table(**changes), path)
     with pytest.raises(DataError) as refused:
@@ -75,7 +75,7 @@ def test_refuses_by_name(tmp_path, changes, message):
     assert "\n" not in str(refused.value)
 
 
-def test_refuses_what_is_no_parquet_file(tmp_path):
+def test_a_file_that_is_not_parquet_is_refused(tmp_path):
     with pytest.raises(DataError, match="no such file"):
         read_transactions(tmp_path / "none.parquet")
     (tmp_path / "t.parquet").write_bytes(b"TRANSACTION_ID,TX_DATETIME\n1,2\n")
@@ -86,9 +86,9 @@ def test_refuses_what_is_no_parquet_file(tmp_path):
         read_transactions(tmp_path / "t.parquet")
 
 
-def test_written_transactions_read_back_equal(tmp_path):
-    made = simulate_transactions(TransactionPlan(customers=50, terminals=500, days=10), seed=3)
-    write_transactions(made, tmp_path / "t.parquet")
+def test_written_transactions_are_read_unchanged(tmp_path):
+    stream = simulate_transactions(TransactionPlan(customers=50, terminals=500, days=10), seed=3)
+    write_transactions(stream, tmp_path / "t.parquet")
     again = read_transactions(tmp_path / "t.parquet")
-    assert again.digest() == made.digest()
-    assert again.scenario.tolist() == made.scenario.tolist()
+    assert again.digest() == stream.digest()
+    assert again.scenario.tolist() == stream.scenario.tolist()

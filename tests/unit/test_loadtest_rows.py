@@ -40,7 +40,7 @@ INFO = CheckpointInfo(
 )
 
 
-def test_made_up_rows_keep_the_schema():
+def test_generated_rows_match_the_schema():
     rows = generate_rows(INFO, 2000, seed=3)
     assert rows == generate_rows(INFO, 2000, seed=3)
     assert rows != generate_rows(INFO, 2000, seed=4)
@@ -55,7 +55,7 @@ def test_made_up_rows_keep_the_schema():
     assert all(row["drift"] is None or row["drift"] < -5 for row in rows)
 
 
-def test_a_row_in_schema_order():
+def test_a_dense_row_has_the_order_of_the_schema():
     row = dense({"country": "DE", "amount": 5, "returning": True}, INFO)
     assert [None if math.isnan(value) else value for value in row] == [5.0, None, None, 1.0, 1.0]
     assert math.isnan(dense({"country": "FR"}, INFO)[3])
@@ -63,7 +63,7 @@ def test_a_row_in_schema_order():
         dense({"colour": 1}, INFO)
 
 
-def test_rows_from_parquet(tmp_path):
+def test_rows_are_read_from_parquet(tmp_path):
     path = tmp_path / "rows.parquet"
     table = pa.table(
         {
@@ -81,7 +81,7 @@ def test_rows_from_parquet(tmp_path):
     ]
 
 
-def test_rows_from_npy_and_jsonl(tmp_path):
+def test_rows_are_read_from_npy_and_jsonl(tmp_path):
     array = np.arange(10, dtype=np.float32).reshape(2, 5)
     np.save(tmp_path / "rows.npy", array)
     assert read_rows(tmp_path / "rows.npy", INFO) == array.tolist()
@@ -92,7 +92,7 @@ def test_rows_from_npy_and_jsonl(tmp_path):
     assert math.isnan(vector[1])
 
 
-def test_long_files_are_cut(tmp_path):
+def test_long_files_are_truncated(tmp_path):
     np.save(tmp_path / "rows.npy", np.zeros((MAX_ROWS + 5, 5)))
     assert len(read_rows(tmp_path / "rows.npy", INFO)) == MAX_ROWS
     (tmp_path / "rows.jsonl").write_text("[1,2,3,0,1]\n" * (MAX_ROWS + 5))
@@ -129,7 +129,7 @@ def write(path, content):
         ("rows.jsonl", "7\n", "rows.jsonl:1: is neither an object of names nor an array"),
     ],
 )
-def test_files_that_are_no_rows(tmp_path, name, content, words):
+def test_files_without_rows_are_refused(tmp_path, name, content, words):
     path = tmp_path / name
     if isinstance(content, np.ndarray):
         np.save(path, content)
@@ -156,11 +156,11 @@ MINIMAL = {"target": "localhost:1", "rate": 10}
         ("score,noop", {"score": 1.0, "noop": 1.0}),
     ],
 )
-def test_methods(given, methods):
+def test_methods_are_parsed(given, methods):
     assert make_settings(MINIMAL | {"methods": given}).methods == methods
 
 
-def test_windows_are_longer_in_a_long_run():
+def test_a_long_run_has_longer_windows():
     assert make_settings(MINIMAL).window == 1.0
     assert make_settings(MINIMAL | {"seconds": 60}).window == 10.0
     assert make_settings(MINIMAL | {"seconds": 60, "window_seconds": 2}).window == 2.0
@@ -185,14 +185,14 @@ def test_windows_are_longer_in_a_long_run():
         ({"colour": 1}, "colour: is no setting of a load test"),
     ],
 )
-def test_settings_that_make_no_sense(given, words):
+def test_invalid_settings_are_refused(given, words):
     with pytest.raises(LoadTestError) as caught:
         make_settings(MINIMAL | given)
     assert str(caught.value).startswith(words)
     assert "\n" not in str(caught.value)
 
 
-def test_every_mistake_at_once():
+def test_all_problems_are_reported_together():
     with pytest.raises(LoadTestError, match=r"target: is required; rate: -1: .*; seconds: 0: "):
         make_settings({"rate": -1, "seconds": 0})
 
@@ -206,7 +206,7 @@ def test_every_mistake_at_once():
         ("description = 'x'\ngoal = 'y'\nextra = 1\n[load]\n", "extra: is no setting"),
     ],
 )
-def test_cases_that_are_none(tmp_path, text, words):
+def test_invalid_cases_are_refused(tmp_path, text, words):
     if text is not None:
         (tmp_path / "case.toml").write_text(text)
     with pytest.raises(LoadTestError, match=words) as caught:
@@ -214,12 +214,12 @@ def test_cases_that_are_none(tmp_path, text, words):
     assert "\n" not in str(caught.value)
 
 
-def test_a_case_finds_its_rows_beside_it(tmp_path):
+def test_a_case_finds_its_rows_in_its_folder(tmp_path):
     (tmp_path / "case.toml").write_text("description = 'x'\ngoal = 'y'\n[load]\nrows = 'rows.jsonl'\n")
     assert case_file(tmp_path).load == {"rows": str(tmp_path / "rows.jsonl")}
     assert case_file(tmp_path / "case.toml") == case_file(tmp_path)
 
 
-def test_settings_survive_json():
+def test_settings_are_read_unchanged_from_json():
     settings = make_settings(MINIMAL | {"methods": "mix"})
     assert LoadSettings.model_validate(json.loads(settings.model_dump_json())) == settings

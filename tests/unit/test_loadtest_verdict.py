@@ -17,7 +17,7 @@ def summary(**values):
 
 
 def report(windows, *, errors=None, fallbacks=None, lag_p99_us=50, interrupted=False):
-    """A run of windows given as (intended, misses)."""
+    """Return the report of a run with windows (intended, misses)."""
     requests = sum(intended for intended, _ in windows)
     errors = errors or {}
     return Report(
@@ -51,38 +51,38 @@ def report(windows, *, errors=None, fallbacks=None, lag_p99_us=50, interrupted=F
     )
 
 
-def test_an_sla_that_is_met_everywhere():
+def test_an_sla_that_is_met_in_every_window_passes():
     verdict = judge(report([(1000, 10)] * 60), 10.0)
     assert (verdict.outcome, verdict.reasons, verdict.outcome.exit_code) == (LoadOutcome.PASS, (), 0)
     assert (verdict.met_share, verdict.windows_met, verdict.windows) == (0.99, 60, 60)
-    # 600 misses of 60,000 are exactly 1 %: kept in this run, but no proof that it is kept in general.
+    # 600 misses of 60,000 are exactly 1 %. The SLA is met in this run, which does not prove it in general.
     assert not verdict.proven
     assert judge(report([(1000, 5)] * 60), 10.0).proven
 
 
-def test_one_bad_window_of_sixty_is_forgiven_and_two_are_not():
+def test_one_bad_window_of_sixty_is_allowed_and_two_are_not():
     one = judge(report([(1000, 0)] * 59 + [(1000, 11)]), 10.0)
     assert (one.outcome, one.windows_met) == (LoadOutcome.PASS, 59)
     two = judge(report([(1000, 0)] * 58 + [(1000, 11)] * 2), 10.0)
     assert (two.outcome, two.outcome.exit_code) == (LoadOutcome.FAIL, 1)
     assert two.reasons == ("2 of 60 windows missed, more than 1 in 60",)
-    # A short run has no window to spare.
+    # In a short run, no window may miss the SLA.
     assert judge(report([(1000, 0)] * 9 + [(1000, 11)]), 10.0).outcome is LoadOutcome.FAIL
 
 
-def test_the_whole_counts_even_if_most_windows_are_well():
+def test_the_total_counts_even_if_most_windows_meet_the_sla():
     verdict = judge(report([(1000, 0)] * 119 + [(1000, 1000), (1000, 1000)]), 10.0)
     assert verdict.outcome is LoadOutcome.FAIL
     assert verdict.reasons[0] == "1.65% of the requests missed, more than 1 % (2000 later than 10 ms)"
 
 
-def test_an_error_is_a_miss_however_fast_it_came():
+def test_an_error_is_a_miss_at_any_latency():
     verdict = judge(report([(100, 5)] * 10, errors={"RESOURCE_EXHAUSTED": 40, "overflow": 10}), 10.0)
     assert verdict.outcome is LoadOutcome.FAIL
     assert "(50 not answered: RESOURCE_EXHAUSTED 40, overflow 10)" in verdict.reasons[0]
 
 
-def test_a_fallback_in_time_meets_the_sla_but_shows():
+def test_a_fallback_in_time_meets_the_sla_and_is_reported():
     verdict = judge(report([(1000, 0)] * 2, fallbacks={"deadline": 500}), 10.0)
     assert (verdict.outcome, verdict.fallback_share) == (LoadOutcome.PASS, 0.25)
 
@@ -98,7 +98,7 @@ def test_a_fallback_in_time_meets_the_sla_but_shows():
         (5100, 50.0, 6.0, False),
     ],
 )
-def test_a_generator_that_lags_says_nothing(lag_us, sla_ms, limit, invalid):
+def test_a_generator_that_lags_gives_no_verdict(lag_us, sla_ms, limit, invalid):
     verdict = judge(report([(1000, 0)], lag_p99_us=lag_us), sla_ms, limit)
     assert (verdict.outcome is LoadOutcome.INVALID) == invalid
     if invalid:
@@ -125,30 +125,30 @@ def test_the_proof_is_the_binomial_tail(requests):
     assert tail(most + 1) > 0.01
 
 
-def test_the_proof_for_many_requests():
-    # 0.99 ** 459 is the first power below 1 %: fewer requests prove nothing at all.
+def test_the_proof_is_correct_for_many_requests():
+    # 0.99 ** 459 is the first power below 1 %, so that fewer requests prove nothing.
     assert [most_misses_that_prove(n) for n in (0, 458, 459)] == [-1, -1, 0]
-    # The normal approximation: 1000 - 2.326 * sqrt(990) = 926.8.
+    # The normal approximation gives 1000 - 2.326 * sqrt(990) = 926.8.
     assert most_misses_that_prove(100_000) in range(924, 930)
 
 
 @pytest.mark.parametrize("limit", [3.0, 70.0, 999.0, 1000.0, 1001.0, 5432.1, 90_000.0])
-def test_the_search_closes_in_on_the_limit(limit):
-    asked = []
+def test_the_search_converges_to_the_limit(limit):
+    rates = []
 
     def holds(rate):
-        asked.append(rate)
+        rates.append(rate)
         return rate <= limit
 
-    found = find_rate(holds, 1000.0, most_runs=30)
+    result = find_rate(holds, 1000.0, most_runs=30)
     if limit < 1000 / 64:
-        assert found is None
+        assert result is None
     else:
-        assert limit / 1.06 <= found <= limit
-    assert len(asked) <= 16
+        assert limit / 1.06 <= result <= limit
+    assert len(rates) <= 16
 
 
-def test_the_search_gives_up_in_time():
+def test_the_search_is_bounded():
     runs = []
     assert find_rate(lambda rate: not runs.append(rate), 10.0, most_runs=5) == 160.0
     assert len(runs) == 5

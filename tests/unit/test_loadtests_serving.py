@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def inference(tmp_path_factory):
-    """The protocol's messages from its .proto, in a pool of their own."""
+    """Return the messages of the protocol's .proto file, in a separate descriptor pool."""
     out = tmp_path_factory.mktemp("proto") / "set.pb"
     options = [f"-I{ROOT / 'protos'}", f"--descriptor_set_out={out}", "--include_imports"]
     done = protoc.main(["", *options, str(ROOT / "protos/inference/grpc_service.proto")])
@@ -36,7 +36,7 @@ def inference(tmp_path_factory):
     return lambda name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}"))
 
 
-def test_an_inference_request_is_the_protocols(inference):
+def test_an_inference_request_is_valid_by_the_protocol(inference):
     request = inference("ModelInferRequest").FromString(
         infer_request("fraud.checkout", [1.5, math.nan, -2.0])
     )
@@ -48,7 +48,7 @@ def test_an_inference_request_is_the_protocols(inference):
     assert math.isnan(struct.unpack("<3f", raw)[1])
 
 
-def test_a_score_is_read_raw_or_typed(inference):
+def test_a_score_is_read_from_raw_and_typed_contents(inference):
     reply = inference("ModelInferResponse")
     for datatype, form, field in (("FP32", "<f", "fp32_contents"), ("FP64", "<d", "fp64_contents")):
         typed = reply(model_name="m" * 200, outputs=[{"name": "predict", "datatype": datatype, "shape": [1]}])
@@ -65,7 +65,7 @@ def test_a_score_is_read_raw_or_typed(inference):
 @pytest.mark.parametrize(
     "case", sorted((ROOT / "loadtests/cases").rglob("case.toml")), ids=lambda it: it.parent.name
 )
-def test_every_case_is_one_that_the_command_takes(case):
+def test_every_case_is_valid_for_the_command(case):
     load = case_file(case).load
     settings = make_settings({"rate": 100.0, **load, "target": "127.0.0.1:1"})
     for caller in settings.callers:
@@ -73,7 +73,7 @@ def test_every_case_is_one_that_the_command_takes(case):
         assert set(caller.methods) <= set(settings.methods)
 
 
-def test_holding_the_lock_keeps_every_other_thread_out():
+def test_holding_the_gil_stops_every_other_thread():
     ticks: list[float] = []
     stop = threading.Event()
 
@@ -91,5 +91,5 @@ def test_holding_the_lock_keeps_every_other_thread_out():
     finally:
         stop.set()
         thread.join()
-    # Nobody ran for as long as the lock was held.
+    # No other thread ran while the GIL was held.
     assert max(after - before for before, after in pairwise(ticks)) >= 0.2

@@ -146,7 +146,7 @@ def test_a_scan_returns_records_by_kind_checkpoint_and_sequence(log: Path) -> No
     assert (table.checkpoint, table.decision_id) == (None, None)
 
 
-def test_a_scan_names_a_record_of_another_program_and_passes_on_a_newer_kind(tmp_path: Path) -> None:
+def test_a_scan_refuses_records_of_other_programs_and_skips_newer_kinds(tmp_path: Path) -> None:
     write_segment(tmp_path / "newer", 1, 1, [b"\xf2\x07\x02hi"])
     assert list(scan(tmp_path / "newer")) == [(1, "unknown", None)]
     write_segment(tmp_path / "foreign", 1, 1, [b"\xff\xff"])
@@ -155,7 +155,7 @@ def test_a_scan_names_a_record_of_another_program_and_passes_on_a_newer_kind(tmp
 
 
 @pytest.mark.parametrize("harm", ["none", "no seals", "header", "torn", "gap"])
-def test_reading_from_a_sequence_onward_is_the_rest_of_reading_all(tmp_path: Path, harm: str) -> None:
+def test_reading_from_a_sequence_gives_the_rest_of_the_log(tmp_path: Path, harm: str) -> None:
     sealed = harm != "no seals"
     paths = [
         write_segment(
@@ -182,20 +182,20 @@ def test_reading_from_a_sequence_onward_is_the_rest_of_reading_all(tmp_path: Pat
         assert list(rest.payloads()) == [one for one in whole if one[0] >= start], start
 
 
-def test_reading_from_a_sequence_onward_passes_over_what_is_sealed_before_it(log: Path) -> None:
+def test_reading_from_a_sequence_skips_sealed_segments_before_it(log: Path) -> None:
     (first, *_) = sorted(log.glob("*.seg"))
     damaged = bytearray(first.read_bytes())
     damaged[200] ^= 1
     first.write_bytes(bytes(damaged))
     reader = LogReader(log, start_sequence=7)
     assert next(reader.payloads())[0] == 7
-    assert reader.findings == [], "nobody looked inside of it"
+    assert reader.findings == [], "the sealed segment was not read"
     every = LogReader(log)
     list(every.payloads())
     assert [finding.severity for finding in every.findings] == ["error"]
 
 
-def test_outcomes_join_first_writer_wins_and_highest_revision_counts(log: Path) -> None:
+def test_the_first_decision_and_the_highest_revision_of_an_outcome_count(log: Path) -> None:
     summary = summarise(log)
     assert summary.records == {"decision": 4, "outcome": 7, "lane_table": 1}
     counts = summary.outcomes.of("fraud.checkout", "a")["fraud"]
@@ -217,7 +217,7 @@ def test_duckdb_reads_an_export(log: Path, tmp_path: Path) -> None:
         f" outcome_fraud, outcome_fraud_revision, outcome_chargeback from '{to}' order by sequence"
     ).fetchall()
     assert [row[:2] for row in rows] == [("a", "score"), ("x", "action"), ("b", "score")]
-    # The first record of decision "a" counts; its outcome's third revision does.
+    # The first record of decision "a" counts, and the third revision of its outcome.
     assert rows[0][2][0] == 1.5
     assert rows[0][3] is True
     assert rows[0][4:] == (0.25, None, None, None, 1.0, 2, None)
@@ -238,7 +238,7 @@ def test_duckdb_reads_an_export(log: Path, tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".*"))
 
 
-def test_export_of_a_window_keeps_late_outcomes(log: Path, tmp_path: Path) -> None:
+def test_an_export_of_a_window_contains_late_outcomes(log: Path, tmp_path: Path) -> None:
     to = tmp_path / "d.parquet"
     code, output = run("log", "export", "--log", log, "--to", to, "--until", "2026-11-02")
     assert code == 0, output
@@ -251,14 +251,14 @@ def test_export_of_a_window_keeps_late_outcomes(log: Path, tmp_path: Path) -> No
     assert "yesterday" in output
 
 
-def test_export_of_different_widths_uses_plain_lists(tmp_path: Path) -> None:
+def test_an_export_of_different_widths_uses_plain_lists(tmp_path: Path) -> None:
     write_segment(tmp_path / "log", 1, 1, [score("a", NOON, [1.0]), score("b", NOON, [1.0, 2.0])])
     export(tmp_path / "log", tmp_path / "d.parquet")
     table = pq.read_table(tmp_path / "d.parquet")
     assert table["features"].to_pylist() == [[1.0], [1.0, 2.0]]
 
 
-def test_export_streams_row_groups(tmp_path: Path) -> None:
+def test_an_export_is_written_in_row_groups(tmp_path: Path) -> None:
     count = 40_000
     payloads = [score(str(at), NOON, [float(at)]) for at in range(count)]
     write_segment(tmp_path / "log", 1, 1, payloads)
@@ -271,7 +271,7 @@ def test_export_streams_row_groups(tmp_path: Path) -> None:
     assert seen[-1][0] == seen[-1][1]
 
 
-def test_an_export_that_fails_leaves_the_earlier_file(log: Path, tmp_path: Path) -> None:
+def test_a_failed_export_keeps_the_earlier_file(log: Path, tmp_path: Path) -> None:
     to = tmp_path / "d.parquet"
     to.write_bytes(b"earlier")
     damaged = log / "0000000003-00000000000000000000000000000aaa.seg"
@@ -305,7 +305,7 @@ def _cut(path: Path, count: int) -> None:
 
 
 def _swap_log(log: Path) -> None:
-    """Segment 2 as if it came from another log."""
+    """Replace segment 2 by one of another log."""
     path = _seg(log, 2)
     data = bytearray(path.read_bytes())
     data[16] ^= 1
@@ -333,9 +333,9 @@ def _write(path: Path) -> None:
     path.write_text("x")
 
 
-@pytest.mark.parametrize(("what", "damage", "said", "fine"), DAMAGE, ids=[row[0] for row in DAMAGE])
-def test_damage_is_named_and_decides_the_exit_code(
-    tmp_path: Path, what: str, damage: Callable[[Path], None], said: str, fine: bool
+@pytest.mark.parametrize(("what", "damage", "message", "fine"), DAMAGE, ids=[row[0] for row in DAMAGE])
+def test_damage_is_reported_and_determines_the_exit_code(
+    tmp_path: Path, what: str, damage: Callable[[Path], None], message: str, fine: bool
 ) -> None:
     log = tmp_path / "log"
     records = [LogRecord(lane_table=LaneTableRecord(version=at)).SerializeToString() for at in range(12)]
@@ -344,7 +344,7 @@ def test_damage_is_named_and_decides_the_exit_code(
     assert run("log", "verify", "--log", log)[0] == 0
     damage(log)
     code, output = run("log", "verify", "--log", log)
-    assert re.search(said, output, re.MULTILINE), output
+    assert re.search(message, output, re.MULTILINE), output
     assert (code == 0) is fine, output
     assert output.rstrip().endswith("ok") and ("not ok" in output) is not fine
 
@@ -386,24 +386,24 @@ def _made(directory: Path, file: str | None = None) -> Path:
 
 
 @pytest.mark.parametrize("command", ["stat", "verify", "export"])
-@pytest.mark.parametrize(("what", "make", "said"), BAD, ids=[row[0] for row in BAD])
-def test_bad_input_is_one_line_that_names_it(
-    log: Path, tmp_path: Path, command: str, what: str, make: Callable[[Path], Path], said: str
+@pytest.mark.parametrize(("what", "make", "message"), BAD, ids=[row[0] for row in BAD])
+def test_an_error_of_bad_input_is_one_line_that_names_it(
+    log: Path, tmp_path: Path, command: str, what: str, make: Callable[[Path], Path], message: str
 ) -> None:
     directory = make(log)
     more: Iterable[object] = ("--to", tmp_path / "x.parquet") if command == "export" else ()
     code, output = run("log", command, "--log", directory, *more)
-    if said:
+    if message:
         assert code == 1
         assert str(directory) in output
-        assert said in output
+        assert message in output
         assert "\n" not in output.strip()
     else:
-        # A quarantined copy is a segment like any other, of a log that lacks the rest.
+        # A quarantined copy alone is a regular segment of a log without its other segments.
         assert code == (1 if command == "verify" else 0), output
 
 
-def test_a_quarantined_segment_is_told_and_not_read(log: Path) -> None:
+def test_a_quarantined_segment_is_reported_and_not_read(log: Path) -> None:
     code, output = run("log", "stat", "--log", _quarantined(log))
     assert code == 0
     assert "sequences 1 to 12" in output
@@ -412,32 +412,32 @@ def test_a_quarantined_segment_is_told_and_not_read(log: Path) -> None:
 
 def test_stat_prints_json(log: Path) -> None:
     code, output = run("log", "stat", "--log", log, "--json")
-    said = json.loads(output)
+    document = json.loads(output)
     assert code == 0
-    assert said["records"] == {"lane_table": 1, "decision": 4, "outcome": 7}
-    assert said["outcomes"] == {
+    assert document["records"] == {"lane_table": 1, "decision": 4, "outcome": 7}
+    assert document["outcomes"] == {
         "reported": 7,
         "superseded": 2,
         "unproven": 0,
         "duplicate": 1,
         "conflicting": 1,
     }
-    assert said["checkpoints"] == {"fraud.checkout": 3, "action.authorise": 1}
+    assert document["checkpoints"] == {"fraud.checkout": 3, "action.authorise": 1}
 
 
 def test_decisions_without_their_bundle_are_not_verified(log: Path) -> None:
     code, output = run("log", "verify", "--log", log, "--json")
-    said = json.loads(output)
+    document = json.loads(output)
     assert code == 1
-    assert said["verified"] == 0
-    assert said["fallbacks"] == 1
-    assert sorted(said["missing_bundles"].values()) == [1, 2]
+    assert document["verified"] == 0
+    assert document["fallbacks"] == 1
+    assert sorted(document["missing_bundles"].values()) == [1, 2]
     code, output = run("log", "verify", "--log", log, "--bundles", log)
     assert code == 1
     assert "holds no bundle" in output
 
 
-def test_an_outcome_join_of_nothing_is_empty() -> None:
+def test_a_join_of_no_outcomes_is_empty() -> None:
     assert OutcomeJoin().of("c", "d") == {}
 
 
@@ -462,7 +462,7 @@ def withdrawal(sequence: int, decision_id: str = "late") -> bytes:
 
 
 @pytest.mark.parametrize(("between", "is_read"), [(2, False), (3, True)])
-def test_a_withdrawal_is_found_within_the_reach(
+def test_a_withdrawal_is_found_within_its_range(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, between: int, is_read: bool
 ) -> None:
     monkeypatch.setattr("scorer.log.scanning.REACH", 3)
@@ -472,7 +472,7 @@ def test_a_withdrawal_is_found_within_the_reach(
     assert any(entry.decision_id == "late" for entry in scan(tmp_path, kinds={"decision"})) is is_read
 
 
-def test_the_newest_decisions_lose_one_that_is_withdrawn_after_they_were_read(tmp_path: Path) -> None:
+def test_a_decision_that_is_withdrawn_later_is_removed_from_the_newest_decisions(tmp_path: Path) -> None:
     at = datetime(2026, 5, 1, tzinfo=UTC)
     payloads = [score("a", at, [1.0]), score("late", at, [1.0])]
     write_segment(tmp_path, 1, 1, payloads, sealed=False)

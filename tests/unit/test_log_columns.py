@@ -68,7 +68,7 @@ def log(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("records", [1, 4, 1_000])
-def test_columns_hold_what_records_hold(log: Path, records: int) -> None:
+def test_columns_contain_the_values_of_the_records(log: Path, records: int) -> None:
     batches = list(scan_columns(log, CHECKPOINT, records=records))
     own = list(scan(log, checkpoint=CHECKPOINT, kinds={"decision"}))
     ids = [one for batch in batches for one in batch.decisions.id.texts()]
@@ -99,7 +99,7 @@ def test_an_outcome_has_the_key_of_its_decision(log: Path) -> None:
     assert len(set(batch.decisions.key.tolist())) == len(batch.decisions)
 
 
-def test_features_are_the_same_bits(log: Path) -> None:
+def test_features_have_the_same_bits(log: Path) -> None:
     decisions = next(scan_columns(log, CHECKPOINT)).decisions
     whole = decisions.features.counts == 2
     rows = feature_rows(decisions.take(whole), 2)
@@ -109,19 +109,19 @@ def test_features_are_the_same_bits(log: Path) -> None:
     assert set(decisions.fingerprint[whole].tolist()) == {7}
 
 
-def test_erased_entities_are_left_out(log: Path) -> None:
+def test_erased_entities_are_excluded(log: Path) -> None:
     erase(log, "customer-1")
     ids = next(scan_columns(log, CHECKPOINT)).decisions.id.texts()
     assert ids == ["payment-0", "payment-2", "payment-3", "payment-4", "x"]
 
 
-def test_another_programs_record_is_refused_by_its_number(tmp_path: Path) -> None:
+def test_a_record_of_another_program_is_refused_with_its_sequence_number(tmp_path: Path) -> None:
     write_segment(tmp_path / "log", 1, 5, [b"\xff\xff\xff"])
     with pytest.raises(LogError, match=r"record 5 is intact but no scorer\.v1\.LogRecord"):
         list(scan_columns(tmp_path / "log", CHECKPOINT))
 
 
-def test_ragged_rows_are_taken_by_mask_and_by_place() -> None:
+def test_ragged_rows_are_selected_by_mask_and_by_position() -> None:
     rows = Ragged(np.arange(6), np.array([1, 0, 3, 2]))
     assert rows.take(np.array([3, 0])).values.tolist() == [4, 5, 0]
     assert rows.take(np.array([False, True, True, False])).counts.tolist() == [0, 3]

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from logs import write_segment
-from servers import scorer_here
+from servers import scorer_in_process
 
 from scorer.log import export, summarise
 from scorer.v1.log_pb2 import DESCRIPTOR, DecisionRecord, LogRecord, ObservationRecord, OutcomeRecord
@@ -113,7 +113,7 @@ def log(tmp_path: Path) -> Path:
     return directory
 
 
-def test_they_are_counted_apart_from_decisions(log: Path) -> None:
+def test_observations_are_counted_separately_from_decisions(log: Path) -> None:
     summary = summarise(log)
     assert summary.records == {"decision": 3, "observation": 7, "outcome": 1}
     assert summary.checkpoints == {"fraud.checkout": 3}
@@ -130,7 +130,7 @@ def test_they_are_counted_apart_from_decisions(log: Path) -> None:
     assert summary.decided_us == (NOON_US, NOON_US)
 
 
-def test_an_export_has_every_field_and_each_lane_once(log: Path, tmp_path: Path) -> None:
+def test_an_export_has_every_field_and_every_lane_once(log: Path, tmp_path: Path) -> None:
     to, beside = tmp_path / "decisions.parquet", tmp_path / "observations.parquet"
     done = export(log, to, observations_to=beside)
     assert (done.decisions, done.with_outcome, done.orphans) == (3, 1, 0)
@@ -212,7 +212,7 @@ def test_an_export_has_every_field_and_each_lane_once(log: Path, tmp_path: Path)
     assert joined == [(0.375,), (0.375,)]
 
 
-def test_a_window_is_of_the_answers(log: Path, tmp_path: Path) -> None:
+def test_a_window_selects_by_the_time_of_the_answers(log: Path, tmp_path: Path) -> None:
     to, beside = tmp_path / "decisions.parquet", tmp_path / "observations.parquet"
     done = export(log, to, observations_to=beside, until=NOON.replace(hour=13))
     assert (done.decisions, done.observations) == (3, 5)
@@ -221,29 +221,31 @@ def test_a_window_is_of_the_answers(log: Path, tmp_path: Path) -> None:
     assert (done.decisions, done.observations) == (0, 1)
 
 
-def test_without_a_file_they_are_counted_and_told(log: Path, tmp_path: Path) -> None:
+def test_observations_that_are_not_exported_are_counted_and_reported(log: Path, tmp_path: Path) -> None:
     to = tmp_path / "decisions.parquet"
     done = export(log, to)
     assert (done.observations, done.observations_unwritten) == (0, 7)
-    said = scorer_here("log", "export", "--log", str(log), "--to", str(to))
+    said = scorer_in_process("log", "export", "--log", str(log), "--to", str(to))
     assert "7 observations not written: name a file for them with --observations" in said.stdout
     beside = tmp_path / "observations.parquet"
-    said = scorer_here("log", "export", "--log", str(log), "--to", str(to), "--observations", str(beside))
+    said = scorer_in_process(
+        "log", "export", "--log", str(log), "--to", str(to), "--observations", str(beside)
+    )
     assert f"6 observations to {beside}" in said.stdout
     assert "not written" not in said.stdout
     assert len(pq.read_table(beside)) == 6
 
 
-def test_stat_shows_them(log: Path) -> None:
-    shown = scorer_here("log", "stat", "--log", str(log)).stdout
+def test_stat_shows_observations(log: Path) -> None:
+    shown = scorer_in_process("log", "stat", "--log", str(log)).stdout
     lines = [line.split() for line in shown.splitlines()]
     assert ["observations", "fraud.checkout", "cr-000001", "4"] in lines
     assert ["without", "a", "score", "fraud.checkout", "cr-000001", "(panic)", "1"] in lines
-    found = json.loads(scorer_here("log", "stat", "--log", str(log), "--json").stdout)
-    assert found["observations"]["fraud.checkout cr-000003"] == 1
+    document = json.loads(scorer_in_process("log", "stat", "--log", str(log), "--json").stdout)
+    assert document["observations"]["fraud.checkout cr-000003"] == 1
 
 
-def test_a_log_without_any_exports_an_empty_table(tmp_path: Path) -> None:
+def test_a_log_without_observations_exports_an_empty_table(tmp_path: Path) -> None:
     write_segment(tmp_path / "log", 1, 1, [decision("a")])
     beside = tmp_path / "observations.parquet"
     done = export(tmp_path / "log", tmp_path / "d.parquet", observations_to=beside)
@@ -252,20 +254,20 @@ def test_a_log_without_any_exports_an_empty_table(tmp_path: Path) -> None:
 
 
 def test_progress_counts_every_pass(log: Path, tmp_path: Path) -> None:
-    told: list[tuple[int, int]] = []
+    progress: list[tuple[int, int]] = []
     export(
         log,
         tmp_path / "d.parquet",
         observations_to=tmp_path / "o.parquet",
-        advance=lambda done, total: told.append((done, total)),
+        advance=lambda done, total: progress.append((done, total)),
     )
-    done = [one for one, _ in told]
+    done = [one for one, _ in progress]
     assert done == sorted(done)
-    assert told[-1][0] == told[-1][1]
+    assert progress[-1][0] == progress[-1][1]
 
 
-def test_a_reader_from_before_there_were_observations_counts_them_as_unknown() -> None:
-    """As the release before decodes them: field 5 of LogRecord is not in its description."""
+def test_a_reader_without_observations_counts_them_as_unknown() -> None:
+    """A reader of the previous release does not know field 5 of LogRecord."""
     older = descriptor_pb2.FileDescriptorProto()
     DESCRIPTOR.CopyToProto(older)
     older.name, older.package = "older/log.proto", "older.v1"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from logs import write_segment
-from servers import scorer_here
+from servers import scorer_in_process
 
 from scorer.errors import LogError
 from scorer.log import LogReader, mark_shipped, prune
@@ -18,7 +18,10 @@ PER_SEGMENT = 10
 
 
 def _log(directory: Path, segments: int = 5) -> Path:
-    """A log of finished segments of ten decisions, each made an hour after the one before it."""
+    """Write a log of sealed segments of ten decisions.
+
+    Each segment is an hour later than the previous one.
+    """
     directory.mkdir()
     for number in range(1, segments + 1):
         first = (number - 1) * PER_SEGMENT + 1
@@ -39,23 +42,23 @@ def _first_sequence(log: Path) -> int:
     return sequences[0]
 
 
-def test_nothing_goes_before_it_is_marked_as_shipped(tmp_path: Path) -> None:
+def test_no_segment_is_removed_before_it_is_marked_as_shipped(tmp_path: Path) -> None:
     log = _log(tmp_path / "log")
-    refused = scorer_here("log", "prune", "--log", str(log), "--mb", "0", "--json")
+    refused = scorer_in_process("log", "prune", "--log", str(log), "--mb", "0", "--json")
     assert refused.returncode == 1
     assert json.loads(refused.stdout)["blocked"] == "not_shipped"
     assert _first_sequence(log) == 1
-    marked = scorer_here("log", "shipped", "--log", str(log), "--through", "25")
+    marked = scorer_in_process("log", "shipped", "--log", str(log), "--through", "25")
     assert marked.returncode == 0 and "up to sequence 25" in marked.stdout
-    done = scorer_here("log", "prune", "--log", str(log), "--mb", "0")
+    done = scorer_in_process("log", "prune", "--log", str(log), "--mb", "0")
     assert done.returncode == 1 and "2 segments" in done.stdout and "not marked as shipped" in done.stdout
     assert _first_sequence(log) == 21
-    assert mark_shipped(log, 3) == 26, "the mark never moves back"
+    assert mark_shipped(log, 3) == 26, "the mark never decreases"
 
 
-def test_a_dry_run_removes_nothing_and_the_owner_may_lift_the_rule(tmp_path: Path) -> None:
+def test_a_dry_run_removes_nothing_and_an_option_lifts_the_rule(tmp_path: Path) -> None:
     log = _log(tmp_path / "log")
-    dry = scorer_here("log", "prune", "--log", str(log), "--mb", "0", "--unshipped", "--dry-run")
+    dry = scorer_in_process("log", "prune", "--log", str(log), "--mb", "0", "--unshipped", "--dry-run")
     assert dry.returncode == 0 and "3 segments" in dry.stdout and "would be removed" in dry.stdout
     assert _first_sequence(log) == 1
     done = prune(log, max_bytes=0, unshipped=True)
@@ -63,7 +66,7 @@ def test_a_dry_run_removes_nothing_and_the_owner_may_lift_the_rule(tmp_path: Pat
     assert _first_sequence(log) == 31
 
 
-def test_a_reader_keeps_what_it_reads(tmp_path: Path) -> None:
+def test_the_segments_of_an_active_reader_are_kept(tmp_path: Path) -> None:
     log = _log(tmp_path / "log")
     reader = LogReader(log)
     payloads = reader.payloads()
@@ -77,11 +80,11 @@ def test_a_reader_keeps_what_it_reads(tmp_path: Path) -> None:
     assert prune(log, max_bytes=0, unshipped=True).blocked is None
 
 
-def test_bad_input_is_one_line(tmp_path: Path) -> None:
-    nothing = scorer_here("log", "prune", "--log", str(tmp_path))
+def test_an_error_of_bad_input_is_one_line(tmp_path: Path) -> None:
+    nothing = scorer_in_process("log", "prune", "--log", str(tmp_path))
     assert nothing.returncode == 2 and "no limit is given" in nothing.stderr
     with pytest.raises(LogError, match="holds no segments"):
         prune(tmp_path, max_bytes=0)
     (tmp_path / "log").mkdir()
     (tmp_path / "log" / "SHIPPED").write_text("not a number")
-    assert mark_shipped(tmp_path / "log", 7) == 7, "a damaged mark counts as none"
+    assert mark_shipped(tmp_path / "log", 7) == 7, "a damaged mark is treated as missing"

@@ -13,7 +13,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from joining import POINT, Maker, counts, outcome, run
 from logs import write_segment
-from servers import scorer_here
+from servers import scorer_in_process
 
 from scorer.errors import LogError
 from scorer.learn import experience_files
@@ -43,10 +43,13 @@ def _masked(make: Maker, name: str, hour: float, *positions: int) -> bytes:
 
 
 def _sealed(make: Maker, name: str, hour: float, number: int, *positions: int, key: ReaderKey) -> bytes:
-    """As a server writes it; `tests/integration/test_sensitive_features.py` reads what one wrote."""
+    """Return a record with encrypted values as a server writes it.
+
+    `tests/integration/test_sensitive_features.py` reads the records of a server.
+    """
     whole = LogRecord.FromString(_masked(make, name, hour, *positions))
     sender = X25519PrivateKey.generate()
-    # Sender and reader derive the same key.
+    # The sender and the reader derive the same key.
     encapsulated = sender.public_key().public_bytes_raw()
     cipher, base = key._context(encapsulated)
     record = whole.decision
@@ -74,7 +77,7 @@ def test_the_key_schedule_is_that_of_hpke() -> None:
     assert cipher.decrypt(nonce, bytes.fromhex("83472186315dd05c65c7da1e948cdbadedd2026a"), b"") == b"four"
 
 
-def test_encrypted_values_open_by_their_key_alone(tmp_path: Path, make: Maker) -> None:
+def test_encrypted_values_are_decrypted_only_with_their_key(tmp_path: Path, make: Maker) -> None:
     key, other = ReaderKey(READER), ReaderKey(X25519PrivateKey.generate())
     good = _sealed(make, "a", 0, 7, 0, 2, key=key)
     moved = LogRecord.FromString(good)
@@ -100,18 +103,20 @@ def test_an_export_has_nulls_for_withheld_values(tmp_path: Path, make: Maker) ->
     key = ReaderKey.from_file(private)
     write_segment(log, 1, 1, [_sealed(make, "a", 0, 0, 1, key=key), _masked(make, "b", 1, 0)])
     command = ("log", "export", "--log", str(log), "--to", str(file))
-    done = scorer_here(*command)
+    done = scorer_in_process(*command)
     assert done.returncode == 0
     assert "1 records have encrypted features" in done.stdout and "1 records have masked" in done.stdout
     assert pq.read_table(file)["withheld"].to_pylist() == [[1], [0]]
-    done = scorer_here(*command, "--reader-key", str(private))
+    done = scorer_in_process(*command, "--reader-key", str(private))
     assert done.returncode == 0 and "encrypted" not in done.stdout
     table = pq.read_table(file)
     assert table["withheld"].to_pylist() == [[], [0]]
     assert table["features"].to_pylist()[0] == VALUES
 
 
-def test_verification_repeats_only_what_is_whole(tmp_path: Path, make: Maker, shelf: BundleShelf) -> None:
+def test_verification_repeats_only_complete_decisions(
+    tmp_path: Path, make: Maker, shelf: BundleShelf
+) -> None:
     write_segment(tmp_path, 1, 1, [_masked(make, "a", 0, 0), _masked(make, "b", 1, 0)])
     report = verify(tmp_path, shelf)
     assert (report.withheld, report.verified, report.mismatched, report.ok) == (2, 0, 0, True)
@@ -122,7 +127,7 @@ def test_verification_repeats_only_what_is_whole(tmp_path: Path, make: Maker, sh
     assert not verify(tmp_path / "altered", shelf, reader_key=key).ok
 
 
-def test_learning_takes_a_withheld_feature_from_no_row(
+def test_learning_uses_a_withheld_feature_of_no_row(
     tmp_path: Path, make: Maker, shelf: BundleShelf, built_bundles: dict[str, Path]
 ) -> None:
     key = ReaderKey(READER)
@@ -141,28 +146,28 @@ def test_learning_takes_a_withheld_feature_from_no_row(
     assert experience_files.read(file).withheld == (name,)
     with pytest.raises(DataError, match=f"sensitive features \\({name}\\)"):
         evaluate(joined.experience, built_bundles["action-1"])
-    # The cache holds what was read without the key, and is not used with it.
+    # The cache contains rows that were read without the key, so it is not used with the key.
     opened = run(tmp_path / "log", shelf, 100, checkpoint=POINT, cache=cache, reader_key=key)
     assert opened.experience.context.tolist() == [VALUES, VALUES] and not opened.experience.withheld
 
 
-def test_keys_are_made_once_and_kept_secret(tmp_path: Path) -> None:
+def test_keys_are_created_once_and_kept_private(tmp_path: Path) -> None:
     private, public = tmp_path / "reader.key", tmp_path / "reader.pub"
     command = ("log", "keygen", "--private", str(private), "--public", str(public))
-    done = scorer_here(*command)
+    done = scorer_in_process(*command)
     assert done.returncode == 0, done.stderr
     assert stat.S_IMODE(private.stat().st_mode) == 0o600
     assert f"{ReaderKey.from_file(private).id:016x}" in done.stdout
     before = private.read_bytes()
-    again = scorer_here(*command)
+    again = scorer_in_process(*command)
     assert again.returncode == 1 and "exists" in again.stderr and private.read_bytes() == before
-    for path, mode, says in (
+    for path, mode, message in (
         (public, 0o600, "no X25519 key"),
         (private, 0o644, "chmod o="),
         (tmp_path / "none", None, "cannot be read"),
     ):
         if mode is not None:
             path.chmod(mode)
-        with pytest.raises(LogError, match=says) as refused:
+        with pytest.raises(LogError, match=message) as refused:
             ReaderKey.from_file(path)
         assert "\n" not in str(refused.value)

@@ -14,7 +14,7 @@ import duckdb
 import grpc
 import pytest
 from bundles import ACTIONS, FEATURES, rows
-from servers import scorer_here
+from servers import scorer_in_process
 
 from scorer import bridge
 from scorer.log import BundleShelf, LogReader, verify
@@ -26,7 +26,7 @@ SCORE, ACTION = "fraud.checkout", "action.authorise"
 
 @contextmanager
 def serving(log: Path, bundles: dict[str, Path]) -> Iterator[ScoringServiceStub]:
-    """The data plane in this process; its log is sealed at the end."""
+    """Run the data plane in this process. Its log is sealed at the end."""
     settings = {
         "listen": "127.0.0.1:0",
         "threads": 1,
@@ -104,18 +104,18 @@ def test_every_decision_of_a_server_is_repeated_bit_for_bit(
 ) -> None:
     log, _ = served
     bundles = [str(built_bundles[name]) for name in ("score-1", "action-1")]
-    done = scorer_here(
+    done = scorer_in_process(
         "log", "verify", "--log", str(log), "--bundles", bundles[0], "--bundles", bundles[1], "--json"
     )
-    said = json.loads(done.stdout)
-    assert done.returncode == 0, said
-    assert said["records"]["decision"] == said["verified"] == 180
-    assert said["records"]["outcome"] == 2
-    assert said["fallbacks"] == said["mismatched"] == 0
-    assert said["segments"] > 1
+    document = json.loads(done.stdout)
+    assert done.returncode == 0, document
+    assert document["records"]["decision"] == document["verified"] == 180
+    assert document["records"]["outcome"] == 2
+    assert document["fallbacks"] == document["mismatched"] == 0
+    assert document["segments"] > 1
 
 
-def test_the_log_says_what_the_replies_said(
+def test_the_log_equals_the_replies(
     served: tuple[Path, dict[str, pb.SelectActionResponse]],
 ) -> None:
     log, answers = served
@@ -137,7 +137,7 @@ def test_an_export_of_a_server_s_log_has_named_features_and_outcomes(
 ) -> None:
     log, _ = served
     to = tmp_path / "d.parquet"
-    done = scorer_here(
+    done = scorer_in_process(
         "log", "export", "--log", str(log), "--to", str(to), "--bundles", str(built_bundles["score-1"].parent)
     )
     assert done.returncode == 0, done.stderr
@@ -150,7 +150,7 @@ def test_an_export_of_a_server_s_log_has_named_features_and_outcomes(
 
 
 def rewrite(log: Path, to: Path, change: Any) -> tuple[int, int]:
-    """Copies a log with one decision changed, every checksum right; returns sequence and segments."""
+    """Copy a log with one changed decision and correct checksums; return the sequence and the segments."""
     from scorer.v1.log_pb2 import LogRecord
 
     to.mkdir()
@@ -218,7 +218,7 @@ def _propensity(record: Any) -> bool:
 
 
 def _id(record: Any) -> bool:
-    """An exploring decision under an id that draws the best action."""
+    """Give an exploring decision an id with which the best action is drawn."""
     if record.decision.checkpoint != ACTION or record.decision.propensity > 0.1:
         return False
     record.decision.decision_id = "x0"
@@ -259,11 +259,11 @@ def test_one_altered_bit_of_a_decision_is_found(
     assert any(named_field in str(mismatch) for mismatch in report.mismatches)
 
 
-def test_the_wrong_bundles_are_missing_ones(
+def test_other_bundles_are_reported_as_missing(
     served: tuple[Path, dict[str, pb.SelectActionResponse]], built_bundles: dict[str, Path], tmp_path: Path
 ) -> None:
     log, _ = served
-    done = scorer_here("log", "verify", "--log", str(log), "--bundles", str(built_bundles["action-1"]))
+    done = scorer_in_process("log", "verify", "--log", str(log), "--bundles", str(built_bundles["action-1"]))
     assert done.returncode == 1
     assert "120 not checked, bundle" in done.stdout
     assert "60 repeated bit for bit" in done.stdout
@@ -273,7 +273,7 @@ def test_the_wrong_bundles_are_missing_ones(
         (broken / file.name).write_bytes(file.read_bytes())
     forest = broken / "forest.bin"
     forest.write_bytes(forest.read_bytes()[:-1])
-    done = scorer_here(
+    done = scorer_in_process(
         "log",
         "verify",
         "--log",

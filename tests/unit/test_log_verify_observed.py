@@ -12,7 +12,7 @@ import grpc
 import pytest
 from bundles import FEATURES, rows
 from logs import write_segment
-from servers import scorer_here
+from servers import scorer_in_process
 from waiting import wait_until
 
 from scorer import bridge
@@ -84,7 +84,7 @@ def observed(tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, 
                 )
             wait_until(
                 lambda: [one["evaluated"] for one in json.loads(server.status())["observers"]] == [COUNT] * 4,
-                "everything is observed",
+                "all requests to be observed",
             )
     finally:
         server.drain(5.0)
@@ -106,12 +106,12 @@ def test_every_observation_is_repeated_bit_for_bit(observed: Path, built_bundles
     assert (report.orphans, report.unscored, dict(report.unrepeated)) == (0, 0, {})
 
 
-def test_a_shadow_s_bundle_need_not_be_kept(observed: Path, built_bundles: dict[str, Path]) -> None:
+def test_the_bundle_of_an_observe_lane_may_be_missing(observed: Path, built_bundles: dict[str, Path]) -> None:
     report = verify(observed, shelf(built_bundles, "score-1", "action-1", "action-2"))
     assert report.ok
     (digest,) = shelf(built_bundles, "score-2").digests
     assert (report.observed, dict(report.unrepeated)) == (3 * COUNT, {digest: COUNT})
-    done = scorer_here("log", "verify", "--log", str(observed), *[
+    done = scorer_in_process("log", "verify", "--log", str(observed), *[
         part for name in ("score-1", "action-1") for part in ("--bundles", str(built_bundles[name]))
     ])  # fmt: skip
     assert done.returncode == 0
@@ -120,7 +120,7 @@ def test_a_shadow_s_bundle_need_not_be_kept(observed: Path, built_bundles: dict[
 
 
 def altered(observed: Path, to: Path, change: Callable[[LogRecord], bool | None]) -> Path:
-    """The same log with some records changed, or (where `change` returns False) without them."""
+    """Return a copy of the log with changed records. Records for which `change` returns False are omitted."""
     kept = []
     for _, record in LogReader(observed).records():
         if change(record) is not False:
@@ -134,7 +134,7 @@ def of(record: LogRecord, lane: str, decision_id: str) -> bool:
     return record.WhichOneof("record") == "observation" and (own.lane, own.decision_id) == (lane, decision_id)
 
 
-def test_a_score_in_an_observation_that_is_another_bit_off_is_found(
+def test_one_altered_bit_of_an_observed_score_is_found(
     observed: Path, tmp_path: Path, built_bundles: dict[str, Path]
 ) -> None:
     def change(record: LogRecord) -> None:
@@ -169,7 +169,7 @@ def test_an_observation_of_another_answer_is_found(
     assert "its decision has other values" in str(mismatch)
 
 
-def test_a_decision_that_is_not_there_is_counted_once(
+def test_a_missing_decision_is_counted_once(
     observed: Path, tmp_path: Path, built_bundles: dict[str, Path]
 ) -> None:
     def change(record: LogRecord) -> bool:
@@ -179,7 +179,7 @@ def test_a_decision_that_is_not_there_is_counted_once(
     assert (report.orphans, report.mismatched, report.ok) == (2, 0, True)
 
 
-def test_an_observation_without_a_score_has_nothing_to_repeat(
+def test_an_observation_without_a_score_is_not_repeated(
     observed: Path, tmp_path: Path, built_bundles: dict[str, Path]
 ) -> None:
     def change(record: LogRecord) -> None:
@@ -191,7 +191,7 @@ def test_an_observation_without_a_score_has_nothing_to_repeat(
     assert (report.ok, report.unscored, report.observed) == (True, 1, 4 * COUNT - 1)
 
 
-def test_an_export_joins_to_its_decisions(
+def test_exported_observations_can_be_joined_to_their_decisions(
     observed: Path, tmp_path: Path, built_bundles: dict[str, Path]
 ) -> None:
     to, beside = tmp_path / "decisions.parquet", tmp_path / "observations.parquet"
@@ -208,4 +208,4 @@ def test_an_export_joins_to_its_decisions(
     ).fetchall()
     ((total, *different, named, differ),) = joined
     assert (total, different, named) == (4 * COUNT, [0] * 5, 4 * COUNT)
-    assert differ > COUNT / 2, "another model, other scores"
+    assert differ > COUNT / 2, "another model has other scores"

@@ -15,7 +15,7 @@ from examples.simulators.weeks import Market, WeeksPlan
 
 @pytest.fixture(scope="module")
 def world():
-    """A log of 60,480 payments under the payment team's rule, and 5,760 later payments with their truth."""
+    """A log of 60,480 payments under the team's rule, and 5,760 later payments with true probabilities."""
     market = Market(WeeksPlan(per_hour=60, drift_week=None), seed=1)
     logged, later = market.days(0, 42), market.days(42, 46)
     log = decide(market, logged, baseline_pmf(logged.contexts), "baseline")
@@ -35,8 +35,8 @@ def world():
 )
 def test_policies_have_their_known_values(world, policy, low, high):
     log, later, truth, best = world
-    made = policy() if policy in (Uniform, Baseline) else policy(log)
-    pmf = made.pmf(later.contexts)
+    result = policy() if policy in (Uniform, Baseline) else policy(log)
+    pmf = result.pmf(later.contexts)
     np.testing.assert_allclose(pmf.sum(axis=1), 1)
     assert not pmf[~later.eligible].any()
     assert low < (pmf * truth).sum(axis=1).mean() < high < best.mean()
@@ -50,11 +50,11 @@ def test_a_ranking_is_one_order_for_every_payment(world):
     assert (ranking.value[chosen] == allowed.max(axis=1)).all()
 
 
-def test_the_linear_model_is_calibrated_where_it_is_asked(world):
+def test_the_linear_model_is_calibrated_on_the_evaluated_payments(world):
     log, later, truth, _ = world
     predicted = IssuerLinear(log).probability(context_rows(later.contexts))
     assert predicted.shape == truth.shape
-    # Over uniformly chosen actions the mean prediction is the mean truth.
+    # Over uniformly chosen actions, the mean prediction equals the mean true probability.
     weights = later.eligible / later.eligible.sum(axis=1, keepdims=True)
     assert (predicted * weights).sum(axis=1).mean() == pytest.approx(
         (truth * weights).sum(axis=1).mean(), abs=0.01
@@ -63,7 +63,7 @@ def test_the_linear_model_is_calibrated_where_it_is_asked(world):
     assert 0.01 < np.sqrt((errors**2).mean()) < 0.1
 
 
-def test_outcomes_that_are_missing_do_not_count(world):
+def test_missing_outcomes_do_not_count(world):
     log, later, *_ = world
     known = log.settled()
     assert len(known) < len(log)

@@ -11,7 +11,7 @@ from examples.simulators.outcomes import decide
 from examples.simulators.weeks import Market, WeeksPlan
 
 
-def test_bounds_are_those_of_the_formula_and_outcomes_are_learned_once_known() -> None:
+def test_bounds_equal_the_formula_and_outcomes_are_used_when_they_are_known() -> None:
     market = Market(WeeksPlan(weeks=2, per_hour=3.0), 1)
     first, second = market.week(1), market.week(2)
     even = first.eligible / first.eligible.sum(axis=1, keepdims=True)

@@ -22,10 +22,10 @@ def figures(**regret: list[float]) -> list[Measured]:
     ]
 
 
-def test_ratios_are_of_means_over_worlds_and_paired():
+def test_ratios_compare_means_over_paired_worlds():
     measured = figures(ours=[0.01, 0.02, 0.03], double=[0.02, 0.04, 0.06], mixed=[0.02, 0.01, 0.03])
     double, mixed = ratios(measured, "ours")
-    # Half the regret in every world: pairing leaves no spread.
+    # The regret is halved in every world, so the paired ratio has no spread.
     assert (double.value, double.low, double.high) == pytest.approx((0.5, 0.5, 0.5))
     assert (double.less_in, double.worlds) == (3, 3)
     assert mixed.value == pytest.approx(1.0)
@@ -34,19 +34,19 @@ def test_ratios_are_of_means_over_worlds_and_paired():
     assert ratios(measured, "ours") == ratios(measured, "ours")
 
 
-def test_every_solution_plays_a_world_and_learns():
+def test_every_solution_runs_in_a_world_and_improves():
     measured = worlds.measure(OWN, weeks=3, per_week=1_500, seed=1, with_vw=vowpal.is_installed())
     regret = {one.solution: one.regret for one in measured}
     assert set(regret) >= {OURS, PLAIN, LINEAR, RULES}
     assert (VW in regret) == vowpal.is_installed()
     assert all(len(values) == 2 for values in regret.values())
-    # Uniform choice has a regret of .14 in this world.
+    # A uniform choice has a regret of .14 in this world.
     assert all(0 < np.mean(values) < 0.13 for values in regret.values())
     assert np.mean(regret[LINEAR]) < np.mean(regret[RULES])
     assert np.mean(regret[OURS]) < np.mean(regret[RULES])
 
 
-def test_the_command_writes_its_result_and_names_what_it_left_out(tmp_path, monkeypatch):
+def test_the_command_writes_its_result_and_names_omitted_solutions(tmp_path, monkeypatch):
     def fixed(spec, weeks, per_week, seed, *, with_vw):
         del weeks, per_week, seed
         names = (OURS, LINEAR, *((VW,) if with_vw else ()))

@@ -23,12 +23,12 @@ def test_tests_that_share_the_machine_run_together(tmp_path: Path) -> None:
     assert not both.broken
 
 
-def test_a_test_alone_waits_for_the_others_and_the_others_for_it(tmp_path: Path) -> None:
+def test_an_exclusive_test_waits_for_the_others_and_they_wait_for_it(tmp_path: Path) -> None:
     order: list[str] = []
-    asked = threading.Event()
+    waiting = threading.Event()
 
     def alone() -> None:
-        asked.set()
+        waiting.set()
         with holding(tmp_path, alone=True):
             order.append("alone")
 
@@ -40,7 +40,7 @@ def test_a_test_alone_waits_for_the_others_and_the_others_for_it(tmp_path: Path)
     with holding(tmp_path, alone=False):
         for thread in threads:
             thread.start()
-            assert asked.wait(PATIENCE)
+            assert waiting.wait(PATIENCE)
         order.append("early")
     for thread in threads:
         thread.join(PATIENCE)
@@ -48,7 +48,7 @@ def test_a_test_alone_waits_for_the_others_and_the_others_for_it(tmp_path: Path)
     assert order.index("early") < order.index("alone")
 
 
-def test_sharing_by_turns_does_not_keep_a_test_alone_waiting(tmp_path: Path) -> None:
+def test_tests_that_share_the_lock_do_not_starve_an_exclusive_test(tmp_path: Path) -> None:
     ended = threading.Event()
     turns = [0, 0]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from control_server import Served
 from control_world import FRAUD
-from servers import Outcome, scorer_here
+from servers import Outcome, scorer_in_process
 
 from scorer.release.errors import RefusedError
 from scorer.release.fleet import Fleet, Member, StaleError
@@ -17,18 +17,18 @@ from scorer.release.model import LaneSpec
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    made = Served(tmp_path)
+    served = Served(tmp_path)
     try:
-        yield made
+        yield served
     finally:
-        made.close()
+        served.close()
 
 
 def cli(served: Served, *arguments: str) -> Outcome:
-    return scorer_here(*arguments, "--address", served.address)
+    return scorer_in_process(*arguments, "--address", served.address)
 
 
-def test_the_platform_manages_and_others_break_the_glass(served: Served) -> None:
+def test_other_callers_change_a_managed_checkpoint_only_by_break_glass(served: Served) -> None:
     member = Member("live-1", served.address)
     fleet, other = Fleet([member]), Fleet([member], platform="other")
     b = served.world.push("b")

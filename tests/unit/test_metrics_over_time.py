@@ -50,16 +50,16 @@ def column(found: Any, name: str) -> list[Any]:
     return [row[found.columns.index(name)] for row in found.rows]
 
 
-# --- what is counted ---
+# --- counting ---
 
 
-def test_what_the_log_got_is_counted_once_by_lane_and_version(world: World) -> None:
+def test_every_record_is_counted_once_by_lane_and_version(world: World) -> None:
     log = world.logs["live-1"]
     log.append(world.records(40))
     world.readouts.collect()
     world.readouts.collect()
     log.append(world.records(25, first=40))
-    world.readouts = world.opened()
+    world.readouts = world.new_collector()
     world.readouts.collect()
     rate = figure(world, "rate", window="6h")
     assert sum(column(rate, "rows")) == 65 and set(column(rate, "lane")) == {"live"}
@@ -93,12 +93,12 @@ def test_a_kill_between_rollups_and_cursor_counts_nothing_twice(
     assert world.metrics.metrics(ADMIN, CHECKPOINT, window="6h").rows == 50
     monkeypatch.setattr(collector, "_keep", keeping)
     world.logs["live-1"].append(world.records(20, first=50))
-    world.readouts = world.opened()
+    world.readouts = world.new_collector()
     world.readouts.collect()
     assert world.metrics.metrics(ADMIN, CHECKPOINT, window="6h").rows == 70
 
 
-def test_a_withdrawal_that_comes_later_is_subtracted(world: World) -> None:
+def test_a_later_withdrawal_is_subtracted(world: World) -> None:
     answers = [one for one in world.records(10) if one.HasField("decision")]
     log = world.logs["live-1"]
     log.append(answers)
@@ -123,7 +123,7 @@ def test_the_records_of_an_erased_entity_are_not_counted(world: World) -> None:
     assert world.metrics.metrics(ADMIN, CHECKPOINT, window="6h").rows == 5
 
 
-def test_an_erasure_leaves_the_counts_that_were_made(world: World) -> None:
+def test_an_erasure_keeps_earlier_counts(world: World) -> None:
     from scorer.log.erasure import erase
 
     answers = [one for one in world.records(10) if one.HasField("decision")]
@@ -134,14 +134,16 @@ def test_an_erasure_leaves_the_counts_that_were_made(world: World) -> None:
     world.readouts.collect()
     erase(log.path, "card-1")
     world.readouts.collect()
-    assert world.metrics.metrics(ADMIN, CHECKPOINT, window="6h").rows == 6, "nothing is subtracted"
+    assert world.metrics.metrics(ADMIN, CHECKPOINT, window="6h").rows == 6, "an erasure subtracts nothing"
     log.append(answers[6:])
-    world.readouts = world.opened()
+    world.readouts = world.new_collector()
     world.readouts.collect()
-    assert world.metrics.metrics(ADMIN, CHECKPOINT, window="6h").rows == 8, "what comes later is not counted"
+    assert world.metrics.metrics(ADMIN, CHECKPOINT, window="6h").rows == 8, (
+        "later records of the entity are not counted"
+    )
 
 
-def test_the_rollups_hold_no_identity(world: World) -> None:
+def test_the_rollups_contain_no_identities(world: World) -> None:
     answers = [one for one in world.records(10) if one.HasField("decision")]
     for one in answers:
         one.decision.entity = "card-of-ada"
@@ -156,7 +158,7 @@ def test_the_rollups_hold_no_identity(world: World) -> None:
             for column in connection.execute(f"PRAGMA table_info({table})")
             if column[2] not in ("INTEGER", "BLOB")
         }
-    # Texts are names of logs, servers, lanes, bundles and labels. A decision is a number, the hash of its id.
+    # Text is only in names of logs, servers, lanes, bundles and labels. A decision is the hash of its id.
     assert columns == {
         ("logs", "name"),
         *(("series", name) for name in ("checkpoint", "server", "lane", "role", "bundle", "kind")),
@@ -170,13 +172,13 @@ def test_the_rollups_hold_no_identity(world: World) -> None:
     assert not any(one.decision.decision_id.encode() in stored for one in answers)
 
 
-def test_a_damaged_file_is_made_anew_and_counting_goes_on(world: World) -> None:
+def test_a_damaged_file_is_recreated_and_counting_continues(world: World) -> None:
     world.logs["live-1"].append(world.records(10))
     world.readouts.collect()
     world.metrics.close()
     world.metrics.ledger.file.path.write_bytes(b"not a database" * 1000)
     world.logs["live-1"].append(world.records(7, first=10))
-    world.readouts = world.opened()
+    world.readouts = world.new_collector()
     world.readouts.collect()
     assert world.metrics.metrics(ADMIN, CHECKPOINT, window="6h").rows == 7
 
@@ -220,11 +222,11 @@ def take(ledger: Ledger, first: int, records: list[DecisionRecord | OutcomeRecor
 def totals(ledger: Ledger, step: int = HOUR) -> np.ndarray:
     with ledger.file.reading() as connection:
         assert connection is not None
-        found = connection.execute("SELECT codes, counts FROM cells WHERE step = ?", (step,)).fetchall()
-    return np.sum([cells.decode(*row) for row in found], axis=0) if found else np.zeros(cells.WIDTH)
+        rows = connection.execute("SELECT codes, counts FROM cells WHERE step = ?", (step,)).fetchall()
+    return np.sum([cells.decode(*row) for row in rows], axis=0) if rows else np.zeros(cells.WIDTH)
 
 
-def test_a_forgotten_decision_gets_its_outcome_by_its_token_alone(tmp_path: Path) -> None:
+def test_an_expired_decision_gets_its_outcome_by_its_token(tmp_path: Path) -> None:
     ledger = ledger_at(tmp_path, most=10)
     begin = micros(NOW) - HOUR
     following = take(ledger, 1, [decided(number, begin + number) for number in range(50)])
@@ -233,43 +235,43 @@ def test_a_forgotten_decision_gets_its_outcome_by_its_token_alone(tmp_path: Path
         assert connection is not None
         assert connection.execute("SELECT count(*) FROM decisions").fetchone()[0] <= 10
     take(ledger, following, [reported(1, begin, token=True), reported(2, begin), reported(50, begin)])
-    found = totals(ledger)
-    assert found[cells.ROWS] == 51
-    assert (found[cells.REPORTED], found[cells.POSITIVE], found[cells.UNPLACED]) == (2, 2, 1)
+    result = totals(ledger)
+    assert result[cells.ROWS] == 51
+    assert (result[cells.REPORTED], result[cells.POSITIVE], result[cells.UNPLACED]) == (2, 2, 1)
 
 
-def test_an_outcome_before_its_decision_is_placed_once_that_is_read(tmp_path: Path) -> None:
+def test_an_outcome_before_its_decision_is_counted_when_the_decision_is_read(tmp_path: Path) -> None:
     ledger = ledger_at(tmp_path)
     begin = micros(NOW) - HOUR
     following = take(ledger, 1, [reported(1, begin)])
     assert totals(ledger)[cells.UNPLACED] == 1
     take(ledger, following, [decided(1, begin)])
-    found = totals(ledger)
-    assert (found[cells.UNPLACED], found[cells.REPORTED], found[cells.POSITIVE]) == (0, 1, 1)
+    result = totals(ledger)
+    assert (result[cells.UNPLACED], result[cells.REPORTED], result[cells.POSITIVE]) == (0, 1, 1)
 
 
-def test_the_rate_is_of_matured_decisions_and_later_ones_are_marked(world: World) -> None:
+def test_the_rate_counts_matured_decisions_and_later_points_are_marked(world: World) -> None:
     own = world.settings.checkpoints[CHECKPOINT]
     world.settings.checkpoints[CHECKPOINT] = own.model_copy(update={"matured_hours": 2.0})
     world.now = NOW
-    world.readouts = world.opened()
+    world.readouts = world.new_collector()
     early, late = micros(NOW) - 4 * HOUR, micros(NOW) - HOUR
     records: list[DecisionRecord | OutcomeRecord] = [decided(number, early) for number in range(10)]
     records += [decided(number, late) for number in range(10, 14)]
     records += [reported(0, early), reported(1, early, value=0.0), reported(10, late)]
     take(world.metrics.ledger, 1, records)
-    found = figure(world, "outcomes", window="6h")
-    assert column(found, "state") == ["complete", "incomplete"]
-    assert column(found, "matured_share") == [1.0, 0.0]
-    assert column(found, "rate_of_matured") == [0.1, None]
-    assert column(found, "rate_so_far") == [0.1, 0.25]
-    assert column(found, "reported") == [2, 1]
+    result = figure(world, "outcomes", window="6h")
+    assert column(result, "state") == ["complete", "incomplete"]
+    assert column(result, "matured_share") == [1.0, 0.0]
+    assert column(result, "rate_of_matured") == [0.1, None]
+    assert column(result, "rate_so_far") == [0.1, 0.25]
+    assert column(result, "reported") == [2, 1]
 
 
 # --- definitions ---
 
 
-def test_quantiles_are_within_the_stated_error_of_those_of_the_rows() -> None:
+def test_quantiles_differ_from_those_of_the_rows_by_at_most_the_documented_error() -> None:
     random = np.random.default_rng(3)
     for spread in (0.05, 0.6, 2.5):
         us = np.floor(np.exp(random.normal(6, spread, 5_000))).clip(0, 2**32 - 1)
@@ -282,7 +284,7 @@ def test_quantiles_are_within_the_stated_error_of_those_of_the_rows() -> None:
     assert math.isnan(cells.quantile(np.zeros(cells.TIME_BINS, int), 0.5))
 
 
-def test_drift_is_the_psi_of_the_gate(world: World) -> None:
+def test_drift_equals_the_psi_of_the_gate(world: World) -> None:
     from scorer.bundle.models import ReferenceFile
 
     digest = world.bundles["live"].digest
@@ -303,8 +305,8 @@ def test_old_cells_expire(tmp_path: Path) -> None:
     begin = micros(NOW)
     ages = (0, 3 * 24 * HOUR, HOURS_KEPT + 2 * HOUR, -3 * 24 * HOUR)
     take(ledger, 1, [decided(number, begin - age) for number, age in enumerate(ages)])
-    assert totals(ledger)[cells.ROWS] == 2, "of the last months, and not of the future"
-    assert totals(ledger, MINUTE)[cells.ROWS] == 1, "of the last two days"
+    assert totals(ledger)[cells.ROWS] == 2, "cells of the last months are kept, and not those of the future"
+    assert totals(ledger, MINUTE)[cells.ROWS] == 1, "the cells of the last two days"
     later = Ledger(
         ledger.file.path, lambda _: tmp_path, now=lambda: begin + HOURS_KEPT - HOUR, rules=lambda: RULES
     )
@@ -317,17 +319,17 @@ def test_old_cells_expire(tmp_path: Path) -> None:
 
 
 def filled(folder: Path) -> Ledger:
-    """Decisions of eight days, with outcomes, a duplicate and a withdrawal."""
+    """Return rollups of eight days with outcomes, a duplicate and a withdrawal."""
     ledger, random = ledger_at(folder), np.random.default_rng(7)
     begin, following = micros(NOW) - 8 * DAY, 1
     for first in range(0, 400, 80):
         at = begin + random.integers(0, 8 * DAY, 80)
-        made: list[DecisionRecord | OutcomeRecord] = [
+        decisions: list[DecisionRecord | OutcomeRecord] = [
             decided(first + number, int(when), lane=("live", "canary")[number % 2])
             for number, when in enumerate(at)
         ]
-        made += [reported(first + number, int(at[number])) for number in range(0, 80, 4)]
-        following = take(ledger, following, [*made, decided(first, begin)])
+        decisions += [reported(first + number, int(at[number])) for number in range(0, 80, 4)]
+        following = take(ledger, following, [*decisions, decided(first, begin)])
     batch = ledger.batch("live-1")
     batch.withdrawn(WithdrawnRecord(sequence=3, checkpoint=CHECKPOINT, decision_id="p2"))
     ledger.apply("log", following, following, batch)
@@ -338,14 +340,14 @@ def counts_of(ledger: Ledger, window: MetricsWindow, matured: int) -> list[Any]:
     with ledger.file.reading() as connection:
         assert connection is not None
         every = reading.series_of(connection, CHECKPOINT)
-        found = reading.read(connection, CHECKPOINT, every, window, reading.Filters(), {"score": matured})
-    lines = [(line.lane, line.counts.tolist()) for line in found.lines]
-    return [lines, [{**asdict(one), "bundle": ""} for one in found.outcomes], found.unplaced]
+        result = reading.read(connection, CHECKPOINT, every, window, reading.Filters(), {"score": matured})
+    lines = [(line.lane, line.counts.tolist()) for line in result.lines]
+    return [lines, [{**asdict(one), "bundle": ""} for one in result.outcomes], result.unplaced]
 
 
 @pytest.mark.parametrize("end", [0, -DAY // 3, -micros(NOW) % DAY - DAY])
 @pytest.mark.parametrize("matured", [0, DAY, 3 * DAY + 5 * HOUR, 30 * DAY])
-def test_days_are_read_as_their_hours_are(
+def test_days_give_the_same_counts_as_their_hours(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: int, matured: int
 ) -> None:
     ledger, now = filled(tmp_path), micros(NOW)
@@ -357,7 +359,7 @@ def test_days_are_read_as_their_hours_are(
     np.testing.assert_equal(by_days, counts_of(ledger, window, now - matured))
 
 
-def test_a_file_without_days_is_read_by_hours_until_its_writer_adds_them(tmp_path: Path) -> None:
+def test_a_file_without_days_is_read_by_hours_until_days_are_added(tmp_path: Path) -> None:
     ledger = filled(tmp_path)
     now, query = micros(NOW), "SELECT * FROM cells ORDER BY step, series, at"
     with ledger.file.writing() as connection:
@@ -372,13 +374,13 @@ def test_a_file_without_days_is_read_by_hours_until_its_writer_adds_them(tmp_pat
     np.testing.assert_equal(counts_of(ledger, window, now - DAY), before)
 
 
-def test_a_count_beyond_the_limit_of_a_cell_stays_at_the_limit() -> None:
+def test_a_count_above_the_limit_of_a_cell_stays_at_the_limit() -> None:
     blobs = cells.encode(np.array([cells.ROWS, cells.POSITIVE]), np.array([cells.MOST + 5, 7]))
     dense = cells.decode(*blobs)
     assert (dense[cells.ROWS], dense[cells.POSITIVE]) == (cells.MOST, 7)
 
 
-# --- what is asked ---
+# --- queries ---
 
 
 @pytest.mark.parametrize("name", WINDOWS)
@@ -392,7 +394,7 @@ def test_a_window_has_a_bounded_number_of_equal_steps(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    ("request", "message"),
     [
         ({"window": "2h"}, 'there is no window "2h"'),
         ({"start": NOW - timedelta(hours=1), "end": NOW - timedelta(hours=2)}, "give a later end"),
@@ -405,10 +407,10 @@ def test_a_window_has_a_bounded_number_of_equal_steps(name: str) -> None:
         ({"version": "ffff"}, "is of 0 bundles"),
     ],
 )
-def test_what_is_not_valid_is_named(world: World, asked: dict[str, Any], says: str) -> None:
+def test_invalid_queries_are_refused_by_name(world: World, request: dict[str, Any], message: str) -> None:
     world.now = NOW
-    with pytest.raises(InvalidError, match=says):
-        world.metrics.metrics(ADMIN, CHECKPOINT, **asked)
+    with pytest.raises(InvalidError, match=message):
+        world.metrics.metrics(ADMIN, CHECKPOINT, **request)
 
 
 def test_only_members_of_a_project_of_the_checkpoint_see_its_metrics(world: World) -> None:
@@ -419,32 +421,34 @@ def test_only_members_of_a_project_of_the_checkpoint_see_its_metrics(world: Worl
         world.metrics.metrics(stranger, CHECKPOINT)
     with pytest.raises(NotFoundError) as unknown:
         world.metrics.metrics(stranger, "no.such")
-    assert str(hidden.value).replace(CHECKPOINT, "no.such") == str(unknown.value), "not even that it exists"
+    assert str(hidden.value).replace(CHECKPOINT, "no.such") == str(unknown.value), (
+        "the error does not reveal that the checkpoint exists"
+    )
 
 
 def test_a_checkpoint_without_records_has_empty_figures(world: World) -> None:
-    found = world.metrics.metrics(ADMIN, CHECKPOINT)
-    assert found.rows == 0 and found.since is None
-    assert [one.name for one in found.figures] == [
+    metrics = world.metrics.metrics(ADMIN, CHECKPOINT)
+    assert metrics.rows == 0 and metrics.since is None
+    assert [one.name for one in metrics.figures] == [
         "rate", "decisions", "outcomes", "execution", "data-load", "fallbacks", "drift",
     ]  # fmt: skip
-    assert all(not one.rows for one in found.figures)
+    assert all(not one.rows for one in metrics.figures)
 
 
-def test_more_versions_than_are_drawn_are_left_out_with_a_note(world: World) -> None:
+def test_versions_above_the_number_that_is_drawn_are_omitted_with_a_note(world: World) -> None:
     world.now = START + timedelta(hours=1)
     at = micros(START)
-    made: list[DecisionRecord | OutcomeRecord] = []
+    records: list[DecisionRecord | OutcomeRecord] = []
     for version in range(12):
         for number in range(version + 1):
             one = decided(100 * version + number, at)
             one.bundle = bytes([version + 1]) * 32
-            made.append(one)
-    take(world.metrics.ledger, 1, made)
-    found = world.metrics.metrics(ADMIN, CHECKPOINT, window="6h")
-    rate = world.metrics.named(found, "rate")
+            records.append(one)
+    take(world.metrics.ledger, 1, records)
+    metrics = world.metrics.metrics(ADMIN, CHECKPOINT, window="6h")
+    rate = world.metrics.named(metrics, "rate")
     assert sorted(column(rate, "rows")) == list(range(5, 13))
-    assert any(note.startswith("4 versions") for note in found.notes)
+    assert any(note.startswith("4 versions") for note in metrics.notes)
     alone = figure(world, "rate", window="6h", version="sha256:" + "01" * 32)
     assert column(alone, "rows") == [1]
 
@@ -471,17 +475,17 @@ t.take_all(ledger)
 
 
 def take_all(ledger: Ledger) -> None:
-    """Three batches, as a collector gives them again from the start of the last one that it knows."""
+    """Apply three batches. A restarted collector repeats them from the last one that it recorded."""
     begin = micros(NOW) - HOUR
     random = np.random.default_rng(4)
     drawn = scores(60, random)
     for first in (1, 21, 41):
-        made: list[DecisionRecord | OutcomeRecord] = [
+        decisions: list[DecisionRecord | OutcomeRecord] = [
             decided(number, begin + number * 60_000_000, score=float(drawn[number]))
             for number in range(first - 1, first + 14)
         ]
-        made += [reported(number, begin + number * 60_000_000) for number in range(first - 1, first + 4)]
-        take(ledger, first, made)
+        decisions += [reported(number, begin + number * 60_000_000) for number in range(first - 1, first + 4)]
+        take(ledger, first, decisions)
 
 
 def test_sigkill_at_any_statement_counts_every_record_once(tmp_path: Path) -> None:
@@ -500,7 +504,7 @@ def test_sigkill_at_any_statement_counts_every_record_once(tmp_path: Path) -> No
             [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=120
         )
         assert done.returncode in (-signal.SIGKILL, 0), done.stderr
-        assert done.returncode == -signal.SIGKILL or statements > 200, "it was killed"
+        assert done.returncode == -signal.SIGKILL or statements > 200, "the process was killed"
         ledger = ledger_at(folder)
         take_all(ledger)
         np.testing.assert_array_equal(totals(ledger), expected[0])

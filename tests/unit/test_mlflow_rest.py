@@ -25,7 +25,7 @@ Say = Callable[[socket.socket], None]
 
 @contextmanager
 def answering(say: Say) -> Iterator[str]:
-    """A server that reads one request on every connection and then does what `say` does."""
+    """A server that reads one request of every connection and then calls `say`."""
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
 
         def serve() -> None:
@@ -55,7 +55,7 @@ def sends(body: bytes, *, status: str = "200 OK", length: int | None = None) -> 
 
 
 def drips(connection: socket.socket) -> None:
-    """A byte every now and then: each keeps a socket's own timeout from ever being reached."""
+    """Return a function that sends bytes slowly, so that the timeout of a socket is never reached."""
     connection.sendall(b"HTTP/1.1 200 OK\r\nX: ")
     connection.settimeout(0.05)
     while True:
@@ -84,21 +84,21 @@ GARBAGE: dict[str, Say] = {
 
 @pytest.mark.fault_case(65)
 @pytest.mark.parametrize("case", GARBAGE)
-def test_garbage_is_unavailability_and_always_in_the_same_words(case: str) -> None:
+def test_garbage_is_reported_as_unavailability_with_a_constant_message(case: str) -> None:
     with answering(GARBAGE[case]) as url:
         rest = Rest(url, seconds=1.0 if case == "drip" else 20.0, environment={})
-        said = set()
+        messages = set()
         for _ in range(2):
             with pytest.raises(RegistryUnavailableError) as caught:
                 rest.get("/registered-models/get", name="a")
-            said.add(str(caught.value))
-        assert len(said) == 1
-        (line,) = said
+            messages.add(str(caught.value))
+        assert len(messages) == 1
+        (line,) = messages
         assert url in line
         assert "\n" not in line
 
 
-def test_nobody_there() -> None:
+def test_an_unreachable_server_is_reported() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as probe:
         port = probe.getsockname()[1]
     with pytest.raises(RegistryUnavailableError, match="Connection refused"):
@@ -113,7 +113,7 @@ def test_a_refusal_keeps_its_code() -> None:
     assert str(caught.value).endswith("refuses: no such")
 
 
-def test_a_download_is_cut_at_its_limit_and_noticed_when_it_ends_early(tmp_path: Path) -> None:
+def test_a_download_is_bounded_and_a_truncated_one_is_detected(tmp_path: Path) -> None:
     with answering(sends(b"x" * 100_000)) as url, (tmp_path / "file").open("wb") as sink:
         assert Rest(url, environment={}).download("a/b", sink, limit=1000) == 1001
     assert (tmp_path / "file").stat().st_size == 1001
@@ -125,7 +125,7 @@ def test_a_download_is_cut_at_its_limit_and_noticed_when_it_ends_early(tmp_path:
         Rest(url, environment={}).download("a/b", sink, limit=5000)
 
 
-def test_a_full_disk_here_is_not_the_servers_fault() -> None:
+def test_a_full_local_disk_is_not_reported_as_an_error_of_the_server() -> None:
     with (
         answering(sends(b"x" * 100_000)) as url,
         Path("/dev/full").open("wb", buffering=0) as sink,
@@ -135,7 +135,7 @@ def test_a_full_disk_here_is_not_the_servers_fault() -> None:
 
 
 @pytest.mark.fault_case(93)
-def test_closing_breaks_off_what_is_under_way() -> None:
+def test_closing_ends_a_request_in_flight() -> None:
     asked, failed = threading.Event(), threading.Event()
 
     def hang(connection: socket.socket) -> None:
@@ -145,12 +145,12 @@ def test_closing_breaks_off_what_is_under_way() -> None:
     with answering(hang) as url:
         rest = Rest(url, seconds=100.0, environment={})
 
-        def ask() -> None:
+        def send_request() -> None:
             with pytest.raises(RegistryUnavailableError):
                 rest.get("/x")
             failed.set()
 
-        thread = threading.Thread(target=ask)
+        thread = threading.Thread(target=send_request)
         thread.start()
         assert asked.wait(30)
         rest.close()
@@ -167,9 +167,7 @@ def test_closing_breaks_off_what_is_under_way() -> None:
         ({"MLFLOW_TRACKING_USERNAME": "u", "MLFLOW_TRACKING_PASSWORD": "p"}, "Authorization: Basic dTpw"),
     ],
 )
-def test_credentials_are_sent_as_mlflows_own_clients_send_them(
-    environment: dict[str, str], sent: str
-) -> None:
+def test_credentials_are_sent_as_by_the_clients_of_mlflow(environment: dict[str, str], sent: str) -> None:
     heard: list[bytes] = []
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
 
@@ -190,12 +188,12 @@ def test_credentials_are_sent_as_mlflows_own_clients_send_them(
 @pytest.mark.parametrize(
     "url", ["", "ftp://a", "http://", "http://a:b", "http://a?b=c", "http://a\n/", "a:5000"]
 )
-def test_what_is_no_address(url: str) -> None:
+def test_invalid_addresses_are_refused(url: str) -> None:
     with pytest.raises(InvalidReferenceError, match="no address"):
         check_url(url)
 
 
-def test_credentials_do_not_belong_into_the_address() -> None:
+def test_credentials_in_the_address_are_refused() -> None:
     with pytest.raises(InvalidReferenceError, match="MLFLOW_TRACKING_PASSWORD") as caught:
         check_url("http://ann:secret@host")
     assert "secret" not in str(caught.value)
@@ -215,12 +213,12 @@ def test_credentials_do_not_belong_into_the_address() -> None:
         "/etc/passwd",
     ],
 )
-def test_artifacts_elsewhere_are_not_followed(uri: str) -> None:
+def test_artifacts_at_other_places_are_refused(uri: str) -> None:
     with pytest.raises(BundleError):
         artifacts.proxied_path(uri, Rest("http://127.0.0.1:1", environment={}))
 
 
-def test_only_the_path_of_an_artifact_address_counts() -> None:
+def test_only_the_path_of_an_artifact_address_is_used() -> None:
     rest = Rest("http://127.0.0.1:1", environment={})
     for uri in (
         "mlflow-artifacts:/1/r/artifacts/bundle",
@@ -231,7 +229,7 @@ def test_only_the_path_of_an_artifact_address_counts() -> None:
 
 
 class FewFiles:
-    """Stands for `Rest` where only files are asked for."""
+    """Replaces `Rest` in tests that only read files."""
 
     def __init__(self, **files: bytes) -> None:
         self.files = {name.replace("_", "."): content for name, content in files.items()}
@@ -254,7 +252,7 @@ class FewFiles:
         ({f"member-{n}.bin": {"sha256": "1" * 64, "bytes": 1} for n in range(200)}, "more than 128 files"),
     ],
 )
-def test_a_manifest_cannot_ask_for_more_than_a_bundle(
+def test_a_manifest_cannot_request_more_than_the_limits_of_a_bundle(
     files: dict[str, Any], reason: str, tmp_path: Path
 ) -> None:
     manifest = {**json.loads(fake_manifest()), "digest": "sha256:" + "0" * 64, "files": files}

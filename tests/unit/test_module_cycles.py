@@ -15,7 +15,7 @@ Check = Callable[[dict[str, str]], tuple[int, str]]
 
 @pytest.fixture
 def check(tmp_path: Path) -> Check:
-    """Writes a crate and runs the script on it; returns the exit code and the output."""
+    """Write a crate and run the script on it; return the exit code and the output."""
 
     def run(files: dict[str, str]) -> tuple[int, str]:
         for name, text in files.items():
@@ -34,7 +34,7 @@ LIB = {"lib.rs": "mod a;\nmod b;\nmod c;\n"}
 FOLDERS = LIB | {"a/mod.rs": "pub mod x;\n", "b/mod.rs": "pub mod y;\n", "c.rs": "pub struct C;\n"}
 
 
-def test_one_direction_passes(check: Check) -> None:
+def test_uses_in_one_direction_pass(check: Check) -> None:
     files = {
         "a/x.rs": "use crate::b::y::Y;\nuse crate::c::C;\n",
         "b/y.rs": "use crate::c::C;\npub struct Y;\n",
@@ -52,14 +52,14 @@ def test_one_direction_passes(check: Check) -> None:
         "pub use crate::a::x as other;\n",
     ],
 )
-def test_a_circle_of_two_folders_is_named_with_its_lines(check: Check, back: str) -> None:
+def test_a_cycle_of_two_folders_is_reported_with_its_lines(check: Check, back: str) -> None:
     code, out = check(FOLDERS | {"a/x.rs": "\nuse crate::b::y::Y;\n", "b/y.rs": back})
     assert code == 1
     assert "src/a/x.rs:2: crate::b::y::Y" in out
     assert "src/b/y.rs:1: " in out
 
 
-def test_a_circle_through_a_file_is_found(check: Check) -> None:
+def test_a_cycle_through_a_file_is_found(check: Check) -> None:
     code, out = check(
         FOLDERS | {"a/x.rs": "use crate::c::C;\n", "b/y.rs": "", "c.rs": "use crate::a::x::X;\n"}
     )
@@ -77,12 +77,12 @@ def test_a_name_is_followed_through_re_exports(check: Check) -> None:
     assert "a::x -> b::y" in out
 
 
-def test_circles_inside_of_one_folder_and_with_its_own_files_are_no_matter(check: Check) -> None:
+def test_cycles_within_one_folder_are_allowed(check: Check) -> None:
     inner = {"a/mod.rs": "pub mod x;\nmod z;\nuse x::X;\n", "a/x.rs": "use super::z::Z;\nuse crate::a::W;\n"}
     assert check(FOLDERS | inner | {"a/z.rs": "use super::x::X;\n", "b/y.rs": ""}) == (0, "")
 
 
-def test_circles_between_folders_inside_of_a_folder_are_found(check: Check) -> None:
+def test_cycles_between_subfolders_are_found(check: Check) -> None:
     files = {
         "lib.rs": "mod a;\n",
         "a/mod.rs": "mod p;\nmod q;\n",

@@ -17,12 +17,12 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
     for path in sorted(ROOT.rglob("*.py")):
         place = path.relative_to(ROOT).as_posix()
         if place.startswith("v1/") or "/migrations/" in place:
-            continue  # generated, or named by the tool that runs them
+            continue  # modules that are generated, or whose names a tool determines
         yield place, ast.parse(path.read_text("utf-8"))
 
 
 def public(node: ast.AST, scope: str = "") -> Iterator[tuple[str, str]]:
-    """Names and docstrings of the public classes and functions of a module, methods included."""
+    """Yield the names and docstrings of the public classes, functions and methods of a module."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             if child.name.startswith("_"):
@@ -48,11 +48,11 @@ def test_a_public_class_name_is_defined_once() -> None:
 
 
 def test_a_public_docstring_says_more_than_a_word_or_two() -> None:
-    found = [
+    documented = [
         (place, name, text)
         for place, module in modules()
         for name, text in [("", ast.get_docstring(module) or "x " * FEWEST_WORDS), *public(module)]
     ]
-    short = [one for one in found if len(one[2].split()) < FEWEST_WORDS]
-    assert len(found) > 1_500
+    short = [one for one in documented if len(one[2].split()) < FEWEST_WORDS]
+    assert len(documented) > 1_500
     assert not short, "\n".join(map(str, short))

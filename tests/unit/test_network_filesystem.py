@@ -41,11 +41,11 @@ not a line
         ("/over/e", "cifs"),
     ],
 )
-def test_the_innermost_mount_decides(path: str, kind: str) -> None:
+def test_the_innermost_mount_is_used(path: str, kind: str) -> None:
     assert durable.filesystem_of(Path(path), MOUNTS) == kind
 
 
-def test_a_local_disk_is_none(tmp_path: Path) -> None:
+def test_a_local_disk_is_not_a_network_file_system(tmp_path: Path) -> None:
     assert durable.network_filesystem(tmp_path) is None
 
 
@@ -53,7 +53,7 @@ def _nfs(_: Path) -> str | None:
     return "nfs4"
 
 
-def test_the_platform_refuses_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_platform_refuses_a_network_file_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform_store, "network_filesystem", _nfs)
     with pytest.raises(PlatformError, match=r"network file system \(nfs4\).*local disk, or use PostgreSQL"):
         Store(f"sqlite:///{tmp_path}/platform.sqlite")
@@ -69,7 +69,7 @@ def bundle(tmp_path: Path) -> Callable[[str], Path]:
     return make
 
 
-def test_the_registry_uses_a_rollback_journal_there(
+def test_the_registry_uses_a_rollback_journal_on_a_network_file_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundle: Callable[[str], Path]
 ) -> None:
     before = Registry(tmp_path / "registry", verify=fake_verify)
@@ -81,7 +81,9 @@ def test_the_registry_uses_a_rollback_journal_there(
 
     monkeypatch.setattr(registry_database, "network_filesystem", _nfs)
     registry = Registry(tmp_path / "registry", verify=fake_verify)
-    assert registry.resolve("fraud-checkout@live").digest == first  # an older scorer's file is read as it is
+    assert (
+        registry.resolve("fraud-checkout@live").digest == first
+    )  # a file of an older version is read unchanged
     second = registry.push(bundle("2"))
     registry.alias("fraud-checkout", "live", second)
     assert _mode(file) == "delete"
@@ -90,14 +92,16 @@ def test_the_registry_uses_a_rollback_journal_there(
     assert not list(file.parent.glob("*-wal")) and not list(file.parent.glob("*-shm"))
 
 
-def test_a_write_ahead_log_in_use_there_is_an_error_with_its_remedy(
+def test_a_write_ahead_log_on_a_network_file_system_is_an_error_with_its_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bundle: Callable[[str], Path]
 ) -> None:
     writer = Registry(tmp_path / "registry", verify=fake_verify)
     digest = writer.push(bundle("1"))
     held = sqlite3.connect(tmp_path / "registry" / registry_database.FILE)
     held.execute("SELECT count(*) FROM bundles").fetchall()
-    writer.alias("fraud-checkout", "live", digest)  # is in the log, as `held` keeps it from being merged
+    writer.alias(
+        "fraud-checkout", "live", digest
+    )  # is in the write-ahead log, because the open connection `held` prevents a checkpoint
     monkeypatch.setattr(registry_database, "network_filesystem", _nfs)
     other = Registry(tmp_path / "registry", verify=fake_verify)
     with pytest.raises(RegistryUnavailableError, match="stop whatever writes it"):

@@ -9,22 +9,22 @@ from pathlib import Path
 import pytest
 from control_server import Served
 from control_world import FRAUD
-from servers import Outcome, scorer_here
+from servers import Outcome, scorer_in_process
 
 FILTER = '[{"feature": "amount", "op": ">=", "value": 100}]'
 
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    made = Served(tmp_path)
+    served = Served(tmp_path)
     try:
-        yield made
+        yield served
     finally:
-        made.close()
+        served.close()
 
 
 def cli(served: Served, *arguments: str) -> Outcome:
-    return scorer_here(*arguments, "--address", served.address)
+    return scorer_in_process(*arguments, "--address", served.address)
 
 
 def rows(done: Outcome) -> list[list[str]]:
@@ -32,7 +32,7 @@ def rows(done: Outcome) -> list[list[str]]:
     return [line.split() for line in done.stdout.splitlines()]
 
 
-def test_observing_is_set_shown_and_ended(served: Served) -> None:
+def test_observe_lanes_are_set_shown_and_removed(served: Served) -> None:
     b = served.world.push("b")
     lanes = (f"shadow={b}:0.25", "aa=fraud-checkout@live:1e-1")
     done = cli(served, "observe", FRAUD, *lanes, "--filter", FILTER, "-m", "a try")
@@ -41,8 +41,8 @@ def test_observing_is_set_shown_and_ended(served: Served) -> None:
     assert [FRAUD, "score", "live", served.first[7:19], "1", "follows", "fraud-checkout@live"] in rows(done)
     assert served.world.log.named("observing")[-1]["reason"] == "a try"
     assert rows(cli(served, "lanes", FRAUD)) == rows(done)
-    found = json.loads(cli(served, "lanes", "--json").stdout)
-    (observers,) = [c["observers"] for c in found["checkpoints"] if c["checkpoint"] == FRAUD]
+    document = json.loads(cli(served, "lanes", "--json").stdout)
+    (observers,) = [c["observers"] for c in document["checkpoints"] if c["checkpoint"] == FRAUD]
     assert [(lane["name"], lane["sample"], lane["filter"]) for lane in observers] == [
         ("shadow", 0.25, FILTER),
         ("aa", 0.1, FILTER),
@@ -55,14 +55,14 @@ def test_observing_is_set_shown_and_ended(served: Served) -> None:
     assert served.controller.table.observe == {}
 
 
-def test_status_counts_what_observes(served: Served) -> None:
+def test_the_status_shows_the_counts_of_observe_lanes(served: Served) -> None:
     b = served.world.push("b")
     assert "observes" not in cli(served, "status").stdout
     cli(served, "observe", FRAUD, f"shadow={b}:0.25")
     lane = {"checkpoint": FRAUD, "lane": "shadow", "bundle": b, "taken": 1000, "evaluated": 990,
             "exec_p50_us": 12.4, "exec_p99_us": 40.6, "exec_p999_us": 81.0, "cpu_seconds": 0.25}  # fmt: skip
     lost = {"dropped": 3, "shed": 7, "failed": {"panic": 2}, "unlogged": 1, "waiting": 5}
-    served.world.plane.said = {"observers": [lane | lost]}
+    served.world.plane.extra_status = {"observers": [lane | lost]}
     table = rows(cli(served, "status"))
     assert [
         *[FRAUD, "shadow", "5", "waiting", "1000", "990"],
@@ -85,7 +85,7 @@ def test_status_counts_what_observes(served: Served) -> None:
         ],
     ] in table
     assert [b[7:19], "fraud-checkout", "observes"] in [row[:3] for row in table]
-    served.world.plane.said = {
+    served.world.plane.extra_status = {
         "observers": [lane | {"stuck": True}],
         "pool": {"address": "10.0.0.1:7710", "error": "connection refused", "sent": 9, "dropped": 2},
     }
@@ -96,7 +96,7 @@ def test_status_counts_what_observes(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     [
         ([], 2, "or --none"),
         (["a=b:0.5", "--none"], 2, "or --none"),
@@ -108,8 +108,8 @@ def test_status_counts_what_observes(served: Served) -> None:
         (["a=fraud-checkout@live:1", "--filter", "amount > 3"], 1, "the filter is no JSON"),
     ],
 )
-def test_what_is_wrong_is_said(served: Served, arguments: list[str], code: int, says: str) -> None:
+def test_errors_name_the_fault(served: Served, arguments: list[str], code: int, message: str) -> None:
     done = cli(served, "observe", FRAUD, *arguments)
     assert (done.returncode, served.controller.table.observe) == (code, {})
-    assert says in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr

@@ -16,7 +16,7 @@ from scorer.learn.ope.intervals import moments
 
 
 def every_log(logging, truth, n):
-    """All logs of `n` rows over contexts 0..n-1, each with its probability."""
+    """Yield all logs of `n` rows over contexts 0..n-1 with their probabilities."""
     actions = range(logging.shape[1])
     for taken in itertools.product(actions, repeat=n):
         for rewards in itertools.product((0.0, 1.0), repeat=n):
@@ -44,23 +44,24 @@ def target(action, reward, logging=WORLD["logging"], pmf=WORLD["pmf"], model=Non
 
 @pytest.mark.parametrize("model", [None, np.full((2, 3), 0.5), np.array([[0.1, 0.9, 0.3], [0.2, 0.2, 1.0]])])
 @pytest.mark.parametrize("weights", ["actions", "balanced"])
-def test_expected_estimate_is_the_value_whatever_the_model_says(model, weights):
+def test_the_expected_estimate_is_the_value_with_any_model(model, weights):
     expected = total = 0.0
     for action, reward, chance in every_log(WORLD["logging"], WORLD["truth"], 2):
-        made = target(action, reward, model=model)
+        given = target(action, reward, model=model)
         if weights == "balanced":
-            # Two policies, one row each, evaluated on both rows: their mixture is not what drew either row,
-            # so unbiasedness is over which row was whose; with the same policy twice it is exact.
-            made = ope.balanced(made, [WORLD["logging"], WORLD["logging"]], [1, 1])
-        found = ope.ipw(made) if model is None else ope.dr(made)
-        expected += chance * found.value
+            # Two policies with one row each are evaluated on both rows. Neither row was drawn from their
+            # mixture, so the estimate is unbiased only over the assignment of rows to policies. With the same
+            # policy twice it is exact.
+            given = ope.balanced(given, [WORLD["logging"], WORLD["logging"]], [1, 1])
+        estimate = ope.ipw(given) if model is None else ope.dr(given)
+        expected += chance * estimate.value
         total += chance
     assert total == pytest.approx(1.0)
     assert expected == pytest.approx(VALUE, abs=1e-12)
 
 
-def test_balanced_weights_are_unbiased_over_two_loggers_and_lighter():
-    """Contexts alike, so rows are exchangeable: logger A fills two rows, logger B one."""
+def test_balanced_weights_are_unbiased_over_two_loggers_and_vary_less():
+    """The contexts are equal, so the rows are exchangeable. Logger A fills two rows, and logger B one."""
     truth = np.array([0.9, 0.4])
     a, b, pi = np.array([0.9, 0.1]), np.array([0.2, 0.8]), np.array([0.3, 0.7])
     logging = np.stack([a, a, b])
@@ -68,9 +69,9 @@ def test_balanced_weights_are_unbiased_over_two_loggers_and_lighter():
     plain, balanced, value = [], [], float(pi @ truth)
     chances = []
     for action, reward, chance in every_log(logging, world, 3):
-        made = target(action, reward, logging, pmf)
-        plain.append(ope.ipw(made).value)
-        both = ope.balanced(made, [np.tile(a, (3, 1)), np.tile(b, (3, 1))], [2, 1])
+        result = target(action, reward, logging, pmf)
+        plain.append(ope.ipw(result).value)
+        both = ope.balanced(result, [np.tile(a, (3, 1)), np.tile(b, (3, 1))], [2, 1])
         balanced.append(ope.ipw(both).value)
         chances.append(chance)
     assert np.dot(chances, plain) == pytest.approx(value)
@@ -90,48 +91,48 @@ def factored(seed, product):
 
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("product", [True, False])
-def test_pseudo_inverse_is_exact_for_additive_rewards(seed, product):
+def test_the_pseudo_inverse_is_exact_for_additive_rewards(seed, product):
     logging, pmf, rng = factored(seed, product)
     truth = rng.random(2)[FACTORS[:, 0]] + rng.random(3)[FACTORS[:, 1]]
-    made = target(np.array([0]), np.array([0.0]), logging, pmf)
-    weights = ope.additive(made, FACTORS).other_weights
+    result = target(np.array([0]), np.array([0.0]), logging, pmf)
+    weights = ope.additive(result, FACTORS).other_weights
     assert float((logging * weights * truth).sum()) == pytest.approx(float((pmf * truth).sum()))
     if product:
         members = [np.eye(int(codes.max()) + 1)[codes] for codes in FACTORS.T]
         shares = [(pmf @ one, logging @ one, one) for one in members]
         closed = -1 + sum((ours / theirs) @ one.T for ours, theirs, one in shares)
         np.testing.assert_allclose(closed, weights, atol=1e-9)
-    # Not so for a reward with an interaction, else the estimator would be plain weighting.
+    # This does not hold for a reward with an interaction, because the estimator is not plain weighting.
     odd = truth + np.where((FACTORS == [1, 2]).all(axis=1), 1.0, 0.0)
     assert abs(float((logging * weights * odd).sum()) - float((pmf * odd).sum())) > 1e-3
 
 
-def test_pseudo_inverse_judges_what_actions_alone_cannot():
-    """The target takes one action that was never logged, but both of its levels were."""
+def test_the_pseudo_inverse_evaluates_actions_that_were_never_logged():
+    """The target chooses an action that was never logged, although both of its levels were."""
     logging = np.array([[0.5, 0.0, 0.2, 0.0, 0.3, 0.0]])
     pmf = np.array([[0, 0, 0, 0, 0, 1.0]])
-    made = target(np.array([0]), np.array([1.0]), logging, pmf)
-    assert ope.diagnose(made).outside == 1
+    result = target(np.array([0]), np.array([1.0]), logging, pmf)
+    assert ope.diagnose(result).outside == 1
     with pytest.raises(DataError, match="on 1 of 1 rows the log lacks a factor level"):
-        ope.additive(made, FACTORS)
+        ope.additive(result, FACTORS)
     logging = np.array([[0.4, 0.2, 0.2, 0.2, 0.0, 0.0]])
-    made = target(np.array([0]), np.array([1.0]), logging, pmf)
+    result = target(np.array([0]), np.array([1.0]), logging, pmf)
     truth = np.array([0.1, 0.3])[FACTORS[:, 0]] + np.array([0.2, 0.4, 0.6])[FACTORS[:, 1]]
-    weights = ope.additive(made, FACTORS).other_weights
+    weights = ope.additive(result, FACTORS).other_weights
     assert float((logging * weights * truth).sum()) == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_marginal_weights_are_exact_where_only_those_factors_matter_and_vary_less(seed):
+def test_marginal_weights_are_exact_if_only_those_factors_matter_and_vary_less(seed):
     logging, pmf, rng = factored(seed, product=False)
-    made = target(np.array([0]), np.array([0.0]), logging, pmf)
+    result = target(np.array([0]), np.array([0.0]), logging, pmf)
     truth = rng.random(3)[FACTORS[:, 1]]
-    weights = ope.marginal(made, FACTORS[:, 1:]).other_weights
+    weights = ope.marginal(result, FACTORS[:, 1:]).other_weights
     assert float((logging * weights * truth).sum()) == pytest.approx(float((pmf * truth).sum()))
     plain = pmf / logging
     assert float((logging * weights**2).sum()) <= float((logging * plain**2).sum()) + 1e-12
-    # Over all factors they are the plain weights.
-    np.testing.assert_allclose(ope.marginal(made, FACTORS).other_weights, plain)
+    # Over all factors, they equal the plain weights.
+    np.testing.assert_allclose(ope.marginal(result, FACTORS).other_weights, plain)
 
 
 def random_log(seed, n=40, actions=4):
@@ -148,48 +149,54 @@ SEEDS = st.integers(0, 2**32 - 1)
 
 @given(SEEDS)
 @settings(max_examples=60, deadline=None)
-def test_laws_of_the_family(seed):
-    made = random_log(seed)
-    logged, n = made.logged, len(made.logged)
-    nothing = ope.Target(logged, made.pmf, np.zeros_like(made.pmf))
-    assert ope.dr(nothing).value == pytest.approx(ope.ipw(made).value)
-    assert ope.sndr(nothing).value == pytest.approx(ope.snipw(made).value)
-    assert ope.switch_dr(made, 0.0).value == pytest.approx(ope.dm(made).value)
-    assert ope.switch_dr(made, np.inf).value == pytest.approx(ope.dr(made).value)
-    assert ope.dr_os(made, np.inf).value == pytest.approx(ope.dr(made).value)
-    assert ope.dr_os(made, 0.0).value == pytest.approx(ope.dm(made).value)
-    assert ope.ipw(ope.logged_target(made)).value == pytest.approx(logged.reward.mean())
-    assert ope.dr(ope.logged_target(made)).value == pytest.approx(
-        np.mean((logged.pmf * made.model).sum(axis=1) + logged.reward - made.predicted)
+def test_estimators_are_equal_in_their_limiting_cases(seed):
+    target = random_log(seed)
+    logged, n = target.logged, len(target.logged)
+    nothing = ope.Target(logged, target.pmf, np.zeros_like(target.pmf))
+    assert ope.dr(nothing).value == pytest.approx(ope.ipw(target).value)
+    assert ope.sndr(nothing).value == pytest.approx(ope.snipw(target).value)
+    assert ope.switch_dr(target, 0.0).value == pytest.approx(ope.dm(target).value)
+    assert ope.switch_dr(target, np.inf).value == pytest.approx(ope.dr(target).value)
+    assert ope.dr_os(target, np.inf).value == pytest.approx(ope.dr(target).value)
+    assert ope.dr_os(target, 0.0).value == pytest.approx(ope.dm(target).value)
+    assert ope.ipw(ope.logged_target(target)).value == pytest.approx(logged.reward.mean())
+    assert ope.dr(ope.logged_target(target)).value == pytest.approx(
+        np.mean((logged.pmf * target.model).sum(axis=1) + logged.reward - target.predicted)
     )
-    for found in (ope.ipw(made, 3.0), ope.snipw(made), ope.dr(made), ope.sndr(made), ope.dr_os(made, 9.0)):
-        assert found.pseudo.mean() == pytest.approx(found.value)
-        assert len(found.pseudo) == n
-        assert found.low <= min(max(found.value, 0.0), 1.0) <= found.high
+    for estimate in (
+        ope.ipw(target, 3.0),
+        ope.snipw(target),
+        ope.dr(target),
+        ope.sndr(target),
+        ope.dr_os(target, 9.0),
+    ):
+        assert estimate.pseudo.mean() == pytest.approx(estimate.value)
+        assert len(estimate.pseudo) == n
+        assert estimate.low <= min(max(estimate.value, 0.0), 1.0) <= estimate.high
 
 
 @given(SEEDS, st.floats(-3, 3))
 @settings(max_examples=40, deadline=None)
 def test_a_shift_of_rewards_shifts_the_self_normalised_estimates_and_their_intervals(seed, shift):
-    made = random_log(seed)
-    moved = ope.Logged(made.logged.action, made.logged.reward + shift, made.logged.propensity)
-    before, after = ope.snipw(ope.Target(_bare(made), made.pmf)), ope.snipw(ope.Target(moved, made.pmf))
+    target = random_log(seed)
+    moved = ope.Logged(target.logged.action, target.logged.reward + shift, target.logged.propensity)
+    before, after = ope.snipw(ope.Target(_bare(target), target.pmf)), ope.snipw(ope.Target(moved, target.pmf))
     assert after.value == pytest.approx(before.value + shift)
     assert after.width == pytest.approx(before.width)
-    assert ope.ipw(ope.Target(moved, made.pmf)).value == pytest.approx(
-        ope.ipw(made).value + shift * made.weight.mean()
+    assert ope.ipw(ope.Target(moved, target.pmf)).value == pytest.approx(
+        ope.ipw(target).value + shift * target.weight.mean()
     )
 
 
-def _bare(made):
-    return ope.Logged(made.logged.action, made.logged.reward, made.logged.propensity)
+def _bare(target):
+    return ope.Logged(target.logged.action, target.logged.reward, target.logged.propensity)
 
 
 @given(SEEDS)
 @settings(max_examples=40, deadline=None)
 def test_a_difference_is_the_difference_and_swaps_its_ends(seed):
-    made = random_log(seed)
-    ours, theirs = ope.dr(made), ope.dr(ope.logged_target(made))
+    target = random_log(seed)
+    ours, theirs = ope.dr(target), ope.dr(ope.logged_target(target))
     there, back = ope.paired(ours, theirs), ope.paired(theirs, ours)
     assert there.value == pytest.approx(ours.value - theirs.value)
     assert (back.low, back.high) == pytest.approx((-there.high, -there.low))
@@ -197,11 +204,11 @@ def test_a_difference_is_the_difference_and_swaps_its_ends(seed):
     assert (none.value, none.low, none.high) == (0, 0, 0)
 
 
-def test_estimators_that_need_a_model_say_so():
-    made = ope.Target(random_log(1).logged, random_log(1).pmf)
+def test_estimators_that_need_a_model_refuse_a_log_without_one():
+    result = ope.Target(random_log(1).logged, random_log(1).pmf)
     for estimator in (ope.dm, ope.dr, ope.sndr):
         with pytest.raises(DataError, match="needs a reward model"):
-            estimator(made)
+            estimator(result)
     with pytest.raises(DataError, match="no weight is left"):
         ope.snipw(
             target(np.zeros(2, int), np.ones(2), np.array([[0.5, 0.5]] * 2), np.array([[0.0, 1.0]] * 2))
@@ -210,7 +217,7 @@ def test_estimators_that_need_a_model_say_so():
         ope.paired(ope.ipw(random_log(1, 10)), ope.ipw(random_log(1, 20)))
 
 
-def test_slope_takes_the_narrowest_that_agrees():
+def test_slope_chooses_the_narrowest_agreeing_interval():
     def estimate(value, spread, name):
         pseudo = value + spread * np.tile([-1.0, 1.0], 200)
         return ope.Estimate(value, 0, 1, 400, 400, estimator=name, pseudo=pseudo)
@@ -220,12 +227,12 @@ def test_slope_takes_the_narrowest_that_agrees():
     assert ope.slope([narrow, wide, middle]).order == (1, 2, 0)
     near = estimate(0.56, 0.05, "near")
     assert ope.slope([near, wide, middle]).estimate.estimator == "near"
-    # Disagreement stops it, even though a yet narrower one agrees again.
+    # A disagreement ends the search, although a narrower interval agrees again.
     assert ope.slope([wide, middle, narrow, estimate(0.55, 0.01, "n2")]).estimate.estimator == "middle"
 
 
-def test_cross_fitting_never_lets_a_row_teach_itself():
-    """A learner that memorises what it saw predicts nothing for rows it did not see."""
+def test_cross_fitting_never_trains_on_the_predicted_row():
+    """A learner that memorises its rows predicts nothing for other rows."""
     n = 60
     context = np.arange(n, dtype=np.float32)[:, None]
     rng = np.random.default_rng(0)
@@ -256,7 +263,7 @@ def test_cross_fitting_never_lets_a_row_teach_itself():
     assert set(by_name.tolist()) <= {0, 1, 2}
 
 
-def test_trees_learn_what_depends_on_context_and_action():
+def test_trees_learn_effects_of_context_and_action():
     rng = np.random.default_rng(0)
     n = 6_000
     context = rng.integers(0, 2, (n, 1)).astype(np.float32)
@@ -264,8 +271,8 @@ def test_trees_learn_what_depends_on_context_and_action():
     truth = np.array([[0.9, 0.5], [0.3, 0.8]])
     reward = (rng.random(n) < truth[context[:, 0].astype(int), action]).astype(float)
     fold = ope.folds_by_time(np.arange(n), 3)
-    found = ope.cross_fit(context, action, reward, np.array([[0.0], [1.0]], np.float32), fold=fold)
-    assert np.abs(found - truth[context[:, 0].astype(int)]).max() < 0.06
+    result = ope.cross_fit(context, action, reward, np.array([[0.0], [1.0]], np.float32), fold=fold)
+    assert np.abs(result - truth[context[:, 0].astype(int)]).max() < 0.06
 
 
 def test_estimated_propensities_are_shares_within_their_cell():
@@ -275,40 +282,40 @@ def test_estimated_propensities_are_shares_within_their_cell():
     assert ope.estimated_pmf(chosen, cell, 3)[0].tolist() == pytest.approx([2 / 3, 1 / 3, 0])
 
 
-def test_the_self_normalised_interval_is_the_delta_methods():
-    made = random_log(3, n=200)
-    bare = ope.Target(_bare(made), made.pmf)
-    found, w, r = ope.snipw(bare), made.weight, made.logged.reward
+def test_the_self_normalised_interval_equals_that_of_the_delta_method():
+    target = random_log(3, n=200)
+    bare = ope.Target(_bare(target), target.pmf)
+    interval, w, r = ope.snipw(bare), target.weight, target.logged.reward
     value = (w * r).sum() / w.sum()
     error = np.sqrt((w**2 * (r - value) ** 2).sum()) / w.sum() * np.sqrt(200 / 199)
     half = scipy.stats.t.ppf(0.975, w.sum() ** 2 / (w**2).sum() - 1) * error
-    assert (found.value, found.low, found.high) == pytest.approx((value, value - half, value + half))
+    assert (interval.value, interval.low, interval.high) == pytest.approx((value, value - half, value + half))
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_designs_have_the_moments_of_their_pseudo_outcomes(seed):
-    """Each estimator's own formula, over every action and reward that a row could have had."""
-    made = random_log(seed, n=6, actions=3)
-    weights, model, direct = made.pmf / made.logged.pmf, made.model, made.direct[:, None]
-    mean, value = made.weight.mean(), ope.snipw(made).value
-    offset = (made.weight * (made.logged.reward - made.predicted)).mean() / mean
+    """The test applies each estimator's formula to every action and reward that a row could have had."""
+    target = random_log(seed, n=6, actions=3)
+    weights, model, direct = target.pmf / target.logged.pmf, target.model, target.direct[:, None]
+    mean, value = target.weight.mean(), ope.snipw(target).value
+    offset = (target.weight * (target.logged.reward - target.predicted)).mean() / mean
     switched, shrunk = np.where(weights <= 1.5, weights, 0), 9 * weights / (weights**2 + 9)
     formulas = {
-        "IPW": (ope.ipw(made), lambda r: weights * r),
-        "IPW(2)": (ope.ipw(made, 2.0), lambda r: np.minimum(weights, 2) * r),
-        "SNIPW": (ope.snipw(made), lambda r: value + weights * (r - value) / mean),
-        "DR": (ope.dr(made), lambda r: direct + weights * (r - model)),
-        "SNDR": (ope.sndr(made), lambda r: direct + offset + weights * (r - model - offset) / mean),
-        "Switch-DR(1.5)": (ope.switch_dr(made, 1.5), lambda r: direct + switched * (r - model)),
-        "DRos(9)": (ope.dr_os(made, 9.0), lambda r: direct + shrunk * (r - model)),
+        "IPW": (ope.ipw(target), lambda r: weights * r),
+        "IPW(2)": (ope.ipw(target, 2.0), lambda r: np.minimum(weights, 2) * r),
+        "SNIPW": (ope.snipw(target), lambda r: value + weights * (r - value) / mean),
+        "DR": (ope.dr(target), lambda r: direct + weights * (r - model)),
+        "SNDR": (ope.sndr(target), lambda r: direct + offset + weights * (r - model - offset) / mean),
+        "Switch-DR(1.5)": (ope.switch_dr(target, 1.5), lambda r: direct + switched * (r - model)),
+        "DRos(9)": (ope.dr_os(target, 9.0), lambda r: direct + shrunk * (r - model)),
     }
-    for name, (found, formula) in formulas.items():
-        assert found.estimator == name
+    for name, (result, formula) in formulas.items():
+        assert result.estimator == name
         values = np.stack([formula(0.0), formula(1.0)])
-        chances = made.logged.pmf * np.stack([1 - model, model])
+        chances = target.logged.pmf * np.stack([1 - model, model])
         centre = (chances * values).sum(axis=(0, 2))
         within = (chances * (values - centre[None, :, None]) ** 2).sum() / 6
-        seen = moments(found.design, 6)
+        seen = moments(result.design, 6)
         assert seen.noise + seen.rest == pytest.approx(within + centre.var(ddof=1)), name
         third = (chances * (values - centre.mean()) ** 3).sum() / 6
         assert seen.noise_skew + seen.rest_skew == pytest.approx(third), name

@@ -17,13 +17,13 @@ from scorer.learn.ope import Logged
 from scorer.learn.ope.evaluate import evaluate
 
 N = 4_000
-# What an action is worth, whatever the context.
+# The reward of each action, independent of the context.
 WORTH = np.linspace(0.6, 0.95, len(ACTIONS))
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    """Two bundles, a log that the first filled, and both policies' true values on its contexts."""
+def evaluated_log(tmp_path_factory):
+    """Two bundles, a log of the first one, and the true values of both policies on its contexts."""
     from scorer.bundle import Bundle
 
     folder = tmp_path_factory.mktemp("evaluate")
@@ -34,7 +34,7 @@ def made(tmp_path_factory):
     eligible = rng.random((N, len(ACTIONS))) < 0.8
     eligible[:, 0] = True
     pmfs = [Bundle.load(path).evaluate(context, eligible=eligible)[0] for path in paths]
-    # A uniform tenth on top, so that the candidate's choices were all possible.
+    # A tenth of the decisions is uniform, so that all choices of the candidate are possible.
     logging = 0.9 * pmfs[0] + 0.1 * eligible / eligible.sum(axis=1, keepdims=True)
     logging = logging.astype(np.float32)
     action = (np.cumsum(logging, axis=1) < rng.random((N, 1))).sum(axis=1).clip(max=len(ACTIONS) - 1)
@@ -61,40 +61,40 @@ def made(tmp_path_factory):
     return experience, paths, values
 
 
-def test_every_estimator_is_near_the_truth_and_the_difference_is_known_better(made):
-    experience, (live, candidate), values = made
-    found = evaluate(
+def test_every_estimator_is_near_the_true_value_and_the_difference_is_more_precise(evaluated_log):
+    experience, (live, candidate), values = evaluated_log
+    result = evaluate(
         experience, candidate, baseline=live, factors=["3ds", "exemption"], loggers=[live], folds=3
     )
-    names = [one.estimator for one in found.candidate.estimates]
+    names = [one.estimator for one in result.candidate.estimates]
     wanted = ("IPW", "SNIPW", "DM", "DR", "SNDR", "MIPS", "MIPS-DR", "balanced IPW", "balanced DR")
     assert set(wanted) <= set(names)
     assert any(name.startswith("Switch-DR") or name == "Switch-DR" for name in names)
-    assert found.candidate.chosen in names
-    by_name = {one.estimator: one for one in found.candidate.estimates}
+    assert result.candidate.chosen in names
+    by_name = {one.estimator: one for one in result.candidate.estimates}
     for name in ("IPW", "SNIPW", "DR", "SNDR", "MIPS", "MIPS-DR"):
         one = by_name[name]
         assert one.low - one.width < values[1] < one.high + one.width, name
-    low, high = found.candidate.anytime
+    low, high = result.candidate.anytime
     assert low < values[1] < high
-    assert found.difference.low - 0.01 < values[1] - values[0] < found.difference.high + 0.01
-    assert found.difference.width < by_name["DR"].width + next(
-        one.width for one in found.baseline.estimates if one.estimator == "DR"
+    assert result.difference.low - 0.01 < values[1] - values[0] < result.difference.high + 0.01
+    assert result.difference.width < by_name["DR"].width + next(
+        one.width for one in result.baseline.estimates if one.estimator == "DR"
     )
-    assert found.candidate.diagnostics.outside == 0
-    # The bundle that nearly filled the log has nearly even weights.
-    assert found.baseline.diagnostics.effective_rows > 0.8 * N
+    assert result.candidate.diagnostics.outside == 0
+    # The policy of this bundle is almost that of the log, so the weights are almost uniform.
+    assert result.baseline.diagnostics.effective_rows > 0.8 * N
 
 
-def test_the_table_and_the_json_say_the_same(made, tmp_path):
-    experience, (_, candidate), _ = made
+def test_the_table_equals_the_json(evaluated_log, tmp_path):
+    experience, (_, candidate), _ = evaluated_log
     from scorer.commands.learn import app
 
     state = experience.state.copy()
     reward = experience.reward.copy()
     state[:7], reward[:7] = State.IN_FLIGHT, np.nan
     write(dataclasses.replace(experience, state=state, reward=reward), tmp_path / "e.parquet")
-    told = CliRunner().invoke(
+    result = CliRunner().invoke(
         app,
         [
             "evaluate",
@@ -107,14 +107,14 @@ def test_the_table_and_the_json_say_the_same(made, tmp_path):
             str(tmp_path / "o.json"),
         ],
     )
-    assert told.exit_code == 0, told.output
+    assert result.exit_code == 0, result.output
     document = json.loads((tmp_path / "o.json").read_text())
-    assert "3,993 decisions; left out: 7 with reward in flight" in told.output
+    assert "3,993 decisions; left out: 7 with reward in flight" in result.output
     for name in ("IPW", "SNIPW", "DM", "DR", "SNDR"):
         value = document["candidate"]["estimates"][name]["value"]
-        assert f"{100 * value:.2f} %" in told.output
-    assert "effective rows of 3,993" in told.output
-    assert "candidate minus the logged policy" in told.output
+        assert f"{100 * value:.2f} %" in result.output
+    assert "effective rows of 3,993" in result.output
+    assert "candidate minus the logged policy" in result.output
     assert document["excluded"] == {"reward in flight": 7}
 
 
@@ -132,8 +132,8 @@ def test_the_table_and_the_json_say_the_same(made, tmp_path):
         ({"propensity": 0.123456}, "with propensity that is not the pmf's"),
     ],
 )
-def test_defects_are_counted_by_name_left_out_while_few_and_refused_when_many(made, damage, message):
-    experience, _, _ = made
+def test_few_defects_are_counted_and_excluded_and_many_are_refused(evaluated_log, damage, message):
+    experience, _, _ = evaluated_log
     ((column, value),) = damage.items()
     for rows_hit, refused in ((100, False), (1_000, True)):
         values = getattr(experience, column).copy()
@@ -143,13 +143,13 @@ def test_defects_are_counted_by_name_left_out_while_few_and_refused_when_many(ma
             with pytest.raises(DataError, match=f"1000 of 4000 settled .*[(]1000 {message}"):
                 Logged.read(hit)
         else:
-            found = Logged.read(hit)
-            assert len(found) == N - 100
-            assert found.excluded == {message.removeprefix("with "): 100}
+            result = Logged.read(hit)
+            assert len(result) == N - 100
+            assert result.excluded == {message.removeprefix("with "): 100}
 
 
-def test_logs_that_say_nothing_are_refused(made):
-    experience, (live, candidate), _ = made
+def test_uninformative_logs_are_refused(evaluated_log):
+    experience, (live, candidate), _ = evaluated_log
     with pytest.raises(DataError, match="no rows are left; the log is empty"):
         Logged.read(experience.take(slice(0, 0)))
     unsettled = dataclasses.replace(experience, state=np.full(N, State.MISSING, dtype=np.int8))

@@ -15,22 +15,22 @@ from scorer.stats.means import student
 
 
 @pytest.mark.parametrize("model", [True, False])
-def test_value_bounds_hold_and_close_in(model):
-    made = design(0.9, "usual")
+def test_value_bounds_are_valid_and_become_narrower(model):
+    result = design(0.9, "usual")
     wrong, widths = 0, []
     for seed in range(12):
-        target = sample(made, 3_000, np.random.default_rng(seed), forward=True)
+        target = sample(result, 3_000, np.random.default_rng(seed), forward=True)
         if not model:
             target = ope.Target(target.logged, target.pmf)
-        found = ope.value_bounds(target, alpha=0.1)
-        wrong += bool(((found.low > made.value) | (found.high < made.value)).any())
-        widths.append(found.high[-1] - found.low[-1])
+        bounds = ope.value_bounds(target, alpha=0.1)
+        wrong += bool(((bounds.low > result.value) | (bounds.high < result.value)).any())
+        widths.append(bounds.high[-1] - bounds.low[-1])
     assert wrong <= 3
     assert np.mean(widths) < 0.4
 
 
 def test_mass_outside_the_support_widens_the_bounds_on_both_sides():
-    """A target of which half can never be seen: its value is .45 plus half of something unknown."""
+    """Half of the target has no support: its value is .45 plus half of an unknown reward."""
     rng = np.random.default_rng(0)
     n = 20_000
     logging = np.tile([1.0, 0.0], (n, 1))
@@ -45,13 +45,13 @@ def test_mass_outside_the_support_widens_the_bounds_on_both_sides():
     assert any("could not have been logged" in warning for warning in diagnosed.warnings())
 
 
-def test_moments_are_those_of_enumeration():
+def test_moments_equal_those_of_an_enumeration():
     rng = np.random.default_rng(5)
     n, k = 3, 4
     logging, model = rng.dirichlet(np.ones(k), n), rng.random((n, k))
     weight, control, direct = rng.normal(1, 2, (n, k)), rng.random((n, k)), rng.random(n)
     given_ = PseudoOutcomeDesign(logging, model, weight, weight * (model - control), direct)
-    found = moments(
+    result = moments(
         lambda rows: PseudoOutcomeDesign(
             logging[rows], model[rows], weight[rows], given_.drift[rows], direct[rows]
         ),
@@ -67,26 +67,26 @@ def test_moments_are_those_of_enumeration():
     values, chances = np.array(values), np.array(chances)
     mean = values @ chances
     second, third = chances @ (values - mean) ** 2, chances @ (values - mean) ** 3
-    # The spread over rows is estimated with n - 1.
+    # The variance over rows is estimated with n - 1.
     means = np.array([sum(values[i * 8 : i * 8 + 8] * chances[i * 8 : i * 8 + 8] * n) for i in range(n)])
-    assert found.noise + found.rest == pytest.approx(second + means.var(ddof=1) - means.var())
-    assert found.noise_skew + found.rest_skew == pytest.approx(third)
+    assert result.noise + result.rest == pytest.approx(second + means.var(ddof=1) - means.var())
+    assert result.noise_skew + result.rest_skew == pytest.approx(third)
 
 
-def test_without_weights_the_score_interval_is_nearly_wilsons():
+def test_without_weights_the_score_interval_is_close_to_that_of_wilson():
     for wins, n in ((180, 200), (198, 200), (100, 200)):
         reward = np.zeros(n)
         reward[:wins] = 1
         logged = ope.Logged(np.zeros(n, int), reward, np.full(n, 0.5), pmf=np.full((n, 2), 0.5))
         target = ope.Target(logged, np.full((n, 2), 0.5), np.full((n, 2), wins / n))
-        found, wilson = ope.dr(target), ope.share(wins, n)
-        assert found.interval == "score"
-        assert found.value == pytest.approx(wilson.value)
-        assert (found.low, found.high) == pytest.approx((wilson.low, wilson.high), abs=0.006)
+        interval, wilson = ope.dr(target), ope.share(wins, n)
+        assert interval.interval == "score"
+        assert interval.value == pytest.approx(wilson.value)
+        assert (interval.low, interval.high) == pytest.approx((wilson.low, wilson.high), abs=0.006)
 
 
-def test_a_lucky_log_is_not_taken_for_certainty():
-    """No failure among the heavy rows: the empirical spread is 0, and Student's interval with it."""
+def test_a_log_without_failures_does_not_give_a_certain_value():
+    """Without a failure in the rows of large weight, the empirical variance and Student's interval are 0."""
     n = 1_000
     logging = np.tile([0.98, 0.02], (n, 1))
     action = np.zeros(n, int)
@@ -98,44 +98,44 @@ def test_a_lucky_log_is_not_taken_for_certainty():
     assert (sure.low, sure.high) == (1.0, 1.0)
     careful = ope.dr(ope.Target(logged, pmf, np.full((n, 2), 0.96)))
     assert careful.low < 0.95
-    # Twenty successes: Wilson's lower end, within the roughness of either.
+    # Twenty successes: the bound is near Wilson's lower end.
     assert careful.low == pytest.approx(ope.share(20, 20).low, abs=0.06)
 
 
 @pytest.mark.parametrize(
     ("rate", "regime"), [(0.6, "usual"), (0.9, "usual"), (0.96, "broad"), (0.96, "narrow")]
 )
-def test_the_default_interval_covers_about_as_often_as_it_says(rate, regime):
-    made = design(rate, regime)
+def test_the_default_interval_has_about_its_nominal_coverage(rate, regime):
+    world = design(rate, regime)
     covered, widths, students = 0, [], 0
     for seed in range(150):
-        target = sample(made, 1_000, np.random.default_rng([9, seed]))
-        found = ope.dr(target)
-        covered += found.low <= made.value <= found.high
-        widths.append(found.width)
-        low, high = student(found.pseudo, confidence=0.975)
-        students += low <= made.value <= high
-    # Five standard errors of 150 logs; Student's interval fails this at .96.
+        target = sample(world, 1_000, np.random.default_rng([9, seed]))
+        interval = ope.dr(target)
+        covered += interval.low <= world.value <= interval.high
+        widths.append(interval.width)
+        low, high = student(interval.pseudo, confidence=0.975)
+        students += low <= world.value <= high
+    # The tolerance is five standard errors of 150 logs. Student's interval fails with .96.
     assert 0.88 <= covered / 150 <= 1.0
     if rate == 0.96:
         assert students / 150 < 0.90
-    least = 2 * 1.96 * math.sqrt(made.least_variance() / 1_000)
+    least = 2 * 1.96 * math.sqrt(world.least_variance() / 1_000)
     assert np.mean(widths) < 1.45 * least
 
 
-def test_paired_difference_of_outcomes():
-    found = ope.paired_difference([1, 1, 0, 1], [0, 1, 0, 0])
-    assert found.value == 0.5
+def test_a_paired_difference_of_outcomes_is_estimated():
+    difference = ope.paired_difference([1, 1, 0, 1], [0, 1, 0, 0])
+    assert difference.value == 0.5
     half = stats.t.ppf(0.975, 3) * np.std([1, 0, 0, 1], ddof=1) / 2
-    assert (found.low, found.high) == pytest.approx((0.5 - half, 0.5 + half))
+    assert (difference.low, difference.high) == pytest.approx((0.5 - half, 0.5 + half))
 
 
-def test_wrong_propensities_are_told_by_the_mean_weight():
-    made = sample(design(0.9, "broad"), 20_000, np.random.default_rng(0))
-    assert ope.diagnose(made).warnings() == []
+def test_wrong_propensities_are_detected_by_the_mean_weight():
+    result = sample(design(0.9, "broad"), 20_000, np.random.default_rng(0))
+    assert ope.diagnose(result).warnings() == []
     halved = ope.Logged(
-        made.logged.action, made.logged.reward, made.logged.propensity / 2, pmf=made.logged.pmf
+        result.logged.action, result.logged.reward, result.logged.propensity / 2, pmf=result.logged.pmf
     )
-    assert "not those of the draw" in ope.diagnose(ope.Target(halved, made.pmf)).warnings()[0]
-    few = made.logged.take(slice(0, 100))
-    assert any("effective rows" in w for w in ope.diagnose(ope.Target(few, made.pmf[:100])).warnings())
+    assert "not those of the draw" in ope.diagnose(ope.Target(halved, result.pmf)).warnings()[0]
+    few = result.logged.take(slice(0, 100))
+    assert any("effective rows" in w for w in ope.diagnose(ope.Target(few, result.pmf[:100])).warnings())

@@ -31,7 +31,7 @@ PLAN = OverlaySettings(every_minutes=240, everywhere=0.3, within=0.4)
 
 
 class Week:
-    """Eight days of the baseline's decisions with every probability that a judge needs."""
+    """Eight days of decisions of the baseline, with every probability that the evaluation needs."""
 
     def __init__(self) -> None:
         self.market = Market(WeeksPlan(per_hour=80), seed=11)
@@ -51,14 +51,14 @@ def week() -> Week:
 
 
 def planted(seed: int, scale: float = 0.5) -> np.ndarray:
-    """`[segments + 1, K]` offsets that factors and issuers explain."""
+    """Return offsets `[segments + 1, K]` of factors and issuers."""
     rng = np.random.default_rng(seed)
     own = rng.normal(0, scale, (len(ISSUER_NAMES) + 1, len(DESIGN.levels)))
     own[-1] = 0
     return own @ DESIGN.membership.T
 
 
-def test_offsets_are_those_of_the_format():
+def test_offsets_equal_those_of_the_format():
     spec = OverlaySpec(
         segment="issuer",
         limit=1.0,
@@ -67,20 +67,20 @@ def test_offsets_are_those_of_the_format():
     )
     context = np.zeros((4, len(TASK.context)), dtype=np.float32)
     context[:, DESIGN.column] = [0, 1, np.nan, 99]
-    got = offsets(spec, TASK, context)
+    result = offsets(spec, TASK, context)
     for k, action in enumerate(TASK.actions):
         route, retry = action.factors["route"], action.factors["retry"]
         everywhere = 0.25 * (route == "A") - 0.5 * (retry == "no")
         here = everywhere + {"A": 0.5, "B": -3.0}.get(route, 0.0)
         expected = [everywhere, max(here, -1.0), everywhere, everywhere]
-        np.testing.assert_allclose(got[:, k], expected)
+        np.testing.assert_allclose(result[:, k], expected)
     assert not offsets(None, TASK, context).any()
     np.testing.assert_allclose(
         adjusted(np.array([0.0, 0.5, 1.0]), 1.0), [0, sigmoid(np.array(1.0)), 1], atol=1e-8
     )
 
 
-def test_the_posterior_is_the_mode_that_a_general_optimiser_finds():
+def test_the_posterior_mode_equals_that_of_a_general_optimiser():
     rng = np.random.default_rng(2)
     m, membership = 400, np.array([[1, 0, 1], [0, 1, 1], [1, 0, 0], [0, 1, 0]], dtype=float)
     seen = Outcomes(
@@ -103,10 +103,11 @@ def test_the_posterior_is_the_mode_that_a_general_optimiser_finds():
 
     best = minimize(loss, np.zeros(12), method="BFGS", options={"gtol": 1e-8}).x.reshape(4, 3)
     np.testing.assert_allclose(belief.mean, best, atol=1e-5)
-    # In two parts it is nearly the same: the first part's likelihood is a Gaussian by then.
+    # A fit in two parts gives almost the same result: the likelihood of the first part is approximated
+    # by a Gaussian.
     parts = Posterior.vague(3, 3, 0.5, 0.7).updated(first, membership).updated(second, membership)
     np.testing.assert_allclose(parts.mean, best, atol=0.05)
-    # All forgotten, only the prior is left; half forgotten, something in between.
+    # If everything is forgotten, only the prior remains. If half is forgotten, the result is in between.
     none, half = belief.forgotten(np.zeros(4)), belief.forgotten(np.full(4, 0.5))
     np.testing.assert_allclose(none.mean, 0, atol=1e-12)
     np.testing.assert_allclose(none.own, Posterior.vague(3, 3, 0.5, 0.7).own)
@@ -114,43 +115,43 @@ def test_the_posterior_is_the_mode_that_a_general_optimiser_finds():
 
 
 def test_planted_offsets_are_recovered(week):
-    """The oracle is the truth without what was planted; the overlay has to find it."""
+    """The oracle lacks the planted offsets, and the overlay must recover them."""
     table = planted(1)
     scores = sigmoid(logit(week.chosen) - table[week.issuer, week.log.action])
-    found = fit(as_of(week.log, week.end), scores, TASK, PLAN, week.end)
-    assert found.spec is not None
-    served = offsets(found.spec, TASK, week.log.context)[np.arange(len(week.log)), week.log.action]
+    result = fit(as_of(week.log, week.end), scores, TASK, PLAN, week.end)
+    assert result.spec is not None
+    served = offsets(result.spec, TASK, week.log.context)[np.arange(len(week.log)), week.log.action]
     wanted = table[week.issuer, week.log.action]
     left = np.sqrt(np.mean((served - wanted) ** 2))
     assert left < 0.35 * np.sqrt(np.mean(wanted**2))
-    assert found.learner.gain > 100
-    # With nothing planted there is little to find.
+    assert result.learner.gain > 100
+    # Without planted offsets, the overlay is small.
     calm = fit(as_of(week.log, week.end), week.chosen, TASK, PLAN, week.end)
     quiet = offsets(calm.spec, TASK, week.log.context)[np.arange(len(week.log)), week.log.action]
     assert np.sqrt(np.mean(quiet**2)) < 0.2
 
 
-def test_offsets_served_are_bounded(week):
+def test_served_offsets_are_bounded(week):
     wrong = np.where(week.log.reward == 1, 1e-4, 1 - 1e-4)
     plan = OverlaySettings(every_minutes=240, everywhere=5, within=5, limit=1.5)
-    found = fit(as_of(week.log, week.end), np.nan_to_num(wrong, nan=0.5), TASK, plan, week.end)
-    got = offsets(found.spec, TASK, week.log.context)
-    assert np.abs(got).max() == 1.5
+    fitted = fit(as_of(week.log, week.end), np.nan_to_num(wrong, nan=0.5), TASK, plan, week.end)
+    served = offsets(fitted.spec, TASK, week.log.context)
+    assert np.abs(served).max() == 1.5
 
 
 def challenges(week: Week, hours: float, plan: OverlaySettings):
-    """Fits on the last `hours`, when much is in flight, with the truth as the oracle."""
+    """Fit on the last `hours`, with many outcomes in flight and the true probabilities as the oracle."""
     log = as_of(week.log, week.end)
     scores = np.where(log.time_ms >= week.end - hours * 3_600_000, week.chosen, np.nan)
     return fit(log, scores, TASK, plan, week.end)
 
 
-def test_early_outcomes_of_three_ds_do_not_fool_it(week):
-    """Seen over many hours at each of which the newest hour is judged: the truth needs no offset."""
+def test_early_outcomes_of_three_ds_cause_no_bias(week):
+    """The newest hour is evaluated at many times. The true probabilities need no offset."""
     challenge = codes()[:, 0] == 2
     delays = Delays.measured(as_of(week.log, week.end), TASK, week.end, factor="three_ds")
     log, now = week.log, week.log.time_ms + 30 * 60_000
-    # Half an hour after each challenge: what is known alone, or what is in flight taken for lost.
+    # Half an hour after each challenge: only known outcomes, or outcomes in flight counted as lost.
     of_kind = challenge[log.action] & (log.state == State.SETTLED)
     early = of_kind & (log.settled_ms <= now)
     fair = delays.admitted(log)
@@ -168,7 +169,7 @@ def test_early_outcomes_of_three_ds_do_not_fool_it(week):
     assert naive > 0.1
     assert slander < -0.1
     assert abs(ours) < 0.03
-    # The weights say how many outcomes were seen, and a guard's are at most 1.
+    # The weights give the number of observed outcomes. The weights of a guard are at most 1.
     np.testing.assert_allclose(
         fair.weight[fair_kind].sum() ** 2 / (fair.weight[fair_kind] ** 2).sum(),
         fair.weight[fair_kind].sum(),
@@ -177,7 +178,7 @@ def test_early_outcomes_of_three_ds_do_not_fool_it(week):
     assert fair.share.max() == 1.0
 
 
-def test_what_was_decided_to_count_does_not_depend_on_when_one_asks(week):
+def test_the_set_of_counted_decisions_does_not_depend_on_the_time_of_the_fit(week):
     delays = Delays.measured(as_of(week.log, week.end), TASK, week.end, factor="three_ds")
     noon = week.end - 30 * 3_600_000
     then, later = delays.admitted(as_of(week.log, noon)), delays.admitted(week.log)
@@ -187,18 +188,18 @@ def test_what_was_decided_to_count_does_not_depend_on_when_one_asks(week):
     assert (week.log.settled_ms[later.row] <= later.at_ms).all()
 
 
-def test_decisions_that_taught_the_oracle_do_not_count(week):
+def test_training_decisions_of_the_oracle_do_not_count(week):
     log = as_of(week.log, week.end)
     scores = np.where(log.time_ms < week.end - 48 * 3_600_000, np.nan, 0.5)
-    found = fit(log, scores, TASK, PLAN, week.end)
+    result = fit(log, scores, TASK, PLAN, week.end)
     newest = int((log.time_ms >= week.end - 48 * 3_600_000).sum())
-    assert 0.5 * newest < found.learner.outcomes < newest
+    assert 0.5 * newest < result.learner.outcomes < newest
     nothing = fit(log, np.full(len(log), np.nan), TASK, PLAN, week.end)
     assert nothing.spec is None
 
 
 def garbage(seed: int, m: int, right: bool, actions: int = 132):
-    """Outcomes of an oracle that is right, or of one that is 1.5 too low on the log-odds."""
+    """Return outcomes of a correct oracle, or of one whose log-odds are 1.5 too low."""
     rng = np.random.default_rng(seed)
     x = rng.normal(1.5, 0.7, m)
     return Outcomes(
@@ -210,11 +211,11 @@ def garbage(seed: int, m: int, right: bool, actions: int = 132):
     )
 
 
-def test_harm_switches_the_overlay_off_and_help_on_again():
+def test_harm_switches_the_overlay_off_and_benefit_switches_it_on_again():
     learner = OverlayLearner(DESIGN, OverlaySettings(half_life_outcomes=1e9, half_life_hours=1e9))
     learner.learn(garbage(1, 3_000, right=False), np.ones(3_000), 0)
     assert learner.spec() is not None
-    # The oracle was right after all: what was learned is harm, and firmly believed.
+    # The oracle was correct, so the learned offset is harmful, although its posterior is narrow.
     learner.learn(garbage(2, 300, right=True), np.ones(300), 60_000)
     assert learner.spec() is None
     assert not learner.table.any()
@@ -223,8 +224,8 @@ def test_harm_switches_the_overlay_off_and_help_on_again():
     assert learner.spec() is not None
 
 
-def test_evidence_of_long_ago_does_not_make_up_for_harm_now():
-    """The detector's closed form against the recursion max(0, so far) + step."""
+def test_old_evidence_does_not_compensate_current_harm():
+    """The closed form of the detector equals the recursion max(0, so far) + step."""
     steps = np.random.default_rng(1).normal(-0.2, 1, 400)
     for start in (0.0, 2.5):
         so_far, path = start, []
@@ -240,12 +241,12 @@ def test_evidence_of_long_ago_does_not_make_up_for_harm_now():
     assert not guard.on
 
 
-def test_a_segment_is_switched_off_alone():
+def test_a_segment_is_switched_off_separately():
     learner = OverlayLearner(DESIGN, OverlaySettings(half_life_outcomes=1e9, half_life_hours=1e9))
     taught, rng = garbage(1, 6_000, right=True), np.random.default_rng(0)
     reward = np.where(taught.segment == 3, rng.random(6_000) < 0.2, taught.reward)
     learner.learn(replace(taught, reward=reward), np.ones(6_000), 0)
-    # The one issuer that declined no longer does.
+    # The issuer that declined no longer declines.
     for tick in range(1, 3):
         learner.learn(garbage(100 + tick, 100, right=True), np.ones(100), tick)
     assert learner.off == (ISSUER_NAMES[3],)
@@ -255,8 +256,11 @@ def test_a_segment_is_switched_off_alone():
     np.testing.assert_allclose(DESIGN.table(spec), learner.table, atol=1e-5)
 
 
-def test_a_segment_that_changed_is_noticed_and_old_evidence_let_go():
-    """Long taught that an issuer is fine, then it declines: without a second belief that takes far longer."""
+def test_a_changed_segment_is_detected_and_its_old_evidence_is_discarded():
+    """After a long time without declines an issuer declines.
+
+    A single posterior needs much longer to follow.
+    """
     followed = {}
     for quicker in (8.0, 1.001):
         plan = OverlaySettings(half_life_hours=1e9, half_life_outcomes=20_000, quicker=quicker)
@@ -275,7 +279,7 @@ def test_a_segment_that_changed_is_noticed_and_old_evidence_let_go():
     assert followed[8.0] < 1.5 * followed[1.001] < 0
 
 
-def test_a_segment_taken_over_keeps_its_offsets_and_a_valid_precision():
+def test_a_transferred_segment_keeps_its_offsets_and_a_valid_precision():
     rng, members = np.random.default_rng(4), np.array([[1.0, 0], [0, 1], [1, 1]])
     beliefs = []
     for m in (200, 60):
@@ -302,14 +306,14 @@ def test_a_segment_taken_over_keeps_its_offsets_and_a_valid_precision():
         return whole
 
     assert np.linalg.eigvalsh(dense(mixed)).min() > 0
-    # Everywhere is as certain as it was.
+    # The offset of all segments is as certain as before.
     np.testing.assert_allclose(
         np.linalg.inv(dense(mixed))[:2, :2], np.linalg.inv(dense(old))[:2, :2], atol=1e-9
     )
 
 
-def test_an_overlay_that_is_right_is_seldom_switched_off():
-    """At most once in 1,000 outcomes on average: in under 10 % of runs over 100 outcomes."""
+def test_a_correct_overlay_is_rarely_switched_off():
+    """On average at most once in 1,000 outcomes, which is less than 10 % of the runs over 100 outcomes."""
     rng, alarms = np.random.default_rng(5), 0
     for _ in range(400):
         p = rng.uniform(0.6, 0.95, 100)
@@ -319,12 +323,12 @@ def test_an_overlay_that_is_right_is_seldom_switched_off():
         guard.watch(np.where(worked, p, 1 - p), np.where(worked, other, 1 - other), rng.uniform(0.2, 1, 100))
         alarms += not guard.on
     assert alarms <= 40
-    # The same evidence the other way round is harm, and is noticed.
+    # The same evidence with the opposite sign is harm, and is detected.
     guard.watch(np.where(worked, other, 1 - other) * 0.5, np.where(worked, p, 1 - p), np.ones(100))
     assert not guard.on
 
 
-def test_what_cannot_be_fitted_is_refused(week):
+def test_logs_that_cannot_be_fitted_are_refused(week):
     log = as_of(week.log, week.end)
     with pytest.raises(DataError, match='segment "amount" is not a category'):
         Design(TASK, "amount")

@@ -28,7 +28,7 @@ from scorer.sdk import PlatformClient, credentials
 from scorer.sdk.transport import Transport
 
 
-def test_importing_the_sdk_brings_no_database_and_no_server() -> None:
+def test_importing_the_sdk_imports_no_database_and_no_server() -> None:
     code = (
         "import sys, scorer.sdk; "
         "print([m for m in ('sqlalchemy', 'alembic', 'fastapi', 'uvicorn', 'plotly', 'grpc', 'apprise') "
@@ -41,15 +41,15 @@ def test_importing_the_sdk_brings_no_database_and_no_server() -> None:
 # --- refusals ---
 
 
-def test_every_platform_error_has_a_type_of_its_own_and_comes_back() -> None:
+def test_every_platform_error_has_its_own_type_and_is_raised_again() -> None:
     kinds = [
         kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, PlatformError)
     ]
     assert len(kinds) > 8
     for kind in kinds:
-        found = kind_of(kind("x"))
-        assert found.error is kind and found.status >= 400
-        assert error_of(found.type, found.status) is kind
+        result = kind_of(kind("x"))
+        assert result.error is kind and result.status >= 400
+        assert error_of(result.type, result.status) is kind
     own = [kind for kind in KINDS if issubclass(kind.error, PlatformError)]
     assert len({kind.name for kind in own}) == len(own)
 
@@ -64,16 +64,16 @@ def test_every_platform_error_has_a_type_of_its_own_and_comes_back() -> None:
         (418, {"no": "problem"}, PlatformError),
     ],
 )
-def test_answers_become_errors(status: int, body: object, raised: type[Exception]) -> None:
+def test_error_responses_raise_errors(status: int, body: object, raised: type[Exception]) -> None:
     content = body if isinstance(body, str) else json.dumps(body)
-    transport, asked = _transport(lambda _: httpx.Response(status, text=content))
+    transport, requests = _transport(lambda _: httpx.Response(status, text=content))
     with pytest.raises(raised) as caught:
         transport.send("POST", "/x")
     assert type(caught.value) is raised
-    assert len(asked) == 1
+    assert len(requests) == 1
 
 
-# --- sending again ---
+# --- retries ---
 
 
 @pytest.fixture(autouse=True)
@@ -84,18 +84,18 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 def _transport(
     answer: Callable[[httpx.Request], httpx.Response],
 ) -> tuple[Transport, list[httpx.Request]]:
-    asked: list[httpx.Request] = []
+    requests: list[httpx.Request] = []
 
     def handle(request: httpx.Request) -> httpx.Response:
         request.read()
-        asked.append(request)
+        requests.append(request)
         return answer(request)
 
     client = httpx.Client(transport=httpx.MockTransport(handle), base_url="http://platform")
-    return Transport("http://platform", "secret", client=client), asked
+    return Transport("http://platform", "secret", client=client), requests
 
 
-def _then_well(*first: Exception | int) -> Callable[[httpx.Request], httpx.Response]:
+def _then_succeed(*first: Exception | int) -> Callable[[httpx.Request], httpx.Response]:
     waiting = list(first)
 
     def answer(_: httpx.Request) -> httpx.Response:
@@ -123,36 +123,36 @@ REFUSED = httpx.ConnectError("refused")
         ("POST", None, [REFUSED, REFUSED], 3),
     ],
 )
-def test_what_may_be_sent_again_is(
+def test_idempotent_requests_are_retried(
     method: str, repeatable: bool | None, mishaps: list[Exception | int], sent: int
 ) -> None:
-    transport, asked = _transport(_then_well(*mishaps))
+    transport, requests = _transport(_then_succeed(*mishaps))
     transport.send(method, "/x", repeatable=repeatable)
-    assert len(asked) == sent
+    assert len(requests) == sent
 
 
 @pytest.mark.parametrize("mishap", [CUT, 503, 500])
-def test_what_may_have_been_done_is_not_sent_again(mishap: Exception | int) -> None:
-    transport, asked = _transport(_then_well(mishap))
+def test_requests_that_may_have_taken_effect_are_not_retried(mishap: Exception | int) -> None:
+    transport, requests = _transport(_then_succeed(mishap))
     with pytest.raises(PlatformError):
         transport.send("POST", "/changes/cr-000001/approve", json={})
-    assert len(asked) == 1
+    assert len(requests) == 1
 
 
-def test_it_gives_up_and_says_so() -> None:
-    transport, asked = _transport(_then_well(*[REFUSED] * 9))
+def test_retries_are_bounded_and_the_error_reports_them() -> None:
+    transport, requests = _transport(_then_succeed(*[REFUSED] * 9))
     with pytest.raises(UnreachableError, match="is it running"):
         transport.send("GET", "/me")
-    assert len(asked) == 4
+    assert len(requests) == 4
 
 
-def test_a_body_is_sent_whole_at_every_try() -> None:
-    transport, asked = _transport(_then_well(CUT, CUT))
+def test_every_attempt_sends_the_complete_body() -> None:
+    transport, requests = _transport(_then_succeed(CUT, CUT))
     transport.send("POST", "/x", content=lambda: iter([b"ab", b"cd"]), repeatable=True)
-    assert [request.content for request in asked] == [b"abcd"] * 3
+    assert [request.content for request in requests] == [b"abcd"] * 3
 
 
-def test_a_draft_sent_again_carries_the_same_key() -> None:
+def test_a_retried_draft_has_the_same_idempotency_key() -> None:
     mishaps: list[Exception | int] = [CUT]
     change = {"id": "cr-000001"}
 
@@ -161,11 +161,11 @@ def test_a_draft_sent_again_carries_the_same_key() -> None:
             raise CUT if mishaps.pop() is CUT else AssertionError
         return httpx.Response(201, json=change)
 
-    transport, asked = _transport(answer)
+    transport, requests = _transport(answer)
     platform = PlatformClient("http://platform", "secret", client=transport._client)
     with pytest.raises(PlatformError, match="cannot read"):
         platform.draft(project="fraud", checkpoint="c", bundle="abcd", title="t")
-    keys = [request.headers["idempotency-key"] for request in asked]
+    keys = [request.headers["idempotency-key"] for request in requests]
     assert len(keys) == 2 and len(set(keys)) == 1
 
 
@@ -178,7 +178,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_a_kept_token_is_for_its_owners_eyes(home: Path) -> None:
+def test_a_stored_token_is_readable_only_by_its_owner(home: Path) -> None:
     file = credentials.keep(credentials.Credentials("https://a.example", "t"))
     assert file == home / "scorer" / "token"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -188,14 +188,14 @@ def test_a_kept_token_is_for_its_owners_eyes(home: Path) -> None:
         credentials.find(None, None)
 
 
-def test_a_kept_token_goes_to_no_other_address(home: Path) -> None:
+def test_a_stored_token_is_sent_to_no_other_address(home: Path) -> None:
     credentials.keep(credentials.Credentials("https://a.example", "t"))
     with pytest.raises(NotAuthenticatedError, match=r"a token for https://b\.example is missing"):
         credentials.find("https://b.example", None)
     assert credentials.find("https://a.example", None).token == "t"
 
 
-def test_the_environment_comes_before_the_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_has_precedence_over_the_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     credentials.keep(credentials.Credentials("https://a.example", "t"))
     monkeypatch.setenv("SCORER_PLATFORM_URL", "https://b.example/")
     monkeypatch.setenv("SCORER_PLATFORM_TOKEN", "u")
@@ -231,13 +231,13 @@ def test_progress_of_a_step_is_one_line_on_a_terminal(
 
 
 @pytest.mark.parametrize("url", ["", "example.com", "ftp://x", "https://user:pw@host", "https://h/?a=b"])
-def test_what_is_no_address(home: Path, url: str) -> None:
+def test_invalid_addresses_are_refused(home: Path, url: str) -> None:
     with pytest.raises((InvalidError, NotAuthenticatedError)):
         credentials.find(url, "t")
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"url": "https://a.example"}', "\x00"])
-def test_a_damaged_file_names_the_remedy(home: Path, content: str) -> None:
+def test_the_error_of_a_damaged_file_names_the_remedy(home: Path, content: str) -> None:
     file = credentials.keep(credentials.Credentials("https://a.example", "t"))
     file.write_text(content)
     with pytest.raises(NotAuthenticatedError, match="scorer login URL"):

@@ -23,7 +23,7 @@ def refusal(text: str, **environment: str) -> str:
     return str(caught.value)
 
 
-def test_the_example_is_every_key_at_its_default() -> None:
+def test_the_example_contains_every_key_with_its_default() -> None:
     from_example, bare = parse(example()), parse(MINIMAL)
     assert from_example.platform == bare.platform
     assert from_example.checkpoints["fraud.checkout"] == bare.checkpoints["fraud.checkout"]
@@ -31,10 +31,10 @@ def test_the_example_is_every_key_at_its_default() -> None:
     for model in (type(bare.platform), type(bare.checkpoints["fraud.checkout"]), type(from_example.fleet[0])):
         for key, field in model.model_fields.items():
             assert f"\n{key} = " in shown or f"\n# {key} = " in shown or f".{key}]\n" in shown
-            assert field.description, f"{key} is not explained"
+            assert field.description, f"{key} has no explanation"
 
 
-def test_what_the_example_comments_out_is_valid_too() -> None:
+def test_commented_lines_of_the_example_are_valid() -> None:
     uncommented = "\n".join(
         line.removeprefix("# ")
         if line.startswith(("# public_url =", "# trusted_proxy", "# gates = ")) and " = " in line
@@ -48,7 +48,7 @@ def test_what_the_example_comments_out_is_valid_too() -> None:
     assert [type(gate) for gate in gates] == [GateSpec, GateSpec]
 
 
-def test_paths_start_from_the_file(tmp_path: Path) -> None:
+def test_relative_paths_start_from_the_file(tmp_path: Path) -> None:
     (tmp_path / "conf").mkdir()
     file = tmp_path / "conf" / "platform.toml"
     file.write_text('[[fleet]]\nname = "a"\ncontrol = "127.0.0.1:1"\nlog = "../log"\n' + MINIMAL)
@@ -70,7 +70,7 @@ def test_paths_start_from_the_file(tmp_path: Path) -> None:
         ("$DATABASE", "postgresql+psycopg://scorer:secret@db/platform"),
     ],
 )
-def test_databases(written: str, meant: str) -> None:
+def test_database_urls_are_checked(written: str, meant: str) -> None:
     settings = parse(
         f'[platform]\ndatabase = "{written}"\n' + MINIMAL,
         DATABASE="postgresql://scorer:secret@db/platform",
@@ -78,7 +78,7 @@ def test_databases(written: str, meant: str) -> None:
     assert settings.platform.database == meant
 
 
-def test_stages_and_gates_are_the_models_own() -> None:
+def test_stages_and_gates_are_parsed() -> None:
     settings = parse(
         MINIMAL
         + "stages = [{ share = 0.1, minutes = 5.0 }, { share = 0.5, minutes = 10 }]\n"
@@ -90,7 +90,7 @@ def test_stages_and_gates_are_the_models_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "platform.toml: checkpoints: no checkpoint is defined"),
         ("[platform", "platform.toml:1:10: not valid TOML"),
@@ -145,11 +145,11 @@ def test_stages_and_gates_are_the_models_own() -> None:
         ),
     ],
 )
-def test_refusals_name_the_key_the_rule_and_the_remedy(text: str, said: str) -> None:
-    assert said in refusal(text)
+def test_refusals_name_the_key_the_rule_and_the_remedy(text: str, message: str) -> None:
+    assert message in refusal(text)
 
 
-def test_an_interval_may_be_in_words() -> None:
+def test_an_interval_may_have_a_unit() -> None:
     gates = 'gates = [{metric="error_rate", success="== 0", interval="5m", count=12}]\n'
     (gate,) = parse(MINIMAL + gates).checkpoints["fraud.checkout"].gates
     assert (gate.interval_seconds, gate.count) == (300, 12)
@@ -160,11 +160,11 @@ def test_a_refused_database_does_not_show_its_password() -> None:
     assert "hunter2" not in refusal('[platform]\ndatabase = "mysql://u:hunter2@h/d"\n' + MINIMAL)
 
 
-def test_every_mistake_is_said_at_once() -> None:
-    said = refusal("[platform]\ntick_ms = 1\nlisten = 5\n" + MINIMAL + "p99_ms = -1.0\n")
-    assert len(said.splitlines()) == 3
+def test_all_problems_are_reported_together() -> None:
+    text = refusal("[platform]\ntick_ms = 1\nlisten = 5\n" + MINIMAL + "p99_ms = -1.0\n")
+    assert len(text.splitlines()) == 3
 
 
-def test_a_missing_file_names_the_remedy(tmp_path: Path) -> None:
+def test_the_error_of_a_missing_file_names_the_remedy(tmp_path: Path) -> None:
     with pytest.raises(InvalidSettingsError, match="scorer platform config"):
         PlatformFile.load(tmp_path / "platform.toml")

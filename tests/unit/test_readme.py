@@ -24,16 +24,16 @@ _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def blocks(page: Path, *languages: str) -> list[str]:
-    """The fenced code blocks of a page in one of these languages."""
+    """Return the fenced code blocks of a page in these languages."""
     return [body for language, body in _FENCE.findall(page.read_text()) if language in languages]
 
 
 def commands(page: Path) -> Iterator[list[str]]:
-    """Commands that the page tells people to type: lines of shell blocks, and inline code."""
+    """Yield the commands of a page: lines of shell blocks, and inline code."""
     for block in blocks(page, "sh", "bash", "console"):
         joined = block.replace("\\\n", " ")
         prompted = re.findall(r"^\$ (.*)", joined, re.MULTILINE)
-        # A block with prompts is a transcript: what has none is output.
+        # A block with prompts is a transcript. Its lines without a prompt are output.
         for line in prompted or joined.splitlines():
             yield from _words(line)
     for code in re.findall(r"`((?:make|scorer) [^`\n]+)`", _FENCE.sub("", page.read_text())):
@@ -55,7 +55,7 @@ def heading_anchors(page: Path) -> set[str]:
 
 
 @every_page
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_targets(page: Path) -> None:
     text = _FENCE.sub("", page.read_text())
     for target in re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|href)="([^"]+)"', text):
         if re.match(r"[a-z]+:", target):
@@ -85,17 +85,17 @@ def test_commands_and_their_options_exist(page: Path) -> None:
 
 
 def _check_command(words: list[str]) -> None:
-    """Walks down the command line's own tree, then looks at the option names."""
+    """Check a command and its options against the command line's tree."""
     command: Any = typer.main.get_command(app)
     rest = words
     while hasattr(command, "get_command") and rest and not rest[0].startswith("-"):
-        # `scorer bundle build|verify|inspect` names three.
+        # `scorer bundle build|verify|inspect` stands for three commands.
         names, rest = rest[0].split("|"), rest[1:]
-        found = [command.get_command(None, name) for name in names]
-        assert None not in found, f"scorer {' '.join(words)}: no such command"
+        commands = [command.get_command(None, name) for name in names]
+        assert None not in commands, f"scorer {' '.join(words)}: no such command"
         if len(names) > 1:
             return
-        [command] = found
+        [command] = commands
     known = {
         option for parameter in command.params for option in [*parameter.opts, *parameter.secondary_opts]
     }
@@ -105,7 +105,7 @@ def _check_command(words: list[str]) -> None:
 
 
 @every_page
-def test_python_is_python(page: Path) -> None:
+def test_python_examples_are_valid(page: Path) -> None:
     for block in blocks(page, "python"):
         ast.parse(block)
 

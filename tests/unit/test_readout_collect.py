@@ -30,7 +30,7 @@ def shadow(world: World) -> Any:
     return world.readouts._evidence(world.change).shadow
 
 
-def test_observations_are_counted_as_they_come(world: World) -> None:
+def test_observations_are_counted_when_they_arrive(world: World) -> None:
     log = world.logs["live-1"]
     world.readouts.collect()
     assert world.readouts.measure(world.change) == 0
@@ -50,12 +50,12 @@ def test_observations_are_counted_as_they_come(world: World) -> None:
     )
 
 
-def test_another_process_goes_on_where_one_was_killed(world: World) -> None:
+def test_another_process_continues_after_a_kill(world: World) -> None:
     log = world.logs["live-1"]
     log.append(world.records(30))
     world.readouts.collect()
     log.append(world.records(30, first=30))
-    world.readouts = world.opened()
+    world.readouts = world.new_collector()
     world.readouts.collect()
     assert len(shadow(world)) == 60
 
@@ -74,12 +74,12 @@ def test_a_kill_between_parts_and_cursor_changes_nothing(
     monkeypatch.setattr(type(collector), "_keep", killed)
     with pytest.raises(KeyboardInterrupt):
         world.readouts.collect()
-    assert world.readouts.measure(world.change) == 50, "the parts are there, the cursor is not"
+    assert world.readouts.measure(world.change) == 50, "the parts were written, but the cursor was not"
     monkeypatch.setattr(type(collector), "_keep", keeping)
-    # More has come meanwhile, so the batch that is read now ends elsewhere.
+    # More records were added meanwhile, so the batch that is read now has another end.
     world.logs["live-1"].append(world.records(20, first=50))
     if after != "at once":
-        world.readouts = world.opened()
+        world.readouts = world.new_collector()
     if after == "smaller batches":
         world.readouts._collector._batch = 40
     world.readouts.collect()
@@ -89,7 +89,7 @@ def test_a_kill_between_parts_and_cursor_changes_nothing(
 
 
 @pytest.mark.parametrize("moment", ["cursor", "merge"])
-def test_a_kill_beside_a_merge_of_parts_loses_nothing(
+def test_a_kill_during_a_merge_of_parts_loses_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     for turn in range(23):
@@ -108,9 +108,9 @@ def test_a_kill_beside_a_merge_of_parts_loses_nothing(
     with pytest.raises(KeyboardInterrupt):
         world.readouts.collect()
     monkeypatch.setattr(place, name, original)
-    # The batch that is read next begins with the records of the interrupted one and ends later.
+    # The next batch starts with the records of the interrupted one and ends later.
     world.logs["live-1"].append(world.records(20, first=72))
-    world.readouts = world.opened()
+    world.readouts = world.new_collector()
     world.readouts.collect()
     rows = shadow(world)
     assert world.readouts.measure(world.change) == len(rows) == 92
@@ -118,7 +118,7 @@ def test_a_kill_beside_a_merge_of_parts_loses_nothing(
 
 
 def test_a_part_beyond_the_cursor_is_cut(tmp_path: Path) -> None:
-    """A database that was restored from a backup is older than the parts beside it."""
+    """A database that was restored from a backup is older than the parts."""
     lane = tmp_path / "lane"
     for first, last in ((1, 9), (10, 12)):
         parts.write(lane, [_outcome(n) for n in range(first, last + 1)], parts.OUTCOME)
@@ -131,13 +131,13 @@ def test_a_part_beyond_the_cursor_is_cut(tmp_path: Path) -> None:
     assert counted == list(range(1, 20))
 
 
-def test_reading_it_all_again_gives_the_same_parts(world: World, tmp_path: Path) -> None:
+def test_reading_the_log_again_gives_the_same_parts(world: World, tmp_path: Path) -> None:
     world.logs["live-1"].append(world.records(50))
     world.readouts.collect()
     before = files(tmp_path / "data" / "observations")
     with world.store.write() as connection:
         connection.execute(t.cursors.delete())
-    world.readouts = world.opened()
+    world.readouts = world.new_collector()
     world.readouts.collect()
     assert files(tmp_path / "data" / "observations") == before
 
@@ -153,7 +153,7 @@ def test_many_small_parts_become_one_with_the_same_rows(world: World, tmp_path: 
     assert np.all(np.diff(rows.at) >= 0)
 
 
-def test_parts_left_beside_their_merge_do_not_count(tmp_path: Path) -> None:
+def test_parts_that_remain_after_their_merge_do_not_count(tmp_path: Path) -> None:
     for first, last in ((1, 3), (4, 9), (10, 12)):
         parts.write(tmp_path, [_outcome(n) for n in range(first, last + 1)], parts.OUTCOME)
     parts.write(tmp_path, [_outcome(n) for n in range(1, 10)], parts.OUTCOME)
@@ -162,7 +162,7 @@ def test_parts_left_beside_their_merge_do_not_count(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*.parquet"))) == 2
 
 
-def test_a_torn_tail_is_read_once_it_is_whole(world: World) -> None:
+def test_a_torn_tail_is_read_when_it_is_complete(world: World) -> None:
     log = world.logs["live-1"]
     log.append(world.records(10))
     log.append(world.records(5, first=10), sealed=False)
@@ -177,7 +177,7 @@ def test_a_torn_tail_is_read_once_it_is_whole(world: World) -> None:
     assert world.readouts.measure(world.change) == 15
 
 
-def test_a_log_that_was_begun_anew_is_told_and_counted(world: World, tmp_path: Path) -> None:
+def test_a_new_log_is_reported_and_counted(world: World, tmp_path: Path) -> None:
     log = world.logs["live-1"]
     log.append(world.records(20))
     world.readouts.collect()
@@ -192,7 +192,7 @@ def test_a_log_that_was_begun_anew_is_told_and_counted(world: World, tmp_path: P
     assert any("begun anew" in note for note in readout.summary["notes"])
 
 
-def test_records_that_were_gone_before_they_were_read_are_told(world: World) -> None:
+def test_records_that_were_removed_before_they_were_read_are_reported(world: World) -> None:
     log = world.logs["live-1"]
     log.append(world.records(10))
     world.readouts.collect()
@@ -206,26 +206,26 @@ def test_records_that_were_gone_before_they_were_read_are_told(world: World) -> 
     assert any("31 to 60" in note and "gone" in note for note in notes)
 
 
-def test_a_server_without_a_log_in_reach_is_told(tmp_path: Path, built_bundles: dict[str, Path]) -> None:
+def test_a_server_without_a_readable_log_is_reported(tmp_path: Path, built_bundles: dict[str, Path]) -> None:
     world = World(tmp_path, built_bundles["score-1"], built_bundles["score-2"], servers=("live-1", "live-2"))
     world.fleet._members = (
         world.fleet.members[0],
         replace(world.fleet.members[1], log=None),
     )
-    world.readouts = world.opened()
+    world.readouts = world.new_collector()
     world.logs["live-1"].append(world.records(10))
     world.readouts.collect()
     notes = world.readouts.readout(ADMIN, "cr-000001").summary["notes"]
     assert [note for note in notes if "live-2" in note and "not within reach" in note]
 
 
-def test_features_that_differ_are_found_and_named(world: World) -> None:
+def test_different_features_are_found_and_named(world: World) -> None:
     records = world.records(30)
     for record in records[1::3][:4]:
         record.observation.decision.features[0] += 1
     for record in records[1::3][4:6]:
         record.observation.absent_features.append(2)
-    # Missing on both sides is as it should be.
+    # A value that is missing on both sides is not a difference.
     records[3 * 10].decision.features[3] = float("nan")
     records[3 * 10 + 1].observation.decision.features[3] = float("nan")
     records[3 * 10 + 1].observation.absent_features.append(3)
@@ -256,7 +256,7 @@ def test_served_scores_are_computed_again(world: World) -> None:
     assert result.value == pytest.approx(2e-6)
 
 
-def test_outcomes_join_by_decision_the_highest_revision_counts(world: World) -> None:
+def test_the_highest_revision_of_a_decisions_outcome_counts(world: World) -> None:
     world.logs["live-1"].append(
         [
             *world.records(10),
@@ -269,10 +269,10 @@ def test_outcomes_join_by_decision_the_highest_revision_counts(world: World) -> 
         ]
     )
     world.readouts.collect()
-    found = load.outcomes(world.readouts._parts, world.checkpoint)["fraud"]
+    result = load.outcomes(world.readouts._parts, world.checkpoint)["fraud"]
     from scorer.ids import decision_key
 
-    known = dict(zip(found[0].tolist(), found[1].tolist(), strict=True))
+    known = dict(zip(result[0].tolist(), result[1].tolist(), strict=True))
     assert known == {
         decision_key("payment-000003"): 0.0,
         decision_key("payment-000004"): 1.0,
@@ -280,7 +280,7 @@ def test_outcomes_join_by_decision_the_highest_revision_counts(world: World) -> 
     }
 
 
-def test_gates_do_not_see_unproven_outcomes_unless_the_owner_includes_them(world: World) -> None:
+def test_gates_use_unproven_outcomes_only_if_it_is_configured(world: World) -> None:
     from scorer.ids import decision_key
     from scorer.log.proof import KNOWN, TOKEN, UNPROVEN
 
@@ -297,8 +297,8 @@ def test_gates_do_not_see_unproven_outcomes_unless_the_owner_includes_them(world
     parts, keys = world.readouts._parts, [decision_key(f"payment-{number:06}") for number in range(10)]
 
     def counting(**rule: Any) -> dict[int, float]:
-        found, values = load.outcomes(parts, world.checkpoint, **rule)["fraud"]
-        return {keys.index(key): value for key, value in zip(found.tolist(), values.tolist(), strict=True)}
+        rows, values = load.outcomes(parts, world.checkpoint, **rule)["fraud"]
+        return {keys.index(key): value for key, value in zip(rows.tolist(), values.tolist(), strict=True)}
 
     assert counting() == {3: 0.0, 5: 1.0}
     assert counting(unproven="include") == {3: 0.0, 4: 1.0, 5: 1.0}
@@ -307,7 +307,7 @@ def test_gates_do_not_see_unproven_outcomes_unless_the_owner_includes_them(world
     assert "2 outcomes (fraud) are not proven and do not count" in evidence.notes
 
 
-def test_a_million_rows_would_be_thinned_alike_in_both_lanes(
+def test_too_many_rows_are_sampled_equally_in_both_lanes(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.logs["live-1"].append(world.records(300))
@@ -319,7 +319,7 @@ def test_a_million_rows_would_be_thinned_alike_in_both_lanes(
     assert any("one in 3" in note for note in evidence.notes)
 
 
-def test_the_final_readout_outlives_parts_and_logs(world: World, tmp_path: Path) -> None:
+def test_the_final_report_remains_without_parts_and_logs(world: World, tmp_path: Path) -> None:
     world.logs["live-1"].append(world.records(400))
     world.readouts.collect()
     gates = world.readouts.judge(world.change)
@@ -327,7 +327,7 @@ def test_the_final_readout_outlives_parts_and_logs(world: World, tmp_path: Path)
     world.readouts.finish(world.change, gates, Outcome.INCONCLUSIVE)
     for segment in world.logs["live-1"].path.glob("*.seg"):
         segment.unlink()
-    again = world.opened()
+    again = world.new_collector()
     final = again.readout(ADMIN, "cr-000001")
     assert final.is_final
     assert final.verdict is Outcome.INCONCLUSIVE
@@ -336,7 +336,7 @@ def test_the_final_readout_outlives_parts_and_logs(world: World, tmp_path: Path)
     assert [figure.words for figure in final.figures] == [figure.words for figure in before.figures]
     assert again.judge(world.change) == gates
     assert again.measure(world.change) == 400
-    # A window is cut from what was kept.
+    # A window is selected from the stored report.
     half = START + timedelta(seconds=20)
     cut = again.readout(ADMIN, "cr-000001", end=half)
     assert cut.rows == 200
@@ -345,7 +345,9 @@ def test_the_final_readout_outlives_parts_and_logs(world: World, tmp_path: Path)
     assert keep.document(again.readout(ADMIN, "cr-000001")) == keep.document(final)
 
 
-def test_windows_and_servers(tmp_path: Path, built_bundles: dict[str, Path]) -> None:
+def test_a_report_can_be_limited_to_a_window_and_servers(
+    tmp_path: Path, built_bundles: dict[str, Path]
+) -> None:
     world = World(tmp_path, built_bundles["score-1"], built_bundles["score-2"], servers=("live-1", "live-2"))
     world.logs["live-1"].append(world.records(30))
     world.logs["live-2"].append(world.records(12, first=30))
@@ -367,14 +369,14 @@ def test_windows_and_servers(tmp_path: Path, built_bundles: dict[str, Path]) -> 
     assert world.readouts.figure(ADMIN, "cr-000001", "flips").rows
 
 
-def test_old_parts_are_removed_outcomes_later(world: World) -> None:
+def test_old_parts_are_removed_and_outcomes_later(world: World) -> None:
     world.logs["live-1"].append([*world.records(10), world.outcome(1, 1.0)])
     world.readouts.collect()
 
     def left_after(days: float) -> tuple[int, int]:
         for path in world.readouts._parts.rglob("*.parquet"):
             os.utime(path, (time.time() - days * 86_400,) * 2)
-        world.readouts = world.opened()
+        world.readouts = world.new_collector()
         world.readouts.collect()
         return world.readouts.measure(world.change), len(
             load.outcomes(world.readouts._parts, world.checkpoint)
@@ -399,7 +401,7 @@ def test_counters_survive_a_restart_of_the_lane(world: World) -> None:
     assert totals["dropped"] == 6
 
 
-def test_answers_are_kept_while_a_change_is_released(world: World) -> None:
+def test_answers_are_kept_during_a_release(world: World) -> None:
     log = world.logs["live-1"]
     log.append(world.records(20))
     world.readouts.collect()
@@ -441,7 +443,7 @@ def _features(world: World) -> list[bytes]:
 
 
 def _another_log(path: Path) -> None:
-    """Gives the segments another log's id; the checksum of the header goes with it."""
+    """Change the log id of the segments, and the checksum of their headers."""
     import struct
 
     from logs import crc32c
@@ -453,17 +455,17 @@ def _another_log(path: Path) -> None:
         segment.write_bytes(data)
 
 
-def test_a_record_that_is_withdrawn_after_it_was_read_leaves_its_part(world: World) -> None:
+def test_a_record_that_is_withdrawn_later_is_removed_from_its_part(world: World) -> None:
     world.release()
     log = world.logs["live-1"]
     report = OutcomeRecord(checkpoint=world.checkpoint, decision_id="payment-000000", kind="fraud", value=1.0)
     log.append([*world.records(2), LogRecord(outcome=report)])
     world.readouts.collect()
     folders = {name: parts.folders(world.readouts._parts, world.checkpoint, name) for name in _KEPT}
-    found = {name: next(folder)[1] for name, folder in folders.items()}
+    result = {name: next(folder)[1] for name, folder in folders.items()}
 
     def sequences(name: str) -> list[int]:
-        return [one for part in parts.parts(found[name]) for one in parts.read(part)["sequence"].to_pylist()]
+        return [one for part in parts.parts(result[name]) for one in parts.read(part)["sequence"].to_pylist()]
 
     answers, reports = (sequences(name) for name in _KEPT)
     assert (len(answers), len(reports)) == (2, 1)

@@ -22,8 +22,8 @@ from scorer.release.readout.style import log_axis, steps
 
 
 def rows(figure: Figure, **where: Any) -> list[dict[str, Any]]:
-    found = [dict(zip(figure.columns, row, strict=True)) for row in figure.rows]
-    return [row for row in found if all(row[name] == value for name, value in where.items())]
+    table = [dict(zip(figure.columns, row, strict=True)) for row in figure.rows]
+    return [row for row in table if all(row[name] == value for name, value in where.items())]
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def test_every_figure_is_plain_json_and_has_its_numbers(kind: str) -> None:
     names = [figure.name for figure in readout.figures]
     assert len(set(names)) == len(names)
     for figure in readout.figures:
-        # NaN is no JSON: a page would not draw it.
+        # NaN is not valid JSON, so a page could not draw it.
         json.dumps([figure.plotly, figure.rows], allow_nan=False)
         assert set(figure.plotly) == {"data", "layout"}
         assert all(len(row) == len(figure.columns) for row in figure.rows)
@@ -48,22 +48,22 @@ def test_every_figure_is_plain_json_and_has_its_numbers(kind: str) -> None:
         assert {figure.words for figure in readout.figures} == {"Nothing has been observed yet."}
 
 
-def test_plotly_itself_takes_them() -> None:
+def test_plotly_accepts_every_figure() -> None:
     graph = pytest.importorskip("plotly.graph_objects", reason="needs scorer[platform]")
     for kind in ("score", "action"):
         for figure in synthetic_readout(kind, rows=2_000).figures:
             assert graph.Figure(figure.plotly).data or not figure.rows
 
 
-def test_execution_over_time_is_numpys_quantiles_by_bucket(evidence: ShadowEvidence) -> None:
+def test_latency_over_time_equals_the_quantiles_of_numpy_by_bucket(evidence: ShadowEvidence) -> None:
     figure = times.execution(evidence)
-    found = rows(figure, side="shadow")
-    assert sum(row["rows"] for row in found) == 12_000
+    result = rows(figure, side="shadow")
+    assert sum(row["rows"] for row in result) == 12_000
     shadow = evidence.shadow
     start = times.moment
     bucket, step = times.buckets(shadow.at, most=60)
     assert step == 60_000_000
-    for row in found[:3]:
+    for row in result[:3]:
         own = shadow.exec_us[[start(int(one)) == row["time"] for one in bucket]]
         assert row["p50_us"] == np.quantile(own, 0.5, method="inverted_cdf")
         assert row["p99_us"] == np.quantile(own, 0.99, method="inverted_cdf")
@@ -75,7 +75,7 @@ def test_execution_over_time_is_numpys_quantiles_by_bucket(evidence: ShadowEvide
     assert not {"live p99.9", "this bundle p99.9"} & shown
 
 
-def test_errors_have_no_execution(evidence: ShadowEvidence) -> None:
+def test_errors_have_no_latency(evidence: ShadowEvidence) -> None:
     broken = replace(evidence.shadow, error=np.ones(12_000, np.int64), exec_us=np.full(12_000, 1e9))
     figure = times.execution(replace(evidence, shadow=broken))
     assert not rows(figure, side="shadow")
@@ -98,18 +98,18 @@ def test_histograms_add_up_and_the_reference_keeps_its_mass(evidence: ShadowEvid
 
 
 @pytest.mark.parametrize("shape", windows.SHAPES)
-def test_a_references_bars_are_its_own_counts(shape: str) -> None:
+def test_the_bars_of_a_reference_equal_its_counts(shape: str) -> None:
     values = windows.fraud_scores(4_000, np.random.default_rng(2), shape=shape)
     own = distribution(values)
     edges = scores.bins(np.asarray(own.edges), float(values.min()), float(values.max()))
     assert len(edges) > 12
     expected = np.histogram(values, edges)[0] / len(values)
-    found = scores.counted(np.asarray(own.edges), np.asarray(own.counts), edges)
-    assert found == pytest.approx(expected, abs=1e-12)
+    result = scores.counted(np.asarray(own.edges), np.asarray(own.counts), edges)
+    assert result == pytest.approx(expected, abs=1e-12)
 
 
 def test_bins_without_scores_are_empty(evidence: ShadowEvidence) -> None:
-    """A reference of two clumps has nothing between them, and neither has its figure."""
+    """A reference with two clusters has no values between them, and neither does its figure."""
     clumps = np.concatenate([np.linspace(0.01, 0.05, 900), np.linspace(0.93, 0.99, 100)])
     figure = scores.histogram(replace(evidence, training=distribution(clumps)))
     between = [row["training"] for row in rows(figure) if row["from"] >= 0.06 and row["to"] <= 0.92]
@@ -129,8 +129,11 @@ def test_bins_of_different_widths_are_drawn_as_densities() -> None:
     assert (even, same.tolist()) == ("share", [0.2, 0.2, 0.6])
 
 
-def test_the_latency_axis_lies_around_the_data_and_tells_a_distant_sla(evidence: ShadowEvidence) -> None:
-    """An SLA near the data is a line; one far above is a label, and the axis stays with the data."""
+def test_the_latency_axis_covers_the_data_and_a_distant_sla_is_a_label(evidence: ShadowEvidence) -> None:
+    """An SLA near the data is drawn as a line.
+
+    A distant SLA is a label, and the axis covers only the data.
+    """
     outlier = evidence.shadow.exec_us.copy()
     outlier[0] = 1e9
     near = times.latency(replace(evidence, shadow=replace(evidence.shadow, exec_us=outlier)))
@@ -147,7 +150,7 @@ def test_the_latency_axis_lies_around_the_data_and_tells_a_distant_sla(evidence:
     assert over["layout"]["annotations"][0]["text"].startswith("SLA 400 ms")
 
 
-def test_psi_and_kl_are_in_the_words(evidence: ShadowEvidence) -> None:
+def test_psi_and_kl_are_in_the_text(evidence: ShadowEvidence) -> None:
     words = scores.apart(evidence)
     assert "against live PSI 0.0" in words
     assert "against the reference PSI 0.0" in words
@@ -184,7 +187,7 @@ def test_many_actions_are_shown_as_others() -> None:
     assert sum(row["requests"] for row in rows(figure)) == 3_000
 
 
-def test_live_answers_that_were_no_models_are_not_compared(evidence: ShadowEvidence) -> None:
+def test_live_answers_without_a_model_are_not_compared(evidence: ShadowEvidence) -> None:
     fallback = (np.arange(12_000) % 4 == 0).astype(np.int64)
     part = replace(evidence, shadow=replace(evidence.shadow, live_fallback=fallback))
     assert sum(row["requests"] for row in rows(choices.flips(part))) == 9_000
@@ -195,7 +198,7 @@ def counter(at: int, taken: int, dropped: int, server: str = "a", **more: Any) -
     return Counter(at=at * 1_000_000, server=server, lane="cr-000001", taken=taken, dropped=dropped, **own)
 
 
-def test_counters_that_begin_anew_are_added_up() -> None:
+def test_counters_that_restart_are_summed() -> None:
     counters = [
         counter(1, 10, 0),
         counter(2, 30, 5),
@@ -210,7 +213,7 @@ def test_counters_that_begin_anew_are_added_up() -> None:
     assert sum(row["dropped"] for row in rows(figure)) == 13
 
 
-def test_hours_of_the_week_begin_on_monday() -> None:
+def test_hours_of_the_week_start_on_monday() -> None:
     monday = 1_772_409_600_000_000  # 2026-03-02T00:00:00Z
     at = np.array([monday, monday + 25 * 3_600_000_000, monday - 1], dtype=np.int64)
     evidence = windows.same_bundle(3, np.random.default_rng(1))
@@ -218,14 +221,14 @@ def test_hours_of_the_week_begin_on_monday() -> None:
     assert [tuple(row) for row in figure.rows] == [("Mon", 0, 1), ("Tue", 1, 1), ("Sun", 23, 1)]
 
 
-def test_examples_are_the_farthest_apart(evidence: ShadowEvidence) -> None:
-    found = build.examples(evidence)
-    apart = [abs(one["score"] - one["live_score"]) for one in found]
+def test_examples_are_the_largest_differences(evidence: ShadowEvidence) -> None:
+    examples = build.examples(evidence)
+    apart = [abs(one["score"] - one["live_score"]) for one in examples]
     assert apart == sorted(apart, reverse=True)
-    assert all(one["live"] != one["shadow"] for one in found)
+    assert all(one["live"] != one["shadow"] for one in examples)
 
 
-def test_the_summary_tells_times_apart_from_errors(evidence: ShadowEvidence) -> None:
+def test_the_summary_excludes_errors_from_latencies(evidence: ShadowEvidence) -> None:
     error = (np.arange(12_000) < 30).astype(np.int64)
     slow = np.where(error > 0, 1e8, evidence.shadow.exec_us)
     summary = build.summary(replace(evidence, shadow=replace(evidence.shadow, error=error, exec_us=slow)))
@@ -241,8 +244,8 @@ def test_a_histogram_is_drawn_as_steps_with_gaps_where_bins_are_empty() -> None:
     assert steps([0.0, 1.0], [0.0]) == ([], [])
 
 
-def test_bands_rise_from_the_lowest_in_every_figure(evidence: ShadowEvidence) -> None:
-    """The order is that of the bundle's thresholds, not of how often a band occurs."""
+def test_bands_are_in_ascending_order_in_every_figure(evidence: ShadowEvidence) -> None:
+    """The order is that of the bundle's thresholds and not that of the bands' frequency."""
     for kept in (slice(None), slice(0, 400), slice(400, 900)):
         shadow = evidence.shadow.take(np.arange(len(evidence.shadow))[kept])
         plotly = choices.flips(replace(evidence, shadow=shadow)).plotly
@@ -257,7 +260,7 @@ def test_bands_rise_from_the_lowest_in_every_figure(evidence: ShadowEvidence) ->
 
 @pytest.mark.parametrize("values", [[0.01, 0.011], [0.001, 5.0], [1e-7, 10.0], [None, 0.0], [3.0]])
 def test_ticks_of_a_log_axis_are_few_enough_not_to_overlap(values: list[float | None]) -> None:
-    found = log_axis("x", values)
-    assert 1 <= len(found["tickvals"]) <= 8
-    assert found["tickvals"] == sorted(set(found["tickvals"]))
-    assert [float(text.replace(",", "")) for text in found["ticktext"]] == pytest.approx(found["tickvals"])
+    result = log_axis("x", values)
+    assert 1 <= len(result["tickvals"]) <= 8
+    assert result["tickvals"] == sorted(set(result["tickvals"]))
+    assert [float(text.replace(",", "")) for text in result["ticktext"]] == pytest.approx(result["tickvals"])

@@ -30,7 +30,7 @@ def row(*values: float) -> np.ndarray:
     return np.array(values, dtype=np.float32)
 
 
-def test_features_are_compared_by_name_not_by_place() -> None:
+def test_features_are_compared_by_name_and_not_by_position() -> None:
     comparison = Comparison([AMOUNT, COUNTRY, FLAG], [FLAG, Feature(name="fresh"), AMOUNT])
     assert comparison.different(row(10, 1, 0), row(0, 7, 10)) == []
     assert comparison.different(row(10, 1, 0), row(1, 7, 11)) == [0, 2]
@@ -48,17 +48,17 @@ def test_categories_are_compared_by_their_names() -> None:
     germany, netherlands = comparison.different(row(0), row(1)), comparison.different(row(2), row(0))
     assert (germany, netherlands) == ([], [])
     assert comparison.different(row(2), row(1)) == [0]
-    # A name that this bundle does not know is missing to it.
+    # A name that this bundle does not have counts as missing.
     assert comparison.different(row(1), row(NAN)) == []
     assert comparison.different(row(NAN), row(NAN)) == []
 
 
-def test_what_nobody_carried_is_as_it_should_be() -> None:
+def test_features_that_the_record_lacks_are_listed() -> None:
     comparison = Comparison([AMOUNT, COUNTRY], [COUNTRY, AMOUNT, FLAG])
     assert comparison.lacking([0, 1, 2], row(NAN, 1)) == [0, 2]
 
 
-def test_a_bundle_that_is_gone_is_not_compared() -> None:
+def test_a_missing_bundle_is_not_compared() -> None:
     def gone(digest: str) -> Path:
         raise BundleError(f"{digest} is not in the registry; push it again")
 
@@ -68,16 +68,16 @@ def test_a_bundle_that_is_gone_is_not_compared() -> None:
 
 
 @given(st.text(min_size=1, max_size=64))
-def test_keys_are_of_64_bits_and_the_same_everywhere(decision: str) -> None:
+def test_keys_have_64_bits_and_are_stable(decision: str) -> None:
     assert 0 <= decision_key(decision) < 2**64
     assert decision_key(decision) == decision_key(decision)
 
 
-def test_a_key_is_what_parts_of_years_ago_have() -> None:
+def test_keys_equal_those_of_old_parts() -> None:
     assert decision_key("payment-000001") == 0xFD234F24E78093CF  # b2sum -l 64, little-endian
 
 
-def test_only_the_last_answers_are_remembered() -> None:
+def test_only_the_newest_answers_are_kept() -> None:
     remembered = rows.RecentDecisions(3)
     for number in range(5):
         remembered.add(DecisionRecord(decision_id=f"d{number}", checkpoint="c"))
@@ -86,9 +86,9 @@ def test_only_the_last_answers_are_remembered() -> None:
     assert remembered.of("other", "d2") is None
 
 
-def test_responses_are_remembered_within_a_number_of_bytes() -> None:
+def test_the_kept_answers_are_bounded_in_bytes() -> None:
     remembered = rows.RecentDecisions(most_bytes=100_000)
-    large = [0.5] * 1_000  # 8,000 bytes of probabilities
+    large = [0.5] * 1_000  # the probabilities have 8,000 bytes
     for number in range(50):
         remembered.add(DecisionRecord(decision_id=f"d{number}", checkpoint="c", pmf=large))
         remembered.add(DecisionRecord(decision_id=f"d{number}", checkpoint="c", pmf=large))
@@ -138,18 +138,18 @@ def test_actions_are_compared_by_their_pmfs(bundles: dict[str, Path]) -> None:
             live_propensity=answer.propensity,
             live_expected_reward=answer.expected_reward,
         )
-        found = rows.observation_row(number, record, remembered, schemas)
+        row = rows.observation_row(number, record, remembered, schemas)
         p, q = np.array(answer.pmf), np.array(seen.pmf)
-        assert found["distance"] == pytest.approx(np.abs(p - q).sum() / 2)
-        assert found["least"] == pytest.approx(q[eligible].min())
-        assert found["ratio"] == pytest.approx(q[answer.action_index] / p[answer.action_index])
-        assert found["top"] == ACTIONS[int(q.argmax())]
-        assert found["live_top"] == ACTIONS[int(p.argmax())]
-        assert (found["label"], found["live_label"]) == (seen.action, answer.action)
-        assert (found["score"], found["live_score"]) == (seen.expected_reward, answer.expected_reward)
-        assert found["differs"] == 0
-        kept.append(found)
-    # Under the live policy, the ratio has mean 1: draws cover what the other policy does.
+        assert row["distance"] == pytest.approx(np.abs(p - q).sum() / 2)
+        assert row["least"] == pytest.approx(q[eligible].min())
+        assert row["ratio"] == pytest.approx(q[answer.action_index] / p[answer.action_index])
+        assert row["top"] == ACTIONS[int(q.argmax())]
+        assert row["live_top"] == ACTIONS[int(p.argmax())]
+        assert (row["label"], row["live_label"]) == (seen.action, answer.action)
+        assert (row["score"], row["live_score"]) == (seen.expected_reward, answer.expected_reward)
+        assert row["differs"] == 0
+        kept.append(row)
+    # The recomputed values equal the recorded ones.
     assert recompute.parity(own, kept) == (60, 0.0)
     kept[7]["propensity"] += 1e-3
     assert recompute.parity(own, kept) == (60, pytest.approx(1e-3))
@@ -157,29 +157,29 @@ def test_actions_are_compared_by_their_pmfs(bundles: dict[str, Path]) -> None:
     assert recompute.parity(own, kept) == (60, float("inf"))
 
 
-def test_an_observation_whose_answer_is_not_known_is_not_compared(bundles: dict[str, Path]) -> None:
+def test_an_observation_without_its_answer_is_not_compared(bundles: dict[str, Path]) -> None:
     own = Bundle.load(next(iter(bundles.values())))
     seen = decided(own, "d", contexts(1)[0], np.ones(len(ACTIONS), dtype=bool))
     record = ObservationRecord(decision=seen, live_action=ACTIONS[0], live_propensity=0.5)
-    found = rows.observation_row(1, record, rows.RecentDecisions(), Schemas(bundles.__getitem__))
-    assert found["differs"] == -1
-    assert "distance" not in found
-    assert found["ratio"] == pytest.approx(seen.pmf[0] / 0.5)
+    row = rows.observation_row(1, record, rows.RecentDecisions(), Schemas(bundles.__getitem__))
+    assert row["differs"] == -1
+    assert "distance" not in row
+    assert row["ratio"] == pytest.approx(seen.pmf[0] / 0.5)
 
 
 def test_an_error_has_no_score(bundles: dict[str, Path]) -> None:
     seen = DecisionRecord(decision_id="d", score=0.5)
-    found = rows.observation_row(
+    row = rows.observation_row(
         1,
         ObservationRecord(decision=seen, error="panic"),
         rows.RecentDecisions(),
         Schemas(bundles.__getitem__),
     )
-    assert np.isnan(found["score"])
-    assert found["error"] == "panic"
+    assert np.isnan(row["score"])
+    assert row["error"] == "panic"
 
 
-def test_recomputing_nothing_says_nothing(built_bundles: dict[str, Path]) -> None:
+def test_recomputing_no_rows_gives_no_result(built_bundles: dict[str, Path]) -> None:
     bundle = Bundle.load(built_bundles["score-1"])
     assert recompute.parity(bundle, []) is None
     narrow = {"features": row(1, 2).tobytes(), "score": 0.5}

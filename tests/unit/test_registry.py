@@ -68,7 +68,7 @@ def test_push_stores_the_bundle_under_its_digest(registry: Registry, tmp_path: P
     assert list((registry.path / "staging").iterdir()) == []
 
 
-def test_pushing_again_changes_nothing(registry: Registry, push: Push) -> None:
+def test_a_repeated_push_changes_nothing(registry: Registry, push: Push) -> None:
     digest = push("1")
     stored = registry.resolve(digest).path
     inode, record = stored.stat().st_ino, registry.list()
@@ -77,7 +77,7 @@ def test_pushing_again_changes_nothing(registry: Registry, push: Push) -> None:
     assert registry.list() == record
 
 
-def test_pushing_again_repairs_a_damaged_copy(registry: Registry, push: Push) -> None:
+def test_a_repeated_push_repairs_a_damaged_copy(registry: Registry, push: Push) -> None:
     digest = push("1")
     file = registry.resolve(digest).path / "forest.bin"
     file.chmod(0o644)
@@ -158,26 +158,26 @@ BAD_BUNDLES: dict[str, tuple[Callable[[Path], Any], type[ScorerError], str]] = {
 
 
 @pytest.mark.parametrize("name", BAD_BUNDLES)
-def test_bad_bundles_are_refused_and_leave_no_trace(
+def test_bad_bundles_are_refused_and_leave_no_files(
     registry: Registry, push: Push, tmp_path: Path, name: str
 ) -> None:
     kept = push("good")
-    damage, error, says = BAD_BUNDLES[name]
+    damage, error, message = BAD_BUNDLES[name]
     fake_bundle(tmp_path / "bad", content="bad")
     damage(tmp_path / "bad")
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         registry.push(tmp_path / "bad")
     assert [record.digest for record in registry.list()] == [kept]
     assert len(list((registry.path / "bundles").iterdir())) == 1
     assert list((registry.path / "staging").iterdir()) == []
 
 
-def test_aliases_and_their_history(registry: Registry, push: Push) -> None:
+def test_aliases_have_a_history(registry: Registry, push: Push) -> None:
     a, b = push("a"), push("b")
     change = registry.alias("fraud-checkout", "live", a, by="ann", reason="first")
     assert change is not None
     assert (change.previous, change.digest, change.action) == (None, a, "alias")
-    assert registry.alias("fraud-checkout", "live", a) is None, "no news, no entry"
+    assert registry.alias("fraud-checkout", "live", a) is None, "an unchanged alias adds no entry"
     registry.alias("fraud-checkout", "live", b[7:15], by="bob", reason="better")
     registry.alias("fraud-checkout", "test", "fraud-checkout@live")
     assert registry.aliases() == {"fraud-checkout@live": b, "fraud-checkout@test": b}
@@ -210,7 +210,7 @@ def test_rollback_undoes_step_by_step(registry: Registry, push: Push) -> None:
     with pytest.raises(RegistryError, match="no earlier value"):
         registry.rollback("fraud-checkout", "live")
     registry.alias("fraud-checkout", "live", d)
-    assert registry.rollback("fraud-checkout", "live").digest == a, "not c: that was undone"
+    assert registry.rollback("fraud-checkout", "live").digest == a, "the result is not c, which was undone"
     assert len(registry.history("fraud-checkout@live")) == 7
 
 
@@ -244,18 +244,18 @@ BAD_REFERENCES = [
 ]
 
 
-@pytest.mark.parametrize(("reference", "error", "says"), BAD_REFERENCES)
-def test_bad_references(
-    registry: Registry, push: Push, reference: str, error: type[ScorerError], says: str
+@pytest.mark.parametrize(("reference", "error", "message"), BAD_REFERENCES)
+def test_bad_references_are_refused(
+    registry: Registry, push: Push, reference: str, error: type[ScorerError], message: str
 ) -> None:
     registry.alias("fraud-checkout", "live", push("a"))
     with pytest.raises(error) as caught:
         registry.resolve(reference)
-    assert says in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_ambiguous_prefix_lists_the_candidates(registry: Registry, push: Push) -> None:
+def test_the_error_of_an_ambiguous_prefix_lists_the_candidates(registry: Registry, push: Push) -> None:
     first, second = (push(content) for content in alike(4))
     with pytest.raises(AmbiguousReferenceError, match="fits 2 bundles") as caught:
         registry.resolve(first[7:11])
@@ -264,7 +264,7 @@ def test_ambiguous_prefix_lists_the_candidates(registry: Registry, push: Push) -
         assert registry.resolve(digest[7:40]).digest == digest
 
 
-def test_an_alias_only_points_to_bundles_of_its_name(registry: Registry, push: Push) -> None:
+def test_an_alias_names_only_bundles_of_its_name(registry: Registry, push: Push) -> None:
     other = push("x", name="action-authorise", kind="action")
     with pytest.raises(RegistryError, match=r'is called "action-authorise".* use "action-authorise@live"'):
         registry.alias("fraud-checkout", "live", other)
@@ -272,7 +272,7 @@ def test_an_alias_only_points_to_bundles_of_its_name(registry: Registry, push: P
         registry.rollback("fraud-checkout", "live")
 
 
-def test_many_pushes_at_once(registry: Registry, tmp_path: Path) -> None:
+def test_concurrent_pushes_succeed(registry: Registry, tmp_path: Path) -> None:
     sources = [tmp_path / f"b{number}" for number in range(12)]
     digests = {fake_bundle(source, content=str(number % 4)) for number, source in enumerate(sources)}
     separate = [Registry(registry.path, verify=fake_verify) for _ in sources]
@@ -283,7 +283,7 @@ def test_many_pushes_at_once(registry: Registry, tmp_path: Path) -> None:
     assert list((registry.path / "staging").iterdir()) == []
 
 
-def test_alias_moves_at_once_keep_one_chain(registry: Registry, push: Push) -> None:
+def test_concurrent_moves_of_aliases_keep_one_history(registry: Registry, push: Push) -> None:
     digests = [push(str(number)) for number in range(8)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda d: Registry(registry.path).alias("fraud-checkout", "live", d), digests))
@@ -292,7 +292,7 @@ def test_alias_moves_at_once_keep_one_chain(registry: Registry, push: Push) -> N
     assert [change.previous for change in history[1:]] == [change.digest for change in history[:-1]]
 
 
-def test_version_moves_with_other_processes_changes(registry: Registry, push: Push) -> None:
+def test_the_version_changes_with_changes_of_other_processes(registry: Registry, push: Push) -> None:
     a, b = push("a"), push("b")
     watching = Registry(registry.path)
     seen = watching.version()
@@ -301,8 +301,8 @@ def test_version_moves_with_other_processes_changes(registry: Registry, push: Pu
     assert watching.version() != seen
     seen = watching.version()
     registry.list()
-    assert watching.version() == seen, "reading is no news"
-    # The file is replaced by a restored backup: another file, though nobody wrote to this one.
+    assert watching.version() == seen, "reading does not change the version"
+    # A restored backup replaces the file, which changes the version although no process wrote to the file.
     backup = registry.path / "backup"
     registry.alias("fraud-checkout", "live", b)
     seen = watching.version()
@@ -318,7 +318,7 @@ def test_version_moves_with_other_processes_changes(registry: Registry, push: Pu
     watching.close()
 
 
-def test_missing_and_damaged_files(registry: Registry, push: Push) -> None:
+def test_missing_and_damaged_files_are_reported(registry: Registry, push: Push) -> None:
     with pytest.raises(RegistryUnavailableError, match="does not exist"):
         registry.list()
     a = push("a")
@@ -362,12 +362,12 @@ def test_a_newer_schema_is_refused(registry: Registry, push: Push) -> None:
             action()
 
 
-def test_a_locked_file_is_named(registry: Registry, push: Push, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_locked_file_is_reported(registry: Registry, push: Push, monkeypatch: pytest.MonkeyPatch) -> None:
     push("a")
     monkeypatch.setattr("scorer.registry.database._BUSY_SECONDS", 0.01)
     holder = sqlite3.connect(registry.path / "registry.sqlite", isolation_level=None)
     holder.execute("BEGIN IMMEDIATE")
-    assert len(registry.list()) == 1, "readers do not wait for a writer"
+    assert len(registry.list()) == 1, "readers must not wait for a writer"
     with pytest.raises(RegistryUnavailableError, match="was locked by another process"):
         push("b")
     holder.close()
@@ -375,7 +375,7 @@ def test_a_locked_file_is_named(registry: Registry, push: Push, monkeypatch: pyt
 
 @contextmanager
 def without_root() -> Iterator[None]:
-    """Nothing is read-only to root: for a moment, this process is nobody."""
+    """Run as the user `nobody` within the context, because root can write everywhere."""
     if os.geteuid() != 0:
         yield
         return
@@ -386,7 +386,7 @@ def without_root() -> Iterator[None]:
         os.seteuid(0)
 
 
-def test_read_only_directory(registry: Registry, push: Push, tmp_path: Path) -> None:
+def test_a_read_only_directory_is_reported(registry: Registry, push: Push, tmp_path: Path) -> None:
     a, b = push("a"), push("b")
     registry.alias("fraud-checkout", "live", a)
     source = tmp_path / "new"
@@ -412,7 +412,7 @@ def test_read_only_directory(registry: Registry, push: Push, tmp_path: Path) -> 
     registry.close()
 
 
-def test_a_kill_between_copy_and_entry_is_healed_by_the_next_push(
+def test_the_next_push_repairs_a_kill_between_copy_and_entry(
     registry: Registry, push: Push, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Killed(BaseException):
@@ -429,7 +429,7 @@ def test_a_kill_between_copy_and_entry_is_healed_by_the_next_push(
     assert [record.digest for record in registry.list()] == [digest]
 
 
-def test_command_line(
+def test_the_registry_commands_work(
     registry: Registry, push: Push, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("scorer.registry.pushing.verified", fake_verify)

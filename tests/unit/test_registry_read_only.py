@@ -12,13 +12,14 @@ from scorer.registry import Registry
 from scorer.registry.database import Database
 
 
-def test_a_change_made_elsewhere_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_change_on_another_machine_is_detected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     publisher = Registry(tmp_path / "registry", verify=fake_verify)
     first = publisher.push(_bundle(tmp_path, "1"))
     second = publisher.push(_bundle(tmp_path, "2"))
     publisher.alias("fraud-checkout", "live", first)
 
-    # What opening the file comes to on such a mount: no locks, no shared memory, hence no notice of changes.
+    # The effect of opening the file on such a mount: without locks and shared memory, changes are not
+    # detected.
     def immutable(database: Database) -> sqlite3.Connection:
         return database._connect("immutable=1")
 

@@ -43,20 +43,20 @@ def clock() -> Clock:
 
 @pytest.fixture
 def access(store: Store, clock: Clock) -> Access:
-    made = Access(store, now=clock, session_hours=12, idle_hours=2)
-    made.create_project(PLATFORM, "checkout", "Checkout")
-    made.create_project(PLATFORM, "payouts", "Payouts")
+    access = Access(store, now=clock, session_hours=12, idle_hours=2)
+    access.create_project(PLATFORM, "checkout", "Checkout")
+    access.create_project(PLATFORM, "payouts", "Payouts")
     for user, role in (
         ("vera", Role.VIEWER),
         ("mo", Role.MODELER),
         ("ann", Role.APPROVER),
         ("olga", Role.OWNER),
     ):
-        made.set_member(PLATFORM, "checkout", user, role)
-    made.set_member(PLATFORM, "payouts", "olga", Role.VIEWER)
-    made.set_member(PLATFORM, "payouts", "paul", Role.OWNER)
-    made.add_user(PLATFORM, "root", admin=True)
-    return made
+        access.set_member(PLATFORM, "checkout", user, role)
+    access.set_member(PLATFORM, "payouts", "olga", Role.VIEWER)
+    access.set_member(PLATFORM, "payouts", "paul", Role.OWNER)
+    access.add_user(PLATFORM, "root", admin=True)
+    return access
 
 
 def bearer(access: Access, user: str, role: Role = Role.OWNER, **more: object) -> Actor:
@@ -67,7 +67,7 @@ def bearer(access: Access, user: str, role: Role = Role.OWNER, **more: object) -
 # === tokens ===
 
 
-def test_a_token_is_what_its_user_is_and_no_more_than_it_says(access: Access) -> None:
+def test_a_token_has_the_roles_of_its_user_within_its_own_limits(access: Access) -> None:
     assert bearer(access, "olga").roles == {"checkout": Role.OWNER, "payouts": Role.VIEWER}
     assert bearer(access, "olga", Role.MODELER).roles == {
         "checkout": Role.MODELER,
@@ -79,7 +79,7 @@ def test_a_token_is_what_its_user_is_and_no_more_than_it_says(access: Access) ->
     assert actor.token in {token.id for token in access.tokens(actor)}
 
 
-def test_an_admins_token(access: Access) -> None:
+def test_a_token_of_an_admin_can_be_restricted(access: Access) -> None:
     everything = bearer(access, "root", Role.ADMIN)
     assert everything.admin
     cut = bearer(access, "root", Role.MODELER)
@@ -91,7 +91,7 @@ def test_an_admins_token(access: Access) -> None:
     assert not bearer(access, "mo", Role.ADMIN).admin
 
 
-def test_a_membership_taken_away_counts_with_the_next_request(access: Access) -> None:
+def test_a_removed_membership_takes_effect_with_the_next_request(access: Access) -> None:
     _, secret = access.create_token(PLATFORM, user="mo", label="ci", role=Role.MODELER)
     assert access.authenticate(secret).roles == {"checkout": Role.MODELER}
     access.set_member(PLATFORM, "checkout", "mo", Role.VIEWER)
@@ -100,7 +100,7 @@ def test_a_membership_taken_away_counts_with_the_next_request(access: Access) ->
     assert access.authenticate(secret).roles == {}
 
 
-def test_only_a_hash_is_kept(access: Access, store: Store) -> None:
+def test_only_a_hash_of_a_token_is_stored(access: Access, store: Store) -> None:
     token, secret = access.create_token(PLATFORM, user="mo", label="ci", role=Role.MODELER)
     cookie, session = access.open_session(secret)
     assert secret.startswith("scr_")
@@ -118,13 +118,13 @@ def test_only_a_hash_is_kept(access: Access, store: Store) -> None:
 @pytest.mark.parametrize(
     "secret", ["", "scr_", "scr_" + "x" * 43, "Bearer scr_x", "ä\0\ud800", "x" * 100_000]
 )
-def test_a_wrong_token(access: Access, secret: str) -> None:
+def test_a_wrong_token_is_refused(access: Access, secret: str) -> None:
     with pytest.raises(NotAuthenticatedError, match="this token is unknown") as refused:
         access.authenticate(secret)
     assert len(secret) < 5 or secret not in str(refused.value)
 
 
-def test_an_expired_and_a_revoked_token(access: Access, clock: Clock) -> None:
+def test_expired_and_revoked_tokens_are_refused(access: Access, clock: Clock) -> None:
     token, secret = access.create_token(
         PLATFORM, user="mo", label="ci", role=Role.MODELER, expires_at=START + timedelta(days=1)
     )
@@ -143,7 +143,7 @@ def test_an_expired_and_a_revoked_token(access: Access, clock: Clock) -> None:
     assert [entry.object for entry in revocations] == [token.id]
 
 
-def test_a_clock_that_jumped_ahead_does_not_end_tokens_for_good(access: Access, clock: Clock) -> None:
+def test_a_clock_that_jumped_ahead_does_not_end_tokens_permanently(access: Access, clock: Clock) -> None:
     _, secret = access.create_token(
         PLATFORM, user="mo", label="ci", role=Role.MODELER, expires_at=START + timedelta(days=30)
     )
@@ -154,12 +154,12 @@ def test_a_clock_that_jumped_ahead_does_not_end_tokens_for_good(access: Access, 
     access.authenticate(secret)
 
 
-def test_last_use_is_written_at_most_once_a_minute(access: Access, clock: Clock) -> None:
+def test_the_last_use_is_written_at_most_once_a_minute(access: Access, clock: Clock) -> None:
     token, secret = access.create_token(PLATFORM, user="mo", label="ci", role=Role.MODELER)
 
     def used() -> datetime | None:
-        [found] = [each for each in access.tokens(PLATFORM) if each.id == token.id]
-        return found.last_used_at
+        [listed] = [each for each in access.tokens(PLATFORM) if each.id == token.id]
+        return listed.last_used_at
 
     assert used() is None
     access.authenticate(secret)
@@ -175,7 +175,7 @@ def test_last_use_is_written_at_most_once_a_minute(access: Access, clock: Clock)
     assert used() == START + timedelta(minutes=1)
 
 
-def test_a_token_makes_no_token_that_may_more(access: Access) -> None:
+def test_a_token_creates_no_token_with_more_permissions(access: Access) -> None:
     scoped = bearer(access, "olga", project="payouts")
     with pytest.raises(NotAllowedError, match="your token is restricted to project payouts"):
         access.create_token(scoped, label="wider", role=Role.VIEWER)
@@ -200,7 +200,7 @@ def test_a_token_makes_no_token_that_may_more(access: Access) -> None:
     first=st.tuples(st.sampled_from(list(Role)[:4]), st.sampled_from([None, "checkout", "payouts"])),
     second=st.tuples(st.sampled_from(list(Role)), st.sampled_from([None, "checkout", "payouts"])),
 )
-def test_no_chain_of_tokens_gains_anything(
+def test_no_chain_of_tokens_gains_permissions(
     access: Access,
     user: str,
     first: tuple[Role, str | None],
@@ -218,7 +218,7 @@ def test_no_chain_of_tokens_gains_anything(
         assert order.index(role) <= order.index(parent.roles[project])
 
 
-def test_what_an_expiring_token_makes_expires_no_later(access: Access, clock: Clock) -> None:
+def test_a_token_that_an_expiring_token_creates_expires_no_later(access: Access, clock: Clock) -> None:
     end = START + timedelta(days=7)
     actor = bearer(access, "mo", Role.MODELER, expires_at=end)
     token, _ = access.create_token(actor, label="heir", role=Role.MODELER)
@@ -235,8 +235,8 @@ def test_what_an_expiring_token_makes_expires_no_later(access: Access, clock: Cl
         access.create_token(actor, label="naive", role=Role.MODELER, expires_at=datetime(2027, 1, 1))
 
 
-def test_nobody_makes_tokens_of_others_but_admins(access: Access) -> None:
-    """An owner who could would approve his own changes as somebody else."""
+def test_only_admins_create_tokens_of_other_users(access: Access) -> None:
+    """Otherwise an owner could approve own changes as another user."""
     olga = bearer(access, "olga")
     with pytest.raises(NotAllowedError, match="or an admin creates a token"):
         access.create_token(olga, user="ann", label="x", project="checkout", role=Role.APPROVER)
@@ -246,7 +246,7 @@ def test_nobody_makes_tokens_of_others_but_admins(access: Access) -> None:
         access.create_token(PLATFORM, user="ghost", label="x", role=Role.VIEWER)
 
 
-def test_a_revoked_token_makes_nothing_more(access: Access) -> None:
+def test_a_revoked_token_creates_no_tokens(access: Access) -> None:
     actor = bearer(access, "mo", Role.MODELER)
     assert actor.token
     access.revoke_token(PLATFORM, actor.token)
@@ -254,7 +254,7 @@ def test_a_revoked_token_makes_nothing_more(access: Access) -> None:
         access.create_token(actor, label="late", role=Role.VIEWER)
 
 
-def test_whose_tokens_one_sees_and_revokes(access: Access) -> None:
+def test_users_and_owners_list_and_revoke_their_tokens(access: Access) -> None:
     mine, _ = access.create_token(PLATFORM, user="mo", label="a", role=Role.MODELER)
     scoped, _ = access.create_token(PLATFORM, user="mo", label="b", role=Role.MODELER, project="checkout")
     mo, olga, paul = (bearer(access, user) for user in ("mo", "olga", "paul"))
@@ -270,29 +270,29 @@ def test_whose_tokens_one_sees_and_revokes(access: Access) -> None:
     access.revoke_token(mo, mine.id)
 
 
-def test_eight_threads_make_tokens(access: Access, store: Store) -> None:
-    made: list[str] = []
+def test_eight_threads_create_tokens(access: Access, store: Store) -> None:
+    tokens: list[str] = []
 
     def make(index: int) -> None:
         for number in range(6):
             _, secret = access.create_token(PLATFORM, user="mo", label=f"{index}.{number}", role=Role.VIEWER)
-            made.append(access.authenticate(secret).token or "")
+            tokens.append(access.authenticate(secret).token or "")
 
     threads = [threading.Thread(target=make, args=(index,)) for index in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(set(made)) == 48
+    assert len(set(tokens)) == 48
     audit = Audit(store)
     assert audit.verify().problems == ()
-    assert {entry.object for entry in audit.entries(PLATFORM, action="token.create")} == set(made)
+    assert {entry.object for entry in audit.entries(PLATFORM, action="token.create")} == set(tokens)
 
 
 # === sessions ===
 
 
-def test_a_session(access: Access) -> None:
+def test_a_session_is_opened_used_and_closed(access: Access) -> None:
     token, secret = access.create_token(PLATFORM, user="mo", label="web", role=Role.MODELER)
     cookie, opened = access.open_session(secret)
     again = access.session(cookie)
@@ -313,7 +313,7 @@ def test_a_session(access: Access) -> None:
             access.session(wrong)
 
 
-def test_a_session_ends_when_unused_and_ends_anyway(access: Access, clock: Clock) -> None:
+def test_a_session_ends_when_unused_and_after_its_maximum_age(access: Access, clock: Clock) -> None:
     _, secret = access.create_token(PLATFORM, user="mo", label="web", role=Role.MODELER)
     idle, _ = access.open_session(secret)
     busy, _ = access.open_session(secret)
@@ -328,7 +328,7 @@ def test_a_session_ends_when_unused_and_ends_anyway(access: Access, clock: Clock
         access.session(busy)
 
 
-def test_a_session_ends_with_its_tokens_time(access: Access, clock: Clock) -> None:
+def test_a_session_ends_when_its_token_expires(access: Access, clock: Clock) -> None:
     _, secret = access.create_token(
         PLATFORM, user="mo", label="web", role=Role.MODELER, expires_at=START + timedelta(hours=1)
     )
@@ -338,31 +338,31 @@ def test_a_session_ends_with_its_tokens_time(access: Access, clock: Clock) -> No
         access.session(cookie)
 
 
-def test_no_clock_brings_a_session_back(access: Access, clock: Clock) -> None:
+def test_no_clock_change_restores_a_session(access: Access, clock: Clock) -> None:
     _, secret = access.create_token(PLATFORM, user="mo", label="web", role=Role.MODELER)
     seen, unseen, other = (access.open_session(secret)[0] for _ in range(3))
     clock.forward(hours=3)
     with pytest.raises(NotAuthenticatedError, match="ended"):
         access.session(seen)
     clock.forward(hours=-3)
-    with pytest.raises(NotAuthenticatedError):  # found to have ended
+    with pytest.raises(NotAuthenticatedError):  # the end is detected
         access.session(seen)
     clock.forward(hours=1)
     access.session(other)
     clock.forward(hours=1, minutes=30)
-    access.session(other)  # somebody's request, while nobody comes back to the one that has ended
+    access.session(other)  # a request of another session, while the ended one is not used
     clock.forward(hours=-1)
     with pytest.raises(NotAuthenticatedError):
         access.session(unseen)
 
 
-def test_a_session_that_was_seen_later_than_now_ends(access: Access, clock: Clock) -> None:
-    """Set back, a clock would otherwise give it more time than it was meant to have."""
+def test_a_session_whose_last_use_is_in_the_future_ends(access: Access, clock: Clock) -> None:
+    """Otherwise a clock that is set back would extend the session beyond its limit."""
     _, secret = access.create_token(PLATFORM, user="mo", label="web", role=Role.MODELER)
     cookie, _ = access.open_session(secret)
     clock.forward(minutes=30)
     access.session(cookie)
-    clock.forward(seconds=-59)  # as NTP may step it
+    clock.forward(seconds=-59)  # a step as NTP may cause it
     access.session(cookie)
     clock.forward(seconds=-2)
     for _ in range(2):
@@ -371,7 +371,7 @@ def test_a_session_that_was_seen_later_than_now_ends(access: Access, clock: Cloc
         clock.forward(minutes=1)
 
 
-def test_a_trusted_proxys_word(access: Access) -> None:
+def test_a_trusted_proxy_authenticates_existing_users(access: Access) -> None:
     actor = access.by_proxy("olga")
     assert (actor.via, actor.token) == ("proxy", None)
     assert actor.roles == {"checkout": Role.OWNER, "payouts": Role.VIEWER}
@@ -390,23 +390,23 @@ def test_a_trusted_proxys_word(access: Access) -> None:
 # === projects, members, users ===
 
 
-def test_five_roles_in_order(access: Access) -> None:
+def test_the_five_roles_are_ordered(access: Access) -> None:
     order = list(Role)
     for user, has in (("vera", 0), ("mo", 1), ("ann", 2), ("olga", 3)):
         actor = access.by_proxy(user)
-        for asked in order:
-            if order.index(asked) <= has:
-                access.require(actor, asked, "checkout")
+        for request in order:
+            if order.index(request) <= has:
+                access.require(actor, request, "checkout")
             else:
                 with pytest.raises(NotAllowedError):
-                    access.require(actor, asked, "checkout")
-    for asked in order:
-        access.require(access.by_proxy("root"), asked, "checkout")
-        access.require(access.by_proxy("root"), asked, "")
+                    access.require(actor, request, "checkout")
+    for request in order:
+        access.require(access.by_proxy("root"), request, "checkout")
+        access.require(access.by_proxy("root"), request, "")
 
 
-def test_other_projects_do_not_exist(access: Access) -> None:
-    """A project that is not there and one that he may not see differ by nothing but the name asked for."""
+def test_other_projects_are_not_revealed(access: Access) -> None:
+    """The errors of a missing project and of an invisible one differ only in the name."""
     mo = access.by_proxy("mo")
     calls = [
         lambda name: access.project(mo, name),
@@ -416,22 +416,22 @@ def test_other_projects_do_not_exist(access: Access) -> None:
         lambda name: access.create_token(mo, label="x", project=name, role=Role.VIEWER),
     ]
     for call in calls:
-        said = []
+        messages = []
         for name in ("payouts", "missing"):
             with pytest.raises(NotFoundError) as refused:
                 call(name)
-            said.append(str(refused.value).replace(name, "?"))
-        assert said[0] == said[1]
+            messages.append(str(refused.value).replace(name, "?"))
+        assert messages[0] == messages[1]
     assert [project.name for project in access.projects(mo)] == ["checkout"]
     with pytest.raises(NotFoundError):
         access.require(PLATFORM, Role.VIEWER, "missing")
 
 
-def test_projects(access: Access) -> None:
-    made = access.create_project(
+def test_admins_create_and_update_projects(access: Access) -> None:
+    project = access.create_project(
         PLATFORM, "risk", " Risk ", quotas=Quotas(bundles=3), checkpoints=["b", "a", "b"]
     )
-    assert (made.title, made.quotas, made.checkpoints) == ("Risk", Quotas(bundles=3), ("a", "b"))
+    assert (project.title, project.quotas, project.checkpoints) == ("Risk", Quotas(bundles=3), ("a", "b"))
     changed = access.update_project(
         PLATFORM, "risk", quotas=Quotas(open_changes=1, bundles=3), checkpoints=[]
     )
@@ -441,7 +441,7 @@ def test_projects(access: Access) -> None:
         "open_changes": {"from": 20, "to": 1},
         "checkpoints": {"from": ["a", "b"], "to": []},
     }
-    access.update_project(PLATFORM, "risk", title="Risk")  # nothing new: nothing audited
+    access.update_project(PLATFORM, "risk", title="Risk")  # an update without a change is not audited
     assert len(Audit(access._store).entries(PLATFORM, action="project.update")) == 1
     with pytest.raises(ConflictError, match="exists already"):
         access.create_project(PLATFORM, "risk", "again")
@@ -470,7 +470,7 @@ def test_projects(access: Access) -> None:
         lambda access: access.add_user(PLATFORM, "\ud800"),
     ],
 )
-def test_what_is_not_as_documented_is_refused(access: Access, call: object) -> None:
+def test_invalid_values_are_refused_without_an_audit_entry(access: Access, call: object) -> None:
     before = Audit(access._store).head()
     with pytest.raises(InvalidError):
         call(access)  # type: ignore[operator]
@@ -494,7 +494,7 @@ def test_owners_manage_members(access: Access) -> None:
     assert (entry.actor, entry.object, entry.details) == ("olga", "vera", {"from": "viewer", "to": None})
 
 
-def test_the_last_admin_stays(access: Access) -> None:
+def test_the_last_admin_cannot_be_removed(access: Access) -> None:
     with pytest.raises(ConflictError, match="root is the last admin"):
         access.set_admin(PLATFORM, "root", admin=False)
     with pytest.raises(ConflictError, match="root is the last admin"):
@@ -515,7 +515,7 @@ def test_the_last_admin_stays(access: Access) -> None:
     }
 
 
-def test_a_removed_user_is_out_at_once_and_comes_back_with_nothing(access: Access) -> None:
+def test_a_removed_user_loses_access_at_once_and_returns_without_roles(access: Access) -> None:
     _, secret = access.create_token(PLATFORM, user="mo", label="ci", role=Role.MODELER)
     cookie, _ = access.open_session(secret)
     access.remove_user(PLATFORM, "mo")
@@ -530,7 +530,7 @@ def test_a_removed_user_is_out_at_once_and_comes_back_with_nothing(access: Acces
     assert access.by_proxy("mo").roles == {}
 
 
-def test_bootstrap_works_once(store: Store) -> None:
+def test_bootstrap_succeeds_once(store: Store) -> None:
     access = Access(store)
     token, secret = access.bootstrap("root")
     assert (token.user, token.role) == ("root", Role.ADMIN)
@@ -548,7 +548,7 @@ def test_bootstrap_works_once(store: Store) -> None:
     assert forced == [True, False]
 
 
-def test_two_bootstraps_at_once_make_one_admin(database_url: str) -> None:
+def test_concurrent_bootstraps_create_one_admin(database_url: str) -> None:
     stores = [Store(database_url), Store(database_url)]
     results: list[str] = []
 
@@ -569,10 +569,10 @@ def test_two_bootstraps_at_once_make_one_admin(database_url: str) -> None:
         store.close()
 
 
-# === guessing ===
+# === failed sign-ins ===
 
 
-def test_failures_slow_their_source_down() -> None:
+def test_failed_sign_ins_throttle_their_source() -> None:
     now = [0.0]
     attempts = Attempts(limit=3, seconds=30, sources=2, clock=lambda: now[0])
     for _ in range(3):
@@ -586,4 +586,4 @@ def test_failures_slow_their_source_down() -> None:
     assert attempts.wait("a") == 10
     attempts.failed("b")
     attempts.failed("c")
-    assert attempts.wait("a") == 0  # forgotten: memory stays bounded
+    assert attempts.wait("a") == 0  # old entries are removed, so memory is bounded

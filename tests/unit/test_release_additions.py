@@ -28,13 +28,13 @@ from scorer.release.settings import PlatformFile
 
 @pytest.fixture
 def world(tmp_path: Path, built_bundles: dict[str, Path]) -> Iterator[World]:
-    made = World(tmp_path, built_bundles)
-    yield made
-    made.close()
+    world = World(tmp_path, built_bundles)
+    yield world
+    world.close()
 
 
 def _answers(world: World, name: str, role: str = "live") -> None:
-    """A server of this name is there, and answers when it is called."""
+    """Start a fake server of this name that responds to calls."""
     status = CheckpointStatus("score", "", (), ())
     world.fleet._held[name] = FakeMember(role, {"fraud.checkout": status})
 
@@ -44,9 +44,7 @@ def _add(world: World, user: str = "admin", **fields: Any) -> Any:
     return world.service.additions.add_server(world.actor(user), new)
 
 
-def test_a_server_that_answers_is_managed_at_once_and_by_the_next_process(
-    world: World, tmp_path: Path
-) -> None:
+def test_an_added_server_is_managed_at_once_and_by_other_processes(world: World, tmp_path: Path) -> None:
     _answers(world, "extra")
     added = _add(world)
     assert (added.declared, added.added_by, added.reachable) == (False, "admin", True)
@@ -54,7 +52,7 @@ def test_a_server_that_answers_is_managed_at_once_and_by_the_next_process(
     settings = PlatformFile.parse(SETTINGS.format(database="platform.sqlite"), base=tmp_path)
     second = open_service(settings, fleet=world.fleet)
     assert [one.name for one in settings.fleet][-1] == "extra"
-    # What one process removes, the other one sees at its next look.
+    # Another process detects the removal at its next refresh.
     world.service.additions.remove_server(world.actor("admin"), "extra")
     assert [one.name for one in world.settings.fleet][-1] == "pool-1"
     second.service.additions.refresh()
@@ -64,9 +62,9 @@ def test_a_server_that_answers_is_managed_at_once_and_by_the_next_process(
     assert [one.action for one in entries if one.object == "extra"] == ["server.remove", "server.add"]
 
 
-def test_a_server_is_called_before_it_is_kept(world: World) -> None:
+def test_a_server_is_called_before_it_is_stored(world: World) -> None:
     _answers(world, "extra")
-    world.fleet.vanish("extra")
+    world.fleet.disconnect("extra")
     with pytest.raises(UnreachableError, match="nothing was changed"):
         _add(world)
     world.fleet.restart("extra")
@@ -98,7 +96,7 @@ def test_only_admins_add_and_remove(world: World) -> None:
         additions.remove_server(world.actor("admin"), "nobody")
 
 
-def test_a_checkpoint_is_managed_at_once_and_says_which_servers_lack_it(world: World) -> None:
+def test_an_added_checkpoint_is_managed_at_once_and_names_the_servers_that_lack_it(world: World) -> None:
     additions, admin = world.service.additions, world.actor("admin")
     gates = [{"metric": "error_rate", "success": "== 0", "min_rows": 20}]
     new = NewCheckpoint(name="fraud.refund", alias="fraud-refund@live", minutes=30_000, gates=gates)
@@ -117,7 +115,7 @@ def test_a_checkpoint_is_managed_at_once_and_says_which_servers_lack_it(world: W
         additions.add_checkpoint(admin, new)
 
 
-def test_platform_toml_has_precedence_over_what_was_added(world: World, tmp_path: Path) -> None:
+def test_platform_toml_has_precedence_over_additions(world: World, tmp_path: Path) -> None:
     admin = world.actor("admin")
     world.service.additions.add_checkpoint(admin, NewCheckpoint(name="later", alias="added@live"))
     text = SETTINGS.format(database="platform.sqlite") + '\n[checkpoints."later"]\nalias = "declared@live"\n'
@@ -132,13 +130,13 @@ def test_settings_are_shown_without_secrets(tmp_path: Path) -> None:
     text = SETTINGS.format(database="platform.sqlite").replace(
         'database = "platform.sqlite"', 'database = "postgresql://scorer:hunter2@db.example.com/platform"'
     )
-    found = {(one.section, one.key): one for one in effective(PlatformFile.parse(text, base=tmp_path))}
-    database = found["platform", "database"]
-    assert "hunter2" not in " ".join(one.value for one in found.values())
+    result = {(one.section, one.key): one for one in effective(PlatformFile.parse(text, base=tmp_path))}
+    database = result["platform", "database"]
+    assert "hunter2" not in " ".join(one.value for one in result.values())
     assert "scorer:***@db.example.com" in database.value
     assert not database.is_default
-    assert found["platform", "tick_ms"].is_default
-    assert found["builds", "memory_mb"].value == "4096"
+    assert result["platform", "tick_ms"].is_default
+    assert result["builds", "memory_mb"].value == "4096"
 
 
 def _new(world: World, name: str = "fraud.refund") -> None:
@@ -162,7 +160,7 @@ def test_a_checkpoint_is_added_to_the_servers_that_lack_it(world: World) -> None
         additions.serve_checkpoint(admin, "fraud.refund", ServeCheckpoint(kind="score"))
 
 
-def test_a_server_that_refuses_a_checkpoint_is_named_and_the_others_have_it(world: World) -> None:
+def test_a_server_that_refuses_a_checkpoint_is_reported_and_the_others_have_it(world: World) -> None:
     additions, admin = world.service.additions, world.actor("admin")
     _new(world)
     original = world.fleet.add_checkpoint
@@ -179,7 +177,7 @@ def test_a_server_that_refuses_a_checkpoint_is_named_and_the_others_have_it(worl
     assert additions.lacking("fraud.refund") == ["live-1"]
 
 
-def test_only_admins_add_a_checkpoint_that_is_known_to_servers(world: World) -> None:
+def test_only_admins_add_a_checkpoint_that_servers_have(world: World) -> None:
     _new(world)
     with pytest.raises(NotAllowedError):
         world.service.additions.serve_checkpoint(

@@ -53,10 +53,10 @@ def special(archive: tarfile.TarFile, name: str, kind: bytes, target: str = "/et
         (b"", "empty"),
     ],
 )
-def test_another_files_format_is_named(data: bytes, what: str, tmp_path: Path) -> None:
-    said = refused(data, tmp_path)
-    assert f"the file is {what}, not an archive of a bundle" in said
-    assert "scorer bundle build" in said
+def test_the_format_of_another_file_is_named(data: bytes, what: str, tmp_path: Path) -> None:
+    text = refused(data, tmp_path)
+    assert f"the file is {what}, not an archive of a bundle" in text
+    assert "scorer bundle build" in text
 
 
 def refused(data: bytes, tmp_path: Path, *, limit: int = LIMIT) -> str:
@@ -65,13 +65,13 @@ def refused(data: bytes, tmp_path: Path, *, limit: int = LIMIT) -> str:
     with pytest.raises(InvalidError) as caught:
         unpack(io.BytesIO(data), inside, limit=limit)
     assert "\n" not in str(caught.value)
-    # Nothing was written but plain files where they belong.
+    # Only regular files within the directory were written.
     assert {path.parent for path in tmp_path.rglob("*") if not path.is_dir()} <= {inside}
     assert not [path for path in tmp_path.rglob("*") if path.is_symlink()]
     return str(caught.value)
 
 
-def test_what_is_packed_comes_out(tmp_path: Path, built_bundles: dict[str, Path]) -> None:
+def test_a_packed_bundle_is_unpacked_unchanged(tmp_path: Path, built_bundles: dict[str, Path]) -> None:
     buffer = io.BytesIO()
     pack(built_bundles["score-1"], buffer)
     again = io.BytesIO()
@@ -89,7 +89,7 @@ def test_what_is_packed_comes_out(tmp_path: Path, built_bundles: dict[str, Path]
 @pytest.mark.parametrize("compress", [bytes, gzip.compress])
 @pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 @pytest.mark.parametrize("prefix", ["", "./", "fraud/", "./fraud/"])
-def test_archives_as_people_make_them(
+def test_archives_of_common_tools_are_accepted(
     tmp_path: Path, prefix: str, form: int, compress: Callable[[bytes], bytes]
 ) -> None:
     def fill(archive: tarfile.TarFile) -> None:
@@ -110,13 +110,13 @@ def test_archives_as_people_make_them(
     "name",
     ["../a", "/etc/a", "a/../../b", "..", "x/y/z", "x//y", "./../a", "a/..", "x\\..\\y", "a/.", "//a"],
 )
-def test_paths_out_of_the_directory(tmp_path: Path, name: str) -> None:
+def test_paths_out_of_the_directory_are_refused(tmp_path: Path, name: str) -> None:
     assert "is outside its directory" in refused(tar(lambda a: file(a, name)), tmp_path)
 
 
 @pytest.mark.fault_case(56)
 @pytest.mark.parametrize(
-    ("kind", "said"),
+    ("kind", "message"),
     [
         (tarfile.SYMTYPE, "link"),
         (tarfile.LNKTYPE, "link"),
@@ -127,11 +127,11 @@ def test_paths_out_of_the_directory(tmp_path: Path, name: str) -> None:
         (b"Z", "special file"),
     ],
 )
-def test_what_is_no_plain_file(tmp_path: Path, kind: bytes, said: str) -> None:
-    assert said in refused(tar(lambda a: special(a, "model", kind), form=tarfile.GNU_FORMAT), tmp_path)
+def test_entries_that_are_not_regular_files_are_refused(tmp_path: Path, kind: bytes, message: str) -> None:
+    assert message in refused(tar(lambda a: special(a, "model", kind), form=tarfile.GNU_FORMAT), tmp_path)
 
 
-def test_a_file_through_a_link_to_elsewhere(tmp_path: Path) -> None:
+def test_a_file_behind_a_link_is_refused(tmp_path: Path) -> None:
     def fill(archive: tarfile.TarFile) -> None:
         special(archive, "x", tarfile.SYMTYPE, str(tmp_path))
         file(archive, "x/evil")
@@ -147,7 +147,7 @@ def test_a_pax_record_does_not_rename_a_file(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.rglob("*") if p.name == "evil"] == []
 
 
-def test_names_twice(tmp_path: Path) -> None:
+def test_duplicate_names_are_refused(tmp_path: Path) -> None:
     def fill(archive: tarfile.TarFile) -> None:
         file(archive, "a")
         file(archive, "a", b"y")
@@ -155,7 +155,7 @@ def test_names_twice(tmp_path: Path) -> None:
     assert "twice" in refused(tar(fill), tmp_path)
 
 
-def test_two_directories(tmp_path: Path) -> None:
+def test_two_directories_are_refused(tmp_path: Path) -> None:
     def fill(archive: tarfile.TarFile) -> None:
         file(archive, "one/a")
         file(archive, "two/b")
@@ -163,7 +163,7 @@ def test_two_directories(tmp_path: Path) -> None:
     assert "2 directories" in refused(tar(fill), tmp_path)
 
 
-def test_too_many_files(tmp_path: Path) -> None:
+def test_too_many_files_are_refused(tmp_path: Path) -> None:
     def fill(archive: tarfile.TarFile) -> None:
         for number in range(MAX_FILES + 1):
             file(archive, f"f{number}")
@@ -171,7 +171,7 @@ def test_too_many_files(tmp_path: Path) -> None:
     assert f"more than {MAX_FILES} files" in refused(tar(fill), tmp_path)
 
 
-def test_endless_headers(tmp_path: Path) -> None:
+def test_endless_headers_are_refused(tmp_path: Path) -> None:
     def fill(archive: tarfile.TarFile) -> None:
         for _ in range(5 * MAX_FILES):
             special(archive, "d", tarfile.DIRTYPE, "")
@@ -179,14 +179,14 @@ def test_endless_headers(tmp_path: Path) -> None:
     assert "entries" in refused(tar(fill), tmp_path)
 
 
-def test_a_gzip_bomb_is_cut_off_at_the_limit(tmp_path: Path) -> None:
+def test_a_gzip_bomb_is_refused_at_the_limit(tmp_path: Path) -> None:
     bomb = gzip.compress(tar(lambda a: file(a, "zeros", bytes(64 << 20))), 9)
     assert len(bomb) < 100_000
     assert "upload_mb" in refused(bomb, tmp_path)
     assert sum(p.stat().st_size for p in tmp_path.rglob("*") if p.is_file()) <= LIMIT
 
 
-def test_a_header_that_claims_more_than_there_is(tmp_path: Path) -> None:
+def test_a_header_with_a_size_beyond_the_file_is_refused(tmp_path: Path) -> None:
     info = tarfile.TarInfo("a")
     info.size = 1 << 32
     assert "is truncated" in refused(info.tobuf() + b"x" * 600, tmp_path)
@@ -199,7 +199,7 @@ def test_a_huge_pax_header_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("data", [b"\x1f\x8b", b"\x1f\x8b" + bytes(50)])
-def test_what_is_no_archive(tmp_path: Path, data: bytes) -> None:
+def test_files_that_are_no_archive_are_refused(tmp_path: Path, data: bytes) -> None:
     assert "send a complete tar or tar.gz" in refused(data, tmp_path)
 
 
@@ -213,8 +213,9 @@ def sound() -> bytes:
 
 
 @pytest.mark.parametrize("packed", [False, True])
-def test_every_truncation_is_noticed(tmp_path: Path, sound: bytes, packed: bool) -> None:
-    # The end is two empty blocks (and tarfile's filling to 10 KiB); one of them is enough to know it.
+def test_every_truncation_is_detected(tmp_path: Path, sound: bytes, packed: bool) -> None:
+    # An archive ends with two empty blocks, and tarfile fills it up to 10 KiB. One block suffices to
+    # detect the end.
     data = gzip.compress(sound) if packed else sound[: len(sound.rstrip(b"\0")) // 512 * 512 + 2 * 512]
     last = len(data) - (512 if not packed else 9)
     for end in range(0, last, 97):
@@ -231,7 +232,7 @@ def test_every_truncation_is_noticed(tmp_path: Path, sound: bytes, packed: bool)
 def test_damage_is_refused_or_harmless(
     tmp_path_factory: pytest.TempPathFactory, sound: bytes, data: st.DataObject
 ) -> None:
-    """Whatever bytes are changed: an InvalidError, or plain files in the directory. Nothing else, ever."""
+    """Any change of bytes gives an InvalidError or regular files in the directory, and nothing else."""
     damaged = bytearray(sound)
     for _ in range(data.draw(st.integers(1, 4))):
         damaged[data.draw(st.integers(0, 1600))] = data.draw(st.integers(0, 255))

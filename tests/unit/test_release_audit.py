@@ -40,7 +40,7 @@ def fill(store: Store, audit: Audit, count: int = 6) -> None:
 
 @contextmanager
 def tampering(store: Store) -> Iterator[Connection]:
-    """As whoever owns the database may: without its triggers."""
+    """Open a transaction without the triggers of the database, as its owner can."""
     with store.write() as connection:
         if store.dialect == "sqlite":
             for name in ("audit_no_update", "audit_no_delete", "audit_head_no_delete"):
@@ -53,8 +53,8 @@ def tampering(store: Store) -> Iterator[Connection]:
 
 def rows(store: Store) -> list[dict[str, Any]]:
     with store.read() as connection:
-        found = connection.execute(select(tables.audit).order_by(tables.audit.c.sequence))
-        return [dict(row._mapping) for row in found]
+        result = connection.execute(select(tables.audit).order_by(tables.audit.c.sequence))
+        return [dict(row._mapping) for row in result]
 
 
 def test_entries_are_a_chain(store: Store, audit: Audit) -> None:
@@ -71,7 +71,7 @@ def test_entries_are_a_chain(store: Store, audit: Audit) -> None:
 
 
 def test_the_hash_is_the_documented_one() -> None:
-    """Anybody can check it with what every language has: docs/operating.md spells it out."""
+    """The test follows the calculation in docs/operating.md."""
     import hashlib
 
     entry = {
@@ -85,7 +85,7 @@ def test_the_hash_is_the_documented_one() -> None:
     assert entry_hash(entry) == hashlib.sha256(b"scorer-audit-1\n" + canonical.encode()).hexdigest()
 
 
-def test_an_entry_stands_or_falls_with_its_transaction(store: Store, audit: Audit) -> None:
+def test_an_entry_is_rolled_back_with_its_transaction(store: Store, audit: Audit) -> None:
     fill(store, audit, 1)
     with pytest.raises(ZeroDivisionError), store.write() as connection:
         audit.append(connection, ADA, "change.submit", "cr-1")
@@ -132,7 +132,7 @@ def _changed(value: Any, seed: int, words: str) -> Any:
 @example(which=5, field="sequence", seed=7, words="")
 @example(
     which=2, field="details", seed=1, words='{"n": 2,"token":"tok_1"}'
-)  # the same JSON, spaced otherwise
+)  # the same JSON with other white space
 def test_any_single_change_of_any_field_is_found(
     store: Store, audit: Audit, which: int, field: str, seed: int, words: str
 ) -> None:
@@ -160,29 +160,27 @@ def test_any_single_change_of_any_field_is_found(
 
 @pytest.mark.fault_case(82)
 @pytest.mark.parametrize("gone", [[1], [3], [2, 3, 4], [6], [5, 6], [1, 2, 3, 4, 5, 6]])
-def test_removed_entries_are_named(store: Store, audit: Audit, gone: list[int]) -> None:
+def test_removed_entries_are_reported(store: Store, audit: Audit, gone: list[int]) -> None:
     fill(store, audit)
     with tampering(store) as connection:
         connection.execute(delete(tables.audit).where(tables.audit.c.sequence.in_(gone)))
-    said = " ".join(audit.verify().problems)
+    problems = " ".join(audit.verify().problems)
     name = f"entry {gone[0]} is" if len(gone) == 1 else f"entries {gone[0]} to {gone[-1]} are"
-    assert name in said
+    assert name in problems
 
 
-def test_a_tail_cut_together_with_the_head_is_seen_by_what_was_written_down(
-    store: Store, audit: Audit
-) -> None:
+def test_a_removed_tail_with_its_head_is_detected_by_a_stored_hash(store: Store, audit: Audit) -> None:
     fill(store, audit)
     anchor = audit.head()
     kept = rows(store)[3]
     with tampering(store) as connection:
         connection.execute(delete(tables.audit).where(tables.audit.c.sequence > 4))
         connection.execute(update(tables.audit_head).values(sequence=4, hash=kept["hash"]))
-    assert audit.verify().problems == ()  # nothing in the database can tell
+    assert audit.verify().problems == ()  # the database contains no evidence
     assert "entry 6, whose hash was kept elsewhere, is missing" in audit.verify(expect=anchor).problems
 
 
-def test_a_chain_rewritten_to_its_end_is_seen_by_what_was_written_down(store: Store, audit: Audit) -> None:
+def test_a_completely_rewritten_chain_is_detected_by_a_stored_hash(store: Store, audit: Audit) -> None:
     fill(store, audit)
     anchor = audit.head()
     previous = GENESIS
@@ -200,7 +198,7 @@ def test_a_chain_rewritten_to_its_end_is_seen_by_what_was_written_down(store: St
     assert problem.startswith("entry 6: its hash")
 
 
-def test_inserted_reordered_and_second_chains_are_seen(store: Store, audit: Audit) -> None:
+def test_inserted_reordered_and_second_chains_are_detected(store: Store, audit: Audit) -> None:
     fill(store, audit)
     head = audit.head()
     good = rows(store)
@@ -234,13 +232,13 @@ def test_a_missing_head_and_foreign_values_are_problems(store: Store, audit: Aud
     with tampering(store) as connection:
         connection.execute(delete(tables.audit_head))
     assert "the head is missing" in " ".join(audit.verify().problems)
-    if store.dialect == "sqlite":  # which keeps any value in any column
+    if store.dialect == "sqlite":  # SQLite accepts any value in any column
         with tampering(store) as connection:
             connection.execute(text("UPDATE audit SET details = x'00ff' WHERE sequence = 1"))
         assert "entry 1: its content does not match its hash" in audit.verify().problems
 
 
-def test_who_sees_what(store: Store, audit: Audit) -> None:
+def test_users_list_only_entries_that_they_may_see(store: Store, audit: Audit) -> None:
     with store.write() as connection:
         audit.append(connection, ADA, "change.draft", "cr-1", project="checkout")
         audit.append(connection, Actor("bob"), "change.draft", "cr-2", project="other")
@@ -256,7 +254,7 @@ def test_who_sees_what(store: Store, audit: Audit) -> None:
     assert [entry.sequence for entry in audit.entries(PLATFORM, object="cr-1")] == [1]
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_the_command_verifies_the_chain(tmp_path: Path) -> None:
     from scorer.cli import app
 
     url = f"sqlite:///{tmp_path}/platform.db"

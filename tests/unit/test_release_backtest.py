@@ -33,7 +33,7 @@ def result(outcome: Outcome, value: float | None = -0.3) -> Result:
 
 
 class FakeBacktests:
-    """Backtests that are where a test says."""
+    """Backtests whose state the test sets."""
 
     def __init__(self) -> None:
         self.started: dict[str, Job] = {}
@@ -53,8 +53,8 @@ class FakeBacktests:
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
-    made = World(f"sqlite:///{tmp_path}/platform.sqlite")
-    made.parts.backtests = FakeBacktests()  # type: ignore[assignment]
+    world = World(f"sqlite:///{tmp_path}/platform.sqlite")
+    world.parts.backtests = FakeBacktests()  # type: ignore[assignment]
     more: dict[str, Any] = {
         "logs": lambda: {"live-1": tmp_path / "log"},
         "has_outcomes": lambda _checkpoint: True,
@@ -62,10 +62,10 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         "blank": lambda _change: SimpleNamespace(kind="score", outcome="fraud", approve="approve"),
     }
     for name, value in more.items():
-        setattr(made.readouts, name, value)
-    monkeypatch.setattr(made.bundles, "local", lambda reference: tmp_path / reference)
-    yield made
-    made.store.close()
+        setattr(world.readouts, name, value)
+    monkeypatch.setattr(world.bundles, "local", lambda reference: tmp_path / reference)
+    yield world
+    world.store.close()
 
 
 def backtests(world: World) -> FakeBacktests:
@@ -78,7 +78,7 @@ def until_backtest(world: World, **more: Any) -> ChangeRequest:
         world.tick()
         if change.id in backtests(world).started:
             return change
-    raise AssertionError(world.said(change.id))
+    raise AssertionError(world.messages_of(change.id))
 
 
 def now(world: World, change: ChangeRequest) -> ChangeRequest:
@@ -90,7 +90,7 @@ def words(world: World, change: ChangeRequest) -> str:
     return next(step.words for step in steps if step.name == "backtest")
 
 
-def test_a_test_is_compared_over_the_last_matured_weeks_and_says_how_far_it_is(world: World) -> None:
+def test_a_test_is_compared_over_the_last_matured_weeks_and_reports_its_progress(world: World) -> None:
     change = until_backtest(world)
     job = backtests(world).started[change.id]
     assert job.end == int((world.now - timedelta(days=45)).timestamp() * 1e6)
@@ -103,7 +103,7 @@ def test_a_test_is_compared_over_the_last_matured_weeks_and_says_how_far_it_is(w
     assert backtests(world).kept == {change.id}
 
 
-def test_a_worse_model_is_stopped_before_its_slot_with_the_decisions_that_it_would_miss(world: World) -> None:
+def test_a_worse_model_is_stopped_before_its_slot_with_its_missed_decisions(world: World) -> None:
     change = until_backtest(world)
     backtests(world).state = Backtest(result=result(Outcome.FAIL))
     world.tick()
@@ -112,15 +112,15 @@ def test_a_worse_model_is_stopped_before_its_slot_with_the_decisions_that_it_wou
     assert "does worse than live" in after.note and "payment-7" in after.note
     detail = world.changes.get(world.ada, change.id)
     assert detail.backtest is not None and detail.backtest["missed"][0]["decision_id"] == "payment-7"
-    # Its gates are its own: the shadow has judged nothing.
+    # The backtest has separate gates. No gate of the shadow was evaluated.
     assert detail.gates == ()
-    assert world.observes() == {}
+    assert world.observe_lanes() == {}
     world.tick()
     assert backtests(world).kept == set()
 
 
 @pytest.mark.parametrize("outcome", [Outcome.PASS, Outcome.INCONCLUSIVE])
-def test_what_is_not_worse_goes_on_to_the_shadow(world: World, outcome: Outcome) -> None:
+def test_a_model_that_is_not_worse_proceeds_to_the_shadow(world: World, outcome: Outcome) -> None:
     change = until_backtest(world)
     backtests(world).state = Backtest(result=result(outcome))
     world.tick()
@@ -129,7 +129,7 @@ def test_what_is_not_worse_goes_on_to_the_shadow(world: World, outcome: Outcome)
     assert words(world, change) == f"5,000 decisions: {outcome}"
 
 
-def test_a_waived_gate_does_not_stop_it(world: World) -> None:
+def test_a_waived_gate_does_not_stop_the_test(world: World) -> None:
     change = until_backtest(world)
     reason = "meant to find another kind of fraud"
     world.changes.waive(world.bob, change.id, metric="backtest_recall_review", reason=reason)
@@ -140,7 +140,7 @@ def test_a_waived_gate_does_not_stop_it(world: World) -> None:
 
 @pytest.mark.parametrize("labels", ["used", "required"])
 @pytest.mark.parametrize("why", ["no logs", "no outcomes", "few", "failed"])
-def test_unknown_outcomes_are_said_and_stop_only_where_labels_are_required(
+def test_unknown_outcomes_are_reported_and_stop_a_test_only_if_labels_are_required(
     world: World, labels: str, why: str
 ) -> None:
     settings = world.settings.checkpoints["fraud.checkout"]
@@ -164,8 +164,8 @@ def test_unknown_outcomes_are_said_and_stop_only_where_labels_are_required(
         for _ in range(10):
             world.tick()
     assert (now(world, change).state is S.REJECTED) is (labels == "required")
-    said = " ".join(world.said(change.id))
-    assert ("requires a backtest" if labels == "required" else "not judged by known outcomes") in said
+    messages = " ".join(world.messages_of(change.id))
+    assert ("requires a backtest" if labels == "required" else "not judged by known outcomes") in messages
 
 
 def test_one_backtest_runs_at_a_time_and_a_withdrawn_change_has_none(world: World) -> None:

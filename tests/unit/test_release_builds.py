@@ -43,14 +43,14 @@ from scorer.release.requests import NewBuild
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Path]) -> Iterator[World]:
     settings = SETTINGS + "\n[builds]\nmemory_mb = 3072\n"
-    made = World(tmp_path_factory.mktemp("builds"), built_bundles, settings=settings)
-    yield made
-    made.close()
+    world = World(tmp_path_factory.mktemp("builds"), built_bundles, settings=settings)
+    yield world
+    world.close()
 
 
 @pytest.fixture(autouse=True)
 def _ended(world: World) -> Iterator[None]:
-    """No build of one test is left to the next."""
+    """End all builds after each test."""
     yield
     for build in world.service.builds.list(world.actor("admin"), limit=200):
         if not build.state.is_final:
@@ -60,7 +60,7 @@ def _ended(world: World) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a model in each format and a table in each."""
+    """A folder with a model in each model format and a table in each table format."""
     folder = tmp_path_factory.mktemp("files")
     for ending in (".json", ".ubj", ".txt", ".tl"):
         write_model(folder / f"model{ending}")
@@ -71,7 +71,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def sent(**paths: Path | bytes) -> dict[str, Sent]:
-    """Files by field; bytes are called like their field, with the ending `.json`."""
+    """Return the files by field. Bytes get the name of their field with the suffix `.json`."""
     return {
         field: Sent(one.name, io.BytesIO(one.read_bytes()))
         if isinstance(one, Path)
@@ -80,7 +80,7 @@ def sent(**paths: Path | bytes) -> dict[str, Sent]:
     }
 
 
-def asked(**fields: Any) -> NewBuild:
+def new_build(**fields: Any) -> NewBuild:
     values = {"name": "fraud-checkout", "version": "v7", "checkpoint": "fraud.checkout"}
     return NewBuild(**{**values, "label": "fraud", **fields})
 
@@ -90,8 +90,8 @@ def finished(world: World, build: BuildInfo, builds: Builds | None = None) -> Bu
 
     def ended() -> BuildInfo | None:
         own.tick()
-        found = own.get(world.actor("admin"), build.id)
-        return found if found.state.is_final else None
+        result = own.get(world.actor("admin"), build.id)
+        return result if result.state.is_final else None
 
     return wait_until(ended, f"{build.id} has not ended", seconds=90)
 
@@ -105,7 +105,7 @@ def bundle_of(world: World, build: BuildInfo) -> Any:
     return world.service.bundles.detail(world.actor("modeler"), build.digest)
 
 
-# --- what is built ---
+# --- building ---
 
 
 @pytest.mark.parametrize(
@@ -117,11 +117,11 @@ def bundle_of(world: World, build: BuildInfo) -> Any:
         ("model.tl", "table.csv"),
     ],
 )
-def test_a_model_file_becomes_a_bundle_like_an_uploaded_one(
+def test_a_bundle_is_built_from_a_model_file_like_an_uploaded_one(
     world: World, files: Path, model: str, reference: str
 ) -> None:
     given = sent(model=files / model, table=files / reference)
-    build = finished(world, start(world, asked(version=model), given))
+    build = finished(world, start(world, new_build(version=model), given))
     detail = bundle_of(world, build)
     assert [feature["name"] for feature in detail.features] == list(FEATURES)
     bands = detail.manifest["program"][-1]["bands"]
@@ -148,7 +148,7 @@ def test_a_model_file_becomes_a_bundle_like_an_uploaded_one(
 
 
 def test_an_action_bundle_copies_policy_and_actions(world: World, files: Path) -> None:
-    wanted = asked(name="action-authorise", checkpoint="action.authorise", schema_from="live", label="")
+    wanted = new_build(name="action-authorise", checkpoint="action.authorise", schema_from="live", label="")
     given = sent(model=files / "oracle.json", table=files / "table.parquet")
     detail = bundle_of(world, finished(world, start(world, wanted, given)))
     live = world.service.bundles.detail(world.actor("admin"), "action-authorise@live")
@@ -157,9 +157,9 @@ def test_an_action_bundle_copies_policy_and_actions(world: World, files: Path) -
     assert detail.features == live.features
 
 
-def test_thresholds_schema_and_calibration_by_form(world: World, files: Path) -> None:
+def test_thresholds_schema_and_calibration_are_set_by_the_form(world: World, files: Path) -> None:
     lines = "\n".join([f"{FEATURES[0]} number 0.. required", *(f"{name} number" for name in FEATURES[1:])])
-    wanted = asked(
+    wanted = new_build(
         name="other",
         checkpoint=None,
         schema_from="lines",
@@ -176,7 +176,7 @@ def test_thresholds_schema_and_calibration_by_form(world: World, files: Path) ->
     assert (first["missing"], first["minimum"]) == ("refuse", 0.0)
 
 
-def test_without_the_library_the_bundle_says_that_nothing_was_compared(
+def test_without_the_library_the_bundle_states_that_scores_were_not_compared(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = making.importlib.import_module
@@ -202,11 +202,11 @@ def test_without_the_library_the_bundle_says_that_nothing_was_compared(
 
 
 def test_features_of_a_table_have_the_types_of_its_columns() -> None:
-    found = infer.from_table(
+    features = infer.from_table(
         pa.table({"x": [1.0, None], "n": [1, 2], "new": [True, None], "land": ["NL", "DE"], "y": [0, 1]}),
         without=["y"],
     )
-    assert [(one.name, one.type, one.categories) for one in found] == [
+    assert [(one.name, one.type, one.categories) for one in features] == [
         ("x", "number", []),
         ("n", "number", []),
         ("new", "flag", []),
@@ -217,8 +217,12 @@ def test_features_of_a_table_have_the_types_of_its_columns() -> None:
 def test_features_of_an_example_follow_the_order_of_the_model() -> None:
     data = pa.table({"a": [1.0], "land": ["NL"], "new": [True]})
     example = json.dumps({"new": False, "a": 2, "land": "NL"}).encode()
-    found = infer.from_example(example, data, names=["a", "land", "new"])
-    assert [(one.name, one.type) for one in found] == [("a", "number"), ("land", "category"), ("new", "flag")]
+    features = infer.from_example(example, data, names=["a", "land", "new"])
+    assert [(one.name, one.type) for one in features] == [
+        ("a", "number"),
+        ("land", "category"),
+        ("new", "flag"),
+    ]
     with pytest.raises(BundleError, match="only one of the model and the example"):
         infer.from_example(example, data, names=["a", "land", "new", "more"])
 
@@ -234,7 +238,7 @@ def test_features_of_an_example_follow_the_order_of_the_model() -> None:
         ("a number\na flag", "written down twice"),
     ],
 )
-def test_lines_that_are_no_features_are_refused_by_line(text: str, why: str) -> None:
+def test_invalid_feature_lines_are_refused_with_their_line_number(text: str, why: str) -> None:
     with pytest.raises(BundleError, match=why):
         infer.from_lines(text)
 
@@ -242,7 +246,7 @@ def test_lines_that_are_no_features_are_refused_by_line(text: str, why: str) -> 
 # --- hostile and wrong files ---
 
 
-def test_files_that_are_never_read_are_refused_before_they_are_kept(world: World, files: Path) -> None:
+def test_files_of_wrong_types_are_refused_before_they_are_stored(world: World, files: Path) -> None:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w") as archive:
         archive.writestr("model.json", "0" * 1000)
@@ -257,13 +261,13 @@ def test_files_that_are_never_read_are_refused_before_they_are_kept(world: World
         (Sent("model.json", io.BytesIO(b"")), "is empty"),
     ):
         with pytest.raises(InvalidError, match=why):
-            start(world, asked(), {**good, "model": model})
+            start(world, new_build(), {**good, "model": model})
     with pytest.raises(InvalidError, match="table: the file is missing"):
-        start(world, asked(), sent(model=files / "model.json"))
+        start(world, new_build(), sent(model=files / "model.json"))
     with pytest.raises(InvalidError, match=r'has the ending "\.xlsx"'):
         table_ = Sent("t.xlsx", io.BytesIO(b"x"))
-        start(world, asked(), {**sent(model=files / "model.json"), "table": table_})
-    assert not list(world.service.builds._processes.root.glob("*")), "refused files were left"
+        start(world, new_build(), {**sent(model=files / "model.json"), "table": table_})
+    assert not list(world.service.builds._processes.root.glob("*")), "refused files were not deleted"
 
 
 def _giant(model: bytes) -> bytes:
@@ -293,13 +297,13 @@ def test_a_damaged_model_is_refused_before_its_library_reads_it(
         making._model(path, [])
 
 
-def test_a_hostile_model_fails_the_build_and_nothing_else(world: World, files: Path) -> None:
+def test_a_malicious_model_fails_only_its_build(world: World, files: Path) -> None:
     checkpoint = (files / "model.tl").read_bytes()
     builds = _limited(world, seconds=25)
-    # The second one has counts that its library believes.
+    # The library trusts the counts in the second file.
     for content in (checkpoint[: len(checkpoint) // 3], checkpoint[:40] + b"\xff" * 64 + checkpoint[104:]):
         given = {**sent(table=files / "table.parquet"), "model": Sent("model.tl", io.BytesIO(content))}
-        build = finished(world, start(world, asked(), given), builds)
+        build = finished(world, start(world, new_build(), given), builds)
         assert build.state is BuildState.FAILED
         assert build.error
         assert str(world.directory) not in build.error
@@ -308,16 +312,16 @@ def test_a_hostile_model_fails_the_build_and_nothing_else(world: World, files: P
     builds.close()
 
 
-def test_a_table_that_unpacks_to_more_than_the_memory_fails_the_build(
+def test_a_table_that_exceeds_the_memory_when_it_is_decompressed_fails_the_build(
     world: World, files: Path, tmp_path: Path
 ) -> None:
-    # Two columns of the same long text: some kilobytes in the file, gigabytes in memory.
+    # Two columns of the same long text take kilobytes in the file and gigabytes in memory.
     text = pa.array(["x" * (1 << 20)] * 256)
     bomb = pa.table({name: pa.chunked_array([text] * 8) for name in FEATURES})
     parquet.write_table(bomb, tmp_path / "bomb.parquet", compression="zstd", row_group_size=2048)
     assert (tmp_path / "bomb.parquet").stat().st_size < 1 << 20
     given = sent(model=files / "model.json", table=tmp_path / "bomb.parquet")
-    build = finished(world, start(world, asked(), given))
+    build = finished(world, start(world, new_build(), given))
     assert build.state is BuildState.FAILED
     assert "memory" in build.error
 
@@ -329,35 +333,35 @@ def test_a_table_that_unpacks_to_more_than_the_memory_fails_the_build(
         (b"not a table at all", "cannot be read as Parquet"),
     ],
 )
-def test_a_file_that_is_no_table_is_refused_in_one_sentence(
+def test_a_file_that_is_not_a_table_is_refused_in_one_sentence(
     world: World, files: Path, content: bytes, why: str
 ) -> None:
     given = {**sent(model=files / "model.json"), "table": Sent("t.parquet", io.BytesIO(content))}
-    build = finished(world, start(world, asked(), given))
+    build = finished(world, start(world, new_build(), given))
     assert build.state is BuildState.FAILED
     assert why in build.error
 
 
-def test_a_table_without_a_column_of_the_model_names_the_column(
+def test_the_error_of_a_table_without_a_column_of_the_model_names_the_column(
     world: World, files: Path, tmp_path: Path
 ) -> None:
     short = write_table(tmp_path / "short.csv", table().drop_columns([FEATURES[1]]))
-    build = finished(world, start(world, asked(), sent(model=files / "model.json", table=short)))
+    build = finished(world, start(world, new_build(), sent(model=files / "model.json", table=short)))
     assert build.state is BuildState.FAILED
     assert f'feature "{FEATURES[1]}"' in build.error
 
 
-# --- who, how many, and how it ends ---
+# --- permissions, limits and ends ---
 
 
-def test_modelers_build_and_others_do_not(world: World, files: Path) -> None:
+def test_only_modelers_may_build(world: World, files: Path) -> None:
     builds = world.service.builds
     given = sent(model=files / "model.json", table=files / "table.parquet")
     with pytest.raises(NotAllowedError):
-        start(world, asked(), given, user="viewer")
+        start(world, new_build(), given, user="viewer")
     with pytest.raises(NotFoundError):
-        start(world, asked(), given, user="outsider")
-    build = start(world, asked(), given)
+        start(world, new_build(), given, user="outsider")
+    build = start(world, new_build(), given)
     assert builds.get(world.actor("viewer"), build.id).id == build.id
     with pytest.raises(NotFoundError):
         builds.get(world.actor("outsider"), build.id)
@@ -383,13 +387,11 @@ def test_modelers_build_and_others_do_not(world: World, files: Path) -> None:
         ({"calibration": "sigmoid", "label": ""}, "label"),
     ],
 )
-def test_fields_that_do_not_fit_together_are_refused(
-    world: World, files: Path, fields: dict[str, Any], why: str
-) -> None:
+def test_inconsistent_fields_are_refused(world: World, files: Path, fields: dict[str, Any], why: str) -> None:
     with pytest.raises(InvalidError, match=why):
-        start(world, asked(**fields), sent(model=files / "model.json", table=files / "table.csv"))
+        start(world, new_build(**fields), sent(model=files / "model.json", table=files / "table.csv"))
     with pytest.raises(NotFoundError, match="there is no checkpoint"):
-        wanted = asked(checkpoint="nowhere")
+        wanted = new_build(checkpoint="nowhere")
         start(world, wanted, sent(model=files / "model.json", table=files / "table.csv"))
 
 
@@ -398,7 +400,7 @@ def test_builds_of_a_project_are_bounded(world: World, files: Path) -> None:
     with pytest.raises(QuotaError, match="wait until one has ended"):
         for _ in range(10):
             given = sent(model=files / "model.json", table=files / "table.csv")
-            waiting.append(start(world, asked(), given))
+            waiting.append(start(world, new_build(), given))
     assert len(waiting) == 4
     for build in waiting:
         world.service.builds.cancel(world.actor("modeler"), build.id)
@@ -410,13 +412,13 @@ def test_a_build_of_a_full_project_is_refused_before_anything_is_read(world: Wor
     world.service.access.update_project(root, "fraud", quotas=Quotas(bundles=1))
     try:
         with pytest.raises(PlatformError, match="limit"):
-            start(world, asked(), sent(model=files / "model.json", table=files / "table.csv"))
+            start(world, new_build(), sent(model=files / "model.json", table=files / "table.csv"))
     finally:
         world.service.access.update_project(root, "fraud", quotas=Quotas())
 
 
 def _limited(world: World, **limits: Any) -> Builds:
-    """Builds with other limits of their processes."""
+    """Return builds with other limits of their processes."""
     service = world.service
     processes = Processes(world.settings.platform.data_dir / "builds", **limits)
     parts = (world.settings, world.platform.store, service.access, service.audit, service.bundles)
@@ -424,49 +426,49 @@ def _limited(world: World, **limits: Any) -> Builds:
 
 
 def _second(world: World) -> Builds:
-    """The builds of another process of the platform on the same machine."""
+    """Return the builds of another platform process on the same machine."""
     service = world.service
     return Builds(world.settings, world.platform.store, service.access, service.audit, service.bundles)
 
 
-def test_a_build_survives_the_process_that_began_it(world: World, files: Path) -> None:
+def test_a_build_continues_after_the_process_that_started_it(world: World, files: Path) -> None:
     builds = world.service.builds
-    build = start(world, asked(), sent(model=files / "model.json", table=files / "table.parquet"))
+    build = start(world, new_build(), sent(model=files / "model.json", table=files / "table.parquet"))
     builds.tick()
     assert builds.get(world.actor("modeler"), build.id).state is BuildState.RUNNING
     second = _second(world)
     second.tick()
     assert second._processes.claimed == [], "a build that another process runs was claimed"
-    builds.close()  # as a restart does: the files stay
+    builds.close()  # as after a restart, the files remain
     assert finished(world, build, second).state is BuildState.DONE
     second.close()
 
 
-def test_a_build_that_ends_the_platform_each_time_is_given_up(world: World, files: Path) -> None:
+def test_a_build_that_ends_the_platform_repeatedly_is_abandoned(world: World, files: Path) -> None:
     builds = world.service.builds
-    build = start(world, asked(), sent(model=files / "model.json", table=files / "table.parquet"))
+    build = start(world, new_build(), sent(model=files / "model.json", table=files / "table.parquet"))
     for _ in range(3):
         builds.tick()
         builds.close()
-    found = finished(world, build)
-    assert (found.state, "interrupted 3 times" in found.error) == (BuildState.FAILED, True)
+    result = finished(world, build)
+    assert (result.state, "interrupted 3 times" in result.error) == (BuildState.FAILED, True)
 
 
-def test_a_build_whose_files_are_gone_ends_with_a_sentence(world: World, files: Path) -> None:
-    build = start(world, asked(), sent(model=files / "model.json", table=files / "table.parquet"))
+def test_a_build_without_its_files_fails_with_a_reason(world: World, files: Path) -> None:
+    build = start(world, new_build(), sent(model=files / "model.json", table=files / "table.parquet"))
     shutil.rmtree(world.service.builds._processes.folder(build.id))
     builds = _second(world)
     builds.tick()
-    assert not builds.get(world.actor("modeler"), build.id).state.is_final, "ended too early"
+    assert not builds.get(world.actor("modeler"), build.id).state.is_final, "the build ended too early"
     real = builds._now
     builds._now = lambda: real() + timedelta(minutes=11)
-    found = finished(world, build, builds)
-    assert (found.state, "send the files again" in found.error) == (BuildState.FAILED, True)
+    result = finished(world, build, builds)
+    assert (result.state, "send the files again" in result.error) == (BuildState.FAILED, True)
 
 
-def test_a_build_beyond_its_time_is_ended(world: World, files: Path) -> None:
+def test_a_build_beyond_its_time_limit_is_ended(world: World, files: Path) -> None:
     ticking = iter(range(0, 10**9, 10_000))
     builds = _limited(world, seconds=60, clock=lambda: float(next(ticking)))
-    build = start(world, asked(), sent(model=files / "model.json", table=files / "table.parquet"))
-    found = finished(world, build, builds)
-    assert (found.state, "longer than 1 minutes" in found.error) == (BuildState.FAILED, True)
+    build = start(world, new_build(), sent(model=files / "model.json", table=files / "table.parquet"))
+    result = finished(world, build, builds)
+    assert (result.state, "longer than 1 minutes" in result.error) == (BuildState.FAILED, True)

@@ -70,13 +70,13 @@ class Shop:
 
 @pytest.fixture
 def shop(tmp_path: Path, built_bundles: dict[str, Path]) -> Iterator[Shop]:
-    made = Shop(tmp_path, built_bundles)
-    yield made
-    made.store.close()
+    shop = Shop(tmp_path, built_bundles)
+    yield shop
+    shop.store.close()
 
 
 def altered(directory: Path, name: str, content: bytes | None) -> io.BytesIO:
-    """The bundle with one file changed, added or (None) left out."""
+    """Return the bundle with one file that is changed, added or (None) omitted."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
         files = {path.name: path.read_bytes() for path in directory.iterdir()}
@@ -100,7 +100,7 @@ def test_an_upload_is_verified_stored_and_audited(shop: Shop) -> None:
     assert list((shop.directory / "data" / "uploads").iterdir()) == []
 
 
-def test_a_change_takes_only_what_a_trusted_key_has_signed(
+def test_a_change_accepts_only_bundles_that_a_trusted_key_has_signed(
     tmp_path: Path, built_bundles: dict[str, Path]
 ) -> None:
     from scorer.bundle.signing import new_key, sign
@@ -108,13 +108,13 @@ def test_a_change_takes_only_what_a_trusted_key_has_signed(
 
     for name in ("a", "b"):
         new_key(tmp_path / f"{name}.key", tmp_path / f"{name}.pem")
-    # Who writes to the registry's disk can replace a signature, not make one.
+    # An attacker with write access to the registry's disk can replace a signature, but cannot create one.
     signed = tmp_path / "signed"
     shutil.copytree(built_bundles["score-1"], signed)
     plain = Shop(tmp_path / "plain", {"score-1": signed})
     strict = Shop(tmp_path / "strict", {"score-1": signed}, tmp_path / "a.pem")
 
-    def said(shop: Shop, digest: str) -> checks.Checked:
+    def verified(shop: Shop, digest: str) -> checks.Checked:
         about = types.SimpleNamespace(bundles=shop.bundles, change=types.SimpleNamespace(bundle=digest))
         return checks.verify(about)  # type: ignore[arg-type]
 
@@ -122,26 +122,26 @@ def test_a_change_takes_only_what_a_trusted_key_has_signed(
     with pytest.raises(InvalidError, match="no signature") as refused:
         strict.bundles.signature(digest)
     assert str(tmp_path) not in str(refused.value)
-    assert not said(strict, digest).passed
+    assert not verified(strict, digest).passed
     sign(signed, [tmp_path / "b.key"], release=3)
     strict.bundles.upload(MO, "fraud", strict.packed("score-1"))
     with pytest.raises(InvalidError, match="trusted"):
         strict.bundles.signature(digest)
     sign(signed, [tmp_path / "a.key"], release=3)
     strict.bundles.upload(MO, "fraud", strict.packed("score-1"))
-    found = strict.bundles.signature(digest)
-    assert found is not None and found.release == 3
-    checked = said(strict, digest)
-    assert checked.passed and f"release 3 signed by key {found.key}" in checked.words
+    signature = strict.bundles.signature(digest)
+    assert signature is not None and signature.release == 3
+    checked = verified(strict, digest)
+    assert checked.passed and f"release 3 signed by key {signature.key}" in checked.words
     plain.bundles.upload(MO, "fraud", plain.packed("score-1"))
     assert plain.bundles.signature(digest) is None
-    checked = said(plain, digest)
+    checked = verified(plain, digest)
     assert checked.passed and "no trusted_keys" in checked.words
     for shop in (plain, strict):
         shop.store.close()
 
 
-def test_a_signature_goes_from_the_upload_to_the_registry(shop: Shop, tmp_path: Path) -> None:
+def test_a_signature_is_copied_from_the_upload_to_the_registry(shop: Shop, tmp_path: Path) -> None:
     from scorer.bundle.signing import new_key, sign, verify_signature
 
     new_key(tmp_path / "a.key", tmp_path / "a.pem")
@@ -155,19 +155,19 @@ def test_a_signature_goes_from_the_upload_to_the_registry(shop: Shop, tmp_path: 
         pack(signed, buffer)
         buffer.seek(0)
         assert shop.bundles.upload(MO, "fraud", buffer).digest == digest
-        found = verify_signature(shop.bundles.local(digest), [tmp_path / "a.pem"])
-        assert found is not None
-        assert found.release == release
+        signature = verify_signature(shop.bundles.local(digest), [tmp_path / "a.pem"])
+        assert signature is not None
+        assert signature.release == release
 
 
-def test_the_same_bundle_again_changes_nothing(shop: Shop) -> None:
+def test_a_repeated_upload_changes_nothing(shop: Shop) -> None:
     first = shop.bundles.upload(MO, "fraud", shop.packed("score-1"))
     assert shop.bundles.upload(MO, "fraud", shop.packed("score-1")) == first
     assert len(shop.actions()) == 1
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("reference.json", b"{}", "reference.json"),
         ("schema.json", None, "schema.json"),
@@ -176,16 +176,16 @@ def test_the_same_bundle_again_changes_nothing(shop: Shop) -> None:
         ("notes.txt", b"hello", 'contains "notes.txt", which is not in its manifest'),
     ],
 )
-def test_what_is_no_sound_bundle(shop: Shop, name: str, content: bytes | None, said: str) -> None:
+def test_invalid_bundles_are_refused(shop: Shop, name: str, content: bytes | None, message: str) -> None:
     with pytest.raises(InvalidError) as caught:
         shop.bundles.upload(MO, "fraud", altered(shop.built["score-1"], name, content))
-    assert said in str(caught.value)
-    assert str(shop.directory) not in str(caught.value), "shows where it lies on the server"
+    assert message in str(caught.value)
+    assert str(shop.directory) not in str(caught.value), "the error shows the path on the server"
     assert shop.bundles.list(MO) == []
     assert not (shop.directory / "registry" / "bundles").exists()
 
 
-def test_one_flipped_byte_is_found(shop: Shop) -> None:
+def test_one_flipped_byte_is_detected(shop: Shop) -> None:
     forest = next(path for path in shop.built["score-1"].iterdir() if path.suffix != ".json")
     content = bytearray(forest.read_bytes())
     content[len(content) // 2] ^= 1
@@ -193,7 +193,7 @@ def test_one_flipped_byte_is_found(shop: Shop) -> None:
         shop.bundles.upload(MO, "fraud", altered(shop.built["score-1"], forest.name, bytes(content)))
 
 
-def test_roles(shop: Shop) -> None:
+def test_uploads_require_the_role_modeler(shop: Shop) -> None:
     with pytest.raises(NotAllowedError):
         shop.bundles.upload(VERA, "fraud", shop.packed("score-1"))
     with pytest.raises(NotFoundError):
@@ -202,7 +202,7 @@ def test_roles(shop: Shop) -> None:
         shop.bundles.adopt(VERA, "fraud", "fraud-checkout@live")
 
 
-def test_another_projects_bundle_is_as_if_it_were_not(shop: Shop) -> None:
+def test_a_bundle_of_another_project_is_not_revealed(shop: Shop) -> None:
     digest = shop.bundles.upload(MO, "fraud", shop.packed("score-1")).digest
     shop.registry.alias("fraud-checkout", "live", digest)
     assert shop.bundles.list(OUT) == []
@@ -217,7 +217,7 @@ def test_another_projects_bundle_is_as_if_it_were_not(shop: Shop) -> None:
     assert shop.bundles.detail(VERA, digest[7:15]).info.digest == digest
 
 
-def test_a_bundle_of_no_project_is_seen_and_adopted_by_anybody(shop: Shop) -> None:
+def test_a_bundle_without_a_project_is_visible_to_all_and_can_be_adopted(shop: Shop) -> None:
     digest = shop.registry.push(shop.built["score-2"])
     seen = shop.bundles.detail(OUT, digest).info
     assert (seen.digest, seen.project) == (digest, "")
@@ -233,7 +233,7 @@ def test_two_projects_may_have_the_same_bundle(shop: Shop) -> None:
     assert shop.bundles.detail(MO, digest).info.project == "fraud"
 
 
-def test_the_quota_counts_bundles_and_not_repeats(shop: Shop) -> None:
+def test_the_quota_counts_bundles_and_not_repeated_uploads(shop: Shop) -> None:
     shop.access.update_project(PLATFORM, "fraud", quotas=Quotas(bundles=1))
     shop.bundles.upload(MO, "fraud", shop.packed("score-1"))
     shop.bundles.upload(MO, "fraud", shop.packed("score-1"))
@@ -244,7 +244,7 @@ def test_the_quota_counts_bundles_and_not_repeats(shop: Shop) -> None:
     assert len(shop.bundles.list(MO)) == 1
 
 
-def test_what_a_bundle_holds_is_shown(shop: Shop) -> None:
+def test_the_contents_of_a_bundle_are_shown(shop: Shop) -> None:
     digest = shop.bundles.upload(MO, "fraud", shop.packed("action-1")).digest
     detail = shop.bundles.detail(MO, digest)
     schema = json.loads((shop.built["action-1"] / "schema.json").read_text())
@@ -270,7 +270,7 @@ def test_a_list_is_paged_by_its_last_item(shop: Shop) -> None:
         shop.bundles.list(OUT, before=before)
 
 
-def test_a_local_copy_that_was_damaged_since_is_refused(shop: Shop) -> None:
+def test_a_damaged_local_copy_is_refused(shop: Shop) -> None:
     digest = shop.bundles.upload(MO, "fraud", shop.packed("score-1")).digest
     path = shop.bundles.local(digest)
     assert shop.bundles.local(digest) == path
@@ -284,13 +284,13 @@ def test_a_local_copy_that_was_damaged_since_is_refused(shop: Shop) -> None:
 @pytest.mark.parametrize(
     "reference", ["", "zz", "abc", "nobody@live", "sha256:" + "0" * 64, "0" * 8, "a@b@c"]
 )
-def test_unknown_references(shop: Shop, reference: str) -> None:
+def test_unknown_references_are_refused(shop: Shop, reference: str) -> None:
     shop.bundles.upload(MO, "fraud", shop.packed("score-1"))
     with pytest.raises((NotFoundError, InvalidError)):
         shop.bundles.detail(MO, reference)
 
 
-def test_a_registry_that_is_away(shop: Shop) -> None:
+def test_an_unreachable_registry_is_reported(shop: Shop) -> None:
     digest = shop.bundles.upload(MO, "fraud", shop.packed("score-1")).digest
     (shop.directory / "registry" / "registry.sqlite").rename(shop.directory / "gone")
     with pytest.raises(UnreachableError, match="try again"):

@@ -40,21 +40,21 @@ S = ChangeState
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(f"sqlite:///{tmp_path}/platform.db")
-    made.tick()
-    yield made
-    made.store.close()
+    world = World(f"sqlite:///{tmp_path}/platform.db")
+    world.tick()
+    yield world
+    world.store.close()
 
 
 def passed(world: World, bundle: str = "good-1") -> str:
-    """A TEST that has passed."""
+    """Return a TEST that has passed."""
     test = world.test(bundle)
     assert world.until(test.id, S.DONE, S.REJECTED).verdict is Outcome.PASS
     return test.id
 
 
-def waiting(world: World, bundle: str = "good-1", **more: object) -> str:
-    """A RELEASE that waits for an approver."""
+def awaiting_approval(world: World, bundle: str = "good-1", **more: object) -> str:
+    """Return a RELEASE that waits for an approver."""
     passed(world, bundle)
     release = world.release(bundle, **more)
     world.until(release.id, S.REPORT)
@@ -64,17 +64,17 @@ def waiting(world: World, bundle: str = "good-1", **more: object) -> str:
 
 
 def released(world: World, bundle: str = "good-1", **more: object) -> str:
-    """A RELEASE whose canary has begun."""
-    name = waiting(world, bundle, **more)
+    """Return a RELEASE whose canary has started."""
+    name = awaiting_approval(world, bundle, **more)
     world.changes.approve(world.bob, name)
     world.until(name, S.RELEASED)
     return name
 
 
-# --- the machine ---
+# --- the state machine ---
 
 
-def test_every_state_is_reached_and_left_and_final_ones_only_by_rollback() -> None:
+def test_every_state_is_reached_and_left_and_final_states_only_by_a_rollback() -> None:
     targets = {move.target for move in states.MOVES} | {S.DRAFT}
     assert targets == set(S)
     for state in S:
@@ -82,19 +82,19 @@ def test_every_state_is_reached_and_left_and_final_ones_only_by_rollback() -> No
         assert bool(left) != state.is_final or left == {"rollback"}
 
 
-def test_the_page_names_every_state_every_operation_and_every_step(world: World) -> None:
+def test_the_documentation_names_every_state_operation_and_step(world: World) -> None:
     page = (Path(__file__).parents[2] / "docs" / "changes.md").read_text()
     for state in S:
         assert state.value in page, state
     people = {move.name for move in states.MOVES if move.who is not states.Who.PLATFORM} | set(states.WITHIN)
     for name in people:
         assert name in page, name
-    change = world.changes.draft(world.ada, world.asks("good-1", ChangeKind.RELEASE))
+    change = world.changes.draft(world.ada, world.draft_of("good-1", ChangeKind.RELEASE))
     for _, step, _ in plan(change, world.settings):
         assert f"`{step}`" in page or step in ("slot", "deploy", "release"), step
 
 
-def test_a_test_goes_through_every_step_and_leaves_nothing_behind(world: World) -> None:
+def test_a_test_runs_through_every_step_and_removes_its_lanes(world: World) -> None:
     test = world.test("good-1")
     assert (test.state, test.step) == (S.CHECKS, "package")
     seen = [test.state]
@@ -104,14 +104,18 @@ def test_a_test_goes_through_every_step_and_leaves_nothing_behind(world: World) 
         if now.state is not seen[-1]:
             seen.append(now.state)
         if now.state is S.OBSERVING:
-            assert world.observes("live-1") == world.observes("live-2") == {test.id: "good-1", "aa": "live-0"}
+            assert (
+                world.observe_lanes("live-1")
+                == world.observe_lanes("live-2")
+                == {test.id: "good-1", "aa": "live-0"}
+            )
         if now.state.is_final:
             break
     assert seen == [S.CHECKS, S.BOOKED, S.DEPLOYING, S.OBSERVING, S.REPORT, S.DONE]
     assert now.verdict is Outcome.PASS
     world.tick()
-    assert world.observes() == {}
-    assert world.answers() == {"live": ("live-0", 1.0)}
+    assert world.observe_lanes() == {}
+    assert world.answer_lanes() == {"live": ("live-0", 1.0)}
     detail = world.changes.get(world.ada, test.id)
     assert [step.name for step in detail.steps] == [
         "package", "verify", "golden", "fit", "warm-up", "backtest", "slot", "deploy", "sample", "measure",
@@ -121,41 +125,41 @@ def test_a_test_goes_through_every_step_and_leaves_nothing_behind(world: World) 
     assert detail.booking is not None
     assert not detail.booking.active
     assert world.readouts.finished[test.id] is Outcome.PASS
-    # A quarter, a half, three quarters: told at intervals.
-    assert sum("% of its time" in message for message in world.said(test.id)) == 3
-    # Everything that is said is told.
-    assert [body for _, body in world.told.messages][-1].startswith("its TEST is done: pass")
+    # The progress is reported at a quarter, a half and three quarters.
+    assert sum("% of its time" in message for message in world.messages_of(test.id)) == 3
+    # Every event is sent as a notification.
+    assert [body for _, body in world.notifications.messages][-1].startswith("its TEST is done: pass")
 
 
 @pytest.mark.parametrize(
     ("bundle", "state", "verdict"),
     [("bad-1", S.REJECTED, Outcome.FAIL), ("thin-1", S.DONE, Outcome.INCONCLUSIVE)],
 )
-def test_a_test_that_does_not_pass_ends_so_and_has_no_release(
+def test_a_test_that_does_not_pass_permits_no_release(
     world: World, bundle: str, state: S, verdict: Outcome
 ) -> None:
     test = world.test(bundle)
-    found = world.until(test.id, S.DONE, S.REJECTED)
-    assert (found.state, found.verdict) == (state, verdict)
+    result = world.until(test.id, S.DONE, S.REJECTED)
+    assert (result.state, result.verdict) == (state, verdict)
     with pytest.raises(InvalidError, match=f"{test.id}.*draft another TEST"):
         world.release(bundle)
 
 
-def test_a_check_that_refuses_ends_it_with_its_words(world: World) -> None:
+def test_a_failed_check_ends_the_change_with_its_message(world: World) -> None:
     test = world.test("slow-1")
-    found = world.until(test.id, S.REJECTED)
-    assert found.note.startswith("package refuses it")
+    result = world.until(test.id, S.REJECTED)
+    assert result.note.startswith("package refuses it")
     assert world.calendar.next_free(world.ada, CHECKPOINT, timedelta(minutes=1)).slot == 1
 
 
-def test_a_release_goes_stage_by_stage_and_moves_the_alias_last(world: World) -> None:
+def test_a_release_proceeds_by_stages_and_moves_the_alias_last(world: World) -> None:
     name = released(world, holdout=0.1)
-    seen = [world.answers()]
+    seen = [world.answer_lanes()]
     while world.get(name).state is S.RELEASED:
-        assert world.registry.moves == [] or world.answers() == {"live": ("good-1", 1.0)}
+        assert world.registry.moves == [] or world.answer_lanes() == {"live": ("good-1", 1.0)}
         world.tick(0.5)
-        if world.answers() != seen[-1]:
-            seen.append(world.answers())
+        if world.answer_lanes() != seen[-1]:
+            seen.append(world.answer_lanes())
     assert seen == [
         {"live": ("live-0", 1.0)},
         {"canary": ("good-1", 0.1), "live": ("live-0", 0.8), "holdout": ("live-0", 0.1)},
@@ -167,54 +171,56 @@ def test_a_release_goes_stage_by_stage_and_moves_the_alias_last(world: World) ->
     assert world.get(name).before == digest("live-0")
 
 
-def test_a_canary_of_its_own_stages(world: World) -> None:
+def test_a_release_can_have_separate_stages(world: World) -> None:
     name = released(world, stages=stages((0.3, 2.0)))
     world.tick()
-    assert world.answers() == {"canary": ("good-1", 0.3), "live": ("live-0", 0.7)}
+    assert world.answer_lanes() == {"canary": ("good-1", 0.3), "live": ("live-0", 0.7)}
     assert world.until(name, S.DONE).state is S.DONE
 
 
-def test_a_gate_that_fails_in_the_canary_takes_it_back_at_once(world: World) -> None:
+def test_a_gate_that_fails_in_the_canary_rolls_it_back_at_once(world: World) -> None:
     name = released(world, "trap-1")
     world.until(name, S.ROLLED_BACK)
-    # In the very tick: servers are told without waiting for the next.
-    assert world.answers() == {"live": ("live-0", 1.0)}
+    # The servers get the lanes within the same tick.
+    assert world.answer_lanes() == {"live": ("live-0", 1.0)}
     assert "error_rate" in world.get(name).note
     assert world.registry.moves == []
 
 
-def test_a_canary_that_stays_inconclusive_waits_and_is_taken_back(world: World) -> None:
+def test_a_canary_that_stays_inconclusive_waits_and_is_rolled_back(world: World) -> None:
     name = released(world, "vague-1")
     began = world.now
     world.until(name, S.ROLLED_BACK)
-    # Five minutes of its stage, ten of patience.
+    # The stage lasts five minutes, and the patience ten.
     assert timedelta(minutes=15) <= world.now - began <= timedelta(minutes=18)
-    assert sum("it waits up to 10 minutes more" in said for said in world.said(name)) == 1
+    assert sum("it waits up to 10 minutes more" in text for text in world.messages_of(name)) == 1
 
 
-def test_a_stage_begins_when_every_server_has_it_and_goes_back_where_one_does_not_follow(
+def test_a_stage_starts_when_every_server_has_it_and_is_rolled_back_if_one_does_not_follow(
     world: World,
 ) -> None:
     name = released(world)
-    world.fleet.vanish("live-2")
+    world.fleet.disconnect("live-2")
     world.run(minutes=8)
     assert (world.get(name).state, world.get(name).step) == (S.RELEASED, "canary 1")
-    assert all(step != "canary 1" for _, step in world.readouts.judged), "its time has not begun"
-    assert "live-2" in world.said(name)[-1]
+    assert all(step != "canary 1" for _, step in world.readouts.judged), (
+        "the time of the stage has not started"
+    )
+    assert "live-2" in world.messages_of(name)[-1]
     world.run(minutes=4)
     assert world.get(name).state is S.ROLLED_BACK
-    assert world.answers("live-1") == {"live": ("live-0", 1.0)}
+    assert world.answer_lanes("live-1") == {"live": ("live-0", 1.0)}
 
 
-def test_all_of_the_answers_wait_for_every_server_and_the_alias_for_them(world: World) -> None:
+def test_the_last_stage_waits_for_every_server_and_the_alias_moves_afterwards(world: World) -> None:
     name = released(world)
     while world.get(name).step != "full":
         world.tick(1)
-    world.fleet.vanish("live-2")
+    world.fleet.disconnect("live-2")
     world.run(minutes=5)
     assert world.get(name).step == "full"
     assert world.registry.moves == []
-    world.fleet.come_back("live-2")
+    world.fleet.reconnect("live-2")
     world.registry.away = True
     world.run(minutes=5)
     assert world.get(name).step == "alias"
@@ -223,15 +229,15 @@ def test_all_of_the_answers_wait_for_every_server_and_the_alias_for_them(world: 
     assert world.registry.moves == [("fraud-checkout@live", digest("good-1"))]
 
 
-# --- four eyes ---
+# --- two-person approval ---
 
 
-def test_whoever_drafted_edited_or_submitted_it_neither_approves_nor_waives(world: World) -> None:
+def test_authors_and_submitters_neither_approve_nor_waive(world: World) -> None:
     passed(world)
     mixed = Actor("mia", {"fraud": Role.OWNER})
-    draft = world.changes.draft(world.ada, world.asks("good-1", ChangeKind.RELEASE))
+    draft = world.changes.draft(world.ada, world.draft_of("good-1", ChangeKind.RELEASE))
     edited = world.changes.edit(
-        mixed, draft.id, world.asks("good-1", ChangeKind.RELEASE), version=draft.version
+        mixed, draft.id, world.draft_of("good-1", ChangeKind.RELEASE), version=draft.version
     )
     world.changes.submit(world.olga, edited.id)
     world.until(draft.id, S.REPORT)
@@ -249,14 +255,14 @@ def test_whoever_drafted_edited_or_submitted_it_neither_approves_nor_waives(worl
     assert world.changes.approve(world.bob, draft.id).approved_by == "bob"
 
 
-def test_a_modeler_approves_nothing(world: World) -> None:
-    name = waiting(world)
+def test_a_modeler_may_not_approve(world: World) -> None:
+    name = awaiting_approval(world)
     with pytest.raises(NotAllowedError):
         world.changes.approve(Actor("max", {"fraud": Role.MODELER}), name)
 
 
-def test_the_second_of_two_approvers_hears_who_was_first(world: World) -> None:
-    name = waiting(world)
+def test_the_second_of_two_approvers_gets_an_error_that_names_the_first(world: World) -> None:
+    name = awaiting_approval(world)
     version = world.get(name).version
     world.changes.approve(world.bob, name, version=version)
     before = world.get(name)
@@ -266,18 +272,18 @@ def test_the_second_of_two_approvers_hears_who_was_first(world: World) -> None:
     assert world.get(name) == before
 
 
-def test_two_approvers_in_the_very_same_moment(world: World) -> None:
-    """Both have read the change before either writes."""
-    name = waiting(world)
+def test_one_of_two_concurrent_approvals_succeeds(world: World) -> None:
+    """Both approvers have read the change before either of them writes."""
+    name = awaiting_approval(world)
     see = world.changes._guard.see
     raced = []
 
     def slow(actor: Actor, change: str) -> object:
-        found = see(actor, change)
+        result = see(actor, change)
         if actor is world.eve and not raced:
             raced.append(True)
             world.changes.approve(world.bob, name)
-        return found
+        return result
 
     world.changes._guard.see = slow  # type: ignore[method-assign, assignment]
     with pytest.raises(ConflictError, match="bob"):
@@ -285,15 +291,15 @@ def test_two_approvers_in_the_very_same_moment(world: World) -> None:
     assert world.get(name).approved_by == "bob"
 
 
-def test_a_failed_gate_stands_in_the_way_until_it_is_waived_and_that_is_on_record(world: World) -> None:
+def test_a_failed_gate_blocks_until_it_is_waived_and_the_waiver_is_recorded(world: World) -> None:
     passed(world)
     release = world.release("good-1")
     world.rows_per_minute = 0
     world.until(release.id, S.REPORT)
     world.tick()
     world.tick()
-    found = world.get(release.id)
-    assert found.verdict is Outcome.INCONCLUSIVE
+    result = world.get(release.id)
+    assert result.verdict is Outcome.INCONCLUSIVE
     with pytest.raises(ConflictError, match=r"error_rate.*inconclusive"):
         world.changes.approve(world.bob, release.id)
     with pytest.raises(InvalidError, match="error_rate"):
@@ -309,7 +315,7 @@ def test_a_failed_gate_stands_in_the_way_until_it_is_waived_and_that_is_on_recor
     assert world.audit.verify().problems == ()
 
 
-def test_nobody_approves_what_is_still_measured(world: World) -> None:
+def test_a_change_that_is_still_observed_cannot_be_approved(world: World) -> None:
     passed(world)
     release = world.release("good-1")
     with pytest.raises(ConflictError, match="approve requires report"):
@@ -320,21 +326,21 @@ def test_nobody_approves_what_is_still_measured(world: World) -> None:
         world.changes.approve(world.bob, test.id)
 
 
-def test_a_step_that_was_outrun_changes_nothing(world: World) -> None:
-    """The runner has read the change, then somebody withdraws it, then the runner writes."""
+def test_an_outdated_step_changes_nothing(world: World) -> None:
+    """The runner reads the change, then a user withdraws it, and then the runner writes."""
     test = world.test("good-1")
     stale = world.get(test.id)
     world.changes.withdraw(world.ada, test.id, reason="no more")
-    before = world.get(test.id), world.audit.head(), world.said(test.id)
+    before = world.get(test.id), world.audit.head(), world.messages_of(test.id)
     for name in ("checked", "expire"):
         with pytest.raises(ConflictError, match="ada"), writing(world.parts, stale) as work:
             work.move(name, "too late")
     with pytest.raises(ConflictError, match="ada"):
         world.pipeline._check(stale)
-    assert (world.get(test.id), world.audit.head(), world.said(test.id)) == before
+    assert (world.get(test.id), world.audit.head(), world.messages_of(test.id)) == before
 
 
-# --- what is refused ---
+# --- refusals ---
 
 
 def bad(**more: object) -> dict[str, object]:
@@ -370,12 +376,12 @@ def bad(**more: object) -> dict[str, object]:
         (bad(gates=(GateSpec("error_rate", "== 0"),) * 2), InvalidError, "twice"),
     ],
 )
-def test_a_draft_that_makes_no_sense_is_refused_and_nothing_is_made(
+def test_an_invalid_draft_is_refused_and_not_stored(
     world: World, more: dict[str, object], error: type[PlatformError], words: str
 ) -> None:
     before = world.audit.head()
     with pytest.raises(error, match=words):
-        world.changes.draft(world.ada, world.asks(**{"bundle": "good-1", **more}))  # type: ignore[arg-type]
+        world.changes.draft(world.ada, world.draft_of(**{"bundle": "good-1", **more}))  # type: ignore[arg-type]
     assert world.all_changes() == []
     assert world.audit.head() == before
 
@@ -388,7 +394,7 @@ def test_a_bundle_without_a_trusted_signature_is_refused_when_it_is_drafted(worl
     assert world.test("good-1").id
 
 
-def test_a_bundle_that_does_not_fit_is_refused_by_name_and_nothing_is_booked(world: World) -> None:
+def test_an_unsuitable_bundle_is_refused_by_name_and_no_slot_is_booked(world: World) -> None:
     world.bundles.features["good-1"] = [
         {"name": "amount", "type": "category"},
         {"name": "device_age", "type": "number", "missing": "refuse"},
@@ -400,7 +406,7 @@ def test_a_bundle_that_does_not_fit_is_refused_by_name_and_nothing_is_booked(wor
         ("good-2", 'kind "score"'),
         ("good-3", "another"),
     ):
-        draft = world.changes.draft(world.ada, world.asks(bundle, checkpoint=CHECKPOINT))
+        draft = world.changes.draft(world.ada, world.draft_of(bundle, checkpoint=CHECKPOINT))
         with pytest.raises(InvalidError, match=words):
             world.changes.submit(world.ada, draft.id)
         assert world.get(draft.id) == draft
@@ -415,19 +421,19 @@ def test_a_release_without_a_passed_test_names_what_is_missing(world: World) -> 
     with pytest.raises(InvalidError, match=f'{test.id}.*"checks".*wait'):
         world.release("good-1")
     world.until(test.id, S.DONE)
-    # Of another project, it is none.
+    # A TEST of another project does not count.
     sam = Actor("sam", {"other": Role.MODELER})
     with pytest.raises(InvalidError, match="draft a TEST of it first"):
         world.release("good-1", actor=sam, project="other")
     assert world.release("good-1").test == test.id
 
 
-def test_what_answers_already_is_not_released(world: World) -> None:
+def test_a_bundle_that_answers_already_is_not_released(world: World) -> None:
     with pytest.raises(InvalidError, match=r"answers.*already"):
         world.release("live-0")
 
 
-def test_another_projects_change_is_not_even_there(world: World) -> None:
+def test_a_change_of_another_project_is_not_revealed(world: World) -> None:
     test = world.test("good-1")
     operations = (
         lambda: world.changes.get(world.stranger, test.id),
@@ -444,9 +450,9 @@ def test_another_projects_change_is_not_even_there(world: World) -> None:
 
 def test_overlapping_bookings_are_refused_with_the_next_free_slot(world: World) -> None:
     start = world.now + timedelta(hours=1)
-    first = world.changes.draft(world.ada, world.asks("good-1"))
-    second = world.changes.draft(world.ada, world.asks("good-2"))
-    third = world.changes.draft(world.ada, world.asks("good-3"))
+    first = world.changes.draft(world.ada, world.draft_of("good-1"))
+    second = world.changes.draft(world.ada, world.draft_of("good-2"))
+    third = world.changes.draft(world.ada, world.draft_of("good-3"))
     world.changes.submit(world.ada, first.id, start=start, slot=2)
     with pytest.raises(ConflictError, match=f"slot 2.*{first.id}.*next free: slot 1 from 2026-05-04 10:10"):
         world.changes.submit(world.ada, second.id, start=start + timedelta(minutes=10), slot=2)
@@ -459,7 +465,7 @@ def test_overlapping_bookings_are_refused_with_the_next_free_slot(world: World) 
     world.changes.submit(world.ada, third.id, start=start)
 
 
-def test_a_booking_that_begins_in_a_freeze_is_refused(world: World) -> None:
+def test_a_booking_that_starts_in_a_freeze_is_refused(world: World) -> None:
     world.calendar.add_freeze(
         world.admin,
         NewFreeze(
@@ -471,7 +477,7 @@ def test_a_booking_that_begins_in_a_freeze_is_refused(world: World) -> None:
             reason="rest",
         ),
     )
-    draft = world.changes.draft(world.ada, world.asks("good-1"))
+    draft = world.changes.draft(world.ada, world.draft_of("good-1"))
     friday = START.replace(day=8, hour=16)
     with pytest.raises(FrozenError, match=r'"weekend" \(rest\) until 2026-05-10 17:00.*next free: slot 1'):
         world.changes.submit(world.ada, draft.id, start=friday)
@@ -484,32 +490,32 @@ def test_a_booking_that_begins_in_a_freeze_is_refused(world: World) -> None:
         world.changes.submit(world.ada, draft.id, start=START - timedelta(hours=1))
 
 
-def test_quotas_are_the_projects(world: World) -> None:
+def test_quotas_are_those_of_the_project(world: World) -> None:
     world.access.update_project(world.admin, "fraud", quotas=Quotas(open_changes=2, slot_minutes_per_week=45))
-    first, second = (world.changes.draft(world.ada, world.asks(f"good-{n}")) for n in (1, 2))
+    first, second = (world.changes.draft(world.ada, world.draft_of(f"good-{n}")) for n in (1, 2))
     with pytest.raises(QuotaError, match="2 open change requests"):
-        world.changes.draft(world.ada, world.asks("good-3"))
+        world.changes.draft(world.ada, world.draft_of("good-3"))
     world.changes.submit(world.ada, first.id)
     with pytest.raises(QuotaError, match="15 left in the week of 2026-05-04"):
         world.changes.submit(world.ada, second.id)
     world.changes.submit(world.ada, second.id, start=START + timedelta(days=7))
     world.changes.withdraw(world.ada, first.id, reason="no time")
-    world.changes.draft(world.ada, world.asks("good-3"))
+    world.changes.draft(world.ada, world.draft_of("good-3"))
 
 
-def test_a_draft_is_made_once_for_a_key(world: World) -> None:
-    first = world.changes.draft(world.ada, world.asks("good-1"), key="abc")
-    assert world.changes.draft(world.ada, world.asks("good-1"), key="abc") == first
+def test_a_draft_is_created_once_per_idempotency_key(world: World) -> None:
+    first = world.changes.draft(world.ada, world.draft_of("good-1"), key="abc")
+    assert world.changes.draft(world.ada, world.draft_of("good-1"), key="abc") == first
     with pytest.raises(ConflictError, match="another draft"):
-        world.changes.draft(world.ada, world.asks("good-2"), key="abc")
-    assert world.changes.draft(world.olga, world.asks("good-1"), key="abc").id != first.id
+        world.changes.draft(world.ada, world.draft_of("good-2"), key="abc")
+    assert world.changes.draft(world.olga, world.draft_of("good-1"), key="abc").id != first.id
 
 
-def test_an_old_version_is_refused_with_who_was_first(world: World) -> None:
-    draft = world.changes.draft(world.ada, world.asks("good-1"))
-    world.changes.edit(world.olga, draft.id, world.asks("good-2"), version=1)
+def test_an_outdated_version_is_refused_and_the_error_names_the_earlier_user(world: World) -> None:
+    draft = world.changes.draft(world.ada, world.draft_of("good-1"))
+    world.changes.edit(world.olga, draft.id, world.draft_of("good-2"), version=1)
     with pytest.raises(ConflictError, match="olga"):
-        world.changes.edit(world.ada, draft.id, world.asks("good-3"), version=1)
+        world.changes.edit(world.ada, draft.id, world.draft_of("good-3"), version=1)
     assert world.get(draft.id).bundle == digest("good-2")
 
 
@@ -518,7 +524,7 @@ def test_an_old_version_is_refused_with_who_was_first(world: World) -> None:
 
 @pytest.mark.parametrize("state", [S.CHECKS, S.OBSERVING, S.REPORT, S.APPROVED])
 @pytest.mark.parametrize("how", ["withdraw", "reject"])
-def test_it_may_be_ended_any_time_before_its_release(world: World, state: S, how: str) -> None:
+def test_a_change_may_be_withdrawn_at_any_time_before_its_release(world: World, state: S, how: str) -> None:
     passed(world)
     release = world.release("good-1")
     world.until(release.id, state if state is not S.APPROVED else S.REPORT)
@@ -533,8 +539,8 @@ def test_it_may_be_ended_any_time_before_its_release(world: World, state: S, how
     assert ended.state is S.REJECTED
     if state is S.REPORT:
         world.tick()
-    assert world.observes() == {}
-    assert world.answers() == {"live": ("live-0", 1.0)}
+    assert world.observe_lanes() == {}
+    assert world.answer_lanes() == {"live": ("live-0", 1.0)}
     booking = world.changes.get(world.ada, release.id).booking
     assert booking is not None
     assert not booking.active
@@ -542,21 +548,21 @@ def test_it_may_be_ended_any_time_before_its_release(world: World, state: S, how
         world.changes.withdraw(world.ada, release.id, reason="again")
 
 
-def test_a_rollback_is_one_call_by_whoever_released_it(world: World) -> None:
+def test_the_submitter_rolls_a_release_back_with_one_call(world: World) -> None:
     name = released(world)
     world.tick()
-    assert "canary" in world.answers()
+    assert "canary" in world.answer_lanes()
     with pytest.raises(NotAllowedError):
         world.changes.rollback(Actor("max", {"fraud": Role.MODELER}), name, reason="x")
     with pytest.raises(ConflictError, match="roll it back"):
         world.changes.withdraw(world.ada, name, reason="x")
     assert world.changes.rollback(world.ada, name, reason="declines").state is S.ROLLED_BACK
-    assert world.answers("live-1") == world.answers("live-2") == {"live": ("live-0", 1.0)}
+    assert world.answer_lanes("live-1") == world.answer_lanes("live-2") == {"live": ("live-0", 1.0)}
     assert world.tables()[-1].cause == "rollback"
     assert world.checkpoints.rolled_back_at(CHECKPOINT) == world.now
 
 
-def test_what_is_done_can_be_rolled_back_while_it_answers_and_takes_the_alias_along(world: World) -> None:
+def test_a_completed_release_can_be_rolled_back_while_it_answers_and_the_alias_follows(world: World) -> None:
     first = released(world, "good-1")
     world.until(first, S.DONE)
     second = released(world, "good-2")
@@ -566,50 +572,50 @@ def test_what_is_done_can_be_rolled_back_while_it_answers_and_takes_the_alias_al
     assert "rollback" not in world.changes.get(world.ada, first).allowed
     assert "rollback" in world.changes.get(world.ada, second).allowed
     world.changes.rollback(world.ada, second, reason="x")
-    assert world.answers() == {"live": ("good-1", 1.0)}
+    assert world.answer_lanes() == {"live": ("good-1", 1.0)}
     assert world.registry.aliases_["fraud-checkout@live"] == digest("good-1")
     assert "rollback" not in world.changes.get(world.ada, first).allowed
 
 
-def test_a_checkpoint_goes_back_one_further_each_time_and_never_forth(world: World) -> None:
+def test_each_rollback_of_a_checkpoint_goes_one_table_further_back(world: World) -> None:
     for bundle in ("good-1", "good-2"):
         world.until(released(world, bundle), S.DONE)
     world.checkpoints.rollback(world.olga, CHECKPOINT, reason="one")
-    assert world.answers() == {"live": ("good-1", 1.0)}
+    assert world.answer_lanes() == {"live": ("good-1", 1.0)}
     with pytest.raises(NotAllowedError):
         world.checkpoints.rollback(world.bob, CHECKPOINT, reason="two")
     world.checkpoints.rollback(world.olga, CHECKPOINT, reason="two")
-    assert world.answers() == {"live": ("live-0", 1.0)}
+    assert world.answer_lanes() == {"live": ("live-0", 1.0)}
     assert world.registry.aliases_["fraud-checkout@live"] == digest("live-0")
     with pytest.raises(ConflictError, match="no earlier lanes"):
         world.checkpoints.rollback(world.olga, CHECKPOINT, reason="three")
 
 
-def test_a_rollback_waits_for_no_freeze_and_no_server(world: World) -> None:
+def test_a_rollback_does_not_wait_for_freezes_or_servers(world: World) -> None:
     name = released(world)
     world.tick()
     world.calendar.add_freeze(
         world.admin, NewFreeze(name="all", kind="deny", cron="* * * * *", timezone="UTC", minutes=60)
     )
-    world.fleet.vanish("live-2")
+    world.fleet.disconnect("live-2")
     world.registry.away = True
     world.changes.rollback(world.ada, name, reason="now")
-    assert world.answers("live-1") == {"live": ("live-0", 1.0)}
-    assert "canary" in world.answers("live-2")
-    world.fleet.come_back("live-2")
+    assert world.answer_lanes("live-1") == {"live": ("live-0", 1.0)}
+    assert "canary" in world.answer_lanes("live-2")
+    world.fleet.reconnect("live-2")
     world.tick()
-    assert world.answers("live-2") == {"live": ("live-0", 1.0)}
+    assert world.answer_lanes("live-2") == {"live": ("live-0", 1.0)}
 
 
-def test_releases_wait_while_it_is_frozen_and_say_so_once(world: World) -> None:
-    name = waiting(world)
+def test_releases_wait_during_a_freeze_and_report_it_once(world: World) -> None:
+    name = awaiting_approval(world)
     freeze = world.calendar.add_freeze(
         world.admin, NewFreeze(name="sale", kind="deny", cron="0 0 * * *", timezone="UTC", minutes=1440 * 3)
     )
     world.changes.approve(world.bob, name)
     world.run(minutes=30)
     assert world.get(name).state is S.APPROVED
-    assert sum('frozen by "sale"' in said for said in world.said(name)) == 1
+    assert sum('frozen by "sale"' in text for text in world.messages_of(name)) == 1
     world.calendar.remove_freeze(world.admin, freeze.id)
     world.until(name, S.RELEASED)
     world.tick()
@@ -622,16 +628,16 @@ def test_releases_wait_while_it_is_frozen_and_say_so_once(world: World) -> None:
     assert world.until(name, S.DONE).state is S.DONE
 
 
-def test_one_release_at_a_time(world: World) -> None:
-    names = waiting(world), waiting(world, "good-2")
+def test_a_checkpoint_has_one_release_at_a_time(world: World) -> None:
+    names = awaiting_approval(world), awaiting_approval(world, "good-2")
     for name in names:
         world.changes.approve(world.bob, name)
     for _ in range(40):
         world.tick(1)
         assert [world.get(name).state for name in names].count(S.RELEASED) <= 1
     assert [world.get(name).state for name in names] == [S.DONE, S.DONE]
-    assert world.answers() == {"live": ("good-2", 1.0)}
-    assert any(f"waits until {names[0]} is released" in said for said in world.said(names[1]))
+    assert world.answer_lanes() == {"live": ("good-2", 1.0)}
+    assert any(f"waits until {names[0]} is released" in text for text in world.messages_of(names[1]))
 
 
 # --- sampling ---
@@ -656,41 +662,41 @@ def test_sampling_changes_running_lanes(world: World) -> None:
     assert all(member.in_step for member in view.members)
 
 
-def test_a_pools_servers_get_the_pools_lanes(tmp_path: Path) -> None:
+def test_servers_of_a_pool_get_the_lanes_of_the_pool(tmp_path: Path) -> None:
     world = World(f"sqlite:///{tmp_path}/pool.db", members=1, pool=True)
     test = world.test("good-1", pool=True)
     world.until(test.id, S.OBSERVING)
     other = world.test("good-2")
     world.until(other.id, S.OBSERVING)
-    assert set(world.observes("pool")) == {test.id}
+    assert set(world.observe_lanes("pool")) == {test.id}
     lanes = {lane.name: lane.pool for lane in world.fleet.held("live-1").checkpoints[CHECKPOINT].observe}
-    # A live server needs the pool's lanes to know what to send there.
+    # A live server also gets the lanes of the pool, because it sends their requests there.
     assert lanes == {test.id: True, other.id: False, "aa": False}
     assert world.until(test.id, S.DONE).verdict is Outcome.PASS
     world.tick()
-    assert world.observes("pool") == {}
+    assert world.observe_lanes("pool") == {}
     world.store.close()
 
 
 # --- servers ---
 
 
-def test_what_servers_have_at_first_is_recorded_as_found(world: World) -> None:
+def test_the_initial_lanes_of_servers_are_recorded_as_found(world: World) -> None:
     (table,) = world.tables()
     assert (table.cause, table.answer[0].bundle, table.revision) == ("found", digest("live-0"), 1)
     assert "lanes.found" in [entry.action for entry in world.audit.entries(world.admin)]
 
 
-def test_a_change_outside_is_recorded_and_the_others_follow(world: World) -> None:
+def test_a_change_outside_of_the_platform_is_recorded_and_the_other_servers_follow(world: World) -> None:
     lane = LaneSpec("live", digest("other-1"), share=1.0)
     world.fleet.change_outside("live-2", CHECKPOINT, answer=[lane])
     world.tick()
     world.tick()
     assert world.tables()[-1].cause == "found"
-    assert world.answers("live-1") == world.answers("live-2") == {"live": ("other-1", 1.0)}
+    assert world.answer_lanes("live-1") == world.answer_lanes("live-2") == {"live": ("other-1", 1.0)}
 
 
-def test_a_change_outside_ends_a_release_and_stays(world: World) -> None:
+def test_a_change_outside_of_the_platform_ends_a_release_and_is_kept(world: World) -> None:
     name = released(world)
     world.tick()
     world.tick()
@@ -698,38 +704,38 @@ def test_a_change_outside_ends_a_release_and_stays(world: World) -> None:
     world.fleet.change_outside("live-1", CHECKPOINT, answer=[lane])
     assert world.until(name, S.ROLLED_BACK).note.startswith("lanes were changed while it was released")
     world.tick()
-    assert world.answers("live-1") == world.answers("live-2") == {"live": ("live-0", 1.0)}
+    assert world.answer_lanes("live-1") == world.answer_lanes("live-2") == {"live": ("live-0", 1.0)}
 
 
-def test_a_server_that_was_away_or_lost_its_state_follows(world: World) -> None:
-    world.fleet.vanish("live-2")
+def test_a_server_that_was_unreachable_or_lost_its_state_follows(world: World) -> None:
+    world.fleet.disconnect("live-2")
     test = world.test("good-1")
     world.run(minutes=10)
     assert world.get(test.id).state is S.DEPLOYING
-    assert any("live-2" in said for said in world.said(test.id))
+    assert any("live-2" in text for text in world.messages_of(test.id))
     held = world.fleet.held("live-2")
     held.version = 0
-    world.fleet.come_back("live-2")
+    world.fleet.reconnect("live-2")
     assert world.until(test.id, S.OBSERVING)
-    assert set(world.observes("live-2")) == {test.id, "aa"}
-    # As it booted anew, from an alias that points elsewhere by now.
+    assert set(world.observe_lanes("live-2")) == {test.id, "aa"}
+    # The server booted from an alias that names another bundle by now.
     lane = LaneSpec("live", digest("other-2"), share=1.0)
     world.fleet.change_outside("live-2", CHECKPOINT, answer=[lane])
     held.version = 0
     world.tick()
-    assert world.answers("live-2") == {"live": ("live-0", 1.0)}
+    assert world.answer_lanes("live-2") == {"live": ("live-0", 1.0)}
     assert [table.cause for table in world.tables()].count("found") == 1
 
 
-def test_a_server_that_refuses_is_asked_less_and_less_and_the_change_ends(world: World) -> None:
+def test_a_server_that_refuses_is_called_less_often_and_the_change_ends(world: World) -> None:
     world.fleet.refuse[digest("good-1")] = "golden case 17 gives other bits"
     test = world.test("good-1", minutes=120.0)
     world.until(test.id, S.DEPLOYING)
     before = len(world.fleet.calls)
     for _ in range(40):
         world.tick(0.01)
-    asked = len(world.fleet.calls) - before
-    assert asked <= 2 * 6, "backs off"
+    calls = len(world.fleet.calls) - before
+    assert calls <= 2 * 6, "the calls must become less frequent"
     view = world.checkpoints.view(world.ada, CHECKPOINT)
     assert any("golden case 17" in member.error for member in view.members)
     assert "golden case 17" in world.until(test.id, S.REJECTED).note
@@ -740,12 +746,12 @@ def test_a_server_that_refuses_is_asked_less_and_less_and_the_change_ends(world:
 # --- the clock ---
 
 
-def test_a_platform_that_was_down_at_its_end_judges_what_there_was(world: World) -> None:
+def test_a_platform_that_was_down_at_the_end_of_a_test_evaluates_the_existing_rows(world: World) -> None:
     test = world.test("good-1")
     world.until(test.id, S.OBSERVING)
     world.now += timedelta(days=2)
-    found = world.until(test.id, S.DONE)
-    assert found.verdict is Outcome.INCONCLUSIVE
+    result = world.until(test.id, S.DONE)
+    assert result.verdict is Outcome.INCONCLUSIVE
     late = world.test("good-2")
     world.until(late.id, S.OBSERVING)
     world.run(minutes=10)
@@ -756,30 +762,30 @@ def test_a_platform_that_was_down_at_its_end_judges_what_there_was(world: World)
 @pytest.mark.parametrize("state", [S.CHECKS, S.BOOKED, S.DEPLOYING])
 def test_a_booking_that_passed_before_it_was_deployed_expires(world: World, state: S) -> None:
     if state is S.DEPLOYING:
-        world.fleet.vanish("live-1")
+        world.fleet.disconnect("live-1")
     test = world.test("good-1")
     world.until(test.id, state)
     world.now += timedelta(days=1)
     world.tick()
     assert world.get(test.id).state is S.EXPIRED
-    world.fleet.come_back("live-1")
+    world.fleet.reconnect("live-1")
     world.tick()
-    assert world.observes() == {}
+    assert world.observe_lanes() == {}
 
 
-def test_a_release_that_nobody_approves_expires(world: World) -> None:
-    name = waiting(world)
+def test_a_release_without_an_approval_expires(world: World) -> None:
+    name = awaiting_approval(world)
     world.tick(60 * 24 * 8)
     assert world.get(name).state is S.EXPIRED
 
 
-def test_a_clock_set_back_repeats_nothing_and_opens_nothing_again(world: World) -> None:
+def test_a_clock_that_is_set_back_repeats_and_reopens_nothing(world: World) -> None:
     test = world.test("good-1")
     world.until(test.id, S.DONE)
-    version, said = world.get(test.id).version, world.said(test.id)
+    version, messages = world.get(test.id).version, world.messages_of(test.id)
     world.now -= timedelta(days=1)
     world.run(minutes=5)
-    assert (world.get(test.id).version, world.said(test.id)) == (version, said)
+    assert (world.get(test.id).version, world.messages_of(test.id)) == (version, messages)
     release = world.release("good-1")
     world.until(release.id, S.REPORT)
     world.tick()
@@ -790,14 +796,14 @@ def test_a_clock_set_back_repeats_nothing_and_opens_nothing_again(world: World) 
     world.now -= timedelta(hours=6)
     began = world.now
     world.until(release.id, S.DONE)
-    # Each stage has its five minutes after the jump, and is not waited for until the old time comes again.
+    # Each stage lasts five minutes after the jump, and does not wait until the clock reaches the old time.
     assert timedelta(minutes=10) <= world.now - began <= timedelta(minutes=20)
 
 
-# --- mishaps ---
+# --- failures ---
 
 
-def test_what_one_change_breaks_stops_no_other(world: World) -> None:
+def test_a_failing_change_does_not_stop_the_others(world: World) -> None:
     broken, sound = world.test("good-1"), world.test("good-2")
     check = world.pipeline._check
 
@@ -814,7 +820,7 @@ def test_what_one_change_breaks_stops_no_other(world: World) -> None:
     world.until(broken.id, S.BOOKED)
 
 
-def test_a_defect_is_no_loop(world: World) -> None:
+def test_an_internal_error_is_not_repeated_without_end(world: World) -> None:
     broken = world.test("good-1", minutes=600.0)
     tries = []
 
@@ -829,7 +835,7 @@ def test_a_defect_is_no_loop(world: World) -> None:
     assert world.get(broken.id).state is S.CHECKS
 
 
-def test_a_look_at_a_change_opens_without_the_registry(world: World) -> None:
+def test_a_change_can_be_read_without_the_registry(world: World) -> None:
     test = world.test("good-1")
     world.bundles.names.pop(digest("live-0"))
     assert "error" in world.changes.get(world.ada, test.id).diff

@@ -24,44 +24,44 @@ from scorer.release.versions.differences import differences
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Path]) -> Iterator[History]:
-    made = History(tmp_path_factory.mktemp("history"), built_bundles)
-    yield made
-    made.close()
+    history = History(tmp_path_factory.mktemp("history"), built_bundles)
+    yield history
+    history.close()
 
 
 def compare(history: History, left: str, right: str, user: str = "viewer") -> BundleComparison:
-    found: BundleComparison = history.world.service.comparisons.compare(
+    result: BundleComparison = history.world.service.comparisons.compare(
         history.world.actor(user), left, right
     )
-    return found
+    return result
 
 
-def of(found: BundleComparison, group: str) -> dict[str, PropertyDifference]:
-    return {one.name: one for one in found.differences if one.group == group}
+def of(comparison: BundleComparison, group: str) -> dict[str, PropertyDifference]:
+    return {one.name: one for one in comparison.differences if one.group == group}
 
 
 def test_two_bundles_are_compared_property_by_property(history: History) -> None:
-    found = compare(history, history.first, history.second)
-    metrics, parameters = of(found, "metrics"), of(found, "parameters")
+    result = compare(history, history.first, history.second)
+    metrics, parameters = of(result, "metrics"), of(result, "parameters")
     assert (metrics["auc"].left, metrics["auc"].right, metrics["auc"].change) == (0.91, 0.94, "changed")
     assert (parameters["max_depth"].left, parameters["max_depth"].right) == ("3", "4")
     assert parameters["algorithm"].change == "same"
-    assert list(of(found, "schema").values()) == [
+    assert list(of(result, "schema").values()) == [
         PropertyDifference("schema", "number of features", 4.0, 4.0, "same")
     ]
-    assert of(found, "thresholds")["review"].left == 0.4
-    assert of(found, "calibration") == {
+    assert of(result, "thresholds")["review"].left == 0.4
+    assert of(result, "calibration") == {
         "method": PropertyDifference("calibration", "method", "none", "none", "same")
     }
-    size = of(found, "size")
+    size = of(result, "size")
     assert size["forest.bin: trees"].left == 8.0
     assert size["forest.bin: nodes"].change == "changed"
-    assert (found.left.change.id, found.left.rows) == (history.tested, 3_000)  # type: ignore[union-attr]
-    assert found.right.run_url == f"{MLFLOW}/#/runs/{22:032x}"
-    assert found.notes == ()
+    assert (result.left.change.id, result.left.rows) == (history.tested, 3_000)  # type: ignore[union-attr]
+    assert result.right.run_url == f"{MLFLOW}/#/runs/{22:032x}"
+    assert result.notes == ()
 
 
-def test_features_that_differ_are_told_and_those_that_do_not_are_counted(tmp_path: Path) -> None:
+def test_different_features_are_listed_and_equal_ones_are_counted(tmp_path: Path) -> None:
     tiny_score_bundle(tmp_path / "b")
 
     def detail(features: list[dict[str, Any]]) -> BundleDetail:
@@ -72,15 +72,15 @@ def test_features_that_differ_are_told_and_those_that_do_not_are_counted(tmp_pat
     right = detail(
         [{"name": "amount"}, {"name": "hour", "minimum": 1.0, "missing": "refuse"}, {"name": "new"}]
     )
-    found = {one.name: one for one in differences(left, right, lambda _: tmp_path / "b")}
-    assert (found["old"].change, found["new"].change) == ("removed", "added")
-    assert found["hour"].right == "number; required; from 1.0 to any"
-    assert "amount" not in found
+    result = {one.name: one for one in differences(left, right, lambda _: tmp_path / "b")}
+    assert (result["old"].change, result["new"].change) == ("removed", "added")
+    assert result["hour"].right == "number; required; from 1.0 to any"
+    assert "amount" not in result
 
 
-def test_the_swap_set_against_the_live_bundle_is_the_flip_matrix(history: History) -> None:
-    found = compare(history, history.live, history.passed)
-    swaps_ = found.swaps
+def test_the_swap_set_against_the_live_bundle_equals_the_flip_matrix(history: History) -> None:
+    result = compare(history, history.live, history.passed)
+    swaps_ = result.swaps
     assert swaps_ is not None
     shadow = history.stricter.shadow
     approve = shadow.labels().index("approve")
@@ -95,34 +95,34 @@ def test_the_swap_set_against_the_live_bundle_is_the_flip_matrix(history: Histor
     assert (turned.left_only, turned.right_only) == (swaps_.right_only, swaps_.left_only)
 
 
-def test_two_bundles_beside_the_same_live_bundle_are_paired_by_decision(history: History) -> None:
-    found = compare(history, history.tested, history.passed).swaps
-    assert found is not None
+def test_two_bundles_with_the_same_live_bundle_are_paired_by_decision(history: History) -> None:
+    result = compare(history, history.tested, history.passed).swaps
+    assert result is not None
     first, second = history.base.shadow, history.stricter.shadow
     approve = first.labels().index("approve")
     assert (first.key == second.key).all()
-    assert found.decisions == len(first)
-    assert found.differing == int((first.label != second.label).sum())
-    assert (found.left_only, found.right_only) == (
+    assert result.decisions == len(first)
+    assert result.differing == int((first.label != second.label).sum())
+    assert (result.left_only, result.right_only) == (
         0,
         int(((second.label != approve) & (first.label == approve)).sum()),
     )
-    assert sum(count for _, _, count in found.matrix) == found.decisions
+    assert sum(count for _, _, count in result.matrix) == result.decisions
 
 
-def test_decisions_that_only_one_was_observed_at_are_left_out(history: History) -> None:
+def test_decisions_that_only_one_bundle_observed_are_excluded(history: History) -> None:
     base = history.base
     half = replace(base, shadow=base.shadow.take(np.arange(0, 3_000, 2)))
-    found = swaps.over_common(half, history.stricter, "approve")
-    assert found is not None and found.decisions == 1_500
+    result = swaps.over_common(half, history.stricter, "approve")
+    assert result is not None and result.decisions == 1_500
     elsewhere = replace(base, shadow=replace(base.shadow, key=base.shadow.key + np.uint64(1 << 40)))
     assert swaps.over_common(elsewhere, base, "approve") is None
 
 
-def test_figures_lie_over_each_other(history: History) -> None:
-    found = {one.name: one for one in compare(history, history.tested, history.passed).figures}
-    assert set(found) == {"reference", "observed-scores", "execution", "importance"}
-    execution = found["execution"]
+def test_figures_are_overlaid(history: History) -> None:
+    result = {one.name: one for one in compare(history, history.tested, history.passed).figures}
+    assert set(result) == {"reference", "observed-scores", "execution", "importance"}
+    execution = result["execution"]
     assert execution.plotly["layout"]["xaxis"]["type"] == "log"
     assert "SLA 5 ms" in {trace["name"] for trace in execution.plotly["data"]} | {
         one["text"] for one in execution.plotly["layout"]["annotations"]
@@ -131,24 +131,24 @@ def test_figures_lie_over_each_other(history: History) -> None:
     assert len(names) == 2
     assert {name.partition(" ")[0] for name in names} == {"left", "right"}
     for name in names:
-        shares = [row[3] for row in found["observed-scores"].rows if row[0] == name]
+        shares = [row[3] for row in result["observed-scores"].rows if row[0] == name]
         assert sum(shares) == pytest.approx(1)
-    assert {row[0] for row in found["importance"].rows} == set(FEATURES)
+    assert {row[0] for row in result["importance"].rows} == set(FEATURES)
 
 
 def test_importances_of_the_lineages_precede_splits() -> None:
-    made = figures.importance({"a": {"x": 3.0, "y": 1.0}, "b": {"y": 2.0}}, "Gain")
-    assert made is not None
-    assert made.rows == [("y", 0.25, 1.0), ("x", 0.75, None)]
+    importance = figures.importance({"a": {"x": 3.0, "y": 1.0}, "b": {"y": 2.0}}, "Gain")
+    assert importance is not None
+    assert importance.rows == [("y", 0.25, 1.0), ("x", 0.75, None)]
     assert figures.importance({"a": {"x": 1.0}, "b": {}}, "Gain") is None
 
 
 def test_histograms_with_other_bins_are_densities_and_keep_their_gaps() -> None:
     one = {"edges": [0.0, 0.1, 0.2, 1.0], "counts": [50, 0, 50]}
     other = {"edges": [0.0, 0.5, 1.0], "counts": [10, 30]}
-    made = figures.references({"a": one, "b": other})
-    assert made is not None
-    first, second = made.plotly["data"]
+    references = figures.references({"a": one, "b": other})
+    assert references is not None
+    first, second = references.plotly["data"]
     assert first["x"] == [0.0, 0.1, None, 0.2, 1.0]
     assert first["y"] == [pytest.approx(0.05), pytest.approx(0.05), None] + [pytest.approx(0.00625)] * 2
     assert second["y"] == pytest.approx([0.005, 0.005, 0.015, 0.015])
@@ -170,9 +170,9 @@ def test_gates_of_both_reports_are_paired(history: History) -> None:
 def test_without_a_common_live_bundle_there_is_no_swap_set(history: History) -> None:
     change = history._tested(history.world.candidate, history.base, "Elsewhere")
     history.report(change, history.world.candidate, history.base, live="sha256:" + "5" * 64)
-    found = compare(history, history.passed, change)
-    assert found.swaps is None
-    assert any("beside different live bundles" in note for note in found.notes)
+    result = compare(history, history.passed, change)
+    assert result.swaps is None
+    assert any("beside different live bundles" in note for note in result.notes)
 
 
 @pytest.mark.parametrize(
@@ -194,20 +194,20 @@ def test_without_a_common_live_bundle_there_is_no_swap_set(history: History) -> 
         ),
     ],
 )
-def test_what_cannot_be_compared_is_told(
+def test_bundles_that_cannot_be_compared_are_reported(
     history: History, left: str, right: str, error: Any, words: str
 ) -> None:
-    """Objects of other projects are told like those that do not exist."""
+    """Objects of other projects are reported as if they did not exist."""
     named = {name: getattr(history, name) for name in ("live", "other", "foreign")}
     with pytest.raises(error, match=words):
         compare(history, named.get(left, left), named.get(right, right))
     assert compare(history, named["other"], named["foreign"], user="outsider").left.rows == 0
 
 
-def test_the_same_bundle_on_both_sides_is_told(history: History) -> None:
-    found = compare(history, history.first, history.tested)
-    assert "Both sides are the same bundle" in found.notes[0]
-    assert {one.change for one in found.differences} == {"same"}
+def test_a_comparison_of_a_bundle_with_itself_is_reported(history: History) -> None:
+    result = compare(history, history.first, history.tested)
+    assert "Both sides are the same bundle" in result.notes[0]
+    assert {one.change for one in result.differences} == {"same"}
 
 
 def test_action_bundles_are_compared_by_policy(history: History, tmp_path: Path) -> None:
@@ -215,17 +215,17 @@ def test_action_bundles_are_compared_by_policy(history: History, tmp_path: Path)
 
     tiny_action_bundle(tmp_path / "a", variant=5, policy={"rule": "uniform", "floor": 0.0, "salt": "0" * 32})
     digest = Registry(history.world.settings.platform.registry).push(tmp_path / "a")
-    found = compare(history, "action-authorise@live", digest)
-    policy = of(found, "policy")
+    result = compare(history, "action-authorise@live", digest)
+    policy = of(result, "policy")
     assert (policy["rule"].left, policy["rule"].right) == ("epsilon_greedy", "uniform")
     assert policy["actions"].change == "same"
-    assert of(found, "thresholds") == {}
+    assert of(result, "thresholds") == {}
 
 
 # --- splits ---
 
 
-def test_splits_are_those_that_xgboost_counts(tmp_path: Path) -> None:
+def test_splits_equal_those_that_xgboost_counts(tmp_path: Path) -> None:
     import xgboost
 
     random = np.random.default_rng(4)
@@ -260,7 +260,7 @@ def test_splits_on_categories_count_for_their_feature(tmp_path: Path) -> None:
     assert forest_shape(tmp_path / "forest.bin").splits.tolist() == expected
 
 
-def test_a_file_that_is_no_forest_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_forest_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "forest.bin"
     with pytest.raises(ForestError, match="cannot be read"):
         forest_shape(file)

@@ -23,9 +23,9 @@ LIVE = ("live-0", 1.0)
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(f"sqlite:///{tmp_path}/platform.db")
-    yield made
-    made.store.close()
+    world = World(f"sqlite:///{tmp_path}/platform.db")
+    yield world
+    world.store.close()
 
 
 def control(world: World) -> Control:
@@ -33,7 +33,7 @@ def control(world: World) -> Control:
 
 
 def rolling(world: World, bundle: str = "good-1", **more: object) -> str:
-    """A RELEASE in its first stage, of which every server has the lanes."""
+    """Return a RELEASE in its first stage whose lanes every server has."""
     world.until(world.test(bundle).id, S.DONE)
     change = world.release(bundle, **more)
     world.until(change.id, S.REPORT)
@@ -41,34 +41,34 @@ def rolling(world: World, bundle: str = "good-1", **more: object) -> str:
     world.changes.approve(world.bob, change.id)
     world.until(change.id, S.RELEASED)
     world.run(minutes=2)
-    assert world.answers()["canary"] == (bundle, 0.1)
+    assert world.answer_lanes()["canary"] == (bundle, 0.1)
     return change.id
 
 
 def audited(world: World, change: str) -> list[str]:
     with world.store.read() as connection:
-        found = connection.scalars(select(t.audit.c.action).where(t.audit.c.object == change))
-        return [action.removeprefix("change.") for action in found]
+        result = connection.scalars(select(t.audit.c.action).where(t.audit.c.object == change))
+        return [action.removeprefix("change.") for action in result]
 
 
 # --- pause and resume ---
 
 
-def test_a_pause_holds_the_shares_while_the_gates_go_on(world: World) -> None:
+def test_a_pause_keeps_the_shares_while_the_gates_are_still_evaluated(world: World) -> None:
     name = rolling(world)
     paused = control(world).pause(world.ada, name, reason="the bank is on the phone")
     assert (paused.paused_by, paused.paused_at) == ("ada", world.now)
     judged = len(world.readouts.judged)
     world.run(minutes=60)
-    assert world.answers()["canary"] == ("good-1", 0.1)
+    assert world.answer_lanes()["canary"] == ("good-1", 0.1)
     assert len(world.readouts.judged) > judged
     assert world.get(name).step == "canary 1"
     control(world).resume(world.ada, name, reason="all is well")
     assert world.get(name).paused_by is None
     assert world.until(name, S.DONE).state is S.DONE
     assert {"pause", "resume"} <= set(audited(world, name))
-    assert any("paused by ada: the bank is on the phone" in message for message in world.said(name))
-    assert any("paused by ada" in body for _, body in world.told.messages)
+    assert any("paused by ada: the bank is on the phone" in message for message in world.messages_of(name))
+    assert any("paused by ada" in body for _, body in world.notifications.messages)
 
 
 def test_a_gate_that_fails_rolls_a_paused_release_back(world: World) -> None:
@@ -77,7 +77,7 @@ def test_a_gate_that_fails_rolls_a_paused_release_back(world: World) -> None:
     world.bundles.names[digest("good-1")] = "trap-1"
     world.run(minutes=4)
     assert world.get(name).state is S.ROLLED_BACK
-    assert world.answers() == {"live": LIVE}
+    assert world.answer_lanes() == {"live": LIVE}
 
 
 def test_a_pause_stops_the_clock_of_an_inconclusive_stage(world: World) -> None:
@@ -93,27 +93,27 @@ def test_a_pause_stops_the_clock_of_an_inconclusive_stage(world: World) -> None:
     assert world.get(name).state is S.ROLLED_BACK
 
 
-def test_a_restart_in_a_pause_changes_nothing(world: World) -> None:
+def test_a_restart_during_a_pause_changes_nothing(world: World) -> None:
     name = rolling(world)
     control(world).pause(world.ada, name, reason="wait")
     world.reopen()
     world.run(minutes=60, step=5)
     assert (world.get(name).step, world.get(name).paused_by) == ("canary 1", "ada")
-    assert world.answers()["canary"] == ("good-1", 0.1)
+    assert world.answer_lanes()["canary"] == ("good-1", 0.1)
     world.reopen()
     control(world).resume(world.ada, name, reason="go on")
     assert world.until(name, S.DONE).verdict is Outcome.PASS
 
 
-def test_a_pause_is_said_again_every_day(world: World) -> None:
+def test_a_pause_is_reported_every_day(world: World) -> None:
     name = rolling(world)
     control(world).pause(world.ada, name, reason="wait")
     world.run(minutes=3 * 24 * 60 + 10, step=30)
-    said = [message for message in world.said(name) if "has been paused since" in message]
-    assert len(said) == 3
+    messages = [message for message in world.messages_of(name) if "has been paused since" in message]
+    assert len(messages) == 3
 
 
-def test_what_is_not_paused_is_not_resumed_and_nothing_is_paused_twice(world: World) -> None:
+def test_only_paused_releases_are_resumed_and_none_is_paused_twice(world: World) -> None:
     name = rolling(world)
     with pytest.raises(ConflictError, match="not paused"):
         control(world).resume(world.ada, name, reason="go on")
@@ -125,20 +125,22 @@ def test_what_is_not_paused_is_not_resumed_and_nothing_is_paused_twice(world: Wo
 # --- promote ---
 
 
-def test_a_promotion_begins_the_next_stage_now(world: World) -> None:
+def test_a_promotion_starts_the_next_stage_at_once(world: World) -> None:
     name = rolling(world)
     promoted = control(world).promote(world.bob, name, reason="seen enough")
     assert promoted.step == "canary 2"
     # The call has sent the lanes to every server.
     for member in ("live-1", "live-2"):
-        assert world.answers(member)["canary"] == ("good-1", 0.5)
+        assert world.answer_lanes(member)["canary"] == ("good-1", 0.5)
     world.run(minutes=1)
     control(world).promote(world.eve, name, reason="seen enough")
-    assert world.answers() == {"live": ("good-1", 1.0)}
+    assert world.answer_lanes() == {"live": ("good-1", 1.0)}
     assert world.until(name, S.DONE).state is S.DONE
     assert world.registry.moves == [("fraud-checkout@live", digest("good-1"))]
     assert audited(world, name).count("promote") == 2
-    assert any("canary 1 promoted by bob (seen enough): 50% of the answers" in m for m in world.said(name))
+    assert any(
+        "canary 1 promoted by bob (seen enough): 50% of the answers" in m for m in world.messages_of(name)
+    )
 
 
 def test_a_promotion_ends_a_pause(world: World) -> None:
@@ -148,7 +150,7 @@ def test_a_promotion_ends_a_pause(world: World) -> None:
 
 
 @pytest.mark.parametrize("after", range(1, 60, 6))
-def test_a_promotion_that_is_killed_is_whole_or_not_done(world: World, after: int) -> None:
+def test_a_killed_promotion_is_complete_or_has_no_effect(world: World, after: int) -> None:
     name = rolling(world)
     world.kill_after = after
     try:
@@ -160,7 +162,7 @@ def test_a_promotion_that_is_killed_is_whole_or_not_done(world: World, after: in
     assert ("promote" in audited(world, name)) is (step == "canary 2")
     world.tick()
     world.tick()
-    assert world.answers()["canary"] == ("good-1", {"canary 1": 0.1, "canary 2": 0.5}[step])
+    assert world.answer_lanes()["canary"] == ("good-1", {"canary 1": 0.1, "canary 2": 0.5}[step])
     assert world.until(name, S.DONE).state is S.DONE
 
 
@@ -179,7 +181,7 @@ def test_a_promotion_waits_for_servers_and_freezes(world: World) -> None:
     assert world.get(name).step == "canary 2"
 
 
-def test_a_promotion_of_a_version_that_was_outrun_is_refused(world: World) -> None:
+def test_a_promotion_of_an_outdated_version_is_refused(world: World) -> None:
     name = rolling(world)
     version = world.get(name).version
     control(world).promote(world.bob, name, reason="go", version=version)
@@ -188,7 +190,7 @@ def test_a_promotion_of_a_version_that_was_outrun_is_refused(world: World) -> No
     assert world.get(name).step == "canary 2"
 
 
-def test_who_controls_a_release(world: World) -> None:
+def test_only_permitted_users_control_a_release(world: World) -> None:
     name = rolling(world)
     stranger, viewer = world.stranger, Actor("vera", {"fraud": Role.VIEWER})
     modeler = Actor("mo", {"fraud": Role.MODELER})
@@ -198,7 +200,7 @@ def test_who_controls_a_release(world: World) -> None:
         for actor in (viewer, modeler):
             with pytest.raises(NotAllowedError):
                 getattr(control(world), operation)(actor, name, reason="x")
-    # The plan was approved by four eyes: its author cannot shorten it.
+    # Two persons approved the plan, so its author cannot shorten it.
     author = Actor("ada", {"fraud": Role.APPROVER})
     with pytest.raises(NotAllowedError, match="four eyes"):
         control(world).promote(author, name, reason="x")
@@ -227,7 +229,7 @@ def test_only_stages_of_a_release_are_controlled(world: World) -> None:
 # --- skip ---
 
 
-def test_a_stage_that_is_left_out_is_not_entered(world: World) -> None:
+def test_a_skipped_stage_is_not_entered(world: World) -> None:
     name = rolling(world, stages=(Stage(0.1, 5), Stage(0.5, 5), Stage(0.75, 5)))
     with pytest.raises(InvalidError, match="no stage 1 to come; the stages to come are 2, 3"):
         control(world).skip(world.bob, name, stage=1, reason="x")
@@ -236,7 +238,7 @@ def test_a_stage_that_is_left_out_is_not_entered(world: World) -> None:
     assert (steps["canary 2"], steps["canary 3"]) == ("skipped", "to come")
     shares = set()
     while world.get(name).state is S.RELEASED:
-        shares.add(world.answers().get("canary", ("", 0.0))[1])
+        shares.add(world.answer_lanes().get("canary", ("", 0.0))[1])
         world.tick(0.5)
     assert shares == {0.1, 0.75, 0.0}
     assert world.get(name).state is S.DONE
@@ -250,17 +252,17 @@ def test_a_stage_with_a_pause_waits_for_an_approver(world: World) -> None:
     world.run(minutes=120, step=5)
     held = world.get(name)
     assert (held.step, held.paused_by) == ("canary 1", "platform")
-    assert world.answers()["canary"] == ("good-1", 0.1)
+    assert world.answer_lanes()["canary"] == ("good-1", 0.1)
     with pytest.raises(ConflictError, match="waits for an approver by its plan"):
         control(world).resume(world.ada, name, reason="go")
     world.reopen()
     world.run(minutes=10)
     control(world).promote(world.bob, name, reason="go")
     assert world.until(name, S.DONE).state is S.DONE
-    assert sum("waits by its plan" in message for message in world.said(name)) == 1
+    assert sum("waits by its plan" in message for message in world.messages_of(name)) == 1
 
 
-# --- when it ends ---
+# --- outlook ---
 
 
 def test_the_outlook_names_the_end_and_what_it_waits_for(world: World) -> None:
@@ -292,7 +294,7 @@ def test_the_outlook_counts_missing_rows_at_the_present_rate(world: World) -> No
 
     name = rolling(world)
     gate = GateResult("flip_rate", Outcome.INCONCLUSIVE, 0.0, None, None, 0.1, 100, "<= 0.1", "more")
-    found = outlook(
+    result = outlook(
         world.get(name),
         (Stage(0.1, 5), Stage(0.5, 10)),
         (gate,),
@@ -303,20 +305,20 @@ def test_the_outlook_counts_missing_rows_at_the_present_rate(world: World) -> No
         frozen=None,
         now=START + timedelta(minutes=4),
     )
-    # 100 rows in 4 minutes: the other 300 take 12 more.
-    assert found.stage_ends == START + timedelta(minutes=16)
-    assert found.ends == START + timedelta(minutes=26)
-    assert any("100 of 400 rows" in one for one in found.waits)
+    # 100 rows took 4 minutes, so the other 300 take 12 minutes.
+    assert result.stage_ends == START + timedelta(minutes=16)
+    assert result.ends == START + timedelta(minutes=26)
+    assert any("100 of 400 rows" in one for one in result.waits)
     assert world.changes.get(world.ada, name).change.checkpoint == CHECKPOINT
 
 
 def test_a_stage_whose_gate_has_failed_is_not_promoted(world: World) -> None:
-    """The platform may end between the result of a gate and the rollback that follows from it."""
+    """The platform process may end between the result of a gate and the rollback that follows."""
     name = rolling(world)
-    before = world.answers()
+    before = world.answer_lanes()
     failed = GateResult("error_rate", Outcome.FAIL, 0.5, 0.4, 0.6, 0.0, 5_000, "<= 0", "Half of them failed.")
     with world.store.write() as connection:
         rows.keep_gates(connection, name, "canary 1", [failed], world.now)
     with pytest.raises(ConflictError, match="error_rate failed in canary 1"):
         control(world).promote(world.bob, name, reason="quick")
-    assert world.answers() == before
+    assert world.answer_lanes() == before

@@ -95,8 +95,8 @@ def outcome(name: str, value: float, revision: int = 0, second: int = 0, proof: 
     ).SerializeToString()
 
 
-class Here:
-    """Two servers' logs, and whoever asks."""
+class DecisionLogs:
+    """The logs of two servers, and the users that search them."""
 
     def __init__(self, base: Path, bundles: Sequence[Path] = ()) -> None:
         self.base = base
@@ -106,7 +106,7 @@ class Here:
         self.made: list[Decisions] = []
 
     def service(self, *, names: Sequence[str] = ("live-1", "pool", "silent")) -> Decisions:
-        """As after a start of the platform."""
+        """Return the service of a platform that has just started."""
 
         def local(digest: str) -> Path:
             if digest not in self.paths:
@@ -133,18 +133,18 @@ ACTOR = Actor("ada", {"all": Role.VIEWER})
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[Here]:
-    made = Here(tmp_path)
-    yield made
-    for one in made.made:
+def logs(tmp_path: Path) -> Iterator[DecisionLogs]:
+    opened = DecisionLogs(tmp_path)
+    yield opened
+    for one in opened.made:
         one.close()
 
 
 @pytest.fixture
-def filled(here: Here) -> Here:
+def filled(logs: DecisionLogs) -> DecisionLogs:
     recovery = LogRecord(recovery=RecoveryRecord(segment="x")).SerializeToString()
-    here.write("live-1", 1, 1, [recovery, decision("a"), decision("b", 1), outcome("a", 0.0, second=5)])
-    here.write(
+    logs.write("live-1", 1, 1, [recovery, decision("a"), decision("b", 1), outcome("a", 0.0, second=5)])
+    logs.write(
         "live-1",
         2,
         5,
@@ -156,14 +156,14 @@ def filled(here: Here) -> Here:
         ],
         sealed=False,
     )
-    here.write("pool", 1, 1, [seen("a", "cr-000002", error="panic"), seen("c", "cr-000002")], sealed=False)
-    return here
+    logs.write("pool", 1, 1, [seen("a", "cr-000002", error="panic"), seen("c", "cr-000002")], sealed=False)
+    return logs
 
 
-def test_everything_about_a_decision_is_found_over_all_logs(filled: Here) -> None:
-    found = filled.service().find(ACTOR, "a")
+def test_all_records_of_a_decision_are_found_in_all_logs(filled: DecisionLogs) -> None:
+    result = filled.service().find(ACTOR, "a")
     assert {
-        key: found["decision"][key] for key in ("decision_id", "lane", "score", "decision", "exec_us")
+        key: result["decision"][key] for key in ("decision_id", "lane", "score", "decision", "exec_us")
     } == {
         "decision_id": "a",
         "lane": "live",
@@ -171,9 +171,9 @@ def test_everything_about_a_decision_is_found_over_all_logs(filled: Here) -> Non
         "decision": "approve",
         "exec_us": 9,
     }
-    assert (found["decision"]["decided_at"], found["decision"]["server"]) == (NOON, "live-1")
-    assert found["decision"]["bundle"] == "sha256:" + "0" * 64
-    lanes = {one["lane"]: one for one in found["observations"]}
+    assert (result["decision"]["decided_at"], result["decision"]["server"]) == (NOON, "live-1")
+    assert result["decision"]["bundle"] == "sha256:" + "0" * 64
+    lanes = {one["lane"]: one for one in result["observations"]}
     assert set(lanes) == {"cr-000001", "cr-000002"}
     assert (lanes["cr-000001"]["decision"], lanes["cr-000001"]["flipped"]) == ("review", True)
     assert (lanes["cr-000001"]["live_decision"], lanes["cr-000001"]["server"]) == ("approve", "live-1")
@@ -185,63 +185,63 @@ def test_everything_about_a_decision_is_found_over_all_logs(filled: Here) -> Non
         False,
     )
     assert failed["server"] == "pool"
-    assert [(one["value"], one["revision"], one["counts"]) for one in found["outcomes"]] == [
+    assert [(one["value"], one["revision"], one["counts"]) for one in result["outcomes"]] == [
         (0.0, 0, False),
         (1.0, 1, True),
     ]
-    assert found["conflicts"] == ["fraud revision 0: 0 counts, later 3 (live-1)"]
-    assert found["features"] == [], "its bundle is not known here"
-    assert found["also"] == []
-    json.dumps(found, default=str, allow_nan=False)
+    assert result["conflicts"] == ["fraud revision 0: 0 counts, later 3 (live-1)"]
+    assert result["features"] == [], "its bundle is unknown"
+    assert result["also"] == []
+    json.dumps(result, default=str, allow_nan=False)
 
 
-def test_what_proves_an_outcome_is_shown(here: Here) -> None:
+def test_the_proof_of_an_outcome_is_shown(logs: DecisionLogs) -> None:
     from scorer.log.proof import TOKEN, UNPROVEN
 
-    here.write(
+    logs.write(
         "live-1", 1, 1, [decision("a"), outcome("a", 1.0, 9, proof=UNPROVEN), outcome("a", 0.0, proof=TOKEN)]
     )
-    found = here.service().find(ACTOR, "a")["outcomes"]
-    assert [(one["value"], one["counts"], one["proven"], one["proof"]) for one in found] == [
+    result = logs.service().find(ACTOR, "a")["outcomes"]
+    assert [(one["value"], one["counts"], one["proven"], one["proof"]) for one in result] == [
         (0.0, True, True, "decision token"),
         (1.0, False, False, "unproven"),
     ]
 
 
 def test_another_id_with_the_same_hash_is_another_decision(
-    filled: Here, monkeypatch: pytest.MonkeyPatch
+    filled: DecisionLogs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from scorer.log import index
 
     monkeypatch.setattr(index, "decision_key", lambda decision_id, *, signed: 7)
     service = filled.service()
-    found = service.find(ACTOR, "b")
-    assert (found["decision"]["decision_id"], found["observations"], found["also"]) == ("b", [], [])
+    result = service.find(ACTOR, "b")
+    assert (result["decision"]["decision_id"], result["observations"], result["also"]) == ("b", [], [])
     with pytest.raises(NotFoundError):
         service.find(ACTOR, "z")
 
 
-def test_features_and_choices_have_names_where_the_bundle_is_known(
+def test_features_and_choices_have_names_if_the_bundle_is_known(
     tmp_path: Path, built_bundles: dict[str, Path]
 ) -> None:
-    here = Here(tmp_path, [built_bundles["score-1"], built_bundles["action-1"]])
-    score, action = (bytes.fromhex(digest.removeprefix("sha256:")) for digest in here.paths)
+    logs = DecisionLogs(tmp_path, [built_bundles["score-1"], built_bundles["action-1"]])
+    score, action = (bytes.fromhex(digest.removeprefix("sha256:")) for digest in logs.paths)
     pmf = [0.0, 0.25, 0.0, 0.5, 0.25, 0.0]
-    here.write("live-1", 1, 1, [
+    logs.write("live-1", 1, 1, [
         decision("s", bundle=score), seen("s", "cr-000001", absent_features=[2]),
         decision("x", checkpoint=ACTION, bundle=action, score=0.0, margin=0.0, decision="", pmf=pmf,
                  action_index=3, action=ACTIONS[3], propensity=0.5, eligible_mask=bytes([0b011010])),
     ])  # fmt: skip
-    service = here.service()
-    found = service.find(ACTOR, "s")
-    assert [(one["name"], one["value"]) for one in found["features"]] == list(
+    service = logs.service()
+    result = service.find(ACTOR, "s")
+    assert [(one["name"], one["value"]) for one in result["features"]] == list(
         zip(FEATURES, [0.1, 3.0, None, 7.5], strict=True)
     )
-    found = service.find(ACTOR, "x")
-    assert (found["decision"]["kind"], found["decision"]["action"]) == ("action", ACTIONS[3])
-    assert "score" not in found["decision"]
+    result = service.find(ACTOR, "x")
+    assert (result["decision"]["kind"], result["decision"]["action"]) == ("action", ACTIONS[3])
+    assert "score" not in result["decision"]
     assert [
-        (one["action"], one["probability"], one["eligible"], one["chosen"]) for one in found["choices"]
+        (one["action"], one["probability"], one["eligible"], one["chosen"]) for one in result["choices"]
     ] == [
         (ACTIONS[3], 0.5, True, True),
         *sorted([(ACTIONS[1], 0.25, True, False), (ACTIONS[4], 0.25, True, False)]),
@@ -266,33 +266,35 @@ def test_categories_and_flags_are_shown_as_the_request_had_them() -> None:
     shown = features_shape(record, schema, absent=[4])
     assert [one["value"] for one in shown] == ["BE", True, False, 16777216.0, None]
     assert [one["absent"] for one in shown] == [False, False, False, False, True]
-    assert features_shape(DecisionRecord(features=[1.0]), schema) == [], "of another schema"
+    assert features_shape(DecisionRecord(features=[1.0]), schema) == [], "a row of another schema"
 
 
-def test_one_id_at_two_checkpoints_is_two_decisions(here: Here) -> None:
-    here.write(
+def test_one_id_at_two_checkpoints_is_two_decisions(logs: DecisionLogs) -> None:
+    logs.write(
         "live-1", 1, 1, [decision("t", 5), decision("t", 3, ACTION), decision("t", 6), outcome("t", 1.0)]
     )
-    service = here.service()
-    found = service.find(ACTOR, "t")
-    assert (found["decision"]["checkpoint"], found["decision"]["sequence"]) == (FRAUD, 1)
-    assert [(one["checkpoint"], one["decided_at"].second) for one in found["also"]] == [
+    service = logs.service()
+    result = service.find(ACTOR, "t")
+    assert (result["decision"]["checkpoint"], result["decision"]["sequence"]) == (FRAUD, 1)
+    assert [(one["checkpoint"], one["decided_at"].second) for one in result["also"]] == [
         (ACTION, 3),
         (FRAUD, 6),
     ]
-    assert len(found["outcomes"]) == 1
-    found = service.find(ACTOR, "t", checkpoint=ACTION)
-    assert (found["decision"]["checkpoint"], found["outcomes"]) == (ACTION, [])
+    assert len(result["outcomes"]) == 1
+    result = service.find(ACTOR, "t", checkpoint=ACTION)
+    assert (result["decision"]["checkpoint"], result["outcomes"]) == (ACTION, [])
 
 
-def test_nobody_sees_another_projects_checkpoint(filled: Here) -> None:
+def test_a_checkpoint_of_another_project_is_not_revealed(filled: DecisionLogs) -> None:
     service = filled.service()
     filled.projects = [Project("risk", "Risk", checkpoints=(ACTION,))]
     with pytest.raises(NotFoundError) as hidden:
         service.find(ACTOR, "a")
     with pytest.raises(NotFoundError) as unknown:
         service.find(ACTOR, "z")
-    assert str(hidden.value).replace('"a"', '"z"') == str(unknown.value), "not even that it exists"
+    assert str(hidden.value).replace('"a"', '"z"') == str(unknown.value), (
+        "the error does not reveal that the checkpoint exists"
+    )
     with pytest.raises(NotFoundError, match="that you may see"):
         service.recent(ACTOR, FRAUD)
     filled.projects = [
@@ -305,7 +307,7 @@ def test_nobody_sees_another_projects_checkpoint(filled: Here) -> None:
         service.recent(ACTOR, FRAUD)
 
 
-def test_recent_is_newest_first_over_all_servers_and_follows_the_logs(filled: Here) -> None:
+def test_recent_decisions_are_sorted_over_all_servers_and_follow_the_logs(filled: DecisionLogs) -> None:
     service = filled.service()
 
     def names(limit: int = 50, checkpoint: str = FRAUD) -> list[str]:
@@ -321,13 +323,13 @@ def test_recent_is_newest_first_over_all_servers_and_follows_the_logs(filled: He
         service.recent(ACTOR, "fraud.chekout")
 
 
-def test_recent_holds_no_more_than_it_may(here: Here) -> None:
-    here.write("live-1", 1, 1, [decision(f"d{at}", at) for at in range(700)])
-    rows = here.service().recent(ACTOR, FRAUD, limit=10_000)
+def test_the_number_of_recent_decisions_is_bounded(logs: DecisionLogs) -> None:
+    logs.write("live-1", 1, 1, [decision(f"d{at}", at) for at in range(700)])
+    rows = logs.service().recent(ACTOR, FRAUD, limit=10_000)
     assert [row["decision_id"] for row in rows] == [f"d{at}" for at in reversed(range(200, 700))]
 
 
-def test_what_the_logs_get_is_found_at_once_and_after_a_restart(filled: Here) -> None:
+def test_new_records_are_found_at_once_and_after_a_restart(filled: DecisionLogs) -> None:
     service = filled.service()
     with pytest.raises(NotFoundError, match="in no log of live-1, pool"):
         service.find(ACTOR, "d")
@@ -335,21 +337,21 @@ def test_what_the_logs_get_is_found_at_once_and_after_a_restart(filled: Here) ->
     assert service.find(ACTOR, "d")["decision"]["sequence"] == 9
     service.close()
     again = filled.service()
-    found = again.find(ACTOR, "c")
-    assert [one["lane"] for one in found["observations"]] == ["late", "cr-000002"]
+    result = again.find(ACTOR, "c")
+    assert [one["lane"] for one in result["observations"]] == ["late", "cr-000002"]
 
 
-def test_logs_that_are_not_there(here: Here) -> None:
-    nowhere = here.service(names=["silent"])
+def test_missing_logs_are_reported(logs: DecisionLogs) -> None:
+    nowhere = logs.service(names=["silent"])
     assert nowhere.recent(ACTOR, FRAUD) == []
     with pytest.raises(NotFoundError, match="set `log` of a server"):
         nowhere.find(ACTOR, "a")
-    service = here.service()
-    assert service.recent(ACTOR, FRAUD) == [], "a server that has not started yet"
+    service = logs.service()
+    assert service.recent(ACTOR, FRAUD) == [], "the server has not started yet"
     with pytest.raises(UnreachableError, match="in none of the readable logs"):
         service.find(ACTOR, "a")
-    here.write("live-1", 1, 1, [decision("a")])
-    assert service.find(ACTOR, "a")["decision"]["decision_id"] == "a", "one server's log will do"
+    logs.write("live-1", 1, 1, [decision("a")])
+    assert service.find(ACTOR, "a")["decision"]["decision_id"] == "a", "the log of one server is sufficient"
 
 
 # --- the index ---
@@ -359,7 +361,7 @@ def places(index: DecisionIndex, name: str) -> list[int]:
     return [sequence for sequences in index.places(name).values() for sequence in sequences]
 
 
-def test_the_newest_segment_is_indexed_first_and_the_rest_when_there_is_time(tmp_path: Path) -> None:
+def test_the_newest_segment_is_indexed_first_and_the_rest_later(tmp_path: Path) -> None:
     log = tmp_path / "log"
     for number in range(3):
         write_segment(
@@ -378,7 +380,7 @@ def test_the_newest_segment_is_indexed_first_and_the_rest_when_there_is_time(tmp
     index.close()
 
 
-def test_an_index_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_continues_where_it_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log, path = tmp_path / "log", tmp_path / "index.sqlite"
     write_segment(log, 1, 1, [decision(f"a{at}") for at in range(50)])
     write_segment(log, 2, 51, [decision("b")], sealed=False)
@@ -398,7 +400,7 @@ def test_an_index_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(module, "scan", scan)
     index = DecisionIndex(path)
     assert index.update(log, seconds=60)
-    assert started == [52], "the finished segment is not read again"
+    assert started == [52], "the sealed segment is not read again"
     assert (places(index, "a49"), places(index, "b"), places(index, "c")) == ([50], [51], [])
     index.close()
 
@@ -422,9 +424,7 @@ def test_a_decision_that_is_withdrawn_after_it_was_indexed_is_not_found(tmp_path
     index.close()
 
 
-def test_a_log_that_another_one_replaced_is_forgotten(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_replaced_log_is_removed_from_the_index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import logs
 
     log = tmp_path / "log"
@@ -440,26 +440,28 @@ def test_a_log_that_another_one_replaced_is_forgotten(
     index.close()
 
 
-def test_segments_that_are_deleted_leave_the_index(tmp_path: Path) -> None:
+def test_deleted_segments_are_removed_from_the_index(tmp_path: Path) -> None:
     log = tmp_path / "log"
     oldest = write_segment(log, 1, 1, [decision("a")])
     write_segment(log, 2, 2, [decision("b")])
     index = DecisionIndex(tmp_path / "index.sqlite")
     index.update(log, seconds=60)
     oldest.unlink()
-    assert list(entries_at(log, places(index, "a"))) == [], "gone before the index knows"
+    assert list(entries_at(log, places(index, "a"))) == [], (
+        "the segment is deleted before the index is updated"
+    )
     index.update(log, seconds=60)
     assert (places(index, "a"), places(index, "b")) == ([], [2])
     index.close()
 
 
 @pytest.mark.parametrize("harm", ["garbage", "truncated", "pages"])
-def test_a_damaged_index_is_made_anew(here: Here, harm: str) -> None:
-    here.write("live-1", 1, 1, [decision(f"a{at}") for at in range(3000)])
-    service = here.service(names=["live-1"])
+def test_a_damaged_index_is_recreated(logs: DecisionLogs, harm: str) -> None:
+    logs.write("live-1", 1, 1, [decision(f"a{at}") for at in range(3000)])
+    service = logs.service(names=["live-1"])
     assert service.find(ACTOR, "a2999")
     service.close()
-    path = here.base / "data" / "decisions.sqlite"
+    path = logs.base / "data" / "decisions.sqlite"
     content = bytearray(path.read_bytes())
     if harm == "garbage":
         content[:] = b"no database at all" * 1000
@@ -468,21 +470,21 @@ def test_a_damaged_index_is_made_anew(here: Here, harm: str) -> None:
     else:
         content[8192:] = bytes(len(content) - 8192)
     path.write_bytes(bytes(content))
-    service = here.service(names=["live-1"])
+    service = logs.service(names=["live-1"])
     assert service.find(ACTOR, "a2999")["decision"]["sequence"] == 3000
     assert service.find(ACTOR, "a0")["decision"]["sequence"] == 1
 
 
-def test_records_are_read_one_by_one_and_in_stretches(tmp_path: Path) -> None:
+def test_records_are_read_individually_and_in_ranges(tmp_path: Path) -> None:
     log = tmp_path / "log"
     write_segment(log, 1, 1, [decision(f"a{at}") for at in range(100)])
     write_segment(log, 2, 101, [decision(f"b{at}") for at in range(25_000)])
     wanted = [1, 2, 50, 100, 101, 103, 25_100, 99_999]
-    found = {entry.sequence: entry.decision_id for entry in entries_at(log, reversed(wanted))}
-    assert found == {1: "a0", 2: "a1", 50: "a49", 100: "a99", 101: "b0", 103: "b2", 25_100: "b24999"}
+    result = {entry.sequence: entry.decision_id for entry in entries_at(log, reversed(wanted))}
+    assert result == {1: "a0", 2: "a1", 50: "a49", 100: "a99", 101: "b0", 103: "b2", 25_100: "b24999"}
 
 
-def test_a_segment_with_a_damaged_header_is_read_with_the_one_before(tmp_path: Path) -> None:
+def test_a_segment_with_a_damaged_header_is_read_with_the_previous_one(tmp_path: Path) -> None:
     log = tmp_path / "log"
     write_segment(log, 1, 1, [decision("a")])
     damaged = write_segment(log, 2, 2, [decision("b")])
@@ -500,8 +502,8 @@ def test_a_segment_with_a_damaged_header_is_read_with_the_one_before(tmp_path: P
 # --- search ---
 
 
-def found(service: Decisions, cursor: str | None = None, limit: int = 50, **asked: Any) -> Any:
-    return service.search(ACTOR, FRAUD, DecisionFilter(**asked), cursor=cursor, limit=limit)
+def search_log(service: Decisions, cursor: str | None = None, limit: int = 50, **fields: Any) -> Any:
+    return service.search(ACTOR, FRAUD, DecisionFilter(**fields), cursor=cursor, limit=limit)
 
 
 def ids(page: Any) -> list[str]:
@@ -509,7 +511,7 @@ def ids(page: Any) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("asked", "names"),
+    ("fields", "names"),
     [
         ({}, ["d", "c", "b", "a"]),
         ({"lane": "canary"}, ["c"]),
@@ -527,10 +529,10 @@ def ids(page: Any) -> list[str]:
         ({"lane": "none"}, []),
     ],
 )
-def test_decisions_are_found_by_what_was_recorded(
-    here: Here, asked: dict[str, Any], names: list[str]
+def test_decisions_are_found_by_their_recorded_fields(
+    logs: DecisionLogs, fields: dict[str, Any], names: list[str]
 ) -> None:
-    here.write(
+    logs.write(
         "live-1",
         1,
         1,
@@ -542,26 +544,26 @@ def test_decisions_are_found_by_what_was_recorded(
             LogRecord(withdrawn=WithdrawnRecord(sequence=4)).SerializeToString(),
         ],
     )
-    here.write(
+    logs.write(
         "live-1",
         2,
         6,
         [decision("c", 2, lane="canary"), decision("d", 3, decision="decline", score=0.95)],
     )
-    service = here.service()
+    service = logs.service()
     service._outcomes = lambda checkpoint, names: {"a": {"fraud": 1.0}, "c": {"fraud": 0.0}}
-    assert ids(found(service, **asked)) == names
+    assert ids(search_log(service, **fields)) == names
 
 
-def test_pages_of_a_search_have_each_decision_once(here: Here) -> None:
+def test_pages_of_a_search_have_each_decision_once(logs: DecisionLogs) -> None:
     for at, server in enumerate(("live-1", "pool")):
-        here.write(server, 1, 1, [decision(f"{at}-{n}", 2 * n + at) for n in range(7)])
-    service = here.service()
-    whole = ids(found(service))
+        logs.write(server, 1, 1, [decision(f"{at}-{n}", 2 * n + at) for n in range(7)])
+    service = logs.service()
+    whole = ids(search_log(service))
     assert whole == [f"{n % 2}-{n // 2}" for n in range(13, -1, -1)]
     pages, cursor = [], None
     for _ in range(20):
-        page = found(service, cursor, limit=4)
+        page = search_log(service, cursor, limit=4)
         pages += ids(page)
         cursor = page.next
         if cursor is None:
@@ -570,9 +572,9 @@ def test_pages_of_a_search_have_each_decision_once(here: Here) -> None:
     assert cursor is None
 
 
-def test_a_search_is_bounded_and_goes_on_where_it_ended(here: Here) -> None:
-    log = here.logs["live-1"]
-    here.write(
+def test_a_search_is_bounded_and_continues_where_it_ended(logs: DecisionLogs) -> None:
+    log = logs.logs["live-1"]
+    logs.write(
         "live-1", 1, 1, [decision("old", 0, decision="decline"), *(decision(f"n{n}", 1) for n in range(20))]
     )
     first = search(log, lambda record: record.decision == "decline", most=8)
@@ -583,6 +585,6 @@ def test_a_search_is_bounded_and_goes_on_where_it_ended(here: Here) -> None:
 
 
 @pytest.mark.parametrize("cursor", ["x", "1-2-3-4-5", "", "-1", "9" * 40])
-def test_another_lists_cursor_is_refused(here: Here, cursor: str) -> None:
+def test_the_cursor_of_another_list_is_refused(logs: DecisionLogs, cursor: str) -> None:
     with pytest.raises(InvalidError, match="omit the cursor"):
-        found(here.service(), cursor)
+        search_log(logs.service(), cursor)

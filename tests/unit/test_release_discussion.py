@@ -28,9 +28,9 @@ S = ChangeState
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(f"sqlite:///{tmp_path}/platform.db")
-    yield made
-    made.store.close()
+    world = World(f"sqlite:///{tmp_path}/platform.db")
+    yield world
+    world.store.close()
 
 
 def discussion(world: World) -> Discussion:
@@ -39,8 +39,8 @@ def discussion(world: World) -> Discussion:
 
 def audited(world: World, action: str) -> list[dict[str, object]]:
     with world.store.read() as connection:
-        found = connection.scalars(select(t.audit.c.details).where(t.audit.c.action == f"change.{action}"))
-        return [json.loads(one) for one in found]
+        result = connection.scalars(select(t.audit.c.details).where(t.audit.c.action == f"change.{action}"))
+        return [json.loads(one) for one in result]
 
 
 # --- comments ---
@@ -48,23 +48,25 @@ def audited(world: World, action: str) -> list[dict[str, object]]:
 
 def test_a_comment_is_an_event_an_audit_entry_and_a_message(world: World) -> None:
     change = world.test("good-1")
-    after = discussion(world).comment(world.eve, change.id, text="  <b>why</b> so late?\nplease  ")
-    # A comment outruns nobody who read the change before.
+    after = discussion(world).comment(world.eve, change.id, comment="  <b>why</b> so late?\nplease  ")
+    # A comment does not outdate the version that another user has read.
     assert after.version == change.version
-    (said,) = comments(world.changes.get(world.ada, change.id).events)
-    assert (said.actor, said.details["comment"]) == ("eve", "<b>why</b> so late?\nplease")
+    (comment,) = comments(world.changes.get(world.ada, change.id).events)
+    assert (comment.actor, comment.details["comment"]) == ("eve", "<b>why</b> so late?\nplease")
     assert audited(world, "comment") == [{"comment": "<b>why</b> so late?\nplease"}]
-    assert "eve commented: <b>why</b>" in world.told.messages[-1][1]
+    assert "eve commented: <b>why</b>" in world.notifications.messages[-1][1]
 
 
-def test_a_change_that_has_ended_can_be_commented(world: World) -> None:
+def test_a_final_change_can_be_commented(world: World) -> None:
     change = world.test("good-1")
     world.changes.withdraw(world.ada, change.id, reason="x")
     discussion(world).comment(world.ada, change.id, text="for the record")
     assert len(comments(world.changes.get(world.ada, change.id).events)) == 1
 
 
-def test_comments_are_bounded_and_for_modelers(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_comments_are_bounded_and_require_the_role_modeler(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     change = world.test("good-1").id
     for text in ("", "  ", "x" * 2001):
         with pytest.raises(InvalidError, match="1 to 2000"):
@@ -84,22 +86,22 @@ def test_comments_are_bounded_and_for_modelers(world: World, monkeypatch: pytest
 # --- reviewers ---
 
 
-def test_reviewers_are_asked_through_the_channels_and_find_what_they_are_asked(world: World) -> None:
+def test_reviewers_are_notified_and_find_the_changes_that_they_should_review(world: World) -> None:
     world.access.set_member(world.admin, "fraud", "bob", Role.APPROVER)
     world.access.set_member(world.admin, "fraud", "eve", Role.APPROVER)
     change = world.test("good-1").id
-    asked = discussion(world).request_review(world.ada, change, reviewers=["bob", "eve", "bob"])
-    assert asked.reviewers == ("bob", "eve")
-    assert "ada asks for a review by bob, eve" in world.told.messages[-1][1]
+    requested = discussion(world).request_review(world.ada, change, requested=["bob", "eve", "bob"])
+    assert requested.reviewers == ("bob", "eve")
+    assert "ada asks for a review by bob, eve" in world.notifications.messages[-1][1]
     assert [one.id for one in world.changes.list(world.bob, reviewer="bob")] == [change]
     assert world.changes.list(world.bob, reviewer="bo") == []
-    told = len(world.told.messages)
-    discussion(world).request_review(world.ada, change, reviewers=["bob", "eve"])
-    assert len(world.told.messages) == told
-    assert discussion(world).request_review(world.ada, change, reviewers=[]).reviewers == ()
+    sent = len(world.notifications.messages)
+    discussion(world).request_review(world.ada, change, requested=["bob", "eve"])
+    assert len(world.notifications.messages) == sent
+    assert discussion(world).request_review(world.ada, change, requested=[]).reviewers == ()
 
 
-def test_only_approvers_who_did_not_write_it_are_asked(world: World) -> None:
+def test_only_approvers_who_are_not_authors_can_be_reviewers(world: World) -> None:
     world.access.set_member(world.admin, "fraud", "bob", Role.APPROVER)
     world.access.set_member(world.admin, "fraud", "eve", Role.MODELER)
     world.access.set_member(world.admin, "fraud", "ada", Role.OWNER)
@@ -115,9 +117,9 @@ def test_only_approvers_who_did_not_write_it_are_asked(world: World) -> None:
 # --- edits ---
 
 
-def test_an_edit_says_what_it_changed(world: World) -> None:
-    draft = world.changes.draft(world.ada, world.asks("good-1", description="first"))
-    changed = replace(world.asks("good-2", description="x" * 900), minutes=45.0)
+def test_an_edit_reports_the_changed_fields(world: World) -> None:
+    draft = world.changes.draft(world.ada, world.draft_of("good-1", description="first"))
+    changed = replace(world.draft_of("good-2", description="x" * 900), minutes=45.0)
     world.changes.edit(world.ada, draft.id, changed, version=draft.version)
     event = world.changes.get(world.ada, draft.id).events[-1]
     edits = event.details["changes"]
@@ -152,7 +154,7 @@ def test_many_views_of_a_change_compare_its_bundles_once(world: World) -> None:
 # --- the archive ---
 
 
-def test_an_archived_change_is_hidden_and_nothing_of_it_is_gone(world: World) -> None:
+def test_an_archived_change_is_hidden_and_keeps_its_data(world: World) -> None:
     change = world.test("good-1").id
     with pytest.raises(ConflictError):
         discussion(world).archive(world.ada, change)
@@ -177,30 +179,32 @@ def test_an_archived_change_is_hidden_and_nothing_of_it_is_gone(world: World) ->
     assert len(audited(world, "archive")) == len(audited(world, "unarchive")) == 1
 
 
-# --- finding ---
+# --- search ---
 
 
 def test_changes_are_found_by_text_and_kind(world: World) -> None:
-    first = world.changes.draft(world.ada, world.asks("good-1", title="Deeper TREES 50% off"))
-    second = world.changes.draft(world.ada, world.asks("good-2", title="shallow", description="deeper_trees"))
-    third = world.changes.draft(world.ada, world.asks("good-3", ChangeKind.RELEASE, title="third"))
+    first = world.changes.draft(world.ada, world.draft_of("good-1", title="Deeper TREES 50% off"))
+    second = world.changes.draft(
+        world.ada, world.draft_of("good-2", title="shallow", description="deeper_trees")
+    )
+    third = world.changes.draft(world.ada, world.draft_of("good-3", ChangeKind.RELEASE, title="third"))
 
-    def found(text: str) -> list[str]:
+    def search(text: str) -> list[str]:
         return [one.id for one in world.changes.list(world.ada, text=text)]
 
-    assert found("deeper trees") == [first.id]
-    assert found("DEEPER") == [second.id, first.id]
-    # The signs of a pattern are themselves.
-    assert found("50%") == [first.id]
-    assert found("%") == [first.id]
-    assert found("r_t") == [second.id]
-    assert found(third.id) == found(third.bundle[7:19]) == [third.id]
+    assert search("deeper trees") == [first.id]
+    assert search("DEEPER") == [second.id, first.id]
+    # Wildcard characters are literals.
+    assert search("50%") == [first.id]
+    assert search("%") == [first.id]
+    assert search("r_t") == [second.id]
+    assert search(third.id) == search(third.bundle[7:19]) == [third.id]
     kinds = world.changes.list(world.ada, kind=ChangeKind.RELEASE)
     assert [one.id for one in kinds] == [third.id]
     assert world.changes.list(world.stranger, text="deeper") == []
 
 
-# --- what an approver looks at first ---
+# --- the summary for approvers ---
 
 
 def gate(metric: str, success: str, outcome: str = "pass", **more: object) -> GateResult:
@@ -225,7 +229,7 @@ def gate(metric: str, success: str, outcome: str = "pass", **more: object) -> Ga
         (gate("auc", ">= 0.7", "fail", waived_by="bob", waived_why="known"), "waived by bob: known"),
     ],
 )
-def test_gates_worth_a_look(result: GateResult, reason: str | None) -> None:
+def test_notable_gates_are_listed(result: GateResult, reason: str | None) -> None:
     remarks = review([result], {}).remarks
     assert [one.reason.startswith(reason) for one in remarks] == ([True] if reason else [])
 
@@ -239,8 +243,8 @@ def test_the_largest_differences_are_named() -> None:
         },
         "metrics": {"auc": {"before": 0.9, "after": 0.95}, "by_label": {"before": {}, "after": {}}},
     }
-    found = review([gate("flip_rate", "<= 0.02", value=0.0125)], diff).differences
-    assert found == (
+    result = review([gate("flip_rate", "<= 0.02", value=0.0125)], diff).differences
+    assert result == (
         "Flip rate 1.25 %",
         "features added: a, b",
         "features changed: f0, f1, f2, f3, f4 and 3 more",

@@ -25,21 +25,21 @@ from scorer.release.notify import sending
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(f"sqlite:///{tmp_path}/platform.db")
-    yield made
-    made.store.close()
+    world = World(f"sqlite:///{tmp_path}/platform.db")
+    yield world
+    world.store.close()
 
 
-def test_servers_that_are_lost_and_back_and_moves_are_lines(world: World) -> None:
+def test_lost_and_returned_servers_and_transitions_are_logged(world: World) -> None:
     lines = RecordedEvents()
     log = EventLog(lines)
-    world.reconciler._alerts = Alerts(world.audit, world.told, log, now=lambda: world.now)
+    world.reconciler._alerts = Alerts(world.audit, world.notifications, log, now=lambda: world.now)
     world.parts.events = log
     world.tick()
-    world.fleet.vanish("live-2")
+    world.fleet.disconnect("live-2")
     world.tick()
     world.tick()
-    world.fleet.come_back("live-2")
+    world.fleet.reconnect("live-2")
     world.tick()
     assert [line["server"] for line in lines.named("server_lost")] == ["live-2"]
     assert [line["server"] for line in lines.named("server_back")] == ["live-2"]
@@ -53,21 +53,21 @@ def test_servers_that_are_lost_and_back_and_moves_are_lines(world: World) -> Non
     )
 
 
-def test_a_move_that_was_rolled_back_is_no_line(world: World) -> None:
+def test_a_transition_of_a_rolled_back_transaction_is_not_logged(world: World) -> None:
     lines = RecordedEvents()
     world.parts.events = EventLog(lines)
     world.tick()
-    draft = world.changes.draft(world.ada, world.asks("good-1"))
+    draft = world.changes.draft(world.ada, world.draft_of("good-1"))
     with pytest.raises(ZeroDivisionError), writing(world.parts, draft, world.ada) as work:
         work.move("submit", "x", step="package")
         _ = 1 / 0
     assert lines.named("change_moved") == []
 
 
-def test_who_leads_is_said_once(tmp_path: Path, built_bundles: dict[str, Path]) -> None:
-    made = Platforms(tmp_path, built_bundles)
+def test_the_leader_is_logged_once(tmp_path: Path, built_bundles: dict[str, Path]) -> None:
+    platforms = Platforms(tmp_path, built_bundles)
     lines = RecordedEvents()
-    platform = made.platform
+    platform = platforms.platform
     platform._events = EventLog(lines)
     platform.leads, platform._renewed = False, None
     threads = [threading.Thread(target=platform._is_leader) for _ in range(8)]
@@ -76,22 +76,22 @@ def test_who_leads_is_said_once(tmp_path: Path, built_bundles: dict[str, Path]) 
     for thread in threads:
         thread.join(30)
     assert len(lines.named("leads")) == 1
-    made.service.bundles._events = EventLog(lines)
+    platforms.service.bundles._events = EventLog(lines)
     with pytest.raises(PlatformError):
-        made.service.bundles.upload(made.actor("modeler"), "fraud", io.BytesIO(b"no archive"))
+        platforms.service.bundles.upload(platforms.actor("modeler"), "fraud", io.BytesIO(b"no archive"))
     (line,) = lines.named("upload_rejected")
     assert (line["user"], line["project"]) == ("modeler", "fraud")
-    found = {
+    result = {
         text.partition(" ")[0]: text.partition(" ")[2]
         for text in platform.metrics()
         if not text.startswith("#")
     }
-    assert found['scorer_platform_server_reachable{server="live-1"}'] == "1"
-    assert found['scorer_platform_break_glass_total{checkpoint="fraud.checkout"}'] == "0"
-    made.close()
+    assert result['scorer_platform_server_reachable{server="live-1"}'] == "1"
+    assert result['scorer_platform_break_glass_total{checkpoint="fraud.checkout"}'] == "0"
+    platforms.close()
 
 
-def test_broken_glasses_are_counted(world: World) -> None:
+def test_break_glass_changes_are_counted(world: World) -> None:
     world.tick()
     world.tick()
     lanes = [LaneSpec("live", digest("other-1"), share=1.0)]
@@ -101,7 +101,7 @@ def test_broken_glasses_are_counted(world: World) -> None:
         assert recorded.count(connection, recorded.BREAK_GLASS) == {CHECKPOINT: 1}
 
 
-def test_threads_that_never_end_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_threads_that_never_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sending, "_SLOTS", threading.BoundedSemaphore(2))
     let_go = threading.Event()
     started: list[Any] = []

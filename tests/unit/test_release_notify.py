@@ -62,9 +62,9 @@ def notifications(store: Store, clock: Clock) -> Iterator[Notifications]:
     access = Access(store, now=clock)
     access.create_project(PLATFORM, "checkout", "Checkout")
     access.create_project(PLATFORM, "payouts", "Payouts")
-    made = Notifications(store, access, now=clock, destinations=LOOPBACK, events=EventLog(LOG))
-    yield made
-    made.close()
+    notifications = Notifications(store, access, now=clock, destinations=LOOPBACK, events=EventLog(LOG))
+    yield notifications
+    notifications.close()
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def http() -> Iterator[HttpReceiver]:
 
 
 def resolving(names: list[str]) -> Callable[..., list[Any]]:
-    """Return a resolver in which every name has the addresses that the list holds at that moment."""
+    """Return a resolver in which every name has the addresses that are in the list at that time."""
 
     def getaddrinfo(host: str, port: Any, *_: Any, **__: Any) -> list[Any]:
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, int(port or 0))) for each in names]
@@ -87,7 +87,7 @@ def hook(notifications: Notifications, http: HttpReceiver, **more: object) -> in
     return notifications.add_channel(OWNER, "checkout", url, secret=SECRET, **more).id  # type: ignore[arg-type]
 
 
-def tell(
+def notify(
     store: Store, notifications: Notifications, subject: str = "cr-000001 passed", **more: object
 ) -> None:
     with store.write() as connection:
@@ -108,19 +108,19 @@ def states(notifications: Notifications) -> list[tuple[str, str, int]]:
 # === webhooks ===
 
 
-def test_a_signed_webhook(store: Store, notifications: Notifications, http: HttpReceiver) -> None:
+def test_a_webhook_is_signed(store: Store, notifications: Notifications, http: HttpReceiver) -> None:
     hook(notifications, http)
-    tell(store, notifications, checkpoint="fraud.checkout", payload={"change": "cr-000001", "share": 0.1})
+    notify(store, notifications, checkpoint="fraud.checkout", payload={"change": "cr-000001", "share": 0.1})
     assert notifications.deliver(WAIT) == 1
-    [got] = http.received
-    headers = dict(got.headers)
-    Webhook(SECRET.encode()).verify(got.body, headers)
+    [request] = http.received
+    headers = dict(request.headers)
+    Webhook(SECRET.encode()).verify(request.body, headers)
     with pytest.raises(WebhookVerificationError):
-        Webhook(b"another secret").verify(got.body, headers)
+        Webhook(b"another secret").verify(request.body, headers)
     with pytest.raises(WebhookVerificationError):
-        Webhook(SECRET.encode()).verify(got.body.replace(b"0.1", b"0.2"), headers)
-    document = json.loads(got.body)
-    assert document.pop("id") == got.headers["webhook-id"]
+        Webhook(SECRET.encode()).verify(request.body.replace(b"0.1", b"0.2"), headers)
+    document = json.loads(request.body)
+    assert document.pop("id") == request.headers["webhook-id"]
     assert document == {
         "at": "2026-03-01T12:00:00Z",
         "project": "checkout",
@@ -130,24 +130,26 @@ def test_a_signed_webhook(store: Store, notifications: Notifications, http: Http
         "body": "All gates.",
         "payload": {"change": "cr-000001", "share": 0.1},
     }
-    assert got.headers["Content-Type"] == "application/json"
+    assert request.headers["Content-Type"] == "application/json"
     assert states(notifications) == [("cr-000001 passed", "sent", 1)]
     assert notifications.deliver(WAIT) == 0
     assert len(http.received) == 1
 
 
-def test_the_signature_is_the_specifications(
+def test_the_signature_follows_the_specification(
     store: Store, notifications: Notifications, http: HttpReceiver
 ) -> None:
-    """Standard Webhooks: HMAC-SHA256 of `<id>.<timestamp>.<body>`, base64, after the version."""
+    """Standard Webhooks defines HMAC-SHA256 of `<id>.<timestamp>.<body>`, in base64, after the version."""
     hook(notifications, http)
-    tell(store, notifications)
+    notify(store, notifications)
     notifications.deliver(WAIT)
-    [got] = http.received
-    signed = f"{got.headers['webhook-id']}.{got.headers['webhook-timestamp']}.".encode() + got.body
+    [request] = http.received
+    signed = (
+        f"{request.headers['webhook-id']}.{request.headers['webhook-timestamp']}.".encode() + request.body
+    )
     code = base64.b64encode(hmac.new(SECRET.encode(), signed, hashlib.sha256).digest()).decode()
-    assert got.headers["webhook-signature"] == f"v1,{code}"
-    assert abs(int(got.headers["webhook-timestamp"]) - time.time()) < 60
+    assert request.headers["webhook-signature"] == f"v1,{code}"
+    assert abs(int(request.headers["webhook-timestamp"]) - time.time()) < 60
 
 
 def test_a_secret_in_base64_is_decoded(
@@ -156,10 +158,10 @@ def test_a_secret_in_base64_is_decoded(
     secret = "whsec_" + base64.b64encode(b"twenty-four random bytes").decode()
     url = f"http://127.0.0.1:{http.port}/hook"
     notifications.add_channel(OWNER, "checkout", url, secret=secret)
-    tell(store, notifications)
+    notify(store, notifications)
     notifications.deliver(WAIT)
-    [got] = http.received
-    Webhook(secret).verify(got.body, dict(got.headers))
+    [request] = http.received
+    Webhook(secret).verify(request.body, dict(request.headers))
     with pytest.raises(InvalidError, match="must continue in base64"):
         notifications.add_channel(OWNER, "checkout", url, secret="whsec_not base64 at all")
 
@@ -167,12 +169,12 @@ def test_a_secret_in_base64_is_decoded(
 # === at least once ===
 
 
-def test_a_refused_message_is_tried_again_later_and_in_the_end_given_up(
+def test_a_refused_message_is_retried_and_finally_abandoned(
     store: Store, notifications: Notifications, http: HttpReceiver, clock: Clock
 ) -> None:
     hook(notifications, http)
     http.answer = lambda _: 503
-    tell(store, notifications)
+    notify(store, notifications)
     for attempt in range(1, ATTEMPTS + 1):
         assert notifications.deliver(WAIT) == 0
         assert len(http.received) == attempt
@@ -180,7 +182,7 @@ def test_a_refused_message_is_tried_again_later_and_in_the_end_given_up(
             assert states(notifications) == [("cr-000001 passed", "waiting", attempt)]
             clock.at += pause(attempt) - timedelta(microseconds=1)
             notifications.deliver(WAIT)
-            assert len(http.received) == attempt  # not before its time
+            assert len(http.received) == attempt  # not before the retry is due
             clock.at += timedelta(microseconds=1)
     [delivery] = notifications.deliveries(OWNER, "checkout")
     assert (delivery.state, delivery.error) == ("given up", sending.NOT_ACCEPTED)
@@ -188,16 +190,16 @@ def test_a_refused_message_is_tried_again_later_and_in_the_end_given_up(
     clock.at += timedelta(days=1)
     notifications.deliver(WAIT)
     assert len(http.received) == ATTEMPTS
-    assert len({got.headers["webhook-id"] for got in http.received}) == 1
-    assert len({got.body for got in http.received}) == 1
+    assert len({result.headers["webhook-id"] for result in http.received}) == 1
+    assert len({result.body for result in http.received}) == 1
 
 
-def test_what_recovers_is_sent(
+def test_a_message_is_sent_when_its_receiver_recovers(
     store: Store, notifications: Notifications, http: HttpReceiver, clock: Clock
 ) -> None:
     hook(notifications, http)
     http.answer = lambda _: 500
-    tell(store, notifications)
+    notify(store, notifications)
     notifications.deliver(WAIT)
     http.answer = lambda _: 200
     clock.at += pause(1)
@@ -206,7 +208,7 @@ def test_what_recovers_is_sent(
     assert (delivery.state, delivery.attempts, delivery.error) == ("sent", 2, "")
 
 
-def test_a_rolled_back_transaction_tells_nobody(
+def test_a_rolled_back_transaction_sends_no_message(
     store: Store, notifications: Notifications, http: HttpReceiver
 ) -> None:
     hook(notifications, http)
@@ -217,22 +219,24 @@ def test_a_rolled_back_transaction_tells_nobody(
     assert http.received == []
 
 
-def test_a_key_tells_once(store: Store, notifications: Notifications, http: HttpReceiver) -> None:
+def test_a_message_is_sent_once_per_key(
+    store: Store, notifications: Notifications, http: HttpReceiver
+) -> None:
     hook(notifications, http)
     for _ in range(2):
-        tell(store, notifications, key="cr-000001:deploying:3")
-    tell(store, notifications, key="cr-000001:deploying:4")
-    tell(store, notifications)
-    tell(store, notifications)
+        notify(store, notifications, key="cr-000001:deploying:3")
+    notify(store, notifications, key="cr-000001:deploying:4")
+    notify(store, notifications)
+    notify(store, notifications)
     assert notifications.deliver(WAIT) == 4
 
 
-def test_several_processes_send_nothing_twice(
+def test_several_processes_send_every_message_once(
     store: Store, database_url: str, notifications: Notifications, http: HttpReceiver, clock: Clock
 ) -> None:
     hook(notifications, http)
     for number in range(20):
-        tell(store, notifications, f"message {number}")
+        notify(store, notifications, f"message {number}")
     other_store = Store(database_url)
     others = [notifications, Notifications(other_store, now=clock, destinations=LOOPBACK)]
     threads = [
@@ -243,18 +247,18 @@ def test_several_processes_send_nothing_twice(
         thread.start()
     for thread in threads:
         thread.join()
-    subjects = [json.loads(got.body)["subject"] for got in http.received]
+    subjects = [json.loads(result.body)["subject"] for result in http.received]
     assert sorted(subjects) == sorted(f"message {number}" for number in range(20))
     others[1].close()
     other_store.close()
 
 
-def test_the_claim_of_a_killed_process_runs_out(
+def test_the_claim_of_a_killed_process_expires(
     store: Store, notifications: Notifications, http: HttpReceiver, clock: Clock
 ) -> None:
     hook(notifications, http)
-    tell(store, notifications)
-    with store.write() as connection:  # as it stands when a process is killed while it sends
+    notify(store, notifications)
+    with store.write() as connection:  # the state that a process leaves when it is killed while it sends
         connection.execute(
             update(tables.outbox).values(claimed_by="somebody gone", claimed_until=clock.at + LEASE)
         )
@@ -263,17 +267,17 @@ def test_the_claim_of_a_killed_process_runs_out(
     assert notifications.deliver(WAIT) == 1
 
 
-def test_a_clock_set_back_holds_nothing_up(
+def test_a_clock_that_is_set_back_delays_no_message(
     store: Store, notifications: Notifications, http: HttpReceiver, clock: Clock
 ) -> None:
     hook(notifications, http)
     clock.at += timedelta(days=365)
-    tell(store, notifications)
+    notify(store, notifications)
     clock.at -= timedelta(days=365)
     assert notifications.deliver(WAIT) == 1
 
 
-def test_a_slow_receiver_holds_up_neither_the_ticker_nor_other_channels(
+def test_a_slow_receiver_delays_neither_the_runner_nor_other_channels(
     store: Store, notifications: Notifications, http: HttpReceiver
 ) -> None:
     may_go, slow_has_it = threading.Event(), threading.Event()
@@ -286,18 +290,18 @@ def test_a_slow_receiver_holds_up_neither_the_ticker_nor_other_channels(
     with HttpReceiver(answer) as slow:
         hook(notifications, slow)
         hook(notifications, http)
-        tell(store, notifications)
-        notifications.deliver(0.0)  # comes back while one of them has not answered
+        notify(store, notifications)
+        notifications.deliver(0.0)  # returns while one of the receivers has not responded
         assert slow_has_it.wait(WAIT)
-        notifications.deliver(0.0)  # and takes up neither again
+        notifications.deliver(0.0)  # and sends neither of them again
         may_go.set()
         notifications.close()
         assert [len(each.received) for each in (slow, http)] == [1, 1]
     assert {state for _, state, _ in states(notifications)} == {"sent"}
 
 
-def test_a_receiver_that_never_ends_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It answers a byte now and then, so that no single wait is too long."""
+def test_a_receiver_that_never_ends_its_response_is_abandoned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The receiver responds byte by byte, so that no single wait is too long."""
     listening = socket.create_server(("127.0.0.1", 0))
     stop = threading.Event()
 
@@ -322,29 +326,27 @@ def test_a_receiver_that_never_ends_is_left(monkeypatch: pytest.MonkeyPatch) -> 
     listening.close()
 
 
-def test_what_went_wrong_is_kept_in_a_line_without_secrets(
-    store: Store, notifications: Notifications
-) -> None:
+def test_an_error_is_stored_in_one_line_without_secrets(store: Store, notifications: Notifications) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     notifications.add_channel(OWNER, "checkout", f"json://user:hunter2hunter2@127.0.0.1:{port}/tokentoken")
     notifications.add_channel(
         OWNER, "checkout", f"http://127.0.0.1:{port}/services/abcdefghijklmnop", secret=SECRET
     )
-    tell(store, notifications)
+    notify(store, notifications)
     notifications.deliver(WAIT)
     assert {each.error for each in notifications.deliveries(OWNER, "checkout")} == {sending.NOT_ACCEPTED}
-    said = sorted(line["error"] for line in LOG.named("message_not_sent")[-2:])
-    assert all(said)
-    assert not [each for each in said if "\n" in each or "hunter2" in each or "tokentoken" in each]
-    assert any(f"127.0.0.1:{port} does not answer" in each for each in said)
+    errors = sorted(line["error"] for line in LOG.named("message_not_sent")[-2:])
+    assert all(errors)
+    assert not [each for each in errors if "\n" in each or "hunter2" in each or "tokentoken" in each]
+    assert any(f"127.0.0.1:{port} does not answer" in each for each in errors)
 
 
 def test_a_redirect_is_not_followed(store: Store, notifications: Notifications, http: HttpReceiver) -> None:
     with HttpReceiver(lambda _: 307, location=f"http://127.0.0.1:{http.port}/") as redirecting:
         hook(notifications, redirecting)
         notifications.add_channel(OWNER, "checkout", f"json://127.0.0.1:{redirecting.port}/")
-        tell(store, notifications)
+        notify(store, notifications)
         notifications.deliver(WAIT)
     assert http.received == []
     assert any("redirects are not followed" in line["error"] for line in LOG.named("message_not_sent")[-2:])
@@ -353,22 +355,26 @@ def test_a_redirect_is_not_followed(store: Store, notifications: Notifications, 
 # === apprise ===
 
 
-def test_json_by_apprise(store: Store, notifications: Notifications, http: HttpReceiver) -> None:
+def test_json_is_sent_by_apprise(store: Store, notifications: Notifications, http: HttpReceiver) -> None:
     notifications.add_channel(OWNER, "checkout", f"json://127.0.0.1:{http.port}/x")
-    tell(store, notifications, severity=Severity.ERROR)
+    notify(store, notifications, severity=Severity.ERROR)
     assert notifications.deliver(WAIT) == 1
-    got = json.loads(http.received[0].body)
-    assert (got["title"], got["message"], got["type"]) == ("cr-000001 passed", "All gates.", "failure")
+    document = json.loads(http.received[0].body)
+    assert (document["title"], document["message"], document["type"]) == (
+        "cr-000001 passed",
+        "All gates.",
+        "failure",
+    )
 
 
-def test_mail_by_apprise(store: Store, notifications: Notifications) -> None:
+def test_mail_is_sent_by_apprise(store: Store, notifications: Notifications) -> None:
     with SmtpReceiver() as smtp:
         notifications.add_channel(
             OWNER,
             "checkout",
             f"mailto://127.0.0.1:{smtp.port}?from=scorer@example.com&to=team@example.com",
         )
-        tell(store, notifications, subject="cr-000001\r\nBcc: everybody@example.com")
+        notify(store, notifications, subject="cr-000001\r\nBcc: everybody@example.com")
         assert notifications.deliver(WAIT) == 1
         [mail] = smtp.mails
     headers = mail.partition("\r\n\r\n")[0]
@@ -380,32 +386,34 @@ def test_mail_by_apprise(store: Store, notifications: Notifications) -> None:
 # === channels ===
 
 
-def test_filters(store: Store, notifications: Notifications, http: HttpReceiver) -> None:
+def test_channels_filter_by_severity_and_checkpoint(
+    store: Store, notifications: Notifications, http: HttpReceiver
+) -> None:
     hook(notifications, http, severity=Severity.WARNING, checkpoints=["fraud.checkout"])
-    told = [
+    filters = [
         (Severity.INFO, "fraud.checkout", False),
         (Severity.WARNING, "fraud.checkout", True),
         (Severity.ERROR, "fraud.checkout", True),
         (Severity.ERROR, "action.authorise", False),
-        (Severity.ERROR, "", True),  # of no checkpoint: for everybody
+        (Severity.ERROR, "", True),  # without a checkpoint, for all channels
     ]
-    for severity, checkpoint, _ in told:
-        tell(store, notifications, f"{severity} {checkpoint}", severity=severity, checkpoint=checkpoint)
+    for severity, checkpoint, _ in filters:
+        notify(store, notifications, f"{severity} {checkpoint}", severity=severity, checkpoint=checkpoint)
     with store.write() as connection:
         notifications.tell(connection, "payouts", Severity.ERROR, "another project's", "")
     notifications.deliver(WAIT)
-    assert [json.loads(got.body)["subject"] for got in http.received] == [
-        f"{severity} {checkpoint}".strip() for severity, checkpoint, wanted in told if wanted
+    assert [json.loads(result.body)["subject"] for result in http.received] == [
+        f"{severity} {checkpoint}".strip() for severity, checkpoint, wanted in filters if wanted
     ]
 
 
-def test_a_removed_channel_is_told_nothing_and_its_secrets_are_gone(
+def test_a_removed_channel_gets_no_messages_and_its_secrets_are_deleted(
     store: Store, notifications: Notifications, http: HttpReceiver
 ) -> None:
     channel = hook(notifications, http)
-    tell(store, notifications)
+    notify(store, notifications)
     notifications.remove_channel(OWNER, channel)
-    tell(store, notifications)
+    notify(store, notifications)
     assert notifications.deliver(WAIT) == 0
     assert http.received == []
     assert states(notifications) == [("cr-000001 passed", "given up", 0)]
@@ -415,7 +423,7 @@ def test_a_removed_channel_is_told_nothing_and_its_secrets_are_gone(
         notifications.remove_channel(OWNER, channel)
 
 
-def test_trying_a_channel(notifications: Notifications, http: HttpReceiver) -> None:
+def test_a_channel_can_be_tested(notifications: Notifications, http: HttpReceiver) -> None:
     channel = hook(notifications, http)
     assert notifications.test_channel(OWNER, channel).state == "sent"
     http.answer = lambda _: 404
@@ -425,7 +433,7 @@ def test_trying_a_channel(notifications: Notifications, http: HttpReceiver) -> N
     assert len(http.received) == 2
 
 
-def test_who_may(notifications: Notifications, http: HttpReceiver) -> None:
+def test_channels_require_the_role_owner(notifications: Notifications, http: HttpReceiver) -> None:
     channel = hook(notifications, http)
     viewer = Actor("vera", {"checkout": Role.APPROVER})
     stranger = Actor("sam", {"payouts": Role.OWNER})
@@ -434,12 +442,12 @@ def test_who_may(notifications: Notifications, http: HttpReceiver) -> None:
     for call in (notifications.remove_channel, notifications.test_channel):
         with pytest.raises(NotAllowedError):
             call(viewer, channel)
-        said = []
+        messages = []
         for number in (channel, 999):
             with pytest.raises(NotFoundError) as refused:
                 call(stranger, number)
-            said.append(str(refused.value).replace(str(number), "?"))
-        assert said[0] == said[1]
+            messages.append(str(refused.value).replace(str(number), "?"))
+        assert messages[0] == messages[1]
     with pytest.raises(NotAllowedError):
         notifications.add_channel(viewer, "checkout", "slack://x")
     for name in ("channels", "deliveries"):
@@ -513,14 +521,14 @@ def test_secrets_are_not_shown(
         (SLACK, SECRET, "a secret signs webhooks"),
     ],
 )
-def test_addresses_that_are_refused(url: str, secret: str | None, words: str) -> None:
+def test_invalid_addresses_are_refused(url: str, secret: str | None, words: str) -> None:
     with pytest.raises(InvalidError, match=words) as refused:
         targets.check(url, secret, LOOPBACK)
     assert "hunter2" not in str(refused.value)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/x", "https://[::1]/x", "https://localhost/x"])
-def test_this_machine_is_no_receiver_unless_its_network_is_listed(url: str) -> None:
+def test_local_addresses_are_refused_unless_their_network_is_allowed(url: str) -> None:
     with pytest.raises(InvalidError, match="notification_networks"):
         targets.check(url, SECRET, PUBLIC)
     assert targets.check(url, SECRET, LOOPBACK) == "webhook"
@@ -540,7 +548,7 @@ def test_a_rejection_does_not_show_what_a_name_resolves_to(monkeypatch: pytest.M
     assert "10.20" not in str(refused.value)
 
 
-def test_a_refused_address_is_no_channel(notifications: Notifications) -> None:
+def test_a_channel_with_a_refused_address_is_not_created(notifications: Notifications) -> None:
     with pytest.raises(InvalidError):
         notifications.add_channel(OWNER, "checkout", "file:///etc/passwd")
     assert notifications.channels(OWNER, "checkout") == []
@@ -556,10 +564,10 @@ def test_a_refused_address_is_no_channel(notifications: Notifications) -> None:
         ("mailtos://u:p@hooks.example.com:{port}?from=a@example.com&to=b@example.com", None),
     ],
 )
-def test_a_name_that_is_public_when_checked_and_this_machine_when_connected_to_is_not_reached(
+def test_a_name_that_resolves_to_a_local_address_after_the_check_is_not_reached(
     store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch, url: str, secret: str | None
 ) -> None:
-    """DNS rebinding against a real listener: it gets no connection."""
+    """DNS rebinding against a real listener, which must get no connection."""
     names: list[str] = ["1.1.1.1"]
     monkeypatch.setattr(socket, "getaddrinfo", resolving(names))
     access = Access(store, now=clock)
@@ -581,7 +589,7 @@ def test_a_name_that_is_public_when_checked_and_this_machine_when_connected_to_i
     assert log.named("message_not_sent")[0]["delivery"].startswith("dlv_")
 
 
-def test_what_an_owner_sees_does_not_tell_open_ports_from_closed_ones(
+def test_the_errors_for_an_owner_do_not_distinguish_open_and_closed_ports(
     notifications: Notifications, http: HttpReceiver
 ) -> None:
     seen = set()
@@ -616,7 +624,7 @@ def test_only_a_thread_that_sends_is_restricted() -> None:
             thread = threading.Thread(target=lambda: socket.create_connection(address, 5).close())
             thread.start()
             thread.join()
-            listener.accept()[0].close()  # the other thread has connected
+            listener.accept()[0].close()  # the other thread was able to connect
             socket.create_connection(address, 5)
         socket.create_connection(address, 5).close()
 
@@ -641,7 +649,7 @@ def test_every_service_on_the_list_is_one_of_apprise() -> None:
     assert known >= targets._CLOUD | targets._OWN_HOST
 
 
-def test_a_webhook_over_tls_is_of_whom_its_certificate_names(
+def test_a_webhook_over_tls_verifies_the_host_name_of_the_certificate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import ssl

@@ -30,12 +30,12 @@ LOOP = Actor("loop", {"fraud": Role.MODELER})
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(f"sqlite:///{tmp_path}/platform.db")
-    made.access.add_user(made.admin, "loop")
-    made.access.set_member(made.admin, "fraud", "loop", Role.MODELER)
-    made.tick()
-    yield made
-    made.store.close()
+    world = World(f"sqlite:///{tmp_path}/platform.db")
+    world.access.add_user(world.admin, "loop")
+    world.access.set_member(world.admin, "fraud", "loop", Role.MODELER)
+    world.tick()
+    yield world
+    world.store.close()
 
 
 def grant(world: World, kind: ChangeKind = ChangeKind.OVERLAY, **more: Any) -> Any:
@@ -46,8 +46,8 @@ def grant(world: World, kind: ChangeKind = ChangeKind.OVERLAY, **more: Any) -> A
 
 
 def revise(world: World, bundle: str) -> Any:
-    """A revision, drafted and submitted by the loop."""
-    asks = world.asks(bundle, ChangeKind.OVERLAY, checkpoint=OTHER)
+    """Draft and submit a revision as the learning loop does."""
+    asks = world.draft_of(bundle, ChangeKind.OVERLAY, checkpoint=OTHER)
     change = world.changes.draft(LOOP, asks, key=f"overlay:{bundle}")
     return world.changes.submit(LOOP, change.id)
 
@@ -57,7 +57,7 @@ def published(world: World, bundle: str) -> Any:
 
 
 def answers(world: World) -> dict[str, tuple[str, float]]:
-    return world.answers(checkpoint=OTHER)
+    return world.answer_lanes(checkpoint=OTHER)
 
 
 def approved_release(world: World, bundle: str, **more: Any) -> Any:
@@ -85,20 +85,20 @@ def test_owners_grant_and_revoke_and_both_are_audited(world: World) -> None:
                 "fraud",
                 NewPermission(kind=ChangeKind.OVERLAY, checkpoint=OTHER, user="loop", days=1, reason="x"),
             )
-    made = grant(world, max_shift=0.5)
-    assert [each.id for each in world.permissions.list(world.ada, "fraud")] == [made.id]
+    permission = grant(world, max_shift=0.5)
+    assert [each.id for each in world.permissions.list(world.ada, "fraud")] == [permission.id]
     with pytest.raises(NotAllowedError):
-        world.permissions.revoke(world.ada, made.id, reason="x")
-    revoked = world.permissions.revoke(world.olga, made.id, reason="drifts")
+        world.permissions.revoke(world.ada, permission.id, reason="x")
+    revoked = world.permissions.revoke(world.olga, permission.id, reason="drifts")
     assert (revoked.revoked_by, revoked.revoked_at) == ("olga", world.now)
     with pytest.raises(ConflictError, match="revoked already"):
-        world.permissions.revoke(world.olga, made.id, reason="again")
+        world.permissions.revoke(world.olga, permission.id, reason="again")
     with pytest.raises(NotAllowedError):
         revise(world, "act-0-r1")
     with world.store.read() as connection:
         entries = connection.execute(
             select(t.audit.c.action, t.audit.c.actor, t.audit.c.details)
-            .where(t.audit.c.object == made.id)
+            .where(t.audit.c.object == permission.id)
             .order_by(t.audit.c.sequence)
         ).all()
     assert [entry[:2] for entry in entries] == [("permission.grant", "olga"), ("permission.revoke", "olga")]
@@ -118,7 +118,7 @@ def test_owners_grant_and_revoke_and_both_are_audited(world: World) -> None:
         ("user", "sam", "not a modeler of project fraud"),
     ],
 )
-def test_bounds_of_a_permission(world: World, field: str, value: Any, error: str) -> None:
+def test_invalid_bounds_of_a_permission_are_refused(world: World, field: str, value: Any, error: str) -> None:
     with pytest.raises(InvalidError, match=error):
         grant(world, **{field: value})
 
@@ -128,7 +128,7 @@ def test_a_permission_is_for_its_checkpoint_kind_user_and_time(world: World) -> 
     grant(world, checkpoint="fraud.checkout")
     grant(world, kind=ChangeKind.TEST)
     with pytest.raises(NotAllowedError, match="ada has no standing permission"):
-        world.changes.draft(world.ada, world.asks("act-0-r1", ChangeKind.OVERLAY, checkpoint=OTHER))
+        world.changes.draft(world.ada, world.draft_of("act-0-r1", ChangeKind.OVERLAY, checkpoint=OTHER))
     published(world, "act-0-r1")
     world.now += timedelta(days=1)
     with pytest.raises(NotAllowedError):
@@ -165,12 +165,12 @@ def test_a_shift_beyond_the_bound_is_rejected(world: World) -> None:
 # --- publishing ---
 
 
-def test_a_revision_answers_is_recorded_and_moves_the_alias(world: World) -> None:
-    made = grant(world)
+def test_a_revision_is_live_recorded_and_moves_the_alias(world: World) -> None:
+    permission = grant(world)
     change = published(world, "act-0-r1")
-    assert change.permission == made.id
+    assert change.permission == permission.id
     for member in ("live-1", "live-2"):
-        assert world.answers(member, OTHER) == {"live": ("act-0-r1", 1.0)}
+        assert world.answer_lanes(member, OTHER) == {"live": ("act-0-r1", 1.0)}
     newest = world.tables(OTHER)[-1]
     assert (newest.cause, newest.change) == (recorded.OVERLAY, change.id)
     world.tick()
@@ -192,29 +192,29 @@ def test_other_forests_are_refused(world: World) -> None:
         revise(world, "act-1-r1")
 
 
-def test_a_revision_that_was_overtaken_by_a_release_is_refused(world: World) -> None:
+def test_a_revision_that_a_release_has_outdated_is_refused(world: World) -> None:
     grant(world)
     change = revise(world, "act-0-r1")
     world.run(minutes=2)
     released = approved_release(world, "act-1", stages=())
     world.until(released.id, ChangeState.DONE)
-    late = world.changes.draft(LOOP, world.asks("act-0-r2", ChangeKind.OVERLAY, checkpoint=OTHER))
+    late = world.changes.draft(LOOP, world.draft_of("act-0-r2", ChangeKind.OVERLAY, checkpoint=OTHER))
     with pytest.raises(InvalidError):
         world.changes.submit(LOOP, late.id)
     assert world.get(change.id).state is ChangeState.DONE
 
 
-def test_a_revoked_permission_stops_what_is_under_way(world: World) -> None:
-    made = grant(world)
+def test_a_revoked_permission_stops_changes_in_progress(world: World) -> None:
+    permission = grant(world)
     change = revise(world, "act-0-r1")
-    world.permissions.revoke(world.olga, made.id, reason="stop")
-    found = world.until(change.id, ChangeState.REJECTED, ChangeState.DONE)
-    assert found.state is ChangeState.REJECTED
-    assert "was revoked by olga" in found.note
+    world.permissions.revoke(world.olga, permission.id, reason="stop")
+    result = world.until(change.id, ChangeState.REJECTED, ChangeState.DONE)
+    assert result.state is ChangeState.REJECTED
+    assert "was revoked by olga" in result.note
     assert answers(world) == {"live": ("act-0", 1.0)}
 
 
-# --- beside releases ---
+# --- revisions and releases ---
 
 
 def test_a_revision_ends_no_canary(world: World) -> None:
@@ -228,7 +228,7 @@ def test_a_revision_ends_no_canary(world: World) -> None:
         "live": ("act-0-r1", 0.85),
         "holdout": ("act-0-r1", 0.05),
     }
-    # The next stage keeps the revision, and the release completes.
+    # The next stage keeps the revision, and the release is completed.
     while world.get(release.id).step != "canary 2":
         world.tick(1)
     world.tick(0)
@@ -250,7 +250,7 @@ def test_a_rollback_in_the_canary_restores_the_latest_revision(world: World) -> 
     assert answers(world) == {"live": ("act-0-r2", 1.0)}
     world.tick()
     assert world.registry.aliases_["action-authorise@live"] == digest("act-0-r2")
-    # And the loop goes on from there.
+    # The loop continues from there.
     published(world, "act-0-r3")
     assert answers(world) == {"live": ("act-0-r3", 1.0)}
 
@@ -266,10 +266,10 @@ def test_a_finished_release_is_rolled_back_after_revisions(world: World) -> None
     assert "rollback" in world.changes.get(world.olga, release.id).allowed
     world.changes.rollback(world.olga, release.id, reason="chargebacks")
     for member in ("live-1", "live-2"):
-        assert world.answers(member, OTHER) == {"live": ("act-0-r1", 1.0)}
+        assert world.answer_lanes(member, OTHER) == {"live": ("act-0-r1", 1.0)}
     world.tick()
     assert world.registry.aliases_["action-authorise@live"] == digest("act-0-r1")
-    # A checkpoint's rollback goes further back, not to what was rolled back.
+    # A rollback of the checkpoint goes further back, and not to the bundle that was rolled back.
     with pytest.raises(ConflictError, match="no earlier lanes"):
         world.checkpoints.rollback(world.olga, OTHER, reason="further")
 
@@ -289,7 +289,7 @@ def test_rolling_back_the_checkpoint_after_revisions_ends_the_release(world: Wor
     assert answers(world) == {"live": ("act-0", 1.0)}
 
 
-def test_a_revision_itself_is_rolled_back(world: World) -> None:
+def test_a_revision_can_be_rolled_back(world: World) -> None:
     grant(world)
     published(world, "act-0-r1")
     second = published(world, "act-0-r2")
@@ -302,7 +302,7 @@ def test_a_revision_itself_is_rolled_back(world: World) -> None:
 
 
 def test_a_rollback_decodes_no_history_of_revisions(world: World) -> None:
-    """288 revisions a day: the way back reads the decisions, not them."""
+    """There may be 288 revisions a day. The rollback reads the recorded decisions and not the revisions."""
     grant(world, per_hour=60)
     release = approved_release(world, "act-1")
     world.until(release.id, ChangeState.DONE)
@@ -326,10 +326,10 @@ def test_a_rollback_decodes_no_history_of_revisions(world: World) -> None:
 # --- freezes ---
 
 
-def test_a_freeze_stops_revisions_and_they_go_on_afterwards(world: World) -> None:
+def test_a_freeze_delays_revisions(world: World) -> None:
     grant(world)
     published(world, "act-0-r1")
-    begun = revise(world, "act-0-r2")  # submitted, and not published before the freeze begins
+    begun = revise(world, "act-0-r2")  # submitted, and not yet published when the freeze starts
     minute = world.now
     world.calendar.add_freeze(
         world.admin,
@@ -345,8 +345,8 @@ def test_a_freeze_stops_revisions_and_they_go_on_afterwards(world: World) -> Non
     )
     before = world.tables(OTHER)[-1].revision
     held = world.fleet.held("live-1").version
-    found = world.until(begun.id, ChangeState.EXPIRED)
-    assert 'frozen by "peak"' in found.note
+    result = world.until(begun.id, ChangeState.EXPIRED)
+    assert 'frozen by "peak"' in result.note
     while world.now < minute + timedelta(minutes=59):
         with pytest.raises(FrozenError, match="fit the overlay anew"):
             revise(world, "act-0-r3")
@@ -357,34 +357,34 @@ def test_a_freeze_stops_revisions_and_they_go_on_afterwards(world: World) -> Non
     assert answers(world) == {"live": ("act-0-r3", 1.0)}
 
 
-# --- the loop's generations ---
+# --- generations of the loop ---
 
 
-def test_a_loops_draft_with_evidence_is_submitted_by_permission_or_by_a_person(world: World) -> None:
-    asks = world.asks("act-1", ChangeKind.TEST, evidence={"decision": "mix"})
+def test_a_draft_of_the_loop_is_submitted_by_permission_or_by_a_user(world: World) -> None:
+    asks = world.draft_of("act-1", ChangeKind.TEST, evidence={"decision": "mix"})
     change = world.changes.draft(LOOP, asks)
     with pytest.raises(NotAllowedError, match="no standing permission for changes of kind"):
         world.changes.submit(LOOP, change.id)
     assert world.get(change.id).state is ChangeState.DRAFT
     assert world.changes.submit(world.olga, change.id).state is ChangeState.CHECKS
-    made = grant(world, kind=ChangeKind.TEST)
-    again = world.changes.draft(LOOP, world.asks("act-2", ChangeKind.TEST, evidence={"decision": "mix"}))
+    permission = grant(world, kind=ChangeKind.TEST)
+    again = world.changes.draft(LOOP, world.draft_of("act-2", ChangeKind.TEST, evidence={"decision": "mix"}))
     submitted = world.changes.submit(LOOP, again.id)
-    assert (submitted.state, submitted.permission) == (ChangeState.CHECKS, made.id)
+    assert (submitted.state, submitted.permission) == (ChangeState.CHECKS, permission.id)
     assert submitted.evidence == {"decision": "mix"}
 
 
-def test_a_verdict_in_the_bundles_lineage_stands_in_for_a_test_by_permission_alone(world: World) -> None:
+def test_a_verdict_in_the_lineage_replaces_a_test_only_with_a_permission(world: World) -> None:
     world.bundles.lineages["act-1"] = {"metrics": {"gate": {"decision": "promote"}}}
     change = world.changes.draft(
-        LOOP, world.asks("act-1", ChangeKind.RELEASE, evidence={"decision": "promote"})
+        LOOP, world.draft_of("act-1", ChangeKind.RELEASE, evidence={"decision": "promote"})
     )
     with pytest.raises(InvalidError, match="a RELEASE follows a TEST that passed"):
         world.changes.submit(world.olga, change.id)
     grant(world, kind=ChangeKind.RELEASE)
     assert world.changes.submit(LOOP, change.id).state is ChangeState.CHECKS
     other = world.changes.draft(
-        LOOP, world.asks("act-2", ChangeKind.RELEASE, evidence={"decision": "promote"})
+        LOOP, world.draft_of("act-2", ChangeKind.RELEASE, evidence={"decision": "promote"})
     )
     with pytest.raises(InvalidError, match="a RELEASE follows a TEST that passed"):
         world.changes.submit(LOOP, other.id)

@@ -22,28 +22,28 @@ from scorer.release.readout import build, canary, load, parts
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    made = World(f"sqlite:///{tmp_path}/platform.db")
-    yield made
-    made.store.close()
+    world = World(f"sqlite:///{tmp_path}/platform.db")
+    yield world
+    world.store.close()
 
 
 @contextmanager
 def counted(world: World) -> Iterator[list[str]]:
-    """The queries that a block sends to the database."""
-    found: list[str] = []
+    """Count the queries that a block sends to the database."""
+    results: list[str] = []
 
     def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
         if statement.startswith("SELECT"):
-            found.append(statement)
+            results.append(statement)
 
     event.listen(world.store._engine, "before_cursor_execute", note)
     try:
-        yield found
+        yield results
     finally:
         event.remove(world.store._engine, "before_cursor_execute", note)
 
 
-def test_a_stream_of_events_reads_its_state_and_events_alone(world: World) -> None:
+def test_a_stream_of_events_reads_only_the_state_and_the_events(world: World) -> None:
     change = world.test("good-1")
     world.until(change.id, ChangeState.DONE)
     state, first = world.changes.events(world.ada, change.id, limit=3)
@@ -59,37 +59,37 @@ def test_a_stream_of_events_reads_its_state_and_events_alone(world: World) -> No
         world.changes.events(world.stranger, change.id)
 
 
-def test_the_changes_of_a_bundle_are_one_query(world: World) -> None:
+def test_the_changes_of_a_bundle_are_read_by_one_query(world: World) -> None:
     names = [world.test(f"good-{number}").id for number in range(1, 9)]
     with counted(world) as statements:
-        found = world.changes.several(world.ada, names)
-    assert [each.id for each in found] == names
+        details = world.changes.several(world.ada, names)
+    assert [each.id for each in details] == names
     assert len(statements) == 1
     assert world.changes.several(world.stranger, names) == []
 
 
-def test_a_summary_is_one_query(world: World) -> None:
+def test_a_summary_is_read_by_one_query(world: World) -> None:
     change = world.test("good-1")
     with counted(world) as statements:
         assert world.changes.summary(world.ada, change.id).id == change.id
     assert len(statements) == 1
 
 
-def test_pages_use_the_latest_pass_over_the_fleet(world: World) -> None:
-    asked: list[str] = []
-    world.fleet.before_call = lambda member, method, _: asked.append(f"{method} {member}")
+def test_pages_use_the_latest_status_of_the_fleet(world: World) -> None:
+    requests: list[str] = []
+    world.fleet.before_call = lambda member, method, _: requests.append(f"{method} {member}")
     statuses = Statuses(world.fleet, max_age=60.0)
     for _ in range(5):
         assert statuses.recent()["live-1"].reachable
-    assert sorted(asked) == ["status live-1", "status live-2"]
+    assert sorted(requests) == ["status live-1", "status live-2"]
     world.reconciler.statuses = statuses
     for _ in range(3):
         world.checkpoints.list(world.ada)
         assert world.checkpoints.kind(CHECKPOINT) == "score"
-    assert len(asked) == 2
+    assert len(requests) == 2
 
 
-def test_one_figure_is_drawn_for_one_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_for_one_figure_builds_only_that_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: list[str] = []
 
     def builder(name: str) -> Any:
@@ -117,13 +117,13 @@ def test_outcomes_of_other_decisions_are_not_kept(tmp_path: Path) -> None:
     ]
     written(tmp_path, parts.OUTCOMES, rows, parts.OUTCOME)
     keys = np.array([3, 4, 5, 2000], dtype=np.uint64)
-    found = load.outcomes(tmp_path, CHECKPOINT, kind="fraud", keys=keys)
-    assert {kind: own[0].tolist() for kind, own in found.items()} == {"fraud": [3, 5]}
+    outcomes = load.outcomes(tmp_path, CHECKPOINT, kind="fraud", keys=keys)
+    assert {kind: own[0].tolist() for kind, own in outcomes.items()} == {"fraud": [3, 5]}
     whole = load.outcomes(tmp_path, CHECKPOINT)
     assert {kind: len(own[0]) for kind, own in whole.items()} == {"fraud": 500, "other": 500}
 
 
-def test_outcomes_that_an_earlier_version_kept_without_proof_count(tmp_path: Path) -> None:
+def test_outcomes_that_an_earlier_version_stored_without_proof_count(tmp_path: Path) -> None:
     before = pa.schema([field for field in parts.OUTCOME if field.name != "proof"])
     row = {"key": 7, "kind": "fraud", "value": 1.0, "revision": 0}
     written(tmp_path, parts.OUTCOMES, [{"sequence": 1, **row}], before)

@@ -45,7 +45,7 @@ def logistic(values: Any) -> Any:
 
 
 def labels(scores: Any, flags: float = 0.1) -> Any:
-    """Codes of decisions: about a tenth is flagged, a tenth of those declined."""
+    """Return codes of decisions. About 10 % are flagged, and 10 % of those are declined."""
     review, decline = np.quantile(scores, (1 - flags, 1 - flags / 10))
     return 1 + (scores >= review) + (scores >= decline)
 
@@ -59,7 +59,7 @@ def window(
     plan: SegmentPlan = PLAN,
     **more: Any,
 ) -> ShadowEvidence:
-    """Paired rows of twelve countries, whose shares differ tenfold, and of three bands of amounts."""
+    """Return paired rows of twelve countries, with very different shares, and of three bands of amounts."""
     rows = len(live)
     weights = np.geomspace(1, 0.1, len(COUNTRIES))
     segments = np.stack(
@@ -104,11 +104,11 @@ def reported(evidence: ShadowEvidence, **more: Any) -> SegmentReport:
 
 
 def of(report: SegmentReport, level: str) -> SegmentResult:
-    (found,) = [one for one in report.segments if one.level == level]
-    return found
+    (segment,) = [one for one in report.segments if one.level == level]
+    return segment
 
 
-# --- how rows are split ---
+# --- splitting rows ---
 
 
 def test_a_split_maps_categories_flags_and_bands() -> None:
@@ -129,7 +129,7 @@ def test_a_split_maps_categories_flags_and_bands() -> None:
     assert split.notes == []
 
 
-def test_without_names_a_split_takes_flags_and_small_categories() -> None:
+def test_a_split_uses_flags_and_small_categories_by_default() -> None:
     assert SegmentSplit(SCHEMA, SegmentPlan()).names == ("country", "is_new")
     many = [Feature(name=f"f{n}", type="flag") for n in range(20)]
     assert len(SegmentSplit(many, SegmentPlan()).names) == 8
@@ -146,35 +146,35 @@ def test_a_split_names_the_features_that_it_cannot_use() -> None:
     ]
 
 
-def test_a_limit_belongs_to_the_band_above_it() -> None:
+def test_a_value_at_a_limit_belongs_to_the_band_above_it() -> None:
     assert band_words((20.0,)) == ("below 20", "from 20")
     values = np.array([19.99, 20, np.nan, np.inf], np.float32)
     np.testing.assert_array_equal(band_codes(values, (20.0,)), [0, 1, -1, -1])
 
 
-def test_small_segments_are_put_together() -> None:
+def test_small_segments_are_merged() -> None:
     random = np.random.default_rng(3)
     codes = random.integers(-1, 40, 5_000).astype(np.int32)
     codes[:1000] = 7
-    found = largest(codes, [f"m{n}" for n in range(40)], 3)
-    assert [name for name, _, _ in found][::3] == ["m7", OTHER]
-    assert len(found) == 4
-    whole = np.concatenate([rows for _, rows, _ in found])
+    result = largest(codes, [f"m{n}" for n in range(40)], 3)
+    assert [name for name, _, _ in result][::3] == ["m7", OTHER]
+    assert len(result) == 4
+    whole = np.concatenate([rows for _, rows, _ in result])
     np.testing.assert_array_equal(np.sort(whole), np.arange(5_000))
-    for name, rows, _ in found[:3]:
-        assert (np.diff(rows) > 0).all(), "rows keep their order in time"
+    for name, rows, _ in result[:3]:
+        assert (np.diff(rows) > 0).all(), "the rows keep their order in time"
         assert set(codes[rows]) == {-1 if name == MISSING else int(name[1:])}
 
 
 def test_one_segment_too_many_is_shown_by_its_name() -> None:
-    found = largest(np.array([0, 1, 2, -1], np.int32), ("a", "b", "c"), 3)
-    assert sorted(name for name, _, _ in found) == [MISSING, "a", "b", "c"]
+    result = largest(np.array([0, 1, 2, -1], np.int32), ("a", "b", "c"), 3)
+    assert sorted(name for name, _, _ in result) == [MISSING, "a", "b", "c"]
 
 
-def test_two_lanes_are_split_alike() -> None:
+def test_two_lanes_are_split_equally() -> None:
     own, other = np.array([0, 0, 1], np.int32), np.array([2, 2, 2, 1], np.int32)
-    found = {name: (len(a), len(b)) for name, a, b in largest(own, ("a", "b", "c"), 5, others=other)}
-    assert found == {"a": (2, 0), "b": (1, 1), "c": (0, 3)}
+    result = {name: (len(a), len(b)) for name, a, b in largest(own, ("a", "b", "c"), 5, others=other)}
+    assert result == {"a": (2, 0), "b": (1, 1), "c": (0, 3)}
 
 
 @pytest.mark.parametrize(
@@ -187,23 +187,23 @@ def test_two_lanes_are_split_alike() -> None:
         ({"rows": 10}, "greater than or equal to 50"),
     ],
 )
-def test_settings_that_make_no_segments_are_refused(settings: Any, words: str) -> None:
+def test_settings_that_define_no_segments_are_refused(settings: Any, words: str) -> None:
     with pytest.raises(ValidationError, match=words):
         SegmentSettings.model_validate(settings)
 
 
-def test_a_plan_survives_json() -> None:
+def test_a_plan_is_read_unchanged_from_json() -> None:
     plan = SegmentSettings(features=["country"], bands={"amount": [20.0, 100.0]}, decides=True).plan()
     document = {"features": ["country"], "bands": [["amount", [20, 100]]], "most": 12, "rows": 300}
     assert SegmentPlan.restored(document | {"decides": True}) == plan
     assert hash(plan) == hash(replace(plan))
 
 
-# --- what is compared ---
+# --- comparisons ---
 
 
 def broken(random: np.random.Generator, country: int, rows: int = 20_000) -> ShadowEvidence:
-    """A candidate whose scores are random in one country, and live's with little noise elsewhere."""
+    """Return a candidate with random scores in one country, and live's scores with noise elsewhere."""
     margin = random.normal(0, 2, rows)
     evidence = window(random, logistic(margin), logistic(margin + random.normal(0, 0.2, rows)))
     own = evidence.shadow.score.copy()
@@ -212,7 +212,7 @@ def broken(random: np.random.Generator, country: int, rows: int = 20_000) -> Sha
     return replace(evidence, shadow=replace(evidence.shadow, score=own, label=labels(own)))
 
 
-def test_a_country_that_the_candidate_ranks_at_random_is_named() -> None:
+def test_a_country_that_the_candidate_ranks_at_random_is_reported() -> None:
     report = reported(broken(np.random.default_rng(1), country=3))
     assert [one.level for one in report.segments if one.worse] == ["FR"]
     assert any("agreement on the flagged requests" in one for one in report.worse)
@@ -226,22 +226,22 @@ def test_a_country_that_the_candidate_ranks_at_random_is_named() -> None:
     assert set(good.candidate) == {"approve", "review", "decline"}
 
 
-def test_all_other_gates_pass_where_one_country_is_broken() -> None:
+def test_all_other_gates_pass_if_one_country_is_ranked_at_random() -> None:
     evidence = broken(np.random.default_rng(1), country=12)
     agreement = GateSpec("flagged_agreement", ">= 0.35 lower95", against="live")
-    assert evaluate([agreement], evidence)[0].outcome is Outcome.PASS, "no gate of all traffic sees it"
+    assert evaluate([agreement], evidence)[0].outcome is Outcome.PASS, "no gate on all traffic fails"
 
 
-def test_counts_are_those_of_the_rows() -> None:
+def test_counts_equal_those_of_the_rows() -> None:
     evidence = broken(np.random.default_rng(5), country=2, rows=8_000)
-    rows, found = evidence.shadow, of(reported(evidence), "DE")
+    rows, segment = evidence.shadow, of(reported(evidence), "DE")
     place = rows.segments[:, 0] == 2
     own, live = rows.label[place] > 1, rows.live_label[place] > 1
-    assert (found.rows, found.live_rows) == (place.sum(), place.sum())
-    assert (found.swapped_in, found.swapped_out) == ((own & ~live).sum(), (live & ~own).sum())
-    assert found.candidate["approve"] == pytest.approx((~own).mean())
-    assert found.live["decline"] == pytest.approx((rows.live_label[place] == 3).mean())
-    delta = found.measures["approve_rate_delta"]
+    assert (segment.rows, segment.live_rows) == (place.sum(), place.sum())
+    assert (segment.swapped_in, segment.swapped_out) == ((own & ~live).sum(), (live & ~own).sum())
+    assert segment.candidate["approve"] == pytest.approx((~own).mean())
+    assert segment.live["decline"] == pytest.approx((rows.live_label[place] == 3).mean())
+    delta = segment.measures["approve_rate_delta"]
     assert delta.value == pytest.approx(live.mean() - own.mean())
     assert delta.low < delta.value < delta.high  # type: ignore[operator]
 
@@ -250,7 +250,7 @@ def test_a_segment_with_too_few_rows_is_not_compared() -> None:
     evidence = broken(np.random.default_rng(5), country=2, rows=2_000)
     evidence = replace(evidence, segments=replace(PLAN, rows=500))
     report = reported(evidence)
-    assert report.judged == 3, "the bands of the amount"
+    assert report.judged == 3, "only the bands of the amount are compared"
     few = of(report, "DE")
     assert (few.judged, few.measures, few.worse, few.live) == (False, {}, (), {})
     assert few.rows > 0
@@ -275,7 +275,7 @@ def test_bounds_are_corrected_for_the_number_of_comparisons() -> None:
     assert wide.low < narrow.low < narrow.high < wide.high  # type: ignore[operator]
 
 
-def test_calibration_and_auc_are_of_matured_outcomes() -> None:
+def test_calibration_and_auc_use_matured_outcomes() -> None:
     random = np.random.default_rng(2)
     margin = random.normal(-2, 1.5, 30_000)
     evidence = window(random, logistic(margin), logistic(margin + 1.0))
@@ -286,21 +286,21 @@ def test_calibration_and_auc_are_of_matured_outcomes() -> None:
         outcomes={"fraud": (evidence.shadow.key, fraud)},
         matured_before=int(evidence.shadow.at.max()) + 1,
     )
-    found = of(reported(known), "NL").measures
-    live, own = found["calibration_live"], found["calibration"]
+    result = of(reported(known), "NL").measures
+    live, own = result["calibration_live"], result["calibration"]
     assert live.low < 1 < live.high  # type: ignore[operator]
     assert own.low > 1.2  # type: ignore[operator]
-    assert abs(found["auc_matured"].value or 0) < 1e-9, "a shifted score ranks alike"
+    assert abs(result["auc_matured"].value or 0) < 1e-9, "a shifted score has the same ranking"
 
 
-def test_rows_without_features_to_split_by_have_no_report() -> None:
+def test_rows_without_segment_features_have_no_report() -> None:
     random = np.random.default_rng(1)
     evidence = ShadowEvidence("score", 5_000, observed(100, random), empty())
     assert segment_report(evidence) is None
     assert measured(None).missing
 
 
-# --- gate or advice ---
+# --- gates and advice ---
 
 
 def judged(evidence: ShadowEvidence, *, decides: bool) -> tuple[SegmentReport, dict[str, Any]]:
@@ -310,7 +310,7 @@ def judged(evidence: ShadowEvidence, *, decides: bool) -> tuple[SegmentReport, d
     return report, {one.metric: one for one in results}
 
 
-def test_a_finding_is_advice_unless_the_settings_make_it_decide() -> None:
+def test_a_finding_is_advice_unless_the_settings_make_it_a_gate() -> None:
     evidence = broken(np.random.default_rng(1), country=3)
     report, advice = judged(evidence, decides=False)
     assert advice[SEGMENTS].outcome is Outcome.FAIL
@@ -322,7 +322,7 @@ def test_a_finding_is_advice_unless_the_settings_make_it_decide() -> None:
     assert decided[SEGMENTS].blocks
 
 
-def test_a_segment_that_is_as_live_adds_no_gate_of_advice() -> None:
+def test_a_segment_without_a_difference_adds_no_advice() -> None:
     random = np.random.default_rng(4)
     margin = random.normal(0, 2, 20_000)
     evidence = window(random, logistic(margin), logistic(margin))
@@ -332,7 +332,7 @@ def test_a_segment_that_is_as_live_adds_no_gate_of_advice() -> None:
     assert decided[SEGMENTS].outcome is Outcome.PASS
 
 
-def test_gates_and_deciding_segments_share_the_alarms() -> None:
+def test_gates_and_deciding_segments_share_the_false_alarm_rate() -> None:
     random = np.random.default_rng(4)
     margin = random.normal(0, 2, 20_000)
     evidence = window(random, logistic(margin), logistic(margin))
@@ -340,16 +340,16 @@ def test_gates_and_deciding_segments_share_the_alarms() -> None:
     for decides in (False, True):
         specs = [GateSpec("score_psi_live", "< threshold(floor=0)"), *gate_of(None, (), decides=decides)]
         limits.append(evaluate(specs, evidence, segments=measured(reported(evidence)))[0].threshold)
-    assert limits[0] < limits[1], "a smaller share of the alarms is a higher threshold"  # type: ignore[operator]
+    assert limits[0] < limits[1], "a smaller share of the false-alarm rate gives a higher threshold"  # type: ignore[operator]
 
 
-# --- how seldom by chance ---
+# --- false alarms ---
 
 WINDOWS = 300
 
 
-def twins(random: np.random.Generator) -> ShadowEvidence:
-    """Two models that are equally good and differ in everything that is noise; outcomes are known."""
+def equally_good(random: np.random.Generator) -> ShadowEvidence:
+    """Return two equally good models that differ by independent noise. All outcomes are known."""
     rows = 8_000
     truth = random.normal(-1, 1.5, rows)
     live, own = (logistic(truth + random.normal(0, 0.4, rows)) for _ in range(2))
@@ -363,7 +363,7 @@ def twins(random: np.random.Generator) -> ShadowEvidence:
 
 
 def approving_less(random: np.random.Generator) -> ShadowEvidence:
-    """A candidate that approves two points less in every segment: exactly at the limit."""
+    """Return a candidate that approves two points less in every segment, which is exactly at the limit."""
     rows = 8_000
     live = logistic(random.normal(0, 2, rows))
     before = labels(live)
@@ -372,32 +372,32 @@ def approving_less(random: np.random.Generator) -> ShadowEvidence:
 
 
 def agreeing_least(random: np.random.Generator) -> ShadowEvidence:
-    """A candidate that keeps 35 % of the flagged requests beyond chance in every segment: at the limit."""
+    """Return a candidate at the limit: in every segment it flags 35 % of the live flags beyond chance."""
     rows = 8_000
     live = logistic(random.normal(0, 2, rows))
     own = np.where(random.random(rows) < 0.35, live, logistic(random.normal(0, 2, rows)))
     return window(random, live, own)
 
 
-@pytest.mark.parametrize("pair", [twins, approving_less, agreeing_least])
-def test_chance_alone_names_a_segment_in_at_most_two_percent_of_windows(pair: Any) -> None:
+@pytest.mark.parametrize("pair", [equally_good, approving_less, agreeing_least])
+def test_a_segment_is_reported_by_chance_in_at_most_two_percent_of_windows(pair: Any) -> None:
     alarms, segments = 0, 0
     for seed in range(WINDOWS):
         report = reported(pair(np.random.default_rng(seed)))
         alarms += bool(report.worse)
         segments += report.judged
-    assert segments > 8 * WINDOWS, "windows have many segments"
+    assert segments > 8 * WINDOWS, "the windows must have many segments"
     assert alarms <= 0.02 * WINDOWS
 
 
-def test_a_canary_that_is_read_again_and_again_keeps_its_alarms() -> None:
+def test_a_canary_with_many_analyses_keeps_its_false_alarm_rate() -> None:
     alarms = 0
     for seed in range(60):
         random = np.random.default_rng(seed)
         own, live = (
             window(random, score, score).shadow for score in logistic(random.normal(0, 2, (2, 6_000)))
         )
-        # 2 points less, exactly at the limit.
+        # Two points less are exactly at the limit.
         added = (own.label == 1) & (random.random(6_000) < 0.02 / 0.9)
         evidence = ShadowEvidence(
             "score",
@@ -427,7 +427,7 @@ def segmented(tmp_path: Path, built_bundles: dict[str, Path], **settings: Any) -
     return world
 
 
-def test_segments_come_with_the_observations(tmp_path: Path, built_bundles: dict[str, Path]) -> None:
+def test_observations_contain_their_segments(tmp_path: Path, built_bundles: dict[str, Path]) -> None:
     world = segmented(tmp_path, built_bundles)
     records = world.records(400)
     world.logs["live-1"].append(records)
@@ -451,11 +451,11 @@ def test_a_final_report_keeps_its_segments(tmp_path: Path, built_bundles: dict[s
     assert before.segments is not None
     assert before.segments.notes == ("rows are not split by issuer: the bundle has no such feature",)
     world.readouts.finish(world.change, world.readouts.judge(world.change), Outcome.PASS)
-    world.readouts = world.opened()
-    found = world.readouts.readout(ADMIN, "cr-000001")
-    assert found.is_final
-    assert found.segments == before.segments
-    assert keep.document(found)["segments"]["segments"][0]["level"]
+    world.readouts = world.new_collector()
+    report = world.readouts.readout(ADMIN, "cr-000001")
+    assert report.is_final
+    assert report.segments == before.segments
+    assert keep.document(report)["segments"]["segments"][0]["level"]
     part = world.readouts.readout(ADMIN, "cr-000001", server="live-1")
     assert part.segments is not None
     assert sum(one.rows for one in part.segments.segments) == 400
@@ -471,7 +471,7 @@ def test_parts_of_earlier_versions_have_no_segments(tmp_path: Path, built_bundle
     own = SegmentSettings(bands={"amount": [70.0]}, rows=50)
     changed = world.settings.checkpoints[name].model_copy(update={"segments": own})
     world.settings.replace(fleet=world.settings.fleet, checkpoints={name: changed})
-    world.readouts = world.opened()
+    world.readouts = world.new_collector()
     world.logs["live-1"].append(world.records(100, first=100))
     world.readouts.collect()
     report = world.readouts.readout(ADMIN, "cr-000001").segments
@@ -495,43 +495,47 @@ def test_a_canary_has_segments_of_both_lanes(tmp_path: Path, built_bundles: dict
     world.readouts.collect()
     world.readouts.judge_canary(replace(world.change, step="stage 1"), START)
     world.readouts.finish(world.change, (), Outcome.PASS)
-    world.readouts = world.opened()
+    world.readouts = world.new_collector()
     report = world.readouts.readout(ADMIN, "cr-000001").canary
     assert report is not None
     assert report.stage == "stage 1"
-    found = {one.level: (one.rows, one.live_rows) for one in report.segments}
+    result = {one.level: (one.rows, one.live_rows) for one in report.segments}
     # The interim analyses are at 200, 300, 450 rows of the canary's 600.
-    assert sum(rows for rows, _ in found.values()) == 450
-    assert all(live > 0 for _, live in found.values())
+    assert sum(rows for rows, _ in result.values()) == 450
+    assert all(live > 0 for _, live in result.values())
     assert all("approve_rate_delta" in one.measures for one in report.segments)
 
 
 def test_a_figure_shows_the_segments() -> None:
     evidence = broken(np.random.default_rng(1), country=3)
     assert figure_names(evidence)[-1] == "segments"
-    found = figure(evidence, "segments")
-    drawn = {trace["name"]: trace["y"] for trace in found.plotly["data"]}
+    result = figure(evidence, "segments")
+    drawn = {trace["name"]: trace["y"] for trace in result.plotly["data"]}
     assert drawn["clearly worse"] == ["country FR"]
     assert "country NL" in drawn["as live"]
-    assert {row[1] for row in found.rows} == {*COUNTRIES, "below 20", "20 to 100", "from 100"}
+    assert {row[1] for row in result.rows} == {*COUNTRIES, "below 20", "20 to 100", "from 100"}
 
 
-# --- how it is shown ---
+# --- presentation ---
 
 
-def test_the_command_names_what_is_worse_before_the_gates(capsys: pytest.CaptureFixture[str]) -> None:
-    found = synthetic_readout(rows=12_000)
-    assert found.segments is not None
-    assert found.segments.worse
-    few = replace(found.segments, segments=(replace(found.segments.segments[0], judged=False, measures={}),))
-    print_readout(replace(found, canary=replace(few, stage="stage 1", worse=())))
+def test_the_command_prints_worse_segments_before_the_gates(capsys: pytest.CaptureFixture[str]) -> None:
+    result = synthetic_readout(rows=12_000)
+    assert result.segments is not None
+    assert result.segments.worse
+    few = replace(
+        result.segments, segments=(replace(result.segments.segments[0], judged=False, measures={}),)
+    )
+    print_readout(replace(result, canary=replace(few, stage="stage 1", worse=())))
     lines = capsys.readouterr().out.splitlines()
-    assert lines[1] == f"worth a look (shadow): {found.segments.worse[0]}"
+    assert lines[1] == f"worth a look (shadow): {result.segments.worse[0]}"
     (row,) = [line for line in lines if line.startswith(" country BE ")]
     assert "worse" in row
-    assert "-0.09118 (-0.1601 to -0.03179)" in row, "one line for each segment"
+    assert "-0.09118 (-0.1601 to -0.03179)" in row, "there is one line per segment"
     few_rows = [" ".join(line.split()[:2]) for line in lines if "too few rows" in line]
-    assert few_rows == ["country AT", "country PL", "country NL"], "two of the shadow, one of the canary"
+    assert few_rows == ["country AT", "country PL", "country NL"], (
+        "two segments are of the shadow and one of the canary"
+    )
 
 
 def test_the_html_report_has_the_segments() -> None:

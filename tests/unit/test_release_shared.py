@@ -62,9 +62,9 @@ def test_a_commit_during_a_read_makes_its_result_outdated(store: Store) -> None:
     shared: SharedReads[int] = SharedReads(store, 8)
 
     def overtaken() -> int:
-        found = users(store)
+        result = users(store)
         add_user(store, "ada")
-        return found
+        return result
 
     assert shared.get("users", overtaken) == 0
     assert shared.get("users", lambda: users(store)) == 1
@@ -106,7 +106,7 @@ def test_the_number_of_results_is_bounded(store: Store) -> None:
     assert shared.count == 5
 
 
-# --- what is shared ---
+# --- shared records ---
 
 
 def test_viewers_of_a_change_share_its_records_and_not_their_rights(tmp_path: Path) -> None:
@@ -114,11 +114,11 @@ def test_viewers_of_a_change_share_its_records_and_not_their_rights(tmp_path: Pa
     change = world.test("good-1")
     world.tick()
     records = world.changes._views._records
-    found = {name: world.changes.get(getattr(world, name), change.id) for name in ("ada", "bob")}
+    result = {name: world.changes.get(getattr(world, name), change.id) for name in ("ada", "bob")}
     before = records.count
-    assert found["ada"].events is found["bob"].events and before == 1
-    assert "withdraw" in found["ada"].allowed and "withdraw" not in found["bob"].allowed
-    assert "reject" in found["bob"].allowed and "reject" not in found["ada"].allowed
+    assert result["ada"].events is result["bob"].events and before == 1
+    assert "withdraw" in result["ada"].allowed and "withdraw" not in result["bob"].allowed
+    assert "reject" in result["bob"].allowed and "reject" not in result["ada"].allowed
     with pytest.raises(NotFoundError):
         world.changes.get(world.stranger, change.id)
     with pytest.raises(NotFoundError):
@@ -129,7 +129,7 @@ def test_viewers_of_a_change_share_its_records_and_not_their_rights(tmp_path: Pa
     world.store.close()
 
 
-def test_a_removed_user_and_a_lost_role_are_seen_by_the_next_request(store: Store) -> None:
+def test_a_removed_user_and_a_removed_role_take_effect_with_the_next_request(store: Store) -> None:
     access = Access(store)
     _, secret = access.bootstrap("root")
     root = access.authenticate(secret)

@@ -36,7 +36,7 @@ from scorer.release.store.leader import Leader
 NOW = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 
 
-def test_what_is_written_is_read(store: Store) -> None:
+def test_written_rows_are_read(store: Store) -> None:
     with store.write() as connection:
         connection.execute(insert(tables.users).values(name="ada", created_at=NOW))
         connection.execute(
@@ -49,7 +49,7 @@ def test_what_is_written_is_read(store: Store) -> None:
     assert cursor.position == {"b": [1, 2.5, None], "a": "ä"}
 
 
-def test_a_failed_write_leaves_nothing(store: Store) -> None:
+def test_a_failed_write_leaves_no_rows(store: Store) -> None:
     with pytest.raises(ZeroDivisionError), store.write() as connection:
         connection.execute(insert(tables.users).values(name="ada", created_at=NOW))
         _ = 1 / 0
@@ -75,7 +75,7 @@ def test_a_reader_keeps_its_view(store: Store) -> None:
         assert reader.scalar(count) == 1
 
 
-def test_foreign_keys_hold(store: Store) -> None:
+def test_foreign_keys_are_enforced(store: Store) -> None:
     with pytest.raises(IntegrityError), store.write() as connection:
         connection.execute(
             insert(tables.members).values(
@@ -85,7 +85,7 @@ def test_foreign_keys_hold(store: Store) -> None:
 
 
 def test_writers_take_turns_across_stores(database_url: str) -> None:
-    """Read-modify-write of one row by threads of two stores (as of two processes): no update is lost."""
+    """Threads of two stores read and write one row, as two processes do. No update is lost."""
     stores = [Store(database_url), Store(database_url)]
     with stores[0].write() as connection:
         connection.execute(insert(tables.cursors).values(name="n", position=0, at=NOW))
@@ -114,7 +114,7 @@ def test_a_write_inside_a_write_is_refused_at_once(store: Store) -> None:
         store.write(),
     ):
         pass
-    with store.write():  # and the lock is free again
+    with store.write():  # and the lock is released
         pass
 
 
@@ -126,29 +126,29 @@ def test_a_new_database_is_at_the_newest_revision(empty_database_url: str) -> No
 
 
 def test_an_upgraded_database_has_every_constraint_of_a_new_one(tmp_path: Path) -> None:
-    """Beyond what alembic compares: checks, AUTOINCREMENT, partial indexes, triggers. SQLite keeps it all."""
-    made_by_0001(f"sqlite:///{tmp_path}/upgraded.db")
-    found = []
+    """Unlike alembic, the test also compares checks, AUTOINCREMENT, partial indexes and triggers."""
+    create_revision_0001(f"sqlite:///{tmp_path}/upgraded.db")
+    constraints = []
     for name in ("upgraded", "new"):
         Store(f"sqlite:///{tmp_path}/{name}.db").close()
         with closing(sqlite3.connect(tmp_path / f"{name}.db")) as database:
             rows = database.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL")
-            found.append(
+            constraints.append(
                 {
-                    # A column that was added later stands after the constraints, before the last bracket.
+                    # A column that was added later is after the constraints, before the last bracket.
                     row[0]: sorted(
                         bare for part in re.split(r"[,\n]", row[1]) if (bare := part.strip().rstrip(")"))
                     )
                     for row in rows
                 }
             )
-    assert {"alembic_version", "ix_outbox_waiting", "audit_no_update"} <= found[0].keys()
-    assert found[0] == found[1]
+    assert {"alembic_version", "ix_outbox_waiting", "audit_no_update"} <= constraints[0].keys()
+    assert constraints[0] == constraints[1]
 
 
 def test_a_database_of_the_first_schema_is_upgraded_with_its_data(empty_database_url: str) -> None:
-    """Made by revision 0001, with a row in what later revisions change."""
-    made_by_0001(empty_database_url)
+    """The database has revision 0001 and rows in all tables that later revisions change."""
+    create_revision_0001(empty_database_url)
     store = Store(empty_database_url)
     with store.read() as connection:
         assert compare_metadata(MigrationContext.configure(connection), tables.metadata) == []
@@ -161,8 +161,8 @@ def test_a_database_of_the_first_schema_is_upgraded_with_its_data(empty_database
     store.close()
 
 
-def test_a_key_is_replaced_and_the_one_before_still_counts(store: Store) -> None:
-    """Two processes with clocks of their own: each accepts what the other signed, at every moment."""
+def test_a_key_is_replaced_and_the_previous_one_is_still_accepted(store: Store) -> None:
+    """Two processes with different clocks accept each other's signatures at any time."""
     now, seconds = [NOW], [0.0]
     one, two = (
         SharedKeys(store, "forms", days=30, now=lambda: now[0], clock=lambda: seconds[0]) for _ in range(2)
@@ -171,7 +171,7 @@ def test_a_key_is_replaced_and_the_one_before_still_counts(store: Store) -> None
     assert two.has_signed("form", first) and two.sign("form") == first
     now[0] += timedelta(days=30)
     seconds[0] += 120
-    second = one.sign("form")  # replaces the key
+    second = one.sign("form")  # this call replaces the key
     seconds[0] += 2
     assert second != first
     assert one.has_signed("form", first)
@@ -188,8 +188,8 @@ def test_a_key_is_replaced_and_the_one_before_still_counts(store: Store) -> None
     assert not SharedKeys(store, "other").has_signed("form", third)
 
 
-def made_by_0001(url: str) -> None:
-    """The tables of revision 0001, with one change that is in the shadow and one recorded table."""
+def create_revision_0001(url: str) -> None:
+    """Create the tables of revision 0001, with one change that is observed and one recorded table."""
     engine = engines.connect(engines.parse(url))
     rows = {
         "projects": {
@@ -292,7 +292,7 @@ def test_a_newer_schema_is_refused(store: Store, database_url: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_a_database_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "other.db") as other:
         other.execute("CREATE TABLE orders (id INTEGER)")
     other.close()
@@ -320,7 +320,7 @@ def test_the_audit_log_cannot_be_changed(store: Store, statement: object) -> Non
         connection.execute(statement)  # type: ignore[call-overload]
 
 
-def test_text_that_one_engine_cannot_keep_is_refused_by_both(store: Store) -> None:
+def test_text_that_one_engine_cannot_store_is_refused_by_both(store: Store) -> None:
     for name in ("a\0b", "a\ud800b"):
         with pytest.raises(InvalidError, match="send plain Unicode text"), store.write() as connection:
             connection.execute(insert(tables.users).values(name=name, created_at=NOW))
@@ -328,13 +328,13 @@ def test_text_that_one_engine_cannot_keep_is_refused_by_both(store: Store) -> No
             connection.execute(select(tables.users).where(tables.users.c.name == name)).all()
 
 
-def test_transact_runs_again_what_the_database_took_back(postgresql: Postgres) -> None:
+def test_transact_repeats_a_transaction_that_the_database_aborted(postgresql: Postgres) -> None:
     store = Store(postgresql.url(postgresql.database()))
     runs = []
 
     def work(connection: object) -> int:
         runs.append(1)
-        if len(runs) == 1:  # as an administrator, or a restart, ends a session
+        if len(runs) == 1:  # as an administrator or a restart does
             pid = connection.scalar(text("SELECT pg_backend_pid()"))  # type: ignore[attr-defined]
             with store.read() as other:
                 other.execute(text("SELECT pg_terminate_backend(:pid)"), {"pid": pid})
@@ -347,7 +347,7 @@ def test_transact_runs_again_what_the_database_took_back(postgresql: Postgres) -
     store.close()
 
 
-def test_a_store_outlives_a_restart_of_the_server() -> None:
+def test_a_store_works_after_a_restart_of_the_database_server() -> None:
     components.require("PostgreSQL")
     with Postgres() as server:
         store = Store(server.url(server.database()))
@@ -362,20 +362,20 @@ def test_a_store_outlives_a_restart_of_the_server() -> None:
         store.close()
 
 
-def test_a_wrong_password_is_one_line_without_it(postgresql: Postgres) -> None:
+def test_the_error_of_a_wrong_password_is_one_line_without_it(postgresql: Postgres) -> None:
     with pytest.raises(UnreachableError) as refused:
         Store(postgresql.tcp_url(password="battery staple"))
-    said = str(refused.value)
-    assert "give the right user and password" in said
-    assert "battery" not in said
-    assert "\n" not in said
-    assert f"scorer@127.0.0.1:{postgresql.port}/postgres" in said
+    text = str(refused.value)
+    assert "give the right user and password" in text
+    assert "battery" not in text
+    assert "\n" not in text
+    assert f"scorer@127.0.0.1:{postgresql.port}/postgres" in text
     opened = Store(postgresql.tcp_url(postgresql.database()))
     assert "horse" not in opened.name
     opened.close()
 
 
-def test_a_missing_database_and_a_missing_server(postgresql: Postgres) -> None:
+def test_a_missing_database_and_a_missing_server_are_reported(postgresql: Postgres) -> None:
     with pytest.raises(UnreachableError, match="create it, or correct the URL"):
         Store(postgresql.url("nowhere"))
     with pytest.raises(UnreachableError, match="check that it runs"):
@@ -392,13 +392,13 @@ def test_a_missing_database_and_a_missing_server(postgresql: Postgres) -> None:
         ("postgresql://u:secret@h:port/d", "cannot be read"),
     ],
 )
-def test_a_wrong_url(url: str, words: str) -> None:
+def test_a_wrong_url_is_refused(url: str, words: str) -> None:
     with pytest.raises(ConfigError, match=words) as refused:
         Store(url)
     assert "secret" not in str(refused.value)
 
 
-def test_a_file_that_cannot_be_a_database(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_a_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "directory").mkdir()
     with pytest.raises(PlatformError, match="cannot be written"):
         Store(f"sqlite:///{tmp_path}/directory")
@@ -407,7 +407,7 @@ def test_a_file_that_cannot_be_a_database(tmp_path: Path) -> None:
         Store(f"sqlite:///{tmp_path}/text")
 
 
-def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
+def test_the_file_is_accessible_only_to_its_owner(tmp_path: Path) -> None:
     store = Store(f"sqlite:///{tmp_path}/new/platform.db")
     with store.write() as connection:
         connection.execute(insert(tables.users).values(name="ada", created_at=NOW))
@@ -418,7 +418,7 @@ def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 @given(st.datetimes(timezones=st.sampled_from([UTC, timezone(timedelta(hours=-7, minutes=-30))])))
-def test_moments_come_back_exactly(at: datetime) -> None:
+def test_times_are_read_exactly(at: datetime) -> None:
     assert instant(micros(at)) == at
 
 
@@ -432,12 +432,12 @@ def test_moments_come_back_exactly(at: datetime) -> None:
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     )
 )
-def test_json_comes_back_and_is_canonical(value: object) -> None:
+def test_json_is_read_unchanged_and_is_canonical(value: object) -> None:
     assert loads(dumps(value)) == value
     assert dumps(loads(dumps(value))) == dumps(value)
 
 
-def test_what_is_no_json_or_no_moment_is_refused() -> None:
+def test_invalid_json_and_times_are_refused() -> None:
     with pytest.raises(ValueError, match="no time zone"):
         micros(datetime(2026, 1, 1))
     with pytest.raises(ValueError, match="JSON"):
@@ -446,7 +446,7 @@ def test_what_is_no_json_or_no_moment_is_refused() -> None:
         dumps({1: 2})
 
 
-def test_one_leads_at_a_time(store: Store) -> None:
+def test_one_process_leads_at_a_time(store: Store) -> None:
     clock = [NOW]
     first, second = (Leader(store, name, seconds=10, now=lambda: clock[0]) for name in ("a", "b"))
     assert first.lead()
@@ -460,12 +460,12 @@ def test_one_leads_at_a_time(store: Store) -> None:
     assert not first.lead()
     second.resign()
     assert first.lead()
-    clock[0] -= timedelta(days=400)  # the clock is set back: nobody waits for a year
+    clock[0] -= timedelta(days=400)  # the clock is set back, and no process waits for a year
     assert second.lead()
 
 
-def test_a_backup_of_a_database_in_use(store: Store, tmp_path: Path) -> None:
-    """Between two writes of one transaction it has neither; what was committed it has all."""
+def test_a_backup_of_a_database_in_use_is_consistent(store: Store, tmp_path: Path) -> None:
+    """A backup contains all committed transactions and no part of an open one."""
     if store.dialect == "postgresql":
         with pytest.raises(PlatformError, match="pg_dump"):
             store.backup(tmp_path / "copy.db")
@@ -487,8 +487,8 @@ def test_a_backup_of_a_database_in_use(store: Store, tmp_path: Path) -> None:
         store.backup(tmp_path / "nowhere" / "copy.db")
 
 
-def test_who_only_looks_makes_no_database(empty_database_url: str, tmp_path: Path) -> None:
-    """A mistyped path must not become an empty database in which every hash is right."""
+def test_read_only_commands_create_no_database(empty_database_url: str, tmp_path: Path) -> None:
+    """Otherwise a mistyped path would create an empty database, in which every hash is correct."""
     with pytest.raises(PlatformError, match=r"there is no database|no tables of the platform"):
         Store(empty_database_url, as_it_is=True)
     assert list(tmp_path.iterdir()) == []

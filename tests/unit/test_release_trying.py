@@ -27,12 +27,12 @@ VALUES = {'it\'s "odd"': 1.5, "land": 'N"L', "new": True}
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Path]) -> Iterator[World]:
-    made = World(tmp_path_factory.mktemp("trying"), built_bundles)
-    yield made
-    made.close()
+    world = World(tmp_path_factory.mktemp("trying"), built_bundles)
+    yield world
+    world.close()
 
 
-def test_a_payment_gets_what_the_bundle_says(world: World, built_bundles: dict[str, Path]) -> None:
+def test_a_payment_gets_the_decision_of_the_bundle(world: World, built_bundles: dict[str, Path]) -> None:
     row = rows(1, seed=4)[0]
     values = dict(zip(FEATURES, (str(value) for value in row.tolist()), strict=True))
     for reference, bundle in ((None, "score-1"), (world.candidate, "score-2")):
@@ -78,13 +78,13 @@ def test_nothing_is_logged_and_no_server_is_called(world: World) -> None:
         (None, "amount: must not be missing"),
     ],
 )
-def test_a_wrong_number_is_told_by_field(value: Any, why: str) -> None:
+def test_a_wrong_number_is_reported_with_its_field(value: Any, why: str) -> None:
     feature = Feature(name="amount", missing="refuse", minimum=0, maximum=10)
     with pytest.raises(InvalidError, match=why):
         trying._row([feature], {"amount": value})
 
 
-def test_levels_flags_and_unknown_features_are_told_by_field() -> None:
+def test_invalid_values_and_unknown_features_are_reported_with_their_field() -> None:
     features = [
         Feature(name="land", type="category", categories=["NL", "DE"]),
         Feature(name="open", type="category", categories=["a"], unknown_category="missing"),
@@ -92,12 +92,12 @@ def test_levels_flags_and_unknown_features_are_told_by_field() -> None:
     ]
     assert trying._row(features, {"land": "DE", "new": "false", "open": "a"}) == [1.0, 0.0, 0.0]
     assert np.isnan(trying._row(features, {"open": "b"})).all()
-    with pytest.raises(InvalidError) as found:
+    with pytest.raises(InvalidError) as result:
         trying._row(features, {"land": "XX", "new": "maybe", "more": 1})
-    said = str(found.value)
-    assert 'land: "XX" is not a level; write one of NL, DE' in said
-    assert 'new: "maybe" is neither true nor false' in said
-    assert "more: the bundle has no such feature" in said
+    message = str(result.value)
+    assert 'land: "XX" is not a level; write one of NL, DE' in message
+    assert 'new: "maybe" is neither true nor false' in message
+    assert "more: the bundle has no such feature" in message
 
 
 @pytest.mark.parametrize(
@@ -111,11 +111,11 @@ def test_levels_flags_and_unknown_features_are_told_by_field() -> None:
         Feature(name="a", type="flag"),
     ],
 )
-def test_an_example_is_what_the_schema_accepts(feature: Feature) -> None:
+def test_an_example_is_valid_for_the_schema(feature: Feature) -> None:
     assert not np.isnan(trying._row([feature], {"a": trying.example(feature)})[0])
 
 
-def test_bundles_of_other_projects_are_not_tried(world: World) -> None:
+def test_bundles_of_other_projects_are_not_found(world: World) -> None:
     with pytest.raises(NotFoundError):
         world.service.trying.score(
             world.actor("outsider"), "fraud.checkout", {"amount": 1}, reference=world.candidate
@@ -125,7 +125,7 @@ def test_bundles_of_other_projects_are_not_tried(world: World) -> None:
 
 
 @pytest.mark.parametrize(("kind", "method"), [("score", "Score"), ("action", "SelectAction")])
-def test_programs_are_valid_whatever_the_names_are(kind: str, method: str) -> None:
+def test_programs_are_valid_with_any_names(kind: str, method: str) -> None:
     python, grpcurl, java = snippets("fraud.checkout", kind, VALUES)
     tree = ast.parse(python.text)
     dicts = [ast.literal_eval(node) for node in ast.walk(tree) if isinstance(node, ast.Dict)]
@@ -143,21 +143,21 @@ def test_programs_are_valid_whatever_the_names_are(kind: str, method: str) -> No
     assert java.text.count("{") == java.text.count("}")
 
 
-def test_the_python_program_asks_a_real_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program runs as it is; only the connection is replaced."""
+def test_the_python_program_uses_the_real_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program runs unchanged, except that its connection is replaced."""
     import contextlib
     from types import SimpleNamespace
 
     import scorer.client
 
-    asked: list[Any] = []
+    requests: list[Any] = []
 
     class Fake(contextlib.nullcontext[Any]):
         def __init__(self, address: str) -> None:
             super().__init__(self)
 
         def score(self, checkpoint: str, features: Any) -> Any:
-            asked.append((checkpoint, features))
+            requests.append((checkpoint, features))
             return SimpleNamespace(score=0.5, decision="review")
 
     assert "checkpoint" in scorer.client.Client.score.__annotations__
@@ -165,5 +165,5 @@ def test_the_python_program_asks_a_real_client(monkeypatch: pytest.MonkeyPatch) 
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         exec(snippets("fraud.checkout", "score", VALUES)[0].text, {})
-    assert asked == [("fraud.checkout", VALUES)]
+    assert requests == [("fraud.checkout", VALUES)]
     assert out.getvalue() == "0.5 review\n"

@@ -20,18 +20,18 @@ from scorer.release.versions.spans import Spans, places
 
 @pytest.fixture(scope="module")
 def history(tmp_path_factory: pytest.TempPathFactory, built_bundles: dict[str, Path]) -> Iterator[History]:
-    made = History(tmp_path_factory.mktemp("history"), built_bundles)
-    yield made
-    made.close()
+    history = History(tmp_path_factory.mktemp("history"), built_bundles)
+    yield history
+    history.close()
 
 
-def found(history: History, user: str = "viewer", **options: object) -> list[Version]:
+def versions_of(history: History, user: str = "viewer", **options: object) -> list[Version]:
     actor = history.world.actor(user)
     return list(history.world.service.versions.list(actor, CHECKPOINT, **options).items)
 
 
 def test_every_bundle_of_the_checkpoint_is_listed_with_its_place(history: History) -> None:
-    own = {one.bundle.digest: one for one in found(history)}
+    own = {one.bundle.digest: one for one in versions_of(history)}
     assert {digest: one.place for digest, one in own.items()} == {
         history.live: Place.LIVE,
         history.second: Place.CANARY,
@@ -68,11 +68,11 @@ def test_other_projects_are_counted_and_not_listed(history: History) -> None:
         world.service.changes.withdraw(world.actor("outsider"), change, reason="done")
 
 
-def test_a_draft_alone_makes_no_version(history: History) -> None:
+def test_a_draft_creates_no_version(history: History) -> None:
     world = history.world
     draft = world.draft(bundle=world.candidate).id
     try:
-        assert world.candidate not in {one.bundle.digest for one in found(history)}
+        assert world.candidate not in {one.bundle.digest for one in versions_of(history)}
     finally:
         world.service.changes.delete(world.actor("modeler"), draft)
 
@@ -81,13 +81,13 @@ def test_a_draft_alone_makes_no_version(history: History) -> None:
 def test_versions_are_sorted_and_those_without_a_value_come_last(
     history: History, sort: str, first: str
 ) -> None:
-    order = [one.bundle.digest for one in found(history, sort=sort)]
+    order = [one.bundle.digest for one in versions_of(history, sort=sort)]
     assert order[0] == getattr(history, first)
     assert order[-1] == history.live
 
 
-def test_places_filter_and_parts_add_up(history: History) -> None:
-    assert [one.bundle.digest for one in found(history, place=Place.CANARY)] == [history.second]
+def test_versions_are_filtered_by_place_and_the_parts_sum_to_the_whole(history: History) -> None:
+    assert [one.bundle.digest for one in versions_of(history, place=Place.CANARY)] == [history.second]
     actor = history.world.actor("viewer")
     seen, offset = [], 0
     while True:
@@ -100,39 +100,39 @@ def test_places_filter_and_parts_add_up(history: History) -> None:
     assert sorted(seen) == sorted([history.live, history.first, history.second])
 
 
-def test_a_wrong_order_or_checkpoint_is_told(history: History) -> None:
+def test_a_wrong_order_or_checkpoint_is_reported(history: History) -> None:
     with pytest.raises(InvalidError, match='cannot be sorted by "size"; use one of name, place'):
-        found(history, sort="size")
+        versions_of(history, sort="size")
     with pytest.raises(InvalidError, match=r"metrics\.nothing"):
-        found(history, sort="-metrics.nothing")
+        versions_of(history, sort="-metrics.nothing")
     with pytest.raises(NotFoundError, match='no checkpoint "nowhere"'):
         history.world.service.versions.list(history.world.actor("viewer"), "nowhere")
 
 
-def test_the_lanes_of_every_checkpoint_by_bundle(history: History) -> None:
+def test_lanes_of_every_checkpoint_are_listed_by_bundle(history: History) -> None:
     lanes = history.world.service.versions.lanes(history.world.actor("viewer"))
     assert lanes[history.live] == (f"live at {CHECKPOINT}",)
     assert lanes[history.second] == (f"canary at {CHECKPOINT}",)
 
 
-def test_the_timeline_has_every_version_and_marks_what_changed(history: History) -> None:
-    made = history.world.service.versions.timeline(history.world.actor("viewer"), CHECKPOINT)
-    assert made.metric == "auc"
-    digests = [one.version.bundle.digest for one in made.entries]
+def test_the_timeline_has_every_version_and_marks_changes(history: History) -> None:
+    timeline = history.world.service.versions.timeline(history.world.actor("viewer"), CHECKPOINT)
+    assert timeline.metric == "auc"
+    digests = [one.version.bundle.digest for one in timeline.entries]
     assert digests == [history.live, history.first, history.second]
-    assert [one.value for one in made.entries] == [None, 0.91, 0.94]
-    last = made.entries[-1]
+    assert [one.value for one in timeline.entries] == [None, 0.91, 0.94]
+    last = timeline.entries[-1]
     assert (last.changed["max_depth"], last.changed["data_digest"]) == ("3", DATA[0])
     assert "algorithm" not in last.changed and "code_version" not in last.changed
-    assert "run_id" not in made.parameters
-    assert made.figure is not None
-    assert [row[1] for row in made.figure.rows] == [history.first, history.second]
-    assert made.by == "data_digest"
-    drawn = {trace["name"] for trace in made.figure.plotly["data"]}
+    assert "run_id" not in timeline.parameters
+    assert timeline.figure is not None
+    assert [row[1] for row in timeline.figure.rows] == [history.first, history.second]
+    assert timeline.by == "data_digest"
+    drawn = {trace["name"] for trace in timeline.figure.plotly["data"]}
     assert {DATA[0][7:19], DATA[1][7:19]} <= drawn
 
 
-def test_a_timeline_of_nothing_known_is_told(history: History) -> None:
+def test_a_timeline_of_an_unknown_metric_or_parameter_is_an_error(history: History) -> None:
     versions, actor = history.world.service.versions, history.world.actor("viewer")
     with pytest.raises(
         InvalidError, match='no version has a metric "gini"; use one of auc, average_precision'
@@ -149,7 +149,7 @@ def test_a_timeline_of_nothing_known_is_told(history: History) -> None:
 START = datetime(2026, 5, 4, 9, 0, tzinfo=UTC)
 
 
-def test_time_as_the_live_bundle_adds_up_over_releases_and_rollbacks(history: History) -> None:
+def test_the_live_time_is_summed_over_releases_and_rollbacks(history: History) -> None:
     from sqlalchemy import insert
 
     from scorer.release.store import tables as t
@@ -194,7 +194,7 @@ def test_time_as_the_live_bundle_adds_up_over_releases_and_rollbacks(history: Hi
     assert lanes.places == {"b": Place.LIVE}
 
 
-def test_the_control_is_no_shadow_and_live_precedes_shadow() -> None:
+def test_the_control_is_not_a_shadow_and_live_precedes_shadow() -> None:
     answer = [LaneSpec(LIVE, "a", share=1.0)]
     observe = [LaneSpec("cr-000001", "a", mode="observe"), LaneSpec(CONTROL, "z", mode="observe")]
     assert places(answer, observe) == {"a": Place.LIVE}
@@ -203,7 +203,7 @@ def test_the_control_is_no_shadow_and_live_precedes_shadow() -> None:
 # --- lineage ---
 
 
-def test_a_lineage_is_flat_names_with_numbers_and_texts() -> None:
+def test_a_lineage_has_flat_names_with_numbers_and_texts() -> None:
     facts = lineage.read(
         {
             "data_digest": "sha256:aa",
@@ -226,7 +226,7 @@ def test_a_lineage_is_flat_names_with_numbers_and_texts() -> None:
     assert len(many.metrics) == 200
 
 
-def test_only_an_id_becomes_an_address() -> None:
+def test_only_a_valid_run_id_becomes_an_address() -> None:
     run = "0a" * 16
     assert lineage.run_url("http://m:5000/", run) == f"http://m:5000/#/runs/{run}"
     assert lineage.run_url("http://m:5000", f"{run[:-3]}/..") == ""
@@ -234,7 +234,7 @@ def test_only_an_id_becomes_an_address() -> None:
     assert lineage.run_url(None, run) == ""
 
 
-def test_the_runs_are_at_the_registrys_server_unless_another_one_is_set(history: History) -> None:
+def test_runs_are_linked_to_the_server_of_the_registry_unless_another_one_is_set(history: History) -> None:
     own = history.world.settings.platform
     assert own.runs_url == MLFLOW
     assert own.model_copy(update={"mlflow_url": None}).runs_url is None
@@ -242,24 +242,24 @@ def test_the_runs_are_at_the_registrys_server_unless_another_one_is_set(history:
     assert mlflow.runs_url == "http://127.0.0.1:5000"
 
 
-def test_a_bundle_that_left_the_registry_is_still_listed(history: History) -> None:
-    """The lanes name it; without its manifest it has no name and no metrics."""
+def test_a_bundle_that_was_removed_from_the_registry_is_still_listed(history: History) -> None:
+    """The lanes contain its digest. Without its manifest, it has no name and no metrics."""
     gone = "sha256:" + "9" * 64
     history.lanes((LaneSpec(LIVE, gone, share=1.0),))
     try:
-        (one,) = (one for one in found(history) if one.bundle.digest == gone)
+        (one,) = (one for one in versions_of(history) if one.bundle.digest == gone)
         assert (one.place, one.bundle.name, one.metrics) == (Place.LIVE, "", {})
     finally:
         history.lanes(history.answer)
 
 
-def test_a_registry_that_does_not_respond_is_asked_once_for_a_list(history: History) -> None:
-    asked: list[str] = []
+def test_a_registry_that_does_not_respond_is_called_once_per_list(history: History) -> None:
+    requests: list[str] = []
 
     class Away:
         def manifest(self, digest: str) -> dict[str, object]:
-            asked.append(digest)
+            requests.append(digest)
             raise UnreachableError("the registry does not respond; try again")
 
     assert FactBook(Away()).lineages([history.live, history.first]) == {}  # type: ignore[arg-type]
-    assert asked == [history.live]
+    assert requests == [history.live]

@@ -11,7 +11,7 @@ from scorer.report import STOP, Mark, ReportPage
 EVIL = "</script><script>alert(1)</script>"
 
 
-def test_all_text_is_escaped_and_marks_keep_their_tone() -> None:
+def test_all_text_is_escaped_and_marks_keep_their_colour() -> None:
     page = ReportPage(EVIL, EVIL)
     page.verdict(EVIL, [EVIL], STOP)
     page.tiles([(EVIL, EVIL)])
@@ -33,7 +33,7 @@ def test_a_plotly_figure_is_data_that_cannot_end_its_element() -> None:
     assert not re.search(r"<(script|link|img|iframe)[^>]+(src|href)=", text)
 
 
-def test_a_page_without_plotly_figures_carries_no_script() -> None:
+def test_a_page_without_plotly_figures_contains_no_script() -> None:
     page = ReportPage("title", "lead")
     page.plots([("<svg></svg>", "caption")])
     page.table(("a",), [])

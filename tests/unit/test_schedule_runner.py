@@ -22,7 +22,7 @@ from scorer.learn.schedule.runner import JobStep, is_done, run
 from scorer.learn.schedule.workspace import Workspace, as_of_ms, digest
 from scorer.learn.settings import LearnSettings
 
-# In a child too: a loop of three steps, the middle one with two outputs of which one is a directory.
+# A loop of three steps, which a child process also runs. The second step has two outputs; one is a directory.
 PROGRAM = """
 import hashlib, json, os, random, signal, sys
 from pathlib import Path
@@ -71,19 +71,19 @@ steps = HERE["steps"]
 
 
 def state(folder: Path) -> dict[str, bytes]:
-    """Every file with its bytes; records without the seconds that they took."""
-    found = {}
+    """Return every file with its bytes. Durations are removed from the records."""
+    contents = {}
     for file in sorted(folder.rglob("*")):
         if file.is_file():
             content = file.read_bytes()
             if file.name.endswith(".step.json"):
                 content = json.dumps({**json.loads(content), "seconds": 0}).encode()
-            found[file.relative_to(folder).as_posix()] = content
-    return found
+            contents[file.relative_to(folder).as_posix()] = content
+    return contents
 
 
 @pytest.mark.fault_case(79)
-def test_killed_at_every_boundary_it_ends_in_the_same_state(tmp_path: Path) -> None:
+def test_a_generation_that_is_killed_at_every_boundary_ends_in_the_same_state(tmp_path: Path) -> None:
     run(steps(), tmp_path / "whole")
     wanted = state(tmp_path / "whole")
     boundaries: list[str] = []
@@ -106,11 +106,11 @@ def test_killed_at_every_boundary_it_ends_in_the_same_state(tmp_path: Path) -> N
         assert len(kept) in (finished, finished + boundaries[kill_at].endswith("recorded"))
 
 
-def test_what_is_done_is_kept_and_what_changed_is_done_again(tmp_path: Path) -> None:
+def test_completed_steps_are_kept_and_changed_steps_are_repeated(tmp_path: Path) -> None:
     assert [one.state for one in run(steps(), tmp_path)] == ["done"] * 3
     assert [one.state for one in run(steps(), tmp_path)] == ["kept"] * 3
     assert all(is_done(step, tmp_path) for step in steps())
-    # The same outputs from other settings: later steps see no difference.
+    # Other settings give the same outputs, so later steps are not repeated.
     assert [one.state for one in run(steps(scale=2), tmp_path)] == ["done", "kept", "kept"]
     (tmp_path / "sums/2.txt").write_text("tampered")
     assert [one.state for one in run(steps(scale=2), tmp_path)] == ["kept", "done", "kept"]
@@ -121,7 +121,7 @@ def test_what_is_done_is_kept_and_what_changed_is_done_again(tmp_path: Path) -> 
     assert [one.state for one in run(steps(scale=2), tmp_path)] == ["kept", "done", "kept"]
 
 
-def test_a_step_that_fails_leaves_what_was_there_and_no_record(tmp_path: Path) -> None:
+def test_a_failed_step_keeps_earlier_outputs_and_writes_no_record(tmp_path: Path) -> None:
     run(steps(), tmp_path)
     before = (tmp_path / "numbers.json").read_bytes()
 
@@ -136,7 +136,7 @@ def test_a_step_that_fails_leaves_what_was_there_and_no_record(tmp_path: Path) -
     assert not (tmp_path / "one.step.json").exists()
 
 
-def test_one_step_alone(tmp_path: Path) -> None:
+def test_a_single_step_can_be_run(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r'step "two" needs numbers.json'):
         run(steps(), tmp_path, only="two")
     run(steps(), tmp_path, only="one")
@@ -145,12 +145,12 @@ def test_one_step_alone(tmp_path: Path) -> None:
         run(steps(), tmp_path, only="four")
 
 
-def test_a_lying_step_is_a_defect(tmp_path: Path) -> None:
+def test_a_step_without_its_outputs_is_an_internal_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"made no x\.txt"):
         run([JobStep("one", (), ("x.txt",), lambda a, b: {})], tmp_path)
 
 
-def test_two_at_once_are_refused_and_a_dead_one_is_not_in_the_way(tmp_path: Path) -> None:
+def test_concurrent_runs_are_refused_and_a_killed_run_does_not_block(tmp_path: Path) -> None:
     waited: list[str] = []
 
     def wait_for_the_lock() -> None:
@@ -193,11 +193,11 @@ def test_two_at_once_are_refused_and_a_dead_one_is_not_in_the_way(tmp_path: Path
             return (tmp_path / "lock").read_text() == str(os.getpid())
 
     waiter.join(30)
-    assert waited == ["free"], "a run that waits begins when the other one ends"
+    assert waited == ["free"], "a waiting run starts when the other one has ended"
     assert wait_until(free)
 
 
-def test_generations_are_named_by_their_moment(tmp_path: Path) -> None:
+def test_generations_are_named_by_their_time(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     assert workspace.generations() == []
     folders = [workspace.generation(1_790_000_000_000 + 3_600_000 * hour) for hour in (2, 0, 1)]
@@ -211,7 +211,7 @@ def test_generations_are_named_by_their_moment(tmp_path: Path) -> None:
     assert [as_of_ms(folder) for folder in workspace.generations()] == [1_790_003_600_000, 1_790_007_200_000]
 
 
-def test_digests_see_names_and_bytes(tmp_path: Path) -> None:
+def test_digests_depend_on_names_and_bytes(tmp_path: Path) -> None:
     for name, files in {"a": {"x": "1"}, "b": {"x": "1"}, "c": {"y": "1"}, "d": {"x": "2"}}.items():
         (tmp_path / name).mkdir()
         for file, content in files.items():

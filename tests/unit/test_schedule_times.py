@@ -36,9 +36,9 @@ def at(day: int, hour: int, minute: int = 0, month: int = 10) -> datetime:
     return datetime(2026, month, day, hour, minute, tzinfo=UTC)
 
 
-def test_next_times() -> None:
+def test_the_next_times_are_correct() -> None:
     assert next_times(ScheduleSettings(), NOW) == {"generation": at(26, 3), "overlay": at(23, 12, 5)}
-    # The clocks go back on the 25th: three in the morning stays three in the morning.
+    # The clocks are set back on the 25th. Jobs still run at 03:00 local time.
     local = ScheduleSettings(timezone="Europe/Amsterdam", jobs={"generation": "0 3 * * *"})
     zone = ZoneInfo("Europe/Amsterdam")
     times, now = [], NOW
@@ -52,12 +52,12 @@ def test_next_times() -> None:
 @pytest.mark.parametrize(
     ("weekday", "day"), [("0", 25), ("7", 25), ("1", 26), ("5", 30), ("6", 24), ("sun", 25), ("fri", 30)]
 )
-def test_weekdays_are_those_of_crontab(weekday: str, day: int) -> None:
+def test_weekdays_equal_those_of_crontab(weekday: str, day: int) -> None:
     settings = ScheduleSettings(jobs={"generation": f"0 3 * * {weekday}"})
     assert next_times(settings, NOW) == {"generation": at(day, 3)}
 
 
-def test_missed_runs() -> None:
+def test_missed_runs_are_detected() -> None:
     settings = ScheduleSettings(
         jobs={"overlay": "*/5 * * * *", "generation": "0 3 * * mon"}, late_seconds=3600
     )
@@ -65,19 +65,22 @@ def test_missed_runs() -> None:
     def missed(job: Any, due: datetime) -> datetime | None:
         return last_missed(settings, job, {"due": due.isoformat()}, NOW)
 
-    assert missed("overlay", at(23, 12)) is None, "it ran at its last time"
+    assert missed("overlay", at(23, 12)) is None, "the job ran at its last time"
     assert missed("overlay", at(23, 11, 55)) == at(23, 12)
-    assert missed("overlay", at(1, 0)) == at(23, 12), "the latest of many"
-    assert missed("generation", at(12, 3)) is None, "days late: left out until its next time"
+    assert missed("overlay", at(1, 0)) == at(23, 12), "only the latest of many missed runs counts"
+    assert missed("generation", at(12, 3)) is None, "a run that is days late is skipped until its next time"
     late = ScheduleSettings(jobs=settings.jobs, late_seconds=7 * 86_400)
     assert last_missed(late, "generation", {"due": at(12, 3).isoformat()}, NOW) == at(19, 3)
     assert last_missed(settings, "overlay", {"since": NOW.isoformat()}, NOW) is None, (
-        "new: nothing was missed"
+        "a new job has missed no run"
     )
 
 
 class Clock:
-    """A time that the test sets; `jobs` records what ran, and `during` may change the time meanwhile."""
+    """A clock that the test sets.
+
+    `jobs` records the jobs that ran, and `during` may change the time meanwhile.
+    """
 
     def __init__(self) -> None:
         self.now = NOW
@@ -94,10 +97,10 @@ class Clock:
         return Schedule(settings, workspace, self.run, clock=lambda: self.now)
 
 
-def test_what_is_due_runs_once(tmp_path: Path) -> None:
+def test_a_due_job_runs_once(tmp_path: Path) -> None:
     clock = Clock()
     schedule = clock.schedule(ScheduleSettings(), tmp_path)
-    assert schedule.run_due() == {}, "the first call only notes the beginning"
+    assert schedule.run_due() == {}, "the first call only records the start"
     clock.now = NOW + timedelta(hours=2)
     assert list(schedule.run_due()) == ["overlay"]
     clock.now += timedelta(seconds=20)
@@ -112,7 +115,7 @@ def test_what_is_due_runs_once(tmp_path: Path) -> None:
     assert state["overlay"]["next"] == str(at(26, 3, 15))
 
 
-def test_times_that_pass_while_a_job_runs_become_one_run(tmp_path: Path) -> None:
+def test_times_that_pass_during_a_job_give_one_run(tmp_path: Path) -> None:
     clock = Clock()
     schedule = clock.schedule(ScheduleSettings(), tmp_path)
     schedule.run_due()
@@ -124,11 +127,13 @@ def test_times_that_pass_while_a_job_runs_become_one_run(tmp_path: Path) -> None
     clock.during = take_two_hours
     clock.now = at(26, 3)
     schedule.run_due()
-    assert clock.jobs == ["generation", "overlay"], "one after the other: they share a workspace"
+    assert clock.jobs == ["generation", "overlay"], (
+        "the jobs run one after the other because they share a workspace"
+    )
     assert read_state(tmp_path)["overlay"]["due"] == at(26, 5).isoformat()
 
 
-def test_a_run_that_was_cut_off_counts_as_missed(tmp_path: Path) -> None:
+def test_an_interrupted_run_counts_as_missed(tmp_path: Path) -> None:
     clock = Clock()
     schedule = clock.schedule(ScheduleSettings(), tmp_path)
     schedule.run_due()
@@ -157,7 +162,7 @@ def test_the_loop_runs_jobs_until_it_is_stopped(tmp_path: Path) -> None:
     thread.start()
     thread.join(30)
     assert not thread.is_alive()
-    assert clock.jobs == ["overlay"], "the generation was missed days ago"
+    assert clock.jobs == ["overlay"], "the generation was missed too long ago"
 
 
 def test_a_job_is_a_process_and_its_last_line_is_the_message(tmp_path: Path) -> None:
@@ -170,7 +175,7 @@ def test_a_job_is_a_process_and_its_last_line_is_the_message(tmp_path: Path) -> 
     assert JobProcesses(tmp_path, None, program=failing)("train") == JobResult(1, "error: no")
 
 
-def test_stopping_ends_what_runs(tmp_path: Path) -> None:
+def test_stopping_ends_the_running_job(tmp_path: Path) -> None:
     processes = JobProcesses(tmp_path, None, program=[sys.executable, "-c", "import signal; signal.pause()"])
     ended: list[JobResult] = []
     thread = threading.Thread(target=lambda: ended.append(processes("generation")))
@@ -179,10 +184,10 @@ def test_stopping_ends_what_runs(tmp_path: Path) -> None:
     processes.stop()
     thread.join(30)
     assert [one.code for one in ended] == [-15]
-    assert processes("overlay").code == -15, "no further job runs"
+    assert processes("overlay").code == -15, "no further job is started"
 
 
-def test_the_command_runs_what_is_due_and_shows_it(tmp_path: Path) -> None:
+def test_the_command_runs_due_jobs_and_shows_them(tmp_path: Path) -> None:
     config = tmp_path / "learn.toml"
     config.write_text('[schedule.jobs]\noverlay = "* * * * *"\n')
     arguments = ["schedule", str(tmp_path / "work"), "--config", str(config)]
@@ -192,7 +197,7 @@ def test_the_command_runs_what_is_due_and_shows_it(tmp_path: Path) -> None:
     assert json.loads(status.stdout)["overlay"]["since"]
 
 
-def test_bad_times() -> None:
+def test_bad_times_are_refused() -> None:
     for text, named in (
         ('jobs = { often = "0 3 * * *" }', "schedule"),
         ('jobs = { overlay = "often" }', "five"),

@@ -32,7 +32,7 @@ ROWS = np.array([[0.1, 1, 1, 0, 1], [0, nan, nan, 1, 0], [0.05, 3, nan, 0, 1]], 
 
 
 @pytest.mark.parametrize("table", [dict, pa.table], ids=["mapping", "pyarrow"])
-def test_columns_become_rows(table: type) -> None:
+def test_columns_are_converted_to_rows(table: type) -> None:
     rows = encode(FEATURES, table(COLUMNS))
     assert rows.dtype == np.float32
     assert rows.flags.c_contiguous
@@ -69,7 +69,7 @@ def test_an_array_must_have_one_column_per_feature() -> None:
         encode(FEATURES, ROWS[:, :4])
 
 
-def test_transform_is_float64_rounded_once() -> None:
+def test_a_transform_is_computed_in_float64_and_rounded_once() -> None:
     features = [Feature(name="a", minimum=0), Feature(name="b")]
     steps = [Log1p(feature="a"), Standardise(feature="b", mean=0.3, scale=7.0)]
     rows = np.random.default_rng(1).uniform(0, 1000, (500, 2)).astype(np.float32)
@@ -77,13 +77,13 @@ def test_transform_is_float64_rounded_once() -> None:
     wide = rows.astype(np.float64)
     expected = np.stack([np.log1p(wide[:, 0]), (wide[:, 1] - 0.3) / 7.0], axis=1).astype(np.float32)
     np.testing.assert_array_equal(transform(features, steps, rows)[:, 1], expected[:, 1])
-    # Two libraries' logarithms may differ in the last bit of float64, seldom seen in float32.
+    # Logarithms of two libraries may differ in the last bit of float64, which rarely shows in float32.
     np.testing.assert_array_max_ulp(transform(features, steps, rows)[1:, 0], expected[1:, 0], maxulp=1)
     np.testing.assert_array_equal(rows[1:], wide[1:].astype(np.float32))
 
 
 def fingerprint(features: list[Feature]) -> int:
-    """The rendering that docs/bundle-format.md describes."""
+    """Return the fingerprint by the algorithm of docs/bundle-format.md."""
 
     def text(value: str) -> bytes:
         return struct.pack("<Q", len(value.encode())) + value.encode()
@@ -95,5 +95,5 @@ def fingerprint(features: list[Feature]) -> int:
     return int.from_bytes(hashlib.sha256(rendering).digest()[:8], "big")
 
 
-def test_the_fingerprint_is_the_documented_one(score_bundle) -> None:
+def test_the_fingerprint_follows_the_documentation(score_bundle) -> None:
     assert score_bundle.bundle.schema_fingerprint == fingerprint(score_bundle.schema.features)

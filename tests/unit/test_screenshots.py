@@ -16,7 +16,7 @@ MOST_BYTES = 150_000
 
 
 def shown() -> set[str]:
-    """Pictures that the pages of docs/platform show."""
+    """Return the pictures that the pages of docs/platform show."""
     pages = [page.read_text() for page in (DOCS / "platform").glob("*.md")]
     return {picture for page in pages for picture in re.findall(r"!\[.+?\]\(\.\./screenshots/(.+?)\)", page)}
 

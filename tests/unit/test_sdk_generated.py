@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def test_the_generated_operations_are_what_rest_declares() -> None:
+def test_the_generated_operations_equal_those_of_the_rest_api() -> None:
     done = subprocess.run(
         [sys.executable, str(ROOT / "scripts/gen_sdk.py"), "--check"],
         capture_output=True,

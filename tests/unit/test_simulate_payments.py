@@ -33,7 +33,7 @@ def given():
 
 
 def one(**values) -> Contexts:
-    """A single payment: Dutch, low risk, 50 euros, unless said otherwise."""
+    """Return a single payment. By default it is Dutch, of low risk and 50 euros."""
     plain = {
         "amount": 50.0,
         "hour": 12,
@@ -54,7 +54,7 @@ def ids(context: Contexts) -> set[str]:
     return {action.id for action, allowed in zip(catalogue(), context.eligible()[0], strict=True) if allowed}
 
 
-def test_catalogue_is_large_unique_and_sensible():
+def test_the_catalogue_is_large_unique_and_plausible():
     actions = catalogue()
     assert len(actions) == 132 >= 96
     assert len({action.id for action in actions}) == len(actions)
@@ -107,11 +107,11 @@ def test_between_a_fifth_and_three_fifths_is_eligible(given):
         ({"issuer": ISSUER_NAMES.index("BR-bank-11")}, "message=address", True),
     ],
 )
-def test_rules(payment, factor, allowed):
+def test_rules_exclude_actions(payment, factor, allowed):
     assert any(factor in action for action in ids(one(**payment))) is allowed
 
 
-def test_every_rule_has_a_source_and_bites(given):
+def test_every_rule_has_a_source_and_an_effect(given):
     for rule in RULES:
         assert rule.source
         assert rule.name
@@ -120,7 +120,7 @@ def test_every_rule_has_a_source_and_bites(given):
 
 
 def test_the_world_is_frozen():
-    """The hidden truth must not drift: figures from different days would not compare."""
+    """The true probabilities must not change, because figures of different days would not be comparable."""
     truths = [
         Payments().probability(
             one(amount=80.0, issuer=issuer, scheme=issuer % 3, hour=hour, risk=0.2, **before)
@@ -132,7 +132,7 @@ def test_the_world_is_frozen():
     assert hashlib.sha256(rounded.tobytes()).hexdigest()[:16] == "a48bc6349b8452cf"
 
 
-def test_truth_is_a_probability_and_depends_on_every_factor(given):
+def test_the_truth_is_a_probability_and_depends_on_every_factor(given):
     truth = Payments().probability(given.take(slice(0, 2_000)))
     assert truth.min() > 0
     assert truth.max() < 1
@@ -145,20 +145,20 @@ def test_truth_is_a_probability_and_depends_on_every_factor(given):
         assert spread > 0.01, name
 
 
-def test_truth_moves_as_documented():
+def test_the_truth_changes_as_documented():
     world = Payments()
     cheap, dear = world.probability(one(amount=5.0)), world.probability(one(amount=900.0))
     safe, risky = world.probability(one(risk=0.0)), world.probability(one(risk=0.9))
     unauthenticated = [i for i, a in enumerate(catalogue()) if a.factors["three_ds"] == "none"]
     assert (cheap > dear)[0, unauthenticated].all()
     assert (safe > risky).all()
-    # Authentication takes the issuer's doubt away: risk costs a challenge less than no 3DS.
+    # Authentication reassures the issuer: risk reduces the success of a challenge less than that of no 3DS.
     challenged = [i for i, a in enumerate(catalogue()) if a.factors["three_ds"] == "challenge"]
     loss = (np.log(safe / (1 - safe)) - np.log(risky / (1 - risky)))[0]
     assert loss[challenged].mean() < loss[unauthenticated].mean()
 
 
-def test_the_same_luck_for_every_policy(given):
+def test_every_policy_has_the_same_random_draws(given):
     world = Payments()
     truth = world.probability(given)
     for action in (0, 50, 131):
@@ -166,7 +166,7 @@ def test_the_same_luck_for_every_policy(given):
         outcome = world.authorised(given, chosen)
         assert outcome.mean() == pytest.approx(truth[:, action].mean(), abs=0.02)
         assert np.array_equal(outcome, world.authorised(given, chosen))
-    # With one draw per payment, a payment that works with a worse action works with a better one.
+    # With one draw per payment, a payment that succeeds with a worse action also succeeds with a better one.
     worse, better = truth[:, 0] < truth[:, 50], truth[:, 0] > truth[:, 50]
     first = world.authorised(given, np.full(len(given), 0))
     second = world.authorised(given, np.full(len(given), 50))
@@ -174,7 +174,7 @@ def test_the_same_luck_for_every_policy(given):
     assert (first[better] >= second[better]).all()
 
 
-def test_baseline_chooses_what_is_eligible_with_the_propensity_it_logs(given):
+def test_the_baseline_chooses_eligible_actions_with_the_logged_propensity(given):
     some = given.take(slice(0, 5_000))
     pmf = baseline_pmf(some)
     mask = some.eligible()
@@ -187,14 +187,14 @@ def test_baseline_chooses_what_is_eligible_with_the_propensity_it_logs(given):
     rows = np.arange(len(some))
     assert mask[rows, logged.action].all()
     np.testing.assert_allclose(logged.propensity, pmf[rows, logged.action])
-    # The rule's own action comes up as often as its propensity says.
+    # The rule's action is chosen as often as its propensity.
     followed = (logged.action == rule).mean()
     assert followed == pytest.approx(pmf[rows, rule].mean(), abs=0.02)
-    # Inverse propensities sum to the number of eligible actions on average: every one is reached.
+    # On average, inverse propensities sum to the number of eligible actions, so every one is reached.
     assert (1 / logged.propensity).mean() == pytest.approx(mask.sum(axis=1).mean(), rel=0.15)
 
 
-def test_baseline_leaves_room_for_learning(given):
+def test_the_baseline_can_be_improved(given):
     world = Payments()
     rule = world.probability(given)[np.arange(len(given)), baseline_rule(given)].mean()
     mask = given.eligible()
@@ -209,7 +209,7 @@ def test_a_customer_keeps_their_card(given):
     assert np.array_equal(first.issuer, second.issuer)
     assert np.array_equal(first.has_token, second.has_token)
     assert not np.array_equal(first.chance, second.chance)
-    # ... in a stream of other customers too.
+    # ... also in a stream of other customers.
     some = np.flatnonzero(stream.customer < 50)
     alone = contexts(stream.take(some), np.zeros(len(some)), seed=3)
     assert np.array_equal(alone.issuer, first.issuer[some])
@@ -218,6 +218,6 @@ def test_a_customer_keeps_their_card(given):
     assert {name[:2] for name in ISSUER_NAMES} > SCA_COUNTRIES
 
 
-def test_draw_never_takes_probability_zero():
+def test_actions_of_probability_zero_are_never_drawn():
     pmf = np.array([[0.0, 0.5, 0.5, 0.0]] * 4)
     assert draw(pmf, np.array([0.0, 0.4999, 0.5, 1 - 2**-53])).tolist() == [1, 1, 2, 2]

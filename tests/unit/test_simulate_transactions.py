@@ -12,85 +12,85 @@ PLAN = TransactionPlan(customers=1_000, terminals=2_000, days=60)
 
 
 @pytest.fixture(scope="module")
-def made():
+def stream():
     return simulate_transactions(PLAN, seed=1)
 
 
-def test_the_seed_decides(made):
-    assert simulate_transactions(PLAN, seed=1).digest() == made.digest()
-    assert simulate_transactions(PLAN, seed=2).digest() != made.digest()
+def test_the_result_depends_on_the_seed_only(stream):
+    assert simulate_transactions(PLAN, seed=1).digest() == stream.digest()
+    assert simulate_transactions(PLAN, seed=2).digest() != stream.digest()
 
 
-def test_volume_and_times(made):
-    # Customers make 2 purchases a day on average; 3.1 % fall outside the day and are dropped.
-    assert len(made) == pytest.approx(PLAN.customers * 2 * PLAN.days * 0.969, rel=0.06)
-    assert made.date(0) == PLAN.start
-    assert made.days == PLAN.days
-    assert (np.diff(made.time_ms) >= 0).all()
-    second = made.time_ms // 1000 % 86_400
+def test_the_volume_and_times_follow_the_model(stream):
+    # Customers make 2 purchases a day on average, of which 3.1 % are outside the day and are dropped.
+    assert len(stream) == pytest.approx(PLAN.customers * 2 * PLAN.days * 0.969, rel=0.06)
+    assert stream.date(0) == PLAN.start
+    assert stream.days == PLAN.days
+    assert (np.diff(stream.time_ms) >= 0).all()
+    second = stream.time_ms // 1000 % 86_400
     assert second.mean() == pytest.approx(43_200, abs=300)
-    # A normal of 20,000 cut at 2.16 deviations.
+    # A normal distribution with deviation 20,000, truncated at 2.16 deviations.
     assert second.std() == pytest.approx(18_194, rel=0.01)
 
 
-def test_customers_spend_around_their_own_mean(made):
-    genuine = made.scenario != 3
-    means = np.bincount(made.customer[genuine], made.amount[genuine]) / np.maximum(
-        np.bincount(made.customer[genuine]), 1
+def test_customers_spend_around_their_mean(stream):
+    genuine = stream.scenario != 3
+    means = np.bincount(stream.customer[genuine], stream.amount[genuine]) / np.maximum(
+        np.bincount(stream.customer[genuine]), 1
     )
-    often = np.bincount(made.customer[genuine]) > 60
+    often = np.bincount(stream.customer[genuine]) > 60
     # Uniform means of 5 to 100; replacing negative amounts by positive ones raises them by 1.5 %.
     assert means[often].min() < 12
     assert means[often].max() == pytest.approx(100, abs=20)
     assert means[often].mean() == pytest.approx(53, abs=3)
-    assert (made.amount >= 0).all()
-    assert np.array_equal(np.round(made.amount, 2), made.amount)
+    assert (stream.amount >= 0).all()
+    assert np.array_equal(np.round(stream.amount, 2), stream.amount)
 
 
-def test_customers_buy_near_home(made):
-    # Terminals within 5 of a place on a 100 x 100 map: at most 0.8 % of them, so few per customer.
-    for customer in np.unique(made.customer)[:50]:
-        assert len(np.unique(made.terminal[made.customer == customer])) < 40
+def test_customers_buy_near_home(stream):
+    # At most 0.8 % of the terminals are within 5 of a point on a 100 x 100 map, so a customer uses few.
+    for customer in np.unique(stream.customer)[:50]:
+        assert len(np.unique(stream.terminal[stream.customer == customer])) < 40
 
 
-def test_every_large_amount_is_fraud(made):
-    assert (made.fraud[made.amount > PLAN.suspicious_amount] == 1).all()
-    assert (made.amount[made.scenario == 1] > PLAN.suspicious_amount).all()
+def test_every_large_amount_is_fraud(stream):
+    assert (stream.fraud[stream.amount > PLAN.suspicious_amount] == 1).all()
+    assert (stream.amount[stream.scenario == 1] > PLAN.suspicious_amount).all()
 
 
-def test_a_compromised_terminal_makes_nothing_but_fraud_for_four_weeks(made):
-    frauds = made.scenario == 2
+def test_a_compromised_terminal_has_only_fraud_for_four_weeks(stream):
+    frauds = stream.scenario == 2
     assert frauds.sum() > 100
     spans = []
-    for terminal in np.unique(made.terminal[frauds]):
-        there = made.terminal == terminal
-        days = made.day[there & frauds]
+    for terminal in np.unique(stream.terminal[frauds]):
+        there = stream.terminal == terminal
+        days = stream.day[there & frauds]
         spans.append(days.max() - days.min())
         if spans[-1] < PLAN.terminal_days:
-            between = there & (made.day > days.min()) & (made.day < days.max())
-            assert made.fraud[between].all()
+            between = there & (stream.day > days.min()) & (stream.day < days.max())
+            assert stream.fraud[between].all()
     # Few terminals are compromised twice in two months.
     assert np.quantile(spans, 0.9) < PLAN.terminal_days
     assert max(spans) > 20
 
 
-def test_a_compromised_customer_pays_five_times_as_much_on_a_third(made):
-    frauds = made.scenario == 3
+def test_a_compromised_customer_pays_five_times_as_much_on_a_third(stream):
+    frauds = stream.scenario == 3
     assert frauds.sum() > 100
-    # A customer compromised once and not right at the end: a third of two weeks' purchases.
-    mean = np.bincount(made.customer[made.fraud == 0], made.amount[made.fraud == 0], PLAN.customers)
-    mean /= np.maximum(np.bincount(made.customer[made.fraud == 0], minlength=PLAN.customers), 1)
-    ratio = made.amount[frauds] / mean[made.customer[frauds]]
+    # A customer that is compromised once, and not at the end: a third of the purchases of two weeks.
+    mean = np.bincount(stream.customer[stream.fraud == 0], stream.amount[stream.fraud == 0], PLAN.customers)
+    mean /= np.maximum(np.bincount(stream.customer[stream.fraud == 0], minlength=PLAN.customers), 1)
+    ratio = stream.amount[frauds] / mean[stream.customer[frauds]]
     assert np.median(ratio) == pytest.approx(5, rel=0.2)
-    spans = [np.ptp(made.day[frauds & (made.customer == c)]) for c in np.unique(made.customer[frauds])]
+    spans = [np.ptp(stream.day[frauds & (stream.customer == c)]) for c in np.unique(stream.customer[frauds])]
     assert np.median(spans) < PLAN.customer_days
 
 
-def test_published_fraud_rate():
+def test_the_fraud_rate_equals_the_published_one():
     # The published data set, with 5,000 customers and 10,000 terminals, has 0.8 % fraud.
-    made = simulate_transactions(TransactionPlan(days=60), seed=4)
-    assert 0.005 < made.fraud.mean() < 0.011
-    assert set(np.unique(made.scenario)) == {0, 1, 2, 3}
+    stream = simulate_transactions(TransactionPlan(days=60), seed=4)
+    assert 0.005 < stream.fraud.mean() < 0.011
+    assert set(np.unique(stream.scenario)) == {0, 1, 2, 3}
 
 
 @pytest.mark.parametrize(
@@ -103,12 +103,12 @@ def test_published_fraud_rate():
         ({"start": "yesterday"}, '"yesterday" is not a date'),
     ],
 )
-def test_refuses_impossible_plans(changes, message):
+def test_impossible_plans_are_refused(changes, message):
     with pytest.raises(DataError, match="simulation") as refused:
         TransactionPlan(**changes)
     assert message in str(refused.value)
 
 
-def test_says_so_when_nothing_comes_out():
+def test_a_plan_without_transactions_is_an_error():
     with pytest.raises(DataError, match="no transaction came out"):
         simulate_transactions(TransactionPlan(customers=3, terminals=2, days=1, radius=1e-6), seed=0)

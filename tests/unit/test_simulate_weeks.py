@@ -44,7 +44,7 @@ def log(market):
 
 
 def test_the_generator_is_frozen():
-    """Figures of different days compare only while these stand."""
+    """Figures of different days are comparable only while these checksums are unchanged."""
     market = Market(WeeksPlan(per_hour=20, shocks=(Shock(850, "US-bank-9", "retry", "no"),)), seed=1)
     week = market.week(6)
     log = decide(market, week, baseline_pmf(week.contexts), "baseline")
@@ -53,7 +53,7 @@ def test_the_generator_is_frozen():
     assert checksum(log.action, log.settled_ms, log.reward, log.propensity) == "2a71520dd16ff5d6"
 
 
-def test_a_day_is_the_same_whichever_days_are_made(market):
+def test_a_day_does_not_depend_on_the_generated_days(market):
     week = market.week(2)
     day = market.day(9)
     inside = week.between(int(day.time_ms[0]), int(day.time_ms[-1]) + 1)
@@ -62,7 +62,7 @@ def test_a_day_is_the_same_whichever_days_are_made(market):
     assert not np.array_equal(Market(market.plan, seed=4).day(9).rows[:50], day.rows[:50])
 
 
-def test_traffic_is_in_order_of_time_and_of_the_asked_size(market, log):
+def test_traffic_is_in_chronological_order_and_has_the_requested_size(market, log):
     assert len(log) == 2 * 120 * 168
     assert (np.diff(log.time_ms) >= 0).all()
     start = market.plan.week_ms(5)
@@ -76,7 +76,7 @@ def test_traffic_is_in_order_of_time_and_of_the_asked_size(market, log):
     assert busiest[3] == pytest.approx(0.4, abs=0.15)
 
 
-def test_shoppers_come_back_with_the_same_card(log):
+def test_shoppers_return_with_the_same_card(log):
     order = np.argsort(log.entity, kind="stable")
     same = log.entity[order][1:] == log.entity[order][:-1]
     assert same.mean() > 0.3
@@ -85,7 +85,7 @@ def test_shoppers_come_back_with_the_same_card(log):
         assert (value[1:] == value[:-1])[same].all()
 
 
-def test_before_the_drift_it_is_the_frozen_world_and_then_three_issuers_differ(market):
+def test_before_the_drift_the_world_is_the_frozen_one_and_then_three_issuers_differ(market):
     for week, moved in ((5, False), (6, True)):
         arrivals = market.week(week).take(slice(0, 4000))
         same = np.isclose(market.truth(arrivals), Payments().probability(arrivals.contexts)).all(axis=1)
@@ -94,7 +94,7 @@ def test_before_the_drift_it_is_the_frozen_world_and_then_three_issuers_differ(m
         assert same.mean() == pytest.approx(0.79 if moved else 1, abs=0.03)
 
 
-def test_a_shock_takes_nine_tenths_of_one_family_at_one_issuer_from_its_hour_on():
+def test_a_shock_removes_nine_tenths_of_one_family_at_one_issuer_from_its_hour_on():
     arrivals = Market(WeeksPlan(), 1).days(0, 3)
     calm = Market(WeeksPlan(), 1).truth(arrivals)
     hit = Market(WeeksPlan(shocks=(SHOCK,)), 1).truth(arrivals)
@@ -112,7 +112,7 @@ def market_hour(hour: float) -> int:
     return WeeksPlan().start_ms + int(hour * HOUR_MS)
 
 
-def test_outcomes_follow_the_truth(market):
+def test_outcomes_have_the_true_probabilities(market):
     arrivals = market.week(1)
     truth = market.truth(arrivals)
     log = decide(market, arrivals, baseline_pmf(arrivals.contexts), "baseline", truth=truth)
@@ -121,7 +121,7 @@ def test_outcomes_follow_the_truth(market):
     assert np.nanmean(log.reward) == pytest.approx(expected[settled].mean(), abs=0.01)
     assert log.eligible[np.arange(len(log)), log.action].all()
     np.testing.assert_allclose(log.pmf.sum(axis=1), 1, atol=1e-6)
-    # As the propensities say: inverse ones sum to the eligible actions.
+    # As above, inverse propensities sum to the number of eligible actions.
     assert (1 / log.propensity).mean() == pytest.approx(log.eligible.sum(axis=1).mean(), rel=0.1)
     assert market.best(arrivals, truth).mean() > expected.mean() + 0.1
 
@@ -142,13 +142,13 @@ def test_delays_and_missing_outcomes_are_as_documented(log):
         assert (~known[of_kind]).mean() == pytest.approx(missing, abs=0.01)
         for reward, takes in ((1, mean), (0, mean * factor)):
             own = hours[of_kind & known & (log.reward == reward)]
-            # The prompt ones' median, the late ones counted in.
+            # The median of the prompt outcomes, with the late outcomes included.
             prompt = -takes * np.log1p(-0.5)
             assert (own <= prompt).mean() == pytest.approx(0.5 * (1 - late), abs=0.05)
             assert (own > 12).mean() == pytest.approx(late * 60 / 71, abs=0.045)
 
 
-def test_what_a_learner_sees_grows_and_never_shows_the_future(market, log):
+def test_the_known_outcomes_grow_and_never_include_the_future(market, log):
     end = market.plan.week_ms(7)
     before = as_of(log, end - 24 * HOUR_MS)
     after = as_of(log, end + 100 * HOUR_MS)
@@ -158,7 +158,7 @@ def test_what_a_learner_sees_grows_and_never_shows_the_future(market, log):
     assert waiting.any()
     assert np.isnan(before.reward[waiting]).all()
     assert (before.settled_ms[waiting] == -1).all()
-    # An outcome that will never come is in flight like the others until the window has passed.
+    # An outcome that never arrives is in flight like the others until the window has passed.
     lost = log.take(slice(0, len(before))).state == State.MISSING
     young = before.time_ms > end - (24 + 72) * HOUR_MS
     assert (before.state[lost & young] == State.IN_FLIGHT).all()
@@ -167,8 +167,8 @@ def test_what_a_learner_sees_grows_and_never_shows_the_future(market, log):
     assert np.array_equal(after.reward, log.reward, equal_nan=True)
 
 
-def test_early_outcomes_alone_flatter_three_ds(market, log):
-    """What the overlay has to cope with: of young challenges, those known went better than all."""
+def test_early_outcomes_overestimate_three_ds(market, log):
+    """The overlay must handle this bias: among recent challenges, known outcomes are the better ones."""
     challenge = log.take((codes()[log.action, 0] == 2) & (log.state == State.SETTLED))
     early = challenge.settled_ms - challenge.time_ms < HOUR_MS // 2
     assert challenge.reward[early].mean() > challenge.reward.mean() + 0.1
@@ -177,11 +177,11 @@ def test_early_outcomes_alone_flatter_three_ds(market, log):
 @pytest.mark.parametrize(
     "text", ["noon", "12:NL-bank-0:route", "12:NL:route=A", "12:NL-bank-0:road=A", "12:NL-bank-0:route=Z"]
 )
-def test_a_shock_that_cannot_be_is_refused(text):
+def test_an_impossible_shock_is_refused(text):
     with pytest.raises(DataError, match=r"shock: .*(HOUR|one of|unknown)"):
         Shock.parse(text)
 
 
-def test_a_plan_that_cannot_be_is_refused():
+def test_an_impossible_plan_is_refused():
     with pytest.raises(DataError, match="weeks 0"):
         WeeksPlan(weeks=0)

@@ -20,7 +20,7 @@ def truth_of(spec: WorldSpec, week: int, seed: int = 1) -> np.ndarray:
     return market.truth(market.week(week))
 
 
-def test_the_standard_worlds_have_names_and_seeds_of_their_own():
+def test_the_standard_worlds_have_distinct_names_and_seeds():
     specs = standard(11)
     assert specs[0] == OWN
     assert len({spec.name for spec in specs}) == len({spec.seed for spec in specs}) == 11
@@ -42,19 +42,19 @@ def test_a_world_is_repeatable_and_gives_probabilities(spec):
     assert 0 <= first.min() < first.max() <= 1
 
 
-def test_the_worlds_seed_and_the_traffics_are_independent():
+def test_the_seeds_of_world_and_traffic_are_independent():
     one, other = Market(PLAN, 1), Market(PLAN, 2)
-    # Another traffic, the same truth of the same payments.
+    # Other traffic has the same true probabilities for the same payments.
     assert not np.array_equal(one.week(1).shopper, other.week(1).shopper)
     payments = one.week(1)
     np.testing.assert_array_equal(one.truth(payments), other.truth(payments))
-    # Another world, another truth of the same payments.
+    # Another world has other true probabilities for the same payments.
     elsewhere = Market(PLAN, 1, standard(2)[1])
     assert np.abs(elsewhere.truth(payments) - one.truth(payments)).mean() > 0.05
 
 
 def changed(spec: WorldSpec, week: int) -> float:
-    """Mean change of the truth of week 1's payments, had they been made in `week`."""
+    """Return how much the true probabilities of week 1's payments change if they are made in `week`."""
     market = Market(PLAN, 1, spec)
     payments = market.week(1)
     later = replace(payments, time_ms=payments.time_ms + PLAN.week_ms(week) - PLAN.week_ms(1))
@@ -71,13 +71,13 @@ def test_drift_is_abrupt_gradual_or_none():
 
 
 @pytest.mark.parametrize("kind", ["crossed", "forest"])
-def test_interactions_are_no_sum_of_issuer_and_factor(kind):
+def test_interactions_are_not_the_sum_of_issuer_and_factor(kind):
     spec = replace(OWN, interactions=kind)
     given = Market(PLAN, 1).week(1).contexts
     odds = draw_effect(spec).odds(given)
     assert odds.shape == (len(given), len(codes()))
     assert 0.4 < odds.std() < 1.2
-    # What an additive model of payment and action leaves of them.
+    # The residual of an additive model of payment and action.
     rest = odds - odds.mean(axis=0) - odds.mean(axis=1, keepdims=True) + odds.mean()
     assert rest.std() > 0.2
     assert draw_effect(OWN) is None

@@ -15,7 +15,7 @@ from scorer.stats.roc import auc
 
 
 @pytest.mark.parametrize("digits", [1, 2, 9])
-def test_average_precision_is_that_of_scikit_learn(digits: int) -> None:
+def test_average_precision_equals_that_of_scikit_learn(digits: int) -> None:
     random = np.random.default_rng(digits)
     scores, labels = np.round(random.random(500), digits), random.random(500) < 0.1
     weights = random.integers(0, 4, 500).astype(np.float64)
@@ -34,19 +34,19 @@ def test_equal_scores_share_the_last_places() -> None:
     assert ranking.among_highest(np.arange(3.0), 0).tolist() == [0.0] * 3
 
 
-def test_a_tails_correlation_is_spearmans_and_ignores_scale() -> None:
+def test_the_correlation_of_a_tail_equals_that_of_spearman_and_ignores_scale() -> None:
     random = np.random.default_rng(1)
     one = random.normal(size=300)
     other = one + random.normal(size=300)
     tail = one > np.quantile(one, 0.8)
-    found = ranking.tail_correlation(other, one, tail)
-    assert found == pytest.approx(stats.spearmanr(other[tail], one[tail])[0])
-    assert ranking.tail_correlation(np.exp(3 * other), one, tail) == pytest.approx(found)
+    correlation = ranking.tail_correlation(other, one, tail)
+    assert correlation == pytest.approx(stats.spearmanr(other[tail], one[tail])[0])
+    assert ranking.tail_correlation(np.exp(3 * other), one, tail) == pytest.approx(correlation)
     assert math.isnan(ranking.tail_correlation(np.zeros(300), one, tail))
 
 
-def test_bounds_of_a_rank_correlation_cover() -> None:
-    """The upper and the lower bound each hold in about 95 % of samples."""
+def test_bounds_of_a_rank_correlation_have_their_nominal_coverage() -> None:
+    """The upper and the lower bound are each correct in about 95 % of the samples."""
     random = np.random.default_rng(2)
     truth = 6 / math.pi * math.asin(0.8 / 2)
     inside = np.zeros(2)
@@ -60,8 +60,8 @@ def test_bounds_of_a_rank_correlation_cover() -> None:
     assert ranking.correlation_bounds(0.5, 9, 0.95) == (-1.0, 1.0)
 
 
-def test_delongs_interval_of_a_difference_covers() -> None:
-    """Two correlated scores of known AUC; the bounds are compared with the truth in 400 samples."""
+def test_the_interval_of_delong_for_a_difference_has_its_nominal_coverage() -> None:
+    """The test compares the bounds of two correlated scores with their known AUC in 400 samples."""
     random = np.random.default_rng(3)
     strong, weak = 1.5, 1.0
     truth = stats.norm.cdf(strong / math.sqrt(2)) - stats.norm.cdf(weak / math.sqrt(2))
@@ -80,23 +80,23 @@ def test_delongs_interval_of_a_difference_covers() -> None:
     assert 0.92 <= inside.min() / 400 <= inside.max() / 400 <= 0.98
 
 
-def test_bounds_by_day_cover_where_days_differ_and_rows_of_a_day_are_alike() -> None:
-    """Days of their own level: bounds that take rows as independent would hold in half of the samples."""
+def test_bounds_by_day_have_their_nominal_coverage_if_days_differ() -> None:
+    """Days have different levels. Bounds for independent rows would be correct in half of the samples."""
     random = np.random.default_rng(4)
     days, rows, inside, naive = 21, 60, np.zeros(2), 0
     at = np.repeat(np.arange(days), rows) * DAY_US
     for turn in range(400):
         level = random.normal(0, 0.3, days)
         values = np.repeat(level, rows) + random.normal(size=days * rows)
-        found = Blocks(at, draws=200, seed=turn).ratio(values, np.ones(len(values)))
-        low, high = found.bounds(0.95)
+        ratio = Blocks(at, draws=200, seed=turn).ratio(values, np.ones(len(values)))
+        low, high = ratio.bounds(0.95)
         inside += (low <= 0, high >= 0)
         naive += abs(values.mean()) <= 1.645 * values.std() / math.sqrt(len(values))
     assert 0.92 <= inside.min() / 400 <= inside.max() / 400 <= 0.98
     assert naive / 400 < 0.7
 
 
-def test_a_statistic_of_weights_has_the_error_of_the_ratio_that_it_is() -> None:
+def test_the_error_of_a_weighted_statistic_equals_that_of_a_ratio() -> None:
     random = np.random.default_rng(5)
     at = np.sort(random.integers(0, 30 * DAY_US, 2_000))
     hits, rows = (random.random(2_000) < 0.2).astype(float), np.ones(2_000)
@@ -107,7 +107,7 @@ def test_a_statistic_of_weights_has_the_error_of_the_ratio_that_it_is() -> None:
     assert one.bounds(0.95)[0] < one.value < one.bounds(0.95)[1]
 
 
-def test_short_periods_are_cut_into_ten_blocks_and_one_moment_has_no_bounds() -> None:
+def test_short_periods_have_ten_blocks_and_a_single_time_has_no_bounds() -> None:
     assert len(np.unique(block_codes(np.arange(0, 3_600_000_000, 1_000_000)))) in (10, 11)
     alone = Blocks(np.zeros(5, np.int64)).ratio(np.ones(5), np.ones(5))
     assert alone.bounds(0.95) == (-math.inf, math.inf)

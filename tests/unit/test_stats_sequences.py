@@ -24,29 +24,29 @@ def test_effective_sample_size_counts_equal_weights_and_ignores_their_scale():
     assert effective_sample_size(np.empty(0)) == 0
 
 
-def test_one_draw_bounds_no_mean():
+def test_one_draw_gives_no_bound_of_the_mean():
     assert student(np.array([0.4]), confidence=0.9) == (-math.inf, math.inf)
     one_cluster = student(np.array([0.4, 0.6]), confidence=0.9, clusters=np.zeros(2, np.int64))
     assert one_cluster == (-math.inf, math.inf)
 
 
-def test_asymptotic_sequence_is_its_formula():
+def test_the_asymptotic_sequence_equals_its_formula():
     rng = np.random.default_rng(0)
     x = 1_000 + rng.normal(0, 3, 900)
-    found = sequences.asymptotic(x, alpha=0.1, best_at=300, first=10)
+    interval = sequences.asymptotic(x, alpha=0.1, best_at=300, first=10)
     rho2 = (-2 * math.log(0.1) + math.log(-2 * math.log(0.1) + 1)) / 300
     for n in (10, 300, 900):
         s = x[:n].std()
         half = s * math.sqrt(2 * (n * rho2 + 1) / (n**2 * rho2) * math.log(math.sqrt(n * rho2 + 1) / 0.1))
-        assert found.at(n) == pytest.approx((x[:n].mean(), x[:n].mean() - half, x[:n].mean() + half))
-    assert np.isinf(found.low[:9]).all()
+        assert interval.at(n) == pytest.approx((x[:n].mean(), x[:n].mean() - half, x[:n].mean() + half))
+    assert np.isinf(interval.low[:9]).all()
     both = sequences.asymptotic(np.stack([x, -x]), first=10)
     assert both.low[0] == pytest.approx(-both.high[1])
     lower = sequences.asymptotic(x, first=10, side="lower")
     assert (lower.low[50:] > sequences.asymptotic(x, first=10).low[50:]).all()
 
 
-def test_betting_bound_is_the_definition_by_brute_force():
+def test_the_betting_bound_equals_its_definition_by_brute_force():
     rng = np.random.default_rng(1)
     x = rng.exponential(0.5, 150)
     low = sequences.betting_lower(x, alpha=0.1, steps=50)
@@ -69,7 +69,7 @@ def test_betting_bound_is_the_definition_by_brute_force():
         assert low[t - 1] == pytest.approx(best)
 
 
-def test_bets_never_use_what_is_yet_to_come():
+def test_bets_never_use_later_rows():
     rng = np.random.default_rng(2)
     x = rng.exponential(0.5, 300)
     other = x.copy()
@@ -80,7 +80,7 @@ def test_bets_never_use_what_is_yet_to_come():
 
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=30, deadline=None)
-def test_bounds_only_ever_rise(seed):
+def test_bounds_never_decrease(seed):
     x = np.random.default_rng(seed).exponential(0.4, 200)
     for bound in (sequences.betting_lower(x, steps=60), sequences.bernstein_lower(x)):
         assert (np.diff(bound) >= 0).all()
@@ -88,7 +88,10 @@ def test_bounds_only_ever_rise(seed):
 
 
 def heavy(rng, n):
-    """Weights of a target that the log takes one time in ten: mean 0.6, seldom anything at all."""
+    """Return weighted rewards of a target that the log chooses one time in ten.
+
+    The mean is 0.6, and most are zero.
+    """
     weight = np.where(rng.random(n) < 0.1, 10.0, 0.0)
     return weight * (rng.random(n) < 0.6)
 
@@ -97,7 +100,7 @@ def heavy(rng, n):
     ("bound", "more", "near"),
     [(sequences.betting_lower, {"steps": 200}, 0.3), (sequences.bernstein_lower, {}, 0.3)],
 )
-def test_lower_bounds_hold_at_every_row_under_heavy_weights_and_close_in(bound, more, near):
+def test_lower_bounds_hold_at_every_row_with_heavy_weights_and_become_tighter(bound, more, near):
     rng = np.random.default_rng(3)
     wrong, last = 0, []
     for _ in range(200):
@@ -108,21 +111,21 @@ def test_lower_bounds_hold_at_every_row_under_heavy_weights_and_close_in(bound, 
     assert np.median(last) > near
 
 
-def test_asymptotic_sequence_is_seldom_wrong_and_a_repeated_interval_often():
+def test_the_asymptotic_sequence_is_rarely_wrong_and_a_repeated_interval_often():
     rng = np.random.default_rng(4)
     x = (rng.random((300, 5_000)) < 0.9).astype(float)
-    found = sequences.asymptotic(x)
-    wrong = ((found.low > 0.9) | (found.high < 0.9)).any(axis=1).mean()
+    interval = sequences.asymptotic(x)
+    wrong = ((interval.low > 0.9) | (interval.high < 0.9)).any(axis=1).mean()
     n = np.arange(1, 5_001)
     half = 1.96 * 0.3 / np.sqrt(n)
-    repeated = (np.abs(found.value - 0.9) > half)[:, 499:].any(axis=1).mean()
+    repeated = (np.abs(interval.value - 0.9) > half)[:, 499:].any(axis=1).mean()
     assert wrong <= 0.05
     assert repeated > 0.2
-    # Not by being useless: no wider than three times the fixed interval where it is tightest.
-    assert (found.high - found.low)[:, -1].mean() < 3 * 2 * half[-1]
+    # The sequence is also useful: at its tightest, it is at most three times as wide as the fixed interval.
+    assert (interval.high - interval.low)[:, -1].mean() < 3 * 2 * half[-1]
 
 
-def test_student_is_its_formula():
+def test_the_student_interval_equals_its_formula():
     x = np.random.default_rng(6).random(50)
     half = stats.t.ppf(0.975, 49) * x.std(ddof=1) / math.sqrt(50)
     assert student(x, confidence=0.975) == pytest.approx((x.mean() - half, x.mean() + half))
@@ -130,7 +133,7 @@ def test_student_is_its_formula():
     assert twice == pytest.approx(student(x, confidence=0.975))
 
 
-def test_sequences_refuse_what_they_cannot_use():
+def test_sequences_refuse_invalid_values():
     with pytest.raises(ValueError, match="no rows"):
         sequences.betting_lower([])
     with pytest.raises(ValueError, match="1 values of a sequence are negative or missing"):
@@ -139,7 +142,7 @@ def test_sequences_refuse_what_they_cannot_use():
         sequences.betting_lower(np.ones((2, 3)))
 
 
-def test_bernstein_bound_is_the_definition_by_brute_force():
+def test_the_bernstein_bound_equals_its_definition_by_brute_force():
     x = np.random.default_rng(7).exponential(0.5, 120)
     low = sequences.bernstein_lower(x, alpha=0.1)
     mean_sum, var_sum = 0.5, 0.25
@@ -155,18 +158,18 @@ def test_bernstein_bound_is_the_definition_by_brute_force():
         var_sum += (value - mean_sum / (i + 2)) ** 2
 
 
-def test_the_sequence_is_the_published_one_where_everybody_comes_once() -> None:
+def test_the_sequence_equals_the_published_one_if_every_shopper_comes_once() -> None:
     """Theorem 2.2: s sqrt(2 (n rho^2 + 1) / (n^2 rho^2) log(sqrt(n rho^2 + 1) / alpha)), with V = n s^2."""
     x = np.random.default_rng(5).normal(0.3, 2.0, 5000)
     rho2, alpha = 0.01, 0.05
-    found = clustered_mean(x, np.arange(5000), alpha, rho2 / x.var())
+    interval = clustered_mean(x, np.arange(5000), alpha, rho2 / x.var())
     inner = 5000 * rho2 + 1
     width = x.std() * math.sqrt(2 * inner / (5000**2 * rho2) * math.log(math.sqrt(inner) / alpha))
-    assert found.high - found.value == pytest.approx(width, rel=1e-12)
-    assert found.value - found.low == pytest.approx(width, rel=1e-12)
-    # A shopper who comes twice with the same score is one piece of evidence: the width stays, per decision.
+    assert interval.high - interval.value == pytest.approx(width, rel=1e-12)
+    assert interval.value - interval.low == pytest.approx(width, rel=1e-12)
+    # A shopper who returns with the same score adds no evidence, so the width per decision is unchanged.
     twice = clustered_mean(np.repeat(x, 2), np.repeat(np.arange(5000), 2), alpha, rho2 / x.var())
-    assert twice.high - twice.low > 0.99 * (found.high - found.low)
+    assert twice.high - twice.low > 0.99 * (interval.high - interval.low)
     narrowest = [
         clustered_mean(x, np.arange(5000), alpha, tuned_rho2(alpha, v * 5000 * x.var()))
         for v in (0.1, 1.0, 10.0)
@@ -175,7 +178,7 @@ def test_the_sequence_is_the_published_one_where_everybody_comes_once() -> None:
     assert widths[1] == min(widths)
 
 
-def test_a_broken_assignment_is_found_and_a_sound_one_is_not() -> None:
+def test_a_broken_assignment_is_detected_and_a_correct_one_is_not() -> None:
     random = np.random.default_rng(7)
     alarms = 0
     for _ in range(300):
@@ -184,14 +187,14 @@ def test_a_broken_assignment_is_found_and_a_sound_one_is_not() -> None:
         alarms += any(
             check_ratio([int(n - ones[n - 1]), int(ones[n - 1])], [0.9, 0.1], 0.01).mismatch for n in looks
         )
-    assert alarms <= 3, "1 % of 300 runs, at 200 readings each"
+    assert alarms <= 3, "at most 1 % of 300 runs with 200 analyses each"
     assert check_ratio([8850, 1150], [0.9, 0.1], 0.01).mismatch
     assert not check_ratio([8975, 1025], [0.9, 0.1], 0.01).mismatch
     assert check_ratio([500, 500, 300], [1 / 3, 1 / 3, 1 / 3], 0.01).mismatch
 
 
 def test_the_ratio_check_is_a_martingale_of_mean_one() -> None:
-    """Summed over every sequence of 8 draws, each with its probability under the plan, the factor is 1."""
+    """Summed over every sequence of 8 draws with its probability under the plan, the factor is 1."""
     shares, total = [0.7, 0.3], 0.0
     for ones in range(9):
         factor = check_ratio([8 - ones, ones], shares, 0.01).evidence

@@ -24,7 +24,7 @@ def scorer(*arguments: object) -> Any:
     return CliRunner().invoke(app, ["token", *map(str, arguments)])
 
 
-def test_keys_are_added_made_to_sign_and_removed(tmp_path: Path) -> None:
+def test_keys_are_added_activated_and_removed(tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     first = scorer("key", file).stdout.split()[0]
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
@@ -37,19 +37,19 @@ def test_keys_are_added_made_to_sign_and_removed(tmp_path: Path) -> None:
     assert json.loads(scorer("keys", file, "--json").stdout) == {"keys": [second, first]}
     assert scorer("key", file, "--remove", first).exit_code == 0
     assert [key["id"] for key in token_keys.read_keys(file)] == [second]
-    for arguments, says in (
+    for arguments, message in (
         (("--remove", second), "the only key"),
         (("--sign", first), f"no key {first}"),
         (("--remove", "x"), "no key x"),
     ):
         refused = scorer("key", file, *arguments)
         assert refused.exit_code == 1
-        assert says in str(refused.exception)
+        assert message in str(refused.exception)
     assert scorer("key", file, "--sign", second, "--remove", second).exit_code == 2
 
 
 @pytest.mark.parametrize("content", ["", "{", '{"keys": []}', '{"keys": [{"id": "1", "secret": "2"}]}', "[]"])
-def test_a_file_that_holds_no_keys_is_left_alone(tmp_path: Path, content: str) -> None:
+def test_a_file_without_keys_is_not_changed(tmp_path: Path, content: str) -> None:
     file = tmp_path / "keys.json"
     file.write_text(content)
     refused = scorer("key", file)
@@ -63,8 +63,8 @@ def test_a_token_is_shown_and_verified(tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     file.write_text(json.dumps({"keys": [{"id": "0000002a", "secret": SECRET}]}))
     token = signed(bytes.fromhex(TOKEN), "shop", "action.authorise")
-    said = json.loads(scorer("show", token.hex(), "--json").stdout)
-    assert said == {
+    document = json.loads(scorer("show", token.hex(), "--json").stdout)
+    assert document == {
         "key": "0000002a",
         "kind": "action",
         "decision_id": "order-1",
@@ -86,19 +86,19 @@ def test_a_token_is_shown_and_verified(tmp_path: Path) -> None:
         shown = scorer("show", text, *of)
         assert shown.exit_code == 0
         assert shown.stdout.splitlines()[-1] == "verdict      valid"
-    for more, says in (
+    for more, message in (
         (("--keys", file, "--checkpoint", "action.authorise"), "another caller"),
         (("--keys", file, "--checkpoint", "action.retry", "--tenant", "shop"), "another checkpoint"),
     ):
         refused = scorer("show", token.hex(), *more)
         assert refused.exit_code == 1
-        assert says in refused.stdout
+        assert message in refused.stdout
     forged = bytes([*token[:30], token[30] ^ 1, *token[31:]])
     assert "signature does not hold" in scorer("show", forged.hex(), *of).stdout
-    for text, says in (("zz!", "neither hexadecimal"), ("abcd", "not a decision token")):
+    for text, message in (("zz!", "neither hexadecimal"), ("abcd", "not a decision token")):
         refused = scorer("show", text)
         assert refused.exit_code == 1
-        assert says in str(refused.exception)
+        assert message in str(refused.exception)
 
 
 def fingerprint(name: str) -> str:
@@ -108,7 +108,7 @@ def fingerprint(name: str) -> str:
 
 
 def signed(fields: bytes, tenant: str, checkpoint: str) -> bytes:
-    """The reference of docs/decision-token.md, by hand."""
+    """Return a token that is signed by the steps of docs/decision-token.md."""
     import hmac
     from hashlib import sha256
 
@@ -123,7 +123,7 @@ def signed(fields: bytes, tenant: str, checkpoint: str) -> bytes:
     return fields + hmac.digest(bytes.fromhex(SECRET), message, "sha256")[:16]
 
 
-def test_a_client_remembers_the_tokens_of_its_latest_decisions() -> None:
+def test_a_client_keeps_the_tokens_of_its_latest_decisions() -> None:
     tokens = DecisionTokens(most=2)
     tokens.keep("a", "none", b"")
     for name in ("first", "second", "batch"):

@@ -35,15 +35,15 @@ def test_weights_are_the_clipped_power_at_mean_one():
     assert effective_sample_size(sample_weights(p, 1, 50)) == pytest.approx(55**2 / (2500 + 16 + 1))
 
 
-def test_a_step_trains_on_what_was_known_and_judges_what_came_next():
+def test_a_step_trains_on_known_outcomes_and_is_evaluated_on_later_decisions():
     e = logged(3_000, days=21)
     late = np.random.default_rng(0).random(3_000) < 0.3
     e = dataclasses.replace(e, settled_ms=e.time_ms + np.where(late, 3 * DAY_MS, 1))
     e = dataclasses.replace(e, state=np.where(np.arange(3_000) % 10 == 0, State.MISSING, e.state))
     end = int(e.time_ms[e.state == State.SETTLED].max()) + 1
-    found = steps(e, 7, 2)
-    assert [step.at_ms for step in found] == [end - 14 * DAY_MS, end - 7 * DAY_MS]
-    for step in found:
+    result = steps(e, 7, 2)
+    assert [step.at_ms for step in result] == [end - 14 * DAY_MS, end - 7 * DAY_MS]
+    for step in result:
         for row in range(len(e)):
             settled, time = e.state[row] == State.SETTLED, e.time_ms[row]
             assert (
@@ -59,28 +59,28 @@ def test_a_step_trains_on_what_was_known_and_judges_what_came_next():
         assert (e.settled_ms[step.training] < step.at_ms).all()
         assert len(step.training) == ((e.state == State.SETTLED) & (e.settled_ms < step.at_ms)).sum()
     assert len(steps(e, 7, 9)) == 2
-    # Shorter than a step and a half: the first 70 % against the rest.
+    # A log shorter than one and a half steps is split at 70 %.
     (short,) = steps(logged(1_000, days=10), 7, 2)
     assert len(short.judged) == pytest.approx(300, abs=2)
     assert steps(dataclasses.replace(e, reward=np.ones(3_000)), 7, 2) == []
 
 
 def divided(context):
-    """`[n, 2]` A is far better for small amounts, B a little for large ones; A is better on the whole."""
+    """Return rewards `[n, 2]`: A is far better for small amounts, B slightly for large ones, A in total."""
     small = context[:, :1] < 0
     return np.where(small, [[0.95, 0.35]], [[0.55, 0.75]])
 
 
 def sure_of_small(context):
-    """`[n, 2]` a logger that has learned about small amounts and tosses a coin for large ones."""
+    """Return a logging pmf `[n, 2]` that mostly chooses A for small amounts and is uniform for large ones."""
     return np.where(context[:, :1] < 0, [[0.95, 0.05]], [[0.5, 0.5]])
 
 
-def test_weights_are_chosen_where_they_matter():
+def test_weights_are_chosen_if_they_improve_the_policy():
     """Stumps cannot express that the better action depends on the amount.
 
-    Unweighted, they believe the region where the log compares both actions evenly, and take B everywhere;
-    weighted, they take what is better on the whole.
+    Without weights, they fit the region where the log compares both actions equally, and choose B everywhere.
+    With weights, they choose the action that is better in total.
     """
     plan = PLAN.model_copy(update={"depth": 1, "trees": 60, "tau": (0.0, 1.0)})
     e = logged(8_000, truth=divided, pmf=sure_of_small)
@@ -89,9 +89,9 @@ def test_weights_are_chosen_where_they_matter():
     assert choice.tau == 1
     assert by[1].value - by[0].value > 0.05
     assert by[0].behind > 2 * by[0].behind_error
-    # What log loss alone would have chosen.
+    # The choice by log loss only.
     assert by[0].log_loss < by[1].log_loss
-    # The truth, which the choice did not see.
+    # The true value, which the choice did not use.
     given = contexts(2_000, seed=5)
     truth = divided(given)
     values = {}
@@ -102,12 +102,12 @@ def test_weights_are_chosen_where_they_matter():
 
 
 def skewed(context):
-    """`[n, 3]` a logger that rarely takes what its coin does not favour, whatever is good."""
+    """Return a logging pmf `[n, 3]` that prefers a random action, independent of the rewards."""
     favoured = (np.abs(context[:, 0] * 7).astype(int)) % 3
     return 0.03 + 0.91 * np.eye(3)[favoured]
 
 
-def test_no_weights_where_the_model_can_express_the_truth():
+def test_no_weights_are_chosen_if_the_model_can_express_the_truth():
     choice = choose_weights(small_task(), logged(8_000, pmf=skewed), PLAN, GREEDY)
     by = {one.tau: one for one in choice.candidates}
     assert choice.tau == 0
@@ -116,7 +116,7 @@ def test_no_weights_where_the_model_can_express_the_truth():
     assert choice.effective_rows == choice.rows == 8_000
 
 
-def test_judged_values_are_those_of_a_naive_copy():
+def test_evaluated_values_equal_those_of_a_naive_reference():
     e, task = logged(1_200, pmf=skewed, days=14), small_task()
     plan = PLAN.model_copy(update={"tau": (0.0, 1.0), "judged_weeks": 1, "clip": 8.0})
     choice = choose_weights(task, e, plan, judging_spec(PolicySettings(rule="epsilon_greedy"), None))
@@ -149,7 +149,7 @@ def test_judged_values_are_those_of_a_naive_copy():
     assert choice.judged == len(judged)
 
 
-def test_one_candidate_is_taken_and_a_log_that_cannot_judge_says_so():
+def test_a_single_candidate_is_chosen_and_an_unsuitable_log_is_reported():
     e = logged(900)
     assert choose_weights(small_task(), e, PLAN.model_copy(update={"tau": (0.5,)}), GREEDY).tau == 0.5
     same_time = dataclasses.replace(e, time_ms=np.full(900, START_MS), settled_ms=np.full(900, START_MS))
@@ -158,12 +158,12 @@ def test_one_candidate_is_taken_and_a_log_that_cannot_judge_says_so():
     assert "nothing can be judged" in choice.reason
 
 
-def test_calibration_mends_an_overconfident_oracle_and_keeps_the_order():
+def test_calibration_corrects_an_overconfident_oracle_and_keeps_the_order():
     plan = PLAN.model_copy(update={"depth": 8, "trees": 120, "min_child_weight": 0.0, "folds": 4})
     trained = fit(small_task(), logged(2_500), plan.model_copy(update={"tau": (0.0,)}))
     assert 0 < trained.calibration.slope < 0.8
     assert trained.metrics["log_loss"] < trained.metrics["log_loss_uncalibrated"] - 0.02
-    # On decisions that neither the oracle nor the map has seen.
+    # The decisions were used neither for the oracle nor for the map.
     fresh = logged(4_000, seed=8)
     raw = margins(small_task(), trained.oracle.booster, exploded(small_task(), fresh))
     _, score = trained.evaluate(fresh.context)
@@ -181,16 +181,18 @@ def test_calibration_mends_an_overconfident_oracle_and_keeps_the_order():
     np.testing.assert_array_equal(none.evaluate(fresh.context)[1].argmax(1), score.argmax(1))
 
 
-def test_a_fold_is_predicted_by_the_others_and_keeps_shoppers_together():
+def test_a_fold_is_predicted_by_the_others_and_contains_all_rows_of_a_shopper():
     e, task = logged(1_500), small_task()
     plan = PLAN.model_copy(update={"folds": 3})
-    found = out_of_fold(task, e, np.ones(1_500), plan)
-    assert set(found.fold) == {0, 1, 2}
+    result = out_of_fold(task, e, np.ones(1_500), plan)
+    assert set(result.fold) == {0, 1, 2}
     for shopper in set(e.entity.tolist()):
-        assert len(set(found.fold[e.entity == shopper])) == 1
-    held = found.fold == 1
+        assert len(set(result.fold[e.entity == shopper])) == 1
+    held = result.fold == 1
     booster = boost(task, exploded(task, e)[~held], e.reward[~held], np.ones((~held).sum()), plan)
-    np.testing.assert_allclose(found.margin[held], margins(task, booster, exploded(task, e)[held]), rtol=1e-6)
+    np.testing.assert_allclose(
+        result.margin[held], margins(task, booster, exploded(task, e)[held]), rtol=1e-6
+    )
     nobody = dataclasses.replace(e, entity=np.full(1_500, ""))
     assert np.bincount(folds(nobody, plan)).min() > 400
     blocks = folds(e, plan.model_copy(update={"fold_by": "time"}))
@@ -199,13 +201,13 @@ def test_a_fold_is_predicted_by_the_others_and_keeps_shoppers_together():
 
 
 def test_gamma_is_the_root_of_actions_over_excess_error():
-    # Two levels, predicted as .5 and .7, that came true at .4 and .9.
+    # Two levels are predicted as .5 and .7, and their observed rates are .4 and .9.
     probability = np.repeat([0.5, 0.7], 100)
     reward = np.repeat([1.0, 0.0, 1.0, 0.0], [40, 60, 90, 10])
     brier, floor = excess_error(probability, reward)
     assert brier == pytest.approx((100 * 0.25 + 90 * 0.09 + 10 * 0.49) / 200)
     assert floor == pytest.approx((100 * 0.24 + 100 * 0.09) / 200)
-    # What recalibration mends is the squared distance of the levels: .1 and .2.
+    # Recalibration removes the squared differences of the levels: .1 and .2.
     assert brier - floor == pytest.approx((0.01 + 0.04) / 2)
     choice = choose_gamma(probability, reward, 6.0, PolicySettings(gamma_scale=3.0))
     assert choice.gamma == pytest.approx(3 * math.sqrt(6 / 0.025))
@@ -219,7 +221,7 @@ def test_a_worse_oracle_explores_more():
 
 
 @pytest.mark.parametrize("kind", ["poisson", "double_or_nothing"])
-def test_members_redraw_the_rows(kind):
+def test_members_are_trained_on_resampled_rows(kind):
     plan = PLAN.model_copy(update={"member_weights": kind})
     drawn = np.stack([repetitions(20_000, member, plan) for member in (1, 2)])
     np.testing.assert_allclose(drawn.mean(axis=1), 1, atol=0.05)
@@ -232,7 +234,7 @@ def test_members_redraw_the_rows(kind):
 
 def test_a_bagging_policy_counts_its_members_votes():
     settings = PolicySettings(rule="bagging", floor=0.0)
-    # Little is known of which of A and B is better near 0, so members disagree.
+    # Near 0 it is uncertain whether A or B is better, so the members disagree.
     plan = PLAN.model_copy(update={"policy": settings, "members": 7, "tau": (0.0,)})
     e, task = logged(900), small_task()
     trained = fit(task, e, plan)
@@ -241,13 +243,13 @@ def test_a_bagging_policy_counts_its_members_votes():
     votes = np.zeros((400, 3))
     rows = np.concatenate([np.repeat(given, 3, axis=0), np.tile([[0], [1], [2]], (400, 1))], axis=1)
     for member in trained.members:
-        told = member.predict(task.matrix(rows.astype(np.float32))).reshape(400, 3)
-        best = told == told.max(axis=1, keepdims=True)
+        scores = member.predict(task.matrix(rows.astype(np.float32))).reshape(400, 3)
+        best = scores == scores.max(axis=1, keepdims=True)
         votes += best / best.sum(axis=1, keepdims=True)
     np.testing.assert_allclose(pmf, votes / 7, atol=1e-12)
     assert len(np.unique(pmf)) > 3
     assert trained.policy.voters == 7
-    # The oracle's calibrated score is what is expected, whatever the members vote.
+    # The expected value is the calibrated score of the oracle, independent of the votes.
     alone = fit(task, e, plan.model_copy(update={"members": 0, "policy": PolicySettings()}))
     np.testing.assert_array_equal(alone.evaluate(given)[1], score)
     assert np.abs(score - crossing(given)).mean() < 0.12
@@ -266,7 +268,7 @@ def test_a_bagging_policy_counts_its_members_votes():
         ("bagging", {"voters": 4}),
     ],
 )
-def test_a_policy_has_the_setting_of_its_rule_alone(rule, own):
+def test_a_policy_has_only_the_settings_of_its_rule(rule, own):
     spec = policy_spec(PolicySettings(rule=rule), 9.0, 4, "salt")
     every = ("epsilon", "inverse_temperature", "gamma", "exponent", "voters")
     assert {name: value for name in every if (value := getattr(spec, name)) is not None} == own
@@ -275,7 +277,7 @@ def test_a_policy_has_the_setting_of_its_rule_alone(rule, own):
     assert judging.rule == ("epsilon_greedy" if rule == "bagging" else rule)
 
 
-def test_logs_of_the_helper_are_what_they_say():
+def test_the_logs_of_the_helper_match_their_description():
     e = logged(4_000, pmf=skewed)
     np.testing.assert_allclose(np.bincount(e.action) / 4_000, skewed(e.context).mean(axis=0), atol=0.03)
     np.testing.assert_array_equal(e.propensity, skewed(e.context)[np.arange(4_000), e.action])

@@ -44,7 +44,7 @@ def run(place, *more):
     return CliRunner().invoke(app, [*arguments, *map(str, more)])
 
 
-def test_a_task_is_read_back(places):
+def test_a_written_task_is_read_unchanged(places):
     read = read_task(places / "task")
     task = small_task()
     assert (read.context, read.action) == (task.context, task.action)
@@ -63,38 +63,46 @@ def test_the_task_of_simulated_payments_can_be_written(tmp_path):
     assert read.action_rows().tolist() == task.action_rows().tolist()
 
 
-def test_two_generations_by_command(places):
+def test_commands_train_two_generations(places):
     first = run(places, "--task", places / "task", "--output", places / "one")
     assert first.exit_code == 0, first.output
-    for said in ("AUC", "AUCPR", "artifact", "per decision", "logistic regression", "random forest", "gamma"):
-        assert said in first.output
+    for report in (
+        "AUC",
+        "AUCPR",
+        "artifact",
+        "per decision",
+        "logistic regression",
+        "random forest",
+        "gamma",
+    ):
+        assert report in first.output
     second = run(places, "--task", places / "one", "--output", places / "two", "--json", "--run-id", "r2")
     assert second.exit_code == 0, second.output
-    said = json.loads(second.output)
-    found = inspect(places / "two")
-    learned = found.manifest.lineage.metrics["learning"]
-    assert (said["generation"], learned["generation"]) == (2, 2)
+    report = json.loads(second.output)
+    info = inspect(places / "two")
+    learned = info.manifest.lineage.metrics["learning"]
+    assert (report["generation"], learned["generation"]) == (2, 2)
     assert learned["previous"]["bundle"] == inspect(places / "one").digest
     assert learned["join"] == {"as_of_ms": 7}
-    assert found.manifest.lineage.run_id == "r2"
-    # The same log teaches the same; gamma may not have grown.
+    assert info.manifest.lineage.run_id == "r2"
+    # The same log gives the same oracle, and gamma must not have grown.
     assert learned["gamma"]["gamma"] == learned["gamma"]["previous"]
-    models = {one["model"]: one for one in said["comparison"]}
+    models = {one["model"]: one for one in report["comparison"]}
     assert set(models) == {"xgboost", "logistic regression", "random forest"}
     for one in models.values():
         assert 0.5 < one["auc"] < 1
         assert min(one["artifact_bytes"], one["decision_us"]) > 0
         assert 0 < one["aucpr_declines"] < 1
-    # The two best actions cross: a linear model cannot see it, trees can.
+    # The best action changes with the amount. A linear model cannot represent this, but trees can.
     assert models["xgboost"]["auc"] > models["logistic regression"]["auc"] + 0.02
     assert models["logistic regression"]["engine_us"] is None
     assert models["random forest"]["artifact_bytes"] > models["logistic regression"]["artifact_bytes"]
     assert models["random forest"]["engine_us"] > 0
-    # Times are told and not kept: the same training has the same lineage.
+    # Durations are printed and not stored, so that the same training has the same lineage.
     assert all("decision_us" not in one for one in learned["comparison"])
 
 
-def test_what_it_refuses(places, tmp_path):
+def test_invalid_inputs_are_refused(places, tmp_path):
     def refused(*more):
         done = run(places, *more)
         assert isinstance(done.exception, DataError), done.output

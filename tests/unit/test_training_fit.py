@@ -40,7 +40,7 @@ def trained(experience):
     return fit(small_task(), experience, PLAN)
 
 
-def test_it_finds_the_better_action(trained):
+def test_the_generation_prefers_the_better_action(trained):
     given = contexts(500, seed=9)
     _, score = trained.evaluate(given)
     clear = np.abs(given[:, 0]) > 0.5
@@ -53,7 +53,7 @@ def test_the_default_rule_draws_by_loss_ratios(experience):
     pmf, score = fit(small_task(), experience, plan).evaluate(contexts(300, seed=9))
     loss = 1 - score
     ratio = (loss.min(axis=1, keepdims=True) / loss) ** 100
-    # The floor of a hundredth over three takes no more than itself from anything.
+    # The floor of a hundredth, shared by three actions, reduces no probability by more than itself.
     np.testing.assert_allclose(pmf, ratio / ratio.sum(axis=1, keepdims=True), atol=0.01)
     assert pmf.min() >= 0.01 / 3 - 1e-12
 
@@ -68,7 +68,7 @@ def test_the_same_input_gives_the_same_generation(trained, experience):
     assert other.policy.salt != trained.policy.salt
 
 
-def test_decisions_without_reward_teach_nothing(trained, experience):
+def test_decisions_without_a_reward_are_not_used(trained, experience):
     extra = logged(600, seed=5)
     unknown = dataclasses.replace(
         extra,
@@ -87,10 +87,10 @@ def test_decisions_without_reward_teach_nothing(trained, experience):
     assert more.lineage["decisions"]["in_flight"] == more.lineage["decisions"]["missing"] == 300
 
 
-def test_the_bundle_computes_what_was_trained(trained, tmp_path):
+def test_the_bundle_gives_the_pmf_of_the_trained_generation(trained, tmp_path):
     built = build_candidate(trained, tmp_path / "one", "run", created_at=NOW)
     assert build_candidate(trained, tmp_path / "two", "run", created_at=NOW).digest == built.digest
-    found = inspect(built.path)
+    info = inspect(built.path)
     from scorer.bundle import Bundle
 
     given = contexts(200, seed=3)
@@ -102,7 +102,7 @@ def test_the_bundle_computes_what_was_trained(trained, tmp_path):
         strict=True,
     ):
         np.testing.assert_array_equal(ours, theirs)
-    # Naively: the library's margin, the map, epsilon over what is eligible.
+    # The naive calculation: margin of the library, calibration map, epsilon over the eligible actions.
     exploded = np.concatenate([np.repeat(given, 3, axis=0), np.tile([[0], [1], [2]], (200, 1))], axis=1)
     margin = trained.oracle.booster.predict(
         small_task().matrix(exploded.astype(np.float32)), output_margin=True
@@ -113,7 +113,7 @@ def test_the_bundle_computes_what_was_trained(trained, tmp_path):
     clear = np.ptp(np.sort(score, axis=1)[:, 1:], axis=1) > 1e-6
     best = np.eye(3)[score.argmax(axis=1)]
     np.testing.assert_allclose(pmf[clear], (0.02 / 3 + 0.98 * best)[clear], atol=1e-12)
-    learned = found.manifest.lineage.metrics["learning"]
+    learned = info.manifest.lineage.metrics["learning"]
     assert learned["generation"] == 1
     assert learned["weights"]["tau"] == trained.weights.tau
     assert learned["gamma"]["gamma"] == trained.gamma.gamma
@@ -162,11 +162,11 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("name", "make", "said"), BAD, ids=[row[0] for row in BAD])
-def test_what_teaches_nothing_is_refused_by_name(experience, name, make, said):
+@pytest.mark.parametrize(("name", "make", "message"), BAD, ids=[row[0] for row in BAD])
+def test_unsuitable_logs_are_refused_by_name(experience, name, make, message):
     with pytest.raises(DataError) as refused:
         fit(small_task(), make(experience), PLAN)
-    assert said in str(refused.value)
+    assert message in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
@@ -180,11 +180,11 @@ def test_gamma_grows_no_faster_than_allowed(experience, trained):
     assert small.gamma.limited_by == "growth"
     assert small.policy.gamma == small.gamma.gamma
     assert small.generation == 5
-    # It may fall as far as it is measured to.
+    # Gamma may fall without a limit.
     large = fit(small_task(), experience, plan, Generation(4, measured * 10, "sha256:x"))
     assert large.gamma.gamma == pytest.approx(measured)
     assert large.gamma.limited_by == ""
-    # From one generation to the next in memory, likewise.
+    # The same holds between generations in memory.
     following = fit(small_task(), experience, plan, small)
     assert following.gamma.gamma == pytest.approx(min(measured, 0.9 * measured))
     assert following.generation == 6

@@ -18,7 +18,7 @@ KIB = 1 << 10
 
 
 class Reader:
-    """An application that reads a body and keeps it until it is let go."""
+    """An application that reads a body and keeps it until the test releases it."""
 
     def __init__(self) -> None:
         self.go = asyncio.Event()
@@ -35,14 +35,14 @@ class Reader:
 
 def limit(app: Any, **settings: Any) -> tuple[BodyLimit, WebCounters]:
     counters = WebCounters()
-    made = BodyLimit(
+    body_limit = BodyLimit(
         app,
         settings=WebSettings(**settings),
         upload_bytes=10 << 20,
         counters=counters,
         answer=lambda _, status, words: PlainTextResponse(words, status),
     )
-    return made, counters
+    return body_limit, counters
 
 
 async def request(
@@ -64,7 +64,7 @@ async def request(
     await app(scope, receive, send)
 
 
-def test_the_memory_of_all_bodies_is_bounded_and_given_back() -> None:
+def test_the_memory_of_all_bodies_is_bounded_and_released() -> None:
     async def main() -> None:
         reader = Reader()
         app, counters = limit(reader, bodies_mb=4)
@@ -84,7 +84,7 @@ def test_the_memory_of_all_bodies_is_bounded_and_given_back() -> None:
     asyncio.run(main())
 
 
-def test_one_address_has_a_quarter_of_it() -> None:
+def test_one_address_gets_at_most_a_quarter_of_the_memory() -> None:
     async def main() -> None:
         reader = Reader()
         app, _ = limit(reader, bodies_mb=8)
@@ -100,7 +100,7 @@ def test_one_address_has_a_quarter_of_it() -> None:
     asyncio.run(main())
 
 
-def test_an_upload_goes_to_disk_and_holds_no_memory() -> None:
+def test_an_upload_is_written_to_disk_and_uses_no_memory() -> None:
     async def main() -> None:
         reader = Reader()
         reader.go.set()
@@ -128,7 +128,7 @@ def test_a_body_without_a_length_is_counted_as_it_arrives(path: str, most: int) 
     asyncio.run(main())
 
 
-def test_a_body_that_stops_is_given_up_and_a_slow_large_one_is_not() -> None:
+def test_a_stalled_body_is_abandoned_and_a_slow_large_one_is_not() -> None:
     async def main() -> None:
         reader = Reader()
         reader.go.set()
@@ -136,7 +136,7 @@ def test_a_body_that_stops_is_given_up_and_a_slow_large_one_is_not() -> None:
         with pytest.raises(HTTPException) as refused:
             await request(app, 10, pause=60)
         assert refused.value.status_code == 408
-        # Each 64 KiB add a second.
+        # Each 64 KiB extend the time limit by one second.
         await request(app, 1024 * KIB, pause=0.05)
 
     asyncio.run(main())
@@ -154,5 +154,5 @@ def test_a_body_that_stops_is_given_up_and_a_slow_large_one_is_not() -> None:
         ("x" * 1000, "x" * 64),
     ],
 )
-def test_what_counts_as_one_source(address: str, one: str) -> None:
+def test_addresses_are_grouped_to_sources(address: str, one: str) -> None:
     assert source(address) == one

@@ -9,7 +9,7 @@ from scorer.web.fragments import Fragments
 
 
 class Template:
-    """Renders its values, and keeps the tokens that it was given."""
+    """A template that renders its values and records its tokens."""
 
     def __init__(self) -> None:
         self.tokens: list[str] = []
@@ -28,7 +28,7 @@ def test_equal_values_are_rendered_once_with_the_token_of_each_viewer() -> None:
     assert not any(template.tokens[0] in text for text in texts)
 
 
-def test_a_changed_value_another_key_and_another_template_are_rendered_anew() -> None:
+def test_a_changed_value_another_key_and_another_template_are_rendered_again() -> None:
     parts = Fragments(Template())
     assert "Trees" in parts.get("a.html", "cr-1", "t", {"title": "Trees"})
     assert "Roots" in parts.get("a.html", "cr-1", "t", {"title": "Roots"})

@@ -15,7 +15,7 @@ from scorer.web.counters import WebCounters
 
 
 class Events:
-    """Newest events by change request, and what was asked for."""
+    """Newest events by change request, and the recorded requests."""
 
     def __init__(self) -> None:
         self.newest = {"cr-1": 7, "cr-2": 3}
@@ -31,7 +31,7 @@ def watch(events: Events, **limits: int) -> tuple[Watch, WebCounters]:
     return Watch(events, lambda: False, WebSettings(**limits), counters), counters  # type: ignore[arg-type]
 
 
-def test_all_who_wait_share_one_poll() -> None:
+def test_all_waiting_requests_share_one_poll() -> None:
     async def main() -> None:
         events = Events()
         hub, _ = watch(events)
@@ -51,12 +51,12 @@ def test_all_who_wait_share_one_poll() -> None:
         assert all(await asyncio.gather(*waiting))
         polls = hub.polls
         await asyncio.sleep(0.6)
-        assert hub.polls <= polls + 1  # nobody waits any longer
+        assert hub.polls <= polls + 1  # no request waits any longer
 
     asyncio.run(main())
 
 
-def test_an_event_that_is_there_already_is_not_waited_for() -> None:
+def test_an_existing_event_is_returned_without_waiting() -> None:
     async def main() -> None:
         hub, _ = watch(Events())
         assert await hub.changed("cr-1", 6, 20)
@@ -65,7 +65,7 @@ def test_an_event_that_is_there_already_is_not_waited_for() -> None:
     asyncio.run(main())
 
 
-def test_places_are_limited_for_each_user_and_in_total() -> None:
+def test_waiting_requests_are_limited_per_user_and_in_total() -> None:
     hub, counters = watch(Events(), streams=3, streams_per_user=2)
     with ExitStack() as stack:
         for user in ("ann", "ann", "bob"):

@@ -29,7 +29,7 @@ def event(name: str = "fraud-checkout", alias: str = "live", entity: str = "mode
 def signed(
     body: bytes, *, sent: object = NOW, identity: str = "d-1", secret: bytes = SECRET
 ) -> dict[str, str]:
-    """The headers that MLflow 3.17 sends (mlflow/webhooks/delivery.py)."""
+    """Return the headers that MLflow 3.17 sends (mlflow/webhooks/delivery.py)."""
     mac = hmac.new(secret, f"{identity}.{sent}.{body.decode()}".encode(), hashlib.sha256).digest()
     return {
         "x-mlflow-signature": "v1," + base64.b64encode(mac).decode(),
@@ -43,15 +43,15 @@ def deliveries() -> Deliveries:
     return Deliveries(SECRET, lambda: ["fraud-checkout@live"], now=lambda: NOW)
 
 
-def test_ours_is_believed_once(deliveries: Deliveries) -> None:
+def test_a_valid_delivery_is_accepted_once(deliveries: Deliveries) -> None:
     headers = signed(event())
     assert deliveries.concerns_us(headers, event())
-    assert not deliveries.concerns_us(headers, event()), "a repetition"
+    assert not deliveries.concerns_us(headers, event()), "a repeated delivery is refused"
     assert deliveries.concerns_us(signed(event(), identity="d-2"), event())
 
 
 @pytest.mark.parametrize("body", [event(alias="test"), event(name="other"), event(entity="model_version")])
-def test_others_are_heard_and_left(deliveries: Deliveries, body: bytes) -> None:
+def test_deliveries_for_other_models_are_ignored(deliveries: Deliveries, body: bytes) -> None:
     assert not deliveries.concerns_us(signed(body), body)
 
 
@@ -69,7 +69,7 @@ def test_others_are_heard_and_left(deliveries: Deliveries, body: bytes) -> None:
         "not ASCII": ({**signed(event()), "x-mlflow-signature": "v1,\xe9"}, event()),
     }.values(),
 )
-def test_what_is_not_believed(deliveries: Deliveries, headers: dict[str, str], body: bytes) -> None:
+def test_invalid_deliveries_are_refused(deliveries: Deliveries, headers: dict[str, str], body: bytes) -> None:
     with pytest.raises(Refused) as caught:
         deliveries.concerns_us(headers, body)
     assert caught.value.status == 401
@@ -78,16 +78,16 @@ def test_what_is_not_believed(deliveries: Deliveries, headers: dict[str, str], b
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b"{}", b"[" * 100_000, b'{"entity":"model_version_alias","data":5}']
 )
-def test_signed_nonsense(deliveries: Deliveries, body: bytes) -> None:
+def test_a_signed_body_that_is_invalid_is_refused(deliveries: Deliveries, body: bytes) -> None:
     with pytest.raises(Refused) as caught:
         deliveries.concerns_us(signed(body), body)
     assert caught.value.status == 400
 
 
-def test_the_listener_answers_wakes_and_survives(deliveries: Deliveries) -> None:
+def test_the_listener_responds_triggers_a_poll_and_continues_after_errors(deliveries: Deliveries) -> None:
     log, woken = RecordedEvents(), []
 
-    async def ask(address: str, text: bytes) -> str:
+    async def send(address: str, text: bytes) -> str:
         host, _, port = address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
         writer.write(text)
@@ -107,14 +107,14 @@ def test_the_listener_answers_wakes_and_survives(deliveries: Deliveries) -> None
         body = event()
         try:
             return [
-                await ask(at, b"GET / HTTP/1.1\r\n\r\n"),
-                await ask(at, b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n"),
-                await ask(at, b"POST / HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n"),
-                await ask(at, b"POST / HTTP/1.1\r\nContent-Length: " + b"9" * 5_000 + b"\r\n\r\n"),
-                await ask(at, b"POST / HTTP/1.1\r\n" + b"A: b\r\n" * 10_000),
-                await ask(at, request({}, body)),
-                await ask(at, request({}, body)),
-                await ask(at, request(signed(body), body)),
+                await send(at, b"GET / HTTP/1.1\r\n\r\n"),
+                await send(at, b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n"),
+                await send(at, b"POST / HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n"),
+                await send(at, b"POST / HTTP/1.1\r\nContent-Length: " + b"9" * 5_000 + b"\r\n\r\n"),
+                await send(at, b"POST / HTTP/1.1\r\n" + b"A: b\r\n" * 10_000),
+                await send(at, request({}, body)),
+                await send(at, request({}, body)),
+                await send(at, request(signed(body), body)),
             ]
         finally:
             await listener.stop()
@@ -131,11 +131,11 @@ def test_the_listener_answers_wakes_and_survives(deliveries: Deliveries) -> None
         "200",
     ]
     assert woken == [1]
-    said = [json.loads(line) for line in b"".join(log.lines).splitlines()]
-    assert [entry["event"] for entry in said] == ["webhook_refused"] * 5 + ["registry_webhook"]
+    messages = [json.loads(line) for line in b"".join(log.lines).splitlines()]
+    assert [entry["event"] for entry in messages] == ["webhook_refused"] * 5 + ["registry_webhook"]
 
 
-def test_secrets(tmp_path: Path) -> None:
+def test_the_secret_is_read_and_checked(tmp_path: Path) -> None:
     file = tmp_path / "secret"
     with pytest.raises(ServerError, match="No such file"):
         read_secret(file)

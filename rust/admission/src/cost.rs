@@ -311,7 +311,7 @@ mod tests {
             book.record(slot, 1, 1, Nanos::from_millis(1));
         }
         book.tick(&mut history);
-        // Eight slow ones after a full window of fast ones are below the 95th percentile.
+        // Eight slow values after a full window of fast ones are too few to reach the 95th percentile.
         for _ in 0..100 {
             book.record(slot, 1, 1, Nanos::from_millis(1));
         }
@@ -346,7 +346,7 @@ mod tests {
             book.tick(&mut history);
         }
         assert!(book.estimate(1, 1).cautious < 20_000_000);
-        // Unasked, it keeps what it has.
+        // Without requests, the estimate is unchanged.
         let before = book.estimate(1, 1);
         book.tick(&mut history);
         assert_eq!(book.estimate(1, 1), before);

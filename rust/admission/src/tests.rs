@@ -1,4 +1,4 @@
-//! The request path as a whole; what only time and traffic show is the simulator's.
+//! The request path as a whole. The simulator tests the behaviour over time and under traffic.
 
 use super::*;
 
@@ -70,7 +70,7 @@ fn an_added_checkpoint_is_admitted_like_one_from_the_start() {
     for admission in [&whole, &grown] {
         let tickets: Vec<Ticket> = (0..50).map_while(|_| admit(admission, NOW, &ask(1, 1)).ok()).collect();
         assert_eq!(tickets.len(), 9);
-        // A batch is worked off in chunks that the tightest SLA allows.
+        // A batch is evaluated in chunks that the shortest SLA allows.
         assert_eq!(tickets[0].chunk_rows(), 1);
         for ticket in tickets {
             admission.cancel(ticket);
@@ -97,7 +97,7 @@ fn as_many_are_let_in_as_can_be_on_time() {
 
 #[test]
 fn a_dearer_bundle_is_not_shed_for_what_the_one_before_it_cost() {
-    // Ten seconds of patience, and requests of 5 µs: 256 of them are the limit, 1.3 ms of work.
+    // An SLA of ten seconds, and requests of 5 µs: 256 of them are the limit, which is 1.3 ms of work.
     let patient = CheckpointSettings {
         row_cost: Nanos::from_micros(5),
         ..CheckpointSettings { mode: Mode::Enforce, ..CheckpointSettings::new(Nanos::from_secs(10)) }
@@ -138,7 +138,7 @@ fn a_batch_costs_its_rows() {
     let mut ticket = admit(&admission, NOW, &ask(1, 1_000)).unwrap();
     assert_eq!((ticket.queue(), ticket.place(), ticket.chunk_rows()), (Queue::Last, Place::Pool, 25));
     assert_eq!(admission.start(NOW, &mut ticket), Start::Run);
-    // Single rows wait for one chunk of it, not for all of it.
+    // Single rows wait for one chunk of the batch and not for all of it.
     let single = admit(&admission, NOW, &ask(0, 1)).unwrap();
     assert_eq!((single.queue(), single.place()), (Queue::First, Place::Inline));
     let before = admission.snapshot().queued_work[2];
@@ -220,8 +220,8 @@ fn those_who_wait_unread_are_in_the_house() {
     for _ in 0..100 {
         assert_eq!(admission.enter(), Ok(()), "nothing is known before the first window");
     }
-    // One window of requests teaches what one costs; then five make half of 10 ms, and one is for the worker: less than the
-    // limit allows.
+    // One window of requests gives the cost of one. Then five make half of 10 ms, and one is for the worker, which
+    // is less than the limit.
     admission.cancel(admit(&admission, NOW, &ask(0, 1)).unwrap());
     admission.tick(NOW);
     for left in (0..100).rev() {
@@ -256,7 +256,7 @@ fn each_tier_fills_its_part_of_the_limit() {
     }
 }
 
-/// Every end a request can come to, from four threads at once.
+/// Every possible end of a request, from four threads at once.
 /// Fault case 6.
 #[test]
 fn a_hundred_thousand_cancelled_requests_leave_nothing_behind() {

@@ -1,4 +1,4 @@
-//! Admission under 10,000 seeded scenarios.
+//! Admission control in 10,000 seeded scenarios.
 
 #[path = "admission/mod.rs"]
 mod sim;
@@ -14,7 +14,7 @@ const SEEDS: u64 = 10_000;
 
 /// Fault cases 7, 8, 11, 12.
 #[test]
-fn every_invariant_holds_on_ten_thousand_seeds() {
+fn every_invariant_holds_for_ten_thousand_seeds() {
     let (next, failed) = (AtomicU64::new(0), Mutex::new(Vec::new()));
     let threads = std::thread::available_parallelism().map_or(2, |count| count.get());
     std::thread::scope(|scope| {
@@ -48,7 +48,7 @@ fn every_invariant_holds_on_ten_thousand_seeds() {
 }
 
 #[test]
-fn a_seed_is_one_run() {
+fn a_seed_determines_its_run() {
     for seed in 0..20 {
         let runs = [(); 2].map(|()| judge(&Scenario::new(seed), true).2);
         assert_eq!(runs[0], runs[1], "seed {seed}");

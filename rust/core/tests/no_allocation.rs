@@ -1,4 +1,4 @@
-//! Once the scratch is made, nothing on the request path allocates.
+//! The request path does not allocate after the scratch memory was created.
 #![expect(unsafe_code, reason = "an allocator that counts has to implement GlobalAlloc")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -22,10 +22,10 @@ thread_local! {
 
 struct Counting;
 
-// SAFETY: every call is passed on to the system's allocator unchanged.
+// SAFETY: every call is forwarded unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // While a thread ends its counter is gone, and nobody looks at it any more.
+        // While a thread ends, its counter is gone and is no longer read.
         let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
         // SAFETY: the caller's obligations are the system allocator's.
         unsafe { System.alloc(layout) }
@@ -72,7 +72,7 @@ fn features_and_scores() {
     }
 }
 
-/// An ensemble one of whose members has vector leaves, and is therefore evaluated row by row; all behind an overlay.
+/// An ensemble with an overlay. One member has vector leaves and is therefore evaluated row by row.
 #[test]
 fn forests_of_both_kinds() {
     let overlay =
@@ -97,7 +97,7 @@ fn all_actions_at_once() {
     let catalogue = Catalogue { context: 1, actions: 400, rows: &rows };
     for isa in Isa::available() {
         let actions = ActionForest::new(&forest, &catalogue, isa).unwrap();
-        assert_eq!((actions.shape().specialised, actions.shape().split), (1, 1), "both ways are taken");
+        assert_eq!((actions.shape().specialised, actions.shape().split), (1, 1), "both branches are taken");
         let mut scratch = ActionScratch::new(&forest, &actions);
         let mut out = vec![0.0; 400];
         let count = allocations(|| {
@@ -109,7 +109,8 @@ fn all_actions_at_once() {
     }
 }
 
-/// Two trees under a test of the context: one with a leaf for each of 400 actions, one with two.
+/// Two trees below a test of the context: one has a leaf for each of 400 actions, and the other one has two
+/// leaves.
 fn tall() -> (Model, Vec<f32>) {
     let chain = |leaves: u32| {
         let split = |feature, threshold: u32, at| {

@@ -1,4 +1,4 @@
-//! Policies against a naive reference: the formulas as the papers write them, over plain vectors.
+//! Policies compared with a naive reference: the formulas of the papers, over plain vectors.
 #![expect(clippy::unwrap_used, reason = "a reference that fails is a failed test")]
 
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ fn rule() -> impl Strategy<Value = Rule> {
     ]
 }
 
-/// Probabilities, with ties, ends of the range and near-ties made likely.
+/// Generates probabilities with frequent ties, near-ties and ends of the range.
 fn score() -> impl Strategy<Value = f64> {
     prop_oneof![
         4 => 0.0..=1.0,
@@ -80,7 +80,8 @@ fn best_of(scores: &[f64]) -> Vec<bool> {
     scores.iter().map(|a| scores.iter().all(|b| a >= b)).collect()
 }
 
-/// Inverse-gap weights: what `others` says for actions that are not best, the rest shared by the best ones.
+/// Inverse-gap weights: `others` for actions that are not best, and the rest in equal parts for the best
+/// ones.
 fn inverse_gap(scores: &[f64], others: impl Fn(f64, f64) -> f64) -> Vec<f64> {
     let best = best_of(scores);
     let top = scores.iter().zip(&best).find(|(_, best)| **best).unwrap().0;
@@ -111,7 +112,8 @@ fn naive_rule(rule: Rule, oracle: &[f64], voters: &[Vec<f64>]) -> Vec<f64> {
             let (loss, least) = (1.0 - score, 1.0 - best);
             if least == 0.0 { 0.0 } else { least / (k * least + gamma * (loss - least)) }
         }),
-        // p(a) = 1 / sum over c of (l(a) / l(c))^exponent; where an action never fails, it takes all.
+        // p(a) = 1 / sum over c of (l(a) / l(c))^exponent. An action that never fails gets all of the
+        // probability.
         Rule::LossRatio { exponent } => {
             let best = best_of(oracle);
             let perfect = oracle.iter().filter(|score| **score == 1.0).count();
@@ -135,7 +137,7 @@ fn naive_rule(rule: Rule, oracle: &[f64], voters: &[Vec<f64>]) -> Vec<f64> {
     }
 }
 
-/// The projection by bisection on what is taken off.
+/// The projection, by bisection of the subtracted amount.
 fn naive_floor(p: &[f64], floors: &[f64]) -> Vec<f64> {
     let raised = |tau: f64| -> Vec<f64> { p.iter().zip(floors).map(|(p, f)| (p - tau).max(*f)).collect() };
     let (mut low, mut high) = (0.0, 1.0);
@@ -170,7 +172,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn pmf_is_the_reference_and_keeps_its_invariants(case in case(), ids in prop::collection::vec("[a-z0-9]{1,16}", 4)) {
+    fn the_pmf_equals_the_reference_and_keeps_its_invariants(case in case(), ids in prop::collection::vec("[a-z0-9]{1,16}", 4)) {
         let policy = Policy::compile(&case.spec, &catalogue(&case.costs)).unwrap();
         let eligible = mask(&case.eligible);
         let mut pmf = vec![f64::NAN; case.costs.len()];
@@ -185,10 +187,10 @@ proptest! {
                 prop_assert_eq!(p.to_bits(), 0);
             }
         }
-        for (got, expected) in pmf.iter().zip(naive(&case)) {
-            prop_assert!((got - expected).abs() < 1e-9, "{:?} against {:?}", pmf, naive(&case));
+        for (actual, expected) in pmf.iter().zip(naive(&case)) {
+            prop_assert!((actual - expected).abs() < 1e-9, "{:?} against {:?}", pmf, naive(&case));
         }
-        // A used scratch changes nothing, nor do scores that are not eligible.
+        // Neither used scratch memory nor scores of ineligible actions change the result.
         let mut poisoned = case.scores.clone();
         for (at, score) in poisoned.iter_mut().enumerate() {
             if !case.eligible[at % case.costs.len()] {
@@ -205,7 +207,7 @@ proptest! {
     }
 
     #[test]
-    fn choosing_inverts_the_cumulative_sum(weights in prop::collection::vec(prop_oneof![Just(0.0), 0.0..1.0], 1..40), u in 0.0..1.0) {
+    fn a_choice_inverts_the_cumulative_sum(weights in prop::collection::vec(prop_oneof![Just(0.0), 0.0..1.0], 1..40), u in 0.0..1.0) {
         let total: f64 = weights.iter().sum();
         prop_assume!(total > 0.0);
         let pmf: Vec<f64> = weights.iter().map(|weight| weight / total).collect();

@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn a_masked_value_is_missing_and_listed() {
         let sensitive = Sensitive::of(&features(), &rules(&[("income", FeatureRule::Mask)]));
-        // The buffers of the record before are used again.
+        // The buffers of the previous record are used again.
         let mut record = DecisionRecord { withheld: vec![7], ..DecisionRecord::default() };
         record.features = vec![1.0, 2.0, 3.0];
         sensitive.withhold(&mut record, None, &mut Vec::new()).unwrap();

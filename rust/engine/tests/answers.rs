@@ -1,4 +1,4 @@
-//! Every stage of the answer path and every fallback, without a socket, a runtime or protobuf.
+//! Every stage of the answer path and every fallback, without sockets, a runtime or protobuf.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
@@ -17,7 +17,7 @@ use support::*;
 // --- identify ---
 
 #[test]
-fn an_unknown_checkpoint_is_rejected_and_the_configured_ones_are_named() {
+fn an_unknown_checkpoint_is_rejected_and_the_error_lists_the_configured_ones() {
     let world = world();
     let query = Query { checkpoint: "fraud.refunds", ..score("", 1.0) };
     let error = world.run(world.engine.score(&now(), query)).err().unwrap();
@@ -45,7 +45,7 @@ fn ids_and_entities_have_limits() {
 }
 
 #[test]
-fn a_request_whose_time_is_over_is_not_begun() {
+fn a_request_after_its_deadline_is_not_evaluated() {
     let world = world();
     let arrival = Arrival::new(Instant::now(), Some(Duration::ZERO), 1);
     let error = world.run(world.engine.score(&arrival, score("", 1.0))).err().unwrap();
@@ -56,7 +56,7 @@ fn a_request_whose_time_is_over_is_not_begun() {
 // --- replay ---
 
 #[test]
-fn a_retry_gets_the_same_answer_and_leaves_one_record() {
+fn a_retry_gets_the_same_answer_and_adds_no_record() {
     let world = world();
     let first = world.select("r", 250.0).unwrap();
     let again = world.select("r", 250.0).unwrap();
@@ -86,7 +86,7 @@ fn requests_without_an_id_do_not_displace_the_answers_of_those_with_one() {
 #[test]
 fn a_concurrent_duplicate_waits_and_gets_the_answer_of_the_first() {
     let world = world();
-    // Long enough for the pool.
+    // Slow enough for the pool.
     world.engine.assume_cost(ACTION, Duration::from_millis(2));
     let arrivals = [now(), now()];
     let mut first = pin!(world.engine.select(&arrivals[0], select("r", 250.0)));
@@ -102,7 +102,7 @@ fn a_concurrent_duplicate_waits_and_gets_the_answer_of_the_first() {
 // --- route ---
 
 #[test]
-fn a_checkpoint_without_lanes_says_so() {
+fn a_request_at_a_checkpoint_without_lanes_is_rejected() {
     let world = empty_world(|_| ());
     assert_eq!(world.score("", 1.0).err(), Some(Rejection::NoBundle { name: FRAUD.to_owned() }));
 }
@@ -117,7 +117,7 @@ fn a_request_loads_the_lane_table_once() {
     };
     assert_eq!(loads(&|| drop(world.score("", 1.0).unwrap())), 1);
     assert_eq!(loads(&|| drop(world.select("keyed", 1.0).unwrap())), 1);
-    assert_eq!(loads(&|| drop(world.select("keyed", 1.0).unwrap())), 0, "a retry is not routed");
+    assert_eq!(loads(&|| drop(world.select("keyed", 1.0).unwrap())), 0, "a retry must not be routed");
     let batch = || {
         let rows = DenseRows(2, vec![1.0, 0.0, 0.0, 2.0, 0.0, 0.0]);
         let query = BatchQuery { checkpoint: FRAUD, request_id: String::new(), entity: "", rows };
@@ -125,13 +125,13 @@ fn a_request_loads_the_lane_table_once() {
     };
     assert_eq!(loads(&batch), 1);
     world.engine.assume_cost(ACTION, Duration::from_millis(2));
-    assert_eq!(loads(&|| drop(world.select("", 1.0).unwrap())), 1, "on the pool");
+    assert_eq!(loads(&|| drop(world.select("", 1.0).unwrap())), 1, "the evaluation runs on the pool");
 }
 
 // --- features ---
 
 #[test]
-fn features_that_the_schema_rejects_are_named() {
+fn features_that_the_schema_rejects_are_named_in_the_error() {
     let world = world();
     assert!(matches!(world.score("", -1.0).err(), Some(Rejection::Schema(_))));
     let wrong = Dense { fingerprint: Some(7), ..dense(1.0) };
@@ -141,7 +141,7 @@ fn features_that_the_schema_rejects_are_named() {
 }
 
 #[test]
-fn an_eligible_set_is_read_in_either_form() {
+fn an_eligible_set_is_read_in_both_forms() {
     let world = world();
     let with = |ids: &[String], mask: &[u8]| {
         let eligible = Some(Eligible { ids, mask });
@@ -162,7 +162,7 @@ fn an_eligible_set_is_read_in_either_form() {
 // --- admit ---
 
 #[test]
-fn what_cannot_be_on_time_is_shed_to_the_fallback() {
+fn a_request_that_cannot_be_on_time_gets_the_fallback() {
     let world = world();
     world.engine.assume_cost(FRAUD, Duration::from_secs(3600));
     let scored = world.score("", 1.0).unwrap().value;
@@ -172,7 +172,7 @@ fn what_cannot_be_on_time_is_shed_to_the_fallback() {
 }
 
 #[test]
-fn what_cannot_be_on_time_is_rejected_where_there_is_no_fallback() {
+fn a_request_that_cannot_be_on_time_is_rejected_without_a_fallback() {
     let world = world_with(|settings| settings["checkpoints"][FRAUD] = json!({"kind": "score"}));
     world.engine.assume_cost(FRAUD, Duration::from_secs(3600));
     let error = world.score("", 1.0).err().unwrap();
@@ -182,7 +182,7 @@ fn what_cannot_be_on_time_is_rejected_where_there_is_no_fallback() {
 // --- evaluate ---
 
 #[test]
-fn the_pool_gives_the_same_answers_as_the_thread_that_asks() {
+fn the_pool_gives_the_same_answers_as_the_calling_thread() {
     let world = world();
     let (inline, drawn) = (world.score("s", 250.0).unwrap().value, world.select("d", 250.0).unwrap().value);
     let pooled = support::world();
@@ -191,7 +191,7 @@ fn the_pool_gives_the_same_answers_as_the_thread_that_asks() {
     }
     let arrival = now();
     let mut future = pin!(pooled.engine.score(&arrival, score("s", 250.0)));
-    assert!(poll(future.as_mut()).is_pending(), "it is on the pool");
+    assert!(poll(future.as_mut()).is_pending(), "the evaluation runs on the pool");
     let scored = pooled.run(future).unwrap().value;
     assert_eq!((scored.score, scored.margin), (inline.score, inline.margin));
     let selected = pooled.select("d", 250.0).unwrap().value;
@@ -203,15 +203,15 @@ fn the_pool_gives_the_same_answers_as_the_thread_that_asks() {
     let pmf = |decisions: &[scorer_proto::v1::DecisionRecord]| {
         decisions.iter().find(|decision| decision.decision_id == "d").unwrap().pmf.clone()
     };
-    assert_eq!(pmf(&one), pmf(&other), "the record has the probabilities of the other thread");
+    assert_eq!(pmf(&one), pmf(&other), "the record must have the probabilities of the pool's thread");
 }
 
 /// Fault case 5.
 #[test]
-fn an_evaluation_that_is_not_done_in_time_gives_way_to_the_fallback() {
+fn a_late_evaluation_is_replaced_by_the_fallback() {
     let world = world();
     world.engine.assume_cost(FRAUD, Duration::from_millis(2));
-    // No thread serves the pool: the watchdog ends the wait.
+    // The pool has no thread, so the watchdog ends the wait.
     let answer = world.watched(|| {
         let arrival = Arrival::new(Instant::now(), Some(Duration::from_millis(100)), 1);
         world.wait(world.engine.score(&arrival, score("", 1.0)))
@@ -221,7 +221,7 @@ fn an_evaluation_that_is_not_done_in_time_gives_way_to_the_fallback() {
 }
 
 #[test]
-fn a_caller_that_waits_for_an_hour_leaves_nothing_behind() {
+fn a_caller_with_a_deadline_of_an_hour_leaves_no_deadlines_behind() {
     let world = world_with(|settings| {
         settings["checkpoints"][FRAUD] = json!({"kind": "score", "p99_ms": 60_000.0, "mode": "observe"});
     });
@@ -230,7 +230,7 @@ fn a_caller_that_waits_for_an_hour_leaves_nothing_behind() {
         let arrival = Arrival::new(Instant::now(), Some(Duration::from_secs(3600)), 1);
         world.run(world.engine.score(&arrival, score("", 1.0))).unwrap();
     }
-    assert!(world.engine.watched() <= 64 + 1, "{} deadlines are kept", world.engine.watched());
+    assert!(world.engine.watched() <= 64 + 1, "{} deadlines are still stored", world.engine.watched());
 }
 
 /// Fault case 84.
@@ -257,7 +257,7 @@ fn a_panic_without_a_fallback_is_an_internal_error_with_its_id() {
 }
 
 #[test]
-fn a_score_that_is_no_number_is_answered_by_the_fallback() {
+fn a_score_that_is_not_a_number_is_replaced_by_the_fallback() {
     let world = world();
     world.engine.faults.set("n", Fault::NotFinite);
     assert_eq!(world.score("n", 1.0).unwrap().value.fallback, Some(Reason::NonFinite));
@@ -265,7 +265,7 @@ fn a_score_that_is_no_number_is_answered_by_the_fallback() {
 }
 
 #[test]
-fn a_bundle_that_keeps_failing_is_taken_out_of_service() {
+fn a_bundle_that_fails_repeatedly_is_taken_out_of_service() {
     let world = world();
     for number in 0..3 {
         let id = format!("p{number}");
@@ -285,7 +285,7 @@ fn a_bundle_that_keeps_failing_is_taken_out_of_service() {
 
 /// Fault case 14.
 #[test]
-fn beyond_its_caps_the_fallback_gives_way_to_the_stricter_answer() {
+fn beyond_its_caps_the_fallback_is_replaced_by_the_stricter_answer() {
     let world = world_with(|settings| {
         let caps = json!({"max_count": 1, "on_cap": {"decision": "decline", "score": 1.0}});
         settings["checkpoints"][FRAUD]["caps"] = caps;
@@ -309,7 +309,7 @@ fn beyond_its_caps_a_fallback_without_a_stricter_answer_is_rejected() {
 // --- record ---
 
 #[test]
-fn a_selection_is_on_record_before_it_is_answered() {
+fn a_selection_is_recorded_before_it_is_answered() {
     let world = world();
     let selected = world.select("r", 250.0).unwrap().value;
     assert!(selected.logged && selected.fallback.is_none());
@@ -321,7 +321,7 @@ fn a_selection_is_on_record_before_it_is_answered() {
 }
 
 #[test]
-fn without_a_log_the_best_action_is_played_and_scores_are_given() {
+fn without_a_log_the_best_action_is_chosen_and_scores_are_answered() {
     let world = world_with(|settings| settings["log"] = json!(null));
     let selected = world.select("", 250.0).unwrap().value;
     assert_eq!((selected.propensity, selected.fallback), (1.0, Some(Reason::LogOff)));
@@ -334,7 +334,7 @@ fn while_the_log_is_unavailable_nothing_is_explored() {
     let world = world();
     world.select("before", 250.0).unwrap();
     world.machine.fs.set_capacity(world.machine.fs.used());
-    // The first selection meets the full disk; from then on the log says so itself.
+    // The first selection meets the full disk. From then on, the log reports that it is unavailable.
     for id in ["first", "second"] {
         let selected = world.select(id, 250.0).unwrap().value;
         assert_eq!((selected.propensity, selected.fallback), (1.0, Some(Reason::Log)), "{id}");
@@ -400,7 +400,7 @@ fn outcomes_are_recorded_once() {
 // --- observe ---
 
 #[test]
-fn a_sink_is_given_exactly_what_was_answered() {
+fn a_sink_receives_exactly_the_answers() {
     let world = world();
     let sink = Arc::new(Recorder::default());
     world.observe(&sink);
@@ -410,7 +410,7 @@ fn a_sink_is_given_exactly_what_was_answered() {
     let fallback = world.score("p", 250.0).unwrap();
     world.score("s", 250.0).unwrap();
     let seen = sink.0.lock().unwrap().clone();
-    assert_eq!(seen.len(), 3, "a retry is not given again");
+    assert_eq!(seen.len(), 3, "a retry must not be observed again");
     assert_eq!(
         (&*seen[0].id, seen[0].score, &*seen[0].label, &*seen[0].reason),
         ("s", scored.value.score, &*scored.value.label, "")
@@ -426,7 +426,7 @@ fn a_sink_is_given_exactly_what_was_answered() {
 // --- batch ---
 
 #[test]
-fn the_rows_of_a_batch_are_scored_recorded_and_observed_each() {
+fn each_row_of_a_batch_is_scored_recorded_and_observed() {
     let world = world();
     let sink = Arc::new(Recorder::default());
     world.observe(&sink);
@@ -487,7 +487,7 @@ fn the_previous_bundle_answers_while_the_live_one_is_out_of_service() {
 
 /// Fault case 67.
 #[test]
-fn a_bundle_without_a_number_for_two_in_a_thousand_requests_makes_way_for_the_one_before() {
+fn a_bundle_with_nan_in_two_of_a_thousand_requests_is_replaced_by_the_previous_one() {
     let world = empty_world(|_| ());
     let new = world.load(&testing::score_files("fraud", 0.5));
     let table = json!({"version": 1, "previous": {FRAUD: world.fraud}, "checkpoints": {
@@ -502,11 +502,11 @@ fn a_bundle_without_a_number_for_two_in_a_thousand_requests_makes_way_for_the_on
         if answered % 500 == 499 {
             world.engine.faults.set(&id, Fault::NotFinite);
         }
-        // Whoever meets the defect is answered all the same.
+        // A request that meets the defect is answered nevertheless.
         world.score(&id, 1.0).unwrap();
         answered += 1;
     }
-    assert!(answered >= 1000, "opened after {answered}: too few to tell 0.2 % from chance");
+    assert!(answered >= 1000, "opened after {answered}: too few to distinguish 0.2 % from chance");
     for number in 0..50 {
         let after = world.score(&format!("after {number}"), 1.0).unwrap().value;
         assert_eq!((&*after.source.bundle, after.fallback), (&*world.fraud, Some(Reason::Previous)));

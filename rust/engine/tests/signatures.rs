@@ -1,4 +1,4 @@
-//! Signed bundles at the door of the engine: what is refused, and that answers go on.
+//! Signed bundles: which ones the engine refuses, and that answers continue.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
@@ -17,7 +17,7 @@ use scorer_signing::{PrivateKey, Trust};
 use serde_json::{Value, json};
 use support::FRAUD;
 
-/// An engine that trusts one key, and a signed bundle that answers.
+/// An engine that trusts one key, and a signed live bundle.
 struct Signing {
     engine: Arc<Engine>,
     key: PrivateKey,
@@ -84,11 +84,12 @@ impl Signing {
         self.engine.bundles.load(&request, &|| 0, &self.engine.events)
     }
 
-    /// The load is refused in one line that says this, nothing was taken in, and the live bundle answers.
-    fn refuses(&self, path: &Path, digest: Digest, says: &str) {
+    /// Asserts that the load is refused in one line with this text, that nothing was loaded, and that the
+    /// live bundle answers.
+    fn refuses(&self, path: &Path, digest: Digest, words: &str) {
         let error = self.load(path, digest).unwrap_err();
         let text = error.to_string();
-        assert!(text.contains(says) && !text.contains('\n'), "{says:?} not in {text:?}");
+        assert!(text.contains(words) && !text.contains('\n'), "{words:?} not in {text:?}");
         let loaded: Vec<_> = self.engine.bundles.all().iter().map(|loaded| loaded.digest).collect();
         assert_eq!(loaded, [self.live]);
         let checkpoint = self.engine.checkpoints.find(FRAUD).unwrap().index;
@@ -111,7 +112,7 @@ fn a_signed_bundle_is_loaded_and_its_release_is_reported() {
 
 /// Fault case 55.
 #[test]
-fn signatures_that_are_missing_foreign_or_stolen_are_refused() {
+fn missing_foreign_and_copied_signatures_are_refused() {
     let world = signing();
     let (path, digest) = world.write("candidate", &candidate());
     world.refuses(&path, digest, "it has no signature.json");
@@ -134,7 +135,7 @@ fn signatures_that_are_missing_foreign_or_stolen_are_refused() {
 
 /// Fault case 55.
 #[test]
-fn a_manifest_that_lists_fewer_or_more_files_is_not_what_was_signed() {
+fn a_manifest_with_fewer_or_more_files_than_the_signed_one_is_refused() {
     let world = signing();
     let more = candidate();
     let (path, digest) = world.write("candidate", &more);
@@ -154,7 +155,7 @@ fn a_manifest_that_lists_fewer_or_more_files_is_not_what_was_signed() {
         files.insert("overlay.json".to_owned(), entry);
     });
     world.refuses(&path, digest, "digest");
-    // Sealed again by somebody without the key, and offered under its new digest.
+    // The manifest is sealed again without the key and loaded under its new digest.
     let mut resealed = candidate();
     let mut manifest: Value = serde_json::from_slice(&resealed[MANIFEST]).unwrap();
     manifest["lineage"]["run_id"] = json!("forged");

@@ -212,7 +212,7 @@ mod tests {
         let traffic = Traffic::new(Conduct::new(Arc::new(Ignored), 1), &settings);
         let (mut io, quota) = Limited::new(data.as_slice(), &settings, traffic);
         assert_eq!(read(&mut io, 1), None, "nothing is read outside a poll");
-        // (read requested, read) per poll: a read that begins within the quota is not cut.
+        // (read requested, read) per poll. A read that starts within the quota is not truncated.
         let polls: [&[(usize, Option<usize>)]; 3] = [
             &[(QUOTA - 1, Some(QUOTA - 1)), (QUOTA, Some(QUOTA)), (1, None)],
             &[(2 * QUOTA, Some(QUOTA + 1))],
@@ -276,14 +276,14 @@ mod tests {
             assert!(turns.iter().all(|bytes| *bytes <= 24 + 64 * one.len()), "{turns:?}");
             assert!((frames / 64..=frames / 64 + 2).contains(&turns.len()), "{turns:?}");
         }
-        // Requests that are cancelled as they are made: eight at once.
+        // Requests that are cancelled immediately: eight at once.
         let pairs: Vec<u8> = (0..100)
             .flat_map(|number| {
                 [frame(1, 1 + 2 * number, &[0; 50]), frame(3, 1 + 2 * number, &[0; 4])].concat()
             })
             .collect();
         assert!((12..=15).contains(&turns(&pairs).len()), "{:?}", turns(&pairs));
-        // Header blocks that are as long as they may be: one at once.
+        // Header blocks of the greatest permitted length: one at once.
         let blocks: Vec<u8> = (0..10).flat_map(|number| frame(1, 1 + 2 * number, &[0; 16 << 10])).collect();
         assert!(turns(&blocks).len() >= 10, "{:?}", turns(&blocks));
     }

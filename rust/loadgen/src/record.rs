@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn percentiles_equal_a_naive_computation_to_three_digits() {
         let mut rng = Rng::new(11, 0);
-        // Latencies as they are: most near 100 µs, a long tail up to seconds.
+        // Typical latencies: most are near 100 µs, with a long tail up to seconds.
         let values: Vec<u64> = (0..100_000).map(|_| (80.0 / (1.0 - rng.unit()).powf(0.8)) as u64).collect();
         let mut parts = [record(None), record(None), record(None)];
         for (i, value) in values.iter().enumerate() {
@@ -333,7 +333,7 @@ mod tests {
         assert_eq!((one.answered.len(), one.model.len(), one.exec.len()), (2, 1, 1));
         assert_eq!(one.fallbacks["deadline"], 1);
         assert_eq!((one.windows[0].misses, one.windows[0].fallbacks), (0, 1));
-        // A late one is a miss like any other.
+        // A late answer is a miss too.
         let ending = Ending::Reply { fallback: Some("deadline".into()), exec_us: None };
         one.finish(&Finished { ending, ..reply(0, 1500) });
         assert_eq!((one.windows[0].misses, one.windows[0].fallbacks), (1, 1));

@@ -1,7 +1,7 @@
-//! Whole runs against a server that misbehaves on purpose.
+//! Complete runs against a server with simulated faults.
 //!
-//! Bounds on latencies are lower bounds: what a stalled server must cost. How fast this machine
-//! is, no test says.
+//! Bounds on latencies are lower bounds, which follow from a stall of the server. No test depends on the
+//! speed of the machine.
 
 #![expect(clippy::unwrap_used, reason = "the helpers of these tests are not recognised as tests")]
 
@@ -29,27 +29,27 @@ use tokio::sync::oneshot;
 use tokio_stream::wrappers::{TcpListenerStream, UnixListenerStream};
 use tonic::{Request, Response, Status};
 
-/// Answers at once unless configured otherwise.
+/// A server that answers at once unless it is configured otherwise.
 #[derive(Default)]
 struct Fake {
     requests: AtomicU64,
     ids: Mutex<Vec<String>>,
-    /// Blocks the whole server, once, at this request.
+    /// Blocks the whole server once, at this request.
     stall_at: Option<u64>,
     /// Never answers `Noop`.
     mute: bool,
-    /// Requests that a connection may have under way, if limited.
+    /// Limit of concurrent requests per connection.
     streams: Option<u32>,
-    /// Milliseconds that a request lingers without occupying the server.
+    /// Milliseconds that a request waits without occupying the server.
     linger: u64,
-    /// What `SelectAction`'s callers call themselves.
+    /// The names of the callers of `SelectAction`.
     callers: Mutex<HashSet<String>>,
-    /// Mute requests that were begun, and those that were given up.
+    /// Unanswered requests that were started, and those that were cancelled.
     begun: AtomicU64,
     dropped: Arc<AtomicU64>,
 }
 
-/// Counts its end.
+/// Counts the end of a request.
 struct Begun(Arc<AtomicU64>);
 
 impl Drop for Begun {
@@ -75,7 +75,7 @@ impl ScoringService for Fake {
         }
         let number = self.requests.fetch_add(1, Ordering::Relaxed);
         if self.stall_at == Some(number) {
-            // The runtime has one thread: everything behind this waits, as behind a page fault or a lock.
+            // The runtime has one thread, so that all later requests wait, as behind a page fault or a lock.
             std::thread::sleep(STALL);
         }
         Ok(Response::new(NoopResponse::default()))
@@ -117,7 +117,7 @@ impl ScoringService for Fake {
     }
 }
 
-/// A server on its own thread with a runtime of one thread, gone when dropped.
+/// A server on a separate thread with a runtime of one thread. Dropping it stops the server.
 struct Server {
     target: String,
     fake: Arc<Fake>,
@@ -131,7 +131,7 @@ impl Server {
         let limit = time_limit();
         let fake = Arc::new(fake);
         let (stop, stopped) = oneshot::channel::<()>();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let service = Arc::clone(&fake);
         let streams = fake.streams;
         let thread = std::thread::spawn(move || {
@@ -139,19 +139,19 @@ impl Server {
             runtime.block_on(async move {
                 let server = tonic::transport::Server::builder().max_concurrent_streams(streams);
                 let service = ScoringServiceServer::from_arc(service);
-                // Dropping the server drops its connections: `mute` requests are not waited for.
+                // Dropping the server drops its connections, so it does not wait for `mute` requests.
                 tokio::select! {
                     _ = stopped => {}
                     result = async {
                         match socket {
                             None => {
                                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-                                tell.send(listener.local_addr().unwrap().to_string()).unwrap();
+                                sender.send(listener.local_addr().unwrap().to_string()).unwrap();
                                 server.serve_with_incoming(service, TcpListenerStream::new(listener)).await
                             }
                             Some(path) => {
                                 let listener = UnixListener::bind(&path).unwrap();
-                                tell.send(format!("unix:{}", path.display())).unwrap();
+                                sender.send(format!("unix:{}", path.display())).unwrap();
                                 server.serve_with_incoming(service, UnixListenerStream::new(listener)).await
                             }
                         }
@@ -159,7 +159,13 @@ impl Server {
                 }
             });
         });
-        Server { target: told.recv().unwrap(), fake, stop: Some(stop), thread: Some(thread), _limit: limit }
+        Server {
+            target: receiver.recv().unwrap(),
+            fake,
+            stop: Some(stop),
+            thread: Some(thread),
+            _limit: limit,
+        }
     }
 }
 
@@ -218,22 +224,22 @@ fn load(config: &LoadConfig) -> Report {
 }
 
 #[test]
-fn a_stall_is_charged_to_every_request_that_should_have_been_sent_during_it() {
+fn a_stall_counts_for_every_request_that_was_due_during_it() {
     let server = Server::start(Fake { stall_at: Some(100), ..Default::default() }, None);
     let report = load(&config(&server.target, 200.0, 2.0));
-    // Sent all the same: the schedule does not wait.
+    // The requests were sent nevertheless, because the schedule does not wait.
     assert_eq!((report.requests, report.sent, report.answered), (400, 400, 400));
     assert_eq!(server.fake.requests.load(Ordering::Relaxed), 400);
-    // 100 requests were due during the stall, one each 5 ms; the k-th of them waited for 500 - 5 k ms.
-    // A closed loop would have seen one slow request per connection.
+    // 100 requests were due during the stall, one every 5 ms. The k-th of them waited for 500 - 5 k ms.
+    // A closed loop would have measured one slow request per connection.
     assert!(report.misses >= 78, "{} waited for more than 100 ms", report.misses);
     let latency = &report.latency_us;
     assert!(latency.max >= 490_000, "{latency:?}");
     assert!(latency.p999 >= 480_000, "{latency:?}");
     assert!(latency.p99 >= 450_000, "{latency:?}");
-    // 400 · 10 % = 40 requests are worse than the p90: at least 500 - 40 · 5 ms.
+    // 400 · 10 % = 40 requests are slower than the p90, which is at least 500 - 40 · 5 ms.
     assert!(latency.p90 >= 280_000, "{latency:?}");
-    // The windows show when: request 100 is due at 0.5 s.
+    // The windows show the time of the stall: request 100 is due at 0.5 s.
     assert!(report.windows[1].misses >= 60, "{:?}", report.windows);
     assert_eq!(report.windows.iter().map(|window| window.intended).sum::<u64>(), 400);
 }
@@ -270,12 +276,12 @@ fn the_warm_up_is_sent_but_not_counted() {
 }
 
 #[test]
-fn an_overflow_is_an_error_and_not_a_pause() {
+fn requests_beyond_the_limit_are_errors_and_do_not_pause_the_schedule() {
     let server = Server::start(Fake { mute: true, ..Default::default() }, None);
     let settings =
         LoadConfig { max_outstanding: 10, timeout_ms: 30_000.0, ..config(&server.target, 200.0, 0.5) };
     let mut overflowed = false;
-    // No call is ever answered; end the run once it has shown what it does with the eleventh.
+    // No call is ever answered. The run ends when all requests beyond the limit were counted as errors.
     let report = run(&settings, vec![vec![Bytes::new()]], |progress| {
         overflowed |= progress.is_some_and(|progress| progress.errors == 90);
         if overflowed { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
@@ -286,16 +292,16 @@ fn an_overflow_is_an_error_and_not_a_pause() {
 }
 
 #[test]
-fn a_request_without_an_answer_is_given_up_and_is_a_miss() {
+fn an_unanswered_request_is_cancelled_and_counts_as_a_miss() {
     let server = Server::start(Fake { mute: true, ..Default::default() }, None);
     let report = load(&LoadConfig { timeout_ms: 150.0, ..config(&server.target, 100.0, 0.5) });
     assert_eq!((report.requests, report.answered, report.misses), (50, 0, 50));
-    // Either side may notice first: the server has the deadline as well.
+    // Either side may end the call first, because the server also has the deadline.
     assert_eq!(report.errors.values().sum::<u64>(), 50, "{:?}", report.errors);
 }
 
 #[test]
-fn endings_are_counted_by_status_and_reason_and_ids_are_fresh() {
+fn results_are_counted_by_status_and_reason_and_ids_are_unique() {
     let server = Server::start(Fake::default(), None);
     let settings =
         LoadConfig { methods: vec![method("Score", Reply::Score)], ..config(&server.target, 500.0, 1.0) };
@@ -330,7 +336,7 @@ fn a_mix_keeps_its_shares() {
 }
 
 #[test]
-fn callers_keep_to_their_steps_methods_and_metadata() {
+fn callers_use_their_steps_methods_and_metadata() {
     let server = Server::start(Fake::default(), None);
     let quiet = Caller { methods: vec!["Noop".into()], ..caller("quiet", &[1.0]) };
     let metadata = [("x-caller".to_owned(), "loud".to_owned())].into();
@@ -353,12 +359,12 @@ fn callers_keep_to_their_steps_methods_and_metadata() {
 }
 
 #[test]
-fn some_are_called_off_and_the_server_hears_of_it() {
+fn some_requests_are_cancelled_and_the_server_is_notified() {
     let server = Server::start(Fake { mute: true, ..Default::default() }, None);
     let report = load(&LoadConfig { cancel: 1.0, ..config(&server.target, 1000.0, 0.5) });
     assert_eq!((report.requests, report.cancelled), (500, 500));
     assert_eq!((report.misses, report.answered, report.errors.len()), (0, 0, 0));
-    // Of those that the server began, it has dropped each.
+    // The server has dropped every cancelled request that it had started.
     let begun = || server.fake.begun.load(Ordering::Relaxed);
     while server.fake.dropped.load(Ordering::Relaxed) < begun() {
         std::thread::yield_now();
@@ -375,16 +381,16 @@ fn some_are_called_off_and_the_server_hears_of_it() {
 }
 
 #[test]
-fn the_deadline_that_the_server_is_told_can_be_shorter_than_the_patience() {
+fn the_deadline_that_the_server_gets_can_be_shorter_than_the_timeout() {
     let server = Server::start(Fake { mute: true, ..Default::default() }, None);
     let report = load(&LoadConfig { deadline_ms: Some(50.0), ..config(&server.target, 100.0, 0.5) });
-    // It is the server that ends them, and each gets its reply.
+    // The server ends the requests, and each of them gets its reply.
     assert_eq!(report.errors.values().sum::<u64>(), 50);
     assert!(!report.errors.contains_key("client_timeout"), "{:?}", report.errors);
     assert!(report.windows.iter().all(|window| window.errors == window.intended));
 }
 
-/// Answers HTTP/1.1 requests one after the other on each connection; every fifth with 503.
+/// Answers HTTP/1.1 requests one after the other on each connection, and every fifth request with 503.
 fn http_server() -> (String, Arc<AtomicU64>) {
     use std::io::{BufRead as _, BufReader, Read as _, Write as _};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -426,7 +432,7 @@ fn http_server() -> (String, Arc<AtomicU64>) {
 }
 
 #[test]
-fn a_server_that_speaks_http_gets_the_same_schedule() {
+fn an_http_server_gets_the_same_schedule() {
     let (target, served) = http_server();
     let predict = Method { path: "/predict".into(), ..method("predict", Reply::Opaque) };
     let settings = LoadConfig {
@@ -441,7 +447,7 @@ fn a_server_that_speaks_http_gets_the_same_schedule() {
 }
 
 #[test]
-fn a_server_that_goes_away_and_comes_back() {
+fn the_run_continues_after_a_restart_of_the_server() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("s.sock");
     let mut server = Some(Server::start(Fake::default(), Some(path.clone())));
@@ -473,8 +479,8 @@ fn a_server_that_goes_away_and_comes_back() {
 }
 
 #[test]
-fn a_reply_in_the_future_does_not_hold_the_schedule_back() {
-    // 300 ms each at 100 per second: 30 at a time are under way on two connections.
+fn a_pending_reply_does_not_delay_the_schedule() {
+    // 300 ms each at 100 per second are 30 concurrent requests on two connections.
     let server = Server::start(Fake { linger: 300, ..Default::default() }, None);
     let report = load(&config(&server.target, 100.0, 1.0));
     assert_eq!((report.requests, report.answered), (100, 100));
@@ -482,19 +488,19 @@ fn a_reply_in_the_future_does_not_hold_the_schedule_back() {
 }
 
 #[test]
-fn requests_beyond_the_servers_stream_limit_wait_and_are_charged_for_it() {
-    // 2 connections × 2 streams × 20 per second each are 80 per second; 160 are due in one second.
+fn requests_beyond_the_stream_limit_of_the_server_wait_and_the_wait_is_counted() {
+    // 2 connections × 2 streams × 20 per second each are 80 per second, and 160 are due in one second.
     let server = Server::start(Fake { linger: 50, streams: Some(2), ..Default::default() }, None);
     let report = load(&config(&server.target, 160.0, 1.0));
     assert_eq!((report.requests, report.answered), (160, 160));
     assert_eq!(server.fake.requests.load(Ordering::Relaxed), 160);
-    // The last one is due at 1 s and cannot be answered before 160 / 80 = 2 s.
+    // The last request is due at 1 s and cannot be answered before 160 / 80 = 2 s.
     assert!(report.latency_us.max >= 950_000, "{:?}", report.latency_us);
     assert!(report.send_lag_us.count == 160);
 }
 
 #[test]
-fn bad_settings_and_targets_in_one_line() {
+fn errors_of_settings_and_targets_are_one_line() {
     let good = || config("127.0.0.1:1", 10.0, 1.0);
     let cases: Vec<(LoadConfig, &str)> = vec![
         (LoadConfig { rate: 0.0, ..good() }, "rate must be above 0 and at most 1,000,000 per second, not 0"),

@@ -1,5 +1,5 @@
-//! What each durability survives: the cells of the table in `docs/decision-log.md`, and what a caller is told when the
-//! device refuses.
+//! The failures that each durability survives, as in the table in `docs/decision-log.md`, and the errors that
+//! callers get when the device fails.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -34,7 +34,8 @@ fn decision(id: &str) -> Vec<u8> {
     LogRecord { record: Some(log_record::Record::Decision(record)) }.encode_to_vec()
 }
 
-/// Each record as a word: its decision id, its outcome, or what it withdraws. Reports of recovery are left out.
+/// Returns each record as text: its decision id, its outcome, or what it withdraws, without reports of
+/// recovery.
 fn words(machine: &SimMachine) -> Vec<String> {
     let mut reader = Reader::open(machine.start().fs, Path::new(DIR)).unwrap();
     let mut words = Vec::new();
@@ -52,7 +53,8 @@ fn words(machine: &SimMachine) -> Vec<String> {
     words
 }
 
-/// One acknowledged record of each durability; those of `written` and `async` are the newest of the log.
+/// Appends one acknowledged record of each durability. Those of `written` and `async` are the newest of the
+/// log.
 fn acknowledge(machine: &SimMachine) -> Log {
     let log = open(machine);
     log.append(&decision("sync"), Durability::Sync).unwrap();
@@ -62,7 +64,7 @@ fn acknowledge(machine: &SimMachine) -> Log {
 }
 
 #[test]
-fn async_is_lost_with_the_process_until_it_is_written() {
+fn async_records_may_be_lost_with_the_process_until_they_are_written() {
     let _limit = time_limit();
     for (drained, kept) in [(false, false), (true, true)] {
         let machine = SimMachine::new(1);
@@ -76,7 +78,7 @@ fn async_is_lost_with_the_process_until_it_is_written() {
 }
 
 #[test]
-fn written_and_sync_survive_the_loss_of_the_process() {
+fn written_and_sync_records_survive_the_loss_of_the_process() {
     let _limit = time_limit();
     let machine = SimMachine::new(2);
     let _log = acknowledge(&machine);
@@ -84,9 +86,10 @@ fn written_and_sync_survive_the_loss_of_the_process() {
     assert_eq!(words(&machine), ["sync", "written"]);
 }
 
-/// A crash of the kernel loses the page cache, a loss of power also tears writes: the simulator does both.
+/// A crash of the kernel loses the page cache, and a loss of power also tears writes. The simulator does
+/// both.
 #[test]
-fn async_and_written_may_be_lost_with_kernel_or_power_until_the_next_fdatasync() {
+fn async_and_written_records_may_be_lost_with_kernel_or_power_until_the_next_fdatasync() {
     let _limit = time_limit();
     let mut lost = 0;
     for seed in 0..50 {
@@ -103,12 +106,12 @@ fn async_and_written_may_be_lost_with_kernel_or_power_until_the_next_fdatasync()
         machine.fs.power_loss();
         assert_eq!(words(&machine), ["sync", "written", "async"], "seed {seed}");
     }
-    assert!(lost > 0, "the page cache was never lost: the test shows nothing");
+    assert!(lost > 0, "the page cache was never lost, so the test proves nothing");
 }
 
 /// Fault case 72.
 #[test]
-fn sync_survives_the_loss_of_kernel_and_power() {
+fn sync_records_survive_the_loss_of_kernel_and_power() {
     let _limit = time_limit();
     for seed in 0..200 {
         let machine = SimMachine::new(seed);
@@ -120,7 +123,7 @@ fn sync_survives_the_loss_of_kernel_and_power() {
 
 /// Fault case 73.
 #[test]
-fn a_failed_fdatasync_is_told_and_what_was_written_is_withdrawn() {
+fn a_failed_fdatasync_is_reported_and_written_records_are_withdrawn() {
     let _limit = time_limit();
     for by_receipt in [false, true] {
         let machine = SimMachine::new(3);
@@ -137,7 +140,7 @@ fn a_failed_fdatasync_is_told_and_what_was_written_is_withdrawn() {
         };
         assert!(matches!(error, LogError::NotDurable { sequence: 2, .. }), "{error}");
         assert!(!log.available());
-        // The disk is well again: what is written is brought to it, and the withdrawal comes first.
+        // The disk works again. Written records are synced, and the withdrawal is written first.
         machine.fs.set_faults(Faults::default());
         machine.clock.advance(Duration::from_secs(10));
         log.maintain();
@@ -149,7 +152,7 @@ fn a_failed_fdatasync_is_told_and_what_was_written_is_withdrawn() {
 
 /// Fault case 73.
 #[test]
-fn a_failed_fdatasync_that_a_new_segment_mends_is_a_success() {
+fn a_failed_fdatasync_that_a_new_segment_repairs_is_a_success() {
     let _limit = time_limit();
     for seed in 0..50 {
         let machine = SimMachine::new(seed);
@@ -186,14 +189,14 @@ fn a_sync_outcome_that_was_refused_can_be_reported_again() {
 }
 
 #[test]
-fn sealing_puts_the_withdrawal_of_a_late_record_on_record() {
+fn sealing_records_the_withdrawal_of_a_late_record() {
     let _limit = time_limit();
     let machine = SimMachine::new(5);
     let log = open(&machine);
     let mut receipt = log.submit(&decision("late"), Durability::Sync).unwrap().unwrap();
     log.drain().unwrap();
     assert!(Pin::new(&mut receipt).poll(&mut Context::from_waker(Waker::noop())).is_pending());
-    // Its caller gives up after the write and before the fdatasync.
+    // The caller cancels after the write and before the fdatasync.
     receipt.slot().upgrade().unwrap().withdraw();
     log.seal().unwrap();
     let polled = Pin::new(&mut receipt).poll(&mut Context::from_waker(Waker::noop()));

@@ -1,4 +1,4 @@
-//! Single faults, one by one, on the simulated disk: what the log reports and does.
+//! Single faults on the simulated disk: reports and actions of the log.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -41,12 +41,12 @@ fn payloads(machine: &SimMachine) -> Vec<Vec<u8>> {
 
 /// Fault case 73.
 #[test]
-fn a_full_disk_makes_it_unavailable_and_space_makes_it_available_again() {
+fn a_full_disk_makes_the_log_unavailable_until_there_is_space() {
     let _limit = time_limit();
     let machine = SimMachine::new(1);
     let log = open(&machine, manual());
     log.append(b"before", Durability::Written).unwrap();
-    // Room for a part of the next record: the short write must not stay.
+    // There is space for a part of the next record. The short write must not remain.
     machine.fs.set_capacity(machine.fs.used() + 20);
     let error = log.append(&[7; 100], Durability::Written).unwrap_err();
     assert!(error.to_string().contains("free space"), "{error}");
@@ -59,7 +59,7 @@ fn a_full_disk_makes_it_unavailable_and_space_makes_it_available_again() {
     machine.fs.set_capacity(u64::MAX);
     assert!(matches!(log.append(b"too early", Durability::Written), Err(LogError::Unavailable { .. })));
     log.maintain();
-    assert_eq!(log.status().state, LogState::Unavailable, "the first attempt comes after a pause");
+    assert_eq!(log.status().state, LogState::Unavailable, "the first attempt must be after a pause");
     machine.clock.advance(Duration::from_millis(100));
     log.maintain();
     assert_eq!(log.status().state, LogState::Ok);
@@ -67,11 +67,11 @@ fn a_full_disk_makes_it_unavailable_and_space_makes_it_available_again() {
     assert_eq!(log.append(b"after", Durability::Written).unwrap(), Some(3));
     let kept = payloads(&machine);
     assert_eq!(kept.len(), 3);
-    assert!(String::from_utf8_lossy(&kept[1]).contains("1 records refused"), "the outage is on record");
+    assert!(String::from_utf8_lossy(&kept[1]).contains("1 records refused"), "the outage must be recorded");
 }
 
 #[test]
-fn attempts_on_a_full_disk_come_ever_less_often() {
+fn attempts_on_a_full_disk_become_less_frequent() {
     let _limit = time_limit();
     let machine = SimMachine::new(1);
     let log = open(&machine, manual());
@@ -101,7 +101,7 @@ fn a_failed_fdatasync_is_never_repeated_on_its_file() {
     let before = machine.fs.syncs();
     machine.fs.set_faults(Faults { sync: 1000, ..Faults::default() });
     assert!(matches!(log.sync(), Err(LogError::Unavailable { .. })));
-    // One for the file, one for the segment that was to take its place.
+    // One for the file, and one for the segment that was to replace it.
     assert_eq!(machine.fs.syncs() - before, 2);
     assert_eq!(log.status().state, LogState::Unavailable);
     machine.fs.set_faults(Faults::default());
@@ -117,7 +117,7 @@ fn a_failed_fdatasync_is_never_repeated_on_its_file() {
 
 /// Fault case 73.
 #[test]
-fn a_sync_append_that_cannot_be_synced_says_so() {
+fn a_sync_append_that_cannot_be_synced_fails() {
     let _limit = time_limit();
     let machine = SimMachine::new(4);
     let log = open(&machine, manual());
@@ -159,7 +159,7 @@ fn the_async_queue_drops_and_counts_and_survives_an_outage() {
     assert_eq!((status.queued, status.dropped, status.next_sequence), (3, 2, 1));
     machine.fs.set_capacity(machine.fs.used());
     log.drain().unwrap_err();
-    assert_eq!(log.status().queued, 3, "they wait for space");
+    assert_eq!(log.status().queued, 3, "the records wait for space");
     machine.fs.set_capacity(u64::MAX);
     machine.clock.advance(Duration::from_secs(1));
     log.maintain();
@@ -170,7 +170,7 @@ fn the_async_queue_drops_and_counts_and_survives_an_outage() {
 }
 
 #[test]
-fn one_fdatasync_serves_all_who_wait_and_none_who_do_not() {
+fn one_fdatasync_serves_all_waiting_callers_and_delays_no_others() {
     let _limit = time_limit();
     let machine = SimMachine::new(7);
     let log = open(&machine, manual());
@@ -181,7 +181,7 @@ fn one_fdatasync_serves_all_who_wait_and_none_who_do_not() {
         while log.status().next_sequence < 2 {
             std::thread::yield_now();
         }
-        // A slow disk does not touch those who only need the page cache.
+        // A slow disk does not delay callers that only need the page cache.
         log.append(b"written", Durability::Written).unwrap();
         let others: Vec<_> = (0..6).map(|_| scope.spawn(|| log.append(b"other", Durability::Sync))).collect();
         while log.status().next_sequence < 9 {
@@ -233,7 +233,7 @@ fn of_two_conflicting_reports_exactly_one_wins() {
 }
 
 #[test]
-fn an_outcome_that_could_not_be_recorded_was_never_reported() {
+fn an_outcome_that_could_not_be_recorded_does_not_count() {
     let _limit = time_limit();
     let index = OutcomeIndex::new(64);
     let key = OutcomeKey { checkpoint: "c", decision_id: "d", kind: "fraud", proven: true };
@@ -242,7 +242,7 @@ fn an_outcome_that_could_not_be_recorded_was_never_reported() {
     let recorded = block_on(index.record(key, 0, 0.0, RATE, || ready(Ok(1)))).unwrap();
     assert_eq!(recorded, Outcome::New);
     let failed = block_on(index.record(key, 1, 1.0, RATE, fail));
-    assert!(failed.is_err(), "nor does a failed revision count");
+    assert!(failed.is_err(), "a failed revision must not count either");
     let never = || -> Ready<Result<u64, LogError>> { unreachable!() };
     assert_eq!(block_on(index.record(key, 0, -0.0, RATE, never)).unwrap(), Outcome::Duplicate);
 }
@@ -290,14 +290,14 @@ fn the_background_threads_write_sync_and_recover() {
     machine.clock.advance(Duration::from_secs(10));
     log.seal().unwrap();
     assert_eq!(log.status().dropped, 0);
-    // A Sync append that failed may be there as well as its repetition.
+    // A failed Sync append may be in the log together with its repetition.
     assert!(payloads(&machine).iter().filter(|payload| payload.len() == 64).count() as u64 >= kept);
     machine.fs.power_loss();
     assert!(payloads(&machine).iter().filter(|payload| payload.len() == 64).count() as u64 >= kept);
 }
 
 #[test]
-fn sealing_writes_a_queue_larger_than_what_may_be_unsynced() {
+fn sealing_writes_a_queue_larger_than_the_limit_of_unsynced_bytes() {
     let _limit = time_limit();
     let machine = SimMachine::new(10);
     let log = open(&machine, LogConfig { max_unsynced_bytes: 8192, ..manual() });
@@ -310,7 +310,7 @@ fn sealing_writes_a_queue_larger_than_what_may_be_unsynced() {
 }
 
 #[test]
-fn sealing_on_a_full_disk_says_what_is_lost_and_ends() {
+fn sealing_on_a_full_disk_reports_the_lost_records_and_ends() {
     let _limit = time_limit();
     let machine = SimMachine::new(11);
     let log = open(&machine, manual());

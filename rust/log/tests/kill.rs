@@ -1,4 +1,4 @@
-//! `kill -9`, for real: what was acknowledged is in the log.
+//! A real `kill -9`: every acknowledged record is in the log.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -15,7 +15,8 @@ use scorer_log::{Durability, Env, Log, LogConfig, Reader, RealFs, Severity};
 
 const DIR: &str = "SCORER_LOG_KILL_DIR";
 
-/// The child: writes from four threads and reports each record after `append` has returned, until it is killed.
+/// The child process. Until it is killed, it writes from four threads and reports each record after `append`
+/// has returned.
 #[test]
 #[ignore = "started by the test below"]
 fn child() {
@@ -38,7 +39,8 @@ fn child() {
     });
 }
 
-/// Runs the child until it has acknowledged `records`, kills it, and returns what it had acknowledged.
+/// Runs the child until it has acknowledged `records` records, kills it, and returns the acknowledged
+/// records.
 fn run_and_kill(dir: &Path, records: usize) -> BTreeMap<u64, String> {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--ignored", "--nocapture", "--test-threads=1"])
@@ -60,7 +62,7 @@ fn run_and_kill(dir: &Path, records: usize) -> BTreeMap<u64, String> {
     }
     child.kill().unwrap();
     child.wait().unwrap();
-    // What it reported before it was killed counts too; its last line may be cut.
+    // Records that it reported before the kill count too. Its last line may be incomplete.
     let rest: Vec<String> = lines.map_while(Result::ok).collect();
     for line in rest.iter().take(rest.len().saturating_sub(1)) {
         take(line);

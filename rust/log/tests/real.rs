@@ -1,4 +1,4 @@
-//! The log on the operating system's own file system.
+//! The log on a real file system.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -68,7 +68,7 @@ fn both_routes_share_one_gap_free_sequence_and_a_reader_sees_them_live() {
             rest.push((record.sequence, record.payload.to_vec()));
         }
         let expected: Vec<_> = live.iter().filter(|(sequence, _)| *sequence >= start).cloned().collect();
-        assert!(rest.starts_with(&expected), "from {start}: those and what came since");
+        assert!(rest.starts_with(&expected), "from {start}: these records and later ones");
     }
     assert_eq!(findings, []);
     log.seal().unwrap();
@@ -103,7 +103,7 @@ fn a_second_writer_is_refused_by_name_until_the_first_is_gone() {
     Log::open(Env::real(), LogConfig::new(dir.path())).unwrap();
 }
 
-/// Cuts the newest segment in the middle of its last record.
+/// Truncates the newest segment in the middle of its last record.
 fn tear(dir: &Path) {
     let last = segments(dir).pop().unwrap();
     let len = std::fs::metadata(&last).unwrap().len();
@@ -117,7 +117,7 @@ fn stopped_uncleanly(records: u64) -> tempfile::TempDir {
     for at in 0..records {
         log.append(&decision(&at.to_string()), Durability::Written).unwrap();
     }
-    // Copied while it is open: what a kill would leave, without the seal.
+    // The log is copied while it is open. The copy has no seal, as after a kill.
     let copy = tempfile::tempdir().unwrap();
     for path in segments(dir.path()) {
         std::fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
@@ -126,7 +126,7 @@ fn stopped_uncleanly(records: u64) -> tempfile::TempDir {
 }
 
 #[test]
-fn a_torn_tail_is_cut_and_goes_on_record() {
+fn a_torn_tail_is_cut_and_recorded() {
     let _limit = time_limit();
     let dir = stopped_uncleanly(3);
     tear(dir.path());
@@ -139,11 +139,12 @@ fn a_torn_tail_is_cut_and_goes_on_record() {
     let (records, findings) = read(dir.path());
     assert_eq!(findings, []);
     assert_eq!(records.len(), 4);
-    let Some(log_record::Record::Recovery(told)) = LogRecord::decode(&*records[2].1).unwrap().record else {
-        panic!("sequence 3 tells of the recovery")
+    let Some(log_record::Record::Recovery(recorded)) = LogRecord::decode(&*records[2].1).unwrap().record
+    else {
+        panic!("sequence 3 records the recovery")
     };
-    assert_eq!((told.bytes_cut, told.last_sequence), (recovery.bytes_cut, 2));
-    assert!(told.finding.contains("torn tail cut"));
+    assert_eq!((recorded.bytes_cut, recorded.last_sequence), (recovery.bytes_cut, 2));
+    assert!(recorded.finding.contains("torn tail cut"));
 }
 
 /// Fault case 75.
@@ -154,7 +155,8 @@ fn another_segment_s_bytes_never_validate() {
     let other = stopped_uncleanly(3);
     let (mine, theirs) = (segments(dir.path()).pop().unwrap(), segments(other.path()).pop().unwrap());
     let mut bytes = std::fs::read(&mine).unwrap();
-    // A recycled block: the other log's third record, whole, with the sequence that comes next here.
+    // A recycled block with the complete third record of the other log, whose sequence is the next one of
+    // this log.
     bytes.extend_from_slice(&std::fs::read(&theirs).unwrap()[bytes.len()..]);
     std::fs::write(&mine, bytes).unwrap();
     let (records, findings) = read(dir.path());
@@ -162,7 +164,7 @@ fn another_segment_s_bytes_never_validate() {
 }
 
 #[test]
-fn what_is_too_large_is_refused_and_nothing_changes() {
+fn records_that_are_too_large_are_refused_and_change_nothing() {
     let _limit = time_limit();
     let dir = tempfile::tempdir().unwrap();
     let config = LogConfig { max_unsynced_bytes: 8192, ..LogConfig::new(dir.path()) };
@@ -187,7 +189,7 @@ fn settings_out_of_range_are_refused() {
 }
 
 #[test]
-fn directories_that_are_no_log_are_refused_by_name() {
+fn directories_without_a_log_are_refused_by_name() {
     let _limit = time_limit();
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("missing");
@@ -198,7 +200,7 @@ fn directories_that_are_no_log_are_refused_by_name() {
 }
 
 #[test]
-fn nobody_but_owner_and_group_can_read_the_log() {
+fn only_owner_and_group_can_read_the_log() {
     use std::os::unix::fs::PermissionsExt as _;
 
     let _limit = time_limit();

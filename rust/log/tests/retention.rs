@@ -1,4 +1,4 @@
-//! Retention: what is removed, what never is, and that the log goes on as if nothing had happened.
+//! Retention: which segments are removed and which are kept, and that the log continues unchanged.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -33,7 +33,7 @@ fn sequences(machine: &SimMachine) -> Vec<u64> {
     while let Some(record) = reader.next_record().unwrap() {
         sequences.push(record.sequence);
     }
-    assert_eq!(reader.findings(), [], "a log without its oldest segments is whole");
+    assert_eq!(reader.findings(), [], "a log without its oldest segments must be complete");
     sequences
 }
 
@@ -50,7 +50,7 @@ fn without_a_limit_nothing_is_removed() {
 }
 
 #[test]
-fn by_size_only_what_is_shipped_goes_unless_the_owner_says_otherwise() {
+fn by_size_only_shipped_segments_are_removed_unless_the_settings_allow_others() {
     let _limit = time_limit();
     let machine = SimMachine::new(2);
     let env = machine.start();
@@ -61,9 +61,9 @@ fn by_size_only_what_is_shipped_goes_unless_the_owner_says_otherwise() {
     assert_eq!((pruned.removed.len(), pruned.blocked), (0, Some(Blocked::NotShipped)));
     assert!(pruned.blocked_bytes > 20_000, "{pruned:?}");
 
-    // Two segments and a half are elsewhere: two go.
+    // Two and a half segments are shipped, so two are removed.
     assert_eq!(mark_shipped(&env, Path::new(DIR), 11).unwrap(), 11);
-    assert_eq!(mark_shipped(&env, Path::new(DIR), 5).unwrap(), 11, "the mark never moves back");
+    assert_eq!(mark_shipped(&env, Path::new(DIR), 5).unwrap(), 11, "the mark never decreases");
     let dry = limit.apply(&env, Path::new(DIR), true).unwrap();
     assert_eq!(sequences(&machine)[0], 1, "a dry run removes nothing");
     let pruned = limit.apply(&env, Path::new(DIR), false).unwrap();
@@ -77,7 +77,7 @@ fn by_size_only_what_is_shipped_goes_unless_the_owner_says_otherwise() {
     let pruned = anyway.apply(&env, Path::new(DIR), false).unwrap();
     assert!(pruned.bytes <= 16_384 && pruned.blocked.is_none(), "{pruned:?}");
     assert_eq!(shipped(&*env.fs, Path::new(DIR)), 11);
-    // The writer noticed nothing, and a restart goes on with the next sequence.
+    // The writer is not affected, and a restart continues with the next sequence.
     fill(&log, 1);
     log.seal().unwrap();
     drop(log);
@@ -99,13 +99,13 @@ fn by_age_the_newest_record_of_a_segment_counts() {
     }
     let limit = Retention { max_age: Some(hours(24)), unshipped: true, ..Retention::default() };
     let pruned = limit.apply(&env, Path::new(DIR), false).unwrap();
-    // Their next segments were begun 40 and 30 hours ago.
+    // The segments after them were started 40 and 30 hours ago.
     assert_eq!(pruned.removed.len(), 2, "{pruned:?}");
     assert_eq!(sequences(&machine)[0], 9);
 }
 
 #[test]
-fn the_newest_finished_segment_stays_so_that_sequences_go_on() {
+fn the_newest_sealed_segment_is_kept_so_that_sequences_continue() {
     let _limit = time_limit();
     let machine = SimMachine::new(4);
     let env = machine.start();
@@ -127,7 +127,7 @@ fn the_newest_finished_segment_stays_so_that_sequences_go_on() {
 }
 
 #[test]
-fn a_segment_that_is_being_read_stays() {
+fn a_segment_that_is_being_read_is_kept() {
     let _limit = time_limit();
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(Env::real(), config(dir.path())).unwrap().0;
@@ -142,14 +142,14 @@ fn a_segment_that_is_being_read_stays() {
         last = record.sequence;
     }
     assert_eq!((last, reader.findings().len()), (40, 0));
-    // At its end the reader lets go, although it still lives.
+    // The reader releases the segment at its end, although it still exists.
     let pruned = all.apply(&Env::real(), dir.path(), false).unwrap();
     assert_eq!((pruned.removed.len(), pruned.blocked), (8, None));
     drop(reader);
 }
 
 #[test]
-fn readers_that_come_while_segments_are_removed_see_no_gap() {
+fn readers_that_start_while_segments_are_removed_find_no_gap() {
     let _limit = time_limit();
     let dir = tempfile::tempdir().unwrap();
     let log = Log::open(Env::real(), config(dir.path())).unwrap().0;
@@ -180,7 +180,7 @@ fn readers_that_come_while_segments_are_removed_see_no_gap() {
 }
 
 #[test]
-fn a_round_measures_the_disk_and_foresees_that_it_is_full() {
+fn a_round_measures_the_disk_and_predicts_when_it_is_full() {
     let _limit = time_limit();
     let machine = SimMachine::new(5);
     machine.fs.set_capacity(1 << 20);
@@ -196,7 +196,7 @@ fn a_round_measures_the_disk_and_foresees_that_it_is_full() {
     assert!(free > 0 && full > 0.0);
     let expected = free as f64 / upkeep.growth_bytes_per_second;
     assert!((full / expected - 1.0).abs() < 1e-9, "{upkeep:?}");
-    // Some 4 KB a minute into 1 MB: four hours and a bit.
+    // About 4 KB per minute fill 1 MB in a little more than four hours.
     assert!((3.0..6.0).contains(&(full / 3600.0)), "{upkeep:?}");
     assert_eq!(log.upkeep_rounds(), 10);
 }

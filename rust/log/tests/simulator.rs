@@ -1,8 +1,8 @@
-//! Drives the log through seeded histories of faults and crashes, and checks its guarantees with a ledger of
-//! what was acknowledged.
+//! Runs the log through seeded histories of faults and crashes, and checks its guarantees with a ledger of
+//! the acknowledged records.
 //!
 //! `SCORER_SIM_SEEDS=100000 cargo test -p scorer-log --test simulator` runs more histories,
-//! `SCORER_SIM_SEED=1234 ...` runs one again.
+//! `SCORER_SIM_SEED=1234 ...` repeats one history.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -26,16 +26,16 @@ const RATE: ReportRate = ReportRate { minute: 0, most: u32::MAX };
 
 const DIR: &str = "/log";
 
-/// What the log reported about a record.
+/// The state of a record that the log reported.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Fate {
-    /// It is there, under this sequence.
+    /// The record is in the log with this sequence.
     Kept(u64),
-    /// It is there and on stable storage.
+    /// The record is in the log and on stable storage.
     Durable(u64),
-    /// It is not there.
+    /// The record is not in the log.
     Refused,
-    /// Nothing was acknowledged.
+    /// The record was not acknowledged.
     Unknown,
 }
 
@@ -51,11 +51,12 @@ struct World {
     config: LogConfig,
     faults: Faults,
     fates: BTreeMap<u64, Fate>,
-    /// Records below this sequence outlive a power loss.
+    /// Records below this sequence survive a power loss.
     durable: u64,
-    /// A process died between a failed `fdatasync` and its repair: what the disk holds of these is unknown.
+    /// A process ended between a failed `fdatasync` and its repair, so it is unknown which of these are on
+    /// disk.
     doubtful: BTreeSet<u64>,
-    /// The same happened to records that the ledger does not name.
+    /// The same holds for records that are not in the ledger.
     doubt: bool,
     next_id: u64,
     outcomes: BTreeMap<(u64, u64), (u32, f64)>,
@@ -92,7 +93,7 @@ fn ids(seen: &[Seen]) -> BTreeMap<u64, u64> {
     ids
 }
 
-/// Sequences of records that the log takes back.
+/// Sequences of the records that the log has withdrawn.
 fn withdrawn(seen: &[Seen]) -> BTreeSet<u64> {
     let sequences = seen.iter().map(|seen| match &seen.record {
         log_record::Record::Withdrawn(withdrawn) => Some(withdrawn.sequence),
@@ -142,7 +143,7 @@ impl World {
         }
     }
 
-    /// Opens the log, with faults; a start that fails is a process that exits.
+    /// Opens the log with faults. If the start fails, the process exits.
     fn open(&mut self) -> (Log, Recovery) {
         for attempt in 0_u32.. {
             let faults = if attempt < 2 && self.rng.chance(300) { self.faults } else { Faults::default() };
@@ -153,7 +154,7 @@ impl World {
                 Ok(opened) => return opened,
                 Err(error) if attempt < 3 => {
                     assert!(matches!(error, LogError::Io { .. }), "{error}");
-                    // A failed fdatasync of the last life's segments leaves their fate open.
+                    // After a failed fdatasync, the state of the previous process's segments is unknown.
                     self.doubt(0);
                     self.machine.fs.kill();
                 }
@@ -183,7 +184,7 @@ impl World {
         self.fates.insert(id, fate);
     }
 
-    /// Hands records over as a runtime's threads do; some are withdrawn before the writer takes them.
+    /// Submits records as the threads of a runtime do. Some are withdrawn before the writer takes them.
     fn submit(&mut self, log: &Log) {
         let mut receipts = Vec::new();
         for _ in 0..1 + self.rng.below(6) {
@@ -199,7 +200,7 @@ impl World {
                 receipts.push((id, durability, receipt));
             }
         }
-        // Queued `Async` records may fail; every receipt has its own result.
+        // Queued `Async` records may fail. Every receipt has a separate result.
         let _ = log.drain();
         let _ = log.sync();
         for (id, durability, mut receipt) in receipts {
@@ -258,7 +259,7 @@ impl World {
         }
     }
 
-    /// One life of the process; returns when it has ended.
+    /// Simulates one process until its end.
     fn live(&mut self) {
         let (log, recovery) = self.open();
         self.check_index(&recovery.outcomes);
@@ -302,7 +303,7 @@ impl World {
         let troubled = crashed || status.error.is_some();
         let power = self.rng.chance(500);
         if sealed && !self.machine.fs.is_dead() {
-            // Everything that was accepted is now on stable storage.
+            // All accepted records are now on stable storage.
             self.durable = status.next_sequence;
         } else if troubled {
             self.forget_refusals();
@@ -338,7 +339,7 @@ impl World {
         }
     }
 
-    /// Holds what is in the log against the ledger.
+    /// Compares the log with the ledger.
     fn check(&self, seen: &[Seen], findings: &[Finding], power: bool) {
         let present = ids(seen);
         let withdrawn = withdrawn(seen);
@@ -361,10 +362,10 @@ impl World {
         let mut expected = 1;
         for Seen { sequence, .. } in seen {
             for missing in expected..*sequence {
-                let told = lost.iter().any(|(first, last)| (*first..=*last).contains(&missing));
+                let reported = lost.iter().any(|(first, last)| (*first..=*last).contains(&missing));
                 assert!(
-                    told || self.doubt,
-                    "sequence {missing} is missing and no finding says so: {findings:?}"
+                    reported || self.doubt,
+                    "sequence {missing} is missing and no finding reports it: {findings:?}"
                 );
             }
             expected = sequence + 1;
@@ -375,8 +376,9 @@ impl World {
         }
     }
 
-    /// While the writer is alive, a reader sees all that was acknowledged. A record that was written whole though
-    /// the write reported an error, and that could not be cut off, shows until the log has gone on elsewhere.
+    /// While the writer runs, a reader gets all acknowledged records. A record that was written completely
+    /// although the write reported an error, and that could not be removed, is visible until the log
+    /// continues in another segment.
     fn check_live(&mut self, log: &Log) {
         if log.status().error.is_some() {
             self.forget_refusals();
@@ -390,7 +392,7 @@ impl World {
         }
     }
 
-    /// Opens the log again: recovery keeps what a reader saw before it, and reports what it did.
+    /// Opens the log again. Recovery keeps the records that a reader found before, and reports its changes.
     fn check_after(&mut self) {
         let (before, _) = read(&self.machine);
         let (log, recovery) = self.open();
@@ -405,11 +407,11 @@ impl World {
             .collect();
         if log.available() {
             assert_eq!(records.iter().map(|record| record.bytes_cut).sum::<u64>(), recovery.bytes_cut);
-            let told = !recovery.unclean && recovery.quarantined.is_empty();
-            assert!(told || !records.is_empty(), "recovery did something and left no record of it");
+            let unchanged = !recovery.unclean && recovery.quarantined.is_empty();
+            assert!(unchanged || !records.is_empty(), "recovery changed the log without a record of it");
         }
         self.check(&after, &findings, true);
-        // What is there now is what is left, and recovery has brought it to stable storage.
+        // The remaining records are those of the log now, and recovery has synced them.
         let present = ids(&after);
         let withdrawn = withdrawn(&after);
         for (id, fate) in &mut self.fates {
@@ -437,10 +439,10 @@ impl World {
         self.machine.fs.kill();
     }
 
-    /// The index holds exactly what a naive pass over the log finds.
+    /// Asserts that the index equals the result of a naive pass over the log.
     fn check_index(&self, index: &OutcomeIndex) {
         let never = || -> std::future::Ready<Result<u64, LogError>> {
-            panic!("the index does not know a recorded outcome")
+            panic!("a recorded outcome is not in the index")
         };
         for (&(decision, kind), &(revision, value)) in &self.outcomes {
             let (decision, kind) = (decision.to_string(), kind.to_string());
@@ -468,7 +470,7 @@ fn history(seed: u64) {
     }
 }
 
-/// Runs every seed; the first that fails is named with the way to run it again.
+/// Runs every seed. The panic names the first failing seed and the command that repeats it.
 fn for_seeds(test: &str, default: u64, run: impl Fn(u64)) {
     let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
     let seeds = match number("SCORER_SIM_SEED") {
@@ -487,12 +489,12 @@ fn for_seeds(test: &str, default: u64, run: impl Fn(u64)) {
 
 /// Fault case 72.
 #[test]
-fn promises_hold_through_faults_and_crashes() {
-    for_seeds("promises_hold_through_faults_and_crashes", 3000, history);
+fn guarantees_hold_through_faults_and_crashes() {
+    for_seeds("guarantees_hold_through_faults_and_crashes", 3000, history);
 }
 
-/// One inverted bit anywhere: every other record is still read, what is lost is named, and opening the log keeps a
-/// copy and goes on.
+/// Inverts one bit at any place. Every other record is still read, the loss is reported, and opening the log
+/// keeps a copy and continues.
 fn flipped(seed: u64) {
     let mut world = World::new(seed);
     world.faults = Faults::default();
@@ -523,14 +525,14 @@ fn flipped(seed: u64) {
     let (rest, findings) = read(&world.machine);
     let missing: Vec<u64> =
         whole.iter().filter(|seen| !rest.contains(seen)).map(|seen| seen.sequence).collect();
-    assert!(rest.iter().all(|seen| whole.contains(seen)), "nothing is invented");
-    assert!(missing.len() <= 1, "one bit costs one record at most: {missing:?}");
+    assert!(rest.iter().all(|seen| whole.contains(seen)), "no record may be invented");
+    assert!(missing.len() <= 1, "one bit may damage at most one record: {missing:?}");
     let lost: Vec<u64> =
         findings.iter().filter_map(|finding| finding.lost).flat_map(|(first, last)| first..=last).collect();
     let torn = findings.iter().any(|finding| finding.kind == FindingKind::TornTail);
     let last = whole.last().map(|seen| seen.sequence);
     if torn {
-        // The last record, damaged, cannot be distinguished from one that was never completed.
+        // A damaged last record cannot be distinguished from an incomplete one.
         assert!(!sealed || missing.is_empty(), "a sealed segment has no torn tail");
         assert!(missing.is_empty() || missing.last() == last.as_ref());
     } else {
@@ -549,10 +551,10 @@ fn flipped(seed: u64) {
         let copies = world.machine.fs.files();
         assert!(copies.iter().any(|(copy, size)| copy == &Path::new(DIR).join(name) && *size == len));
     }
-    let told = after[rest.len()..].iter().filter(|seen| {
+    let copies = after[rest.len()..].iter().filter(|seen| {
         matches!(&seen.record, log_record::Record::Recovery(record) if record.finding.contains("segment"))
     });
-    assert_eq!(told.count(), recovery.quarantined.len());
+    assert_eq!(copies.count(), recovery.quarantined.len());
     let next = log.append(&decision(u64::MAX, 1), Durability::Written).unwrap();
     assert!(next > after.last().map(|seen| seen.sequence));
     drop(log);
@@ -563,6 +565,6 @@ fn flipped(seed: u64) {
 
 /// Fault case 75.
 #[test]
-fn a_flipped_bit_costs_one_record_and_is_reported() {
-    for_seeds("a_flipped_bit_costs_one_record_and_is_reported", 3000, flipped);
+fn a_flipped_bit_damages_one_record_and_is_reported() {
+    for_seeds("a_flipped_bit_damages_one_record_and_is_reported", 3000, flipped);
 }

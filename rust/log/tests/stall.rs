@@ -1,5 +1,5 @@
-//! A disk that stops to answer: only the writer thread waits for it, and the log then records what was withdrawn
-//! meanwhile.
+//! A disk that stops responding: only the writer thread waits for it, and the log then records what was
+//! withdrawn meanwhile.
 
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
@@ -26,7 +26,7 @@ const RATE: ReportRate = ReportRate { minute: 0, most: u32::MAX };
 const DIR: &str = "/log";
 
 fn open(machine: &SimMachine) -> Log {
-    // No round of fdatasync comes in between unless a test asks for one.
+    // There is no round of fdatasync in between unless a test requests one.
     let config = LogConfig { sync_ms: 60_000, awaited_records: 4, ..LogConfig::new(DIR) };
     Log::open(machine.start(), config).unwrap().0
 }
@@ -48,7 +48,7 @@ fn poll(receipt: &mut Receipt) -> Poll<Result<u64, LogError>> {
     Pin::new(receipt).poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Each record as a word: its decision id, or what it withdraws.
+/// Returns each record as text: its decision id, or what it withdraws.
 fn words(machine: &SimMachine) -> Vec<String> {
     let mut reader = Reader::open(machine.start().fs, Path::new(DIR)).unwrap();
     let mut words = Vec::new();
@@ -67,7 +67,7 @@ fn words(machine: &SimMachine) -> Vec<String> {
 }
 
 #[test]
-fn what_is_withdrawn_in_a_stall_is_not_written_or_is_taken_back_on_record() {
+fn records_withdrawn_during_a_stall_are_not_written_or_are_withdrawn_in_the_log() {
     let _limit = time_limit();
     let machine = SimMachine::new(1);
     let log = open(&machine);
@@ -91,9 +91,9 @@ fn what_is_withdrawn_in_a_stall_is_not_written_or_is_taken_back_on_record() {
 }
 
 #[test]
-fn a_withdrawal_follows_its_record_within_twice_the_records_that_may_wait() {
+fn a_withdrawal_follows_its_record_within_twice_the_length_of_the_queue() {
     let _limit = time_limit();
-    // Python's `scorer.log.scanning.REACH` is this bound of the default settings.
+    // Python's `scorer.log.scanning.REACH` equals this bound with the default settings.
     assert_eq!(2 * LogConfig::new(DIR).awaited_records, 8192);
     let machine = SimMachine::new(8);
     let config = LogConfig { background: false, awaited_records: 4, ..LogConfig::new(DIR) };
@@ -105,7 +105,7 @@ fn a_withdrawal_follows_its_record_within_twice_the_records_that_may_wait() {
     machine.fs.stall(true);
     std::thread::scope(|scope| {
         let draining = scope.spawn(|| log.drain());
-        // The four are one write, which has begun.
+        // The four records are one write, which has started.
         machine.fs.wait_until_stalled();
         drop(group);
         machine.fs.stall(false);
@@ -145,7 +145,7 @@ fn a_stalled_log_is_unavailable_and_its_status_does_not_wait() {
     let status = log.status();
     assert_eq!(status.state, LogState::Unavailable);
     assert!(status.error.unwrap().contains("has not returned"));
-    // Full: at most four records wait for the writer.
+    // The queue is full: at most four records wait for the writer.
     let waiting: Vec<_> = (0..4).map(|at| submit(&log, &at.to_string())).collect();
     let refused = log.submit(&decision("fifth"), Durability::Written);
     assert!(matches!(refused, Err(LogError::QueueFull { records: 4 })));
@@ -161,7 +161,7 @@ fn a_stalled_log_is_unavailable_and_its_status_does_not_wait() {
 }
 
 #[test]
-fn records_that_wait_together_are_one_write() {
+fn records_that_wait_together_are_written_by_one_write() {
     let _limit = time_limit();
     let machine = SimMachine::new(3);
     let log = open(&machine);
@@ -175,18 +175,18 @@ fn records_that_wait_together_are_one_write() {
     for receipt in group {
         receipt.wait().unwrap();
     }
-    // The stalled one was counted when it was let through.
+    // The stalled write was counted when it was released.
     assert_eq!(machine.fs.writes() - before, 2);
 }
 
 #[test]
-fn a_sync_record_is_done_when_it_is_on_stable_storage() {
+fn a_sync_record_is_acknowledged_when_it_is_on_stable_storage() {
     let _limit = time_limit();
     let machine = SimMachine::new(4);
     let log = open(&machine);
     let receipt = log.submit(&decision("sync"), Durability::Sync).unwrap().unwrap();
     let sequence = block_on(receipt).unwrap();
-    // The status is an older one while the sync thread still holds the writer.
+    // The status may be outdated while the sync thread holds the writer.
     while log.status().durable_sequence <= sequence {
         std::thread::yield_now();
     }
@@ -218,7 +218,7 @@ fn outcomes_of_other_keys_do_not_wait_for_one_that_is_being_recorded() {
             scope.spawn(move || report("slow", value))
         });
         machine.fs.wait_until_stalled();
-        // Every shard of the index is free.
+        // No shard of the index is locked.
         for at in 0..1000 {
             index.note_decision("c", &at.to_string());
         }
@@ -233,7 +233,7 @@ fn outcomes_of_other_keys_do_not_wait_for_one_that_is_being_recorded() {
 }
 
 #[test]
-fn an_outcome_whose_caller_left_during_the_write_can_be_reported_again() {
+fn an_outcome_whose_caller_cancelled_during_the_write_can_be_reported_again() {
     let _limit = time_limit();
     let machine = SimMachine::new(6);
     let log = open(&machine);
@@ -258,7 +258,7 @@ fn an_outcome_whose_caller_left_during_the_write_can_be_reported_again() {
     log.seal().unwrap();
     assert_eq!(words(&machine), ["fraud 1", "withdrawn 1 fraud", "fraud 2"]);
     let (_, recovery) = Log::open(machine.start(), LogConfig::new(DIR)).unwrap();
-    let never = || async { panic!("it is known") };
+    let never = || async { panic!("the outcome is recorded already") };
     let again = block_on(recovery.outcomes.record(key, 0, 2.0, RATE, never)).unwrap();
     assert_eq!(again, Outcome::Duplicate);
 }

@@ -175,7 +175,7 @@ mod tests {
         assert!(!is_within::<ModelInferRequest>(&few, needs - 1));
     }
 
-    /// What is refused in part would be refused as a whole.
+    /// A partial message that is refused would also be refused as a complete one.
     #[test]
     fn the_first_part_of_a_message_takes_no_more_than_the_whole() {
         let decision =
@@ -190,7 +190,7 @@ mod tests {
         };
         let parts: Vec<usize> = (0..=message.len()).map(|length| needs(&message[..length])).collect();
         assert!(parts.is_sorted(), "{parts:?}");
-        // Elements are found within an element that has not arrived to its end.
+        // Elements are counted within an element that has not arrived completely.
         let mut bomb = vec![3 << 3 | 2];
         prost::encoding::encode_varint(1 << 20, &mut bomb);
         bomb.extend(empties(3, 100));

@@ -1,4 +1,4 @@
-//! The committed code is what `protos/` generates.
+//! The committed code equals the code that is generated from `protos/`.
 
 #[path = "../examples/generate.rs"]
 mod generator;
@@ -24,7 +24,7 @@ fn the_committed_code_matches_the_protos() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// The files of a directory by name.
+/// Returns the files of a directory by name.
 fn contents(directory: &Path) -> Result<BTreeMap<String, Vec<u8>>, Box<dyn Error>> {
     fs::read_dir(directory)?
         .map(|entry| {

@@ -184,10 +184,10 @@ mod tests {
         let (first, second) = (one.hold(), one.hold());
         assert_eq!((first.set(30), first.set(40), second.set(20)), (Ok(()), Ok(()), Ok(())));
         assert_eq!(second.set(21), Err(Limit::InflightBytesPerPeer));
-        // What was refused holds nothing.
+        // A refused message holds no memory.
         let third = other.hold();
         assert_eq!((third.set(60), second.set(1)), (Ok(()), Err(Limit::InflightBytes)));
-        // A message that is complete makes room for the next one of its stream.
+        // A complete message makes room for the next one of its stream.
         assert_eq!((third.set(0), second.set(20)), (Ok(()), Ok(())));
         drop((first, second, third));
         assert_eq!((shares.bytes.load(Acquire), one.of_peer.bytes.load(Acquire)), (0, 0));
@@ -203,7 +203,7 @@ mod tests {
         let peer = Peer::User(1);
         let greedy: Vec<_> = (0..8).map(|_| shares.connect(peer)).collect();
         let mut held: Vec<_> = greedy.iter().map(fill).collect();
-        // Whoever came first took more; taking turns, each has a ninth.
+        // The first connections took more. When the connections take turns, each gets a ninth.
         held.clear();
         for _ in 0..90 {
             held.push(greedy.iter().filter_map(|share| share.enter().ok()).collect());

@@ -1,4 +1,4 @@
-//! What the methods answer, compared with the bundle itself and with what the log holds afterwards.
+//! The answers of all methods, compared with the bundle and with the records in the log.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -11,13 +11,13 @@ use scorer_core::policy::Mask;
 use scorer_proto::v1::{DescribeRequest, NoopRequest, ScoreBatchRequest};
 use support::*;
 
-/// Row of the test schema: amount, country NL, night false.
+/// A row of the test schema: amount, country NL, night false.
 fn row(amount: f32) -> [f32; 3] {
     [amount, 0.0, 0.0]
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scores_are_the_bundles_own_and_are_recorded() {
+async fn scores_equal_those_of_the_bundle_and_are_recorded() {
     let setup = start();
     let mut client = setup.client().await;
     let bundle = assemble(&testing::score_files("fraud", 0.0)).unwrap();
@@ -40,20 +40,23 @@ async fn scores_are_the_bundles_own_and_are_recorded() {
             assert_eq!(served.fallback_reason, "");
         }
     }
-    let made = client.score(score("", 5.0)).await.unwrap().into_inner();
-    assert_eq!(uuid::Uuid::parse_str(&made.decision_id).unwrap().get_version_num(), 7);
+    let generated = client.score(score("", 5.0)).await.unwrap().into_inner();
+    assert_eq!(uuid::Uuid::parse_str(&generated.decision_id).unwrap().get_version_num(), 7);
 
     let decisions = setup.decisions();
     assert_eq!(decisions.len(), 13);
     let last = decisions.last().unwrap();
-    assert_eq!((&last.decision_id, &*last.checkpoint, &*last.lane), (&made.decision_id, FRAUD, "live"));
+    assert_eq!((&last.decision_id, &*last.checkpoint, &*last.lane), (&generated.decision_id, FRAUD, "live"));
     assert_eq!((last.features.as_slice(), last.schema_fingerprint), (&row(5.0)[..], fingerprint));
-    assert_eq!((last.score, last.margin, &last.decision), (made.score, made.margin, &made.decision));
+    assert_eq!(
+        (last.score, last.margin, &last.decision),
+        (generated.score, generated.margin, &generated.decision)
+    );
     assert_eq!(last.bundle, bundle.digest().0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn selections_are_the_bundles_own_and_are_recorded_in_full() {
+async fn selections_equal_those_of_the_bundle_and_are_recorded_in_full() {
     let setup = start();
     let mut client = setup.client().await;
     let bundle = assemble(&testing::action_files("action", 0.0)).unwrap();
@@ -100,7 +103,7 @@ async fn selections_are_the_bundles_own_and_are_recorded_in_full() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_batch_is_its_rows_one_by_one() {
+async fn a_batch_gives_the_scores_of_its_rows() {
     let setup = start();
     let mut client = setup.client().await;
     let bundle = assemble(&testing::score_files("fraud", 0.0)).unwrap();
@@ -131,7 +134,7 @@ async fn a_batch_is_its_rows_one_by_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn describe_tells_what_a_caller_needs() {
+async fn describe_returns_what_a_caller_needs() {
     let setup = start();
     let mut client = setup.client().await;
     let all = client.describe(DescribeRequest::default()).await.unwrap().into_inner().checkpoints;
@@ -160,7 +163,7 @@ async fn describe_tells_what_a_caller_needs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn noop_gives_back_what_it_got() {
+async fn noop_returns_its_payload() {
     let setup = start();
     let payload = vec![7; 1000];
     let response = setup.client().await.noop(NoopRequest { payload: payload.clone() }).await.unwrap();

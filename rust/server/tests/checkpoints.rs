@@ -1,4 +1,5 @@
-//! Checkpoints that are added to a server that runs: who may be added, and what that does to the others.
+//! Checkpoints that are added to a running server: what is accepted, and that other checkpoints are not
+//! affected.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
@@ -30,7 +31,7 @@ fn add(setup: &Setup) -> bool {
     setup.server.add_checkpoint(ADDED, &settings(|_| ())).unwrap()
 }
 
-/// The tables of the setup with a bundle at the added checkpoint.
+/// Returns the lane table of the setup with a bundle at the added checkpoint.
 fn with_added(setup: &Setup, version: u64, bundle: Option<&str>) -> LaneTable {
     let mut table = table(version, &setup.fraud, &setup.action);
     table.checkpoints.insert(ADDED.to_owned(), bundle.map(|digest| vec![lane("live", digest, 1.0)]));
@@ -55,14 +56,14 @@ async fn an_added_checkpoint_answers_from_the_next_table_on() {
     assert_eq!(health(&setup, ADDED).await, Err(Code::NotFound));
 
     assert!(add(&setup));
-    // It has no bundle yet, and the table that is active does not know it.
+    // The checkpoint has no bundle yet and is not in the active table.
     assert_eq!(client.score(at_added("")).await.unwrap_err().code(), Code::Unavailable);
     assert_eq!(health(&setup, ADDED).await, Ok(ServingStatus::NotServing));
     assert_eq!(health(&setup, "").await, Ok(ServingStatus::Serving));
     client.score(score("", 250.0)).await.unwrap();
     client.select_action(select("", 250.0)).await.unwrap();
 
-    // A table has to say what becomes of it, as of every checkpoint.
+    // A table must contain every checkpoint, including this one.
     let left_out = setup.server.swap(&table(2, &setup.fraud, &setup.action)).unwrap_err();
     assert!(left_out.to_string().contains(ADDED), "{left_out}");
     let other = load(&setup.server, setup.directory.path(), &testing::score_files("opening", 0.5));
@@ -77,7 +78,7 @@ async fn an_added_checkpoint_answers_from_the_next_table_on() {
     let counted = format!("scorer_requests_total{{method=\"Score\",checkpoint=\"{ADDED}\",code=\"OK\"}} 1");
     assert!(page.contains(&counted), "{page}");
     assert!(page.contains(&format!("scorer_sla_promise_seconds{{checkpoint=\"{ADDED}\"}} 10")), "{page}");
-    // The others have been counted where they belong.
+    // Requests of the other checkpoints are counted at those.
     assert!(page.contains(
         "scorer_requests_total{method=\"SelectAction\",checkpoint=\"action.authorise\",code=\"OK\"} 1"
     ));
@@ -87,7 +88,7 @@ async fn an_added_checkpoint_answers_from_the_next_table_on() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_again_has_no_effect_and_other_settings_are_refused() {
+async fn a_repeated_addition_has_no_effect_and_other_settings_are_refused() {
     let setup = start();
     assert!(add(&setup));
     assert!(!add(&setup));
@@ -102,15 +103,15 @@ async fn the_same_again_has_no_effect_and_other_settings_are_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn settings_that_are_not_valid_change_nothing() {
+async fn invalid_settings_change_nothing() {
     let setup = start();
-    for (name, change, said) in [
+    for (name, change, message) in [
         ("liveness", ("p99_ms", json!(10.0)), "health checks use this name"),
         ("scorer.v1.ScoringService", ("p99_ms", json!(10.0)), "health checks use this name"),
         ("two words", ("p99_ms", json!(10.0)), "letters, digits"),
         ("", ("p99_ms", json!(10.0)), "letters, digits"),
         (ADDED, ("p99_ms", json!(0.0)), "above 0"),
-        // Less than admission control reserves for the reply, of which the configured checkpoints decide.
+        // Less than admission control reserves for the reply, which depends on the configured checkpoints.
         (ADDED, ("p99_ms", json!(0.000_001)), "reply margin"),
         (ADDED, ("tier", json!(4)), "0 to 3"),
         (ADDED, ("max_batch_rows", json!(0)), "at least 1"),
@@ -118,9 +119,9 @@ async fn settings_that_are_not_valid_change_nothing() {
     ] {
         let wrong = settings(|settings| settings[change.0] = change.1.clone());
         let error = setup.server.add_checkpoint(name, &wrong).unwrap_err().to_string();
-        assert!(error.contains(said), "{name} {change:?}: {error}");
+        assert!(error.contains(message), "{name} {change:?}: {error}");
     }
-    // The indices of what is kept by checkpoint still agree.
+    // The indices by checkpoint are still consistent.
     assert!(add(&setup));
     let other = load(&setup.server, setup.directory.path(), &testing::score_files("opening", 0.5));
     setup.server.swap(&with_added(&setup, 2, Some(&other))).unwrap();
@@ -132,7 +133,7 @@ async fn settings_that_are_not_valid_change_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_at_other_checkpoints_go_on_while_many_are_added() {
+async fn requests_at_other_checkpoints_continue_while_many_are_added() {
     let setup = Arc::new(start());
     let stop = Arc::new(AtomicBool::new(false));
     let callers: Vec<_> = (0..4)
@@ -154,7 +155,7 @@ async fn requests_at_other_checkpoints_go_on_while_many_are_added() {
     let mut table = table(2, &setup.fraud, &setup.action);
     for at in 0..200_u64 {
         let name = format!("added.{at}");
-        // A filled bucket of any vector that grows is passed several times.
+        // Every growing vector exceeds its capacity several times.
         assert!(setup.server.add_checkpoint(&name, &settings(|_| ())).unwrap());
         table.checkpoints.insert(name.clone(), Some(vec![lane("live", &setup.fraud, 1.0)]));
         table.version = 2 + at;

@@ -1,4 +1,4 @@
-//! Replies that never reached their caller: their decisions are marked in the log, and only theirs.
+//! Replies that never reached their caller: the log marks their decisions and no others.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
@@ -10,7 +10,7 @@ use scorer_proto::v1::{DecisionRecord, DeliveryRecord, log_record};
 use support::*;
 use tokio::task::JoinHandle;
 
-/// A connection whose peer may send headers, and nothing of a body.
+/// Opens a connection whose peer may send headers, but no body.
 async fn connect(setup: &Setup) -> (JoinHandle<Result<(), h2::Error>>, h2::client::SendRequest<Bytes>) {
     let stream = tokio::net::TcpStream::connect(&setup.server.addresses().grpc[0]).await.unwrap();
     let mut builder = h2::client::Builder::new();
@@ -19,8 +19,8 @@ async fn connect(setup: &Setup) -> (JoinHandle<Result<(), h2::Error>>, h2::clien
     (tokio::spawn(connection), sender.ready().await.unwrap())
 }
 
-/// Asks for an action and waits for the head of the reply; the rest cannot be handed over.
-async fn ask(sender: &mut h2::client::SendRequest<Bytes>, id: &str) -> h2::SendStream<Bytes> {
+/// Requests an action and waits for the head of the reply. The body cannot be sent.
+async fn request(sender: &mut h2::client::SendRequest<Bytes>, id: &str) -> h2::SendStream<Bytes> {
     call(sender, "SelectAction", select(id, 10.0).encode_to_vec()).await
 }
 
@@ -43,8 +43,8 @@ async fn call(
     stream
 }
 
-async fn ask_and_leave(sender: &mut h2::client::SendRequest<Bytes>, id: &str) {
-    ask(sender, id).await.send_reset(h2::Reason::CANCEL);
+async fn request_and_disconnect(sender: &mut h2::client::SendRequest<Bytes>, id: &str) {
+    request(sender, id).await.send_reset(h2::Reason::CANCEL);
 }
 
 async fn undelivered(setup: &Setup, count: u64) {
@@ -69,12 +69,12 @@ fn records(setup: &Setup) -> (Vec<DecisionRecord>, Vec<DeliveryRecord>) {
 
 /// Fault case 6.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_decision_whose_caller_was_gone_is_marked_and_a_retry_takes_the_mark_back() {
+async fn an_undelivered_decision_is_marked_and_a_retry_removes_the_mark() {
     let setup = start();
     let (_connection, mut sender) = connect(&setup).await;
-    ask_and_leave(&mut sender, "gone").await;
+    request_and_disconnect(&mut sender, "gone").await;
     undelivered(&setup, 1).await;
-    ask_and_leave(&mut sender, "retried").await;
+    request_and_disconnect(&mut sender, "retried").await;
     undelivered(&setup, 2).await;
     let mut client = setup.client().await;
     assert!(client.select_action(select("retried", 10.0)).await.unwrap().into_inner().replayed);
@@ -104,7 +104,7 @@ async fn a_decision_whose_caller_was_gone_is_marked_and_a_retry_takes_the_mark_b
 async fn a_connection_that_ends_before_the_reply_marks_the_decision() {
     let setup = start();
     let (connection, mut sender) = connect(&setup).await;
-    ask(&mut sender, "cut").await;
+    request(&mut sender, "cut").await;
     connection.abort();
     undelivered(&setup, 1).await;
     let (decisions, deliveries) = records(&setup);
@@ -114,7 +114,7 @@ async fn a_connection_that_ends_before_the_reply_marks_the_decision() {
 
 /// Fault case 6.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_rows_of_a_batch_whose_caller_was_gone_are_marked_together() {
+async fn the_rows_of_an_undelivered_batch_are_marked_together() {
     let setup = start();
     let print = fingerprint(&mut setup.client().await, FRAUD).await;
     let (_connection, mut sender) = connect(&setup).await;

@@ -1,4 +1,4 @@
-//! What a drain does to requests that are under way.
+//! Requests in flight during a drain.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failure here is a failed test")]
 
@@ -14,7 +14,7 @@ use scorer_proto::v1::ScoreBatchResponse;
 use support::*;
 use tokio::net::TcpStream;
 
-/// Far above what the drain needs.
+/// Far above the time that the drain needs.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// Several read quotas.
@@ -40,10 +40,10 @@ async fn until(condition: impl Fn() -> bool) {
             tokio::task::yield_now().await;
         }
     };
-    tokio::time::timeout(LIMIT, wait).await.expect("the server reaches the state");
+    tokio::time::timeout(LIMIT, wait).await.expect("the server does not reach the state");
 }
 
-/// A call whose body has been sent in part.
+/// A call of which a part of the body was sent.
 struct Half {
     response: ResponseFuture,
     stream: h2::SendStream<Bytes>,
@@ -75,7 +75,7 @@ async fn half(client: &mut SendRequest<Bytes>, method: &str, message: &[u8]) -> 
     Half { response, stream, rest }
 }
 
-/// Sends the rest; returns the reply's message. The call must end with status OK.
+/// Sends the rest of the body; returns the message of the reply. The call must end with status OK.
 async fn finish(call: Half) -> Bytes {
     let Half { response, mut stream, rest } = call;
     stream.send_data(rest, true).unwrap();
@@ -91,7 +91,7 @@ async fn finish(call: Half) -> Bytes {
     Bytes::from(reply).split_off(5)
 }
 
-/// Begins the drain and returns once the server reports it.
+/// Starts the drain and returns when the server reports it.
 async fn drain(setup: &Arc<Setup>) -> tokio::task::JoinHandle<()> {
     let own = Arc::clone(setup);
     let drained = tokio::task::spawn_blocking(move || own.server.drain(LIMIT));
@@ -105,7 +105,7 @@ fn assert_complete(setup: &Setup) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_large_batch_that_is_half_sent_is_answered() {
+async fn a_large_batch_that_is_partly_sent_is_answered() {
     let setup = Arc::new(start());
     let fingerprint = fingerprint(&mut setup.client().await, FRAUD).await;
     let mut client = connect(&setup).await;

@@ -1,4 +1,4 @@
-//! When something inside fails, the request is still answered, and the reply gives the reason.
+//! Internal faults: the request is still answered, and the reply gives the reason.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -24,7 +24,7 @@ fn of(source: &str, reason: &str) -> (String, String) {
 
 /// Fault case 84.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_panic_in_one_request_gets_the_static_answer_and_stays_there() {
+async fn a_panic_in_one_request_gets_the_static_answer_and_affects_no_other() {
     let setup = start();
     let mut client = setup.client().await;
     let good = client.score(score("good", 5000.0)).await.unwrap().into_inner();
@@ -41,7 +41,11 @@ async fn a_panic_in_one_request_gets_the_static_answer_and_stays_there() {
     assert!(selected.logged);
     assert_eq!(fallback(selected.served), of("static", "panic"));
     let again = client.score(score("again", 5000.0)).await.unwrap().into_inner();
-    assert_eq!((again.score, &again.decision), (good.score, &good.decision), "the thread answers as before");
+    assert_eq!(
+        (again.score, &again.decision),
+        (good.score, &good.decision),
+        "the thread must answer as before"
+    );
 
     assert_eq!(setup.server.status().panics, 2);
     let panics: Vec<Value> = setup.events().into_iter().filter(|event| event["event"] == "panic").collect();
@@ -63,7 +67,7 @@ async fn a_panic_in_one_request_gets_the_static_answer_and_stays_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_a_static_answer_the_caller_gets_an_id_and_no_internals() {
+async fn without_a_static_answer_the_error_has_an_id_and_no_internals() {
     let setup = start_with(|config| {
         config["checkpoints"][FRAUD]["fallback"] = Value::Null;
     });
@@ -82,19 +86,19 @@ async fn without_a_static_answer_the_caller_gets_an_id_and_no_internals() {
         let rest = status.message().strip_prefix("internal error, id ").unwrap();
         ids.push(rest.split(';').next().unwrap().to_owned());
     }
-    let told: Vec<String> = setup
+    let error_ids: Vec<String> = setup
         .events()
         .iter()
         .filter(|event| event["level"] == "error")
         .map(|event| event["id"].as_str().unwrap().to_owned())
         .collect();
-    assert_eq!(told, ids, "the operator finds each id");
+    assert_eq!(error_ids, ids, "the log of the server must contain each id");
     assert!(setup.decisions().is_empty());
 }
 
 /// Fault case 67.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_score_that_is_no_number_gets_the_static_answer() {
+async fn a_score_that_is_not_a_number_gets_the_static_answer() {
     let setup = start();
     let mut client = setup.client().await;
     for id in ["s", "a", "b"] {
@@ -118,7 +122,7 @@ async fn a_score_that_is_no_number_gets_the_static_answer() {
 
 /// Fault case 73.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_full_disk_stops_exploration_and_nothing_else() {
+async fn a_full_disk_stops_only_exploration() {
     let machine = SimMachine::new(7);
     let setup = start_in(machine.start(), |_| ());
     let mut client = setup.client().await;
@@ -132,7 +136,7 @@ async fn a_full_disk_stops_exploration_and_nothing_else() {
     assert_eq!(fallback(during.served.clone()), of("greedy", "log_unavailable"));
     assert_eq!(during.pmf.iter().sum::<f32>(), 1.0);
     assert_eq!(during.pmf[during.action_index as usize], 1.0);
-    // Whatever the id: nothing is drawn any more, the same best action is played.
+    // With any id, no action is drawn and the same best action is chosen.
     for number in 0..20 {
         let other = client.select_action(select(&format!("d{number}"), 250.0)).await.unwrap().into_inner();
         assert_eq!((other.action, other.propensity), (during.action.clone(), 1.0));
@@ -148,7 +152,7 @@ async fn a_full_disk_stops_exploration_and_nothing_else() {
     assert_eq!(log.state, scorer_log::LogState::Unavailable);
     assert!(setup.metrics().await.contains("scorer_log_available 0"));
 
-    // Room again: the log recovers by itself, and exploration with it.
+    // With free space, the log recovers by itself, and exploration resumes.
     machine.fs.set_capacity(u64::MAX);
     let mut number = 0;
     let wait = patience("the log recovers");
@@ -181,7 +185,7 @@ async fn without_a_log_nothing_is_explored() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn durability_sync_and_async_are_kept_too() {
+async fn the_durabilities_sync_and_async_work() {
     for durability in ["sync", "async", "written"] {
         let setup = start_with(|config| {
             for checkpoint in [FRAUD, ACTION] {

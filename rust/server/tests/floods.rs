@@ -1,4 +1,4 @@
-//! Clients that send and reset faster than anybody could answer.
+//! Clients that send and reset requests faster than they can be answered.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -24,7 +24,7 @@ fn frame(to: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
     to.extend_from_slice(payload);
 }
 
-/// POST to Noop, as literals that leave the dynamic table alone.
+/// Headers of a POST to Noop, as literals that do not use the dynamic table.
 fn headers() -> Vec<u8> {
     let mut block = vec![0x83, 0x86];
     for (name, value) in [
@@ -42,7 +42,7 @@ fn headers() -> Vec<u8> {
     block
 }
 
-/// Reads frames until a PING's answer or GOAWAY; true for the answer.
+/// Reads frames until the response to a PING or GOAWAY; returns true for the response.
 fn answers_ping(stream: &mut TcpStream) -> bool {
     loop {
         let mut head = [0; 9];
@@ -57,7 +57,7 @@ fn answers_ping(stream: &mut TcpStream) -> bool {
     }
 }
 
-/// A connection whose handshake is done.
+/// Opens a connection and completes its handshake.
 fn connect(setup: &Setup) -> TcpStream {
     let mut stream = TcpStream::connect(&setup.server.addresses().grpc[0]).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -69,9 +69,9 @@ fn connect(setup: &Setup) -> TcpStream {
     stream
 }
 
-/// Requests that were cancelled while they waited in the client go out together: HEADERS and RST_STREAM.
+/// Requests that were cancelled while they waited in the client are sent together: HEADERS and RST_STREAM.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_cancels_thousands_at_once_keeps_its_connection() {
+async fn a_client_that_cancels_thousands_of_requests_at_once_keeps_its_connection() {
     let setup = start();
     let mut stream = connect(&setup);
     let block = headers();
@@ -83,34 +83,34 @@ async fn a_client_that_cancels_thousands_at_once_keeps_its_connection() {
     frame(&mut flood, PING, 0, 0, &[2; 8]);
     let mut writer = stream.try_clone().unwrap();
     let writing = std::thread::spawn(move || writer.write_all(&flood));
-    assert!(answers_ping(&mut stream), "told to go away");
+    assert!(answers_ping(&mut stream), "the server sent GOAWAY");
     writing.join().unwrap().unwrap();
     let mut client = setup.client().await;
     client.noop(scorer_proto::v1::NoopRequest::default()).await.unwrap();
-    // Those cancelled last may just be on their way out.
+    // The requests that were cancelled last may still be in progress.
     eventually("no request is in flight", || setup.server.status().inflight == 0).await;
 }
 
-/// What a client still sends for requests that the server has answered costs it no call: its connection is replaced.
+/// Data that a client still sends for answered requests fails no call, because its connection is replaced.
 #[tokio::test(flavor = "multi_thread")]
-async fn bodies_that_come_after_their_answer_cost_no_call() {
+async fn bodies_that_arrive_after_their_answer_fail_no_call() {
     let setup = start();
     let mut block = headers();
-    // An expired deadline is answered before the body is read.
+    // A request with an expired deadline is answered before its body is read.
     block.extend_from_slice(b"\x00\x0cgrpc-timeout\x020n");
     let mut sent = 0;
     for _ in 0..4 {
         let mut stream = connect(&setup);
-        let mut told = false;
+        let mut ended = false;
         let mut number = 0;
-        while !told && sent < 8000 {
+        while !ended && sent < 8000 {
             let mut flood = Vec::new();
             for next in number..number + 50 {
                 frame(&mut flood, HEADERS, 4, 1 + 2 * next, &block);
             }
             frame(&mut flood, PING, 0, 0, &[3; 8]);
             stream.write_all(&flood).unwrap();
-            told = !answers_ping(&mut stream);
+            ended = !answers_ping(&mut stream);
             flood.clear();
             for late in number..number + 50 {
                 frame(&mut flood, DATA, 1, 1 + 2 * late, &[0, 0, 0, 0, 0]);

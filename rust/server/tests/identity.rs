@@ -28,13 +28,13 @@ use tonic::{Code, Status};
 const DOMAIN: &str = "spiffe://example.org";
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A server with client certificates, and the authority of its fleet.
+/// A server that requires client certificates, and the authority of its fleet.
 struct Fleet {
     setup: Setup,
     files: Files,
 }
 
-/// Where certificates lie.
+/// The directory of the certificates.
 struct Files {
     directory: tempfile::TempDir,
     authority: Authority,
@@ -55,7 +55,7 @@ impl Files {
         self.directory.path().join(name)
     }
 
-    /// As a careful administrator replaces a file.
+    /// Replaces a file atomically.
     fn write(&self, name: &str, text: &str) {
         let next = self.path(&format!(".{name}.next"));
         fs::write(&next, text).unwrap();
@@ -75,7 +75,7 @@ impl Files {
                "client_ca": self.path("ca.pem"), "crl": [self.path("crl.pem")], "reload_ms": 10, "handshake_ms": 500})
     }
 
-    /// What a client of this name connects with.
+    /// Returns the TLS settings of a client of this name.
     fn client(&self, name: Option<&str>) -> ClientTlsConfig {
         ClientTlsConfig {
             ca: self.path("ca.pem"),
@@ -105,7 +105,7 @@ impl Fleet {
         let setup = support::start_with(|config| {
             config["tls"] = files.tls();
             config["identity"] = json!({"trust_domain": "example.org", "grants": grants()});
-            // A client whose certificate is refused connects again at once, hundreds of times.
+            // A client whose certificate is refused reconnects at once, hundreds of times.
             config["trusted_networks"] = json!(["127.0.0.0/8"]);
             change(config);
         });
@@ -124,7 +124,7 @@ impl Fleet {
         ScoringServiceClient::new(self.channel(self.files.client(Some(name))).await.unwrap())
     }
 
-    /// A client with a certificate of its own making; whether it can score.
+    /// Returns whether a client with a given certificate can score.
     async fn try_scoring(&self, name: &str, change: impl FnOnce(&mut Request)) -> Result<(), Code> {
         self.files.issue(name, &[], change);
         self.try_with(self.files.client(Some(name))).await
@@ -166,7 +166,7 @@ fn refused<T>(answer: Result<T, Status>) -> (Code, String) {
 
 /// Fault case 50.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_principal_may_do_what_its_grants_say() {
+async fn a_principal_has_the_roles_of_its_grants() {
     let fleet = Fleet::start();
     for name in ["fraud-only", "settlement", "operator", "nobody"] {
         fleet.files.issue(name, &[], |_| ());
@@ -192,7 +192,7 @@ async fn a_principal_may_do_what_its_grants_say() {
     assert_eq!(refused(fraud.score_batch(batch).await).0, Code::PermissionDenied);
     let described = fraud.describe(scorer_proto::v1::DescribeRequest::default()).await.unwrap().into_inner();
     let names: Vec<_> = described.checkpoints.iter().map(|known| known.checkpoint.as_str()).collect();
-    assert_eq!(names, [FRAUD], "only what it may read");
+    assert_eq!(names, [FRAUD], "only the permitted checkpoints");
 
     let mut settlement = fleet.client("settlement").await;
     settlement.report_outcome(outcome("a", "authorised", 1.0, 1)).await.unwrap();
@@ -220,7 +220,11 @@ async fn the_open_inference_protocol_has_the_same_roles() {
     let metadata = |name: &str| ModelMetadataRequest { name: name.to_owned(), version: String::new() };
     let channel = fleet.channel(fleet.files.client(Some("fraud-only"))).await.unwrap();
     let mut fraud = GrpcInferenceServiceClient::new(channel);
-    assert_eq!(refused(fraud.model_infer(infer(FRAUD)).await).0, Code::InvalidArgument, "it has no inputs");
+    assert_eq!(
+        refused(fraud.model_infer(infer(FRAUD)).await).0,
+        Code::InvalidArgument,
+        "the model has no inputs"
+    );
     assert_eq!(refused(fraud.model_infer(infer(ACTION)).await).0, Code::PermissionDenied);
     fraud.model_metadata(metadata(FRAUD)).await.unwrap();
     assert_eq!(refused(fraud.model_metadata(metadata(ACTION)).await).0, Code::PermissionDenied);
@@ -273,20 +277,20 @@ async fn a_client_without_a_valid_certificate_is_refused() {
 
 /// Fault case 44.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_peer_that_does_not_speak_tls_and_h2_is_disconnected() {
+async fn a_peer_without_tls_or_h2_is_disconnected() {
     let fleet = Fleet::start();
     let closed = async |bytes: &[u8]| {
         let mut stream = TcpStream::connect(fleet.address()).await.unwrap();
         stream.write_all(bytes).await.unwrap();
         let mut answer = Vec::new();
         let read = tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut answer)).await;
-        // A connection that is reset has been closed as well.
-        let _ = read.expect("the server closes the connection");
+        // A reset connection counts as closed.
+        let _ = read.expect("the server does not close the connection");
         assert!(answer.len() < 64, "at most an alert");
     };
     closed(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await;
     closed(b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
-    // The first bytes of a hello of TLS 1.1, and half a hello that never goes on.
+    // The first bytes of a hello of TLS 1.1, and half a hello that is never continued.
     let mut old = vec![0x16, 3, 1, 0, 45, 1, 0, 0, 41, 3, 2];
     old.extend([7; 32]);
     old.extend([0, 0, 2, 0, 0x2f, 1, 0]);
@@ -328,7 +332,7 @@ async fn a_peer_that_does_not_speak_tls_and_h2_is_disconnected() {
         };
         let mut bytes = [0; 1];
         let read = tokio::time::timeout(Duration::from_secs(30), stream.read(&mut bytes)).await;
-        assert!(matches!(read.expect("the server closes the connection"), Ok(0) | Err(_)), "{what}");
+        assert!(matches!(read.expect("the server does not close the connection"), Ok(0) | Err(_)), "{what}");
     }
     fleet.try_with(fleet.files.client(Some("checkout"))).await.unwrap();
 }
@@ -383,7 +387,7 @@ async fn certificates_are_replaced_under_load_without_a_failed_call() {
         wait();
     }
 
-    // The authority is replaced in three steps: both are trusted, clients change, the old one is dropped.
+    // The authority is replaced in three steps: trust both, change the clients, remove the old one.
     let next = Authority::new("next", 1).unwrap();
     let both = fleet.files.authority.pem() + &next.pem();
     let until = SystemTime::now() + HOUR;
@@ -399,13 +403,13 @@ async fn certificates_are_replaced_under_load_without_a_failed_call() {
     }
     stop.store(true, Ordering::Release);
     for load in load {
-        load.await.expect("no call fails");
+        load.await.expect("a call failed");
     }
 }
 
 /// Fault cases 45, 47.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_revoked_certificate_is_refused_from_the_next_reading_on() {
+async fn a_revoked_certificate_is_refused_after_the_next_read_of_the_list() {
     let fleet = Fleet::start();
     fleet.try_scoring("checkout", |request| request.serial = 42).await.unwrap();
     let mut open = fleet.client("checkout").await;
@@ -423,19 +427,22 @@ async fn a_revoked_certificate_is_refused_from_the_next_reading_on() {
     while fleet.counted("scorer_identity_files_outdated").await == 0 {
         wait();
     }
-    assert!(fleet.try_with(fleet.files.client(Some("checkout"))).await.is_err(), "the list before is in use");
+    assert!(
+        fleet.try_with(fleet.files.client(Some("checkout"))).await.is_err(),
+        "the previous list must be in use"
+    );
 }
 
 /// Principals behind one address, such as that of a load balancer, do not share a rate of connections.
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_are_counted_by_principal() {
+async fn connection_rates_are_counted_by_principal() {
     let fleet = Fleet::start_with(|config| {
         config["trusted_networks"] = json!([]);
         config["max_connections_per_peer"] = json!(20);
         config["connections_per_second_per_peer"] = json!(1);
     });
     fleet.files.issue("fraud-only", &[], |_| ());
-    // Together more than their address could open.
+    // Together they open more connections than their address could.
     for name in ["checkout", "fraud-only"] {
         for _ in 0..15 {
             fleet.try_with(fleet.files.client(Some(name))).await.unwrap();
@@ -456,9 +463,9 @@ async fn request_ids_belong_to_their_principal() {
     let mut attacker = fleet.client("fraud-only").await;
     attacker.score(score("order-1", 999.0)).await.unwrap();
     let mut checkout = fleet.client("checkout").await;
-    checkout.score(score("order-1", 10.0)).await.expect("another principal's id is no obstacle");
+    checkout.score(score("order-1", 10.0)).await.expect("the id of another principal must not conflict");
     let differs = checkout.score(score("order-1", 11.0)).await;
-    assert_eq!(refused(differs).0, Code::AlreadyExists, "within a principal ids are its own");
+    assert_eq!(refused(differs).0, Code::AlreadyExists, "ids are unique per principal");
 }
 
 /// Fault case 51.
@@ -476,7 +483,7 @@ async fn a_unix_peer_needs_a_grant_for_its_user() {
                 json!({"grants": [{"principal": format!("uid:{granted}"), "roles": ["score"]}]});
         });
         let mode = fs::metadata(&path).unwrap().mode() & 0o777;
-        assert_eq!(mode, 0o666, "every user connects, and has what is granted");
+        assert_eq!(mode, 0o666, "every user may connect and has the granted roles");
         let unix = ScoringServiceClient::new(support::unix_channel(Path::new(&path)).await);
         let over_unix = unix.clone().score(score("", 10.0)).await.map(|_| ()).map_err(|status| status.code());
         let over_tcp =
@@ -490,7 +497,7 @@ async fn a_unix_peer_needs_a_grant_for_its_user() {
 
 /// Fault case 48.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_with_a_bad_token_is_unauthenticated_whatever_its_certificate() {
+async fn a_request_with_a_bad_token_is_unauthenticated_with_any_certificate() {
     let files = Files::new();
     let keys = files.path("keys.json");
     fs::write(&keys, r#"{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"a","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#)
@@ -540,7 +547,7 @@ async fn health_needs_no_credential_and_reflection_does() {
 }
 
 #[test]
-fn settings_that_cannot_work_are_errors_at_the_start() {
+fn invalid_settings_are_errors_at_the_start() {
     use scorer_server::{Server, ServerConfig};
     let files = Files::new();
     let directory = tempfile::tempdir().unwrap();
@@ -552,7 +559,7 @@ fn settings_that_cannot_work_are_errors_at_the_start() {
         let started = ServerConfig::from_json(&config.to_string()).and_then(Server::start);
         started.map(|_| ()).unwrap_err().to_string()
     };
-    for (says, change) in [
+    for (words, change) in [
         (
             "\"identity\" is not",
             &(|config: &mut Value| config["identity"] = Value::Null) as &dyn Fn(&mut Value),
@@ -583,6 +590,6 @@ fn settings_that_cannot_work_are_errors_at_the_start() {
         ("unknown variant `1.1`", &|config| config["tls"]["min_version"] = json!("1.1")),
     ] {
         let error = start(change);
-        assert!(error.contains(says) && !error.contains('\n'), "{says:?} not in {error:?}");
+        assert!(error.contains(words) && !error.contains('\n'), "{words:?} not in {error:?}");
     }
 }

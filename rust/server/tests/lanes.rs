@@ -1,4 +1,4 @@
-//! Lane tables: what is refused, how traffic is split, and swaps under load.
+//! Lane tables: refusals, the split of traffic, and swaps under load.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -17,7 +17,7 @@ use scorer_server::{LaneTable, LoadError, SwapError, UnloadError};
 use support::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_table_that_does_not_fit_changes_nothing() {
+async fn an_invalid_table_changes_nothing() {
     let setup = start();
     let (fraud, action) = (setup.fraud.as_str(), setup.action.as_str());
     let missing = format!("sha256:{}", "0".repeat(64));
@@ -37,7 +37,7 @@ async fn a_table_that_does_not_fit_changes_nothing() {
         let digest = load(&setup.server, setup.directory.path(), &recipe.build().unwrap());
         table(2, fraud, &digest)
     };
-    for (table, says) in [
+    for (table, words) in [
         (at_fraud(vec![lane("live", &missing, 1.0)]), "is not loaded; load it first"),
         (at_fraud(vec![lane("live", "fraud@live", 1.0)]), "is not a digest"),
         (at_fraud(vec![lane("live", action, 1.0)]), "is of kind action, the checkpoint of kind score"),
@@ -52,7 +52,7 @@ async fn a_table_that_does_not_fit_changes_nothing() {
         (table(0, fraud, action), "version 1 is active"),
     ] {
         let error = setup.server.swap(&table).unwrap_err().to_string();
-        assert!(error.contains(says), "{says:?} is not in {error:?}");
+        assert!(error.contains(words), "{words:?} is not in {error:?}");
     }
     assert!(matches!(LaneTable::from_json("{\"version\": 2}"), Err(SwapError::Table(_))));
     assert_eq!(setup.server.status().lane_table, 1);
@@ -66,14 +66,14 @@ async fn a_table_that_does_not_fit_changes_nothing() {
             _ => None,
         })
         .collect();
-    assert_eq!(tables.len(), 1, "only an activated table is on record");
+    assert_eq!(tables.len(), 1, "only an activated table is recorded");
     let recorded = LaneTable::from_json(&tables[0].table).unwrap();
     assert_eq!((tables[0].version, recorded.version), (1, 1));
     assert_eq!(recorded.checkpoints[FRAUD].as_ref().unwrap()[0].bundle, setup.fraud);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_same_version_again_is_nothing_new_or_refused() {
+async fn a_repeated_version_is_ignored_or_refused() {
     let setup = start();
     setup.server.swap(&table(1, &setup.fraud, &setup.action)).unwrap();
     let mut other = table(1, &setup.fraud, &setup.action);
@@ -118,7 +118,7 @@ async fn traffic_is_split_by_share_and_a_shopper_stays_in_a_lane() {
 
 /// Fault case 62.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn swaps_under_load_lose_nothing_and_mix_nothing() {
+async fn swaps_under_load_lose_no_request_and_mix_no_tables() {
     let setup = start();
     let names = ["zero", "one", "two"];
     // The answer of each bundle to the one request that is sent.
@@ -138,7 +138,7 @@ async fn swaps_under_load_lose_nothing_and_mix_nothing() {
     let stop = Arc::new(AtomicBool::new(false));
     let sent = Arc::new(AtomicU64::new(0));
     let expected = Arc::new(expected);
-    // Version to bundle, by the table.
+    // The bundle of each table version.
     let tables = Arc::new(std::sync::Mutex::new(BTreeMap::from([(2, digests[0].clone())])));
     let mut senders = Vec::new();
     for sender in 0..4 {
@@ -164,7 +164,7 @@ async fn swaps_under_load_lose_nothing_and_mix_nothing() {
         let digest = &digests[version as usize % 3];
         tables.lock().unwrap().insert(version, digest.clone());
         setup.server.swap(&table(version, digest, &setup.action)).unwrap();
-        // Traffic on every table.
+        // Every table gets traffic.
         let target = sent.load(Ordering::Relaxed) + 10;
         let wait = patience("ten requests are sent");
         while sent.load(Ordering::Relaxed) < target {
@@ -201,7 +201,7 @@ async fn an_unloaded_bundle_is_freed_by_the_reaper() {
     let other = load(&setup.server, setup.directory.path(), &testing::score_files("other", 1.0));
     setup.server.swap(&table(2, &other, &setup.action)).unwrap();
     setup.server.unload(&setup.fraud).unwrap();
-    setup.server.unload(&setup.fraud).expect("gone is gone");
+    setup.server.unload(&setup.fraud).expect("a second unload must succeed");
     client.score(score("t", 1.0)).await.unwrap();
     let deadline = Instant::now() + Duration::from_secs(20);
     let freed = loop {
@@ -217,7 +217,7 @@ async fn an_unloaded_bundle_is_freed_by_the_reaper() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bad_bundle_is_refused_and_the_live_one_answers_on() {
+async fn a_bad_bundle_is_refused_and_the_live_one_continues_to_answer() {
     let setup = start();
     let (path, digest) = write(setup.directory.path(), &testing::score_files("next", 0.25));
     let report = setup.server.load(&path, &digest).unwrap();

@@ -1,4 +1,4 @@
-//! What observe lanes cost the thread that answers: no memory, whether they take a request or not.
+//! Observe lanes do not allocate memory in the thread that answers, whether they take a request or not.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 #![expect(unsafe_code, reason = "an allocator that counts has to implement GlobalAlloc")]
@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use serde_json::json;
 use support::*;
 
-/// Allocations of the one thread that answers.
+/// Allocations of the thread that answers.
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static THREAD: AtomicI32 = AtomicI32::new(0);
 
 struct Counting;
 
-// SAFETY: every call is passed on to the system's allocator unchanged.
+// SAFETY: every call is forwarded unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let thread = THREAD.load(Ordering::Relaxed);
@@ -41,7 +41,7 @@ static ALLOCATOR: Counting = Counting;
 const REQUESTS: u32 = 2000;
 
 #[tokio::test]
-async fn neither_taken_nor_left_out_costs_an_allocation() {
+async fn neither_taken_nor_omitted_requests_allocate() {
     let setup = start_with(|config| {
         config["threads"] = json!(1);
         config["observe_queue"] = json!(4);
@@ -59,7 +59,7 @@ async fn neither_taken_nor_left_out_costs_an_allocation() {
         setup.server.swap(&observed(&setup, version, FRAUD, lanes)).unwrap();
         let mut before = 0;
         for number in 0..REQUESTS * 2 {
-            // In the first half memory is made that is used again.
+            // In the first half, memory is allocated that is used again.
             if number == REQUESTS {
                 before = ALLOCATIONS.load(Ordering::Relaxed);
             }
@@ -74,7 +74,7 @@ async fn neither_taken_nor_left_out_costs_an_allocation() {
     THREAD.store(0, Ordering::Relaxed);
     let status = setup.server.status();
     assert!(none > 1.0 && status.observers.iter().all(|lane| lane.taken == lane.seen), "{status:?}");
-    // Some of what a connection does depends on time; one allocation per request and lane would be 3 more.
+    // Some allocations of a connection depend on time. One allocation per request and lane would add 3.
     assert!((left_out - none).abs() < 0.5, "{none} without, {left_out} left out");
     assert!((taken - none).abs() < 0.5, "{none} without, {taken} taken");
 }

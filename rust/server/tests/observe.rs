@@ -1,4 +1,4 @@
-//! Observe lanes: they see what is answered, are on record in full, and change nothing.
+//! Observe lanes: they evaluate answered requests, are recorded in full, and change no answer.
 
 #![allow(
     clippy::unwrap_used,
@@ -36,7 +36,7 @@ async fn a_score_is_observed_and_recorded_in_full() {
         let mut request = score(&format!("d{number}"), 50.0 * f64::from(number));
         request.entity = format!("shopper-{number}");
         let answer = client.score(request.clone()).await.unwrap().into_inner();
-        // A retry is answered from memory and is not seen.
+        // A retry is answered from the idempotency cache and is not observed.
         assert_eq!(client.score(request).await.unwrap().into_inner(), answer);
         answers.insert(answer.decision_id.clone(), answer);
     }
@@ -119,7 +119,7 @@ async fn a_lane_that_cannot_observe_is_refused_and_the_active_table_stays() {
             table.observe.get_mut(FRAUD).unwrap()[0].filter = vec![condition(feature, op, value.clone())];
         })
     };
-    for (error, says) in [
+    for (error, words) in [
         (
             with(&|table| _ = table.observe.insert("nowhere".to_owned(), vec![])),
             "\"nowhere\" is not configured",
@@ -150,7 +150,7 @@ async fn a_lane_that_cannot_observe_is_refused_and_the_active_table_stays() {
         (filter("night", Op::Equal, json!(1)), "is a flag, and 1 is none"),
         (filter("night", Op::Missing, json!(true)), "\"missing\" takes no value"),
     ] {
-        assert!(error.contains(says), "{says:?} is not in {error:?}");
+        assert!(error.contains(words), "{words:?} is not in {error:?}");
     }
     for text in [
         r#"{"version":3,"checkpoints":{},"observe":{"c":[{"name":"a","bundle":"b"}]}}"#,
@@ -164,17 +164,21 @@ async fn a_lane_that_cannot_observe_is_refused_and_the_active_table_stays() {
     let lanes: Vec<_> = status.observers.iter().map(|lane| lane.lane.as_str()).collect();
     assert_eq!((status.lane_table, lanes), (2, vec!["kept"]));
     let error = setup.server.swap(&observed(&setup, 2, FRAUD, vec![])).unwrap_err();
-    assert_eq!(error, SwapError::Version { version: 2, current: 2 }, "other observers are another table");
+    assert_eq!(
+        error,
+        SwapError::Version { version: 2, current: 2 },
+        "a table with other observe lanes is another table"
+    );
     setup.server.swap(&observed(&setup, 2, FRAUD, vec![observer("kept", &fraud, 1.0)])).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_answers_may_be_replaced_whatever_a_filter_asks_for() {
+async fn bundles_that_answer_may_be_replaced_with_any_filter() {
     let setup = start();
     let mut lane = observer("shadow", &setup.fraud, 1.0);
     lane.filter = vec![condition("night", Op::Equal, json!(false))];
     setup.server.swap(&observed(&setup, 2, FRAUD, vec![lane.clone()])).unwrap();
-    // A bundle without the filter's feature.
+    // A bundle without the feature of the filter.
     let mut recipe = testing::score_recipe("narrow", 0.0);
     recipe.schema["features"][2]["name"] = json!("dark");
     let narrow = load(&setup.server, setup.directory.path(), &recipe.build().unwrap());
@@ -187,8 +191,8 @@ async fn what_answers_may_be_replaced_whatever_a_filter_asks_for() {
     request.features = Some(scorer_proto::v1::score_request::Features::Named(context));
     client.score(request).await.unwrap();
     let counts = status(&setup, "shadow", |lane| lane.seen == 1).await;
-    assert_eq!(counts.left_out, 1, "a feature that is not there is missing");
-    // A lane that is new is held to the bundles that answer.
+    assert_eq!(counts.left_out, 1, "an absent feature counts as missing");
+    // The filter of a new lane is checked with the bundles that answer.
     lane.name = "newcomer".to_owned();
     table.version = 4;
     table.observe.get_mut(FRAUD).unwrap().push(lane);
@@ -196,7 +200,7 @@ async fn what_answers_may_be_replaced_whatever_a_filter_asks_for() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn equal_samples_are_the_same_requests_and_smaller_ones_are_among_the_larger() {
+async fn equal_samples_are_the_same_requests_and_smaller_ones_are_subsets() {
     let setup = start();
     let other = load(&setup.server, setup.directory.path(), &testing::score_files("other", 1.0));
     let lanes = vec![
@@ -220,7 +224,7 @@ async fn equal_samples_are_the_same_requests_and_smaller_ones_are_among_the_larg
     let (third, tenth, most) = (of("third"), of("tenth"), of("most"));
     assert_eq!(third, of("again"));
     assert!(tenth.is_subset(&third) && third.is_subset(&most));
-    // 1000 draws: 5 deviations of a share of 0.3 are 73, of 0.1 and 0.9 are 48.
+    // 1000 draws: 5 standard deviations are 73 for a share of 0.3, and 48 for 0.1 and 0.9.
     for (lane, mean, off) in [(&third, 300, 73), (&tenth, 100, 48), (&most, 900, 48)] {
         assert!(lane.len().abs_diff(mean) < off, "{} of {mean}", lane.len());
     }
@@ -229,7 +233,7 @@ async fn equal_samples_are_the_same_requests_and_smaller_ones_are_among_the_larg
 #[tokio::test(flavor = "multi_thread")]
 async fn another_schema_gets_the_same_features_by_name() {
     let setup = start();
-    // Another order, another dictionary, another limit, one feature less and one more.
+    // Another order, another dictionary, another limit, one feature less and another one more.
     let mut recipe = testing::score_recipe("wider", 0.5);
     recipe.schema = json!({"features": [
         {"name": "device", "type": "number"},
@@ -259,7 +263,7 @@ async fn another_schema_gets_the_same_features_by_name() {
     let values = named(&[("amount", number(1.0)), ("divice", number(1.0))]);
     unknown.features = Some(scorer_proto::v1::score_request::Features::Named(values));
     let error = client.score(unknown).await.unwrap_err();
-    assert!(error.message().contains("divice"), "what nobody reads is refused as ever: {error}");
+    assert!(error.message().contains("divice"), "a feature that no bundle reads is refused: {error}");
     status(&setup, "shadow", |lane| lane.evaluated == 6).await;
     let observations = observations(&setup);
     let mut scratch = EvalScratch::new(&bundle);
@@ -288,9 +292,9 @@ async fn another_schema_gets_the_same_features_by_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_catalogue_is_asked_about_the_same_actions() {
+async fn another_catalogue_gets_the_same_eligible_actions() {
     let setup = start();
-    // One action renamed, the others in the opposite order.
+    // One action is renamed, and the others are in reverse order.
     let policy = json!({"rule": "epsilon_greedy", "epsilon": 0.3});
     let mut recipe = testing::action_recipe("other", 0.25, policy);
     let actions = recipe.actions.as_mut().unwrap().as_array_mut().unwrap();
@@ -338,11 +342,11 @@ async fn another_catalogue_is_asked_about_the_same_actions() {
         let mut mask = Mask::all(6);
         if odd {
             mask.clear();
-            // "challenge low" is the renamed one: no request named it.
+            // "challenge low" is the renamed action, which no request contained.
             some[..2].iter().for_each(|id| _ = mask.insert(bundle.catalogue().index_of(id).unwrap()));
         }
         let expected = bundle.select(&own.features, &mask, ACTION, id, &Unlimited, &mut scratch).unwrap();
-        assert_eq!(own.action_index as usize, expected.index, "the lane's own keyed draw");
+        assert_eq!(own.action_index as usize, expected.index, "the lane uses its own keyed draw");
         assert_eq!((own.propensity, own.expected_reward), (expected.propensity, expected.expected_reward));
         assert_eq!(own.pmf, scratch.pmf());
         assert_eq!(own.action, bundle.catalogue().get(expected.index).unwrap().id);

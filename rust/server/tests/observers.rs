@@ -1,4 +1,4 @@
-//! Observe lanes that misbehave, and their life: whatever they do changes nothing but their own counters.
+//! Failing observe lanes, and their life cycle: they change nothing except their own counters.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
@@ -16,13 +16,14 @@ use scorer_server::{LaneFault, LoadError, LoadFor, UnloadError};
 use serde_json::json;
 use support::*;
 
-/// What of an answer must not depend on who observes: all of it but times and the table's number.
+/// Returns the parts of an answer that must not depend on observe lanes: all except times and the table's
+/// version.
 fn steady(served: &mut Option<Served>) {
     let served = served.as_mut().unwrap();
     (served.data_load_us, served.exec_us, served.lane_table) = (0, 0, 0);
 }
 
-/// Answers to the same requests; the lanes at both checkpoints are as given.
+/// Returns the answers to the same requests with the given lanes at both checkpoints.
 async fn answers(faults: &[(&str, Option<LaneFault>)]) -> (Vec<ScoreResponse>, Vec<SelectActionResponse>) {
     let setup = start_with(|config| config["observe_queue"] = json!(8));
     let mut table = table(2, &setup.fraud, &setup.action);
@@ -58,12 +59,12 @@ async fn answers(faults: &[(&str, Option<LaneFault>)]) -> (Vec<ScoreResponse>, V
             setup.server.inject_lane(checkpoint, lane, None);
         }
     }
-    assert_eq!(setup.server.status().panics, 0, "a lane's panic is its own");
+    assert_eq!(setup.server.status().panics, 0, "a panic of a lane must affect only that lane");
     (scores, selections)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_are_the_same_to_the_bit_whoever_observes() {
+async fn answers_have_the_same_bits_with_any_observe_lanes() {
     let alone = answers(&[]).await;
     let faults = [
         ("well", None),
@@ -77,14 +78,14 @@ async fn answers_are_the_same_to_the_bit_whoever_observes() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lane_that_loops_is_stuck_and_nobody_waits_for_it() {
+async fn a_lane_that_loops_is_stuck_and_delays_no_request() {
     let setup = start_with(|config| config["observe_queue"] = json!(16));
     setup.server.inject_lane(FRAUD, "loops", Some(LaneFault::Loop));
     let lanes = vec![observer("loops", &setup.fraud, 1.0), observer("well", &setup.fraud, 1.0)];
     setup.server.swap(&observed(&setup, 2, FRAUD, lanes)).unwrap();
     let mut client = setup.client().await;
     let mut sent = 0;
-    // Enough to fill its queue, then whatever comes until it is found out.
+    // Enough requests to fill its queue, then more until the lane is reported as stuck.
     let until = Instant::now() + Duration::from_secs(300);
     loop {
         client.score(score("", 1.0)).await.unwrap();
@@ -113,15 +114,15 @@ async fn a_lane_that_loops_is_stuck_and_nobody_waits_for_it() {
     ] {
         assert!(text.contains(line), "{line} is not in {text}");
     }
-    // It comes back, and what waited is evaluated.
+    // The evaluation returns, and the waiting requests are evaluated.
     setup.server.inject_lane(FRAUD, "loops", None);
     let counts = status(&setup, "loops", |lane| !lane.stuck && lane.waiting == 0).await;
     assert_eq!(counts.evaluated + counts.dropped, counts.taken, "{counts:?}");
-    // Again, and now the server goes: without waiting for it, and with everything else on record.
+    // The lane is stuck again, and the server stops without waiting for it. All other records are in the log.
     setup.server.inject_lane(FRAUD, "loops", Some(LaneFault::Loop));
     client.score(score("last", 1.0)).await.unwrap();
     status(&setup, "loops", |lane| lane.stuck).await;
-    // A drain that waited for it would never end.
+    // A drain that waits for the lane would never end.
     let observations = observations(&setup);
     assert!(observations.contains_key(&("well".to_owned(), "last".to_owned())));
     assert!(!observations.contains_key(&("loops".to_owned(), "last".to_owned())));
@@ -129,7 +130,7 @@ async fn a_lane_that_loops_is_stuck_and_nobody_waits_for_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_lane_cannot_do_is_counted_by_reason_and_on_record() {
+async fn failed_observations_are_counted_by_reason_and_recorded() {
     let setup = start();
     let lanes = ["panics", "nan", "well"].map(|name| observer(name, &setup.fraud, 1.0)).to_vec();
     setup.server.inject_lane(FRAUD, "panics", Some(LaneFault::Panic));
@@ -138,7 +139,8 @@ async fn what_a_lane_cannot_do_is_counted_by_reason_and_on_record() {
     let mut client = setup.client().await;
     for number in 0..40 {
         let answer = client.score(score(&format!("d{number}"), 1.0)).await.unwrap().into_inner();
-        // The bundle that panics as an observer is the one that answers: its breaker hears nothing of it.
+        // The bundle that panics in an observe lane is also the live one. Its breaker does not count these
+        // panics.
         assert!(answer.served.unwrap().fallback_reason.is_empty());
     }
     for (lane, reason) in [("panics", "panic"), ("nan", "non_finite")] {
@@ -153,8 +155,8 @@ async fn what_a_lane_cannot_do_is_counted_by_reason_and_on_record() {
     assert!(text.contains(
         r#"scorer_observe_requests_total{checkpoint="fraud.checkout",lane="panics",outcome="panic"} 40"#
     ));
-    let told = setup.events().iter().filter(|event| event["event"] == "observer_panicked").count();
-    assert_eq!(told, 6, "the first, and then ever more seldom");
+    let panics = setup.events().iter().filter(|event| event["event"] == "observer_panicked").count();
+    assert_eq!(panics, 6, "the first one, and then less and less frequently");
     for ((lane, _), observation) in &observations(&setup) {
         let own = observation.decision.as_ref().unwrap();
         let (error, scored) = match lane.as_str() {
@@ -168,7 +170,7 @@ async fn what_a_lane_cannot_do_is_counted_by_reason_and_on_record() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lanes_that_stay_keep_their_counts_and_others_begin_anew() {
+async fn kept_lanes_keep_their_counts_and_new_ones_start_at_zero() {
     let setup = start();
     let other = load(&setup.server, setup.directory.path(), &testing::score_files("other", 1.0));
     let stays = observer("stays", &other, 1.0);
@@ -182,7 +184,7 @@ async fn lanes_that_stay_keep_their_counts_and_others_begin_anew() {
     };
     send(10).await;
     status(&setup, "changes", |lane| lane.evaluated == 10).await;
-    // A swap of what answers keeps both; another sample is another lane.
+    // A swap of answer lanes keeps both lanes. A lane with another sampling rate is a new lane.
     let mut table = observed(&setup, 3, FRAUD, vec![stays.clone(), goes.clone()]);
     table.checkpoints.insert(FRAUD.to_owned(), Some(vec![lane("live", &other, 1.0)]));
     setup.server.swap(&table).unwrap();
@@ -194,7 +196,7 @@ async fn lanes_that_stay_keep_their_counts_and_others_begin_anew() {
     send(10).await;
     status(&setup, "stays", |lane| lane.evaluated == 30 && lane.seen == 30).await;
     status(&setup, "changes", |lane| lane.seen == 10).await;
-    // Observe lanes outlive the bundle before being let go, which no lane answers with any more.
+    // The previous bundle no longer answers, but it cannot be unloaded while a lane observes it.
     let mut table = observed(&setup, 5, FRAUD, vec![stays]);
     table.previous.insert(FRAUD.to_owned(), other.clone());
     setup.server.swap(&table).unwrap();
@@ -208,7 +210,7 @@ async fn lanes_that_stay_keep_their_counts_and_others_begin_anew() {
     assert!(error.to_string().contains("end that observe lane first"));
     send(10).await;
     status(&setup, "stays", |lane| lane.evaluated == 40).await;
-    // Without the lane it goes, and the reaper frees it.
+    // When the lane is removed, the reaper frees the bundle.
     setup.server.swap(&observed(&setup, 6, FRAUD, Vec::new())).unwrap();
     assert!(setup.server.status().observers.is_empty());
     setup.server.unload(&other).unwrap();
@@ -228,25 +230,26 @@ async fn lanes_that_stay_keep_their_counts_and_others_begin_anew() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bundle_that_is_to_observe_is_not_compared_with_the_live_one() {
+async fn a_bundle_for_an_observe_lane_is_not_compared_with_the_live_one() {
     let setup = start_with(|config| config["checkpoints"][FRAUD]["warmup_max_ratio"] = json!(1e-9));
     let (path, digest) = write(setup.directory.path(), &testing::score_files("other", 1.0));
-    // No checkpoint: no SLA and no live bundle to compare with.
+    // Without a checkpoint, there is neither an SLA nor a live bundle to compare with.
     setup.server.load_for(&path, &digest, &LoadFor::default()).unwrap();
     setup.server.swap(&observed(&setup, 2, FRAUD, vec![observer("shadow", &digest, 1.0)])).unwrap();
-    // To answer it has to be, although it is in memory. One evaluation takes microseconds, the SLA is less.
+    // To answer, it must be compared, although it is in memory. An evaluation takes microseconds, which
+    // exceeds the SLA.
     let (slow, sla) = (LoadFor { checkpoint: Some(FRAUD.to_owned()), ..LoadFor::default() }, 1e-6);
     let tight = start_with(|config| config["checkpoints"][FRAUD]["p99_ms"] = json!(sla));
     let (path, digest) = write(tight.directory.path(), &testing::score_files("other", 1.0));
     tight.server.load_for(&path, &digest, &LoadFor::default()).unwrap();
     let error = tight.server.load_for(&path, &digest, &slow).unwrap_err();
     assert!(matches!(error, LoadError::Slower { .. } | LoadError::TooSlow { .. }), "{error}");
-    // What has answered is taken back as it is.
+    // A bundle that has answered is accepted again without a comparison.
     tight.server.load_for(Path::new("nowhere"), &tight.fraud, &slow).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn lanes_come_and_go_under_load_and_answers_do_not_notice() {
+async fn lanes_change_under_load_without_an_effect_on_answers() {
     let setup = start();
     let other = load(&setup.server, setup.directory.path(), &testing::score_files("other", 1.0));
     let stop = Arc::new(AtomicBool::new(false));
@@ -302,7 +305,8 @@ async fn under_pressure_lanes_stop_first() {
     let setup = start();
     setup.server.swap(&observed(&setup, 2, FRAUD, vec![observer("shadow", &setup.fraud, 1.0)])).unwrap();
     let mut client = setup.client().await;
-    // Each row is believed to take most of a second of two threads: demand is beyond the capacity at once.
+    // The predicted cost of each row is most of a second of two threads, so the demand exceeds the capacity
+    // at once.
     setup.server.assume_cost(FRAUD, Duration::from_millis(700));
     let until = Instant::now() + Duration::from_secs(300);
     loop {

@@ -1,4 +1,4 @@
-//! The Open Inference Protocol beside our own: the same answers, by another name.
+//! The Open Inference Protocol: it gives the same answers as the own protocol.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
@@ -221,7 +221,7 @@ async fn rows_by_name_follow_the_schema_as_named_features_do() {
     let reply = infer(&mut oip, asking(request.clone(), &["score"])).await;
     assert_eq!(reply.outputs[0].contents.as_ref().unwrap().fp64_contents, [expected.score]);
 
-    // Raw, two rows, one feature left out and one text empty: both missing.
+    // Raw contents of two rows. An omitted feature and an empty text both count as missing.
     let mut raw_request =
         raw("amount", "FP64", &[2], &[150.1_f64.to_le_bytes(), 7_f64.to_le_bytes()].concat());
     let country = raw("country", "BYTES", &[2], b"\x02\0\0\0NL\0\0\0\0");
@@ -251,7 +251,7 @@ async fn numbers_of_every_datatype_are_read_as_the_nearest_float32() {
         ($($datatype:literal $type:ty),*) => {$(
             let bytes: Vec<u8> =
                 [101.0, 1.0, 0.0].iter().flat_map(|&value: &f64| (value as $type).to_le_bytes()).collect();
-            // A matrix needs no particular name.
+            // A matrix may have any name.
             let request = raw("predict", $datatype, &[1, 3], &bytes);
             let reply = infer(&mut oip, asking(request, &["score"])).await;
             assert_eq!(reply.raw_output_contents, expected.raw_output_contents, $datatype);
@@ -299,7 +299,7 @@ async fn an_action_is_selected_logged_and_repeated_for_its_id() {
         }));
     same.include_pmf = true;
     let again = ours.select_action(same).await.unwrap().into_inner();
-    assert!(again.replayed, "by whichever protocol, it is the same decision");
+    assert!(again.replayed, "both protocols give the same decision");
     assert_eq!((again.action, again.propensity), (action.clone(), propensity));
 
     let eligible = |datatype: &str, shape: i64, bytes: &[u8]| {
@@ -326,7 +326,7 @@ async fn an_action_is_selected_logged_and_repeated_for_its_id() {
 
 /// Fault case 22.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_does_not_fit_is_refused_by_name() {
+async fn invalid_requests_are_refused_by_name() {
     let setup = start();
     let (mut oip, _) = clients(&setup).await;
     let good = || raw_rows(&ROWS[..1]);
@@ -337,7 +337,7 @@ async fn what_does_not_fit_is_refused_by_name() {
     };
     let invalid = Code::InvalidArgument;
     let string = |text: &str| ParameterChoice::StringParam(text.to_owned());
-    for (request, code, says) in [
+    for (request, code, words) in [
         (change(|request| request.model_name = "nope".to_owned()), Code::NotFound, "fraud.checkout"),
         (change(|request| request.model_version = "7".to_owned()), Code::NotFound, "no version \"7\""),
         (change(|request| request.inputs.clear()), invalid, "1 raw_input_contents"),
@@ -373,7 +373,7 @@ async fn what_does_not_fit_is_refused_by_name() {
     ] {
         let error = refused(&mut oip, request.clone()).await;
         assert_eq!(error.code(), code, "{error}");
-        assert!(error.message().contains(says), "{says:?} is not in {:?}", error.message());
+        assert!(error.message().contains(words), "{words:?} is not in {:?}", error.message());
     }
     let mut short = typed_rows(&ROWS[..1]);
     short.inputs[0].contents.as_mut().unwrap().fp32_contents.pop();
@@ -387,13 +387,13 @@ async fn what_does_not_fit_is_refused_by_name() {
     let region = InferParameter { parameter_choice: Some(string("region")) };
     shared.inputs[0].parameters.insert("shared_memory_region".to_owned(), region);
     assert_eq!(refused(&mut oip, shared).await.code(), Code::Unimplemented);
-    // What means nothing here is passed over.
+    // Fields without a meaning are ignored.
     let fine = with(good(), "priority", ParameterChoice::Uint64Param(3));
     infer(&mut oip, with(fine, "binary_data_output", ParameterChoice::BoolParam(true))).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_version_is_the_bundles_and_binds() {
+async fn a_version_is_a_bundle_and_is_checked() {
     let setup = start();
     let (mut oip, _) = clients(&setup).await;
     let short = setup.fraud["sha256:".len()..][..12].to_owned();
@@ -444,7 +444,7 @@ async fn models_are_described_listed_and_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn loading_tells_and_unloading_is_refused_in_both_dialects() {
+async fn loading_reports_and_unloading_is_refused_in_both_protocol_versions() {
     let setup = start();
     let (mut oip, _) = clients(&setup).await;
     let triton = RepositoryModelLoadRequest { model_name: FRAUD.to_owned(), ..Default::default() };
@@ -462,7 +462,7 @@ async fn loading_tells_and_unloading_is_refused_in_both_dialects() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stream_answers_in_order_and_outlives_a_bad_request() {
+async fn a_stream_answers_in_order_and_continues_after_a_bad_request() {
     let setup = start();
     let (mut oip, mut ours) = clients(&setup).await;
     let request = |id: &str, row: [f32; 3]| ModelInferRequest { id: id.to_owned(), ..raw_rows(&[row]) };
@@ -490,12 +490,12 @@ async fn a_stream_answers_in_order_and_outlives_a_bad_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_open_stream_does_not_hold_up_the_drain() {
+async fn an_open_stream_does_not_delay_the_drain() {
     let setup = start();
     let (mut oip, _) = clients(&setup).await;
-    let (tell, told) = tokio::sync::mpsc::channel(1);
-    tell.send(raw_rows(&ROWS[..1])).await.unwrap();
-    let requests = tokio_stream::wrappers::ReceiverStream::new(told);
+    let (sender, receiver) = tokio::sync::mpsc::channel(1);
+    sender.send(raw_rows(&ROWS[..1])).await.unwrap();
+    let requests = tokio_stream::wrappers::ReceiverStream::new(receiver);
     let mut replies = oip.model_stream_infer(requests).await.unwrap().into_inner();
     assert_eq!(replies.next().await.unwrap().unwrap().error_message, "");
     let server = std::sync::Arc::new(setup.server);
@@ -507,14 +507,14 @@ async fn an_open_stream_does_not_hold_up_the_drain() {
     drained.await.unwrap();
     let stopped = server.events().into_iter().find(|line| line.contains("\"stopped\"")).unwrap();
     assert!(stopped.contains("\"complete\":true"), "{stopped}");
-    drop(tell);
+    drop(sender);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_timeout_parameter_is_a_deadline() {
     let setup = start();
     let (mut oip, _) = clients(&setup).await;
-    // A microsecond has passed by the time that the parameter is read.
+    // A microsecond has passed before the parameter is read.
     let request = with(raw_rows(&ROWS[..1]), "timeout", ParameterChoice::Int64Param(1));
     assert_eq!(refused(&mut oip, request).await.code(), Code::DeadlineExceeded);
     let request = with(raw_rows(&ROWS[..1]), "timeout", ParameterChoice::Int64Param(0));
@@ -525,7 +525,7 @@ async fn the_timeout_parameter_is_a_deadline() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_triton_has_and_this_server_has_not_is_said() {
+async fn unsupported_methods_of_triton_are_reported() {
     let setup = start();
     let address = &setup.server.addresses().grpc[0];
     let request =

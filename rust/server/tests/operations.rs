@@ -1,4 +1,4 @@
-//! What an operator sees and does: health, reflection, metrics, drain, restarts.
+//! Operation of a server: health, reflection, metrics, drain, restarts.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -60,7 +60,7 @@ async fn health_follows_the_lane_table() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_health_watch_sees_every_change_and_does_not_hold_up_the_drain() {
+async fn a_health_watch_reports_every_change_and_does_not_delay_the_drain() {
     let (server, directory) = idle();
     let mut health = HealthClient::new(channel(&server).await);
     let mut watch = health.watch(check("")).await.unwrap().into_inner();
@@ -83,7 +83,7 @@ async fn a_health_watch_sees_every_change_and_does_not_hold_up_the_drain() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn reflection_lists_what_is_served_in_both_versions() {
+async fn reflection_lists_the_services_in_both_versions() {
     use tonic_reflection::pb::{v1, v1alpha};
     let (server, _directory) = idle();
     let channel = channel(&server).await;
@@ -125,7 +125,7 @@ async fn reflection_lists_what_is_served_in_both_versions() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_count_what_happened_and_carry_no_ids() {
+async fn metrics_count_requests_and_contain_no_ids() {
     let setup = start();
     let mut client = setup.client().await;
     for number in 0..5 {
@@ -137,7 +137,7 @@ async fn metrics_count_what_happened_and_carry_no_ids() {
     let mut unknown = score("", 1.0);
     unknown.checkpoint = "secret-checkpoint".to_owned();
     client.score(unknown).await.unwrap_err();
-    // A request is counted when its reply has been handed over, which the client may see a moment earlier.
+    // A request is counted when its reply has been sent, which the client may detect slightly earlier.
     eventually("no request is in flight", || setup.server.status().inflight == 0).await;
     let page = setup.metrics().await;
     assert!(!page.contains("secret"), "{page}");
@@ -186,9 +186,9 @@ async fn metrics_count_what_happened_and_carry_no_ids() {
     assert_eq!(status, 404);
 }
 
-/// Status and metrics report the windows as of the last tick; the watchdog's thread ticks.
+/// Status and metrics report the windows of the last tick of the watchdog's thread.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_burn_rate_rises_with_the_clock_of_the_server() {
+async fn the_burn_rate_is_updated_by_the_clock_of_the_server() {
     let setup = start_with(|config| {
         config["checkpoints"][FRAUD].as_object_mut().unwrap().remove("fallback");
     });
@@ -198,10 +198,10 @@ async fn the_burn_rate_rises_with_the_clock_of_the_server() {
     eventually("the failed request to be in the windows", || burn_rate() > 0.0).await;
 }
 
-/// `docs/metrics.md` lists what `/metrics` has, no more and no less, with the right types.
+/// `docs/metrics.md` lists exactly the metrics of `/metrics`, with their types.
 #[tokio::test(flavor = "multi_thread")]
-async fn every_metric_is_documented_and_every_documented_metric_is_there() {
-    // There is no pool; what is counted on the way to the pool is.
+async fn every_metric_is_documented_and_every_documented_metric_exists() {
+    // There is no pool, but the metrics of the connection to a pool exist.
     let setup = start_with(|config| config["shadow_pool"] = json!({"address": "127.0.0.1:1"}));
     let lanes = vec![observer("aa", &setup.fraud, 1.0)];
     setup.server.swap(&observed(&setup, 2, FRAUD, lanes)).unwrap();
@@ -224,9 +224,9 @@ async fn every_metric_is_documented_and_every_documented_metric_is_there() {
         documented.iter().map(|(name, kind)| (format!("scorer_{name}"), *kind)).collect();
     let found: std::collections::BTreeMap<String, &str> =
         found.into_iter().map(|(name, kind)| (name.to_owned(), kind)).collect();
-    // That one a shadow has, which answers nobody: tests/shadow.rs.
+    // Only a server of the shadow pool has this one: tests/shadow.rs.
     assert!(prefixed.remove("scorer_shadow_received").is_some());
-    // Those that servers with TLS or identity have: tests/identity.rs.
+    // Only servers with TLS or identity have these: tests/identity.rs.
     for name in [
         "calls_refused",
         "handshakes_failed",
@@ -240,7 +240,7 @@ async fn every_metric_is_documented_and_every_documented_metric_is_there() {
         assert!(prefixed.remove(&format!("scorer_{name}")).is_some(), "{name} is not documented");
     }
     assert_eq!(found, prefixed);
-    // Every sample's labels are those that the page lists for it.
+    // The labels of every sample equal those on the page.
     for line in page.lines().filter(|line| !line.starts_with('#')) {
         let Some((name, rest)) = line.split_once('{') else { continue };
         let base = ["_total", "_bucket", "_count", "_sum"]
@@ -264,7 +264,7 @@ async fn every_metric_is_documented_and_every_documented_metric_is_there() {
 
 /// Fault case 53.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_answers_what_is_in_flight_and_takes_nothing_new() {
+async fn a_drain_answers_requests_in_flight_and_accepts_no_new_ones() {
     let setup = start();
     let address = setup.server.addresses().grpc[0].clone();
     let mut client = setup.client().await;
@@ -311,7 +311,7 @@ async fn a_drain_answers_what_is_in_flight_and_takes_nothing_new() {
 
 /// Fault case 53.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_drain_ends_in_time_whatever_a_request_does() {
+async fn a_drain_ends_in_time_despite_a_stuck_request() {
     let setup = start();
     let mut client = setup.client().await;
     let barrier = Arc::new(Barrier::new(2));
@@ -325,13 +325,13 @@ async fn a_drain_ends_in_time_whatever_a_request_does() {
     let stopped = setup.events().into_iter().find(|event| event["event"] == "stopped").unwrap();
     assert_eq!((&stopped["complete"], &stopped["level"]), (&false.into(), &"warning".into()));
     assert!(stuck.await.unwrap().is_err());
-    // Lets the stuck thread end.
+    // Releases the stuck thread.
     tokio::task::spawn_blocking(move || barrier.wait()).await.unwrap();
 }
 
 /// Fault case 87.
 #[tokio::test(flavor = "multi_thread")]
-async fn two_hundred_starts_and_stops_leave_nothing_behind() {
+async fn two_hundred_starts_and_stops_leak_no_resources() {
     let directory = tempfile::tempdir().unwrap();
     let config = ServerConfig::from_json(&config(directory.path()).to_string()).unwrap();
     let (path, digest) = write(directory.path(), &testing::score_files("fraud", 0.0));
@@ -357,7 +357,7 @@ async fn two_hundred_starts_and_stops_leave_nothing_behind() {
         }
     }
     let (threads_before, files_before) = before.unwrap();
-    // The client's own connections and the test's own threads come and go by a few.
+    // The connections of the client and the threads of the test vary by a few.
     assert!(threads() <= threads_before + 8, "{} threads, {threads_before} before", threads());
     assert!(files() <= files_before + 16, "{} files, {files_before} before", files());
 }

@@ -1,4 +1,4 @@
-//! Outcomes: once each, late and out of order, kept over a restart, never two values for one revision.
+//! Outcomes: counted once, late and out of order, kept after a restart, one value per revision.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -16,7 +16,7 @@ fn answer(duplicate: bool, decision_known: bool, superseded: bool) -> ReportOutc
 
 /// Fault case 77.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_first_report_counts_and_an_equal_one_is_fine() {
+async fn the_first_report_counts_and_an_equal_one_is_accepted() {
     let setup = start();
     let mut client = setup.client().await;
     client.select_action(select("d", 10.0)).await.unwrap();
@@ -29,8 +29,8 @@ async fn the_first_report_counts_and_an_equal_one_is_fine() {
     assert_eq!(report("elsewhere", "fraud", 1.0, 0).await.unwrap(), answer(false, false, false));
     let status = report("d", "authorised", 0.0, 0).await.unwrap_err();
     assert_eq!(status.code(), Code::AlreadyExists);
-    for says in ["\"authorised\"", "revision 0", "another value", "higher revision"] {
-        assert!(status.message().contains(says), "{}", status.message());
+    for words in ["\"authorised\"", "revision 0", "another value", "higher revision"] {
+        assert!(status.message().contains(words), "{}", status.message());
     }
     assert_eq!(report("d", "authorised", 0.0, 2).await.unwrap(), answer(false, true, false));
     assert_eq!(report("d", "authorised", 1.0, 1).await.unwrap(), answer(false, true, true), "out of order");
@@ -60,7 +60,7 @@ async fn the_first_report_counts_and_an_equal_one_is_fine() {
 
 /// Fault case 77.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_was_reported_is_known_after_a_restart() {
+async fn reported_outcomes_are_known_after_a_restart() {
     let setup = start();
     let mut client = setup.client().await;
     client.select_action(select("d", 10.0)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Card numbers and entities: what a caller sends in the wrong field reaches no file, no metric, no event, no error.
+//! Card numbers and entities: values in the wrong field reach no file, metric, event or error.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
@@ -19,12 +19,12 @@ use serde_json::json;
 use support::*;
 use tonic::{Code, Request, Status};
 
-/// What every card number of these tests begins with; nothing else that is sent holds it.
+/// The prefix of every card number in these tests. No other sent value contains it.
 const MARK: &str = "411177";
-/// As in the issuers' ranges, one card number after the other.
+/// Consecutive card numbers, as in the ranges of issuers.
 const CARDS: u64 = 10_000;
 
-/// The card number of a serial number.
+/// Returns the card number of a serial number.
 fn card(serial: u64) -> String {
     let mut digits = format!("{MARK}{serial:09}");
     let sum: u32 = digits
@@ -40,10 +40,10 @@ fn card(serial: u64) -> String {
     digits
 }
 
-/// One field of one method, given a text with a card number.
+/// Sets one field of one method to a text with a card number.
 type Send = fn(&str, u64) -> Call;
 
-/// Every field of a request that holds text, and the value of an outcome.
+/// Every text field of a request, and the value of an outcome.
 const FIELDS: [(&str, Send); 13] = [
     ("request_id", |text, _| Call::Score(score(text, 10.0))),
     ("select's request_id", |text, _| Call::Select(select(text, 10.0))),
@@ -81,7 +81,7 @@ fn digits(text: &str) -> f64 {
     text.chars().filter(char::is_ascii_digit).collect::<String>().parse().unwrap()
 }
 
-/// The forms in which card numbers are written.
+/// Returns the written forms of a card number.
 fn written(serial: u64) -> String {
     let card = card(serial);
     let grouped = |separator: &str| {
@@ -97,7 +97,7 @@ fn written(serial: u64) -> String {
 }
 
 fn holds_mark(bytes: &[u8]) -> bool {
-    // Digits in groups as well: what separates them does not count.
+    // The check ignores separators between groups of digits.
     let plain: Vec<u8> = bytes.iter().copied().filter(|byte| !b" -".contains(byte)).collect();
     plain.windows(MARK.len()).any(|window| window == MARK.as_bytes())
 }
@@ -111,7 +111,7 @@ fn files(directory: &Path) -> Vec<std::path::PathBuf> {
     all
 }
 
-/// Sends every card number in some field, and returns the fields that were answered.
+/// Sends every card number in some field; returns the fields that were answered.
 async fn send_all(setup: &Setup) -> BTreeSet<&'static str> {
     let mut client = setup.client().await;
     let mut oip = GrpcInferenceServiceClient::new(setup.channel().await);
@@ -140,7 +140,7 @@ async fn send_all(setup: &Setup) -> BTreeSet<&'static str> {
                 _ => request.model_version = text.clone(),
             }
             check("ModelInfer", &oip.model_infer(request).await.unwrap_err());
-            // Metadata is no content: the request is answered, and the metadata goes nowhere.
+            // Metadata is not content. The request is answered, and the metadata is not stored.
             let mut request = Request::new(score("", 10.0));
             request.metadata_mut().insert("x-caller", text.parse().unwrap());
             request.metadata_mut().insert("x-note", text.parse().unwrap());
@@ -170,20 +170,20 @@ async fn check_nothing_leaked(setup: &mut Setup) {
 
 /// Fault case 35.
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_thousand_card_numbers_are_refused_and_none_is_left_anywhere() {
+async fn ten_thousand_card_numbers_are_refused_and_none_is_stored() {
     let mut setup = start();
     assert_eq!(send_all(&setup).await, BTreeSet::new());
     let metrics = setup.metrics().await;
     let line = metrics.lines().find(|line| line.starts_with("scorer_card_numbers_refused_total ")).unwrap();
     let refused: u64 = line.split_once(' ').unwrap().1.parse().unwrap();
-    // All but checkpoints and actions, which are names of the operator's and are looked up first.
+    // All fields except checkpoints and actions, which are names of the operator and are looked up first.
     assert!(refused > CARDS * 10 / 13, "{line}");
     check_nothing_leaked(&mut setup).await;
 }
 
 /// Fault case 35.
 #[tokio::test(flavor = "multi_thread")]
-async fn masked_card_numbers_leave_a_keyed_pseudonym() {
+async fn masked_card_numbers_are_replaced_by_a_keyed_pseudonym() {
     let keys = tempfile::tempdir().unwrap();
     let key = keys.path().join("entity.key");
     fs::write(&key, "0123456789abcdef0123456789abcdef").unwrap();
@@ -219,7 +219,7 @@ async fn an_entity_is_recorded_as_its_pseudonym_and_keeps_its_lane() {
         client.select_action(request).await.unwrap();
     }
     let entities: BTreeSet<String> = setup.decisions().into_iter().map(|decision| decision.entity).collect();
-    // As `printf 'entity\0customer-1' | openssl dgst -sha256 -hmac KEY` begins.
+    // The first half of the output of `printf 'entity\0customer-1' | openssl dgst -sha256 -hmac KEY`.
     assert_eq!(entities, BTreeSet::from(["b21b96651b4e01a7d93c311e78e5e7ac".to_owned()]));
     for path in files(&setup.directory.path().join("log")) {
         let bytes = fs::read(path).unwrap();
@@ -227,9 +227,9 @@ async fn an_entity_is_recorded_as_its_pseudonym_and_keeps_its_lane() {
     }
 }
 
-/// The file modes of the log, whatever the server's umask.
+/// The file modes of the log do not depend on the server's umask.
 #[tokio::test(flavor = "multi_thread")]
-async fn nobody_else_can_read_the_log() {
+async fn other_users_cannot_read_the_log() {
     let setup = start();
     setup.client().await.score(score("", 10.0)).await.unwrap();
     for path in files(&setup.directory.path().join("log")) {
@@ -239,7 +239,7 @@ async fn nobody_else_can_read_the_log() {
 
 /// Sensitive features: decisions, observations and batches are recorded without them.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_masked_feature_is_in_no_record_and_every_model_sees_it() {
+async fn a_masked_feature_is_in_no_record_and_every_model_gets_it() {
     const MARKED: f32 = 8675.3125;
     let setup = start_with(|config| config["privacy"] = json!({"features": {"amount": "mask"}}));
     let other = load(&setup.server, setup.directory.path(), &testing::score_files("other", 1.0));
@@ -248,7 +248,7 @@ async fn a_masked_feature_is_in_no_record_and_every_model_sees_it() {
     let print = fingerprint(&mut client, FRAUD).await;
     let marked = client.score(score("marked", f64::from(MARKED))).await.unwrap().into_inner();
     let low = client.score(score("low", 1.0)).await.unwrap().into_inner();
-    assert_ne!(marked.score, low.score, "the model sees the value");
+    assert_ne!(marked.score, low.score, "the model gets the value");
     client.select_action(select("chosen", f64::from(MARKED))).await.unwrap();
     client.score_batch(batch("batch", print, &[[MARKED, 0.0, 0.0]; 3])).await.unwrap();
     status(&setup, "shadow", |lane| lane.evaluated == 5).await;
@@ -267,7 +267,7 @@ async fn a_masked_feature_is_in_no_record_and_every_model_sees_it() {
         }
     }
     assert_eq!(decisions, 6 + 5);
-    assert!(scores.len() >= 2, "what observes sees the values");
+    assert!(scores.len() >= 2, "observe lanes get the values");
     for path in files(&setup.directory.path().join("log")) {
         let bytes = fs::read(&path).unwrap();
         assert!(!bytes.windows(4).any(|window| window == MARKED.to_le_bytes()), "{}", path.display());

@@ -1,4 +1,4 @@
-//! Every refusal of a request: what is sent, which status comes back, and that its message names the thing.
+//! Every refusal of a request: the request, the status, and that the message names the field.
 
 #![allow(clippy::expect_used, reason = "a failure here is a failed test")]
 
@@ -15,10 +15,10 @@ use tonic::Code;
 type Row = (&'static str, Call, Code, &'static str);
 
 async fn check(client: &mut Client, rows: Vec<Row>) {
-    for (what, call, code, says) in rows {
+    for (what, call, code, words) in rows {
         let status = call.send(client).await.expect_err(what);
         assert_eq!(status.code(), code, "{what}: {}", status.message());
-        assert!(status.message().contains(says), "{what}: {says:?} is not in {:?}", status.message());
+        assert!(status.message().contains(words), "{what}: {words:?} is not in {:?}", status.message());
         assert!(!status.message().contains('\n'), "{what}: {:?}", status.message());
     }
 }
@@ -197,7 +197,7 @@ async fn features() {
         ),
     ];
     check(&mut client, rows).await;
-    // Unknown categories count as missing where the schema says so, as does NaN.
+    // Unknown categories count as missing if the schema allows it, as does NaN.
     let mut fine = score("", 1.0);
     fine.features = Some(score_request::Features::Named(named(&[
         ("amount", Value::Number(1.0)),
@@ -244,7 +244,7 @@ async fn batches() {
         ),
     ];
     check(&mut client, rows).await;
-    assert!(setup.decisions().is_empty(), "a refused batch leaves no rows in the log");
+    assert!(setup.decisions().is_empty(), "a refused batch must leave no rows in the log");
 }
 
 /// Fault case 24.
@@ -277,7 +277,7 @@ async fn eligible_actions() {
         ),
     ];
     check(&mut client, rows).await;
-    assert!(setup.decisions().is_empty(), "a refused request leaves no row in the log");
+    assert!(setup.decisions().is_empty(), "a refused request must leave no row in the log");
 }
 
 /// Fault case 77.

@@ -1,4 +1,5 @@
-//! Request ids: a retry is the same decision, another content is not, and of many at once one decides.
+//! Request ids: a retry gets the same decision, other content is refused, and concurrent duplicates get one
+//! decision.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -12,7 +13,7 @@ use scorer_server::Fault;
 use support::*;
 use tonic::Code;
 
-/// What must be equal between an answer and its repetition: everything but the flag itself.
+/// Returns the parts of an answer that must be equal in its repetition: all except the flag.
 fn essence(response: SelectActionResponse) -> SelectActionResponse {
     SelectActionResponse { replayed: false, ..response }
 }
@@ -31,7 +32,7 @@ async fn a_retry_repeats_the_decision_even_after_a_swap() {
     assert!(again.replayed);
     assert_eq!(essence(again), first);
     assert_eq!(first.served.unwrap().lane_table, 1);
-    assert_eq!(setup.decisions().len(), 1, "a retry leaves no second row");
+    assert_eq!(setup.decisions().len(), 1, "a retry must not add a second row");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -90,7 +91,7 @@ async fn a_score_with_an_id_is_recorded_once_and_without_one_each_time() {
 
 /// Fault case 16.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn of_several_at_once_exactly_one_decides() {
+async fn of_several_concurrent_duplicates_exactly_one_is_decided() {
     let setup = start();
     let mut client = setup.client().await;
     let barrier = Arc::new(Barrier::new(2));
@@ -107,9 +108,9 @@ async fn of_several_at_once_exactly_one_decides() {
     // The first one is being decided now, on one of the server's two threads ...
     meet(&barrier).await.unwrap();
     let others: Vec<_> = (0..8).map(|_| send(&client)).collect();
-    // ... the others have arrived at the other thread once that answers what was sent after them ...
+    // ... the others have arrived at the other thread when that thread answers a later request ...
     client.score(score("after", 1.0)).await.unwrap();
-    // ... and none of them has been answered, nor struck the barrier.
+    // ... and none of them has been answered or has reached the barrier.
     assert!(others.iter().all(|other| !other.is_finished()));
     meet(&barrier).await.unwrap();
     let first = first.await.unwrap().unwrap().into_inner();
@@ -124,7 +125,7 @@ async fn of_several_at_once_exactly_one_decides() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_refused_attempt_does_not_use_up_the_id() {
+async fn a_refused_attempt_does_not_use_the_id() {
     let setup = start();
     let mut client = setup.client().await;
     let status = client.select_action(select("r", -1.0)).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Live servers and their shadow pool, over real sockets: what arrives, what is lost, and that it is counted.
+//! Live servers and their shadow pool over real sockets: observed and lost requests, and their counts.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
@@ -32,7 +32,7 @@ struct Pool {
     port: u16,
 }
 
-/// A port of the loopback address that no server has: it is reserved for a service that is not run.
+/// A port of the loopback address that no server uses, because it is reserved for a service that is not run.
 const CLOSED_PORT: u16 = 1;
 
 impl Pool {
@@ -66,7 +66,7 @@ impl Pool {
         until(&self.server, what, holds).await
     }
 
-    /// Stops it and reads what it observed, by lane and id.
+    /// Stops the pool and reads its observations by lane and id.
     fn observations(&self) -> BTreeMap<(String, String), ObservationRecord> {
         observations(&self.server, self.directory.path())
     }
@@ -92,7 +92,7 @@ fn observations(
     recorded(directory)
 }
 
-/// What a pool's log holds, by lane and id.
+/// Returns the observations in a pool's log by lane and id.
 fn recorded(directory: &std::path::Path) -> BTreeMap<(String, String), ObservationRecord> {
     let mut reader = Reader::open(Env::real().fs, &directory.join("log")).unwrap();
     let mut all = BTreeMap::new();
@@ -114,7 +114,7 @@ fn observer(name: &str, bundle: &str, pool: bool) -> ObserveLane {
     serde_json::from_value(json).unwrap()
 }
 
-/// Answer lanes of each checkpoint, if any, and lanes that observe.
+/// Returns a table with the answer lanes of each checkpoint, if any, and observe lanes.
 fn observing(version: u64, answer: &[(&str, &str)], lanes: &[(&str, ObserveLane)]) -> LaneTable {
     let mut checkpoints = BTreeMap::from([(FRAUD.to_owned(), None), (ACTION.to_owned(), None)]);
     for (checkpoint, bundle) in answer {
@@ -127,7 +127,7 @@ fn observing(version: u64, answer: &[(&str, &str)], lanes: &[(&str, ObserveLane)
     LaneTable { version, checkpoints, previous: BTreeMap::new(), observe }
 }
 
-/// A live server that sends to a pool.
+/// Starts a live server that sends to a pool.
 fn live(port: u16, change: impl FnOnce(&mut Value)) -> Setup {
     start_with(|config| {
         config["shadow_pool"] =
@@ -146,7 +146,7 @@ impl Setup {
         self.server.status().pool.unwrap()
     }
 
-    /// Waits until the pool's word on everything is there; every request has one end.
+    /// Waits until the pool has reported the result of every request. Each request has one result.
     async fn settled(&self, taken: u64) -> PoolStatus {
         let settled = |status: &Status| {
             let pool = status.pool.as_ref().unwrap();
@@ -159,7 +159,7 @@ impl Setup {
     }
 }
 
-/// Another schema for the same model: an order of its own, a larger dictionary, and a feature more.
+/// Another schema for the same model: another order, a larger dictionary, and one more feature.
 fn other_files(name: &str) -> Files {
     let mut recipe = testing::score_recipe(name, 0.5);
     recipe.schema = json!({"features": [
@@ -170,17 +170,17 @@ fn other_files(name: &str) -> Files {
     recipe.build().unwrap()
 }
 
-/// What may differ between two evaluations of one request: when and how fast.
+/// Removes what may differ between two evaluations of one request: their times.
 fn but_for_times(mut observation: ObservationRecord) -> ObservationRecord {
     let decision = observation.decision.as_mut().unwrap();
     (decision.decided_at_us, decision.data_load_us, decision.exec_us, observation.lag_us) = (0, 0, 0, 0);
-    // NaN is no number that equals itself.
+    // NaN does not equal itself.
     decision.features.iter_mut().filter(|feature| feature.is_nan()).for_each(|feature| *feature = -1.0);
     observation
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_pool_records_bit_for_bit_what_observing_in_process_does() {
+async fn the_pool_records_the_same_bits_as_observing_in_process() {
     let pool = Pool::start();
     let setup = live(pool.port, |_| ());
     let (score_files, other, action_files) = (
@@ -240,10 +240,10 @@ async fn the_pool_records_bit_for_bit_what_observing_in_process_does() {
         observers.map(|lane| (lane.lane.replace("-there", ""), (lane.seen, lane.taken))).collect()
     };
     let of_live = setup.server.status();
-    assert_eq!(counted(&of_live, true), counted(&of_live, false), "one draw for all lanes");
+    assert_eq!(counted(&of_live, true), counted(&of_live, false), "all lanes must use one draw");
     let done = |status: &Status| status.observers.iter().all(|lane| lane.evaluated == lane.taken);
     let of_pool = pool.until("evaluated", done).await;
-    assert_eq!(counted(&of_pool, true), counted(&of_live, true), "sample and filter nest");
+    assert_eq!(counted(&of_pool, true), counted(&of_live, true), "samples and filters must be nested");
     let senders = &of_pool.senders["live-1"];
     assert_eq!((senders.accepted, senders.dropped), (182, 0));
     until(&setup.server, "evaluated", |status| {
@@ -269,7 +269,7 @@ async fn the_pool_records_bit_for_bit_what_observing_in_process_does() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_feature_that_only_the_pool_reads_may_be_named_and_gets_there() {
+async fn a_feature_that_only_the_pool_reads_may_be_sent_and_arrives() {
     let pool = Pool::start();
     let digest = pool.load(&other_files("other"));
     pool.observe(1, &[(FRAUD, observer("cr-000001", &digest, true))]);
@@ -302,26 +302,26 @@ async fn a_feature_that_only_the_pool_reads_may_be_named_and_gets_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn answers_are_the_same_with_the_pool_away_dead_and_back_and_every_request_is_counted() {
+async fn answers_do_not_depend_on_the_pool_and_every_request_is_counted() {
     let mut pool = Pool::start();
     let files = testing::score_files("candidate", 1.0);
     let digest = pool.load(&files);
     let lanes = [(FRAUD, observer("cr-000001", &digest, true))];
     pool.observe(1, &lanes);
     let setup = live(pool.port, |config| config["shadow_pool"]["timeout_ms"] = json!(500));
-    // Its bundle need not be here.
+    // The bundle of the lane need not be on the live server.
     setup.observe(2, &lanes);
     let mut client = setup.client().await;
-    let mut asked = 0;
-    // Over all pools: requests that they accepted, and those of them that a kill left unrecorded.
+    let mut count = 0;
+    // Sums over all pools: requests that they accepted, and accepted requests that a kill left unrecorded.
     let (mut accepted, mut lost, mut before) = (0, 0, 0);
     for round in 0..3 {
         until(&setup.server, "connected", |status| status.pool.as_ref().unwrap().connected).await;
         for _ in 0..200 {
-            client.score(score(&format!("{asked}"), f64::from(asked))).await.unwrap();
-            asked += 1;
-            if asked % 200 == 100 {
-                // In the midst of it; its log is as a kill leaves it, but for what was not written yet.
+            client.score(score(&format!("{count}"), f64::from(count))).await.unwrap();
+            count += 1;
+            if count % 200 == 100 {
+                // The pool is killed during the load. Its log lacks only what was not written yet.
                 pool.server.drain(Duration::ZERO);
             }
         }
@@ -344,7 +344,7 @@ async fn answers_are_the_same_with_the_pool_away_dead_and_back_and_every_request
     assert_eq!((lane.seen, lane.taken, lane.evaluated), (600, 600, 0));
     let done = |status: &Status| status.observers[0].evaluated == status.observers[0].taken;
     pool.until("evaluated", done).await;
-    // The last pool was not killed, so it recorded all that it accepted; nothing is there twice.
+    // The last pool was not killed, so it recorded all accepted requests, and none twice.
     let received = pool.server.status().observers.first().map_or(0, |lane| lane.taken);
     let records = pool.observations().len() as u64;
     assert_eq!(records, before + received, "{status:?}");
@@ -356,14 +356,14 @@ async fn answers_are_the_same_with_the_pool_away_dead_and_back_and_every_request
         status.accepted <= accepted && accepted - status.accepted <= status.dropped,
         "{accepted} {status:?}"
     );
-    assert!(lost < accepted, "every observation was lost: {status:?}");
+    assert!(lost < accepted, "all observations were lost: {status:?}");
     let decisions = setup.decisions();
     assert_eq!(decisions.len(), 600);
     assert!(decisions.iter().all(|record| record.fallback_reason.is_empty()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_pool_that_cannot_keep_up_drops_and_says_so() {
+async fn a_pool_that_cannot_keep_up_drops_requests_and_reports_it() {
     let pool = Pool::at(0, Arc::new(tempfile::tempdir().unwrap()), |config| {
         config["observe_queue"] = json!(8);
     });
@@ -391,7 +391,7 @@ async fn a_pool_that_cannot_keep_up_drops_and_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_pool_has_no_lane_for_is_counted_as_dropped_there() {
+async fn requests_without_a_lane_in_the_pool_are_counted_as_dropped() {
     let pool = Pool::start();
     pool.observe(1, &[]);
     let setup = live(pool.port, |_| ());
@@ -402,7 +402,7 @@ async fn what_the_pool_has_no_lane_for_is_counted_as_dropped_there() {
         client.select_action(select(&format!("{number}"), 1.0)).await.unwrap();
     }
     let status = setup.settled(10).await;
-    assert_eq!((status.refused, status.accepted), (10, 0), "and actions are sent to nobody");
+    assert_eq!((status.refused, status.accepted), (10, 0), "actions must not be sent");
     let text = setup.metrics().await;
     for line in [
         "scorer_role{role=\"live\"} 1",
@@ -420,7 +420,7 @@ async fn what_the_pool_has_no_lane_for_is_counted_as_dropped_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_live_server_cannot_keep_is_counted_by_lane_and_in_all() {
+async fn requests_that_a_live_server_drops_are_counted_by_lane_and_in_total() {
     let setup = live(CLOSED_PORT, |config| config["shadow_pool"]["queue"] = json!(5));
     let mut sparse = observer("sparse", &setup.fraud, true);
     sparse.sample = 1e-9;
@@ -440,7 +440,7 @@ async fn what_a_live_server_cannot_keep_is_counted_by_lane_and_in_all() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_role_refuses_what_is_the_others() {
+async fn each_role_refuses_the_operations_of_the_other() {
     let pool = Pool::start();
     let mut health = tonic_health::pb::health_client::HealthClient::new(channel(&pool.server).await);
     let mut check = async |service: &str| {
@@ -490,14 +490,14 @@ async fn each_role_refuses_what_is_the_others() {
     assert_eq!(setup.server.status().role, "live");
     assert!(setup.server.status().pool.is_none());
 
-    // A live server that sends to another live one reports so, and keeps answering.
+    // A live server that sends to another live server reports this and continues to answer.
     let port = setup.server.addresses().grpc[0].rsplit_once(':').unwrap().1.parse().unwrap();
     let misled = live(port, |_| ());
-    let told = |status: &Status| status.pool.as_ref().unwrap().error.contains("this server is live");
-    until(&misled.server, "told", told).await;
+    let reported = |status: &Status| status.pool.as_ref().unwrap().error.contains("this server is live");
+    until(&misled.server, "reported", reported).await;
     misled.client().await.score(score("1", 1.0)).await.unwrap();
 
-    // And the pool rejects a call for an answer with the name of the server that sends to it.
+    // The pool refuses a request for an answer and names the server that sends to it.
     let sender = live(pool.port, |_| ());
     until(&sender.server, "connected", |status| status.pool.as_ref().unwrap().connected).await;
     let status = scoring.score(score("2", 1.0)).await.unwrap_err();
@@ -505,7 +505,7 @@ async fn each_role_refuses_what_is_the_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_call_that_breaks_a_rule_is_refused_by_its_name_and_nothing_of_it_is_taken() {
+async fn an_invalid_call_is_refused_by_name_and_completely() {
     let pool = Pool::start();
     let digest = pool.load(&testing::score_files("candidate", 1.0));
     pool.observe(
@@ -558,7 +558,7 @@ async fn a_call_that_breaks_a_rule_is_refused_by_its_name_and_nothing_of_it_is_t
         let other = |name: &&str| Feature { name: (*name).to_owned(), value: None };
         call(&|request| request.requests[1].others = names.iter().map(other).collect())
     };
-    for (request, says) in [
+    for (request, words) in [
         (
             call(&|request| request.server = "a\nb".to_owned()),
             "server: server: character 1 is a control character",
@@ -599,8 +599,8 @@ async fn a_call_that_breaks_a_rule_is_refused_by_its_name_and_nothing_of_it_is_t
         (named(&["x\u{0}"]), "others: a name: character 1 is a control character"),
     ] {
         let status = client.observe(request).await.unwrap_err();
-        assert_eq!(status.code(), Code::InvalidArgument, "{says}: {status}");
-        assert!(status.message().contains(says), "{says:?} is not in {:?}", status.message());
+        assert_eq!(status.code(), Code::InvalidArgument, "{words}: {status}");
+        assert!(status.message().contains(words), "{words:?} is not in {:?}", status.message());
     }
     let large = call(&|request| request.requests[1].decision.as_mut().unwrap().entity = "x".repeat(17 << 20));
     assert_eq!(client.observe(large).await.unwrap_err().code(), Code::ResourceExhausted);
@@ -624,9 +624,9 @@ async fn a_call_that_breaks_a_rule_is_refused_by_its_name_and_nothing_of_it_is_t
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn settings_name_every_mistake() {
+async fn errors_of_settings_name_the_field() {
     let directory = tempfile::tempdir().unwrap();
-    for (pool, role, says) in [
+    for (pool, role, words) in [
         (json!({"address": "127.0.0.1"}), "live", "write host:port"),
         (json!({"address": "127.0.0.1:0"}), "live", "write host:port"),
         (json!({"address": "a:1", "queue": 0}), "live", "queue is 0"),
@@ -640,7 +640,7 @@ async fn settings_name_every_mistake() {
         config["shadow_pool"] = pool;
         config["role"] = json!(role);
         let error = ServerConfig::from_json(&config.to_string()).unwrap_err().to_string();
-        assert!(error.contains(says), "{says:?} is not in {error:?}");
+        assert!(error.contains(words), "{words:?} is not in {error:?}");
     }
     let config = ServerConfig::from_json(&config(directory.path()).to_string()).unwrap();
     assert_eq!((config.role, config.shadow_pool), (Role::Live, None));

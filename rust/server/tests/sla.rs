@@ -1,4 +1,4 @@
-//! The SLA, enforced: what is shed, what falls back, what is thrown away, and that nothing leaks.
+//! The enforced SLA: requests that are shed, fall back or are discarded, and that no resources leak.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use support::*;
 use tonic::{Code, Request};
 
-/// Longer than inline work may take.
+/// Longer than the limit for work on the calling thread.
 const POOLED: Duration = Duration::from_millis(1);
 
 fn why(served: Option<Served>) -> (String, String) {
@@ -34,7 +34,7 @@ async fn count(setup: &Setup, name: &str, labels: &[&str]) -> u64 {
     lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64).sum()
 }
 
-/// Reads a metric until it has a value.
+/// Waits until a metric has a value.
 async fn until(setup: &Setup, name: &str, labels: &[&str], wanted: u64) {
     let state = format!("{name} {labels:?} is {wanted}");
     let wait = patience(&state);
@@ -46,14 +46,14 @@ async fn until(setup: &Setup, name: &str, labels: &[&str], wanted: u64) {
 
 /// Fault case 5.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_late_model_is_answered_for_and_what_it_says_then_is_thrown_away() {
+async fn a_late_model_is_replaced_by_the_fallback_and_its_result_is_discarded() {
     for (method, checkpoint) in [("score", FRAUD), ("select", ACTION)] {
         let setup = start_with(|config| config["checkpoints"][checkpoint]["p99_ms"] = json!(300.0));
         setup.server.assume_cost(checkpoint, POOLED);
         let barrier = Arc::new(Barrier::new(2));
         setup.server.inject("slow", Fault::Meet(Arc::clone(&barrier)));
         let mut client = setup.client().await;
-        // The evaluation stands still until the reply is here.
+        // The evaluation is blocked until the reply has arrived.
         let answered = if method == "score" {
             why(client.score(score("slow", 5000.0)).await.unwrap().into_inner().served)
         } else {
@@ -79,7 +79,7 @@ async fn a_late_model_is_answered_for_and_what_it_says_then_is_thrown_away() {
 
 /// Fault case 12.
 #[tokio::test(flavor = "multi_thread")]
-async fn what_expires_while_it_waits_is_never_evaluated() {
+async fn a_request_that_expires_while_it_waits_is_never_evaluated() {
     let setup = start_with(|config| config["threads"] = json!(1));
     setup.server.assume_cost(FRAUD, POOLED);
     let barrier = Arc::new(Barrier::new(2));
@@ -88,26 +88,26 @@ async fn what_expires_while_it_waits_is_never_evaluated() {
     let mut client = setup.client().await;
     let mut other = client.clone();
     let first = tokio::spawn(async move { other.score(score("first", 1.0)).await });
-    // The only thread of the pool is at the barrier from here on.
+    // From here on, the only thread of the pool waits at the barrier.
     let gate = Arc::clone(&barrier);
     tokio::task::spawn_blocking(move || gate.wait()).await.unwrap();
     let mut request = Request::new(score("second", 1.0));
     request.set_timeout(Duration::from_millis(200));
     match client.score(request).await {
-        // On a busy machine its time is over before admission sees it.
+        // On a busy machine, its deadline may have passed before admission.
         Ok(reply) => assert_eq!(why(reply.into_inner().served).0, "static"),
         Err(status) => assert!(matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled), "{status}"),
     }
     tokio::task::spawn_blocking(move || barrier.wait()).await.unwrap();
     assert_eq!(why(first.await.unwrap().unwrap().into_inner().served), is("", ""));
-    // The pool takes work in order: once this is answered, the second one has been passed over.
+    // The pool works in order. When this request is answered, the second one has been skipped.
     client.score(score("third", 1.0)).await.unwrap();
     assert_eq!(setup.server.status().panics, 0);
     assert_eq!(count(&setup, "late_results_total", &[]).await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn too_little_time_is_shed_or_fallen_back_and_observing_only_counts() {
+async fn requests_with_too_little_time_are_shed_or_fall_back_and_the_mode_observe_only_counts() {
     let far_too_long = Duration::from_secs(60);
     for (mode, fallback, expected) in [
         ("enforce", true, Ok(is("static", "overload"))),
@@ -124,8 +124,8 @@ async fn too_little_time_is_shed_or_fallen_back_and_observing_only_counts() {
         setup.server.assume_cost(FRAUD, far_too_long);
         let mut client = setup.client().await;
         let reply = client.score(score("s", 1.0)).await;
-        let got = reply.map(|reply| why(reply.into_inner().served)).map_err(|status| status.code());
-        assert_eq!(got, expected, "{mode}");
+        let result = reply.map(|reply| why(reply.into_inner().served)).map_err(|status| status.code());
+        assert_eq!(result, expected, "{mode}");
         let shed = count(&setup, "shed_total", &[FRAUD, "deadline"]).await;
         let would_shed = count(&setup, "would_shed_total", &[FRAUD, "deadline"]).await;
         assert_eq!(
@@ -137,7 +137,7 @@ async fn too_little_time_is_shed_or_fallen_back_and_observing_only_counts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_would_wait_for_too_long_is_told_at_once_and_not_to_retry() {
+async fn requests_that_would_wait_too_long_are_refused_at_once_without_a_retry() {
     let setup = start_with(|config| {
         config["threads"] = json!(1);
         config["checkpoints"][FRAUD]["fallback"] = Value::Null;
@@ -150,10 +150,10 @@ async fn who_would_wait_for_too_long_is_told_at_once_and_not_to_retry() {
     let first = tokio::spawn(async move { other.score(score("first", 1.0)).await });
     let gate = Arc::clone(&barrier);
     tokio::task::spawn_blocking(move || gate.wait()).await.unwrap();
-    // The SLA is ten seconds; the fifth would wait for twelve.
+    // The SLA is ten seconds, and the fifth request would wait for twelve.
     let mut waiting = Vec::new();
     let shed = loop {
-        assert!(waiting.len() < 5, "nobody was shed");
+        assert!(waiting.len() < 5, "no request was shed");
         let mut other = client.clone();
         let id = format!("w{}", waiting.len());
         let mut sent = tokio::spawn(async move { other.score(score(&id, 1.0)).await });
@@ -175,7 +175,7 @@ async fn who_would_wait_for_too_long_is_told_at_once_and_not_to_retry() {
 
 /// Fault case 14.
 #[tokio::test(flavor = "multi_thread")]
-async fn fallbacks_are_given_within_their_caps_only() {
+async fn fallbacks_are_returned_only_within_their_caps() {
     let setup = start_with(|config| {
         config["checkpoints"][FRAUD]["caps"] = json!({
             "window_seconds": 3600, "max_count": 3, "max_total_amount": 1000, "max_single_amount": 600,
@@ -186,7 +186,7 @@ async fn fallbacks_are_given_within_their_caps_only() {
     let mut client = setup.client().await;
     for (id, amount, expected) in [
         ("a", 500.0, ("review", is("static", "non_finite"))),
-        // Alone too much; and with the first one too much.
+        // The amount exceeds the cap alone, or together with the first one.
         ("b", 601.0, ("decline", is("on_cap", "exposure_cap"))),
         ("c", 501.0, ("decline", is("on_cap", "exposure_cap"))),
         ("d", 1.0, ("review", is("static", "non_finite"))),
@@ -201,7 +201,7 @@ async fn fallbacks_are_given_within_their_caps_only() {
         let cap = format!("cap=\"{cap}\"");
         assert_eq!(count(&setup, "exposure_cap_hits_total", &[FRAUD, &cap]).await, hits, "{cap}");
     }
-    // A retry is the same answer and not a new exposure.
+    // A retry gets the same answer and adds no exposure.
     let again = client.score(score("a", 500.0)).await.unwrap().into_inner();
     assert_eq!(again.decision, "review");
 
@@ -217,7 +217,7 @@ async fn fallbacks_are_given_within_their_caps_only() {
 
 /// Fault case 84.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_bundle_that_keeps_panicking_is_taken_out_of_service() {
+async fn a_bundle_that_panics_repeatedly_is_taken_out_of_service() {
     let setup = start();
     let mut client = setup.client().await;
     for number in 0..3 {
@@ -229,11 +229,11 @@ async fn a_bundle_that_keeps_panicking_is_taken_out_of_service() {
     let reply = client.score(score("after", 1.0)).await.unwrap().into_inner();
     assert_eq!((&*reply.decision, why(reply.served)), ("review", is("static", "breaker_open")));
     assert!(setup.events().iter().any(|event| event["event"] == "breaker_opened"));
-    // The other checkpoint's bundle is not concerned.
+    // The bundle of the other checkpoint is not affected.
     let selected = client.select_action(select("a", 250.0)).await.unwrap().into_inner();
     assert_eq!(why(selected.served), is("", ""));
 
-    // With the bundle before it in memory, that one answers.
+    // If the previous bundle is in memory, it answers.
     let before = load(&setup.server, setup.directory.path(), &testing::score_files("fraud", 0.5));
     let mut table = table(2, &setup.fraud, &setup.action);
     table.previous = BTreeMap::from([(FRAUD.to_owned(), before.clone())]);
@@ -244,11 +244,11 @@ async fn a_bundle_that_keeps_panicking_is_taken_out_of_service() {
     assert!(reply.margin != 0.0);
 }
 
-/// Every request ends once, wherever it was when its caller left: waiting for its body, for the pool, in an
-/// evaluation, or answered.
+/// Every request ends once, wherever it was when its caller cancelled: waiting for its body or for the pool,
+/// in evaluation, or answered.
 /// Fault case 6.
 #[tokio::test(flavor = "multi_thread")]
-async fn cancelled_requests_leave_nothing_behind() {
+async fn cancelled_requests_leak_no_resources() {
     const REQUESTS: u64 = 100_000;
     let setup = start();
     let client = setup.client().await;
@@ -298,9 +298,9 @@ async fn cancelled_requests_leave_nothing_behind() {
     }
     let arrived = count(&setup, "requests_arrived_total", &[]).await;
     let ended = count(&setup, "requests_total", &[]).await;
-    assert_eq!(arrived, ended, "each ends once");
+    assert_eq!(arrived, ended, "each request must end once");
     assert!(arrived > 1);
-    // As good as new.
+    // The server works as before.
     let mut client = setup.client().await;
     setup.server.assume_cost(FRAUD, Duration::from_micros(1));
     let reply = client.score(score("last", 1.0)).await.unwrap().into_inner();

@@ -1,4 +1,4 @@
-//! A disk that stops to answer, under a whole server: scores and selections go on.
+//! A disk that stops responding, with a complete server: scores and selections continue.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failure here is a failed test")]
 
@@ -14,11 +14,11 @@ use scorer_proto::v1::{LogRecord, log_record};
 use serde_json::json;
 use support::*;
 
-/// Far above what an answer takes.
+/// Far above the time of an answer.
 const LIMIT: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stalled_disk_stops_exploration_and_nothing_else() {
+async fn a_stalled_disk_stops_only_exploration() {
     let machine = SimMachine::new(1);
     let setup = start_in(machine.start(), |config| {
         config["log"]["dir"] = json!("/log");
@@ -30,11 +30,11 @@ async fn a_stalled_disk_stops_exploration_and_nothing_else() {
 
     machine.fs.stall(true);
     let answering = async {
-        // The first one waits for its record within its SLA, then plays the best action.
+        // The first selection waits for its record within its SLA, then chooses the best action.
         let late = client.select_action(select("late", 250.0)).await.unwrap().into_inner();
         assert!(!late.logged);
         assert_eq!(late.propensity, 1.0);
-        // More of both than the runtime has threads.
+        // More requests of both kinds than the runtime has threads.
         for number in 0..20 {
             client.score(score(&format!("score-{number}"), 120.0)).await.unwrap();
             let number = format!("select-{number}");
@@ -43,14 +43,14 @@ async fn a_stalled_disk_stops_exploration_and_nothing_else() {
             assert_eq!(selected.propensity, 1.0);
         }
         assert!(setup.metrics().await.contains("scorer_unlogged_decisions_total 21"));
-        // A rollback does not wait for the disk either; that its record is missing is an event.
+        // A rollback does not wait for the disk either. The server reports its missing record by an event.
         let lanes = table(2, &setup.fraud, &setup.action);
         tokio::task::block_in_place(|| setup.server.swap(&lanes)).unwrap();
         let events = setup.events();
         let unrecorded = events.iter().find(|event| event["event"] == "lanes_not_logged").unwrap();
         assert_eq!(unrecorded["version"], 2);
     };
-    tokio::time::timeout(LIMIT, answering).await.expect("every call is answered");
+    tokio::time::timeout(LIMIT, answering).await.expect("a call is not answered");
 
     machine.fs.stall(false);
     let recovering = async {
@@ -63,7 +63,7 @@ async fn a_stalled_disk_stops_exploration_and_nothing_else() {
         }
         unreachable!()
     };
-    let after = tokio::time::timeout(LIMIT, recovering).await.expect("the log takes records again");
+    let after = tokio::time::timeout(LIMIT, recovering).await.expect("the log does not accept records again");
 
     setup.server.drain(LIMIT);
     let mut reader = Reader::open(machine.start().fs, Path::new("/log")).unwrap();
@@ -79,5 +79,9 @@ async fn a_stalled_disk_stops_exploration_and_nothing_else() {
     }
     decisions.retain(|(sequence, _)| !withdrawn.contains(sequence));
     let ids: Vec<&str> = decisions.iter().map(|(_, id)| id.as_str()).collect();
-    assert_eq!(ids, ["before", after.as_str()], "what was answered as unlogged is not read from the log");
+    assert_eq!(
+        ids,
+        ["before", after.as_str()],
+        "a decision that was answered as unlogged must not be in the log"
+    );
 }

@@ -1,4 +1,4 @@
-//! The binary without Python: serves, outlives the lack of descriptors, ends on SIGTERM.
+//! The binary without Python: it serves, survives a lack of file descriptors, and ends on SIGTERM.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -19,7 +19,7 @@ use tonic::transport::Endpoint;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The process, ended with the test whatever happens, and its events.
+/// The process, which ends with the test in any case, and its events.
 struct Process {
     child: Child,
     events: Receiver<Value>,
@@ -35,10 +35,10 @@ impl Process {
             .spawn()
             .unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let (tell, events) = channel();
+        let (sender, events) = channel();
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
-                let _ = tell.send(serde_json::from_str(&line).unwrap_or(Value::String(line)));
+                let _ = sender.send(serde_json::from_str(&line).unwrap_or(Value::String(line)));
             }
         });
         Process { child, events }
@@ -64,7 +64,7 @@ impl Drop for Process {
 
 /// Fault case 43.
 #[tokio::test(flavor = "multi_thread")]
-async fn serves_survives_a_want_of_descriptors_and_ends_on_sigterm() {
+async fn the_binary_serves_survives_a_lack_of_descriptors_and_ends_on_sigterm() {
     let directory = tempfile::tempdir().unwrap();
     let (fraud_path, fraud) = write(directory.path(), &testing::score_files("fraud", 0.0));
     let (action_path, action) = write(directory.path(), &testing::action_files("action", 0.0));
@@ -87,10 +87,10 @@ async fn serves_survives_a_want_of_descriptors_and_ends_on_sigterm() {
     client.score(score("s", 1.0)).await.unwrap();
     let crowd: Vec<_> = (0..100).map(|_| TcpStream::connect(&address).unwrap()).collect();
     process.event("accept_failed");
-    client.noop(NoopRequest::default()).await.expect("open connections are served on");
+    client.noop(NoopRequest::default()).await.expect("open connections are no longer served");
     drop(crowd);
     let mut late = Client::new(endpoint.connect().await.unwrap());
-    late.score(score("t", 1.0)).await.expect("the accept loop lives");
+    late.score(score("t", 1.0)).await.expect("the accept loop has ended");
 
     let killed = Command::new("kill").args(["-TERM", &process.child.id().to_string()]).status().unwrap();
     assert!(killed.success());
@@ -99,12 +99,12 @@ async fn serves_survives_a_want_of_descriptors_and_ends_on_sigterm() {
 }
 
 #[test]
-fn what_is_wrong_is_one_line_and_an_exit_code() {
+fn an_error_is_one_line_and_an_exit_code() {
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name).display().to_string();
     fs::write(at("config.json"), "{\"listen\": \"127.0.0.1:0\"}").unwrap();
     fs::write(at("lanes.json"), "{}").unwrap();
-    for (arguments, code, says) in [
+    for (arguments, code, words) in [
         (vec![], 64, "usage: scorer-server"),
         (vec![at("missing.json"), at("lanes.json")], 1, "missing.json: No such file"),
         (vec![at("config.json"), at("lanes.json")], 1, "missing field `checkpoints`"),
@@ -112,6 +112,6 @@ fn what_is_wrong_is_one_line_and_an_exit_code() {
         let output = Command::new(env!("CARGO_BIN_EXE_scorer-server")).args(arguments).output().unwrap();
         let text = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(code));
-        assert!(text.contains(says) && text.lines().count() == 1, "{text}");
+        assert!(text.contains(words) && text.lines().count() == 1, "{text}");
     }
 }

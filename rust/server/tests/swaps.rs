@@ -1,4 +1,4 @@
-//! Bringing a bundle in: who is refused and why, what that does to the live one, and what is kept.
+//! Loading and swapping bundles: refusals and their reasons, the effect on the live bundle, and the memory.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
@@ -19,7 +19,7 @@ fn for_fraud() -> LoadFor {
     LoadFor { checkpoint: Some(FRAUD.to_owned()), ..LoadFor::default() }
 }
 
-/// What the server answers at the fraud checkpoint now: bundle and score.
+/// Returns the current answer at the fraud checkpoint: bundle and score.
 async fn answered(setup: &Setup) -> (String, f64) {
     let response = setup.client().await.score(score("", 250.0)).await.unwrap().into_inner();
     (response.served.unwrap().bundle, response.score)
@@ -42,7 +42,8 @@ fn event(setup: &Setup, name: &str) -> Value {
 /// Fault case 61.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_candidate_slower_than_the_live_bundle_allows_is_refused_by_its_figures() {
-    // An SLA of a thousandth of a millisecond: every evaluation matters. No candidate is a thousand times faster.
+    // An SLA of a thousandth of a millisecond is below every evaluation. No candidate is a thousand times
+    // faster.
     let setup = start_with(|config| {
         config["checkpoints"][FRAUD]["warmup_max_ratio"] = 0.001.into();
         config["checkpoints"][FRAUD]["p99_ms"] = 0.00001.into();
@@ -61,19 +62,19 @@ async fn a_candidate_slower_than_the_live_bundle_allows_is_refused_by_its_figure
     assert_eq!(answered(&setup).await, before);
     assert_eq!(setup.server.status().bundles.len(), 2);
     assert_eq!(refused_for(&setup, "warm_up").await, 1.0);
-    let told = event(&setup, "bundle_refused");
-    assert_eq!((&told["reason"], &told["bundle"]), (&"warm_up".into(), &digest.as_str().into()));
+    let reported = event(&setup, "bundle_refused");
+    assert_eq!((&reported["reason"], &reported["bundle"]), (&"warm_up".into(), &digest.as_str().into()));
 
-    // A deliberate release: the comparison is waived, the SLA is not.
+    // For a deliberate release, the comparison is waived, but the SLA is not.
     let allowed = LoadFor { allow_slower: true, ..for_fraud() };
     let error = setup.server.load_for(&path, &digest, &allowed).unwrap_err();
     assert!(matches!(error, LoadError::TooSlow { sla_ms: 0.00001, .. }), "{error}");
-    // Without a checkpoint there is no SLA: so the last known good table boots whatever the machine does.
+    // Without a checkpoint there is no SLA, so that the last known good table boots on a busy machine too.
     setup.server.load(&path, &digest).unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_slower_bundle_that_takes_next_to_nothing_is_let_in() {
+async fn a_slower_bundle_with_a_negligible_cost_is_accepted() {
     let setup = start_with(|config| {
         config["checkpoints"][FRAUD]["warmup_max_ratio"] = 0.001.into();
         config["checkpoints"][FRAUD]["p99_ms"] = 60000.into();
@@ -89,13 +90,13 @@ async fn a_slower_bundle_that_takes_next_to_nothing_is_let_in() {
 
 /// Fault case 61.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_candidate_is_refused_before_it_is_read_where_there_is_no_memory_for_it() {
+async fn a_candidate_is_refused_before_it_is_read_if_memory_does_not_suffice() {
     let setup = start_with(|config| config["memory_budget_bytes"] = (1_u64 << 40).into());
     let before = answered(&setup).await;
     let (path, digest) = next(&setup);
     setup.server.load(&path, &digest).unwrap();
 
-    // A process that holds anything at all holds more than a byte.
+    // Every process uses more than one byte.
     let config = {
         let mut config = config(setup.directory.path());
         config["memory_budget_bytes"] = 1.into();
@@ -116,7 +117,7 @@ async fn a_candidate_is_refused_before_it_is_read_where_there_is_no_memory_for_i
 
 /// Fault case 60.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_golden_case_that_differs_is_told_apart_from_a_damaged_file() {
+async fn a_different_golden_case_is_distinguished_from_a_damaged_file() {
     let setup = start();
     let before = answered(&setup).await;
     let mut files = testing::score_files("next", 0.5);
@@ -142,7 +143,7 @@ async fn a_golden_case_that_differs_is_told_apart_from_a_damaged_file() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_way_from_the_alias_to_the_first_answer_is_told_once() {
+async fn the_time_from_the_alias_to_the_first_answer_is_reported_once() {
     let setup = start();
     answered(&setup).await;
     setup.events();
@@ -155,30 +156,33 @@ async fn the_way_from_the_alias_to_the_first_answer_is_told_once() {
     };
     setup.server.load_for(&path, &digest, &wanted).unwrap();
     setup.server.swap(&table(2, &digest, &setup.action)).unwrap();
-    assert!(setup.events().iter().all(|event| event["event"] != "first_answer"), "nobody has asked yet");
+    assert!(
+        setup.events().iter().all(|event| event["event"] != "first_answer"),
+        "no request was answered yet"
+    );
     assert_eq!(answered(&setup).await.0, digest);
     answered(&setup).await;
-    let told: Vec<Value> =
+    let reported: Vec<Value> =
         setup.events().into_iter().filter(|event| event["event"] == "first_answer").collect();
-    assert_eq!(told.len(), 1, "{told:?}");
-    let told = &told[0];
-    assert_eq!((&told["checkpoint"], &told["bundle"]), (&FRAUD.into(), &digest.as_str().into()));
-    assert_eq!((&told["notice_ms"], &told["fetch_ms"]), (&400.0.into(), &2.0.into()));
-    assert!(told["total_ms"].as_f64() > told["golden_ms"].as_f64());
+    assert_eq!(reported.len(), 1, "{reported:?}");
+    let reported = &reported[0];
+    assert_eq!((&reported["checkpoint"], &reported["bundle"]), (&FRAUD.into(), &digest.as_str().into()));
+    assert_eq!((&reported["notice_ms"], &reported["fetch_ms"]), (&400.0.into(), &2.0.into()));
+    assert!(reported["total_ms"].as_f64() > reported["golden_ms"].as_f64());
     let page = setup.metrics().await;
     let notice = format!("scorer_data_load_stage_seconds{{checkpoint=\"{FRAUD}\",stage=\"notice\"}} 0.4");
     assert!(page.lines().any(|line| line == notice), "{page}");
-    // The table before it counts too: one journey each.
+    // The histogram has one value for each table, including the first one.
     let count = format!("scorer_data_load_seconds_count{{checkpoint=\"{FRAUD}\"}} 2");
     assert!(page.lines().any(|line| line == count), "{page}");
-    // Back to the bundle before, which is in memory: another way, another first answer.
+    // A return to the previous bundle, which is in memory, is another event with another first answer.
     setup.server.swap(&table(3, &setup.fraud, &setup.action)).unwrap();
     answered(&setup).await;
     assert_eq!(event(&setup, "first_answer")["bundle"], setup.fraud.as_str());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_bundle_before_is_offered_until_memory_is_short_or_it_is_let_go() {
+async fn the_previous_bundle_is_offered_until_memory_is_short_or_it_is_unloaded() {
     let setup = start();
     let (path, digest) = next(&setup);
     setup.server.load_for(&path, &digest, &for_fraud()).unwrap();
@@ -189,7 +193,7 @@ async fn the_bundle_before_is_offered_until_memory_is_short_or_it_is_let_go() {
     };
     setup.server.swap(&with_previous(2, &setup.fraud)).unwrap();
     assert_eq!(setup.server.status().previous.get(FRAUD), Some(&setup.fraud));
-    // One that does not fit, or is not in memory, is no offer; the swap goes through.
+    // A previous bundle that is of another kind or not in memory is ignored, and the swap succeeds.
     setup.server.swap(&with_previous(3, &setup.action)).unwrap();
     assert!(setup.server.status().previous.is_empty());
     setup.server.swap(&with_previous(4, &setup.fraud)).unwrap();
@@ -253,7 +257,7 @@ async fn a_revision_under_load_never_fails_never_mixes_and_shares_its_forests() 
     for version in 2..40 {
         let (digest, _) = &bundles[version as usize % bundles.len()];
         setup.server.swap(&table(version, &setup.fraud, digest)).unwrap();
-        // A hundred decisions under each table.
+        // A hundred decisions with each table.
         let decided = || setup.server.status().bundles.iter().map(|bundle| bundle.decisions).sum::<u64>();
         let enough = decided() + 100;
         eventually("a hundred decisions are made", || decided() >= enough).await;
@@ -265,7 +269,7 @@ async fn a_revision_under_load_never_fails_never_mixes_and_shares_its_forests() 
         for (id, answer) in caller.await.unwrap() {
             let served = answer.served.unwrap();
             let at = bundles.iter().position(|(digest, _)| *digest == served.bundle).unwrap();
-            // Each answer is, to the bit, that of the one bundle that it names.
+            // Each answer has the bits of the bundle that it names.
             let (_, bundle) = &bundles[at];
             let mut scratch = EvalScratch::new(bundle);
             let everyone = Mask::all(bundle.catalogue().len());
@@ -279,7 +283,7 @@ async fn a_revision_under_load_never_fails_never_mixes_and_shares_its_forests() 
         }
     }
     assert!(by_bundle.iter().all(|&answers| answers >= 100), "{by_bundle:?}");
-    // The forest outlives the bundle that brought it.
+    // The forest remains in memory after the bundle that loaded it.
     setup.server.swap(&table(40, &setup.fraud, &bundles[1].0)).unwrap();
     setup.server.unload(&setup.action).unwrap();
     let answer = setup.client().await.select_action(select("last", 250.0)).await.unwrap().into_inner();
@@ -287,7 +291,7 @@ async fn a_revision_under_load_never_fails_never_mixes_and_shares_its_forests() 
     let status = setup.server.status();
     let shared: Vec<u64> = status.bundles.iter().map(|bundle| bundle.shared_bytes).collect();
     assert_eq!(shared, [0, 0, files[0]["forest.bin"].len() as u64]);
-    // What is logged is what was drawn from.
+    // The logged propensities are those of the draw.
     for decision in setup.decisions() {
         if let Some(pmf) = pmfs.remove(&decision.decision_id) {
             assert_eq!(decision.pmf, pmf);

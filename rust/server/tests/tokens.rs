@@ -1,5 +1,5 @@
-//! Decision tokens over the wire: what an answer brings, which outcomes it proves, and how keys change while requests
-//! are answered.
+//! Decision tokens over the wire: the tokens of answers, the outcomes that they prove, and changes of keys
+//! while requests are answered.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
@@ -24,7 +24,7 @@ use serde_json::json;
 use support::*;
 use tonic::{Code, Request, Status};
 
-/// Writes a key file as an operator does: beside the old one, then in its place.
+/// Writes a key file as an operator does: as a new file that then replaces the old one.
 fn write_keys(path: &Path, keys: &[u32]) {
     let keys: Vec<_> = keys
         .iter()
@@ -99,20 +99,20 @@ fn metric(text: &str, name: &str) -> f64 {
 }
 
 #[track_caller]
-fn denied(result: Result<bool, Status>, says: &str) {
+fn denied(result: Result<bool, Status>, words: &str) {
     let status = result.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied, "{status:?}");
-    assert!(status.message().contains(says) && !status.message().contains('\n'), "{}", status.message());
+    assert!(status.message().contains(words) && !status.message().contains('\n'), "{}", status.message());
 }
 
 /// Fault case 77.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_outcome_with_its_token_is_proven_at_any_replica_and_its_record_keeps_what_the_token_says() {
+async fn an_outcome_with_its_token_is_proven_at_any_replica_and_its_record_has_the_claims() {
     let keys = Keys::new(&[1, 2]);
     let (first, second) = (keys.start(), keys.start());
     let answer = selected(&first, "order-1").await;
     assert!((1..=120).contains(&answer.decision_token.len()));
-    // The second replica has never heard of the decision; the first one is gone.
+    // The second replica does not know the decision, and the first one has stopped.
     let decided = first.decisions().remove(0);
     drop(first);
     assert!(report(&second, with_token("order-1", 1.0, &answer.decision_token)).await.unwrap());
@@ -165,7 +165,7 @@ async fn a_forged_token_is_refused_and_leaves_no_record() {
 
 /// Fault case 78.
 #[tokio::test(flavor = "multi_thread")]
-async fn the_token_of_a_tenant_is_accepted_from_that_tenant_alone() {
+async fn the_token_of_a_tenant_is_accepted_only_from_that_tenant() {
     let keys = Keys::new(&[1]);
     let setup = keys.start();
     let mut client = setup.client().await;
@@ -179,7 +179,7 @@ async fn the_token_of_a_tenant_is_accepted_from_that_tenant_alone() {
     denied(report(&setup, with_token("order-1", 1.0, &answer.decision_token)).await, "another caller");
 }
 
-/// An unproven report never stands in the way of the proven one, whatever its revision.
+/// An unproven report never prevents a proven one, with any revision.
 /// Fault case 77.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unproven_report_does_not_displace_a_proven_one() {
@@ -196,14 +196,14 @@ async fn an_unproven_report_does_not_displace_a_proven_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn unproven_outcomes_are_refused_where_the_owner_says_so() {
+async fn unproven_outcomes_are_refused_if_it_is_configured() {
     let keys = Keys::new(&[1]);
     let setup = keys.start_with(|config| config["outcomes"]["unproven"] = json!("refuse"));
     let token = selected(&setup, "order-1").await.decision_token;
     denied(report(&setup, outcome("order-1", "authorised", 1.0, 0)).await, "not proven");
     assert!(report(&setup, with_token("order-1", 1.0, &token)).await.unwrap());
 
-    // A server that knows the decision may take that as proof, by setting.
+    // By setting, a server that knows the decision may accept this as proof.
     let setup = keys.start_with(|config| config["outcomes"]["proof"] = json!("known"));
     selected(&setup, "order-1").await;
     assert!(report(&setup, outcome("order-1", "authorised", 1.0, 0)).await.unwrap());
@@ -212,14 +212,14 @@ async fn unproven_outcomes_are_refused_where_the_owner_says_so() {
 
 /// Fault case 16.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_retry_is_given_the_same_token() {
+async fn a_retry_gets_the_same_token() {
     let keys = Keys::new(&[1]);
     let (setup, other) = (keys.start(), keys.start());
     let first = selected(&setup, "order-1").await;
     let again = selected(&setup, "order-1").await;
     assert!(again.replayed && !first.replayed);
     assert_eq!(first.decision_token, again.decision_token);
-    // Another replica decides alike: only the time differs.
+    // Another replica gives the same decision, except for the time.
     let elsewhere = selected(&other, "order-1").await;
     assert_eq!((elsewhere.action_index, elsewhere.propensity), (first.action_index, first.propensity));
     let timeless = |token: &[u8]| [&token[..5], &token[11..token.len() - 16]].concat();
@@ -227,13 +227,13 @@ async fn a_retry_is_given_the_same_token() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn scores_and_batches_bring_tokens_on_request() {
+async fn scores_and_batches_return_tokens_on_request() {
     let keys = Keys::new(&[1]);
     let setup = keys.start();
     let mut client = setup.client().await;
     assert!(client.score(score("s", 1.0)).await.unwrap().into_inner().decision_token.is_empty());
-    let asked = ScoreRequest { include_token: true, ..score("s2", 1.0) };
-    let token = client.score(asked).await.unwrap().into_inner().decision_token;
+    let request = ScoreRequest { include_token: true, ..score("s2", 1.0) };
+    let token = client.score(request).await.unwrap().into_inner().decision_token;
     let of_score = |id: &str, token: &[u8]| ReportOutcomeRequest {
         checkpoint: FRAUD.to_owned(),
         ..with_token(id, 1.0, token)
@@ -241,8 +241,8 @@ async fn scores_and_batches_bring_tokens_on_request() {
     assert!(report(&setup, of_score("s2", &token)).await.unwrap());
 
     let print = fingerprint(&mut client, FRAUD).await;
-    let asked = ScoreBatchRequest { include_token: true, ..batch("b", print, &[[1.0, 0.0, 0.0]; 3]) };
-    let token = client.score_batch(asked).await.unwrap().into_inner().decision_token;
+    let request = ScoreBatchRequest { include_token: true, ..batch("b", print, &[[1.0, 0.0, 0.0]; 3]) };
+    let token = client.score_batch(request).await.unwrap().into_inner().decision_token;
     assert!(report(&setup, of_score("b/2", &token)).await.unwrap());
     denied(report(&setup, of_score("b/3", &token)).await, "another decision");
     denied(report(&setup, of_score("c/0", &token)).await, "another decision");
@@ -266,7 +266,7 @@ async fn keys_change_while_requests_are_answered_and_a_broken_file_changes_nothi
     in_force(2.0).await;
     assert_eq!(selected(&setup, "order-2").await.decision_token[1..5], [0, 0, 0, 2]);
     assert!(report(&setup, with_token("order-1", 1.0, &old)).await.unwrap());
-    // Half written: the keys before stay.
+    // An incomplete file: the previous keys remain in use.
     replace(&keys.path(), br#"{"keys":[{"id":"00000003","secr"#);
     let wait = patience("the key file is refused");
     while metric(&setup.metrics().await, "scorer_token_key_files_total{result=\"refused\"}") < 1.0 {
@@ -297,7 +297,7 @@ fn a_server_does_not_start_with_a_key_file_that_it_cannot_use() {
         Server::start(ServerConfig::from_json(&config.to_string()).unwrap()).map(drop)
     };
     started(&|path| write_keys(path, &[1])).unwrap();
-    for (change, says) in [
+    for (change, words) in [
         (&|path: &Path| replace(path, b"{") as (), "line 1, column 1"),
         (&|path: &Path| write_keys(path, &[]), "0 keys"),
         (&|path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap(), "chmod 600"),
@@ -305,7 +305,7 @@ fn a_server_does_not_start_with_a_key_file_that_it_cannot_use() {
     ] as [(&dyn Fn(&Path), &str); 4]
     {
         let error = started(change).unwrap_err().to_string();
-        assert!(error.contains(says) && error.contains("token keys"), "{error}");
+        assert!(error.contains(words) && error.contains("token keys"), "{error}");
         write_keys(&keys.path(), &[1]);
     }
 }
@@ -322,7 +322,7 @@ async fn revisions_values_and_rates_are_bounded() {
         let sent = report(setup, outcome("d", "authorised", value, revision)).await;
         sent.map_or_else(|status| (status.code(), status.message().to_owned()), |_| (Code::Ok, String::new()))
     };
-    for (value, revision, says) in [
+    for (value, revision, words) in [
         (1.01, 0, "outside the checkpoint's range, 0 to 1"),
         (-0.01, 0, "outside the checkpoint's range"),
         (1.0, 51, "revision 51 is above 50"),
@@ -330,9 +330,9 @@ async fn revisions_values_and_rates_are_bounded() {
     ] {
         let (code, message) = send(&setup, value, revision).await;
         assert_eq!(code, Code::InvalidArgument);
-        assert!(message.contains(says), "{message}");
+        assert!(message.contains(words), "{message}");
     }
-    // Three in each minute: the clock may begin a new one on the way, but not three.
+    // Three per minute. The clock may start one new minute meanwhile, but not three.
     let mut recorded = 0;
     let refused = loop {
         match send(&setup, 1.0, recorded).await {
@@ -344,7 +344,7 @@ async fn revisions_values_and_rates_are_bounded() {
     assert!(recorded >= 3);
     assert_eq!(refused.0, Code::ResourceExhausted);
     assert!(refused.1.contains("3 times within a minute"), "{}", refused.1);
-    assert_eq!(send(&setup, 1.0, recorded - 1).await.0, Code::Ok, "a repeated report writes nothing");
+    assert_eq!(send(&setup, 1.0, recorded - 1).await.0, Code::Ok, "a repeated report must write nothing");
 
     let slow = start_with(|config| config["outcomes"] = json!({"per_caller_second": 1}));
     let mut limited = 0;
@@ -393,7 +393,7 @@ async fn the_open_protocol_returns_tokens_in_base64() {
     };
     let token = BASE64.decode(token).unwrap();
     let id = format!("order-{ACTION}");
-    assert!(report(&setup, with_token(&id, 1.0, &token)).await.unwrap(), "it proves the outcome");
+    assert!(report(&setup, with_token(&id, 1.0, &token)).await.unwrap(), "the token must prove the outcome");
     for (include, expected) in [(None, false), (Some(false), false), (Some(true), true)] {
         let score = client.model_infer(row(FRAUD, include)).await.unwrap().into_inner();
         assert_eq!(score.parameters.contains_key("decision_token"), expected);

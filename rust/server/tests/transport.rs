@@ -1,4 +1,4 @@
-//! Deadlines, limits, other protocols, sockets: what happens before and around an answer.
+//! Deadlines, limits, other protocols and sockets.
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
@@ -33,7 +33,7 @@ fn with_timeout(values: &[&str]) -> http::Request<Full<hyper::body::Bytes>> {
 async fn deadlines() {
     let setup = start();
     let address = setup.server.addresses().grpc[0].clone();
-    for (values, code, says) in [
+    for (values, code, words) in [
         (&[] as &[&str], 0, ""),
         (&["1S"], 0, ""),
         (&["99999999H"], 0, ""),
@@ -46,10 +46,10 @@ async fn deadlines() {
         (&["1S", "1S"], 3, "given twice"),
     ] {
         let (status, found, message) = raw(&address, with_timeout(values)).await;
-        // A nanosecond is over when the work would begin; Noop has none, so it may also be answered.
+        // A nanosecond has passed when the work would start. Noop has no work, so it may also be answered.
         let in_time = *values == ["1n"] && found == Some(0);
         assert!(in_time || (status, found) == (200, Some(code)), "{values:?}: {found:?} {message}");
-        assert!(in_time || message.contains(says), "{values:?}: {message}");
+        assert!(in_time || message.contains(words), "{values:?}: {message}");
     }
 }
 
@@ -68,13 +68,13 @@ async fn an_expired_request_is_not_evaluated() {
 
 /// Fault case 29.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_body_that_does_not_come_is_not_waited_for() {
+async fn a_body_that_does_not_arrive_is_not_waited_for() {
     let setup = start();
     let address = setup.server.addresses().grpc[0].clone();
     // A header that announces 100 bytes, and a body that ends early.
     let (_, code, message) = raw(&address, framed("Score", 100, b"abc")).await;
     assert!(code.is_some_and(|code| code != 0), "{message}");
-    // A body that stays open: the caller's deadline ends it.
+    // A body that stays open ends at the caller's deadline.
     let stream = tokio::net::TcpStream::connect(&address).await.unwrap();
     let (mut sender, connection) = hyper::client::conn::http2::handshake(
         hyper_util::rt::TokioExecutor::new(),
@@ -110,17 +110,17 @@ async fn messages_above_the_limit_are_resource_exhausted() {
     assert!(status.message().contains("4096"), "{}", status.message());
     let large = ScoreBatchRequest { values: vec![0.0; 10_000], ..batch("", 0, &[]) };
     assert_eq!(client.score_batch(large).await.unwrap_err().code(), Code::ResourceExhausted);
-    // A header that claims 4 GiB costs nothing.
+    // A header with a length of 4 GiB allocates nothing.
     let address = setup.server.addresses().grpc[0].clone();
     let (_, code, _) = raw(&address, framed("Score", u32::MAX, b"")).await;
     assert_eq!(code, Some(Code::ResourceExhausted as i32));
-    client.noop(NoopRequest::default()).await.expect("the connection lives on");
+    client.noop(NoopRequest::default()).await.expect("the connection must remain open");
     assert!(setup.metrics().await.contains("code=\"RESOURCE_EXHAUSTED\"} "));
 }
 
 /// Fault cases 26, 30, 33.
 #[tokio::test(flavor = "multi_thread")]
-async fn malformed_messages_are_told_and_the_connection_survives() {
+async fn malformed_messages_are_refused_and_the_connection_remains() {
     let setup = start();
     let address = setup.server.addresses().grpc[0].clone();
     for body in [&b"\xff\xff\xff\xff"[..], b"\x0a\x7fshort", b"\x0b", b"\x12\x02\xff\xfe"] {
@@ -148,10 +148,10 @@ async fn malformed_messages_are_told_and_the_connection_survives() {
 
 /// Fault case 33.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_request_that_is_not_grpc_is_answered_though_its_body_does_not_end() {
+async fn a_request_that_is_not_grpc_is_answered_although_its_body_does_not_end() {
     let setup = start();
     let address = setup.server.addresses().grpc[0].clone();
-    // A byte and then silence; and more bytes than are read of such a body.
+    // One byte and then none, and more bytes than are read of such a body.
     for length in [1, 64 << 10] {
         let stream = tokio::net::TcpStream::connect(&address).await.unwrap();
         let handshake = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
@@ -175,7 +175,7 @@ async fn a_request_that_is_not_grpc_is_answered_though_its_body_does_not_end() {
 
 /// Fault case 31.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_message_may_come_in_pieces_but_whole_and_alone() {
+async fn a_message_may_be_sent_in_parts_but_must_be_complete_and_single() {
     let setup = start();
     let message = NoopRequest { payload: vec![7; 50] }.encode_to_vec();
     let whole = [&[0][..], &(message.len() as u32).to_be_bytes(), &message].concat();
@@ -183,7 +183,7 @@ async fn a_message_may_come_in_pieces_but_whole_and_alone() {
         (whole.clone(), Code::Ok),
         (whole[..20].to_vec(), Code::Internal),
         (whole[..3].to_vec(), Code::Internal),
-        // gRPC's code for another number of messages than the method takes.
+        // gRPC's code for a wrong number of messages.
         (Vec::new(), Code::Unimplemented),
         ([whole.clone(), whole].concat(), Code::Unimplemented),
     ] {
@@ -209,7 +209,7 @@ async fn a_message_may_come_in_pieces_but_whole_and_alone() {
 
 /// Fault case 33.
 #[tokio::test(flavor = "multi_thread")]
-async fn other_protocols_are_turned_away_and_counted() {
+async fn other_protocols_are_refused_and_counted() {
     let setup = start();
     let address = setup.server.addresses().grpc[0].clone();
     let sent = tokio::task::spawn_blocking(move || {
@@ -219,7 +219,7 @@ async fn other_protocols_are_turned_away_and_counted() {
             let mut stream = TcpStream::connect(&address).unwrap();
             stream.write_all(head).unwrap();
             let mut rest = Vec::new();
-            // Closed or reset: either way at once.
+            // The connection is closed or reset at once.
             let _ = stream.read_to_end(&mut rest);
             assert!(rest.is_empty());
         }
@@ -230,7 +230,7 @@ async fn other_protocols_are_turned_away_and_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_above_the_cap_are_closed_and_places_come_back() {
+async fn connections_above_the_cap_are_closed_and_places_are_released() {
     let setup = start_with(|config| config["max_connections"] = json!(2));
     let first = setup.client().await;
     let mut second = setup.client().await;
@@ -242,7 +242,7 @@ async fn connections_above_the_cap_are_closed_and_places_come_back() {
         let _ = stream.read_to_end(&mut rest);
         rest
     });
-    assert!(third.await.unwrap().is_empty(), "closed without a word");
+    assert!(third.await.unwrap().is_empty(), "the connection must be closed without a reply");
     assert!(setup.metrics().await.contains("scorer_connections_refused_total 1"));
     drop(first);
     let endpoint = Endpoint::from_shared(format!("http://{}", setup.server.addresses().grpc[0])).unwrap();
@@ -256,7 +256,7 @@ async fn connections_above_the_cap_are_closed_and_places_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn requests_above_the_cap_are_refused_at_the_door() {
+async fn requests_above_the_cap_are_refused_before_they_are_read() {
     let setup = start_with(|config| config["max_inflight"] = json!(1));
     let mut client = setup.client().await;
     let barrier = Arc::new(Barrier::new(2));
@@ -274,14 +274,14 @@ async fn requests_above_the_cap_are_refused_at_the_door() {
     assert_eq!(setup.server.status().inflight, 1);
     meet(&barrier).await.unwrap();
     slow.await.unwrap().unwrap();
-    // The place is free when the reply has been handed over, which the client may see a moment earlier.
+    // The place is free when the reply has been sent, which the client may detect slightly earlier.
     eventually("no request is in flight", || setup.server.status().inflight == 0).await;
     client.score(score("t", 1.0)).await.unwrap();
 }
 
 /// Fault case 6.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_cancelled_request_gives_its_place_back() {
+async fn a_cancelled_request_releases_its_place() {
     let setup = start();
     let client = setup.client().await;
     for number in 0..200 {
@@ -300,7 +300,7 @@ async fn a_cancelled_request_gives_its_place_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_unix_socket_serves_like_tcp_and_goes_with_the_server() {
+async fn a_unix_socket_serves_like_tcp_and_is_removed_with_the_server() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("scorer.sock");
     let setup = start_with(|config| {
@@ -315,13 +315,13 @@ async fn a_unix_socket_serves_like_tcp_and_goes_with_the_server() {
     second["uds"] = json!(path);
     let error = Server::start(ServerConfig::from_json(&second.to_string()).unwrap()).unwrap_err();
     assert!(matches!(error, ServerError::Bind(BindError::SocketInUse { .. })), "{error}");
-    client.score(score("t", 1.0)).await.expect("the first server is not disturbed");
+    client.score(score("t", 1.0)).await.expect("the first server must not be affected");
     setup.server.drain(Duration::from_secs(5));
     assert!(!path.exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_is_taken_is_named_at_start() {
+async fn an_address_in_use_is_named_at_the_start() {
     let setup = start();
     let start = |change: &dyn Fn(&mut serde_json::Value)| {
         let directory = tempfile::tempdir().unwrap();
@@ -349,7 +349,7 @@ async fn what_is_taken_is_named_at_start() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flood_of_resets_harms_nobody_else() {
+async fn a_flood_of_resets_affects_no_other_client() {
     let setup = start();
     let address = setup.server.addresses().grpc[0].clone();
     let flood = tokio::task::spawn_blocking(move || {
@@ -363,7 +363,7 @@ async fn a_flood_of_resets_harms_nobody_else() {
             // ... and RST_STREAM with CANCEL.
             frames.extend_from_slice(&[0, 0, 4, 3, 0, id[0], id[1], id[2], id[3], 0, 0, 0, 8]);
         }
-        // The server may cut it off half-way.
+        // The server may close the connection meanwhile.
         let _ = stream.write_all(&frames);
     });
     let mut client = setup.client().await;

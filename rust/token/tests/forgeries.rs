@@ -95,7 +95,7 @@ fn a_key_verifies_for_as_long_as_it_is_in_the_file() {
 }
 
 #[test]
-fn a_token_fits_its_bounds() {
+fn a_token_is_within_its_length_limits() {
     let ring = ring(&[(1, 1)]);
     assert_eq!(token(&ring, &"x".repeat(64)).len(), MAX_TOKEN);
     const { assert!(MAX_TOKEN <= 120) };
@@ -104,7 +104,7 @@ fn a_token_fits_its_bounds() {
 }
 
 #[test]
-fn a_key_file_is_whole_or_refused() {
+fn an_incomplete_key_file_is_refused() {
     let whole = file(&[(1, 1), (2, 2)]);
     for end in 0..whole.len() {
         assert!(
@@ -136,7 +136,7 @@ proptest! {
     }
 
     #[test]
-    fn claims_come_back(id in "[ -~]{1,64}", ms in 0_u64..1 << 48, index in 0_u32..1 << 24, p in any::<f64>()) {
+    fn claims_are_decoded_unchanged(id in "[ -~]{1,64}", ms in 0_u64..1 << 48, index in 0_u32..1 << 24, p in any::<f64>()) {
         let ring = ring(&[(1, 1)]);
         let claims = Claims { decided_at_ms: ms, index, propensity: p, ..claims() };
         let signed = ring.sign(&claims, &scope("shop"), &id).unwrap();

@@ -35,13 +35,13 @@ async def code(call: Awaitable[Any]) -> str:
 async def main() -> None:
     plan = json.load(sys.stdin)
     rows = np.array(plan["rows"], dtype=np.float32)
-    # Refusals are part of the plan.
+    # The plan includes requests that the server must refuse.
     logging.disable(logging.CRITICAL)
 
     def request(data: Any, shape: list[int], *outputs: str, model: str = FRAUD, **more: Any) -> InferRequest:
         tensor = InferInput("input__0", shape, more.pop("datatype", "FP32"), data)
-        asked = [RequestedOutput(name) for name in outputs] or None
-        return InferRequest(model, [tensor], request_outputs=asked, **more)
+        requested = [RequestedOutput(name) for name in outputs] or None
+        return InferRequest(model, [tensor], request_outputs=requested, **more)
 
     shape = list(rows.shape)
     async with InferenceGRPCClient(plan["address"], timeout=30) as client:
@@ -53,7 +53,7 @@ async def main() -> None:
         action = await client.infer(one)
         stub = client._client_stub
         loaded = await stub.RepositoryModelLoad(pb.RepositoryModelLoadRequest(model_name=FRAUD))
-        found = {
+        result = {
             "live": await client.is_server_live(),
             "ready": await client.is_server_ready(),
             "models_ready": [await client.is_model_ready(name) for name in (FRAUD, ACTION, "nope")],
@@ -76,7 +76,7 @@ async def main() -> None:
                 ),
             },
         }
-    json.dump(found, sys.stdout)
+    json.dump(result, sys.stdout)
 
 
 if __name__ == "__main__":

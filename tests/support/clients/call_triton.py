@@ -25,12 +25,12 @@ def matrix(name: str, values: Any, datatype: str) -> triton.InferInput:
     return tensor
 
 
-def asked(*names: str) -> list[triton.InferRequestedOutput]:
+def requested_outputs(*names: str) -> list[triton.InferRequestedOutput]:
     return [triton.InferRequestedOutput(name) for name in names]
 
 
 def code(call: Callable[[], Any]) -> list[str]:
-    """The status and message that a call is refused with."""
+    """Return the status and message of a refused call."""
     try:
         call()
     except InferenceServerException as error:
@@ -39,7 +39,7 @@ def code(call: Callable[[], Any]) -> list[str]:
 
 
 def plain(array: Any) -> Any:
-    """Floats as their bits, texts as text."""
+    """Return floats as their bits and strings as text."""
     if array.dtype == np.object_:
         return [item.decode() for item in array.ravel()]
     return array.tobytes().hex()
@@ -53,7 +53,7 @@ def parameters(result: Any) -> dict[str, Any]:
 
 
 def streamed(client: triton.InferenceServerClient, rows: Any) -> list[Any]:
-    """One request for each row on one stream, with a bad one in between."""
+    """Send one request per row on one stream, with an invalid request in between."""
     answers: queue.Queue[Any] = queue.Queue()
     client.start_stream(lambda result, error: answers.put((result, error)))
     expected = 0
@@ -63,16 +63,16 @@ def streamed(client: triton.InferenceServerClient, rows: Any) -> list[Any]:
             expected += 1
         client.async_stream_infer(FRAUD, [matrix("input__0", row[None], "FP32")])
         expected += 1
-    got = [answers.get(timeout=30) for _ in range(expected)]
+    replies = [answers.get(timeout=30) for _ in range(expected)]
     client.stop_stream()
-    return [str(error) if error else plain(result.as_numpy("output__0")) for result, error in got]
+    return [str(error) if error else plain(result.as_numpy("output__0")) for result, error in replies]
 
 
 def main() -> None:
     plan = json.load(sys.stdin)
     rows = np.array(plan["rows"], dtype=np.float32)
     client = triton.InferenceServerClient(plan["address"])
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "live": client.is_server_live(),
         "ready": client.is_server_ready(),
         "models_ready": [client.is_model_ready(name) for name in (FRAUD, ACTION, "nope")],
@@ -82,57 +82,64 @@ def main() -> None:
         "config": client.get_model_config(FRAUD, as_json=True),
         "index": client.get_model_repository_index(as_json=True),
     }
-    version = found["metadata"]["versions"][0]
+    version = result["metadata"]["versions"][0]
 
     fil = client.infer(FRAUD, [matrix("input__0", rows, "FP32")], model_version=version, request_id="drop-in")
-    found["fil"] = plain(fil.as_numpy("output__0"))
-    found["fil_shape"] = list(fil.as_numpy("output__0").shape)
-    found["fil_response"] = [
+    result["fil"] = plain(fil.as_numpy("output__0"))
+    result["fil_shape"] = list(fil.as_numpy("output__0").shape)
+    result["fil_response"] = [
         fil.get_response().id,
         fil.get_response().model_version,
         len(fil.get_response().outputs),
     ]
     every = client.infer(
-        FRAUD, [matrix("input__0", rows, "FP32")], outputs=asked("score", "margin", "decision", "output__0")
+        FRAUD,
+        [matrix("input__0", rows, "FP32")],
+        outputs=requested_outputs("score", "margin", "decision", "output__0"),
     )
-    found["outputs"] = {
+    result["outputs"] = {
         name: plain(every.as_numpy(name)) for name in ("score", "margin", "decision", "output__0")
     }
     single = client.infer(
-        FRAUD, [matrix("input__0", rows[:1], "FP32")], outputs=asked("score"), parameters={"entity": "card-1"}
+        FRAUD,
+        [matrix("input__0", rows[:1], "FP32")],
+        outputs=requested_outputs("score"),
+        parameters={"entity": "card-1"},
     )
-    found["single"] = plain(single.as_numpy("score"))
-    found["single_parameters"] = parameters(single)
+    result["single"] = plain(single.as_numpy("score"))
+    result["single_parameters"] = parameters(single)
     columns = [
         matrix(name, rows[:, at].astype(np.float64), "FP64") for at, name in enumerate(plan["features"])
     ]
-    found["columns"] = plain(client.infer(FRAUD, columns, outputs=asked("score")).as_numpy("score"))
-    found["stream"] = streamed(client, rows[:3])
+    result["columns"] = plain(
+        client.infer(FRAUD, columns, outputs=requested_outputs("score")).as_numpy("score")
+    )
+    result["stream"] = streamed(client, rows[:3])
 
     action = client.infer(ACTION, [matrix("input__0", rows[:1], "FP32")], request_id="order-1")
-    found["action"] = {
+    result["action"] = {
         name: plain(action.as_numpy(name)) for name in ("action", "propensity", "expected_reward")
     }
-    found["action_parameters"] = parameters(action)
+    result["action_parameters"] = parameters(action)
     only = np.array([plan["action"].encode()], dtype=np.object_)
     eligible = client.infer(
         ACTION,
         [matrix("input__0", rows[:1], "FP32"), matrix("eligible", only, "BYTES")],
-        outputs=asked("action"),
+        outputs=requested_outputs("action"),
     )
-    found["eligible"] = plain(eligible.as_numpy("action"))
+    result["eligible"] = plain(eligible.as_numpy("action"))
 
-    found["statistics"] = client.get_inference_statistics(FRAUD, as_json=True)
+    result["statistics"] = client.get_inference_statistics(FRAUD, as_json=True)
 
     def infer(*inputs: triton.InferInput, model: str = FRAUD, **options: Any) -> list[str]:
         return code(lambda: client.infer(model, list(inputs), **options))
 
     good = matrix("input__0", rows, "FP32")
-    found["refused"] = {
+    result["refused"] = {
         "dtype": infer(matrix("input__0", rows.astype(np.float16), "FP16")),
         "shape": infer(matrix("input__0", rows[:, :2].copy(), "FP32")),
         "name": infer(matrix("amont", rows[:, 0].copy(), "FP32")),
-        "output": infer(good, outputs=asked("output__1")),
+        "output": infer(good, outputs=requested_outputs("output__1")),
         "model": infer(good, model="nope"),
         "version": infer(good, model_version="1"),
         "timeout": infer(good, timeout=1),
@@ -144,7 +151,7 @@ def main() -> None:
         "trace": code(client.get_trace_settings),
     }
     client.close()
-    json.dump(found, sys.stdout)
+    json.dump(result, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-// A real OpenID provider (npm oidc-provider) on 127.0.0.1 for tests. Its login page takes any password: the login
+// A real OpenID provider (npm oidc-provider) on 127.0.0.1 for tests. Its login page accepts any password; the login
 // name chooses the user. Usage: node provider.mjs REDIRECT_URI POST_LOGOUT_URI; prints its issuer on one line.
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
 import { pathToFileURL } from 'node:url';
 import path from 'node:path';
 
-// The packages are in .build/oidc, not beside this file.
+// The packages are in .build/oidc, and not in the directory of this file.
 const require = createRequire(path.join(process.env.OIDC_PACKAGES, 'package.json'));
 const { Provider } = await import(pathToFileURL(require.resolve('oidc-provider')));
 
@@ -37,7 +37,7 @@ server.listen(0, '127.0.0.1', () => {
       users[id] && { accountId: id, claims: () => ({ sub: id, email: `${id}@example.com`, ...users[id] }) },
     claims: { openid: ['sub'], email: ['email', 'email_verified'], profile: [], groups: ['groups'] },
     scopes: ['openid', 'email', 'profile', 'groups'],
-    // As the specification has it: claims of scopes are in the user information, not in the ID token.
+    // As in the specification, claims of scopes are in the user information, not in the ID token.
     conformIdTokenClaims: true,
     cookies: { keys: ['for tests'] },
     pkce: { required: () => true },

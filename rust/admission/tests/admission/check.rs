@@ -1,4 +1,4 @@
-//! What has to hold: always, and in each case.
+//! The invariants of all scenarios and of each case.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -7,10 +7,10 @@ use scorer_admission::{CapHit, Mode, Nanos};
 use super::scenario::{Case, Scenario};
 use super::world::{self, By, Outcomes, Record};
 
-/// An evaluation cannot be interrupted, and one in a hundred takes so many times the average.
+/// An evaluation cannot be interrupted, and one in a hundred takes this many times the average.
 const LONGEST: f64 = 2.6;
 
-/// Figures of one run, for people.
+/// Figures of one run, which are printed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Figures {
     pub(crate) requests: usize,
@@ -18,17 +18,17 @@ pub(crate) struct Figures {
     pub(crate) fallbacks: usize,
     pub(crate) refused: usize,
     pub(crate) cancelled: usize,
-    /// 99th percentile of what was answered, in parts of the SLA.
+    /// 99th percentile of the latency of answers, as a fraction of the SLA.
     pub(crate) p99: f64,
-    /// Work of the model's answers in parts of the workers' time, after warm-up.
+    /// Work of the model's answers as a fraction of the workers' time, after the warm-up.
     pub(crate) goodput: f64,
-    /// 99th percentiles of the requests in question with and without the disturbance, where a case compares them.
+    /// 99th percentiles of the compared requests with and without the disturbance, if a case compares them.
     pub(crate) beside: Option<(f64, f64)>,
-    /// Part of the highest and of the lowest tier that the model did not answer.
+    /// Share of the requests of the highest and of the lowest tier that the model did not answer.
     pub(crate) tiers: Option<(f64, f64)>,
 }
 
-/// What a scenario's run is judged by.
+/// The data by which the run of a scenario is checked.
 pub(crate) struct Judge<'a> {
     scenario: &'a Scenario,
     outcomes: &'a Outcomes,
@@ -36,7 +36,7 @@ pub(crate) struct Judge<'a> {
     figures: Figures,
 }
 
-/// Runs a scenario, and what it has to be compared with; returns the figures, the violations and the trace.
+/// Runs a scenario and its comparison run; returns the figures, the violations and the trace.
 pub(crate) fn judge(scenario: &Scenario, tracing: bool) -> (Figures, Vec<String>, Vec<String>) {
     let mut outcomes = world::run(scenario, tracing);
     let trace = std::mem::take(&mut outcomes.trace);
@@ -104,8 +104,8 @@ impl Judge<'_> {
         self.caps();
     }
 
-    /// The model never answers late, and the 99th percentile of all answers is within the SLA, except where a
-    /// stopped process could not answer.
+    /// The model never answers late, and the 99th percentile of all answers is within the SLA, except while
+    /// the process was stopped.
     fn answers_within_sla(&mut self) {
         if !world::enforced(self.scenario) {
             return;
@@ -122,15 +122,15 @@ impl Judge<'_> {
             answers().filter(|record| record.by == By::Model && latency(record) > self.sla(record).0).count();
         self.check(late == 0, || format!("{late} of the model's answers were late"));
         let p99 = self.figures.p99;
-        // Without a timer the answer comes when a worker is free, which may be one evaluation later.
+        // Without a timer, the answer is sent when a worker is free, which may be one evaluation later.
         let later = if self.scenario.timers { 0.0 } else { LONGEST * self.scenario.row.0 as f64 };
         let most = 1.0 + later / self.scenario.settings.checkpoints[0].p99.0 as f64;
-        // Where reading takes a worker's time, what waits unread can be too late before it is read.
+        // If reading takes a worker's time, a request can be too late before it is read.
         let unread = self.scenario.reading > Nanos::ZERO;
         self.check(unread || p99 <= most, || format!("p99 of what was answered is {p99:.3} SLAs"));
     }
 
-    /// In no window of any alignment was more given than the caps allow.
+    /// No window, at any alignment, exceeds the caps.
     fn caps(&mut self) {
         let Some(caps) = self.scenario.caps else { return };
         let granted = &self.outcomes.granted;
@@ -166,13 +166,13 @@ impl Judge<'_> {
     fn overload(&mut self) {
         self.figures.goodput = self.goodput(seconds(1.0));
         let goodput = self.figures.goodput;
-        // What callers cancel during its evaluation is not goodput.
+        // Evaluations that callers cancel are not goodput.
         let cancels = self.scenario.streams.iter().map(|stream| stream.cancels).fold(0.0, f64::max);
         let arrived = self.outcomes.records.iter().filter(|record| record.arrived >= seconds(1.0));
         let time = self.scenario.settings.workers as u64 * self.scenario.end.since(seconds(1.0)).0;
         let offered =
             arrived.map(|record| record.work.0 + self.scenario.reading.0).sum::<u64>() as f64 / time as f64;
-        // What is read and then shed has cost its reading.
+        // A request that is read and then shed costs the time to read it.
         let unread = self.scenario.reading > Nanos::ZERO;
         let least = offered.min(1.0) * if unread { 0.5 } else { 0.9 } - cancels;
         self.check(goodput >= least, || format!("goodput is {goodput:.3} of the capacity"));
@@ -181,7 +181,7 @@ impl Judge<'_> {
         }
     }
 
-    /// Higher tiers are shed less than lower ones, and where there is choice, markedly so.
+    /// Higher tiers are shed less than lower ones, and much less if admission has a choice.
     fn tier_order(&mut self) {
         let mut share = [None; 4];
         for (tier, share) in share.iter_mut().enumerate() {
@@ -217,7 +217,7 @@ impl Judge<'_> {
         }
     }
 
-    /// From `from` on things are as they were before.
+    /// From `from` on, answers are as before the disturbance.
     fn recovers(&mut self, from: f64, most_lost: f64) {
         let late = |record: &&Record| record.arrived >= seconds(from) && record.by != By::Cancelled;
         let all = self.outcomes.records.iter().filter(late).count();
@@ -233,15 +233,15 @@ impl Judge<'_> {
         };
         let (before, after) = (of(0.2, 1.0), of(from, 1e9));
         self.figures.beside = Some((after / self.scenario.row.0 as f64, before / self.scenario.row.0 as f64));
-        // Half a second of random traffic is not like another: 1.5 times and a service time.
+        // Two half seconds of random traffic differ, so the limit is 1.5 times plus a service time.
         let most = before * 1.5 + self.scenario.row.0 as f64 * 2.0;
         self.check(after <= most, || {
             format!("p90 is {:.1} ms after it, {:.1} ms before", after / 1e6, before / 1e6)
         });
     }
 
-    /// The first stream's p99 is the same without the second, but for one stretch of work that cannot be
-    /// interrupted.
+    /// The p99 of the first stream is the same without the second one, except for one piece of work that
+    /// cannot be interrupted.
     fn undisturbed(&mut self) {
         let mut alone = self.scenario.clone();
         match self.scenario.case {
@@ -274,7 +274,7 @@ impl Judge<'_> {
         });
     }
 
-    /// Observing changes nothing, and sees what enforcing would have done.
+    /// The mode `observe` changes nothing and records what the mode `enforce` would have done.
     fn observes(&mut self) {
         let mut off = self.scenario.clone();
         for point in &mut off.settings.checkpoints {

@@ -1,6 +1,7 @@
-//! The deterministic simulator of admission: virtual time, one seed per scenario, the very code that serves.
+//! The deterministic simulator of admission control: virtual time, one seed per scenario, the code of the
+//! server.
 //!
-//! One seed: `cargo run --release -p scorer-admission --example admission_sim -- --seed N --trace`.
+//! To run one seed: `cargo run --release -p scorer-admission --example admission_sim -- --seed N --trace`.
 
 pub(crate) mod check;
 pub(crate) mod random;

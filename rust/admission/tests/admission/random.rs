@@ -1,8 +1,8 @@
-//! Seeded draws.
+//! Seeded random draws.
 
 use scorer_admission::Nanos;
 
-/// SplitMix64 (Vigna): one word of state, so that every stream of a scenario has its own.
+/// SplitMix64 (Vigna). The state is one word, so that every stream of a scenario has a separate generator.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
@@ -23,7 +23,7 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// From 0 up to, not including, 1.
+    /// Returns a number from 0 (included) to 1 (excluded).
     pub(crate) fn unit(&mut self) -> f64 {
         (self.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
@@ -32,7 +32,7 @@ impl Random {
         low + (high - low) * self.unit()
     }
 
-    /// From `low` to `high`, both included.
+    /// Returns an integer from `low` to `high`, both included.
     pub(crate) fn whole(&mut self, low: u64, high: u64) -> u64 {
         low + self.next() % (high - low + 1)
     }
@@ -45,13 +45,13 @@ impl Random {
         values[self.whole(0, values.len() as u64 - 1) as usize]
     }
 
-    /// Time to the next event of a Poisson process.
+    /// Returns the time to the next event of a Poisson process.
     pub(crate) fn gap(&mut self, per_second: f64) -> Nanos {
         let seconds = -(1.0 - self.unit()).ln() / per_second.max(1e-9);
         Nanos((seconds * 1e9) as u64 + 1)
     }
 
-    /// Near 1, with a tail: what the service time of equal work does. Mean 1.
+    /// Returns a factor near 1 with a tail and mean 1, as the service times of equal work vary.
     pub(crate) fn jitter(&mut self) -> f64 {
         let sum: f64 = (0..4).map(|_| self.unit()).sum::<f64>() - 2.0;
         let tail = if self.chance(0.01) { 1.5 } else { 0.0 };

@@ -1,31 +1,31 @@
-//! What one seed stands for: a server, its traffic, and what befalls them.
+//! The scenario of a seed: a server, its traffic, and its disturbances.
 
 use scorer_admission::{Caps, CheckpointSettings, Mode, Nanos, Settings};
 
 use super::random::Random;
 
-/// The cases; each has invariants of its own besides those that always hold.
+/// The cases. Each has separate invariants besides those of all scenarios.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Case {
-    /// 1.2 to 10 times the capacity, all the time; several tiers, or one.
+    /// 1.2 to 10 times the capacity during the whole run, with one tier or several.
     Overload,
-    /// Half the capacity, five times, half again.
+    /// Half the capacity, then five times the capacity, then half the capacity.
     Step,
-    /// Batches of 1,000 rows beside single rows.
+    /// Batches of 1,000 rows and single rows.
     Batches,
     /// One caller at twenty times its usual rate.
     Noisy,
     /// The model becomes ten times slower for a while.
     Slowed,
-    /// Other processes take half the CPU, then the whole of it for 500 ms.
+    /// Other processes take half of the CPU, then all of it for 500 ms.
     Stolen,
     /// The clock jumps forward.
     Jump,
-    /// Bundles with other costs come into force.
+    /// Bundles with other costs are activated.
     Swaps,
-    /// Observing must change nothing.
+    /// The mode `observe` must change nothing.
     Observe,
-    /// Everything at once, modes and tiers mixed: only what always holds.
+    /// All disturbances together with mixed modes and tiers. Only the common invariants are checked.
     Chaos,
 }
 
@@ -47,50 +47,51 @@ pub(crate) const CASES: [Case; 10] = [
 pub(crate) struct Stream {
     pub(crate) checkpoint: usize,
     pub(crate) rows: u32,
-    /// What one of them takes on average.
+    /// Average service time of a request.
     pub(crate) row: Nanos,
-    /// Names of its callers: `first .. first + count`.
+    /// Names of the callers: `first .. first + count`.
     pub(crate) callers: (u64, u64),
-    /// Start and requests per second from then on.
+    /// Start times, and the requests per second from then on.
     pub(crate) rates: Vec<(Nanos, f64)>,
-    /// Requests that arrive together, on average.
+    /// Average number of requests that arrive together.
     pub(crate) burst: f64,
     pub(crate) timeout: Option<Nanos>,
-    /// Part that is cancelled at a random moment.
+    /// Share of the requests that are cancelled at a random time.
     pub(crate) cancels: f64,
 }
 
-/// Something that happens to the server.
+/// A disturbance of the server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fate {
-    /// From now on everything takes so many times as long.
+    /// From now on, all work takes this many times as long.
     Slower(f64),
-    /// Nothing runs for so long.
+    /// No work runs for this time.
     Pause(Nanos),
-    /// The clock is so much later at once.
+    /// The clock jumps forward by this time.
     Jump(Nanos),
-    /// A bundle with so many times the cost is activated; its warm-up measured the true cost times the second.
+    /// A bundle with this many times the cost is activated. Its warm-up measured the true cost times the
+    /// second number.
     Swap(f64, f64),
 }
 
-/// One seed.
+/// The scenario of one seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Scenario {
     pub(crate) seed: u64,
     pub(crate) case: Case,
     pub(crate) settings: Settings,
-    /// What a single row takes on average.
+    /// Average service time of a single row.
     pub(crate) row: Nanos,
     pub(crate) streams: Vec<Stream>,
     pub(crate) fates: Vec<(Nanos, Fate)>,
     pub(crate) end: Nanos,
     pub(crate) caps: Option<Caps>,
-    /// Requests wait for a worker before they are asked about, not after.
+    /// Whether requests wait for a worker before admission decides instead of afterwards.
     pub(crate) upstream: bool,
-    /// And a worker needs so long to read one.
+    /// Time that a worker needs to read a request.
     pub(crate) reading: Nanos,
-    /// A timer answers what is late; otherwise the worker does when it comes to it, in the first queue. What
-    /// waits behind that may be overtaken for ever, so there a timer it must be.
+    /// Whether a timer answers late requests. Otherwise the worker answers them when it takes them from the
+    /// first queue. Requests behind that queue may be overtaken without end, so they need a timer.
     pub(crate) timers: bool,
 }
 
@@ -106,7 +107,7 @@ impl Scenario {
         let mut random = Random::new(seed, 0);
         let random = &mut random;
         let workers = random.one_of(&[1, 1, 2, 2, 4]);
-        // Slow models with loose SLAs: what matters is their ratio, and each virtual second costs less.
+        // Slow models with long SLAs: only their ratio is relevant, and each virtual second costs less.
         let row = Nanos::from_micros(random.whole(1_500, 2_500) * workers);
         let sla = Nanos(row.0 * random.whole(20, 40));
         let checkpoint = CheckpointSettings {
@@ -146,7 +147,7 @@ impl Scenario {
         scenario
     }
 
-    /// Single rows per second that the workers can do.
+    /// Returns the capacity of the workers in single rows per second.
     pub(crate) fn capacity(&self) -> f64 {
         self.settings.workers as f64 * 1e9 / (self.row.0 + self.reading.0) as f64
     }
@@ -178,7 +179,7 @@ impl Scenario {
         self.end = at(3.0);
         self.upstream = random.chance(0.3);
         if self.upstream {
-            // Of the same time in all, so much is not the model's.
+            // This part of the total time is not spent in the model.
             let times = random.one_of(&[0, 1, 4]);
             self.reading = Nanos(self.row.0 * times / (1 + times));
             self.row = Nanos(self.row.0 / (1 + times));
@@ -188,9 +189,9 @@ impl Scenario {
         }
         let load = random.one_of(&[1.2, 1.5, 2.0, 3.0, 5.0, 10.0]);
         let points = self.settings.checkpoints.len();
-        // Tiers order what the same callers ask for; between callers, fair shares come first.
+        // Tiers order the requests of the same callers. Between callers, fair shares have precedence.
         let callers = (0, random.whole(1, 12));
-        // Bursts on a load that barely is one leave the workers idle in between, whatever admission does.
+        // Bursts at a load near the capacity leave the workers idle in between, with any admission control.
         let burst = if load < 1.5 { 1.0 } else { random.one_of(&[1.0, 1.0, 3.0]) };
         for checkpoint in 0..points {
             let mut stream = self.single(random, checkpoint, load / points as f64);
@@ -229,7 +230,7 @@ impl Scenario {
         let mut single = self.single(random, 0, load);
         single.burst = 1.0;
         self.streams.push(single);
-        // The same rows cost much less each in bulk: 1,000 of them take 10 to 40 single rows' time.
+        // Rows are much cheaper in batches: 1,000 of them take the time of 10 to 40 single rows.
         let batch = Nanos(self.row.0 * random.whole(10, 40));
         let template = self.settings.checkpoints[0].clone();
         self.settings.checkpoints.push(CheckpointSettings {

@@ -1,4 +1,4 @@
-//! A server in virtual time around the real admission: a front end, queues, workers, timers.
+//! A simulated server in virtual time with the real admission control: a front end, queues, workers, timers.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -11,20 +11,20 @@ use scorer_admission::{
 use super::random::Random;
 use super::scenario::{Fate, Scenario};
 
-/// The server's clock at the beginning: not zero, as a monotonic clock's is not.
+/// The server's clock at the start. It is not zero, as a monotonic clock is not.
 const EPOCH: Nanos = Nanos::from_secs(1_000);
-/// How often a long evaluation reads the clock.
+/// The interval at which a long evaluation reads the clock.
 const CHECKS: u64 = 16;
 
-/// Who answered, and why not the model.
+/// The source of an answer, and the reason if it is not the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum By {
     Model,
-    /// The fallback, with its exposure reserved.
+    /// The fallback, for which exposure was reserved.
     Fallback(Why),
     Refused(Why),
     Cap(CapHit),
-    /// The caller has gone.
+    /// The caller has cancelled.
     Cancelled,
 }
 
@@ -32,11 +32,11 @@ pub(crate) enum By {
 pub(crate) enum Why {
     Shed(ShedReason),
     TooLate,
-    /// Stopped on the way.
+    /// The evaluation was stopped.
     Stopped,
 }
 
-/// What became of one request.
+/// The result of one request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Record {
     pub(crate) stream: usize,
@@ -46,15 +46,15 @@ pub(crate) struct Record {
     pub(crate) replied: Nanos,
     pub(crate) queue: Option<Queue>,
     pub(crate) by: By,
-    /// Work done for it, and done by when it was complete.
+    /// Work for the request, and the time at which it was complete.
     pub(crate) work: Nanos,
 }
 
-/// Everything that a run showed.
+/// All results of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Outcomes {
     pub(crate) records: Vec<Record>,
-    /// Fallbacks given: when, by the server's clock, and their amounts.
+    /// Fallbacks that were returned: their times by the server's clock, and their amounts.
     pub(crate) granted: Vec<(Nanos, u64)>,
     pub(crate) violations: Vec<String>,
     pub(crate) trace: Vec<String>,
@@ -112,20 +112,20 @@ struct World<'a> {
     requests: Vec<Request<'a>>,
     queues: [VecDeque<usize>; 3],
     upstream: VecDeque<usize>,
-    /// What each is at.
+    /// The current work of each worker.
     workers: Vec<Option<Work>>,
     randoms: Vec<Random>,
     slower: f64,
     bundle: u64,
     bundle_cost: f64,
-    /// Alternates where two kinds of work share a worker.
+    /// Alternates between two kinds of work that share a worker.
     turn: bool,
     open: usize,
     out: Outcomes,
     tracing: bool,
 }
 
-/// Runs a scenario to its end and until nothing is left in the server.
+/// Runs a scenario until its end and until the server has no requests left.
 pub(crate) fn run(scenario: &Scenario, tracing: bool) -> Outcomes {
     let admission = match Admission::new(scenario.settings.clone()) {
         Ok(admission) => admission,
@@ -238,7 +238,7 @@ impl<'a> World<'a> {
             }
             Event::Cancel { request } => {
                 if self.requests[request].cell.claim(Reply::Cancelled).is_ok() {
-                    // The front end lets go of everything; what a worker holds, it holds until it reads the clock.
+                    // The front end drops all requests. A worker keeps its request until it reads the clock.
                     if !self.on_worker(request) {
                         self.drop_request(request);
                     }
@@ -254,11 +254,11 @@ impl<'a> World<'a> {
         match fate {
             Fate::Slower(times) => self.slower = times,
             Fate::Jump(far) => self.offset = self.offset.plus(far),
-            Fate::Swap(cost, told) => {
+            Fate::Swap(cost, factor) => {
                 self.bundle += 1;
                 self.bundle_cost = cost;
                 for (point, settings) in self.scenario.settings.checkpoints.iter().enumerate() {
-                    let row = Nanos((settings.row_cost.0 as f64 * cost * told) as u64);
+                    let row = Nanos((settings.row_cost.0 as f64 * cost * factor) as u64);
                     self.admission.expect(point, self.bundle, row);
                     if self.bundle > 2 {
                         self.admission.forget(point, self.bundle - 2);
@@ -288,7 +288,7 @@ impl<'a> World<'a> {
             let current = source.rates.iter().rev().find(|rate| rate.0 <= from).map_or(0.0, |rate| rate.1);
             let changes = source.rates.iter().map(|rate| rate.0).find(|&at| at > from).unwrap_or(Nanos::MAX);
             let at = from.plus(self.randoms[stream].gap(current / source.burst));
-            // The process has no memory: at a change of rate it begins anew.
+            // The process is memoryless, so it restarts at a change of the rate.
             if at < changes {
                 if at < self.scenario.end {
                     self.schedule(at.max(self.resume), Event::Arrive { stream, intended: at });
@@ -411,7 +411,7 @@ impl<'a> World<'a> {
 
     fn dispatch(&mut self) {
         while let Some(worker) = self.workers.iter().position(Option::is_none) {
-            // What waits behind the first queue shares the worker with the reading of new requests.
+            // Requests behind the first queue share the worker with the reading of new requests.
             let behind = self.queues[1..].iter().any(|queue| !queue.is_empty());
             self.turn = !self.turn;
             if self.queues[0].is_empty()
@@ -425,7 +425,7 @@ impl<'a> World<'a> {
             match self.next_request() {
                 Some(id) => self.begin(worker, id),
                 None if self.upstream.is_empty() => return,
-                // No request was left behind the first queue after all.
+                // No request is left behind the first queue.
                 None => {}
             }
         }
@@ -444,7 +444,7 @@ impl<'a> World<'a> {
     fn next_request(&mut self) -> Option<usize> {
         loop {
             let id = self.queues.iter_mut().find_map(VecDeque::pop_front)?;
-            // Its caller has gone, or a timer has answered, and took the permit along.
+            // The caller has cancelled, or a timer has answered. Both returned the permit.
             if self.requests[id].permit.is_some() {
                 return Some(id);
             }
@@ -466,7 +466,7 @@ impl<'a> World<'a> {
                     (permit.chunk_rows(), permit.finish_by(), permit.deadline());
                 if clock >= deadline {
                     self.violation(&format!(
-                        "#{id} was begun {:?} after its deadline",
+                        "#{id} was started {:?} after its deadline",
                         clock.since(deadline)
                     ));
                 }
@@ -476,7 +476,7 @@ impl<'a> World<'a> {
                 let mut takes = (work * self.slower * self.bundle_cost) as u64 + 1;
                 let allowed = finish_by.since(clock).0;
                 if takes > allowed {
-                    // It reads the clock between chunks of trees, and stops.
+                    // The evaluation reads the clock between chunks of trees, and stops.
                     let step = takes / CHECKS + 1;
                     takes = allowed.div_ceil(step).max(1).saturating_mul(step).min(takes);
                     request.stop = true;
@@ -506,7 +506,7 @@ impl<'a> World<'a> {
             permit.progress(request.chunk);
         }
         if !gone && !request.stop && request.done_rows < source.rows && clock < finish_by {
-            // Others get their turn between chunks.
+            // Other requests run between chunks.
             let queue = request.queue.unwrap_or(Queue::Last);
             self.queues[queue as usize].push_front(id);
             self.dispatch();
@@ -533,7 +533,7 @@ impl<'a> World<'a> {
         };
         match (permit, outcome) {
             (Some(permit), Some(outcome)) => permit.finish(clock, Served { exec: spent, outcome }),
-            // The caller has gone: dropped is cancelled.
+            // The caller has cancelled, so the evaluation is dropped.
             (permit, _) => drop(permit),
         }
         self.dispatch();
@@ -541,7 +541,7 @@ impl<'a> World<'a> {
 
     // --- replies ---
 
-    /// The model will not answer in time.
+    /// Answers without the model, which will not answer in time.
     fn expire(&mut self, id: usize) {
         if self.requests[id].cell.claim(Reply::Fallback).is_ok() {
             if !self.on_worker(id) {
@@ -562,7 +562,7 @@ impl<'a> World<'a> {
         self.workers.contains(&Some(Work::Evaluating(id)))
     }
 
-    /// Only after the cell was claimed.
+    /// Answers with the fallback. The cell must have been claimed.
     fn fallback(&mut self, id: usize, why: Why) {
         let clock = self.clock();
         let request = &self.requests[id];
@@ -608,7 +608,7 @@ impl<'a> World<'a> {
 
     // --- time ---
 
-    /// The server's clock.
+    /// Returns the time of the server's clock.
     fn clock(&self) -> Nanos {
         self.now.plus(self.offset)
     }
@@ -624,7 +624,7 @@ impl<'a> World<'a> {
     }
 }
 
-/// Whether a checkpoint's SLA is enforced.
+/// Returns whether the SLA of a checkpoint is enforced.
 pub(crate) fn enforced(scenario: &Scenario) -> bool {
     scenario.settings.checkpoints.iter().all(|checkpoint| checkpoint.mode == Mode::Enforce)
 }

@@ -72,7 +72,8 @@ fn an_action_bundle_selects_and_replays() {
         bundle.select(&row, &eligible, "action.authorise", "order-1", &Unlimited, &mut other),
         Ok(first)
     );
-    // Leaves of action 3 (3DS, no exemption) add up to 1.125, as do those of action 5; the first one is played.
+    // Leaves of action 3 (3DS, no exemption) add up to 1.125, as do those of action 5; the first one is
+    // chosen.
     let best = bundle.select_greedy(&row, &eligible, &Unlimited, &mut scratch).unwrap();
     assert_eq!((best.index, best.propensity), (3, 1.0));
     assert!((best.expected_reward - 1.0 / (1.0 + (-1.125_f64).exp())).abs() < 1e-6);

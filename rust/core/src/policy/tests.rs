@@ -1,4 +1,4 @@
-//! One conformance test for every rule, then what is special about each.
+//! One conformance test for all rules, and tests of each rule.
 
 use std::collections::BTreeMap;
 
@@ -55,7 +55,7 @@ fn mask(actions: usize, eligible: &[usize]) -> Mask {
     mask
 }
 
-/// Scores for the oracle and, where needed, each voter (the row turned by one action per voter).
+/// Scores of the oracle and, if needed, of each voter (the row is rotated by one action per voter).
 fn rows(rule: Rule, oracle: &[f64]) -> Vec<f64> {
     let mut all = oracle.to_vec();
     for voter in 0..rule.voters() {
@@ -92,7 +92,7 @@ fn every_rule_conforms() {
                             assert_eq!(p.to_bits(), 0.0_f64.to_bits(), "{context}");
                         }
                     }
-                    // Turning the catalogue turns the pmf: nothing depends on the order.
+                    // A rotation of the catalogue rotates the pmf, so nothing depends on the order.
                     let mut turned = oracle.to_vec();
                     turned.rotate_right(1);
                     let places: Vec<usize> = eligible.iter().map(|action| (action + 1) % 5).collect();
@@ -125,7 +125,7 @@ fn every_rule_refuses_what_it_cannot_weigh() {
                 assert!(
                     matches!(refused, PolicyError::NonFiniteScore { action: 1, voter: v, .. } if v == voter)
                 );
-                // Where it is not eligible, it is not read.
+                // The score of an ineligible action is not read.
                 assert!(pmf(&spec(rule), &scores, &mask(3, &[0, 2])).is_ok());
             }
         }
@@ -166,7 +166,7 @@ fn formulas_by_hand() {
     close(&of(Rule::FastCb { gamma: 20.0 }), &[1.0 - 2.0 * near - far, near, far, near]);
     // Losses .1, .2, .5, .2: (.1 / .2)² = 1/4, (.1 / .5)² = 1/25.
     close(&of(Rule::LossRatio { exponent: 2.0 }), &[100.0 / 154.0, 25.0 / 154.0, 4.0 / 154.0, 25.0 / 154.0]);
-    // Voters prefer action 0, action 1, and actions 1 and 3 alike.
+    // The voters prefer action 0, action 1, and actions 1 and 3 equally.
     let votes = [&scores[..], &[1.0, 0.0, 0.0, 0.0], &[0.0, 1.0, 0.0, 0.5], &[0.0, 1.0, 0.0, 1.0]].concat();
     let p = pmf(&spec(Rule::Bagging { voters: 3 }), &votes, &Mask::all(4)).unwrap();
     close(&p, &[1.0 / 3.0, 0.5, 0.0, 1.0 / 6.0]);
@@ -203,10 +203,10 @@ fn loss_ratios_explore_by_the_gap_where_all_fail_and_hardly_where_one_never_does
     let soft =
         pmf(&spec(Rule::Softmax { inverse_temperature: 100.0 }), &[2e-3, 1e-3], &Mask::all(2)).unwrap();
     assert!((of(&[2e-3, 1e-3])[0] - soft[0]).abs() < 1e-4);
-    // The same gap, ever less loss.
+    // The same gap with smaller and smaller losses.
     let explored: Vec<f64> = [0.5, 0.9, 0.97].iter().map(|&best| of(&[best, best - 0.01])[1]).collect();
     assert!(explored.windows(2).all(|pair| pair[1] < 0.5 * pair[0]), "{explored:?}");
-    // Without any loss there is nothing to gain.
+    // Without a loss, nothing can be gained.
     assert_eq!(of(&[1.0, 1.0_f64.next_down(), 0.3]), [1.0, 0.0, 0.0]);
     assert_eq!(of(&[1.0, 1.0, 0.3]), [0.5, 0.5, 0.0]);
     let refused = pmf(&spec(rule), &[0.5, 1.5], &Mask::all(2));
@@ -237,9 +237,9 @@ fn floors_by_hand() {
     let own = BTreeMap::from([("a2".to_owned(), 0.3)]);
     let greedy = PolicySpec { action_floors: own, ..spec(Rule::EpsilonGreedy { epsilon: 0.0 }) };
     close(&pmf(&greedy, &votes, &Mask::all(4)).unwrap(), &[0.7, 0.0, 0.3, 0.0]);
-    // Not eligible: its floor is nobody's business.
+    // The floor of an ineligible action has no effect.
     close(&pmf(&greedy, &votes, &mask(4, &[0, 1])).unwrap(), &[1.0, 0.0, 0.0, 0.0]);
-    // A pmf that already holds its floors stays as it is, bit for bit.
+    // A pmf that satisfies its floors is unchanged, bit for bit.
     let square = spec(Rule::SquareCb { gamma: 3.0 });
     let low = PolicySpec { floor: 0.01, ..square.clone() };
     assert_eq!(pmf(&square, &votes, &Mask::all(4)), pmf(&low, &votes, &Mask::all(4)));
@@ -328,7 +328,7 @@ fn the_draw_is_pinned() {
     let key: [u8; 16] = std::array::from_fn(|byte| byte as u8);
     assert_eq!(unit(&key, &[]).to_bits(), DRAW_OF_NOTHING.to_bits());
     assert_eq!(draw(&key, "action.authorise", "order-1").to_bits(), DRAW_OF_ORDER_1.to_bits());
-    // Where one part ends and the next begins matters.
+    // The boundary between two parts matters.
     assert_ne!(draw(&key, "ab", "c"), draw(&key, "a", "bc"));
     assert_ne!(draw(&key, "a", "b"), draw(&[0; 16], "a", "b"));
 }
@@ -344,7 +344,7 @@ fn choosing_never_takes_an_impossible_action() {
     assert_eq!(choose(&[0.0, 0.25, 0.0, 0.75, 0.0], 0.25_f64.next_down()), Some(1));
     assert_eq!(choose(&[0.0, 0.25, 0.0, 0.75, 0.0], 0.25), Some(3));
     assert_eq!(choose(&[0.0, 0.25, 0.0, 0.75, 0.0], 1.0_f64.next_down()), Some(3));
-    // Ten times 0.1 is below 1: the point beyond the sum goes to the last possible action.
+    // Ten times 0.1 is below 1. A point beyond the sum belongs to the last possible action.
     let tenths = [vec![0.1; 10], vec![0.0]].concat();
     assert_eq!(choose(&tenths, 1.0_f64.next_down()), Some(9));
     assert_eq!(choose(&[5e-324, 0.0], 0.5), Some(0));

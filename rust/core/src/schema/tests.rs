@@ -1,4 +1,4 @@
-//! Every rule of the schema, as tables.
+//! All rules of the schema, as tables.
 
 use super::*;
 
@@ -52,7 +52,8 @@ fn named_values_become_a_row() {
     .unwrap();
     assert_eq!((row[0], row[2], row[4]), (0.05_f32, 1.0, 1.0));
     assert!(row[1].is_nan() && row[3].is_nan());
-    // Rounding is to nearest, ties to even: 1 + 2^-24 lies in the middle and goes down, 1 + 3 x 2^-24 up.
+    // Rounding is to nearest, ties to even: 1 + 2^-24 is in the middle and rounded down, 1 + 3 x 2^-24 is
+    // rounded up.
     let near =
         encode(&[("rate", Value::Number(0.0)), ("hour", Value::Number(1.0 + f64::powi(2.0, -24)))]).unwrap();
     assert_eq!(near[1], 1.0);
@@ -60,7 +61,7 @@ fn named_values_become_a_row() {
         encode(&[("rate", Value::Number(0.0)), ("hour", Value::Number(1.0 + 3.0 * f64::powi(2.0, -24)))])
             .unwrap();
     assert_eq!(up[1].to_bits(), 1.0_f32.to_bits() + 2);
-    // A category that this feature takes as missing; NaN is a missing number.
+    // A category that this feature treats as missing. NaN is a missing number.
     let odd = encode(&[
         ("rate", Value::Number(0.0)),
         ("device", Value::Category("symbian")),
@@ -131,7 +132,7 @@ fn named_values_are_refused_by_name() {
 /// Fault cases 19, 20, 23.
 #[test]
 fn a_value_gets_the_same_verdict_by_name_and_in_a_row() {
-    // 0.1 as float32 lies above 0.1: the limit is rounded as well, or the dense form would be refused.
+    // 0.1 as float32 is above 0.1. The limit is rounded too, or else the dense form would be refused.
     let row = encode(&[("rate", Value::Number(0.1))]).unwrap();
     assert!(f64::from(row[0]) > 0.1);
     assert_eq!(schema().check_dense(&row), Ok(()));
@@ -199,7 +200,7 @@ fn schemas_are_refused_by_name() {
 fn the_fingerprint_covers_meaning_and_nothing_else() {
     let base = vec![feature("a", FeatureType::Number), category("c", &["x", "y"])];
     let of = |features: &[FeatureSpec]| Schema::new(features.to_vec()).unwrap().fingerprint();
-    // Computed apart with hashlib over the documented rendering (tests/unit/test_schema.py does it again).
+    // Computed separately with hashlib over the documented rendering (as in tests/unit/test_schema.py).
     assert_eq!(of(&base), 0x79172ea4c1d90257);
     let mut wider = base.clone();
     wider[0].maximum = Some(1.0);

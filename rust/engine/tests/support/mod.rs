@@ -1,4 +1,4 @@
-//! An engine without a server: a small bundle of each kind, a simulated disk, and the thread of the test.
+//! An engine without a server: a small bundle of each kind, a simulated disk, and the test's thread.
 
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test file uses a part of it")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
@@ -31,7 +31,7 @@ pub struct World {
     directory: tempfile::TempDir,
 }
 
-/// What a lane's sink was given.
+/// A record of what the sink of a lane received.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Seen {
     pub checkpoint: String,
@@ -47,7 +47,7 @@ pub struct Seen {
 #[derive(Default)]
 pub struct Recorder(pub Mutex<Vec<Seen>>);
 
-/// A row in schema order, as a client sends it that has the schema's fingerprint.
+/// A row in schema order, as a client with the schema's fingerprint sends it.
 pub struct Dense {
     pub fingerprint: Option<u64>,
     pub values: Vec<f32>,
@@ -57,19 +57,19 @@ pub struct DenseRows(pub u32, pub Vec<f32>);
 
 // === impl World ===
 
-/// An engine with one live lane at each checkpoint and a decision log.
+/// Returns an engine with one live lane at each checkpoint and a decision log.
 pub fn world() -> World {
     world_with(|_| ())
 }
 
-/// The same with changed settings; `{"checkpoints": .., "log": .., "remembered": ..}`.
+/// Returns such an engine with changed settings; `{"checkpoints": .., "log": .., "remembered": ..}`.
 pub fn world_with(change: impl FnOnce(&mut Value)) -> World {
     let world = empty_world(change);
     world.publish(1, &world.fraud.clone(), &world.action.clone());
     world
 }
 
-/// Bundles are loaded, and no lane answers.
+/// Returns an engine with loaded bundles and without lanes.
 pub fn empty_world(change: impl FnOnce(&mut Value)) -> World {
     let mut settings = json!({
         "checkpoints": {
@@ -126,7 +126,7 @@ impl World {
         self.engine.publish(self.engine.compile(&serde_json::from_value(table).unwrap()).unwrap());
     }
 
-    /// Gives every lane a sink.
+    /// Attaches a sink to every lane.
     pub fn observe(&self, sink: &Arc<Recorder>) {
         let mut lanes = self.engine.lanes().keeping_previous(|_| true);
         lanes.set_sinks(|_, _| Some(Arc::clone(sink) as Arc<dyn AnswerSink>));
@@ -141,7 +141,7 @@ impl World {
         self.run(self.engine.select(&now(), select(id, amount)))
     }
 
-    /// Polls to the end, doing the pool's work in between, on this thread.
+    /// Polls to completion, and runs the pool's work in between on this thread.
     pub fn run<T>(&self, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
         for _ in 0..10_000 {
@@ -152,10 +152,10 @@ impl World {
                 std::thread::sleep(Duration::from_millis(1));
             }
         }
-        panic!("it waits for something that does not come");
+        panic!("the future waits for an event that does not happen");
     }
 
-    /// Polls to the end, while other threads do what it waits for.
+    /// Polls to completion while other threads do the work.
     pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
         let until = Instant::now() + Duration::from_secs(60);
@@ -163,7 +163,7 @@ impl World {
             if let Poll::Ready(out) = poll(future.as_mut()) {
                 return out;
             }
-            assert!(Instant::now() < until, "it waits for something that does not come");
+            assert!(Instant::now() < until, "the future waits for an event that does not happen");
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -178,7 +178,7 @@ impl World {
         })
     }
 
-    /// Ends the log and reads its decisions.
+    /// Closes the log and reads its decisions.
     pub fn decisions(&self) -> Vec<DecisionRecord> {
         let log = self.engine.log.as_ref().unwrap();
         let _ = log.seal();
@@ -203,7 +203,7 @@ pub fn poll<F: Future>(future: std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// A request that has just arrived and whose caller sets no limit.
+/// Returns the timing of a request that has just arrived and has no deadline.
 pub fn now() -> Arrival {
     Arrival::new(Instant::now(), None, 1)
 }

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use super::*;
 use crate::{Limit, bind};
 
-/// Panics at a path of `/panic`, on the connection's task.
+/// Panics for the path `/panic`, on the task of the connection.
 #[derive(Clone)]
 struct Fragile;
 
@@ -66,7 +66,7 @@ impl ConnectionEvents for Recorder {
     }
 }
 
-/// Sends one request on a connection of its own; returns whether it was answered.
+/// Sends one request on a separate connection; returns whether it was answered.
 async fn call(address: SocketAddr, path: &str) -> bool {
     let stream = TcpStream::connect(address).await.unwrap();
     let (mut client, connection) = h2::client::handshake(stream).await.unwrap();
@@ -117,7 +117,7 @@ async fn connections_are_opened_a_few_at_a_time() {
     }
     let (whole, rest) = (Some(Duration::from_millis(1)), Some(Duration::from_micros(600)));
     assert_eq!(pauses, [whole, rest].repeat(4));
-    // One that follows later than that begins anew, and has nobody to wait for.
+    // A later connection starts with a full allowance and does not wait.
     opened.one_more();
     tokio::time::advance(OPENING).await;
     opened.one_more();

@@ -1,11 +1,11 @@
-//! Budgets over made-up bytes.
+//! Budgets over artificial bytes.
 
 use std::io;
 
 use super::*;
 use crate::{ConnectionEnd, Rate};
 
-/// Events that nobody reads.
+/// Events that are not read.
 #[derive(Default)]
 pub(crate) struct Ignored;
 
@@ -43,7 +43,7 @@ fn traffic() -> Traffic {
     traffic
 }
 
-/// Lets these bytes come in a turn of their own, which is as long as they need.
+/// Processes these bytes in a separate turn, which is as long as they need.
 fn receive(traffic: &mut Traffic, bytes: &[u8]) {
     let mut turn = Turn::none(&Settings { turn_work: u32::MAX, ..Settings::default() });
     turn.begin(1);
@@ -70,7 +70,7 @@ fn frames_without_content_are_paid_for_by_requests() {
         }
     }
     assert_eq!(exceeded(&traffic), None);
-    // What the last request paid for was used.
+    // The allowance of the last request was used.
     for _ in 0..10 - PAID {
         receive(&mut traffic, &frame(PING, 0, 0, &[0; 8]));
     }
@@ -109,7 +109,7 @@ fn requests_that_never_reach_the_service_have_a_budget() {
     for number in 0..1000 {
         request(&mut traffic, 2 * number + 1);
     }
-    // Those above the number of streams are no misuse.
+    // Requests above the number of streams are not a violation.
     for number in 1000..1100 {
         receive(&mut traffic, &frame(HEADERS, 5, 2 * number + 1, b"head"));
         traffic.sent(&frame(RST_STREAM, 0, 2 * number + 1, &7_u32.to_be_bytes()));
@@ -127,7 +127,7 @@ fn frames_for_streams_that_are_not_open_have_a_budget() {
     for number in 0..100 {
         request(&mut traffic, 2 * number + 1);
         traffic.sent(&frame(HEADERS, 5, 2 * number + 1, b"rejected"));
-        // What was under way: large parts, and one that is not.
+        // Frames in flight: large parts, and a small one.
         receive(&mut traffic, &frame(DATA, 0, 2 * number + 1, &[0; 16 << 10]));
         receive(&mut traffic, &frame(DATA, 1, 2 * number + 1, &[0; 10]));
     }

@@ -62,7 +62,7 @@ struct Setup {
 }
 
 async fn start(settings: Settings) -> Setup {
-    // Larger than what a test sends, as the kernel's buffers are.
+    // Larger than the data of a test, as the kernel's buffers are.
     let (ours, theirs): (DuplexStream, DuplexStream) = tokio::io::duplex(8 << 20);
     let (drain, draining) = watch::channel(false);
     let polls = Arc::new(AtomicUsize::new(0));
@@ -83,7 +83,8 @@ async fn settle() {
     }
 }
 
-/// Waits for `future`, for as long as a working connection needs at most; counted in turns, as time stands still.
+/// Waits for `future` for at most as long as a working connection needs. The limit is a number of turns, as
+/// time is paused.
 async fn soon<F: Future>(future: F) -> F::Output {
     let turns = async {
         for _ in 0..20 {

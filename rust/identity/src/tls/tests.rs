@@ -12,7 +12,7 @@ use crate::authority::{Authority, Issued, Request};
 const SERVER: &str = "spiffe://example.org/server";
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A directory with the files of a server, and the authority that made them.
+/// A directory with the files of a server, and the authority that issued them.
 struct Files {
     directory: TempDir,
     authority: Authority,

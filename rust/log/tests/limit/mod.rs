@@ -1,5 +1,5 @@
-//! A time limit for tests that wait for threads or processes: libtest has none, and a wait that does not end would hang
-//! the run.
+//! A time limit for tests that wait for threads or processes. libtest has none, so a wait without an end
+//! would hang the run.
 
 #![allow(unreachable_pub, missing_docs, reason = "a module of test binaries")]
 
@@ -7,10 +7,10 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// Far above what any test takes.
+/// Far above the duration of any test.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Dropped at the end of the test.
+/// The guard of a time limit. The test drops it at its end.
 pub struct TimeLimit {
     _running: Sender<()>,
 }

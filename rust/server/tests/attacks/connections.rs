@@ -1,4 +1,4 @@
-//! Connections: too many, idle, silent, or never read from.
+//! Connections that are too many, idle, silent, or that never read.
 
 use std::io::{Read as _, Write as _};
 use std::net::IpAddr;
@@ -14,9 +14,9 @@ use crate::frames::{
 use crate::honest::{Honest, alone, hits, resident};
 use crate::support::{Client, eventually, get, patience, start_with};
 
-/// A peer that sends requests and reads none of their replies is gone after `write_timeout_ms`.
+/// A peer that sends requests and reads none of their replies is disconnected after `write_timeout_ms`.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_peer_that_stops_reading() {
+async fn a_peer_that_stops_reading_is_disconnected() {
     let _alone = alone().await;
     let setup = start_with(|config| config["write_timeout_ms"] = json!(1000));
     let mut attack = Attack::connect(&setup, None, &[(4, i32::MAX as u32)]);
@@ -46,25 +46,25 @@ async fn a_peer_that_stops_reading() {
     assert!(hits(&setup, "write_timeout").await > 0);
 }
 
-/// One peer cannot take the connections of all, and probes are answered while it tries.
+/// One peer cannot use up all connections, and probes are answered while it tries.
 ///
 /// Fault case 42.
 #[tokio::test(flavor = "multi_thread")]
-async fn one_peer_has_its_share_of_connections() {
+async fn one_peer_gets_only_its_share_of_connections() {
     let _alone = alone().await;
     let setup = start_with(|config| config["max_connections_per_peer"] = json!(64));
     let honest = Honest::start(&setup).await;
     let address = setup.server.addresses().grpc[0].clone();
     let (metrics, before) = (setup.server.addresses().metrics.clone().unwrap(), resident());
     let held = tokio::task::spawn_blocking(move || {
-        // In turns, so that the number of open files of the test stays small.
+        // One after the other, so that the number of open files of the test stays small.
         let mut held = Vec::new();
         for round in 0..40 {
             held.truncate(200);
             for _ in 0..250 {
                 let mut stream = tcp(&address, Some(ELSEWHERE));
                 match round % 3 {
-                    // Nothing, half of a TLS hello, half of a preface.
+                    // No bytes, half of a TLS hello, half of a preface.
                     0 => {}
                     1 => _ = stream.write_all(b"\x16\x03\x01\x02\x00\x01\x00"),
                     _ => _ = stream.write_all(b"PRI * HTTP/2.0\r\n"),
@@ -82,13 +82,13 @@ async fn one_peer_has_its_share_of_connections() {
     honest.all_succeeded().await;
     assert!(resident().saturating_sub(before) <= 16 << 20);
     assert!(hits(&setup, "max_connections_per_peer").await > 0);
-    // Those that do not begin HTTP/2 lose their place in two seconds.
+    // Connections that do not start HTTP/2 are closed after two seconds.
     eventually("silent connections are closed", || setup.server.status().connections <= 5).await;
     assert!(hits(&setup, "preface_timeout").await > 0);
     drop(held);
 }
 
-/// Whether the server serves a new connection from this address: it then sends its SETTINGS.
+/// Returns whether the server serves a new connection from this address, that is, sends its SETTINGS.
 fn is_served(address: &str, from: IpAddr) -> bool {
     let mut stream = tcp(address, Some(from));
     let _ = stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0");
@@ -96,11 +96,11 @@ fn is_served(address: &str, from: IpAddr) -> bool {
     stream.read_exact(&mut [0; 9]).is_ok()
 }
 
-/// A peer that opens connections faster than it may is refused at accept; another one is not.
+/// A peer that opens connections faster than allowed is refused at accept. Another peer is not.
 ///
 /// Fault case 42.
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_that_are_opened_again_and_again() {
+async fn connections_that_are_opened_repeatedly_are_refused() {
     let _alone = alone().await;
     let setup = start_with(|config| {
         config["max_connections_per_peer"] = json!(50);
@@ -127,11 +127,12 @@ async fn connections_that_are_opened_again_and_again() {
     assert!(hits(&setup, "connections_per_second").await > 1000);
 }
 
-/// A peer whose connection was closed for breaking a rule may open no other for a while; those that it has stay.
+/// A peer whose connection was closed for a violation may open no other connection for a while, but keeps its
+/// others.
 ///
 /// Fault case 40.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_peer_that_breaks_rules_has_to_wait() {
+async fn a_peer_that_violates_the_protocol_has_to_wait() {
     let _alone = alone().await;
     let setup = start_with(|config| config["misuse_pause_seconds"] = json!(3600));
     let address = setup.server.addresses().grpc[0].clone();
@@ -148,7 +149,7 @@ async fn a_peer_that_breaks_rules_has_to_wait() {
             wait();
         }
         assert!(is_served(&address, another()));
-        // The connection that was open before is still served.
+        // The earlier connection is still served.
         let mut call = Vec::new();
         frame(&mut call, HEADERS, END_HEADERS, 1, &request(NOOP, &[]));
         frame(&mut call, DATA, END_STREAM, 1, &[0; 5]);
@@ -166,11 +167,11 @@ async fn a_peer_that_breaks_rules_has_to_wait() {
     assert!(event.contains("control_frames") && event.contains(&attacker.to_string()), "{event}");
 }
 
-/// Connections that are opened and not used give way when the server is crowded.
+/// Unused connections are closed when the server has too many connections.
 ///
 /// Fault case 42.
 #[tokio::test(flavor = "multi_thread")]
-async fn idle_connections_give_way() {
+async fn idle_connections_are_closed_under_load() {
     let _alone = alone().await;
     let setup = start_with(|config| config["max_connections"] = json!(8));
     let idle: Vec<_> = (0..8).map(|_| Attack::connect(&setup, Some(ELSEWHERE), &[])).collect();
@@ -186,11 +187,11 @@ async fn idle_connections_give_way() {
     drop(idle);
 }
 
-/// Slow scrapers, and many of them, keep nobody from the metrics or from answers.
+/// Many slow scrapers affect neither the metrics for others nor answers.
 ///
 /// Fault case 92.
 #[tokio::test(flavor = "multi_thread")]
-async fn scrape_storms() {
+async fn scrape_storms_do_not_affect_others() {
     let _alone = alone().await;
     let setup = start_with(|_| ());
     let honest = Honest::start(&setup).await;

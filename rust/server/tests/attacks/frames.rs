@@ -1,4 +1,4 @@
-//! HTTP/2 by hand.
+//! HTTP/2 frames and attackers' connections.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -21,11 +21,11 @@ pub const CONTINUATION: u8 = 9;
 pub const END_STREAM: u8 = 1;
 pub const END_HEADERS: u8 = 4;
 
-/// The address that attackers come from where they are to be another peer than honest clients.
+/// The source address of attackers, so that they are another peer than the honest clients.
 pub const ELSEWHERE: IpAddr = IpAddr::V4(Ipv4Addr::new(127, 0, 0, 2));
-/// Attackers of their own since the beginning.
+/// Number of attackers with separate addresses so far.
 static ATTACKERS: AtomicU16 = AtomicU16::new(0);
-/// Far above what any limit of these tests takes.
+/// Far above the time of any limit in these tests.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Appends a frame.
@@ -36,7 +36,7 @@ pub fn frame(to: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8])
     to.extend_from_slice(payload);
 }
 
-/// A header block of a gRPC request, as literals that leave the dynamic table alone.
+/// Returns a header block of a gRPC request, as literals that do not use the dynamic table.
 pub fn request(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
     let mut block = vec![0x83, 0x86];
     let usual =
@@ -54,13 +54,14 @@ pub fn request(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
 
 pub const NOOP: &str = "/scorer.v1.ScoringService/Noop";
 
-/// An attacker's connection.
+/// The connection of an attacker.
 pub struct Attack {
     pub stream: TcpStream,
 }
 
 impl Attack {
-    /// Connects and sends the preface with these settings (identifier, value), by default from an address of its own.
+    /// Connects and sends the preface with these settings (identifier, value), by default from a separate
+    /// address.
     pub fn connect(setup: &Setup, from: Option<IpAddr>, settings: &[(u16, u32)]) -> Attack {
         let from = from.unwrap_or_else(another);
         let mut attack = Attack { stream: tcp(&setup.server.addresses().grpc[0], Some(from)) };
@@ -75,18 +76,20 @@ impl Attack {
         attack
     }
 
-    /// Sends bytes; false once the server has ended the connection or takes no more for a second.
+    /// Sends bytes. Returns false if the server has closed the connection or accepts no more bytes for a
+    /// second.
     pub fn send(&mut self, bytes: &[u8]) -> bool {
         self.stream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
         self.stream.write_all(bytes).is_ok()
     }
 
-    /// Reads until the server ends the connection; returns the bytes. Fails the test if it does not.
+    /// Reads until the server closes the connection; returns the bytes. Fails the test if the server does not
+    /// close it.
     pub fn read_to_end(&mut self) -> Vec<u8> {
         self.read_until(|_| false)
     }
 
-    /// Reads until what has come suffices, or the server ends the connection; returns the bytes.
+    /// Reads until the received bytes suffice or the server closes the connection; returns the bytes.
     pub fn read_until(&mut self, suffices: impl Fn(&[u8]) -> bool) -> Vec<u8> {
         let end = Instant::now() + PATIENCE;
         self.stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
@@ -102,14 +105,14 @@ impl Attack {
                     }
                 }
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
-                // Closed with bytes that the server had not read.
+                // The server closed the connection with unread bytes.
                 Err(_) => return all,
             }
-            assert!(Instant::now() < end, "the server does not end the connection");
+            assert!(Instant::now() < end, "the server does not close the connection");
         }
     }
 
-    /// Whether the server has ended the connection, without reading what it sends: a write fails then.
+    /// Waits until the server has closed the connection, without reading: a write fails then.
     pub fn wait_until_ended(&mut self) {
         let end = Instant::now() + PATIENCE;
         let mut ping = Vec::new();
@@ -121,19 +124,19 @@ impl Attack {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 Err(_) => return,
             }
-            assert!(Instant::now() < end, "the server does not end the connection");
+            assert!(Instant::now() < end, "the server does not close the connection");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 }
 
-/// An address that no attacker came from before.
+/// Returns an address that no attacker has used before.
 pub fn another() -> IpAddr {
     let [high, low] = ATTACKERS.fetch_add(1, Relaxed).to_be_bytes();
     IpAddr::V4(Ipv4Addr::new(127, 1, high, low))
 }
 
-/// A TCP connection from a given address; the server may have reset it already.
+/// Opens a TCP connection from a given address. The server may have reset it already.
 pub fn tcp(address: &str, from: Option<IpAddr>) -> TcpStream {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     if let Some(from) = from {
@@ -147,7 +150,7 @@ pub fn tcp(address: &str, from: Option<IpAddr>) -> TcpStream {
     socket.into()
 }
 
-/// The frames of received bytes: kind, flags, stream and payload.
+/// Returns the frames of received bytes: kind, flags, stream and payload.
 pub fn parse(mut bytes: &[u8]) -> Vec<(u8, u8, u32, Vec<u8>)> {
     let mut frames = Vec::new();
     while let Some((head, rest)) = bytes.split_first_chunk::<9>() {

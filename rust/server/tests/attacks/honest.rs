@@ -1,4 +1,4 @@
-//! Honest clients beside an attack, and the server's memory.
+//! Honest clients during an attack, and the memory of the server.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use crate::support::{Setup, score};
 
-/// One test at a time: memory is measured of the whole process.
+/// Allows one test at a time, because the memory of the whole process is measured.
 static ALONE: Mutex<()> = Mutex::const_new(());
 
 /// Waits until no other test of this binary runs.
@@ -17,14 +17,14 @@ pub async fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().await
 }
 
-/// Clients that call all the time; each on a connection of its own.
+/// Clients that call continuously, each on a separate connection.
 pub struct Honest {
     stop: Arc<AtomicBool>,
     clients: Vec<JoinHandle<()>>,
 }
 
 impl Honest {
-    /// Starts them; each has been answered once.
+    /// Starts the clients. Each of them has been answered once.
     pub async fn start(setup: &Setup) -> Honest {
         let stop = Arc::new(AtomicBool::new(false));
         let mut clients = Vec::new();
@@ -46,7 +46,7 @@ impl Honest {
         Honest { stop, clients }
     }
 
-    /// Stops them; no call failed.
+    /// Stops the clients and asserts that no call failed.
     pub async fn all_succeeded(self) {
         self.stop.store(true, Relaxed);
         for client in self.clients {
@@ -55,13 +55,13 @@ impl Honest {
     }
 }
 
-/// Resident memory of this process, bytes.
+/// Returns the resident memory of this process in bytes.
 pub fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
-/// The count of a limit.
+/// Returns the count of a limit.
 pub async fn hits(setup: &Setup, limit: &str) -> u64 {
     let metrics = setup.metrics().await;
     let line = format!("scorer_limit_hits_total{{limit=\"{limit}\"}} ");

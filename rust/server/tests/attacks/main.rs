@@ -1,5 +1,6 @@
-//! Hostile clients, by raw frames. Every attack is made beside honest clients; what is asserted is that each honest call
-//! succeeds, that the server's memory stays, that the attacker's connection ends and that a limit was counted.
+//! Malicious clients that send raw frames while honest clients call. The tests assert that each honest call
+//! succeeds, that the memory of the server does not grow, that the attacker's connection is closed and that a
+//! limit was counted.
 
 #![allow(unreachable_pub, reason = "modules of a test binary")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]

@@ -1,4 +1,4 @@
-//! Messages that take more than they weigh, and fields that nobody knows.
+//! Messages that need more memory than their size, and unknown fields.
 
 use http_body_util::Full;
 use hyper::body::Bytes;
@@ -23,11 +23,11 @@ fn call(path: &str, message: &[u8]) -> http::Request<Full<Bytes>> {
         .unwrap()
 }
 
-/// Two bytes on the wire become a struct of some hundred.
+/// Two bytes on the wire are decoded to a struct of about a hundred bytes.
 ///
 /// Fault case 28.
 #[tokio::test(flavor = "multi_thread")]
-async fn decode_bombs() {
+async fn decode_bombs_are_refused() {
     let _alone = alone().await;
     let live = start();
     let pool = {
@@ -74,7 +74,7 @@ async fn decode_bombs() {
     assert_eq!(hits(&pool, "decoded_bytes").await, 2);
 }
 
-/// Messages that come up to their last byte and no further, on as many streams as fit.
+/// Messages without their last byte, on as many streams as possible.
 ///
 /// Fault case 88.
 #[tokio::test(flavor = "multi_thread")]
@@ -111,7 +111,7 @@ async fn messages_in_flight_have_a_limit_of_bytes() {
         }
         let grown = resident().saturating_sub(before);
         assert!(grown <= 24 << 20, "{path}: {grown} bytes");
-        // Another peer's messages still have room.
+        // There is still room for messages of another peer.
         let payload = vec![7; 200_000];
         setup.client().await.noop(NoopRequest { payload }).await.unwrap();
         drop(attacks);
@@ -121,14 +121,14 @@ async fn messages_in_flight_have_a_limit_of_bytes() {
     assert_eq!(hits(&setup, "max_inflight_bytes").await, 0);
 }
 
-/// Nesting that no message has.
+/// Nesting that is deeper than that of any message.
 ///
 /// Fault case 27.
 #[tokio::test(flavor = "multi_thread")]
-async fn deep_nesting() {
+async fn deep_nesting_is_refused() {
     let setup = start();
     let address = &setup.server.addresses().grpc[0];
-    // Groups of a field that nobody knows, opened and never closed, and closed.
+    // Groups of an unknown field, once never closed and once closed.
     for message in
         [[0xa3, 0x06].repeat(50_000), [[0xa3, 0x06].repeat(50_000), [0xa4, 0x06].repeat(50_000)].concat()]
     {
@@ -138,11 +138,11 @@ async fn deep_nesting() {
     setup.client().await.score(score("after", 1.0)).await.unwrap();
 }
 
-/// A newer client sends fields that this server does not know; an older one leaves fields out.
+/// A newer client sends fields that this server does not know, and an older one omits fields.
 ///
 /// Fault case 32.
 #[tokio::test(flavor = "multi_thread")]
-async fn unknown_and_missing_fields() {
+async fn unknown_fields_are_ignored_and_missing_ones_are_refused() {
     let setup = start();
     let mut client = setup.client().await;
     let known: ScoreResponse = client.score(score("known", 1.0)).await.unwrap().into_inner();
@@ -156,8 +156,8 @@ async fn unknown_and_missing_fields() {
     let (_, code, text) = raw(address, call("/scorer.v1.ScoringService/Score", &message)).await;
     assert_eq!(code, Some(0), "{text}");
     let again = client.score(score("unknown", 1.0)).await.unwrap().into_inner();
-    assert_eq!(again.score.to_bits(), known.score.to_bits(), "the unknown fields changed nothing");
-    // Defaults are checked like values: no checkpoint, and no features.
+    assert_eq!(again.score.to_bits(), known.score.to_bits(), "unknown fields must change nothing");
+    // Missing fields are checked as values: no checkpoint, and no features.
     let (_, code, _) = raw(address, call("/scorer.v1.ScoringService/Score", &[])).await;
     assert_eq!(code, Some(Code::NotFound as i32));
     let mut without = vec![0x0a, FRAUD.len() as u8];

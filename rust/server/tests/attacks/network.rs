@@ -1,4 +1,4 @@
-//! Faults of the network between client and server, by a proxy.
+//! Faults of the network between client and server, which a proxy simulates.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU8;
@@ -19,7 +19,7 @@ const SLOW: u8 = 1;
 const RESETS: u8 = 2;
 const SILENT: u8 = 3;
 
-/// Ends the other direction with this one, so that the socket is closed.
+/// Ends the other direction together with this one, so that the socket is closed.
 struct AbortOnDrop(tokio::task::JoinHandle<()>);
 
 impl Drop for AbortOnDrop {
@@ -28,7 +28,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// Forwards connections to `to` and does to the replies what `fault` says. Returns its address.
+/// Forwards connections to `to` and applies `fault` to the replies. Returns the address of the proxy.
 async fn proxy(to: String, fault: Arc<AtomicU8>) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -74,12 +74,12 @@ async fn proxy(to: String, fault: Arc<AtomicU8>) -> String {
     address
 }
 
-/// Latency, a reset in the middle of a reply, and a connection that is half-open: the client is told, and the server keeps
-/// nothing of it.
+/// With latency, a reset in the middle of a reply, or a half-open connection, the client gets an error, and
+/// the server keeps no state of it.
 ///
 /// Fault case 52.
 #[tokio::test(flavor = "multi_thread")]
-async fn faults_of_the_network() {
+async fn faults_of_the_network_are_reported_and_leave_no_state() {
     let _alone = alone().await;
     let setup = start_with(|config| config["write_timeout_ms"] = json!(1000));
     let honest = Honest::start(&setup).await;
@@ -102,7 +102,7 @@ async fn faults_of_the_network() {
         matches!(status.code(), Code::DeadlineExceeded | Code::Cancelled | Code::Unavailable),
         "{status}"
     );
-    // The proxy works again: both decisions can be asked for by their ids.
+    // The proxy works again. Both decisions can be requested by their ids.
     fault.store(FAITHFUL, Relaxed);
     let mut client = connect();
     client.score(score("reset", 1.0)).await.unwrap();

@@ -1,4 +1,4 @@
-//! Streams that are opened and not finished, and frames that belong to none.
+//! Streams that are opened and not finished, and frames without a stream.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::support::{Setup, eventually, start, start_with};
 const WINDOW: u16 = 4;
 const MIB: usize = 1 << 20;
 
-/// Limits that a test does not have to wait long for.
+/// Sets short limits, so that tests do not wait long.
 fn impatient() -> Setup {
     start_with(|config| {
         config["body_timeout_ms"] = json!(300);
@@ -24,7 +24,7 @@ fn impatient() -> Setup {
     })
 }
 
-/// Runs a blocking attack beside honest clients.
+/// Runs a blocking attack while honest clients call.
 async fn beside_honest<T: Send + 'static>(setup: &Setup, attack: impl FnOnce() -> T + Send + 'static) -> T {
     let honest = Honest::start(setup).await;
     let done = tokio::task::spawn_blocking(attack).await.unwrap();
@@ -32,7 +32,7 @@ async fn beside_honest<T: Send + 'static>(setup: &Setup, attack: impl FnOnce() -
     done
 }
 
-/// 256 calls of Noop with a payload of five bytes.
+/// Returns 256 calls of Noop with a payload of five bytes.
 fn calls(more: &[(&str, &str)], body: bool) -> Vec<u8> {
     let block = request(NOOP, more);
     let mut bytes = Vec::new();
@@ -46,11 +46,11 @@ fn calls(more: &[(&str, &str)], body: bool) -> Vec<u8> {
     bytes
 }
 
-/// Replies that are never taken hold no place for long.
+/// Replies that are never read do not occupy a place for long.
 ///
 /// Fault case 13.
 #[tokio::test(flavor = "multi_thread")]
-async fn replies_that_are_not_taken() {
+async fn replies_that_are_not_read_are_reset() {
     let _alone = alone().await;
     for window in [0, 1] {
         let setup = impatient();
@@ -65,17 +65,17 @@ async fn replies_that_are_not_taken() {
         })
         .await;
         eventually("no request is in flight", || setup.server.status().inflight == 0).await;
-        // Without any window the stream waits; with one byte the reply is in HTTP/2's hands.
+        // Without a window the stream waits. With a window of one byte, HTTP/2 has accepted the reply.
         let limit = if window == 0 { "reply_timeout" } else { "write_timeout" };
         assert!(hits(&setup, limit).await > 0, "{limit}");
     }
 }
 
-/// Messages that never come hold no place for long, whatever deadline their caller gives.
+/// Messages that never arrive do not occupy a place for long, with any deadline of their caller.
 ///
 /// Fault case 4.
 #[tokio::test(flavor = "multi_thread")]
-async fn messages_that_do_not_come() {
+async fn messages_that_do_not_arrive_time_out() {
     let _alone = alone().await;
     for timeout in ["9999H", "99999999H"] {
         let setup = impatient();
@@ -93,11 +93,11 @@ async fn messages_that_do_not_come() {
     }
 }
 
-/// Frames for streams that are forgotten, from a peer that does not read.
+/// Frames for closed streams, from a peer that does not read.
 ///
 /// Fault cases 38, 40.
 #[tokio::test(flavor = "multi_thread")]
-async fn stray_frames() {
+async fn stray_frames_end_the_connection() {
     let _alone = alone().await;
     let setup = impatient();
     let mut attack = Attack::connect(&setup, None, &[]);
@@ -105,7 +105,7 @@ async fn stray_frames() {
     let before = resident();
     let grown = tokio::task::spawn_blocking(move || {
         let mut first = Vec::new();
-        // All lower streams are closed by this one.
+        // This stream closes all lower ones.
         frame(&mut first, HEADERS, END_HEADERS | END_STREAM, 2_100_001, &request(NOOP, &[]));
         attack.send(&first);
         let mut most = 0;
@@ -154,32 +154,32 @@ async fn flood_of_pairs(setup: &Setup, pairs: u32, kind: u8, payload: [u8; 4]) {
     eventually("no request is in flight", || setup.server.status().inflight == 0).await;
 }
 
-/// Requests that the server is made to reset: a window update of zero is an error of its stream.
+/// Requests that the server must reset, because a window update of zero is an error of the stream.
 ///
 /// Fault case 38.
 #[tokio::test(flavor = "multi_thread")]
-async fn resets_that_the_server_is_made_to_send() {
+async fn forced_resets_end_the_connection() {
     let _alone = alone().await;
     let setup = impatient();
     flood_of_pairs(&setup, 20_000, WINDOW_UPDATE, [0; 4]).await;
 }
 
-/// Requests that are cancelled as fast as they are made.
+/// Requests that are cancelled immediately.
 ///
 /// Fault case 37.
 #[tokio::test(flavor = "multi_thread")]
-async fn rapid_resets() {
+async fn rapid_resets_end_the_connection() {
     let _alone = alone().await;
     let setup = impatient();
     flood_of_pairs(&setup, 200_000, RST_STREAM, 8_u32.to_be_bytes()).await;
     assert!(hits(&setup, "resets").await > 0);
 }
 
-/// Frames that carry nothing, while the attacker reads, and while it does not.
+/// Frames without content, while the attacker reads and while it does not.
 ///
 /// Fault case 40.
 #[tokio::test(flavor = "multi_thread")]
-async fn floods_of_control_frames() {
+async fn floods_of_control_frames_end_the_connection() {
     let _alone = alone().await;
     let setup = impatient();
     let mut open = Vec::new();
@@ -228,7 +228,7 @@ async fn floods_of_control_frames() {
 ///
 /// Fault cases 34, 39.
 #[tokio::test(flavor = "multi_thread")]
-async fn header_blocks() {
+async fn malicious_header_blocks_are_refused() {
     let _alone = alone().await;
     let setup = impatient();
     let before = resident();
@@ -245,8 +245,8 @@ async fn header_blocks() {
         attack.read_to_end();
     })
     .await;
-    // One entry of the dynamic table, named again and again: so often that HTTP/2 ends the connection at once, and just
-    // often enough for each request to be told that its fields are too large.
+    // One entry of the dynamic table is repeated. With many repetitions HTTP/2 closes the connection at once,
+    // and with fewer ones each request gets the error that its fields are too large.
     for times in [8000, 6] {
         let mut attack = Attack::connect(&setup, None, &[]);
         beside_honest(&setup, move || {
@@ -292,7 +292,7 @@ async fn header_blocks() {
     assert!(grown <= 16 * MIB, "{grown} bytes");
 }
 
-/// More streams than are allowed.
+/// More streams than the limit allows.
 ///
 /// Fault case 41.
 #[tokio::test(flavor = "multi_thread")]

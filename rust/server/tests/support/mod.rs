@@ -1,4 +1,4 @@
-//! What the server's tests share: bundles on disk, a server on free ports, clients.
+//! Helpers of the server's tests: bundles on disk, a server on free ports, clients.
 #![allow(dead_code, unreachable_pub, reason = "every test binary uses its own part of this")]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
@@ -38,11 +38,11 @@ pub struct Setup {
     pub action: String,
 }
 
-/// How long a test waits for a state.
+/// The time limit of a test that waits for a state.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Called in a loop, fails the test once the loop has run for longer than any state may take: libtest has no limit of
-/// its own, and a state that never comes would hang the run.
+/// Called in a loop, fails the test when the loop has run for longer than the limit. libtest has no time
+/// limit, so a state that is never reached would hang the run.
 pub fn patience(what: &str) -> impl Fn() {
     let end = Instant::now() + PATIENCE;
     move || assert!(Instant::now() < end, "not within {PATIENCE:?}: {what}")
@@ -57,7 +57,7 @@ pub async fn eventually(what: &str, holds: impl Fn() -> bool) {
     }
 }
 
-/// The usual configuration; change it before the start.
+/// Returns the usual configuration, which a test may change before the start.
 pub fn config(directory: &Path) -> Value {
     json!({
         "listen": "127.0.0.1:0",
@@ -77,12 +77,12 @@ pub fn start() -> Setup {
     start_with(|_| ())
 }
 
-/// The same, with a changed configuration.
+/// Starts such a server with a changed configuration.
 pub fn start_with(change: impl FnOnce(&mut Value)) -> Setup {
     start_in(Env::real(), change)
 }
 
-/// The same, in a given environment.
+/// Starts such a server in a given environment.
 pub fn start_in(env: Env, change: impl FnOnce(&mut Value)) -> Setup {
     let directory = tempfile::tempdir().unwrap();
     let mut config = config(directory.path());
@@ -95,7 +95,7 @@ pub fn start_in(env: Env, change: impl FnOnce(&mut Value)) -> Setup {
     Setup { server, directory, fraud, action }
 }
 
-/// Writes a bundle as the registry would and loads it; returns its digest.
+/// Writes a bundle as the registry does and loads it; returns its digest.
 pub fn load(server: &Server, directory: &Path, files: &Files) -> String {
     let (path, digest) = write(directory, files);
     let report = server.load(&path, &digest).unwrap();
@@ -119,7 +119,7 @@ pub fn lane(name: &str, bundle: &str, share: f64) -> Lane {
     Lane { name: name.to_owned(), bundle: bundle.to_owned(), share }
 }
 
-/// One live lane at each checkpoint.
+/// Returns a table with one live lane at each checkpoint.
 pub fn table(version: u64, fraud: &str, action: &str) -> LaneTable {
     let checkpoints = BTreeMap::from([
         (FRAUD.to_owned(), Some(vec![lane("live", fraud, 1.0)])),
@@ -137,7 +137,7 @@ impl Setup {
         ScoringServiceClient::new(self.channel().await)
     }
 
-    /// Stops the server and reads what its log holds.
+    /// Stops the server and reads the records of its log.
     pub fn records(&self) -> Vec<log_record::Record> {
         self.server.drain(Duration::from_secs(5));
         let mut reader = Reader::open(Env::real().fs, &self.directory.path().join("log")).unwrap();
@@ -164,7 +164,7 @@ impl Setup {
         get(self.server.addresses().metrics.as_deref().unwrap(), "/metrics").await.1
     }
 
-    /// Events so far, parsed.
+    /// Returns the parsed events so far.
     pub fn events(&self) -> Vec<Value> {
         self.server.events().iter().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
@@ -183,7 +183,7 @@ pub async fn unix_channel(path: &Path) -> Channel {
     Endpoint::from_static("http://localhost").connect_with_connector(connect).await.unwrap()
 }
 
-/// One HTTP/1.1 exchange, by hand: status and body.
+/// Sends a raw HTTP/1.1 request; returns status and body.
 pub async fn get(address: &str, path: &str) -> (u16, String) {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mut stream = tokio::net::TcpStream::connect(address).await.unwrap();
@@ -195,7 +195,7 @@ pub async fn get(address: &str, path: &str) -> (u16, String) {
     (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
 }
 
-/// One HTTP/2 exchange, by hand: HTTP status, gRPC status (from headers or trailers) and message.
+/// Sends a raw HTTP/2 request; returns HTTP status, gRPC status (from headers or trailers) and message.
 pub async fn raw(address: &str, request: http::Request<Full<Bytes>>) -> (u16, Option<i32>, String) {
     let stream = tokio::net::TcpStream::connect(address).await.unwrap();
     let (mut sender, connection) =
@@ -211,7 +211,7 @@ pub async fn raw(address: &str, request: http::Request<Full<Bytes>>) -> (u16, Op
     (head.status.as_u16(), field("grpc-status").map(|code| code.parse().unwrap()), message)
 }
 
-/// A gRPC request by hand; `length` is what its frame claims, `body` what follows.
+/// Returns a raw gRPC request. `length` is the length in its frame, and `body` the bytes that follow.
 pub fn framed(method: &str, length: u32, body: &[u8]) -> http::Request<Full<Bytes>> {
     let mut frame = vec![0];
     frame.extend_from_slice(&length.to_be_bytes());
@@ -225,7 +225,7 @@ pub fn framed(method: &str, length: u32, body: &[u8]) -> http::Request<Full<Byte
 
 // --- requests ---
 
-/// Any request of the service.
+/// A request of any method of the service.
 #[derive(Clone)]
 pub enum Call {
     Score(ScoreRequest),
@@ -236,7 +236,7 @@ pub enum Call {
 }
 
 impl Call {
-    /// Sends it; the answer itself does not matter.
+    /// Sends the request and ignores the content of the answer.
     pub async fn send(self, client: &mut Client) -> Result<(), Status> {
         match self {
             Call::Score(request) => client.score(request).await.map(|_| ()),
@@ -272,7 +272,7 @@ pub fn batch(id: &str, fingerprint: u64, rows: &[[f32; 3]]) -> ScoreBatchRequest
     }
 }
 
-/// The fingerprint of the test bundles' schema, as a client gets it.
+/// Returns the fingerprint of the test bundles' schema as a client gets it.
 pub async fn fingerprint(client: &mut Client, checkpoint: &str) -> u64 {
     let request = DescribeRequest { checkpoint: checkpoint.to_owned() };
     client.describe(request).await.unwrap().into_inner().checkpoints[0].schema_fingerprint
@@ -286,7 +286,7 @@ pub fn named(values: &[(&str, feature::Value)]) -> NamedFeatures {
     NamedFeatures { features }
 }
 
-/// The context of the test bundles.
+/// Returns a context of the test bundles.
 pub fn context(amount: f64) -> NamedFeatures {
     named(&[
         ("amount", feature::Value::Number(amount)),
@@ -340,16 +340,17 @@ pub fn condition(feature: &str, op: Op, value: Value) -> Condition {
     Condition { feature: feature.to_owned(), op, value: (!value.is_null()).then_some(value) }
 }
 
-/// The usual answer lanes, and these that observe.
+/// Returns a table with the usual answer lanes and these observe lanes.
 pub fn observed(setup: &Setup, version: u64, checkpoint: &str, lanes: Vec<ObserveLane>) -> LaneTable {
     let mut table = table(version, &setup.fraud, &setup.action);
     table.observe.insert(checkpoint.to_owned(), lanes);
     table
 }
 
-/// A lane's status once `ready` holds.
+/// Waits until `ready` holds for the status of a lane; returns the status.
 pub async fn status(setup: &Setup, lane: &str, ready: impl Fn(&ObserverStatus) -> bool) -> ObserverStatus {
-    // The lanes' threads run when no other thread needs the processor: on a busy machine that may take long.
+    // The threads of lanes run only when no other thread needs the processor, which may take long on a busy
+    // machine.
     let until = Instant::now() + Duration::from_secs(300);
     loop {
         let status = setup.server.status();
@@ -363,7 +364,7 @@ pub async fn status(setup: &Setup, lane: &str, ready: impl Fn(&ObserverStatus) -
     }
 }
 
-/// Stops the server and reads what was observed, by lane and id.
+/// Stops the server and reads the observations by lane and id.
 pub fn observations(setup: &Setup) -> HashMap<(String, String), ObservationRecord> {
     let mut all = HashMap::new();
     for record in setup.records() {

@@ -1,4 +1,4 @@
-//! Every defect of a bundle is found and reported in one line that names the thing, the rule and the remedy.
+//! Every defect of a bundle is found and reported in one line that names the field, the rule and the remedy.
 
 use serde_json::{Value, json};
 
@@ -29,7 +29,7 @@ fn an_altered_byte_anywhere() {
         assemble(&files).unwrap();
         for name in files.keys() {
             let length = files[name].len();
-            // Every bit of short files, a sample of long ones.
+            // Every bit of short files, and a sample of the bits of long ones.
             let step = (length * 8 / 600).max(1);
             for bit in (0..length * 8).step_by(step) {
                 let mut altered = files.clone();
@@ -76,7 +76,7 @@ fn a_truncated_or_extended_file() {
                 let mut short = files.clone();
                 short.get_mut(&name).unwrap().truncate(length);
                 assert!(refused(&short).contains(&name));
-                // Hashed again, only the content itself can give it away.
+                // The hashes are corrected, so only the content can reveal the change.
                 if name != MANIFEST && reseal(&mut short).is_ok() {
                     refused(&short);
                 }
@@ -98,7 +98,7 @@ fn missing_extra_and_misnamed_files() {
         let mut files = good.clone();
         files.remove(name);
         refuses(&files, &format!("{name}: the file is missing; restore or rebuild the bundle"));
-        // Not even listed.
+        // The file is not even listed.
         reseal(&mut files).unwrap();
         let message = refused(&files);
         assert!(message.contains(name.as_str()), "{name}: {message}");
@@ -162,7 +162,7 @@ fn manifests() {
     refuses(&files, "missing field `format`");
     files.remove(MANIFEST);
     refuses(&files, "manifest.json");
-    // Sealing checks the fields that people write.
+    // Sealing checks the fields that users write.
     for (field, value, message) in [
         ("name", json!("../up"), "name must be 1 to 128 letters"),
         ("name", json!(""), "name must be 1 to 128 letters"),
@@ -196,7 +196,7 @@ fn golden_cases_one_ulp_off() {
     }
 }
 
-/// Where the numbers of golden case 1 stand, by the documented layout.
+/// The positions of the numbers of golden case 1, by the documented layout.
 struct Shape {
     header: usize,
     first_case_skipped: usize,
@@ -248,7 +248,7 @@ fn golden_files() {
     );
     refuses(&with(&|g| g[12] = 4), "golden.bin: is for 4 features, the bundle has 3");
     refuses(&with(&|g| g.push(0)), "golden.bin: 1 bytes follow the last case");
-    // A row that the schema would refuse from a caller.
+    // A row that the schema would refuse in a request.
     refuses(
         &with(&|g| g[28..32].copy_from_slice(&(-1.0_f32).to_le_bytes())),
         "golden case 0: feature \"amount\": the value is below",
@@ -270,7 +270,7 @@ fn parts_of_another_model() {
     refuses(&files, "forest.bin: ");
 }
 
-/// Builds a changed recipe; the message of whichever check refuses it.
+/// Builds a changed recipe; returns the message of the check that refuses it.
 #[track_caller]
 fn recipe_refused(recipe: &Recipe, expected: &str) {
     let message = recipe.build().unwrap_err().to_string();
@@ -493,14 +493,14 @@ fn transforms() {
 
 #[test]
 fn category_dictionaries_that_differ() {
-    // The catalogue was written for three exemptions, the schema knows two.
+    // The catalogue has three exemptions, and the schema two.
     let mut recipe = action_recipe("authorise", 0.0, json!({"rule": "uniform"}));
     recipe.schema["action_features"][1]["categories"] = json!(["none", "tra"]);
     recipe_refused(
         &recipe,
         "action \"3ds=none|exemption=low\": feature \"exemption\": the value is not a category code",
     );
-    // Golden rows were taken with three countries.
+    // The golden rows were computed with three countries.
     let mut files = score_files("fraud", 0.0);
     let schema = String::from_utf8(files["schema.json"].clone()).unwrap().replace("\"DE\",\"FR\"", "\"DE\"");
     files.insert("schema.json".to_owned(), schema.into_bytes());

@@ -34,7 +34,7 @@ fn overlay() -> Value {
     })
 }
 
-/// The examples of the document, on the document itself.
+/// The examples in the documentation, on its document.
 fn naive_offset(overlay: &Value, country: f32, factors: &[(&str, &str)]) -> f64 {
     let segment = ["NL", "DE", "FR"].get(if country.is_nan() { 9 } else { country as usize });
     let mut sum = 0.0;
@@ -54,7 +54,7 @@ fn naive_move(score: f64, offset: f64) -> f64 {
     1.0 / (1.0 + (-(logit + offset)).exp())
 }
 
-/// Every score that a selection left: the oracle's, then the voters'.
+/// All scores of a selection: those of the oracle, then those of the voters.
 fn scores(bundle: &Bundle, row: &[f32]) -> Vec<f64> {
     let mut scratch = EvalScratch::new(bundle);
     let everyone = Mask::all(bundle.catalogue().len());
@@ -139,7 +139,7 @@ fn odds_are_moved_exactly_as_logits() {
                     assert_eq!(got.to_bits(), score.to_bits(), "{score}");
                 }
                 if libm::exp(offset) != 1.0 {
-                    // Relative to the nearer end.
+                    // The error is relative to the nearer end.
                     let expected = naive_move(score, offset);
                     let scale = expected.min(1.0 - expected);
                     assert!(
@@ -154,7 +154,7 @@ fn odds_are_moved_exactly_as_logits() {
     assert_eq!(tried, 20_000 * 3 * offsets.len());
     let e = libm::exp(1.0);
     assert!(overlay::moved(f64::NAN, e).is_nan() && overlay::moved(f64::NAN, 1.0).is_nan());
-    // The ends are moved from 1e-9 within; without an offset they stay.
+    // The ends are moved inwards by 1e-9. Without an offset they are unchanged.
     assert!((overlay::moved(0.0, e) - naive_move(0.0, 1.0)).abs() < 1e-20);
     assert!((1.0 - overlay::moved(1.0, 1.0 / e) - (1.0 - naive_move(1.0, -1.0))).abs() < 1e-15);
     assert_eq!((overlay::moved(0.0, 1.0), overlay::moved(1.0, 1.0)), (0.0, 1.0));
@@ -226,7 +226,7 @@ fn overlays_that_do_not_fit() {
     ] {
         refused(&recipe, expected);
     }
-    // JSON has no infinity; numbers beyond float64 are one.
+    // JSON has no infinity, but numbers beyond float64 are read as infinite.
     let files = recipe().with_overlay(overlay()).build().unwrap();
     for (number, expected) in
         [("1e999", "number out of range"), ("NaN", "expected"), ("0.75,\"low\":[]", "invalid type")]
@@ -341,7 +341,7 @@ fn a_revision_shares_its_forests_and_answers_as_if_it_did_not() {
         for row in ROWS {
             assert_eq!(scores(&shared, &row), scores(&alone, &row));
         }
-        // Once the first is gone the revision is whole.
+        // After the first bundle is dropped, the revision is still complete.
         drop(first);
         assert_eq!(scores(&shared, &ROWS[1]), scores(&alone, &ROWS[1]));
     }
@@ -350,7 +350,8 @@ fn a_revision_shares_its_forests_and_answers_as_if_it_did_not() {
 #[test]
 fn what_only_looks_alike_is_not_shared() {
     let first = assemble(&recipe().build().unwrap()).unwrap();
-    // The same forest for other actions: it is shared, what the catalogue made of it is not.
+    // The same forest with other actions: the forest is shared, but its specialisation to the catalogue is
+    // not.
     let mut other = recipe();
     other.actions.as_mut().unwrap()[1]["features"] = json!([0.0, 2]);
     let files = other.build().unwrap();
@@ -368,7 +369,8 @@ fn what_only_looks_alike_is_not_shared() {
     let shared = assembled(&retrained.build().unwrap(), &[&first]).unwrap();
     assert!(!Arc::ptr_eq(&shared.forests()[0], &first.forests()[0]));
     assert_ne!(scores(&shared, &ROWS[0]), scores(&first, &ROWS[0]));
-    // Altered bytes are refused although the right ones are in memory; so are golden cases of another overlay.
+    // Altered bytes are refused although the correct ones are in memory, and so are golden cases of another
+    // overlay.
     let good = recipe().with_overlay(overlay()).build().unwrap();
     let mut files = good.clone();
     files.get_mut("forest.bin").unwrap()[40] ^= 1;
@@ -401,13 +403,13 @@ fn golden_cases_of_a_revision_are_remade() {
     let expected = revised.build().unwrap();
     let draft = revised.draft().unwrap();
     assert_eq!(golden::revise(&draft, &first["golden.bin"]).unwrap(), expected["golden.bin"]);
-    // And back again.
+    // The change in the other direction.
     let back = golden::revise(&recipe().draft().unwrap(), &expected["golden.bin"]).unwrap();
     assert_eq!(back, first["golden.bin"]);
     let mut wrong = first["golden.bin"].clone();
     wrong.truncate(wrong.len() - 1);
     assert!(golden::revise(&draft, &wrong).unwrap_err().to_string().contains("ends in the middle of a case"));
-    // The library's margins are still what the engine has to give.
+    // The engine must still reproduce the margins of the library.
     let mut other = first["golden.bin"].clone();
     let margin = 8 + 5 * 4 + 3 * 4 + 1;
     other[margin] ^= 1;

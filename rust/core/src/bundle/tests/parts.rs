@@ -1,4 +1,4 @@
-//! Calibration maps, bands, transforms and the digest on their own.
+//! Calibration maps, bands, transforms and the digest, tested separately.
 
 use serde_json::json;
 
@@ -47,9 +47,10 @@ fn transformed() -> Recipe {
 
 #[test]
 fn transforms_change_a_copy() {
-    // (amount - 50) / 0.5 reaches 100 at 100; the flag behind it must still be the request's own.
+    // (amount - 50) / 0.5 reaches 100 at 100. The flag after it must still be that of the request.
     let files = transformed().build();
-    // Golden margins of the recipe are those of the untransformed row: the difference must not go unnoticed.
+    // The golden margins of the recipe are those of the untransformed row, so the difference must be
+    // detected.
     assert!(matches!(files, Err(BundleError::Golden { .. })), "{files:?}");
 
     let features: SchemaFile = serde_json::from_value(score_recipe("", 0.0).schema).unwrap();

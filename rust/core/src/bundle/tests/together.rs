@@ -1,4 +1,4 @@
-//! The program run once for all actions against the program run once per action.
+//! The program that runs once for all actions, compared with the program that runs once per action.
 
 use serde_json::json;
 
@@ -10,7 +10,7 @@ use crate::policy::Mask;
 
 const ACTIONS: usize = 6;
 
-/// What a selection leaves behind, to the bit.
+/// The results of a selection as bits.
 fn seen(bundle: &Bundle, row: &[f32], eligible: &Mask, id: &str) -> (SelectOut, Vec<u64>) {
     let mut scratch = EvalScratch::new(bundle);
     let out = bundle.select(row, eligible, "action.authorise", id, &Unlimited, &mut scratch).unwrap();

@@ -1,4 +1,4 @@
-//! Every evaluator gives the reference's bits.
+//! Every evaluator gives the bits of the reference.
 
 use std::cell::Cell;
 
@@ -13,7 +13,7 @@ pub(super) fn bits(values: &[f64]) -> Vec<u64> {
     values.iter().map(|value| value.to_bits()).collect()
 }
 
-/// Margins of all rows, one by one and then in blocks of several lengths, which must agree.
+/// Returns the margins of all rows, one by one and then in blocks of several lengths, which must be equal.
 fn all_margins(forest: &Forest, rows: &[f32]) -> Vec<u64> {
     let (features, outputs) = (forest.num_features(), forest.num_outputs());
     let mut scratch = Scratch::new(forest);
@@ -31,7 +31,7 @@ fn all_margins(forest: &Forest, rows: &[f32]) -> Vec<u64> {
     bits(&single)
 }
 
-/// The same forest, walked as `choices` say.
+/// The same forest, evaluated with these `choices`.
 pub(super) fn planned(forest: &Forest, isa: Isa, padding: usize, ranked: bool) -> Forest {
     let layout = forest.layout.clone();
     let plan = build::plan(&layout, build::Choices { padding, ranked });
@@ -114,7 +114,7 @@ fn trees_without_a_split_need_no_slot() {
     }
 }
 
-/// One tree per cut, each with leaves of its own; feature `f` has `cuts[f]` of them.
+/// One tree per cut, each with distinct leaves. Feature `f` has `cuts[f]` cuts.
 fn with_cuts(cuts: &[usize]) -> Model {
     let missing = Missing { nan: NanRule::Right, zero: ZeroRule::Keep };
     let places =
@@ -153,7 +153,7 @@ fn many_cuts_take_several_byte_slots_and_too_many_slots_none() {
     }
 }
 
-/// A tree of that many complete levels, with tests and leaves of its own.
+/// A tree with this number of complete levels, and with distinct tests and leaves.
 pub(super) fn complete(number: u32, depth: u32) -> Tree {
     let missing = Missing { nan: NanRule::Left, zero: ZeroRule::Keep };
     let inner = (1_u32 << depth) - 1;
@@ -207,7 +207,7 @@ fn a_scratch_of_another_forest_is_refused() {
     large.margins(&[0.0, 0.0], &mut Scratch::new(&small), &mut [0.0]);
 }
 
-/// Spent when asked for the `left`-th time.
+/// A budget that is spent at the `left`-th check.
 struct Asked {
     left: Cell<usize>,
 }

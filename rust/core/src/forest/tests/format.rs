@@ -1,11 +1,11 @@
-//! The decoder takes what the encoder writes, and nothing else.
+//! The decoder accepts only what the encoder writes.
 
 use proptest::prelude::*;
 
 use super::models;
 use crate::forest::*;
 
-/// Where things are in the packed forest of [`sample`]: see docs/forest-format.md.
+/// The positions in the packed forest of [`sample`]; see docs/forest-format.md.
 const HEAD: usize = 104;
 const BASE: usize = HEAD;
 const SLOTS: usize = BASE + 8;
@@ -28,7 +28,7 @@ fn sample() -> Vec<u8> {
     bytes
 }
 
-/// With the checksum put right, so that the structure alone is judged.
+/// Corrects the checksum, so that only the structure is checked.
 fn signed(mut bytes: Vec<u8>) -> Vec<u8> {
     let end = bytes.len() - 4;
     let checksum = crc32c::crc32c(&bytes[..end]);
@@ -142,7 +142,7 @@ fn trees_must_be_trees() {
     refused(&signed(bytes), "its children are beyond the end of the tree");
 }
 
-/// Whatever decodes can be evaluated on any row.
+/// Every forest that is decoded can be evaluated on any row.
 fn evaluate(forest: &Forest) {
     let rows: Vec<f32> = models::ODD.iter().flat_map(|&x| vec![x; forest.num_features()]).collect();
     if rows.len() < 1 << 16 {

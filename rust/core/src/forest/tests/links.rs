@@ -1,4 +1,4 @@
-//! Links against their definitions.
+//! Link functions, compared with their definitions.
 
 use super::models;
 use crate::forest::*;

@@ -1,4 +1,5 @@
-//! The engine against a naive recursive reading of the same model, and the decoder against hostile bytes.
+//! The engine, compared with a naive recursive evaluation of the same model, and the decoder with malicious
+//! bytes.
 
 mod evaluate;
 mod format;

@@ -1,4 +1,4 @@
-//! Random models and the rows that tell their rules apart.
+//! Random models, and rows that distinguish their rules.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::sample::select;
 
 use crate::forest::*;
 
-/// Floats at which comparisons, keys and missing rules change their mind.
+/// Floats at which the results of comparisons, keys and rules for missing values change.
 pub(in crate::forest) const ODD: [f32; 20] = [
     0.0,
     -0.0,
@@ -36,7 +36,7 @@ enum Shape {
     Split(Box<(Split, Vec<u32>, Shape, Shape)>),
 }
 
-/// Thresholds are floats as they come, floats that are no float32, and neighbours of odd ones.
+/// Thresholds are common floats, floats that are not exact in float32, and neighbours of special floats.
 fn threshold() -> impl Strategy<Value = f64> {
     prop_oneof![
         select(&ODD[..ODD.len() - 1]).prop_map(f64::from),
@@ -80,7 +80,7 @@ fn shape(features: u32, depth: u32) -> impl Strategy<Value = Shape> {
     })
 }
 
-/// A complete tree, as boosting grows them: the case that evaluators pad.
+/// A complete tree, as boosting produces it. Evaluators pad such trees.
 fn complete(features: u32) -> impl Strategy<Value = Shape> {
     (1..6_u32, vec(split(features), 63)).prop_map(|(depth, splits)| {
         fn grow(depth: u32, splits: &mut std::vec::IntoIter<(Split, Vec<u32>)>) -> Shape {
@@ -169,7 +169,7 @@ pub(in crate::forest) fn model() -> impl Strategy<Value = Model> {
     )
 }
 
-/// Values at every threshold of the model, one unit in the last place to either side, and the odd ones.
+/// Values at every threshold of the model, one unit in the last place to either side, and special floats.
 pub(in crate::forest) fn values(model: &Model) -> Vec<f32> {
     let mut values = ODD.to_vec();
     values.extend([4.5, 5.0, 999.5, 1000.0]);
@@ -190,7 +190,7 @@ pub(in crate::forest) fn rows(model: &Model, seed: u64, count: usize) -> Vec<f32
     let mut state = seed | 1;
     (0..count * model.num_features)
         .map(|_| {
-            // xorshift64: any spread will do.
+            // xorshift64. Its distribution is not important.
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;

@@ -2,7 +2,7 @@
 
 use crate::forest::*;
 
-/// Margins of one row, as the model's own words say.
+/// Margins of one row by the definition of the model.
 pub(in crate::forest) fn margins(model: &Model, row: &[f32]) -> Vec<f64> {
     match model.precision {
         Precision::F32 => sums(model, row, |x| f64::from(x as f32)),

@@ -1,4 +1,4 @@
-//! Models that contradict themselves or exceed a limit are named.
+//! Models that contradict themselves or exceed a limit are refused by name.
 
 use super::models::{of, stump};
 use crate::forest::*;

@@ -5,10 +5,10 @@ use super::{models, reference};
 use crate::budget::Unlimited;
 use crate::forest::*;
 
-/// Enough for a block of rows and a rest.
+/// Enough for a block of rows and a remainder.
 const ROWS: usize = 19;
 
-/// Splits of every kind, at depths that kernels treat apart.
+/// Splits of every kind, at depths that kernels treat differently.
 fn model(precision: Precision) -> Model {
     let missing = Missing { nan: NanRule::Right, zero: ZeroRule::Keep };
     let zero = Missing { nan: NanRule::Left, zero: ZeroRule::Missing };

@@ -6,7 +6,7 @@ use proptest::sample::select;
 use super::*;
 use crate::forest::tests::{models, reference};
 
-/// Deterministic numbers; any spread will do.
+/// Deterministic numbers. Their distribution is not important.
 struct Random(u64);
 
 impl Random {
@@ -33,7 +33,7 @@ fn check(model: &Model, context: usize, actions: usize, pool: usize, seed: u64) 
     let mut random = Random(seed | 1);
     let values = models::values(model);
     let width = model.num_features - context;
-    // Rows from a pool: actions that are alike occur.
+    // The rows are from a small pool, so that equal actions occur.
     let pool: Vec<f32> = (0..pool * width).map(|_| values[random.below(values.len())]).collect();
     let rows: Vec<f32> = (0..actions)
         .flat_map(|_| {

@@ -1,4 +1,5 @@
-//! Every action's sums against a naive recursive reading of the same model on the action's full row.
+//! The sums of every action, compared with a naive recursive evaluation of the model on the action's full
+//! row.
 
 mod equal;
 mod shapes;

@@ -1,4 +1,4 @@
-//! What forests become, and what is refused.
+//! The specialised forms of forests, and refusals.
 
 use super::*;
 use crate::budget::{Budget, OutOfTime};
@@ -60,7 +60,7 @@ fn numbers(actions: usize) -> Vec<f32> {
     (0..actions).map(|action| action as f32).collect()
 }
 
-/// Compares with full rows at every instruction set; the shape at each.
+/// Compares with full rows for every instruction set; returns the shape for each.
 fn shapes(forest: &Forest, actions: usize) -> Vec<Shape> {
     let rows = numbers(actions);
     let catalogue = Catalogue { context: 1, actions, rows: &rows };
@@ -101,7 +101,7 @@ fn small_forests_through_every_lookup() {
 fn class_numbers_of_every_width() {
     for precision in [Precision::F32, Precision::F64] {
         for classes in [1, 2, 3, 8, 9, 16, 17, 32, 33, 60] {
-            // The context's own leaf stays a test away for every class but none is added.
+            // The context's leaf is one test away for every class, and no test is added.
             let (_, forest) = forest(vec![ladder(1, classes - 1), ladder(1, 2)], precision);
             for shape in shapes(&forest, 200) {
                 assert_eq!((shape.split, shape.classes), (0, classes as usize + 3));
@@ -127,7 +127,7 @@ fn more_classes_than_a_byte_holds_are_split() {
 
 #[test]
 fn one_side_alone() {
-    // The context's tree has one residual; the action's is no walk at all.
+    // The tree of the context has one residual, and the tree of the action needs no walk.
     let own = |feature| models::stump(feature, Test::Less(3.0), KEEP);
     let (_, forest) = forest(vec![own(0), own(1), own(1), own(0)], Precision::F64);
     for shape in shapes(&forest, 20) {
@@ -140,7 +140,7 @@ fn one_side_alone() {
 
 #[test]
 fn equal_residuals_are_one() {
-    // Below the action's test both sides are the same leaf values but other leaves; then one and the same test.
+    // Below the action's test, both sides have equal values in different leaves, and then one common test.
     let split = |feature, left, right| {
         Node::Split(Split { feature, test: Test::Less(1.0), missing: KEEP, left, right })
     };
@@ -191,7 +191,7 @@ fn what_does_not_fit_is_left_to_rows() {
     assert!(new(&vectors, 1, 4, &rows).is_none());
 }
 
-/// Spent after a number of looks.
+/// A budget that is spent after a number of checks.
 struct Looks(std::cell::Cell<usize>);
 
 impl Budget for Looks {
