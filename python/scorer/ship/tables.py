@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +14,9 @@ from scorer.ship.settings import DeltaSection
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
+
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+_LONGEST: Final = 400
 
 SCHEMA_PROPERTY: Final = "scorer.schema"
 """Property of each table that holds the version of its schema."""
@@ -224,5 +228,7 @@ def _errors(url: str) -> Iterator[None]:
 
 def _line(error: Exception) -> str:
     """Return an error's message on one line of bounded length."""
-    text = " ".join(str(error).split())
-    return text if len(text) <= 300 else text[:297] + "..."
+    # Some messages are coloured, with an arrow before each cause.
+    text = _COLOUR.sub("", str(error)).replace(" ↳", ":").replace("↳", ":")
+    text = " ".join(text.removeprefix("Kernel error -> ").split())
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
