@@ -43,7 +43,7 @@ def record_class() -> Any:
 
     field_type = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto()
-    log_pb2.DESCRIPTOR.CopyToProto(file)  # type: ignore[no-untyped-call]
+    log_pb2.DESCRIPTOR.CopyToProto(file)
     for message in file.message_type:
         for field in message.field:
             if field.name in _PACKED.get(message.name, ()):

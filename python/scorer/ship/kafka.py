@@ -175,7 +175,7 @@ class KafkaSink:
 
     def _create(self, admin: Any, topic: str, partitions: int, configuration: dict[str, str]) -> None:
         from confluent_kafka import KafkaError, KafkaException
-        from confluent_kafka.admin import NewTopic
+        from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
 
         if not self._settings.create_topics:
             raise SinkUnavailableError(
@@ -229,7 +229,7 @@ class KafkaSink:
                     if message.key() == self._key:
                         found = message.value()
                 elif problem.code() == KafkaError._PARTITION_EOF:
-                    reached = message.offset() >= end
+                    reached = (message.offset() or 0) >= end
                 else:
                     raise Failure(problem)
         finally:

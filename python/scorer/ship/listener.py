@@ -23,6 +23,12 @@ class _Server(HTTPServer):
         """Ignore a caller that has gone."""
 
 
+class _Server6(_Server):
+    """The same for IPv6."""
+
+    address_family = socket.AF_INET6
+
+
 class MetricsListener:
     """A thread that serves /metrics and /health.
 
@@ -39,7 +45,7 @@ class MetricsListener:
 
     def __init__(self, address: str, text: Callable[[], str]) -> None:
         host, _, port = address.rpartition(":")
-        family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
+        server = _Server6 if host.startswith("[") else _Server
 
         class Handler(BaseHTTPRequestHandler):
             timeout = _REQUEST_SECONDS
@@ -57,7 +63,6 @@ class MetricsListener:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        server = type("Server", (_Server,), {"address_family": family})
         try:
             self._server = server((host.strip("[]"), int(port)), Handler)
         except OSError as error:

@@ -246,7 +246,7 @@ def _observations(batch: Batch, rows: _Rows) -> dict[str, Any]:
 
 def _events(batch: Batch, rows: _Rows) -> dict[str, Any]:
     kinds = [kind_of(batch.payloads[index]) for index, _ in rows]
-    own = [
+    own: list[Any] = [
         None if kind == UNKNOWN else getattr(record, kind)
         for kind, (_, record) in zip(kinds, rows, strict=True)
     ]
