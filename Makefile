@@ -51,7 +51,7 @@ endef
 
 .PHONY: help
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 
 .PHONY: build
 build: $(VENV)/.extension ## Create .venv with pinned packages, and build the extension in release mode
@@ -162,6 +162,11 @@ kill-rounds: build ## Run 200 rounds of SIGKILL under load, and compare with a c
 	$(call say,'SIGKILL under load')
 	@SCORER_KILL_ROUNDS='$(or $(ROUNDS),200)' '$(RUN)' -m pytest --timeout=0 tests/integration/test_kill9.py
 
+.PHONY: ship-kills
+ship-kills: build ## Run 100 rounds of SIGKILL of shipper and server under traffic, and count the shipped rows; options: make ship-kills ROUNDS=20
+	$(call say,'SIGKILL of the shipper')
+	@SCORER_SHIP_KILLS='$(or $(ROUNDS),100)' '$(RUN)' -m pytest --timeout=0 tests/integration/test_ship_kill9.py
+
 .PHONY: lint
 lint: lint-rust lint-python ## Check formatting, lints, types, stubs and generated code
 
@@ -265,7 +270,7 @@ proto: $(VENV)/.packages | cargo ## Generate code from the protos (Python, Rust)
 LOCK := '$(BIN)/uv' pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header
 .PHONY: lock
 lock: $(VENV)/.packages ## Pin requirements/*.in again after changing one (UPGRADE=--upgrade moves every pin)
-	@cd requirements && for part in serve train platform dev; do \
+	@cd requirements && for part in serve train platform ship dev; do \
 		$(LOCK) $(UPGRADE) --overrides overrides.txt $$part.in --output-file $$part.txt; done
 	@cd requirements && $(LOCK) $(UPGRADE) --constraints dev.txt build.in --output-file build.txt
 	@cd requirements && $(LOCK) $(UPGRADE) --constraints dev.txt --overrides overrides.txt bench.in --output-file bench.txt
@@ -296,6 +301,29 @@ oidc: .build/oidc/.packages ## Install an OpenID provider (npm) into .build/oidc
 	@mkdir -p .build/oidc && cp $^ .build/oidc/
 	@cd .build/oidc && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
+
+# Maven verifies the checksums of the repository, and the file of hashes pins the content of every library.
+.PHONY: kafka
+kafka: .build/kafka/.packages ## Install a Kafka broker (Maven) into .build/kafka, for the tests of scorer ship
+.build/kafka/.packages: tests/support/kafka/pom.xml tests/support/kafka/jars.sha256
+	$(call say,'Kafka')
+	@command -v mvn >/dev/null || { echo "error: mvn not found; install Maven (Debian: apt-get install maven)" >&2; exit 1; }
+	@rm -rf .build/kafka && mkdir -p .build/kafka
+	@mvn --batch-mode --quiet --strict-checksums --file tests/support/kafka/pom.xml \
+		org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies -DoutputDirectory='$(CURDIR)/.build/kafka/libs'
+	@cd .build/kafka/libs && sha256sum --check --strict --quiet '$(CURDIR)/tests/support/kafka/jars.sha256'
+	@[ "$$(ls .build/kafka/libs | wc -l)" -eq "$$(wc -l < tests/support/kafka/jars.sha256)" ] || \
+		{ echo "error: .build/kafka/libs holds other libraries than jars.sha256 lists" >&2; exit 1; }
+	@touch $@
+
+# The Go module contains the version and the hashes of everything that the server is built from.
+.PHONY: s3
+s3: .build/s3/versitygw ## Build an S3-compatible server (Go) into .build/s3, for the tests of scorer ship
+.build/s3/versitygw: tests/support/s3/go.mod tests/support/s3/go.sum
+	$(call say,'S3-compatible server')
+	@command -v go >/dev/null || { echo "error: go not found; install Go 1.26 or newer" >&2; exit 1; }
+	@mkdir -p .build/s3
+	@cd tests/support/s3 && GOFLAGS='-trimpath -mod=readonly' go build -o '$(CURDIR)/$@' github.com/versity/versitygw/cmd/versitygw
 
 .PHONY: mlflow
 mlflow: .build/mlflow/.packages ## Install an MLflow server into .build/mlflow, for the tests of the MLflow registry

@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "registry": ("scorer.commands.registry:app", "Store bundles and point aliases to them."),
     "bundle": ("scorer.commands.bundle:app", "Build, sign, verify and inspect bundles."),
     "log": ("scorer.commands.log:app", "Read, export and verify the decision log."),
+    "ship": ("scorer.commands.ship:app", "Ship the decision log to a Delta table or to Kafka."),
     "backup": ("scorer.commands.backup:backup", "Back up registry, decision log and platform."),
     "restore": ("scorer.commands.backup:restore", "Check a backup and restore it."),
     "platform": ("scorer.commands.platform:app", "Run the platform: pages, REST, change requests."),
@@ -68,6 +69,9 @@ PLATFORM_PACKAGES = frozenset(
         "uvicorn",
     }
 )
+
+# What comes with scorer[ship] alone.
+SHIP_PACKAGES = frozenset({"deltalake", "confluent_kafka"})
 
 # Rich help costs 270 ms, most of it imports; plain help is read just as well.
 TYPER_OPTIONS: dict[str, Any] = {
@@ -139,7 +143,10 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] == "scorer":
             raise
-        extra = "platform" if error.name.partition(".")[0] in PLATFORM_PACKAGES else "train"
+        package = error.name.partition(".")[0]
+        extra = (
+            "ship" if package in SHIP_PACKAGES else "platform" if package in PLATFORM_PACKAGES else "train"
+        )
         sys.stderr.write(f'error: this command needs the package "{error.name}"; install scorer[{extra}]\n')
         sys.exit(1)
     except BrokenPipeError:

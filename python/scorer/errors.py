@@ -15,6 +15,8 @@
     │   └── RegistryUnavailableError  missing, unreadable or damaged; worth retrying
     ├── BackupError                 a backup that cannot be made, or not be trusted
     ├── LogError                    the decision log cannot be written or read
+    ├── ShipError                   a decision log cannot be shipped to a sink
+    │   └── SinkUnavailableError    ... because the sink does not answer; a later try may succeed
     ├── ServerError                 the data plane cannot start, stop or do what is asked
     │   ├── LoadError               a bundle that the data plane refuses to load
     │   └── SwapError               a lane table that the data plane refuses
@@ -58,7 +60,9 @@ __all__ = [
     "RegistryUnavailableError",
     "ScorerError",
     "ServerError",
+    "ShipError",
     "SignatureError",
+    "SinkUnavailableError",
     "StaleLaneTableError",
     "SwapError",
     "UnknownCheckpointError",
@@ -121,6 +125,14 @@ class RegistryUnavailableError(RegistryError):
 
 class LogError(ScorerError):
     """The decision log cannot be written or read."""
+
+
+class ShipError(ScorerError):
+    """A decision log that cannot be shipped, or a sink that must not be written."""
+
+
+class SinkUnavailableError(ShipError):
+    """A sink, or the log's disk, that does not answer; a later try may succeed."""
 
 
 class ServerError(ScorerError):

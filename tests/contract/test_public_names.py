@@ -25,6 +25,8 @@ HEAVY = {
     "sqlalchemy",
     "rich",
     "pandas",
+    "deltalake",
+    "confluent_kafka",
 }
 
 

@@ -64,6 +64,11 @@ def _oidc_provider() -> bool:
     return program_path("node") is not None and _file("oidc/node_modules/oidc-provider/package.json")()
 
 
+def _kafka() -> bool:
+    libraries = (BUILD / "kafka" / "libs").glob("kafka_*.jar")
+    return program_path("java") is not None and _file("kafka/.packages")() and any(libraries)
+
+
 def _grpc_java() -> bool:
     programs = ("javac", "protoc", "grpc_java_plugin")
     return all(map(program_path, programs)) and all(
@@ -126,6 +131,8 @@ COMPONENTS: Final[dict[str, Component]] = {
         "protobuf-compiler-grpc-java-plugin",
         _grpc_java,
     ),
+    "Kafka": Component("apt-get install default-jdk-headless maven; make kafka", _kafka),
+    "versitygw": Component("make s3", _file("s3/versitygw")),
     "MLflow": Component("make mlflow", _file("mlflow/bin/mlflow")),
     "oidc-provider": Component("apt-get install nodejs npm; make oidc", _oidc_provider),
     "Airflow": Component("make airflow", _file("airflow/bin/airflow")),

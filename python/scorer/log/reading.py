@@ -77,6 +77,15 @@ class LogReader:
             if advance is not None:
                 advance(self._raw.bytes_read, self._raw.total_bytes)
 
+    def batch(self, records: int, size: int) -> tuple[list[int], list[bytes]] | None:
+        """Return the sequences and encoded bytes of the next records; None at the end.
+
+        Args:
+            records: Largest number of records.
+            size: Size in bytes of the records at which the batch ends. The last record may exceed it.
+        """
+        return self._raw.next_batch(records, size)
+
     def records(self, advance: Advance | None = None) -> Iterator[tuple[int, LogRecord]]:
         """Yield the sequence and the decoded message of each record; see also `scorer.log.scan`."""
         for sequence, payload in self.payloads(advance):

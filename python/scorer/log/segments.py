@@ -25,7 +25,16 @@ class SegmentFile:
     number: int
     """Number of the segment."""
     first: int
-    """Sequence of the segment's first record."""
+    """Sequence of the segment's first record. Records of earlier segments from here on are void."""
+    uuid: bytes
+    """UUID of the segment, which is also in the file's name."""
+    durable: int
+    """Every sequence below was on stable storage when the segment was made."""
+
+    @property
+    def name(self) -> str:
+        """Name of the segment: its file's name without the extension."""
+        return f"{self.number:010}-{self.uuid.hex()}"
 
 
 def segment_files(directory: Path) -> list[SegmentFile]:
@@ -38,8 +47,8 @@ def segment_files(directory: Path) -> list[SegmentFile]:
         except OSError:
             continue  # retention has removed the file since it was listed
         if len(header) == _HEADER and header.startswith(b"scorerDL"):
-            number, _, first = struct.unpack_from("<QqQ", header, 48)
-            found.append(SegmentFile(header[16:32], number, first))
+            number, _, first, durable = struct.unpack_from("<QqQQ", header, 48)
+            found.append(SegmentFile(header[16:32], number, first, header[32:48], durable))
     return sorted(found, key=lambda one: one.number, reverse=True)
 
 

@@ -1,0 +1,234 @@
+"""The Delta tables of a sink: creating and checking them, and the positions in their transaction log."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from scorer.errors import ShipError, SinkUnavailableError
+from scorer.ship.position import REGISTERS, Position
+from scorer.ship.schema import DECISIONS, PARTITION, SCHEMAS, VERSION
+from scorer.ship.settings import DeltaSection
+
+if TYPE_CHECKING:
+    from deltalake import CommitProperties, DeltaTable
+
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+_LONGEST: Final = 400
+
+SCHEMA_PROPERTY: Final = "scorer.schema"
+"""Property of each table that holds the version of its schema."""
+
+_FINAL: Final = (
+    "AccessDenied",
+    "InvalidAccessKeyId",
+    "SignatureDoesNotMatch",
+    "NoSuchBucket",
+    "Permission denied",
+)
+"""Parts of messages of object storages and file systems that another try does not change."""
+
+
+def storage_options(settings: DeltaSection) -> dict[str, str]:
+    """Return the options of the object storage.
+
+    Retries are short, because the shipper has its own, which it reports.
+    """
+    seconds = f"{settings.timeout_seconds:g}s"
+    own = {"timeout": seconds, "connect_timeout": "5s", "max_retries": "2", "retry_timeout": seconds}
+    # A commit that must not replace another one: supported by S3 and by the servers that are compatible with
+    # it.
+    return own | {"aws_conditional_put": "etag"} | settings.options if "://" in settings.url else {}
+
+
+class ConcurrentCommitError(ShipError):
+    """Another commit has set the position of the server since the version that was read."""
+
+
+class Tables:
+    """The tables below one directory or URL.
+
+    Args:
+        settings: The settings of the sink.
+        server: Id of the server whose positions are read and written.
+    """
+
+    def __init__(self, settings: DeltaSection, server: str) -> None:
+        self._settings, self._server = settings, server
+        self._options = storage_options(settings)
+
+    def url(self, name: str) -> str:
+        """Return the address of a table."""
+        return f"{self._settings.url.rstrip('/')}/{name}"
+
+    def prepare(self) -> dict[str, Position | None]:
+        """Create the tables that do not exist, check the others, and return the position of each.
+
+        Raises:
+            ShipError: A table is missing, is another program's, or has a newer schema.
+            SinkUnavailableError: The storage does not answer.
+        """
+        found = {name: self._find(name) for name in SCHEMAS}
+        if found[DECISIONS] is not None:
+            missing = [name for name, table in found.items() if table is None]
+            if missing:
+                # The table of decisions is created last, so the others existed.
+                raise ShipError(
+                    f'table "{self.url(missing[0])}" is missing beside "{self.url(DECISIONS)}"; restore it, '
+                    "or ship to "
+                    "another url"
+                )
+        for name, table in found.items():
+            if table is None:
+                self._create(name)
+        return {name: self.position(self.load(name)) for name in SCHEMAS}
+
+    def load(self, name: str) -> DeltaTable:
+        """Return the newest version of a table, checked.
+
+        Raises:
+            ShipError: The table is missing, is another program's, or has a newer schema.
+            SinkUnavailableError: The storage does not answer.
+        """
+        table = self._find(name)
+        if table is None:
+            raise ShipError(f'table "{self.url(name)}" is gone; restore it, or ship to another url')
+        return table
+
+    def position(self, table: DeltaTable) -> Position | None:
+        """Return the position of the server in a version of a table."""
+        with _errors(table.table_uri):
+            values = {name: table.transaction_version(self._register(name)) for name in REGISTERS}
+        try:
+            return Position.of(values)
+        except ValueError:
+            raise ShipError(
+                f'table "{table.table_uri}" has an incomplete position of server "{self._server}"; restore '
+                "the table"
+            ) from None
+
+    def append(self, table: DeltaTable, rows: Any, position: Position) -> None:
+        """Append rows and set the position of the server, in one commit.
+
+        Args:
+            table: A version of the table. If another shipper has set the server's position since this
+                version, the commit fails.
+            rows: The rows; none: only the position is set.
+            position: The position after the rows.
+
+        Raises:
+            ConcurrentCommitError: Another shipper writes with the server's id, or the commit was made twice.
+            SinkUnavailableError: The commit failed. It may have succeeded all the same.
+        """
+        from deltalake import PostCommitHookProperties, write_deltalake
+
+        with _errors(table.table_uri):
+            write_deltalake(
+                table,
+                rows,
+                mode="append",
+                writer_properties=writer_properties(),
+                commit_properties=self._commit(position),
+                # Checkpoints are made by the upkeep.
+                post_commithook_properties=PostCommitHookProperties(
+                    create_checkpoint=False, cleanup_expired_logs=False
+                ),
+            )
+
+    def _commit(self, position: Position) -> CommitProperties:
+        from deltalake import CommitProperties, Transaction
+
+        registers = [Transaction(self._register(name), value) for name, value in position.values().items()]
+        return CommitProperties(app_transactions=registers, max_commit_retries=50)
+
+    def _register(self, name: str) -> str:
+        return f"scorer-ship/{self._server}/{name}"
+
+    def _find(self, name: str) -> DeltaTable | None:
+        from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
+
+        with _errors(self.url(name)):
+            try:
+                table = DeltaTable(self.url(name), storage_options=self._options)
+            except TableNotFoundError:
+                return None
+            metadata = table.metadata()
+        _check(self.url(name), metadata.configuration, metadata.partition_columns)
+        return table
+
+    def _create(self, name: str) -> None:
+        from deltalake import DeltaTable
+
+        with _errors(self.url(name)):
+            DeltaTable.create(
+                self.url(name),
+                SCHEMAS[name],
+                # Another server may create it at the same time.
+                mode="ignore",
+                partition_by=PARTITION,
+                name=f"scorer {name}",
+                description="Shipped by scorer; docs/log-shipping.md describes the columns.",
+                configuration={
+                    SCHEMA_PROPERTY: str(VERSION),
+                    "delta.appendOnly": "false",
+                    "delta.logRetentionDuration": f"interval {self._settings.log_days} days",
+                    "delta.deletedFileRetentionDuration": f"interval {self._settings.keep_hours} hours",
+                    "delta.checkpointInterval": str(self._settings.compact_commits),
+                },
+                storage_options=self._options,
+                raise_if_key_not_exists=False,
+            )
+
+
+def writer_properties() -> Any:
+    """Return the properties of the Parquet files."""
+    from deltalake import WriterProperties
+
+    return WriterProperties(compression="ZSTD", compression_level=1, max_row_group_size=65_536)
+
+
+def _check(url: str, configuration: Mapping[str, str], partition: list[str]) -> None:
+    version = configuration.get(SCHEMA_PROPERTY, "")
+    if not version.isdigit() or partition != PARTITION:
+        raise ShipError(f'table "{url}" is not one of scorer ship; name another url')
+    if int(version) > VERSION:
+        raise ShipError(
+            f'table "{url}" has schema version {version}, which a newer version of scorer wrote; this one '
+            "writes "
+            f"{VERSION}: upgrade scorer on this host"
+        )
+
+
+@contextmanager
+def _errors(url: str) -> Iterator[None]:
+    """Convert errors of deltalake and of the storage to errors of the shipper."""
+    from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError, SchemaMismatchError
+
+    try:
+        yield
+    except (DeltaProtocolError, SchemaMismatchError) as error:
+        raise ShipError(
+            f'table "{url}" cannot be written by this version of scorer: {_line(error)}; upgrade scorer'
+        ) from None
+    except CommitFailedError as error:
+        if "oncurrent transaction" in str(error):
+            raise ConcurrentCommitError(
+                f'table "{url}": another process ships with the id of this server; give each server an id of '
+                "its own"
+            ) from None
+        raise SinkUnavailableError(f'table "{url}": {_line(error)}') from None
+    except (OSError, DeltaError, ValueError) as error:
+        if any(part in str(error) for part in _FINAL):
+            raise ShipError(f'table "{url}": {_line(error)}; check the url and the credentials') from None
+        raise SinkUnavailableError(f'table "{url}": {_line(error)}') from None
+
+
+def _line(error: Exception) -> str:
+    """Return an error's message on one line of bounded length."""
+    # Some messages are coloured, with an arrow before each cause.
+    text = _COLOUR.sub("", str(error)).replace(" ↳", ":").replace("↳", ":")
+    text = " ".join(text.removeprefix("Kernel error -> ").split())
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."

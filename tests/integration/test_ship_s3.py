@@ -1,0 +1,136 @@
+"""`scorer ship` to a real S3-compatible server: kills, 503, cut answers, wrong credentials."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import components
+import pytest
+from s3_server import BUCKET, S3Server, faulty_proxy
+from shipping import delta_keys, keys_of, shipper, write_log, write_settings
+from waiting import wait_until
+
+URL = f"s3://{BUCKET}/lake"
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3Server]:
+    components.require("versitygw")
+    with S3Server() as server:
+        yield server
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest) -> str:
+    """A prefix of its own for each test."""
+    return f"s3://{BUCKET}/{request.node.name}"
+
+
+def mark_of(directory: Path) -> int:
+    path = directory / "decisions/SHIPPED"
+    return int(path.read_text()) if path.exists() else 0
+
+
+def delta(url: str, options: dict[str, str]) -> dict[str, object]:
+    return {"url": url, "options": options, "timeout_seconds": 5.0}
+
+
+def test_options_can_come_from_the_environment(tmp_path: Path, s3: S3Server, url: str) -> None:
+    log = write_log(tmp_path / "decisions", [30])
+    config = write_settings(tmp_path, delta={"url": url})
+    with shipper(tmp_path, "--config", str(config), "--once", env=s3.options()) as process:
+        assert process.wait() == 0, process.text
+    assert delta_keys(url, s3.options()) == keys_of(log)
+
+
+def test_kills_lose_and_double_nothing(tmp_path: Path, s3: S3Server, url: str) -> None:
+    chance = random.Random(7)
+    log = write_log(tmp_path / "decisions", [150, 150])
+    config = write_settings(
+        tmp_path, delta=delta(url, s3.options()) | {"compact_commits": 4}, ship={"flush_rows": 12}
+    )
+    kills = 0
+    while mark_of(tmp_path) < 280:
+        with shipper(tmp_path, "--config", str(config)) as process:
+            wanted = min(mark_of(tmp_path) + chance.randrange(1, 80), 300)
+            wait_until(
+                lambda wanted=wanted, process=process: (
+                    mark_of(tmp_path) >= wanted or process.process.poll() is not None
+                ),
+                "deliveries",
+                seconds=60,
+            )
+            assert process.process.poll() is None, process.text
+            process.kill()
+            kills += 1
+    with shipper(tmp_path, "--config", str(config), "--once") as process:
+        assert process.wait() == 0, process.text
+    assert kills > 2
+    assert delta_keys(url, s3.options()) == keys_of(log)
+
+
+def test_a_server_that_is_killed_and_comes_back_gets_everything_once(
+    tmp_path: Path, s3: S3Server, url: str
+) -> None:
+    log = write_log(tmp_path / "decisions", [200])
+    config = write_settings(tmp_path, delta=delta(url, s3.options()), ship={"flush_rows": 15})
+    with shipper(tmp_path, "--config", str(config)) as process:
+        wait_until(lambda: mark_of(tmp_path) > 30, "deliveries", seconds=60)
+        s3.kill()
+        wait_until(lambda: "next try in" in process.text, "a retry", seconds=60)
+        s3.start()
+        wait_until(lambda: mark_of(tmp_path) == 201, "the rest", seconds=90)
+        assert process.stop() == 0, process.text
+    assert delta_keys(url, s3.options()) == keys_of(log)
+
+
+def test_answers_503_and_cut_answers_are_tried_again(tmp_path: Path, s3: S3Server, url: str) -> None:
+    """Also a commit that succeeded although its answer was 503."""
+    log = write_log(tmp_path / "decisions", [120])
+    chance = random.Random(11)
+    faults = {"503": 0, "503 after": 0, "cut": 0}
+
+    def fault(method: str, path: str, _: int) -> str | None:
+        drawn = chance.random()
+        what = None
+        if drawn < 0.10:
+            what = "503"
+        elif drawn < 0.16 and method == "PUT" and "_delta_log" in path:
+            what = "503 after"
+        elif drawn < 0.16 and method == "GET" and "_delta_log" in path:
+            what = "cut"
+        if what:
+            faults[what] += 1
+        return what
+
+    with faulty_proxy(s3, fault) as endpoint:
+        config = write_settings(tmp_path, delta=delta(url, s3.options(endpoint)), ship={"flush_rows": 12})
+        with shipper(tmp_path, "--config", str(config), "--once") as process:
+            assert process.wait(240) == 0, process.text
+    assert all(faults.values()), faults
+    assert delta_keys(url, s3.options()) == keys_of(log)
+
+
+def test_a_storage_that_answers_503_for_long_ends_the_process_with_a_reason(
+    tmp_path: Path, s3: S3Server, url: str
+) -> None:
+    write_log(tmp_path / "decisions", [5])
+    with faulty_proxy(s3, lambda *_: "503") as endpoint:
+        config = write_settings(tmp_path, delta=delta(url, s3.options(endpoint)), ship={"retry_seconds": 3.0})
+        with shipper(tmp_path, "--config", str(config), "--once") as process:
+            assert process.wait(120) == 1
+    last = process.text.splitlines()[-1]
+    assert last.startswith("error: ") and "given up, a restart continues" in last
+    assert mark_of(tmp_path) == 0
+
+
+def test_a_wrong_secret_is_refused_at_once(tmp_path: Path, s3: S3Server, url: str) -> None:
+    write_log(tmp_path / "decisions", [5])
+    config = write_settings(tmp_path, delta=delta(url, s3.options(secret="wrong")))
+    with shipper(tmp_path, "--config", str(config), "--once") as process:
+        assert process.wait() == 1
+    last = process.text.splitlines()[-1]
+    assert "check the url and the credentials" in last and "wrong" not in last
+    assert last.isprintable()

@@ -1,0 +1,374 @@
+"""Tests of the Delta sink in a directory: rows, positions, schema, other writers, and maintenance."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from deltalake import CommitProperties, DeltaTable, Transaction
+from logs import write_segment
+from servers import scorer_here
+from shipping import (
+    SERVER,
+    decision,
+    delta_keys,
+    delta_rows,
+    every_kind,
+    keys_of,
+    mixed,
+    write_log,
+    write_settings,
+)
+
+from scorer.errors import ShipError, SinkUnavailableError
+from scorer.ship.delta import DeltaSink
+from scorer.ship.position import Position
+from scorer.ship.schema import DECISIONS, OBSERVATIONS, OUTCOMES, SCHEMAS
+from scorer.ship.settings import DeltaSection
+from scorer.ship.source import LogSource
+from scorer.ship.tables import SCHEMA_PROPERTY, Tables
+from scorer.ship.upkeep import Upkeep, maintain
+
+
+def section(lake: Path, **own: Any) -> DeltaSection:
+    return DeltaSection(url=str(lake), **own)
+
+
+def ship(
+    log: Path, lake: Path, *, server: str = SERVER, records: int = 7, batches: int = 10_000, **own: Any
+) -> DeltaSink:
+    """Deliver batches of a log, as the worker does."""
+    sink = DeltaSink(section(lake, **own), server)
+    source = LogSource(log, server, max_records=records, max_bytes=1 << 20)
+    position = sink.open()
+    while batches and (batch := source.read(position)) is not None:
+        sink.deliver(batch)
+        position = batch.end
+        batches -= 1
+    source.forget()
+    sink.close()
+    return sink
+
+
+def test_every_record_is_in_one_table_once(tmp_path: Path) -> None:
+    log, lake = write_log(tmp_path / "log", [40, 1, 30]), tmp_path / "lake"
+    ship(log, lake)
+    assert delta_keys(str(lake)) == keys_of(log)
+    rows = Counter(row["table"] for row in delta_rows(str(lake), columns=["sequence"]))
+    assert rows.total() == 71 and set(rows) == set(SCHEMAS)
+    ship(log, lake)
+    assert delta_keys(str(lake)) == keys_of(log)
+
+
+def test_the_command_ships_once(tmp_path: Path) -> None:
+    write_log(tmp_path / "decisions", [9])
+    path = write_settings(tmp_path, delta={"url": "lake"})
+    done = scorer_here("ship", "--config", str(path), "--once")
+    assert done.returncode == 0, done.stderr
+    assert "delta: 9 records in " in done.stderr
+    assert delta_keys(str(tmp_path / "lake")) == keys_of(tmp_path / "decisions")
+    assert (tmp_path / "decisions/SHIPPED").read_text() == "10\n"
+
+
+def test_all_values_are_stored(tmp_path: Path) -> None:
+    log, lake = tmp_path / "log", tmp_path / "lake"
+    write_segment(log, 1, 1, every_kind(), sealed=False)
+    ship(log, lake, records=100)
+    from scorer.ship.rows import tables_of
+
+    batch = LogSource(log, SERVER, max_records=100, max_bytes=1 << 20).read(None)
+    assert batch is not None
+    for name, wanted in tables_of(batch).items():
+        found = DeltaTable(f"{lake}/{name}").to_pyarrow_table().select(wanted.column_names)
+        found = found.sort_by("sequence")
+        # NaN is not equal to itself.
+        assert str(found.to_pylist()) == str(wanted.to_pylist()), name
+
+
+def test_tables_are_partitioned_and_duckdb_reads_them(tmp_path: Path) -> None:
+    log, lake = tmp_path / "log", tmp_path / "lake"
+    payloads = [decision(1), decision(3600), decision(2, checkpoint="fraud.login")]
+    write_segment(log, 1, 1, payloads, sealed=False)
+    ship(log, lake)
+    partitions = DeltaTable(f"{lake}/decisions").partitions()
+    assert sorted((one["checkpoint"], one["hour"]) for one in partitions) == [
+        ("fraud.checkout", "2026-11-01T12"),
+        ("fraud.checkout", "2026-11-01T13"),
+        ("fraud.login", "2026-11-01T12"),
+    ]
+    decisions = DeltaTable(f"{lake}/decisions").to_pyarrow_dataset()
+    found = duckdb.sql("select decision_id from decisions where hour = '2026-11-01T13'").fetchall()
+    assert found == [("d3600",)]
+    assert decisions.count_rows() == 3
+
+
+def test_a_batch_without_decisions_moves_the_position(tmp_path: Path) -> None:
+    from shipping import outcome
+
+    log, lake = tmp_path / "log", tmp_path / "lake"
+    write_segment(log, 1, 1, [outcome(n) for n in range(1, 5)], sealed=False)
+    ship(log, lake)
+    position = DeltaSink(section(lake), SERVER).open()
+    assert position is not None and position.sequence == 5
+    assert DeltaTable(f"{lake}/decisions").to_pyarrow_table().num_rows == 0
+
+
+def test_servers_share_a_table(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    one, two = write_log(tmp_path / "one", [20]), write_log(tmp_path / "two", [30])
+    ship(one, lake, server="a", batches=1)
+    ship(two, lake, server="b")
+    ship(one, lake, server="a")
+    assert delta_keys(str(lake)) == keys_of(one, "a") + keys_of(two, "b")
+
+
+def test_tables_that_were_committed_before_a_kill_are_not_appended_again(tmp_path: Path) -> None:
+    """The outcomes are ahead of the decisions; the log's batches then end elsewhere."""
+    log, lake = write_log(tmp_path / "log", [60]), tmp_path / "lake"
+    sink = DeltaSink(section(lake), SERVER)
+    source = LogSource(log, SERVER, max_records=25, max_bytes=1 << 20)
+    batch = source.read(sink.open())
+    assert batch is not None
+    appended: list[str] = []
+    real = sink._append
+
+    def append_some(name: str, rows: Any, batch: Any) -> None:
+        if name == DECISIONS:
+            raise KeyboardInterrupt
+        appended.append(name)
+        real(name, rows, batch)
+
+    sink._append = append_some  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        sink.deliver(batch)
+    assert set(appended) >= {OUTCOMES, OBSERVATIONS}
+    assert DeltaSink(section(lake), SERVER).open() is None
+    ship(log, lake, records=10)
+    assert delta_keys(str(lake)) == keys_of(log)
+
+
+def test_a_commit_whose_reply_was_lost_is_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, lake = write_log(tmp_path / "log", [60]), tmp_path / "lake"
+    real = Tables.append
+
+    def lose_the_reply(self: Tables, *arguments: Any) -> None:
+        real(self, *arguments)
+        raise SinkUnavailableError("connection reset")
+
+    monkeypatch.setattr(Tables, "append", lose_the_reply)
+    for _ in range(5):
+        with pytest.raises(SinkUnavailableError):
+            ship(log, lake)
+    monkeypatch.setattr(Tables, "append", real)
+    ship(log, lake)
+    assert delta_keys(str(lake)) == keys_of(log)
+
+
+def test_another_process_with_the_same_id_is_detected(tmp_path: Path) -> None:
+    log, lake = write_log(tmp_path / "log", [30]), tmp_path / "lake"
+    copy = tmp_path / "copy"
+    shutil.copytree(log, copy)
+    first = DeltaSink(section(lake), SERVER)
+    source = LogSource(log, SERVER, max_records=5, max_bytes=1 << 20)
+    batch = source.read(first.open())
+    assert batch is not None
+    first.deliver(batch)
+    ship(copy, lake, batches=1)  # another host, from where the first one has ended
+    later = source.read(batch.end)
+    assert later is not None
+    with pytest.raises(ShipError, match="another process ships with this id") as stopped:
+        first.deliver(later)
+    assert not isinstance(stopped.value, SinkUnavailableError) and "\n" not in str(stopped.value)
+    ship(log, lake)
+    assert delta_keys(str(lake)) == keys_of(log)
+
+
+def test_of_two_commits_at_the_same_moment_one_fails(tmp_path: Path) -> None:
+    """Both processes have read the same version of the table."""
+    log, lake = write_log(tmp_path / "log", [5]), tmp_path / "lake"
+    ship(log, lake)
+    tables = Tables(section(lake), SERVER)
+    position = tables.prepare()[DECISIONS]
+    assert position is not None
+    one, two = tables.load(DECISIONS), tables.load(DECISIONS)
+    rows = SCHEMAS[DECISIONS].empty_table()
+    tables.append(one, rows, Position(position.log, 1, position.segment, 7))
+    with pytest.raises(ShipError, match="another process ships"):
+        tables.append(two, rows, Position(position.log, 1, position.segment, 8))
+    found = tables.position(tables.load(DECISIONS))
+    assert found is not None and found.sequence == 7
+
+
+def test_two_hosts_with_different_logs_and_one_id_are_detected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = tmp_path / "lake"
+    ship(write_log(tmp_path / "one", [5]), lake)
+    import logs
+
+    monkeypatch.setattr(logs, "LOG", bytes(range(16)))
+    other = write_log(tmp_path / "two", [50])
+    with pytest.raises(ShipError, match="is not the log of server"):
+        ship(other, lake)
+
+
+def test_a_table_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+    log, lake = write_log(tmp_path / "log", [5]), tmp_path / "lake"
+    ship(log, lake)
+    table = DeltaTable(f"{lake}/decisions")
+    table.alter.set_table_properties({SCHEMA_PROPERTY: "2"}, raise_if_not_exists=False)
+    with pytest.raises(ShipError, match="schema version 2, which a newer version of scorer wrote") as refused:
+        ship(log, lake)
+    assert not isinstance(refused.value, SinkUnavailableError)
+
+
+def test_a_table_that_becomes_newer_meanwhile_is_refused(tmp_path: Path) -> None:
+    log, lake = write_log(tmp_path / "log", [20]), tmp_path / "lake"
+    sink = DeltaSink(section(lake), SERVER)
+    source = LogSource(log, SERVER, max_records=9, max_bytes=1 << 20)
+    batch = source.read(sink.open())
+    assert batch is not None
+    DeltaTable(f"{lake}/decisions").alter.set_table_properties(
+        {SCHEMA_PROPERTY: "2"}, raise_if_not_exists=False
+    )
+    with pytest.raises(ShipError, match="newer version"):
+        sink.deliver(batch)
+
+
+def test_a_foreign_table_is_refused(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    write_deltalake(str(tmp_path / "lake/decisions"), pa.table({"a": [1]}))
+    with pytest.raises(ShipError, match="is not one of scorer ship"):
+        DeltaSink(section(tmp_path / "lake"), SERVER).open()
+
+
+def test_a_missing_table_is_not_replaced(tmp_path: Path) -> None:
+    log, lake = write_log(tmp_path / "log", [5]), tmp_path / "lake"
+    ship(log, lake)
+    shutil.rmtree(lake / OUTCOMES)
+    with pytest.raises(ShipError, match=r"outcomes.* is missing beside"):
+        DeltaSink(section(lake), SERVER).open()
+
+
+def test_tables_are_completed_after_a_kill_during_their_creation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = tmp_path / "lake"
+    real = Tables._create
+
+    def create(self: Tables, name: str) -> None:
+        if name == OBSERVATIONS:
+            raise KeyboardInterrupt
+        real(self, name)
+
+    monkeypatch.setattr(Tables, "_create", create)
+    with pytest.raises(KeyboardInterrupt):
+        DeltaSink(section(lake), SERVER).open()
+    monkeypatch.setattr(Tables, "_create", real)
+    ship(write_log(tmp_path / "log", [5]), lake)
+    assert delta_keys(str(lake)).total() == 5
+
+
+def test_an_incomplete_position_is_refused(tmp_path: Path) -> None:
+    lake = tmp_path / "lake"
+    sink = DeltaSink(section(lake), SERVER)
+    sink.open()
+    table = DeltaTable(f"{lake}/decisions")
+    registers = CommitProperties(app_transactions=[Transaction(f"scorer-ship/{SERVER}/log", 1)])
+    table.alter.set_table_properties(
+        {"delta.logRetentionDuration": "interval 3 days"}, commit_properties=registers
+    )
+    with pytest.raises(ShipError, match="incomplete position"):
+        sink.open()
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ShipError) as refused:
+        DeltaSink(section(tmp_path / "file" / "lake"), SERVER).open()
+    assert "lake/" in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_maintenance_keeps_rows_and_positions(tmp_path: Path) -> None:
+    """After compaction, checkpoint and removal of files, every row is there and shipping goes on."""
+    log, lake = write_log(tmp_path / "log", [120, 30]), tmp_path / "lake"
+    own = {"keep_hours": 0}
+    ship(log, lake, records=6, batches=20, **own)
+    orphan = lake / "decisions" / "checkpoint=fraud.checkout" / "hour=2026-11-01T12" / "part-orphan.parquet"
+    shutil.copy(next((lake / "decisions").rglob("*.parquet")), orphan)
+    before = len(DeltaTable(f"{lake}/decisions").file_uris())
+    for name in SCHEMAS:
+        maintain(section(lake, **own), name, search=False)
+    table = DeltaTable(f"{lake}/decisions")
+    assert before > 10 and len(table.file_uris()) <= 2
+    assert len(list((lake / "decisions").rglob("*.parquet"))) <= len(table.file_uris()) + 3
+    assert (lake / "decisions/_delta_log/_last_checkpoint").exists()
+    ship(log, lake, **own)
+    assert delta_keys(str(lake)) == keys_of(log)
+
+
+def test_maintenance_is_due_at_each_multiple_of_a_tables_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, lake = write_log(tmp_path / "log", [60]), tmp_path / "lake"
+    due: list[set[str]] = []
+    real = Upkeep.committed
+
+    def committed(self: Upkeep, *arguments: Any) -> None:
+        real(self, *arguments)
+        due.append(set(self._due))
+        self._due.clear()
+
+    monkeypatch.setattr(Upkeep, "committed", committed)
+    ship(log, lake, records=2, compact_commits=10)
+    assert sum(DECISIONS in one for one in due) == 3
+
+
+def test_a_child_process_maintains_the_tables(tmp_path: Path) -> None:
+    log, lake = write_log(tmp_path / "log", [80]), tmp_path / "lake"
+    sink = DeltaSink(section(lake, compact_commits=10, keep_hours=0), SERVER)
+    source = LogSource(log, SERVER, max_records=4, max_bytes=1 << 20)
+    position = sink.open()
+    try:
+        while (batch := source.read(position)) is not None:
+            sink.deliver(batch)
+            position = batch.end
+            sink.upkeep()
+
+        assert not sink.finish()
+    finally:
+        sink.close()
+    assert len(DeltaTable(f"{lake}/decisions").file_uris()) < 12
+    assert (lake / "decisions/_delta_log/_last_checkpoint").exists()
+    assert delta_keys(str(lake)) == keys_of(log)
+
+
+def test_a_child_that_fails_is_reported(tmp_path: Path) -> None:
+    upkeep = Upkeep(section(tmp_path / "nothing", compact_commits=2))
+    upkeep.committed(DECISIONS, 1, 2)
+    problem = upkeep.finish()
+    assert "the maintenance of the tables failed" in problem and "is gone" in problem
+    assert "\n" not in problem
+    assert not upkeep.finish(), "it is reported once"
+
+
+def test_records_are_shipped_with_the_checkpoint_of_every_kind(tmp_path: Path) -> None:
+    log, lake = write_log(tmp_path / "log", [34]), tmp_path / "lake"
+    ship(log, lake)
+    rows = delta_rows(str(lake), columns=["checkpoint", "sequence"])
+    for row in rows:
+        assert row["checkpoint"] == ("action.authorise" if _is_action(row["sequence"]) else "fraud.checkout")
+
+
+def _is_action(sequence: int) -> bool:
+    from scorer.v1.log_pb2 import LogRecord
+
+    return LogRecord.FromString(mixed(sequence)).decision.checkpoint == "action.authorise"
