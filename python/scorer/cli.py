@@ -35,6 +35,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "registry": ("scorer.commands.registry:app", "Store bundles and point aliases to them."),
     "bundle": ("scorer.commands.bundle:app", "Build, sign, verify and inspect bundles."),
     "log": ("scorer.commands.log:app", "Read, export and verify the decision log."),
+    "score": ("scorer.commands.score:score", "Score a table with a bundle."),
     "backup": ("scorer.commands.backup:backup", "Back up registry, decision log and platform."),
     "restore": ("scorer.commands.backup:restore", "Check a backup and restore it."),
     "platform": ("scorer.commands.platform:app", "Run the platform: pages, REST, change requests."),
