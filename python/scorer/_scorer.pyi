@@ -29,7 +29,9 @@ __all__ = [
     "read_token",
     "revise_bundle",
     "run_load",
+    "score_columns",
     "seal_manifest",
+    "select_columns",
     "sign_bundle",
     "token_keys",
     "transform_rows",
@@ -120,6 +122,17 @@ class Policy:
     def choose(self, pmf: NDArray[Any], checkpoint: str, decision_id: str) -> int | None: ...
 
 def seal_manifest(head: str, files: Mapping[str, bytes]) -> bytes: ...
+def score_columns(
+    bundle: Bundle, columns: NDArray[Any], margins: NDArray[Any], scores: NDArray[Any], bands: NDArray[Any]
+) -> list[tuple[int, str]]: ...
+def select_columns(
+    bundle: Bundle,
+    columns: NDArray[Any],
+    masks: NDArray[Any] | None,
+    checkpoint: str,
+    ids: tuple[NDArray[Any], NDArray[Any]],
+    out: tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any] | None],
+) -> list[tuple[int, str]]: ...
 def draft_bundle(head: str, files: Mapping[str, bytes]) -> Bundle: ...
 def build_golden(draft: Bundle, rows: NDArray[Any], masks: bytes | None, margins: NDArray[Any]) -> bytes: ...
 def revise_bundle(

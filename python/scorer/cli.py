@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bundle": ("scorer.commands.bundle:app", "Build, sign, verify and inspect bundles."),
     "log": ("scorer.commands.log:app", "Read, export and verify the decision log."),
     "ship": ("scorer.commands.ship:app", "Ship the decision log to a Delta table or to Kafka."),
+    "score": ("scorer.commands.score:score", "Score a table with a bundle."),
     "backup": ("scorer.commands.backup:backup", "Back up registry, decision log and platform."),
     "restore": ("scorer.commands.backup:restore", "Check a backup and restore it."),
     "platform": ("scorer.commands.platform:app", "Run the platform: pages, REST, change requests."),

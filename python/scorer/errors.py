@@ -13,6 +13,7 @@
     │   ├── UnknownReferenceError   nothing in the registry is called that
     │   ├── AmbiguousReferenceError a prefix that fits several bundles
     │   └── RegistryUnavailableError  missing, unreadable or damaged; worth retrying
+    ├── BatchError                  rows that cannot be scored in a batch, or an output that is refused
     ├── BackupError                 a backup that cannot be made, or not be trusted
     ├── LogError                    the decision log cannot be written or read
     ├── ShipError                   a decision log cannot be shipped to a sink
@@ -42,6 +43,7 @@ from typing import ClassVar
 __all__ = [
     "AmbiguousReferenceError",
     "BackupError",
+    "BatchError",
     "BundleError",
     "CheckpointExistsError",
     "ClientError",
@@ -85,6 +87,10 @@ class ConfigError(ScorerError):
 
 class BackupError(ScorerError):
     """A backup that cannot be made, or that is incomplete or altered."""
+
+
+class BatchError(ScorerError):
+    """Rows that cannot be scored in a batch, or an output that cannot be written or continued."""
 
 
 class ForestError(ScorerError):

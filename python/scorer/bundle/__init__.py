@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from scorer.bundle.check import Inspection, inspect, read_manifest, verify
-from scorer.bundle.loaded import Bundle, Scores, Selection
+from scorer.bundle.loaded import Bundle, Scores, Selection, Selections
 from scorer.bundle.models import (
     Action,
     Band,
@@ -74,6 +74,7 @@ __all__ = [
     "SchemaFile",
     "Scores",
     "Selection",
+    "Selections",
     "SigmoidMap",
     "Standardise",
     "build_action_bundle",

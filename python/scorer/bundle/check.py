@@ -75,7 +75,7 @@ def inspect(path: str | PathLike[str]) -> Inspection:
     return Inspection(
         path=directory,
         manifest=manifest,
-        data=SchemaFile.model_validate_json((directory / "schema.json").read_bytes()),
+        data=read_schema(directory),
         actions=_actions(actions) if actions.exists() else [],
         calibration=CalibrationFile.model_validate_json(calibration.read_bytes())
         if calibration.exists()
@@ -105,6 +105,15 @@ def read_manifest(path: str | PathLike[str]) -> Manifest:
         first: Any = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise BundleError(f'"{file}": {where}: {first["msg"]}; rebuild the bundle') from None
+
+
+def read_schema(path: str | PathLike[str]) -> SchemaFile:
+    """Read the schema of a bundle that has been verified.
+
+    Args:
+        path: The bundle's directory.
+    """
+    return SchemaFile.model_validate_json((Path(path) / "schema.json").read_bytes())
 
 
 def _actions(file: Path) -> list[Action]:

@@ -114,17 +114,29 @@ def _codes(feature: Feature, values: npt.NDArray[Any]) -> npt.NDArray[np.float32
 
 
 def _code(feature: Feature, known: dict[str, float], value: Any) -> float:
-    if value is None or value != value:  # noqa: PLR0124 (NaN)
+    name = category_name(value)
+    if name is None:
         return float("nan")
+    if name not in known and feature.unknown_category == "refuse":
+        raise BundleError(unknown_category(feature, name))
+    return known.get(name, float("nan"))
+
+
+def category_name(value: Any) -> str | None:
+    """Return the category that a value of a column stands for; None for a missing value."""
+    if value is None or value != value:  # noqa: PLR0124 (NaN)
+        return None
     # A whole number stands for the category with its decimal text: 3.0 and 3 for "3".
     whole = isinstance(value, float) and value.is_integer()
-    name = str(int(value)) if whole else str(value)
-    if name not in known and feature.unknown_category == "refuse":
-        raise BundleError(
-            f'feature "{feature.name}": category "{name}" is not in its dictionary; '
-            'add it or set unknown_category to "missing"'
-        )
-    return known.get(name, float("nan"))
+    return str(int(value)) if whole else str(value)
+
+
+def unknown_category(feature: Feature, name: str) -> str:
+    """Return the message about a category that a feature's dictionary does not contain."""
+    return (
+        f'feature "{feature.name}": category "{name}" is not in its dictionary; '
+        'add it or set unknown_category to "missing"'
+    )
 
 
 def _check(feature: Feature, column: npt.NDArray[np.float32], given: npt.NDArray[np.float64]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -33,3 +34,28 @@ def steps_bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task(what, total=total)
         yield lambda name: progress.update(task, advance=1, description=f"{what}: {name}")
+
+
+@contextmanager
+def rows_bar(what: str) -> Iterator[Callable[[int, int | None], None] | None]:
+    """Show a progress bar of rows, with their rate since the start of the bar.
+
+    Yields a function of the rows done and their total, which is None while it is unknown; without a terminal,
+    yields None.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    began = time.monotonic()
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=None)
+
+        def advance(done: int, total: int | None) -> None:
+            rate = done / max(time.monotonic() - began, 1e-3)
+            text = f"{what}: {done:,} rows, {rate:,.0f}/s"
+            progress.update(task, completed=done, total=total, description=text)
+
+        yield advance

@@ -5,6 +5,7 @@
 mod buffers;
 mod build;
 mod policy;
+mod rows;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use scorer_core::policy::Mask;
 use buffers::{copy_in, copy_out};
 pub(crate) use build::{build_golden, draft_bundle, revise_bundle, seal_manifest, transform_rows};
 pub(crate) use policy::{Policy, draw};
+pub(crate) use rows::{score_columns, select_columns};
 
 pyo3::import_exception!(scorer.errors, BundleError);
 

@@ -21,7 +21,8 @@ mod _scorer {
 
     #[pymodule_export]
     use crate::bundle::{
-        Bundle, Policy, build_golden, draft_bundle, draw, revise_bundle, seal_manifest, transform_rows,
+        Bundle, Policy, build_golden, draft_bundle, draw, revise_bundle, score_columns, seal_manifest,
+        select_columns, transform_rows,
     };
     #[pymodule_export]
     use crate::forest::Forest;

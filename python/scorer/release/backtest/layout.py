@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from scorer.bundle.models import Feature, SchemaFile
+from scorer.bundle.check import read_schema
+from scorer.bundle.models import Feature
 from scorer.stats.arrays import Rows32
 
 
@@ -50,7 +51,7 @@ class Layout:
 
 def schema_of(bundle: Path) -> list[Feature]:
     """Return the features of requests to a bundle, in order."""
-    return list(SchemaFile.model_validate_json((bundle / "schema.json").read_bytes()).features)
+    return list(read_schema(bundle).features)
 
 
 def _codes(logged: Sequence[str], wanted: Sequence[str]) -> Rows32:

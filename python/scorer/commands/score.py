@@ -1,0 +1,140 @@
+"""``scorer score``: score a table with a bundle."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from scorer.commands.output import print_json
+from scorer.commands.progress import rows_bar
+
+if TYPE_CHECKING:
+    from scorer.batch.running import BatchTotals
+
+_SHOWN = 5
+
+
+class _BadRows(StrEnum):
+    FAIL = "fail"
+    NULL = "null"
+
+
+def score(
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="OUTPUT",
+            help="File that ends with .parquet or .csv, or directory for Parquet parts.",
+        ),
+    ],
+    bundle: Annotated[Path, typer.Option(metavar="DIR", help="Directory of the bundle.")],
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="INPUT",
+            help="Parquet or CSV files, a directory of such files, or the directory of a Delta table.",
+        ),
+    ] = None,
+    sql: Annotated[
+        str | None, typer.Option(metavar="QUERY", help="SELECT that DuckDB runs, instead of INPUT.")
+    ] = None,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COLUMN", help="Column that is copied to the output; repeatable."),
+    ] = None,
+    id_column: Annotated[
+        str | None,
+        typer.Option(
+            "--id",
+            metavar="COLUMN",
+            help="Column with the request id that the server was or would be sent; for action bundles.",
+        ),
+    ] = None,
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Checkpoint whose draws are repeated; for action bundles."),
+    ] = None,
+    eligible: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN",
+            help="Column with the eligible actions of each row: a list of action ids, or of booleans. "
+            "Default: every action.",
+        ),
+    ] = None,
+    pmf: Annotated[
+        bool, typer.Option("--pmf", help="Add the probabilities of all actions, in the catalogue's order.")
+    ] = False,
+    bad_rows: Annotated[
+        _BadRows,
+        typer.Option(
+            help="Rows that a server would refuse: `fail` ends the run, `null` writes null results and the "
+            "reason."
+        ),
+    ] = _BadRows.FAIL,
+    part_rows: Annotated[
+        int,
+        typer.Option(metavar="ROWS", min=1, help="Rows of a part. A continued run repeats at most one part."),
+    ] = 1_000_000,
+    memory: Annotated[
+        int, typer.Option(metavar="MIB", min=1, help="Memory in MiB for the rows that are in work.")
+    ] = 256,
+    threads: Annotated[
+        int, typer.Option(metavar="COUNT", min=0, help="Threads that score; 0: one per usable core.")
+    ] = 0,
+    delta_version: Annotated[
+        int | None,
+        typer.Option(metavar="NUMBER", min=0, help="Version of the Delta table. Default: the newest."),
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Score a table with a bundle, with the bits of a server's answers.
+
+    The same command continues an interrupted run after its finished parts.
+    """
+    from scorer.batch.inputs import SourceOptions
+    from scorer.batch.running import BatchRun
+    from scorer.batch.scoring import BatchColumns, BatchScorer
+
+    columns = BatchColumns(
+        keep=tuple(keep or ()),
+        id=id_column,
+        checkpoint=checkpoint,
+        eligible=eligible,
+        pmf=pmf,
+        bad_rows="null" if bad_rows is _BadRows.NULL else "fail",
+    )
+    run = BatchRun(
+        scorer=BatchScorer.load(bundle, columns),
+        source=SourceOptions(tuple(inputs or ()), sql, delta_version, memory << 20),
+        output=output,
+        part_rows=part_rows,
+        memory=memory << 20,
+        threads=threads,
+    )
+    with rows_bar("scoring") as advance:
+        totals = run.run(advance)
+    if json:
+        print_json({**asdict(totals), "rows_per_second": round(totals.rate)})
+        return
+    _print(totals, output)
+
+
+def _print(totals: BatchTotals, output: Path) -> None:
+    before = totals.rows - totals.scored
+    typer.echo(
+        f"{totals.scored:,} rows scored in {totals.seconds:.1f} s, {totals.rate:,.0f} rows/s"
+        + (f"; {before:,} rows were finished before" if before else "")
+        + (f"; {totals.bad_rows:,} rows have no result, see the column problem" if totals.bad_rows else "")
+    )
+    typer.echo(f"{totals.rows:,} rows in {output}")
+    if totals.unused:
+        shown = ", ".join(totals.unused[:_SHOWN])
+        more = f" and {len(totals.unused) - _SHOWN} more" if len(totals.unused) > _SHOWN else ""
+        typer.echo(f"columns that were not used: {shown}{more}; --keep copies them to the output", err=True)

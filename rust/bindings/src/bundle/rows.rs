@@ -1,0 +1,228 @@
+//! Scores and selections of many rows that come as columns. Each row is checked as the server checks a request.
+//!
+//! A row that the schema or the evaluation refuses does not end the call: it is returned with its reason.
+
+use pyo3::buffer::PyBuffer;
+use pyo3::prelude::*;
+use scorer_core::budget::Unlimited;
+use scorer_core::bundle::{self as core, EvalScratch};
+use scorer_core::policy::Mask;
+
+use super::buffers::{copy_in, copy_out};
+use super::{Bundle, failed};
+
+/// Number of rows that are gathered from the columns at a time. Forests evaluate them as one block.
+const BLOCK: usize = 64;
+
+/// Positions and reasons of the rows that were refused.
+type Refused = Vec<(usize, String)>;
+
+/// Scores the rows of `columns` `[features, n]` into three outputs of one entry per row. The entries of a refused row
+/// are NaN, NaN and `u32::MAX`.
+#[pyfunction]
+pub(crate) fn score_columns(
+    py: Python<'_>,
+    bundle: &Bundle,
+    columns: PyBuffer<f32>,
+    margins: PyBuffer<f64>,
+    scores: PyBuffer<f64>,
+    bands: PyBuffer<u32>,
+) -> PyResult<Refused> {
+    let columns = Columns::copy(py, bundle, &columns)?;
+    let found = py.detach(|| score(&bundle.inner, &columns))?;
+    copy_out(py, &margins, "margins", &found.margins)?;
+    copy_out(py, &scores, "scores", &found.scores)?;
+    copy_out(py, &bands, "bands", &found.bands)?;
+    Ok(found.refused)
+}
+
+/// Selects an action for each row of `columns` `[features, n]`, as `Bundle.select` does for one row.
+///
+/// `masks` holds one mask after the other; `None` for every action. `ids` is the text of all decision ids and the
+/// `n + 1` offsets of their ends. `out` is the index, propensity and expected reward of each row and, if it is wanted,
+/// the pmf `[n, actions]`. The entries of a refused row are `u32::MAX` and NaN.
+#[pyfunction]
+#[pyo3(signature = (bundle, columns, masks, checkpoint, ids, out))]
+pub(crate) fn select_columns(
+    py: Python<'_>,
+    bundle: &Bundle,
+    columns: PyBuffer<f32>,
+    masks: Option<PyBuffer<u8>>,
+    checkpoint: &str,
+    ids: (PyBuffer<u8>, PyBuffer<i64>),
+    out: (PyBuffer<u32>, PyBuffer<f64>, PyBuffer<f64>, Option<PyBuffer<f64>>),
+) -> PyResult<Refused> {
+    let columns = Columns::copy(py, bundle, &columns)?;
+    let masks = masks.map(|masks| copy_in(py, &masks, "masks")).transpose()?;
+    let bytes = bundle.num_actions().div_ceil(8);
+    if masks.as_ref().is_some_and(|masks| masks.len() != columns.count * bytes) {
+        return Err(failed(format!("masks: {} rows need {bytes} bytes each", columns.count)));
+    }
+    let decisions = Decisions {
+        checkpoint,
+        text: copy_in(py, &ids.0, "ids")?,
+        offsets: copy_in(py, &ids.1, "offsets of ids")?,
+        masks,
+        bytes,
+    };
+    if decisions.offsets.len() != columns.count + 1 {
+        return Err(failed(format!(
+            "offsets of ids: {} given, {} needed",
+            decisions.offsets.len(),
+            columns.count + 1
+        )));
+    }
+    let with_pmf = out.3.is_some();
+    let found = py.detach(|| select(&bundle.inner, &columns, &decisions, with_pmf))?;
+    copy_out(py, &out.0, "indices", &found.indices)?;
+    copy_out(py, &out.1, "propensities", &found.propensities)?;
+    copy_out(py, &out.2, "expected rewards", &found.rewards)?;
+    if let Some(pmf) = &out.3 {
+        copy_out(py, pmf, "pmf", &found.pmf)?;
+    }
+    Ok(found.refused)
+}
+
+/// The values of rows, column by column.
+struct Columns {
+    values: Vec<f32>,
+    width: usize,
+    count: usize,
+}
+
+impl Columns {
+    fn copy(py: Python<'_>, bundle: &Bundle, columns: &PyBuffer<f32>) -> PyResult<Columns> {
+        let width = bundle.num_features();
+        let &[features, count] = columns.shape() else {
+            return Err(failed("columns: an array [features, rows] is needed"));
+        };
+        if features != width || width == 0 {
+            return Err(failed(format!("columns: {features} features are given, the bundle has {width}")));
+        }
+        Ok(Columns { values: copy_in(py, columns, "columns")?, width, count })
+    }
+
+    /// Writes the rows from `start` on into `block`, row-major, as many as it has room for, and returns them.
+    fn gather<'block>(&self, start: usize, block: &'block mut [f32]) -> &'block [f32] {
+        let end = self.count.min(start + BLOCK);
+        for (feature, column) in self.values.chunks_exact(self.count).enumerate() {
+            for (row, &value) in block.chunks_exact_mut(self.width).zip(&column[start..end]) {
+                row[feature] = value;
+            }
+        }
+        &block[..(end - start) * self.width]
+    }
+}
+
+#[derive(Default)]
+struct Scored {
+    margins: Vec<f64>,
+    scores: Vec<f64>,
+    bands: Vec<u32>,
+    refused: Refused,
+}
+
+fn score(bundle: &core::Bundle, columns: &Columns) -> PyResult<Scored> {
+    let mut scratch = EvalScratch::new(bundle);
+    let mut block = vec![0.0; BLOCK * columns.width];
+    let mut results = Vec::with_capacity(BLOCK);
+    let mut found = Scored::default();
+    for start in (0..columns.count).step_by(BLOCK) {
+        let rows = columns.gather(start, &mut block);
+        bundle.score_rows(rows, &Unlimited, &mut scratch, &mut results).map_err(failed)?;
+        for (row, result) in rows.chunks_exact(columns.width).zip(results.drain(..)) {
+            let checked = bundle.schema().check_dense(row).map_err(|error| error.to_string());
+            let scored = checked.and_then(|()| result.map_err(|error| error.to_string()));
+            let (margin, score, band) = match scored {
+                Ok(out) => (out.margin, out.score, out.band as u32),
+                Err(reason) => {
+                    found.refused.push((found.scores.len(), reason));
+                    (f64::NAN, f64::NAN, u32::MAX)
+                }
+            };
+            found.margins.push(margin);
+            found.scores.push(score);
+            found.bands.push(band);
+        }
+    }
+    Ok(found)
+}
+
+/// What the draw of each row depends on, and the eligible actions.
+struct Decisions<'a> {
+    checkpoint: &'a str,
+    text: Vec<u8>,
+    offsets: Vec<i64>,
+    masks: Option<Vec<u8>>,
+    /// Size of one mask.
+    bytes: usize,
+}
+
+impl Decisions<'_> {
+    fn id(&self, at: usize) -> Result<&str, String> {
+        let end = |at: usize| usize::try_from(self.offsets[at]).unwrap_or(usize::MAX);
+        let text = self.text.get(end(at)..end(at + 1)).ok_or("the offsets of ids are not ascending")?;
+        std::str::from_utf8(text).map_err(|_| "the decision id is not UTF-8; send text".to_owned())
+    }
+
+    fn read_mask(&self, at: usize, eligible: &mut Mask) -> Result<(), String> {
+        match &self.masks {
+            Some(masks) => eligible
+                .read(&masks[at * self.bytes..(at + 1) * self.bytes])
+                .map_err(|error| error.to_string()),
+            None => Ok(()),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Selected {
+    indices: Vec<u32>,
+    propensities: Vec<f64>,
+    rewards: Vec<f64>,
+    pmf: Vec<f64>,
+    refused: Refused,
+}
+
+fn select(
+    bundle: &core::Bundle,
+    columns: &Columns,
+    decisions: &Decisions<'_>,
+    with_pmf: bool,
+) -> PyResult<Selected> {
+    let actions = bundle.catalogue().len();
+    let mut scratch = EvalScratch::new(bundle);
+    let mut eligible = Mask::all(actions);
+    let mut block = vec![0.0; BLOCK * columns.width];
+    let mut found = Selected::default();
+    for start in (0..columns.count).step_by(BLOCK) {
+        for row in columns.gather(start, &mut block).chunks_exact(columns.width) {
+            let at = found.indices.len();
+            let mut one = || {
+                bundle.schema().check_dense(row).map_err(|error| error.to_string())?;
+                decisions.read_mask(at, &mut eligible)?;
+                let id = decisions.id(at)?;
+                bundle
+                    .select(row, &eligible, decisions.checkpoint, id, &Unlimited, &mut scratch)
+                    .map_err(|error| error.to_string())
+            };
+            let chosen = one();
+            let (index, propensity, reward) = match &chosen {
+                Ok(out) => (out.index as u32, out.propensity, out.expected_reward),
+                Err(_) => (u32::MAX, f64::NAN, f64::NAN),
+            };
+            found.indices.push(index);
+            found.propensities.push(propensity);
+            found.rewards.push(reward);
+            match chosen {
+                Ok(_) if with_pmf => found.pmf.extend_from_slice(scratch.pmf()),
+                Err(_) if with_pmf => found.pmf.resize(found.pmf.len() + actions, f64::NAN),
+                Ok(_) | Err(_) => {}
+            }
+            if let Err(reason) = chosen {
+                found.refused.push((at, reason));
+            }
+        }
+    }
+    Ok(found)
+}
