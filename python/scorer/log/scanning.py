@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection, Iterator
+from functools import cached_property
+from itertools import chain
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -62,6 +64,7 @@ class LogScan:
 
     Attributes:
         sealed: Counts of sensitive features in the entries so far.
+        last: Sequence and encoded bytes of the last record read so far, of whatever kind.
     """
 
     def __init__(
@@ -79,6 +82,16 @@ class LogScan:
         self._erased = erased(directory)
         self._reader_key = reader_key
         self.sealed = SealedCounts()
+        self.last: tuple[int, bytes] | None = None
+
+    @cached_property
+    def _payloads(self) -> Iterator[tuple[int, bytes]]:
+        return self._reader.payloads(self._advance)
+
+    @cached_property
+    def first(self) -> tuple[int, bytes] | None:
+        """Sequence and encoded bytes of the first record, of whatever kind; None if there is none."""
+        return next(self._payloads, None)
 
     def __iter__(self) -> Iterator[Entry]:
         for sequence, payload in self._kept():
@@ -97,7 +110,9 @@ class LogScan:
     def _kept(self) -> Iterator[tuple[int, bytes]]:
         """Yield the records that no withdrawal among the `REACH` following records names."""
         held: OrderedDict[int, bytes] = OrderedDict()
-        for sequence, payload in self._reader.payloads(self._advance):
+        began = () if self.first is None else (self.first,)
+        for sequence, payload in chain(began, self._payloads):
+            self.last = (sequence, payload)
             if payload[:1] == _WITHDRAWN_TAG:
                 before = entry_of(sequence, payload).record.sequence
                 # A withdrawal cannot be withdrawn.
