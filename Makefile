@@ -331,6 +331,45 @@ mlflow: .build/mlflow/.packages ## Install an MLflow server into .build/mlflow, 
 .PHONY: airflow
 airflow: .build/airflow/.packages ## Install Airflow into .build/airflow, for the test that runs the learning DAG
 
+# The clients for services in other languages. Each is copied into .build and built there, from the checked-in protos.
+FOREIGN := go java node
+FOREIGN_go := $(addprefix examples/clients/go/,go.mod go.sum generate.sh) $(shell find examples/clients/go -name '*.go' -not -path '*/scorerpb/*')
+FOREIGN_java := $(addprefix examples/clients/java/,pom.xml lib.sha256) $(shell find examples/clients/java/src -name '*.java')
+FOREIGN_node := $(addprefix examples/clients/node/,package.json package-lock.json) $(wildcard examples/clients/node/*.js)
+SCORING_PROTO := protos/scorer/v1/scoring.proto
+need = @command -v $(1) >/dev/null || { echo "error: $(1) not found; install $(2)" >&2; exit 1; }
+copied = rm -rf .build/clients-$(1) && mkdir -p .build/clients-$(1) && cd examples/clients/$(1) && \
+	cp --parents $(patsubst examples/clients/$(1)/%,%,$(FOREIGN_$(1))) '$(CURDIR)/.build/clients-$(1)/'
+
+.PHONY: foreign-clients
+foreign-clients: $(FOREIGN:%=.build/clients-%/.built) ## Build the clients for Go, Java and Node (examples/clients) into .build
+
+.build/clients-go/.built: $(FOREIGN_go) $(SCORING_PROTO)
+	$(call say,'Client for Go')
+	$(call need,go,Go 1.26 or newer)
+	$(call need,protoc,protobuf-compiler)
+	@$(call copied,go)
+	@cd .build/clients-go && export PROTOS='$(CURDIR)/protos' GOFLAGS='-trimpath -mod=readonly -buildvcs=false' && \
+		./generate.sh && go vet ./... && go build ./cmd/checkout
+	@touch $@
+
+# Maven has no lock file with hashes: the libraries are compared with the list beside the sources.
+.build/clients-java/.built: $(FOREIGN_java) $(SCORING_PROTO)
+	$(call say,'Client for Java')
+	$(call need,mvn,maven)
+	$(call need,javac,default-jdk-headless)
+	@$(call copied,java)
+	@cd .build/clients-java && mvn --batch-mode --quiet --strict-checksums -Dprotos='$(CURDIR)/protos' process-classes
+	@cd .build/clients-java/target/lib && sha256sum -- *.jar | diff ../../lib.sha256 -
+	@touch $@
+
+.build/clients-node/.built: $(FOREIGN_node) $(SCORING_PROTO)
+	$(call say,'Client for Node')
+	$(call need,npm,npm)
+	@$(call copied,node)
+	@cd .build/clients-node && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
+
 # Third-party programs that check HTTP/2 and gRPC servers, and the test services that some of them call.
 # The Go module contains the versions and hashes of the programs.
 .PHONY: conformance-tools

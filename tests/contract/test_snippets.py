@@ -90,3 +90,16 @@ def test_the_java_program_compiles(tmp_path: Path, kind: str) -> None:
         done = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "classes" / "Ask.class").exists()
+
+
+def test_the_java_program_compiles_with_the_libraries_of_the_client(tmp_path: Path) -> None:
+    components.require("client for Java")
+    built = components.BUILD / "clients-java" / "target"
+    path = f"{built / 'classes'}:{built / 'lib'}/*"
+    for kind in KINDS:
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / "Ask.java").write_text(snippet("java", kind).text)
+        source = str(tmp_path / kind / "Ask.java")
+        command = ["javac", "-proc:none", "-d", str(tmp_path / kind), "-cp", path, source]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 import sys
 import tomllib
@@ -67,6 +68,24 @@ def test_every_crate_has_a_checksum() -> None:
     own = {tomllib.loads(path.read_text())["package"]["name"] for path in ROOT.glob("rust/*/Cargo.toml")}
     for package in tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]:
         assert package["name"] in own or re.fullmatch(r"[0-9a-f]{64}", package["checksum"]), package["name"]
+
+
+def test_the_clients_for_other_languages_have_pinned_dependencies() -> None:
+    clients = ROOT / "examples" / "clients"
+    packages = json.loads((clients / "node" / "package-lock.json").read_text())["packages"]
+    assert len(packages) > 2
+    assert all(entry["integrity"].startswith("sha512-") for name, entry in packages.items() if name)
+    for line in (clients / "go" / "go.sum").read_text().splitlines():
+        assert re.fullmatch(r"\S+ v\S+ h1:\S{43}=", line), line
+    pom = (clients / "java" / "pom.xml").read_text()
+    blocks = re.findall(r"<(dependency|plugin|binaryMavenPlugin)>(.*?)</\1>", pom, flags=re.DOTALL)
+    assert len(blocks) > 6
+    for _, block in blocks:
+        version = re.search(r"<version>(?:[0-9.]+|\$\{\w+\.version\})</version>", block)
+        assert version, block
+    assert set(re.findall(r"<\w+\.version>([^<]*)<", pom)) <= set(re.findall(r"\b\d+(?:\.\d+)+\b", pom))
+    for line in (clients / "java" / "lib.sha256").read_text().splitlines():
+        assert re.fullmatch(r"[0-9a-f]{64}  \S+\.jar", line), line
 
 
 def test_what_ci_downloads_beside_packages_is_checked_against_a_hash() -> None:

@@ -76,6 +76,21 @@ def _grpc_java() -> bool:
     )
 
 
+def _foreign_client(language: str) -> Callable[[], bool]:
+    """Whether the client was built, and from the sources that are there now."""
+
+    def is_built() -> bool:
+        built, sources = BUILD / f"clients-{language}", ROOT / "examples" / "clients" / language
+        generated = {"node_modules", "scorerpb", "target"}
+        return (built / ".built").exists() and all(
+            (copy := built / path.relative_to(sources)).is_file() and copy.read_bytes() == path.read_bytes()
+            for path in sources.rglob("*")
+            if path.suffix in {".go", ".java", ".js"} and not generated & set(path.parts)
+        )
+
+    return is_built
+
+
 def _can_mount() -> bool:
     from small_disk import can_mount
 
@@ -133,6 +148,13 @@ COMPONENTS: Final[dict[str, Component]] = {
     ),
     "Kafka": Component("apt-get install default-jdk-headless maven; make kafka", _kafka),
     "versitygw": Component("make s3", _file("s3/versitygw")),
+    "client for Go": Component(
+        "apt-get install protobuf-compiler; install Go 1.26; make foreign-clients", _foreign_client("go")
+    ),
+    "client for Java": Component(
+        "apt-get install default-jdk-headless maven; make foreign-clients", _foreign_client("java")
+    ),
+    "client for Node": Component("apt-get install nodejs npm; make foreign-clients", _foreign_client("node")),
     "MLflow": Component("make mlflow", _file("mlflow/bin/mlflow")),
     "oidc-provider": Component("apt-get install nodejs npm; make oidc", _oidc_provider),
     "Airflow": Component("make airflow", _file("airflow/bin/airflow")),

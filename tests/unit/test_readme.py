@@ -17,7 +17,13 @@ from scorer.cli import app
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 # The other pages that people are sent to, held to the same rules.
-PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "deploy/README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    README,
+    ROOT / "CONTRIBUTING.md",
+    ROOT / "deploy/README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "examples/clients").glob("*/README.md")),
+]
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 _FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)

@@ -47,7 +47,8 @@ def snippets(checkpoint: str, kind: str, values: Mapping[str, Value]) -> Sequenc
         Snippet(
             "java",
             "Java (grpc-java)",
-            "The classes are generated from protos/scorer/v1/scoring.proto by protoc with grpc-java.",
+            "The classes are generated from protos/scorer/v1/scoring.proto by protoc with grpc-java. "
+            "examples/clients/java is a client with retries, hedging and decision tokens.",
             _java(checkpoint, kind, values),
         ),
     )
