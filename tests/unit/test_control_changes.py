@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from control_world import ACTION, FRAUD, World, alter, runs
-from fakes import alike, fake_verify
+from fakes import similar_contents, fake_verify
 
 from scorer.control.lanes import Lane, only
 from scorer.control.state import StateDirectory, StateError
@@ -599,7 +599,7 @@ def test_a_kill_at_any_step_of_a_swap_leaves_a_table_to_boot_from(
 @runs
 async def test_an_ambiguous_prefix_is_refused(world: World) -> None:
     controller, _ = await world.boot()
-    first, second = (world.push(content) for content in alike(4))
+    first, second = (world.push(content) for content in similar_contents(4))
     assert first[:11] == second[:11]
     with pytest.raises(AmbiguousReferenceError, match="fits 2 bundles"):
         await controller.set_lanes(FRAUD, only(first[7:11]), reason="")

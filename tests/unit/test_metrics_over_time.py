@@ -394,7 +394,7 @@ def test_a_window_has_a_bounded_number_of_equal_steps(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("request", "message"),
+    ("query", "message"),
     [
         ({"window": "2h"}, 'there is no window "2h"'),
         ({"start": NOW - timedelta(hours=1), "end": NOW - timedelta(hours=2)}, "give a later end"),
@@ -407,10 +407,10 @@ def test_a_window_has_a_bounded_number_of_equal_steps(name: str) -> None:
         ({"version": "ffff"}, "is of 0 bundles"),
     ],
 )
-def test_invalid_queries_are_refused_by_name(world: World, request: dict[str, Any], message: str) -> None:
+def test_invalid_queries_are_refused_by_name(world: World, query: dict[str, Any], message: str) -> None:
     world.now = NOW
     with pytest.raises(InvalidError, match=message):
-        world.metrics.metrics(ADMIN, CHECKPOINT, **request)
+        world.metrics.metrics(ADMIN, CHECKPOINT, **query)
 
 
 def test_only_members_of_a_project_of_the_checkpoint_see_its_metrics(world: World) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import alike, fake_bundle, fake_verify
+from fakes import similar_contents, fake_bundle, fake_verify
 from typer.testing import CliRunner
 
 from scorer.cli import app
@@ -256,7 +256,7 @@ def test_bad_references_are_refused(
 
 
 def test_the_error_of_an_ambiguous_prefix_lists_the_candidates(registry: Registry, push: Push) -> None:
-    first, second = (push(content) for content in alike(4))
+    first, second = (push(content) for content in similar_contents(4))
     with pytest.raises(AmbiguousReferenceError, match="fits 2 bundles") as caught:
         registry.resolve(first[7:11])
     for digest in (first, second):
