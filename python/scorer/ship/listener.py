@@ -51,7 +51,7 @@ class MetricsListener:
             timeout = _REQUEST_SECONDS
 
             def do_GET(self) -> None:
-                known = {"/metrics": text, "/health": lambda: "ok\n"}
+                known: dict[str, Callable[[], str]] = {"/metrics": text, "/health": lambda: "ok\n"}
                 answer = known.get(self.path.partition("?")[0])
                 body = ("not found: GET /metrics or /health\n" if answer is None else answer()).encode()
                 self.send_response(404 if answer is None else 200)
