@@ -244,6 +244,10 @@ learning-peers: $(LEARNING)/.packages
 bench-learning: build learning-peers ## Measure learning and its peers; parts: make bench-learning ARGS='estimators intervals'
 	@PYTHONPATH='$(CURDIR)/python' '$(LEARNING)/bin/python' -m loadtests.learning $(ARGS)
 
+.PHONY: bench-batch
+bench-batch: build .build/spark/.packages .build/ray/.packages ## Measure batch scoring on one core, local, in Spark and in Ray, with XGBoost's own ways (as root)
+	@'$(RUN)' -m loadtests.batch $(ARGS)
+
 .PHONY: bench-gates
 bench-gates: build ## Measure which candidates the release gates fail, and their false-alarm rate (10 minutes on two cores)
 	@'$(RUN)' -m loadtests.gates $(ARGS)
@@ -278,6 +282,8 @@ lock: $(VENV)/.packages ## Pin requirements/*.in again after changing one (UPGRA
 	@cd requirements && $(LOCK) $(UPGRADE) --no-deps learning-obp.in --output-file learning-obp.txt
 	@cd requirements && for peer in peers-*.in; do \
 		$(LOCK) $(UPGRADE) --overrides overrides.txt $$peer --output-file $${peer%.in}.txt; done
+	@cd requirements && for part in spark ray; do \
+		$(LOCK) $(UPGRADE) --constraints dev.txt --overrides overrides.txt $$part.in --output-file $$part.txt; done
 	@cd requirements && for part in clients mlflow airflow audit docs wheels; do \
 		$(LOCK) $(UPGRADE) $$part.in --output-file $$part.txt; done
 
@@ -369,6 +375,15 @@ foreign-clients: $(FOREIGN:%=.build/clients-%/.built) ## Build the clients for G
 	@$(call copied,node)
 	@cd .build/clients-node && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
 	@touch $@
+
+.PHONY: spark
+spark: .build/spark/.packages ## Install PySpark into .build/spark, for the tests of batch scoring (Java 17)
+
+# Ray listens on all interfaces. The test runs it in a network namespace, which needs root, and CI leaves it out.
+.PHONY: test-ray
+test-ray: build .build/ray/.packages ## Install Ray into .build/ray, and compare batch scoring in Ray with the library (as root)
+	$(call say,'Batch scoring in Ray')
+	@'$(RUN)' -m pytest tests/integration/test_batch_engines.py $(ARGS)
 
 # Third-party programs that check HTTP/2 and gRPC servers, and the test services that some of them call.
 # The Go module contains the versions and hashes of the programs.

@@ -158,6 +158,10 @@ COMPONENTS: Final[dict[str, Component]] = {
     "MLflow": Component("make mlflow", _file("mlflow/bin/mlflow")),
     "oidc-provider": Component("apt-get install nodejs npm; make oidc", _oidc_provider),
     "Airflow": Component("make airflow", _file("airflow/bin/airflow")),
+    "PySpark": Component(
+        "apt-get install openjdk-17-jre-headless; make spark",
+        lambda: program_path("java") is not None and _file("spark/.packages")(),
+    ),
     "bench peers": Component("make bench-peers", _file("bench/venv/.packages")),
     "a mountable tmpfs": Component("unshare --user --map-root-user --mount make test-python", _can_mount),
     "unshare and setpriv as root": Component("apt-get install util-linux; run as root", _can_drop_rights),

@@ -1,0 +1,52 @@
+"""Programs in the environments of Spark and Ray, which also import the project's package."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def python_of(engine: str) -> Path:
+    """The interpreter of an environment that `make spark` or `make ray` installed."""
+    return ROOT / f".build/{engine}/bin/python"
+
+
+def run_program(
+    engine: str, program: Path, arguments: Sequence[str], home: Path, *, prefix: Sequence[str] = ()
+) -> str:
+    """Run a program in the environment of an engine, and return what it wrote on stdout.
+
+    Args:
+        engine: "spark" or "ray".
+        program: The program's file.
+        arguments: Its arguments.
+        home: Directory in which it runs and which is its home.
+        prefix: A command that runs it.
+    """
+    inherited = {
+        k: v for k, v in os.environ.items() if not k.startswith(("SCORER_", "PYTHON", "SPARK", "RAY"))
+    }
+    done = subprocess.run(
+        [*prefix, python_of(engine), program, *arguments],
+        env={
+            **inherited,
+            "HOME": str(home),
+            "TMPDIR": str(home),
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "python"), str(ROOT)]),
+            # Spark's workers would take another interpreter otherwise.
+            "PYSPARK_PYTHON": str(python_of(engine)),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "RAY_USAGE_STATS_ENABLED": "0",
+        },
+        cwd=home,
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-6000:]}"
+    return done.stdout
