@@ -109,6 +109,6 @@ def test_the_cron_jobs(job: str) -> None:
         if one["kind"] == "ConfigMap"
     ]
     paths = settings.parse(text).schedule
-    assert mounts[paths.log] is True
+    assert all(mounts[log] is True for log in paths.logs)
     assert mounts[paths.registry] is False
     assert mounts[str(WORKSPACE)] is False

@@ -17,10 +17,10 @@ from logs import write_segment
 from scorer.bundle import inspect
 from scorer.learn.errors import DataError
 from scorer.learn.join import cache as cache_module
-from scorer.learn.join import columns
 from scorer.learn.join.joining import join
 from scorer.learn.join.settings import JoinSettings
 from scorer.log import BundleShelf, scanning
+from scorer.log.source.directories import log_directories
 from scorer.v1.log_pb2 import DecisionRecord, LogRecord, OutcomeRecord, WithdrawnRecord
 
 POINT = "action.authorise"
@@ -52,8 +52,7 @@ def base(built_bundles: dict[str, Path]) -> dict[str, Any]:
 @pytest.fixture
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts and merges within a few records."""
-    monkeypatch.setattr(columns, "ROWS", 2)
-    monkeypatch.setattr(cache_module, "_PART_ROWS", 3)
+    monkeypatch.setattr(cache_module, "PART_ROWS", 3)
     monkeypatch.setattr(cache_module, "_SMALL_PARTS", 2)
 
 
@@ -102,9 +101,13 @@ def record(event: tuple[Any, ...], base: dict[str, Any], sequence: int = 0) -> b
     ).SerializeToString()
 
 
+def join_one(log: Path, *arguments: Any, **more: Any) -> Any:
+    return join(log_directories([log]), *arguments, **more)
+
+
 def result(*arguments: Any, **more: Any) -> Any:
     try:
-        joined = join(*arguments, **more)
+        joined = join_one(*arguments, **more)
     except DataError as error:
         return str(error)
     return joined.experience.digest(), joined.findings, joined.notes(arguments[2])
@@ -143,7 +146,7 @@ def test_reading_on_gives_what_reading_all_gives(
         if at >= 2 and len(segments) > removed + 1:
             for gone in segments[:removed]:
                 gone.unlink()
-        of = JoinSettings(days=days, families=())
+        of = JoinSettings(days=days, families=(), rows=2)
         question = {"as_of_ms": START + moment * 60_000, "checkpoint": POINT}
         assert result(log, shelf, of, **question, cache=cache) == result(log, shelf, of, **question)
 
@@ -183,23 +186,25 @@ def test_only_what_is_new_is_read(
     log, cache = tmp_path / "log", tmp_path / "join"
     question = {"as_of_ms": START + 10_000 * 60_000, "checkpoint": POINT, "cache": cache}
     write_log(log, base, 1, 1, 50)
-    assert len(join(log, shelf, **question).experience) == 50
+    assert len(join_one(log, shelf, **question).experience) == 50
     assert read == list(range(1, 101))
     read.clear()
     write_log(log, base, 2, 101, 3)
-    assert len(join(log, shelf, **question).experience) == 53
-    assert read == list(range(101, 107))
+    assert len(join_one(log, shelf, **question).experience) == 53
+    # The last record is read again, to see that it is the same log.
+    assert read == list(range(100, 107))
     read.clear()
-    assert len(join(log, shelf, **question).experience) == 53
-    assert read == []
-    # A cache of another log, or one that lost a file, is not used.
-    (next(cache.glob("decisions-*.parquet"))).unlink()
-    assert len(join(log, shelf, **question).experience) == 53
+    assert len(join_one(log, shelf, **question).experience) == 53
+    assert read == [106]
+    read.clear()
+    # A cache that lost a file is not used, and another log has a cache of its own.
+    (next(cache.glob("*/decisions-*.parquet"))).unlink()
+    assert len(join_one(log, shelf, **question).experience) == 53
     assert len(read) == 106
     read.clear()
     monkeypatch.setattr("logs.LOG", bytes(16))
     write_log(tmp_path / "other", base, 1, 1, 2)
-    assert len(join(tmp_path / "other", shelf, **question).experience) == 2
+    assert len(join_one(tmp_path / "other", shelf, **question).experience) == 2
     assert len(read) == 4
 
 
@@ -212,7 +217,7 @@ def test_a_record_that_is_withdrawn_after_it_was_read_is_left_out(
     first = [record(("decision", f"decision-{at}", at, "good"), base) for at in (1, 2)]
     first.append(record(("outcome", "decision-1", 3, 0.0, 0, True), base))
     write_segment(log, 1, 1, first, sealed=sealed)
-    before = join(log, shelf, **question, cache=cache).experience
+    before = join_one(log, shelf, **question, cache=cache).experience
     assert (before.decision_id.tolist(), before.reward.tolist()[0]) == (["decision-1", "decision-2"], 0.0)
     since = [record(("withdrawn",), base, sequence + 1) for sequence in (2, 3)]
     since += [record(("outcome", "decision-1", 4, 1.0, 0, True), base)]
@@ -221,10 +226,10 @@ def test_a_record_that_is_withdrawn_after_it_was_read_is_left_out(
     else:
         write_segment(log, 1, 1, first + since)
     for _ in range(2):
-        kept = join(log, shelf, **question, cache=cache)
+        kept = join_one(log, shelf, **question, cache=cache)
         assert kept.experience.decision_id.tolist() == ["decision-1"]
         assert kept.experience.reward.tolist() == [1.0], "a withdrawn outcome may be reported again"
-        assert kept.experience.digest() == join(log, shelf, **question).experience.digest()
+        assert kept.experience.digest() == join_one(log, shelf, **question).experience.digest()
 
 
 def test_damage_is_reported_again_though_it_is_not_read_again(
@@ -239,7 +244,7 @@ def test_damage_is_reported_again_though_it_is_not_read_again(
     segment.write_bytes(bytes(data))
     question = {"as_of_ms": START + 10_000 * 60_000, "checkpoint": POINT, "cache": cache}
     for number, first in ((3, 21), (4, 31)):
-        joined = join(log, shelf, **question)
+        joined = join_one(log, shelf, **question)
         assert [one.count for one in joined.findings if one.name == "damaged segment"] == [1]
         write_log(log, base, number, first, 5)
 
@@ -257,7 +262,7 @@ def test_outcomes_and_ids_take_little_memory(
     pa.set_memory_pool(pool)
     tracemalloc.start()
     try:
-        joined = join(log, shelf, as_of_ms=START + 10_000 * 60_000, checkpoint=POINT)
+        joined = join_one(log, shelf, as_of_ms=START + 10_000 * 60_000, checkpoint=POINT)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from scorer.learn.join.joining import join
 from scorer.learn.join.settings import Family, JoinSettings
 from scorer.log import BundleShelf
 from scorer.log.proof import TOKEN
+from scorer.log.source.directories import log_directories
 from scorer.v1.log_pb2 import DecisionRecord, DeliveryRecord, LogRecord, OutcomeRecord, TokenClaims
 
 POINT = "action.authorise"
@@ -81,8 +83,11 @@ def outcome(name: str, hour: float, value: float = 1.0, revision: int = 0, **oth
     return LogRecord(outcome=OutcomeRecord(**{**fields, **other})).SerializeToString()
 
 
-def run(log: Path, shelf: BundleShelf, hour: float, of: JoinSettings = SETTINGS, **more: Any) -> Any:
-    return join(log, shelf, of, as_of_ms=START + round(hour * HOUR), **more)
+def run(
+    logs: Path | Sequence[Path], shelf: BundleShelf, hour: float, of: JoinSettings = SETTINGS, **more: Any
+) -> Any:
+    source = log_directories([logs] if isinstance(logs, Path) else logs)
+    return join(source, shelf, of, as_of_ms=START + round(hour * HOUR), **more)
 
 
 def known(joined: Any) -> dict[str, tuple[str, float | None]]:

@@ -169,7 +169,7 @@ def test_the_logs_of_two_replicas_join_as_one(tmp_path, make, shelf):
             outcome("moved", 6, 0.0, revision=1, **token),
         ],
     )
-    joined = run(first, shelf, 100, replicas=[second])
+    joined = run([first, second], shelf, 100)
     e = joined.experience
     assert dict(zip(e.decision_id.tolist(), e.action.tolist(), strict=True)) == {
         "moved": 0,
@@ -183,7 +183,7 @@ def test_the_logs_of_two_replicas_join_as_one(tmp_path, make, shelf):
     assert found["repeated decision"] == found["repeated with another answer"] == 1
     assert found["duplicate outcome"] == found["revised outcome"] == 1
     # The order of the logs does not matter.
-    other = run(second, shelf, 100, replicas=[first])
+    other = run([second, first], shelf, 100)
     assert (known(other), counts(other)) == (known(joined), found)
     # Of one log alone, the outcome that came in here for the other replica's decision is named as such.
     assert counts(run(first, shelf, 100))["outcome of an absent decision"] == 1
@@ -194,7 +194,9 @@ def test_a_cache_of_the_format_before_is_read_anew(tmp_path, make, shelf):
     write_segment(log, 1, 1, [make.decision("a", 0), outcome("a", 1, proof=UNPROVEN)])
     more: dict[str, Any] = {"checkpoint": "action.authorise", "cache": cache}
     whole = run(log, shelf, 48, **more)
-    cursor = cache / CURSOR
-    cursor.write_text(cursor.read_text().replace('"format": 3', '"format": 2'))
+    [cursor] = cache.glob(f"*/{CURSOR}")
+    stored = cursor.read_text()
+    cursor.write_text(stored.replace('"format": 5', '"format": 4'))
+    assert cursor.read_text() != stored
     assert known(run(log, shelf, 48, **more)) == known(whole) == {"a": ("MISSING", None)}
     assert math.isnan(whole.experience.reward[0])

@@ -51,3 +51,39 @@ def test_a_file_that_is_not_there(tmp_path):
     (tmp_path / "learn.toml").write_bytes(b"\xff")
     with pytest.raises(InvalidSettingsError, match="byte 0 is not UTF-8"):
         settings.load(tmp_path / "learn.toml")
+
+
+@pytest.mark.parametrize(
+    ("keys", "logs"),
+    [
+        ('log = "a"', ("a",)),
+        ('log = "a"\nreplicas = ["b", "c"]', ("a", "b", "c")),
+        ('replicas = ["b"]', ("decisions", "b")),
+    ],
+)
+def test_the_keys_before_logs_still_work_and_are_named(tmp_path, keys, logs, capsys):
+    file = tmp_path / "learn.toml"
+    file.write_text(f"[schedule]\nkeep = 3\n{keys}\n")
+    found = settings.load(file).schedule
+    assert (found.logs, found.keep) == (logs, 3)
+    key = keys.split()[0]
+    [line] = capsys.readouterr().err.splitlines()
+    written = ", ".join(f'"{one}"' for one in logs)
+    assert line == f"warning: {file}:3: schedule.{key}: deprecated; write logs = [{written}]"
+    told = []
+    assert settings.parse(file.read_text(), warn=told.append).schedule == found
+    assert len(told) == 1 and capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('[schedule]\nlogs = ["a"]\nlog = "a"', 'learn.toml:3: schedule.log: is the old form of "logs"'),
+        ("[schedule]\nlogs = []", "learn.toml:2: schedule.logs: "),
+        ("[schedule]\nlog = 3", "schedule.logs[0]: "),
+    ],
+)
+def test_logs_that_cannot_be_are_named_with_their_line(text, said):
+    with pytest.raises(InvalidSettingsError) as refused:
+        settings.parse(text, warn=lambda _: None)
+    assert said in str(refused.value)

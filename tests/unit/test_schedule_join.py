@@ -1,4 +1,4 @@
-"""Tests of the loop's join with logs of further servers and the key of encrypted features in `[schedule]`."""
+"""Tests of the loop's join: logs of several servers, and the key of encrypted features in `[schedule]`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _joined(base: Path, more: str) -> dict[str, State]:
 def test_an_outcome_at_another_replica_is_found(base: Path) -> None:
     assert _joined(base, "") == {"a": State.MISSING, "b": State.MISSING}
     # Another setting does the step again.
-    found = _joined(base, 'replicas = ["second"]\n')
+    found = _joined(base, 'logs = ["decisions", "second"]\n')
     assert found == {"a": State.SETTLED, "b": State.MISSING, "c": State.MISSING}
 
 

@@ -12,6 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from scorer.log import BundleShelf, ReaderKey
+    from scorer.log.source.interface import DecisionSource
 
 ReaderKeyFile = Annotated[
     Path | None,
@@ -37,6 +38,25 @@ def log_directory(path: Path | None) -> Path:
     if path is None:
         raise LogError("no decision log is given; set its directory with --log")
     return path
+
+
+LogOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--log",
+        "-l",
+        metavar="DIR",
+        help="Decision log; repeatable, one for each server of the checkpoint. Default: $SCORER_LOG__DIR, or "
+        "that of ./scorer.toml.",
+    ),
+]
+
+
+def log_source(paths: Sequence[Path] | None) -> DecisionSource:
+    """Return the source of the given logs, or of the one of $SCORER_LOG__DIR or ./scorer.toml."""
+    from scorer.log.source.directories import log_directories
+
+    return log_directories(paths or [log_directory(None)])
 
 
 def bundle_shelf(places: Sequence[Path] | None) -> BundleShelf:

@@ -14,12 +14,11 @@ Job = Literal["generation", "join", "train", "evaluate", "gate", "publish", "ove
 class ScheduleSettings(LearnSection):
     """What the learning loop works on, and the times of its jobs."""
 
-    log: str = Field(default="decisions", description="The decision log; relative to this file.")
-    replicas: tuple[str, ...] = Field(
-        default=(),
-        description="Decision logs of further servers of the checkpoint, which may hold outcomes of these "
-        "decisions; relative to this file.",
-        examples=[["replica-2/decisions"]],
+    logs: tuple[str, ...] = Field(
+        default=("decisions",),
+        min_length=1,
+        description="Directories of the decision logs of all servers of the checkpoint; relative to this "
+        "file. An outcome is joined whichever of the logs it is in.",
     )
     reader_key: str = Field(
         default="",

@@ -33,6 +33,13 @@ class Reported:
     """Time of the report in microseconds since the Unix epoch."""
     proof: int = UNSPECIFIED
     """Value of `OutcomeProof`."""
+    log: str = ""
+    """Name of its log, if there are several."""
+
+    @property
+    def place(self) -> str:
+        """The record's sequence and, if there are several logs, its log."""
+        return f"sequence {self.sequence} of {self.log}" if self.log else f"sequence {self.sequence}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +55,7 @@ class Conflict:
     def __str__(self) -> str:
         return (
             f"{self.checkpoint} {self.decision_id} {self.kind} revision {self.first.revision}: "
-            f"{self.first.value:g} (sequence {self.first.sequence}), later {self.other.value:g} "
-            f"(sequence {self.other.sequence})"
+            f"{self.first.value:g} ({self.first.place}), later {self.other.value:g} ({self.other.place})"
         )
 
 

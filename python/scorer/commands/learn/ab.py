@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from scorer.commands.learn.experience_options import BundlePlaces, read_experience
+from scorer.commands.log_options import LogOption
 from scorer.commands.output import print_json, print_table, short
 
 if TYPE_CHECKING:
@@ -39,19 +40,8 @@ def ab(
         Path | None,
         typer.Option("--experience", "-e", metavar="FILE", help="File that `scorer learn join` wrote."),
     ] = None,
-    log: Annotated[
-        Path | None, typer.Option("--log", "-l", metavar="DIR", help="Decision log, joined as of now.")
-    ] = None,
-    bundles: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--bundles",
-            "--registry",
-            "-b",
-            metavar="DIR",
-            help="Bundles, directories of bundles or registries; default: the registry.",
-        ),
-    ] = None,
+    log: LogOption = None,
+    bundles: BundlePlaces = None,
     config: Annotated[
         Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings file (learn.toml).")
     ] = None,
@@ -63,21 +53,15 @@ def ab(
     analyses together, so the command can run as often as needed.
     """
     from scorer.commands.control import parse_lane
-    from scorer.commands.log_options import bundle_shelf, log_directory, moment
-    from scorer.learn import experience_files, settings
+    from scorer.commands.log_options import bundle_shelf, moment
+    from scorer.learn import settings
     from scorer.learn.ab.readout import AbPlan, Arm, read
-    from scorer.learn.join.joining import join
 
     chosen, start, shelf = settings.load(config), moment("--since", since), bundle_shelf(bundles)
     assert start is not None  # noqa: S101 - the option is required
     arms = tuple(Arm(lane.name, lane.bundle, lane.share) for lane in map(parse_lane, [control, *variant]))
     plan = AbPlan(checkpoint, arms, round(start.timestamp() * 1000), chosen.ab)
-    if experience is not None:
-        decisions = experience_files.read(experience)
-    else:
-        now = time.time_ns() // 1_000_000
-        joined = join(log_directory(log), shelf, chosen.join, as_of_ms=now, checkpoint=checkpoint)
-        decisions = joined.experience
+    decisions = read_experience(experience, log, shelf, chosen.join, checkpoint=checkpoint)
     found = read(plan, decisions, shelf.get)
     if json:
         print_json(found.as_dict())

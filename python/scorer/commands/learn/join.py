@@ -1,4 +1,4 @@
-"""``scorer learn join``: join decisions with their outcomes, from a log to a Parquet file."""
+"""``scorer learn join``: join decisions with their outcomes, from the logs to a Parquet file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from scorer.commands.log_options import ReaderKeyFile, bundle_shelf, log_directory, moment, reader_key
+from scorer.commands.learn.experience_options import BundlePlaces, Checkpoint
+from scorer.commands.log_options import (
+    LogOption,
+    ReaderKeyFile,
+    bundle_shelf,
+    log_source,
+    moment,
+    reader_key,
+)
 from scorer.commands.output import print_json, print_table
 from scorer.commands.progress import bytes_bar
 
@@ -25,38 +33,9 @@ _SHOWN = 10
 
 def join(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Parquet file to write.")],
-    log: Annotated[
-        Path | None,
-        typer.Option(
-            "--log",
-            "-l",
-            metavar="DIR",
-            help="Decision log; default: $SCORER_LOG__DIR, or that of ./scorer.toml.",
-        ),
-    ] = None,
-    replica: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--replica",
-            metavar="DIR",
-            help="Decision log of another server of the checkpoint, which may hold outcomes of these "
-            "decisions; repeatable.",
-        ),
-    ] = None,
-    bundles: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--bundles",
-            "--registry",
-            "-b",
-            metavar="DIR",
-            help="Bundles, directories of bundles or registries; repeatable. Default: the registry.",
-        ),
-    ] = None,
-    checkpoint: Annotated[
-        str | None,
-        typer.Option(help="Checkpoint of the decisions; default: the only one that chooses actions."),
-    ] = None,
+    log: LogOption = None,
+    bundles: BundlePlaces = None,
+    checkpoint: Checkpoint = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -87,7 +66,7 @@ def join(
     """Join decisions with their outcomes, as known at a moment.
 
     A decision whose outcome is still expected is in flight. A decision whose outcome did not arrive within
-    the maturity window is missing. Neither counts as a decline. All problems of the log are reported.
+    the maturity window is missing. Neither counts as a decline. All problems of the logs are reported.
     """
     from scorer.learn import experience_files, settings
     from scorer.learn.errors import DataError
@@ -103,12 +82,11 @@ def join(
     earlier = None if since is None else experience_files.read(since)
     with bytes_bar("joining") as advance:
         joined = join_log(
-            log_directory(log),
+            log_source(log),
             bundle_shelf(bundles),
             section,
             as_of_ms=as_of_ms,
             checkpoint=checkpoint,
-            replicas=replica or (),
             advance=advance,
             reader_key=reader_key(private_key),
         )
@@ -125,7 +103,7 @@ def join(
         _print(joined, changed, output)
     if refused:
         names = ", ".join(f"{one.count} {one.name}" for one in faults)
-        raise DataError(f"--strict: nothing was written: {names}; repair the log, or join without --strict")
+        raise DataError(f"--strict: nothing was written: {names}; repair the logs, or join without --strict")
 
 
 def _summary(joined: Joined, changed: Sequence[Correction] | None) -> dict[str, Any]:

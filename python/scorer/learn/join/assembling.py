@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience, State
@@ -51,7 +52,7 @@ def assemble(
     if not blocks:
         raise DataError(f'no decision of "{checkpoint}" fits the newest bundle; join an earlier moment')
     time_us = np.concatenate([block.time_us for block in blocks])
-    order = np.lexsort((np.concatenate([block.sequence for block in blocks]), time_us))
+    order = _in_time(time_us, np.concatenate([block.decision_id for block in blocks]))
 
     def column(name: str) -> npt.NDArray[Any]:
         return np.concatenate([getattr(block, name) for block in blocks])[order]
@@ -63,8 +64,7 @@ def assemble(
     # What has to wait is known when its window ends: training must not learn from it earlier.
     ends = np.where(of.waits[action], time_ms + of.window_ms[action], settled_ms)
     settled_ms = np.maximum(settled_ms, ends)
-    bundles = tuple(dict.fromkeys(block.layout.digest for block in blocks))
-    names = np.concatenate([np.full(len(block), bundles.index(block.layout.digest)) for block in blocks])
+    bundles, bundle = _bundles(blocks, order)
     lane_names = column("lane")
     lanes, lane = np.unique(lane_names, return_inverse=True)
     return Experience(
@@ -79,13 +79,37 @@ def assemble(
         propensity=column("propensity"),
         reward=np.where(settled, (value >= settings.threshold).astype(np.float64), np.nan),
         state=state,
-        bundle=names[order].astype(np.int64),
+        bundle=bundle,
         lane=lane.astype(np.int64),
         bundles=bundles,
         lanes=tuple(str(name) for name in lanes),
         actions=tuple(action.id for action in newest.actions),
         withheld=tuple(one.name for one in newest.features if one.name in withheld),
     )
+
+
+def _in_time(time_us: npt.NDArray[np.int64], ids: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """`[n]` rows in order of time, those of the same microsecond in order of their ids."""
+    order = np.argsort(time_us, kind="stable")
+    times = time_us[order]
+    begins = np.flatnonzero(np.concatenate([[True], times[1:] != times[:-1], [True]]))
+    for at in np.flatnonzero(np.diff(begins) > 1):
+        same = slice(begins[at], begins[at + 1])
+        order[same] = sorted(order[same].tolist(), key=lambda row: str(ids[row]))
+    return order
+
+
+def _bundles(
+    blocks: Sequence[Block], order: npt.NDArray[np.int64]
+) -> tuple[tuple[str, ...], npt.NDArray[np.int64]]:
+    """Digests in the order of their first decisions, and `[n]` the position of each decision's bundle."""
+    digests = sorted({block.layout.digest for block in blocks})
+    code = np.concatenate([np.full(len(block), digests.index(block.layout.digest)) for block in blocks])[
+        order
+    ]
+    known, first = np.unique(code, return_index=True)
+    known = known[np.argsort(first)]
+    return tuple(digests[at] for at in known), np.argsort(known)[code]
 
 
 def _withheld(blocks: Sequence[Block], findings: Findings) -> set[str]:
@@ -122,7 +146,7 @@ def _carried(block: Block, newest: CatalogueLayout, findings: Findings) -> Block
         ("action was redefined", ~gone & other),
         ("context cannot be carried over", ~gone & ~other & ~fits),
     ):
-        findings.add_rows(name, int(rows.sum()), (str(one) for one in block.decision_id[rows]))
+        findings.add_ids(name, pa.array(block.decision_id[rows].tolist(), pa.string()))
     at = np.flatnonzero(stays)
     own = np.flatnonzero(actions.stays)
     pmf = np.zeros((len(at), actions.width), dtype=np.float32)
@@ -156,5 +180,5 @@ def _outcomes(
     known[there] = np.maximum(outcomes.known_ms[row[there]], time_ms[there])
     occurred = outcomes.occurred_at_ms[row[there]]
     early = there[(occurred > 0) & (occurred < time_ms[there] - _SKEW_MS)]
-    findings.add_rows("outcome before its decision", len(early), (str(ids[at]) for at in early))
+    findings.add_ids("outcome before its decision", pa.array(ids[early].tolist(), pa.string()))
     return value, known

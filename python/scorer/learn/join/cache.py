@@ -1,18 +1,22 @@
-"""Columns of a log kept beside it, so that the next join reads only the records that were added since.
+"""The columns of a join, stored per log, so that the next join reads only the records that were added since.
 
-A cache is a directory of Parquet files, each a run of records in the order of the log, and `cursor.json`,
-which names them and the next sequence. Files are written first and the cursor replaced last, so a killed run
-leaves the earlier state. Columns that a join needs row by row stay on disk until they are needed.
+A store is a directory of Parquet files, each a run of rows in the order of the log, and `cursor.json`, which
+names them and the end of the last pass. Files are written first and the cursor is replaced last, so that a
+killed run leaves the earlier state. Without a directory, full parts are in a temporary one.
+
+While a log is read, fewer than `PART_ROWS` rows of each kind are in memory, apart from one batch of the
+source.
 """
 
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import chain
 from pathlib import Path
-from typing import Any, Protocol
+from tempfile import TemporaryDirectory
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -20,222 +24,268 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from scorer.durable import write_atomically
-from scorer.learn.join.columns import DECISIONS, DELIVERIES, LIGHT, NOTES, OUTCOMES
+from scorer.learn.join.columns import SCHEMAS, name_actions
 from scorer.log.reading import LogFinding
-from scorer.log.scanning import LogScan
+from scorer.log.source.interface import LogPass, ReadPosition
+from scorer.stats.arrays import Bools
 
-CURSOR = "cursor.json"
-_FORMAT = 4
-_PART_ROWS = 65_536
-"""Decisions of a part: what is in memory at once of the columns that stay on disk."""
+CURSOR: Final = "cursor.json"
+PART_ROWS: Final = 65_536
+"""Rows of a part: what is in memory at a time of the columns that stay on disk."""
+LOST_DAYS: Final = 90
+"""Days for which rows are kept that the log no longer has because it was replaced or set back."""
+
+_FORMAT = 5
 _SMALL_PARTS = 16
 """Small parts that are merged into one."""
-_SCHEMAS = {"decisions": DECISIONS, "outcomes": OUTCOMES, "deliveries": DELIVERIES, "notes": NOTES}
+_DAY_US = 86_400_000_000
+_IDENTITY = {
+    "decisions": ("decision_id", "decided_at_us"),
+    "outcomes": ("decision_id", "received_at_us"),
+    "deliveries": ("decision_id", "decided_at_us"),
+    "notes": ("name", "example"),
+}
+"""Columns that, with the sequence, are equal only in the same record."""
+
+Part = tuple[str, int]
+"""Name of a file and its number of rows."""
+
+
+def _no_parts() -> dict[str, list[Part]]:
+    return {kind: [] for kind in SCHEMAS}
 
 
 @dataclass
 class Cursor:
-    """Where the columns end.
+    """The state of a store.
 
     Attributes:
-        about: what the columns are of; a cache of anything else is not used.
-        next_sequence: the first record that is not in them.
-        segment: file of the log that holds the last one; "": none was read.
-        parts: names of the files by kind, in order, with the rows of each.
-        damage: what was wrong with the bytes of sealed segments, which are not read again.
-        withdrawn: sequences of records that later ones took back.
+        about: What the columns are of. A store of anything else is not used.
+        position: End of the last pass; None: nothing was read.
+        erasures: The log's erasures when the rows were read.
+        first_sequence: Lowest sequence that the log had at the end of the last pass.
+        since_us: Time from which on all rows are stored.
+        parts: Files by kind, in the order of the log.
+        lost: Files by kind with rows that earlier passes read and that the log no longer has.
+        lost_until_us: Time until which the rows of `lost` are kept.
+        damage: Faults of finished segments, which are not read again.
+        withdrawn: Sequences of rows that later records withdrew.
+        files: Number of files that were ever written, for the names of new ones.
     """
 
     about: Mapping[str, Any]
-    next_sequence: int = 0
-    segment: str = ""
-    parts: dict[str, list[tuple[str, int]]] = field(default_factory=lambda: {kind: [] for kind in _SCHEMAS})
+    position: ReadPosition | None = None
+    erasures: str = ""
+    first_sequence: int = 0
+    since_us: int = 0
+    parts: dict[str, list[Part]] = field(default_factory=_no_parts)
+    lost: dict[str, list[Part]] = field(default_factory=_no_parts)
+    lost_until_us: int = 0
     damage: list[dict[str, Any]] = field(default_factory=list)
     withdrawn: list[int] = field(default_factory=list)
-
-
-class JoinColumns(Protocol):
-    """What a join reads: the columns of one checkpoint, of one log or of several."""
-
-    @property
-    def outcome(self) -> str:
-        """Kind of the outcome that is the reward."""
-
-    @property
-    def merged(self) -> bool:
-        """Whether they are of several logs, one after the other: rows are then in the order of each log."""
-
-    def choose_actions(self) -> bool:
-        """Whether any decision names an action."""
-
-    def table(self, kind: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows of a kind."""
-
-    def light(self) -> pa.Table:
-        """The columns of all decisions that decide whether they are used."""
-
-    def decisions(self) -> Iterator[pa.Table]:
-        """All columns of the decisions, part by part: the rows of `light`, in the same order."""
-
-
-class MergedColumns:
-    """The columns of one checkpoint from the logs of several servers."""
-
-    merged = True
-
-    def __init__(self, logs: Sequence[JoinColumns]) -> None:
-        self._logs = logs
-        self.outcome = logs[0].outcome
-
-    def choose_actions(self) -> bool:
-        """Return whether any decision of any log names an action."""
-        return any(log.choose_actions() for log in self._logs)
-
-    def table(self, kind: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows of a kind, log after log; outcomes are in the order in which they were received."""
-        table = pa.concat_tables([log.table(kind, columns) for log in self._logs]).unify_dictionaries()
-        if kind != "outcomes":
-            return table
-        return table.take(pa.array(np.argsort(table["received_at_us"].to_numpy(), kind="stable")))
-
-    def light(self) -> pa.Table:
-        """The columns of all decisions that decide whether they are used, log after log."""
-        return self.table("decisions", LIGHT)
-
-    def decisions(self) -> Iterator[pa.Table]:
-        """All columns of the decisions, part by part, log after log."""
-        return chain.from_iterable(log.decisions() for log in self._logs)
+    files: int = 0
 
 
 class LogColumns:
-    """The columns of one checkpoint: in memory, or in a cache with `directory`.
+    """The columns of one checkpoint in the log of one server.
+
+    Use it as a context manager, which removes the temporary directory.
 
     Args:
-        directory: of the cache; None: nothing is kept.
-        about: what the columns are of, as JSON; with the kind of the `outcome`.
-
-    Attributes:
-        outcome: kind of the outcome that is the reward.
+        directory: Directory of the store; None: nothing is kept after the join.
+        about: What the columns are of, as JSON.
     """
-
-    merged = False
 
     def __init__(self, directory: Path | None, about: Mapping[str, Any]) -> None:
         self._directory = directory
-        self.outcome: str = about["outcome"]
+        self._temporary: TemporaryDirectory[str] | None = None
         self._about = {"format": _FORMAT, **about}
+        self._before: Cursor | None = None
         self._cursor = self._load()
-        self._new: dict[str, list[pa.Table]] = {kind: [] for kind in _SCHEMAS}
-        self._waiting: dict[str, int] = dict.fromkeys(_SCHEMAS, 0)
-        self._first_sequence = 0
+        self._new: dict[str, list[pa.Table]] = {kind: [] for kind in SCHEMAS}
+        self._waiting: dict[str, int] = dict.fromkeys(SCHEMAS, 0)
 
-    def next_sequence(self, log: Path) -> int:
-        """The first record that is not in the columns; 0 where the log lost what they end with."""
-        if self._cursor.segment and not (log / self._cursor.segment).is_file():
-            self._cursor = Cursor(self._about)
-        return self._cursor.next_sequence
+    def __enter__(self) -> LogColumns:
+        return self
 
-    def add(self, kind: str, table: pa.Table) -> None:
-        """Takes the next rows of a kind; with a cache, full parts go to disk at once."""
-        self._new[kind].append(table)
-        self._waiting[kind] += len(table)
-        if self._directory is not None and self._waiting[kind] >= _PART_ROWS:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            self._write(kind)
+    def __exit__(self, *_: object) -> None:
+        if self._temporary is not None:
+            self._temporary.cleanup()
 
-    def withdraw(self, sequence: int) -> None:
-        """Leaves out a record that may have been read by an earlier run."""
-        self._cursor.withdrawn.append(sequence)
+    @property
+    def log(self) -> str:
+        """Identity of the log; empty if it was never read."""
+        return "" if self._cursor.position is None else self._cursor.position.log
 
-    def finish(self, entries: LogScan) -> list[LogFinding]:
-        """Keeps what was read.
+    @property
+    def next_sequence(self) -> int:
+        """Sequence of the first record that is not stored; 0 if the log was never read."""
+        return 0 if self._cursor.position is None else self._cursor.position.next
+
+    @property
+    def lost_rows(self) -> int:
+        """Number of decisions and outcomes that only earlier passes have read."""
+        return sum(rows for kind in ("decisions", "outcomes") for _, rows in self._cursor.lost[kind])
+
+    def position(self, since_us: int, erasures: str) -> ReadPosition | None:
+        """Return where the next pass continues; None: at the first record.
 
         Args:
-            entries: from `next_sequence` on, at their end.
+            since_us: Time from which on rows are needed.
+            erasures: The log's erasures now. Rows that were read under other ones are not used.
+        """
+        if self._cursor.since_us > since_us or self._cursor.erasures != erasures:
+            self._cursor = self._empty()
+            self._cursor.erasures = erasures
+        return self._cursor.position
+
+    def begin(self, read: LogPass) -> None:
+        """Begin to store a pass. If it does not continue the last one, the rows so far are set aside."""
+        if not read.continued:
+            self._before = self._cursor
+            self._cursor = Cursor(self._about, erasures=self._before.erasures, files=self._before.files)
+
+    def add(self, kind: str, table: pa.Table) -> None:
+        """Store the next rows of a kind. Full parts go to disk at once."""
+        if not len(table):
+            return
+        self._new[kind].append(table)
+        self._waiting[kind] += len(table)
+        if self._waiting[kind] >= PART_ROWS:
+            self._write(kind)
+
+    def withdraw(self, sequences: Sequence[int]) -> None:
+        """Remove rows by their sequences. An earlier pass may have read them."""
+        self._cursor.withdrawn += sequences
+
+    def finish(self, read: LogPass) -> list[LogFinding]:
+        """End a pass, and make its rows durable if the store has a directory.
 
         Returns:
-            Everything wrong with the bytes of the log, found now or by the runs before.
+            All faults of the log, found by this pass or by earlier ones.
         """
-        segments = entries.segments
-        self._first_sequence = min((one.sequences[0] for one in segments if one.sequences), default=0)
-        names, sealed = {one.name for one in segments}, {one.name for one in segments if one.sealed}
+        cursor, segments = self._cursor, read.segments
+        cursor.first_sequence = read.first_sequence
         earlier = [
             LogFinding(**{**one, "lost": one["lost"] and tuple(one["lost"])})
-            for one in self._cursor.damage
-            if one["segment"] in names
+            for one in cursor.damage
+            if one["segment"] in segments
         ]
-        damage = list(dict.fromkeys([*earlier, *entries.findings]))
-        self._cursor.damage = [asdict(one) for one in damage if one.segment in sealed]
-        for one in segments:
-            if one.sequences and one.sequences[1] >= self._cursor.next_sequence:
-                self._cursor.next_sequence, self._cursor.segment = one.sequences[1] + 1, one.name
+        damage = list(dict.fromkeys([*earlier, *read.findings]))
+        cursor.damage = [asdict(one) for one in damage if segments.get(one.segment)]
+        cursor.position = read.position
+        cursor.since_us = max(cursor.since_us, read.since_us)
+        self._keep_lost(self._before or cursor)
+        self._before = None
         self._save()
         return damage
 
+    def abandon(self) -> None:
+        """Forget the rows of a pass that failed. What earlier passes stored remains."""
+        self._new, self._waiting = {kind: [] for kind in SCHEMAS}, dict.fromkeys(SCHEMAS, 0)
+        self._cursor, self._before = self._load(), None
+
     def choose_actions(self) -> bool:
-        """Whether any decision names an action."""
-        rows = self.table("decisions", ["sequence", "action", "probabilities"])
-        named = pc.or_(pc.greater(rows["probabilities"], 0), pc.not_equal(rows["action"], ""))
-        return bool(pc.any(named).as_py())
+        """Return whether any decision names an action."""
+        return bool(name_actions(self.table("decisions", ["sequence", "action", "action_count"])).any())
 
     def table(self, kind: str, columns: Sequence[str] | None = None) -> pa.Table:
-        """All rows of a kind that the log still holds, in the order of the log."""
-        tables = list(self._tables(kind, columns))
-        schema = _SCHEMAS[kind]
-        empty = pa.schema([schema.field(name) for name in columns or schema.names]).empty_table()
-        return pa.concat_tables([empty, *tables]).unify_dictionaries()
-
-    def light(self) -> pa.Table:
-        """The columns of all decisions that decide whether they are used."""
-        return self.table("decisions", LIGHT)
+        """Return all rows of a kind that are stored."""
+        names = list(columns or SCHEMAS[kind].names)
+        empty = pa.schema([SCHEMAS[kind].field(name) for name in names]).empty_table()
+        return pa.concat_tables([empty, *self._tables(kind, names)]).unify_dictionaries()
 
     def decisions(self) -> Iterator[pa.Table]:
-        """All columns of the decisions, part by part: the rows of `light`, in the same order."""
-        return self._tables("decisions", None)
+        """Yield all columns of the decisions, part by part: the rows of `table`, in the same order."""
+        return self._tables("decisions", SCHEMAS["decisions"].names)
 
-    def _tables(self, kind: str, columns: Sequence[str] | None) -> Iterator[pa.Table]:
-        names = list(columns or _SCHEMAS[kind].names)
-        for name, _ in self._cursor.parts[kind]:
-            yield self._still_there(pq.read_table(self._path(name), columns=names, memory_map=True))
-        for table in self._new[kind]:
-            yield self._still_there(table.select(names))
+    def _tables(self, kind: str, names: Sequence[str]) -> Iterator[pa.Table]:
+        yield from (self._read(part, names) for part in self._cursor.lost[kind])
+        yield from self._held(kind, names)
 
-    def _still_there(self, table: pa.Table) -> pa.Table:
-        """Without records that were withdrawn or whose segment the log's retention has removed."""
-        withdrawn = pa.array(self._cursor.withdrawn, pa.int64())
-        if len(withdrawn):
-            table = table.filter(pc.invert(pc.is_in(table["sequence"], value_set=withdrawn)))
-        if not len(table) or table["sequence"][0].as_py() >= self._first_sequence:
-            return table
-        return table.filter(pc.greater_equal(table["sequence"], self._first_sequence))
+    def _held(self, kind: str, names: Sequence[str]) -> Iterator[pa.Table]:
+        """Yield the rows that the log still has."""
+        cursor = self._cursor
+        yield from (_still_there(self._read(part, names), cursor) for part in cursor.parts[kind])
+        yield from (_still_there(table.select(names), cursor) for table in self._new[kind])
+
+    def _keep_lost(self, before: Cursor) -> None:
+        """Keep the rows of earlier passes that the log does not have now.
+
+        Args:
+            before: The state with the rows of earlier passes: the present one if this pass has continued it.
+        """
+        now = self._cursor
+        again = before is not now
+        if not any(before.lost.values()) and not (again and any(before.parts.values())):
+            return
+        if again and self.log == (before.position and before.position.log):
+            # The log was set back. Its retention applies to its earlier rows as well.
+            before.first_sequence = max(before.first_sequence, now.first_sequence)
+        lost, newest = _no_parts(), 0
+        for kind, schema in SCHEMAS.items():
+            names = ["sequence", *_IDENTITY[kind]]
+            empty = pa.schema([schema.field(name) for name in names]).empty_table()
+            held = pa.concat_tables([empty, *self._held(kind, names)])
+            tables = [(part, self._read(part, schema.names)) for part in before.lost[kind]]
+            if again:
+                parts = [(part, self._read(part, schema.names)) for part in before.parts[kind]]
+                tables += [(part, _still_there(table, before)) for part, table in parts]
+            for part, table in tables:
+                rest = table.filter(pa.array(~_contained(table, held, _IDENTITY[kind])))
+                if len(rest):
+                    same = len(rest) == part[1]
+                    lost[kind].append(part if same else (self._write_part(kind, rest), len(rest)))
+                    if kind != "notes":
+                        newest = max(newest, pc.max(rest[_IDENTITY[kind][1]]).as_py())
+        now.lost, now.lost_until_us = lost, max(before.lost_until_us, newest + LOST_DAYS * _DAY_US)
+
+    def _empty(self) -> Cursor:
+        """Return the state of an empty store. New files do not replace those of another state."""
+        numbers = [0]
+        if self._directory is not None:
+            names = (path.name.split("-") for path in self._directory.glob("*.parquet"))
+            numbers += [int(name[1]) for name in names if len(name) == 4 and name[1].isdecimal()]
+        return Cursor(self._about, files=max(numbers))
 
     def _load(self) -> Cursor:
         if self._directory is None:
-            return Cursor(self._about)
+            return self._empty()
         try:
             text = json.loads((self._directory / CURSOR).read_bytes())
             cursor = Cursor(**text)
-            cursor.parts = {kind: [(name, rows) for name, rows in cursor.parts[kind]] for kind in _SCHEMAS}
-            whole = all(self._path(name).is_file() for parts in cursor.parts.values() for name, _ in parts)
-        except (FileNotFoundError, ValueError, TypeError, KeyError):
-            return Cursor(self._about)
-        return cursor if whole and cursor.about == self._about else Cursor(self._about)
+            cursor.position = None if text["position"] is None else ReadPosition(**text["position"])
+            for parts in (cursor.parts, cursor.lost):
+                parts.update({kind: [(name, rows) for name, rows in parts[kind]] for kind in SCHEMAS})
+            whole = all(self._path(name).is_file() for name in _names(cursor))
+        except (FileNotFoundError, NotADirectoryError, ValueError, TypeError, KeyError):
+            return self._empty()
+        return cursor if whole and cursor.about == self._about else self._empty()
 
     def _save(self) -> None:
         if self._directory is None:
             return
         self._directory.mkdir(parents=True, exist_ok=True)
-        self._cursor.withdrawn = [at for at in self._cursor.withdrawn if at >= self._first_sequence]
-        for kind, parts in self._cursor.parts.items():
+        cursor = self._cursor
+        cursor.withdrawn = [at for at in cursor.withdrawn if at >= self._cursor.first_sequence]
+        for kind, parts in cursor.parts.items():
             if self._waiting[kind]:
                 self._write(kind)
             self._drop_gone(parts)
             self._merge_small(kind, parts)
-        write_atomically(self._directory / CURSOR, json.dumps(asdict(self._cursor)).encode() + b"\n")
-        named = {name for parts in self._cursor.parts.values() for name, _ in parts}
+        if any(cursor.lost.values()) and self._newest_us() > cursor.lost_until_us:
+            cursor.lost = _no_parts()
+        write_atomically(self._directory / CURSOR, json.dumps(asdict(cursor)).encode() + b"\n")
+        named = set(_names(cursor))
         for path in self._directory.glob("*.parquet"):
             if path.name not in named:
                 path.unlink()
+
+    def _newest_us(self) -> int:
+        parts = self._cursor.parts["decisions"]
+        if not parts:
+            return 0
+        return int(pc.max(self._read(parts[-1], ["decided_at_us"])["decided_at_us"]).as_py() or 0)
 
     def _write(self, kind: str) -> None:
         table = pa.concat_tables(self._new[kind]).unify_dictionaries()
@@ -244,27 +294,79 @@ class LogColumns:
 
     def _write_part(self, kind: str, table: pa.Table) -> str:
         first, last = table["sequence"][0].as_py(), table["sequence"][-1].as_py()
-        name = f"{kind}-{first:020d}-{last:020d}.parquet"
-        part = self._path(f".{name}.part")
+        self._cursor.files += 1
+        name = f"{kind}-{self._cursor.files:08d}-{first:020d}-{last:020d}.parquet"
+        path = self._path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part = path.with_name(f".{name}.part")
         pq.write_table(table, part, compression="zstd")
-        part.replace(self._path(name))
+        part.replace(path)
         return name
 
-    def _drop_gone(self, parts: list[tuple[str, int]]) -> None:
-        """Forgets parts of which the log holds no record any more."""
-        last = [int(name.removesuffix(".parquet").rpartition("-")[2]) for name, _ in parts]
-        parts[:] = [one for one, at in zip(parts, last, strict=True) if at >= self._first_sequence]
+    def _read(self, part: Part, names: Sequence[str]) -> pa.Table:
+        return pq.read_table(self._path(part[0]), columns=list(names), memory_map=True)
 
-    def _merge_small(self, kind: str, parts: list[tuple[str, int]]) -> None:
-        """Merges the last parts where a job that runs every few minutes left many small ones."""
+    def _drop_gone(self, parts: list[Part]) -> None:
+        """Remove parts of which the log has no record any more."""
+        last = [int(name.removesuffix(".parquet").rpartition("-")[2]) for name, _ in parts]
+        parts[:] = [one for one, at in zip(parts, last, strict=True) if at >= self._cursor.first_sequence]
+
+    def _merge_small(self, kind: str, parts: list[Part]) -> None:
+        """Merge the last parts if a job that runs every few minutes has left many small ones."""
         count = total = 0
-        while count < len(parts) and total + parts[-1 - count][1] <= _PART_ROWS:
+        while count < len(parts) and total + parts[-1 - count][1] <= PART_ROWS:
             total += parts[-1 - count][1]
             count += 1
         if count >= _SMALL_PARTS:
-            tables = [pq.read_table(self._path(name)) for name, _ in parts[-count:]]
+            tables = [self._read(part, SCHEMAS[kind].names) for part in parts[-count:]]
             merged = pa.concat_tables(tables).unify_dictionaries()
             parts[-count:] = [(self._write_part(kind, merged), len(merged))]
 
     def _path(self, name: str) -> Path:
-        return Path(self._directory or "") / name
+        if self._directory is not None:
+            return self._directory / name
+        if self._temporary is None:
+            self._temporary = TemporaryDirectory(prefix="scorer-join-")
+        return Path(self._temporary.name) / name
+
+
+def remove_earlier_layout(directory: Path) -> None:
+    """Remove the files of versions that stored the columns of the first log in the directory itself."""
+    if (directory / CURSOR).is_file():
+        for path in (*directory.glob("*.parquet"), directory / CURSOR):
+            path.unlink()
+        for path in directory.glob("replica-*"):
+            shutil.rmtree(path)
+
+
+def _names(cursor: Cursor) -> Iterator[str]:
+    for parts in (cursor.parts, cursor.lost):
+        for files in parts.values():
+            yield from (name for name, _ in files)
+
+
+def _still_there(table: pa.Table, cursor: Cursor) -> pa.Table:
+    """Return rows without those that were withdrawn or whose segment the log's retention has removed."""
+    withdrawn = pa.array(cursor.withdrawn, pa.int64())
+    if len(withdrawn):
+        table = table.filter(pc.invert(pc.is_in(table["sequence"], value_set=withdrawn)))
+    if not len(table) or table["sequence"][0].as_py() >= cursor.first_sequence:
+        return table
+    return table.filter(pc.greater_equal(table["sequence"], cursor.first_sequence))
+
+
+def _contained(rows: pa.Table, others: pa.Table, identity: Sequence[str]) -> Bools:
+    """Return which rows, ``[n]``, are also in another table, by sequence and identity."""
+    found = np.zeros(len(rows), dtype=bool)
+    if not len(others):
+        return found
+    at = pc.index_in(rows["sequence"], value_set=others["sequence"].combine_chunks())
+    place = at.fill_null(-1).to_numpy()
+    there = np.flatnonzero(place >= 0)
+    same = np.ones(len(there), dtype=bool)
+    for name in identity:
+        own = rows[name].take(pa.array(there)).to_pylist()
+        other = others[name].take(pa.array(place[there])).to_pylist()
+        same &= np.array([one == two for one, two in zip(own, other, strict=True)], dtype=bool)
+    found[there] = same
+    return found

@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 
 from scorer.errors import BundleError
 from scorer.learn.experience import texts
-from scorer.learn.join.cache import JoinColumns
 from scorer.learn.join.catalogue import CatalogueLayout
 from scorer.learn.join.columns import FAULTS
 from scorer.learn.join.delivery import named_answers, undelivered
-from scorer.learn.join.findings import LATER, Findings
+from scorer.learn.join.findings import LATER, Findings, first_ids
 from scorer.learn.join.outcomes import JoinedOutcomes
+from scorer.learn.join.source_columns import SourceColumns
 from scorer.stats.arrays import Bools, Floats, Ints
 
 if TYPE_CHECKING:
@@ -51,7 +51,6 @@ class Block:
     """Sound decisions of one bundle, in its own layout; `[n]` or `[n, ..]` each."""
 
     layout: CatalogueLayout
-    sequence: Ints
     decision_id: Texts
     entity: Texts
     lane: Texts
@@ -93,7 +92,7 @@ class UsedDecisions:
     layouts: dict[str, CatalogueLayout]
     propensity: Floats
 
-    def blocks(self, columns: JoinColumns) -> list[Block]:
+    def blocks(self, columns: SourceColumns) -> list[Block]:
         """The used decisions, per bundle, from the columns that this selection was made of."""
         blocks, start = [], 0
         for table in columns.decisions():
@@ -109,7 +108,7 @@ class UsedDecisions:
 
 
 def select(
-    columns: JoinColumns,
+    columns: SourceColumns,
     shelf: BundleShelf,
     outcomes: JoinedOutcomes,
     findings: Findings,
@@ -127,15 +126,15 @@ def select(
         since_us: decisions from before are left out.
     """
     light = columns.light()
-    time_us = light["time_us"].to_numpy()
-    named, gone = named_answers(light, outcomes), undelivered(light, columns.table("deliveries"))
-    state = _choose_records(light, time_us > until_us, named.rank + np.where(gone, 1, 0), columns.merged)
+    time_us = light["decided_at_us"].to_numpy()
+    named, gone = named_answers(light, outcomes), undelivered(light, columns.deliveries())
+    state = _choose_records(light, time_us > until_us, named.rank + np.where(gone, 1, 0))
     known = light["decision_id"].filter(pa.array(state == USED))
 
     def exclude(name: str, rows: Bools) -> None:
         state[(state == USED) & rows] = _STATE[name]
 
-    fallback = light["fallback"]
+    fallback = light["fallback_source"]
     # Who returns a token was given the reply, whatever the connection did afterwards.
     exclude("undelivered decision", gone & ~named.matches)
     exclude("token of another answer", named.differs)
@@ -144,7 +143,7 @@ def select(
     exclude("fallback answer", _true(pc.not_equal(fallback, "")))
     exclude(
         "no action",
-        (light["probabilities"].to_numpy() == 0) & _true(pc.equal(light["action"], "")),
+        (light["action_count"].to_numpy() == 0) & _true(pc.equal(light["action"], "")),
     )
     layouts = _check_layouts(light, state, shelf)
     sound = np.where(named.rebuilt, 0, light["fault"].to_numpy())
@@ -154,28 +153,34 @@ def select(
     used = np.flatnonzero(state == USED)
     newest = None
     if len(used):
-        last = int(used[np.lexsort((light["sequence"].to_numpy()[used], time_us[used]))[-1]])
+        latest = used[time_us[used] == time_us[used].max()]
+        last = max(latest.tolist(), key=lambda row: str(light["decision_id"][row]))
         newest = layouts[light["bundle"][last].as_py()]
     propensity = np.where(named.rebuilt, named.propensity, light["propensity"].to_numpy())
     return UsedDecisions(state, known, newest, layouts, propensity)
 
 
-def _choose_records(light: pa.Table, later: Bools, rank: Ints, by_time: bool) -> npt.NDArray[np.int8]:
+def _choose_records(light: pa.Table, later: Bools, rank: Ints) -> npt.NDArray[np.int8]:
     """`[n]` UNSEEN after the moment, else whether it is the record of its id that counts.
 
-    That is the one of the lowest rank, and of equal ones the first: in the order of the log, or in order of
-    time if the rows are of several logs.
+    That is the one of the lowest rank, and of equal ones the first in order of time. Records of the same
+    microsecond are in an order that does not depend on the logs that they are in.
     """
     codes = pc.dictionary_encode(light["decision_id"].combine_chunks()).indices.to_numpy()
-    place = np.arange(len(codes))
-    first = light["time_us"].to_numpy() if by_time else place
-    order = np.lexsort((place, first, rank, codes))
+    bundles = light["bundle"].combine_chunks()
+    ties = (
+        light["propensity"].to_numpy(),
+        light["action_index"].to_numpy(),
+        _ranks(light["fallback_source"].combine_chunks()),
+        _ranks(bundles),
+    )
+    order = np.lexsort((*ties, light["decided_at_us"].to_numpy(), rank, codes))
     order = order[~later[order]]
     begins = np.ones(len(order), dtype=bool)
     begins[1:] = codes[order][1:] != codes[order][:-1]
     chosen = order[np.flatnonzero(begins)][np.cumsum(begins) - 1] if len(order) else order
     state = np.where(later, UNSEEN, USED).astype(np.int8)
-    bundle = light["bundle"].combine_chunks().indices.to_numpy()
+    bundle = bundles.indices.to_numpy()
     index, propensity = light["action_index"].to_numpy(), light["propensity"].to_numpy()
     same = (
         (bundle[order] == bundle[chosen])
@@ -187,6 +192,12 @@ def _choose_records(light: pa.Table, later: Bools, rank: Ints, by_time: bool) ->
     return state
 
 
+def _ranks(coded: pa.DictionaryArray) -> Ints:
+    """`[n]` the place of each text in alphabetical order."""
+    names = np.array(coded.dictionary.to_pylist(), dtype=object)
+    return np.asarray(np.argsort(np.argsort(names))[coded.indices.to_numpy()], dtype=np.int64)
+
+
 def _check_layouts(
     light: pa.Table, state: npt.NDArray[np.int8], shelf: BundleShelf
 ) -> dict[str, CatalogueLayout]:
@@ -194,8 +205,8 @@ def _check_layouts(
     bundles, actions = (light[name].combine_chunks() for name in ("bundle", "action"))
     bundle, action = bundles.indices.to_numpy(), actions.indices.to_numpy()
     code_of = {name: code for code, name in enumerate(actions.dictionary.to_pylist())}
-    features, width = light["features"].to_numpy(), light["probabilities"].to_numpy()
-    fingerprint, position = light["fingerprint"].to_numpy(), light["action_index"].to_numpy()
+    features, width = light["feature_count"].to_numpy(), light["action_count"].to_numpy()
+    fingerprint, position = light["schema_fingerprint"].to_numpy(), light["action_index"].to_numpy()
     layouts: dict[str, CatalogueLayout] = {}
     for code, digest in enumerate(bundles.dictionary.to_pylist()):
         rows = np.flatnonzero((bundle == code) & (state == USED))
@@ -238,10 +249,17 @@ def _read_layout(digest: str, shelf: BundleShelf) -> CatalogueLayout | None:
     )
 
 
+def _first(light: pa.Table, rows: Ints) -> list[int]:
+    """Rows of the decisions whose ids come first in alphabetical order, at most one for each."""
+    ids = light["decision_id"].take(pa.array(rows))
+    place = pc.index_in(pa.array(first_ids(ids), ids.type), value_set=ids.combine_chunks())
+    return [int(rows[at]) for at in place.to_pylist()]
+
+
 def _note(light: pa.Table, state: npt.NDArray[np.int8], findings: Findings) -> None:
     """Notes every excluded decision, with what its reason is about."""
     findings.add(LATER, count=int((state == UNSEEN).sum()))
-    about = {"fallback answer": "fallback", "action is not the catalogue's": "action"}
+    about = {"fallback answer": "fallback_source", "action is not the catalogue's": "action"}
     for name, code in _STATE.items():
         rows = np.flatnonzero(state == code)
 
@@ -251,8 +269,8 @@ def _note(light: pa.Table, state: npt.NDArray[np.int8], findings: Findings) -> N
                 return f"{text} ({light['bundle'][row].as_py()[:19]})"
             return f"{text} ({light[about[name]][row].as_py()})" if name in about else text
 
-        shown = () if name == "before the window" else rows
-        findings.add_rows(name, len(rows), (example(int(row)) for row in shown))
+        shown = [] if name == "before the window" else _first(light, rows)
+        findings.add_rows(name, len(rows), map(example, shown))
 
 
 def _block(part: pa.Table, layout: CatalogueLayout) -> Block:
@@ -263,12 +281,11 @@ def _block(part: pa.Table, layout: CatalogueLayout) -> Block:
     width = len(layout.actions)
     return Block(
         layout=layout,
-        sequence=part["sequence"].to_numpy(),
         decision_id=texts(part["decision_id"]),
         entity=texts(part["entity"]),
         lane=texts(part["lane"]),
-        time_us=part["time_us"].to_numpy(),
-        context=matrix("context", len(layout.features)),
+        time_us=part["decided_at_us"].to_numpy(),
+        context=matrix("features", len(layout.features)),
         eligible=matrix("eligible", width),
         pmf=matrix("pmf", width),
         action=part["action_index"].to_numpy(),

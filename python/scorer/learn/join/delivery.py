@@ -80,7 +80,9 @@ def named_answers(light: pa.Table, outcomes: JoinedOutcomes) -> NamedAnswers:
         & (light["action_index"].to_numpy()[at] == claims["token_index"].to_numpy()[of])
         & np.where(unsound, agrees, own == propensity[at])
     )
-    exact = same & (light["time_us"].to_numpy()[at] // 1000 == claims["token_decided_at_ms"].to_numpy()[of])
+    exact = same & (
+        light["decided_at_us"].to_numpy()[at] // 1000 == claims["token_decided_at_ms"].to_numpy()[of]
+    )
     rank[at] = np.where(exact, _EXACT, np.where(same, _SAME, _OTHER))
     rebuilt[at] = same & unsound
     return NamedAnswers(rank, propensity, rebuilt)
@@ -99,7 +101,7 @@ def undelivered(light: pa.Table, deliveries: pa.Table) -> Bools:
         return gone
     ids = pa.array([name for name, _ in marks], light["decision_id"].type)
     rows = np.flatnonzero(_bools(pc.is_in(light["decision_id"], value_set=ids)))
-    names, times = light["decision_id"].take(pa.array(rows)), light["time_us"].take(pa.array(rows))
+    names, times = light["decision_id"].take(pa.array(rows)), light["decided_at_us"].take(pa.array(rows))
     pairs = zip(names.to_pylist(), times.to_pylist(), strict=True)
     gone[rows] = [pair in marks for pair in pairs]
     return gone

@@ -6,18 +6,46 @@ through here. `docs/learning.md` prints the rules.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import islice
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Effect: TypeAlias = Literal["excluded", "kept", "told"]
 """The row is left out, or is kept by the rule, or nothing is wrong. --strict rejects the first two."""
 
-_KEPT_EXAMPLES = 5
-LATER = "after the moment"
+EXAMPLES: Final = 5
+"""Number of examples that a finding has. They are the first ones in alphabetical order, so that they do not
+depend on the order in which logs are read."""
+_REPEATS: Final = 8
+"""Rows that are considered for each example, because an id may occur several times."""
+LATER: Final = "after the moment"
 
 RULES: dict[str, tuple[Effect, str]] = {
+    # The logs.
+    "unreadable log": (
+        "kept",
+        "the log of a server cannot be read; the join uses the other logs and what it read of this one, "
+        "and outcomes that only this log has count as missing",
+    ),
+    "lagging log": (
+        "kept",
+        "the newest record of a log is more than an hour older than that of another: the server is gone, has "
+        "no traffic, or the log is a copy that is behind",
+    ),
+    "log replaced or set back": (
+        "kept",
+        "a server has a new log or an older copy of its log; records that were read before and that it no "
+        "longer has are used for 90 more days",
+    ),
+    "removed before it was read": (
+        "kept",
+        "retention removed records before they were read; outcomes lost with them count as missing",
+    ),
+    "log given twice": ("kept", "two directories hold the same log; each record counts once"),
     # The log's bytes.
     "gap in the log": (
         "kept",
@@ -104,8 +132,8 @@ RULES: dict[str, tuple[Effect, str]] = {
     "outcome without decision": ("excluded", "no decision of the checkpoint has this id"),
     "outcome of an absent decision": (
         "told",
-        "a token proves the outcome and the decision is not in the log: another replica made it, or it "
-        "was lost with its machine",
+        "a token proves the outcome and the decision is in none of the logs: a server whose log is not given "
+        "made it, or it was lost with its machine",
     ),
     "unproven outcome": (
         "excluded",
@@ -172,16 +200,23 @@ class Findings:
         if count <= 0:
             return
         self._count[name] = self._count.get(name, 0) + count
-        examples = self._examples.setdefault(name, [])
-        if example and len(examples) < _KEPT_EXAMPLES:
-            examples.append(example)
+        self._keep(name, example)
 
     def add_rows(self, name: str, count: int, examples: Iterable[str]) -> None:
-        """Notes so many rows; of the examples only the first few are asked for."""
-        for example in islice(examples, min(count, _KEPT_EXAMPLES)):
-            self.add(name, example)
-            count -= 1
+        """Notes so many rows, with examples."""
         self.add(name, count=count)
+        for example in examples if count > 0 else ():
+            self._keep(name, example)
+
+    def add_ids(self, name: str, ids: pa.Array | pa.ChunkedArray) -> None:
+        """Notes rows, with their ids as examples."""
+        self.add_rows(name, len(ids), first_ids(ids))
+
+    def _keep(self, name: str, example: str) -> None:
+        examples = self._examples.setdefault(name, [])
+        if example and example not in examples:
+            insort(examples, example)
+            del examples[EXAMPLES:]
 
     def rows(self) -> tuple[JoinFinding, ...]:
         """All of them in the order of the rules."""
@@ -194,3 +229,12 @@ class Findings:
     def faults(self) -> tuple[JoinFinding, ...]:
         """Return the findings that `--strict` rejects."""
         return tuple(one for one in self.rows() if one.effect != "told")
+
+
+def first_ids(ids: pa.Array | pa.ChunkedArray, count: int = EXAMPLES) -> list[str]:
+    """Return the first texts in alphabetical order, each once, at most `count`."""
+    import pyarrow.compute as pc
+
+    first = pc.sort_indices(ids)[: _REPEATS * count]
+    texts: list[str] = ids.take(first).to_pylist()
+    return list(dict.fromkeys(texts))[:count]

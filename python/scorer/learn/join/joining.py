@@ -1,14 +1,16 @@
-"""The join: one pass over a log, decisions and outcomes of one checkpoint, as known at a moment.
+"""The join: decisions and outcomes of one checkpoint in all logs of a source, as known at a moment.
 
-The same log and the same moment give the same experience: records from after the
-moment are not seen, though they may be there, so a join can be repeated later.
+The same logs and the same moment give the same experience: records from after the moment are not used, though
+the logs may have them, so a join can be repeated later.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import hashlib
+import re
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,42 +18,30 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from scorer.errors import LogError
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience, State
 from scorer.learn.join.assembling import assemble
-from scorer.learn.join.cache import JoinColumns, LogColumns, MergedColumns
-from scorer.learn.join.columns import CheckpointColumns
+from scorer.learn.join.cache import remove_earlier_layout
 from scorer.learn.join.decisions import UsedDecisions, select
 from scorer.learn.join.findings import LATER, Findings, JoinFinding
 from scorer.learn.join.maturity import windows
 from scorer.learn.join.outcomes import JoinedOutcomes, resolve
 from scorer.learn.join.rates import Dependence, Rate, dependence, rates, windows_passed
+from scorer.learn.join.reading import LogReading, chosen_checkpoint
 from scorer.learn.join.settings import JoinSettings
-from scorer.log import scan
-from scorer.log.erasure import erased
-from scorer.log.scanning import UNKNOWN, WITHDRAWN
-from scorer.log.segments import log_identity
+from scorer.learn.join.source_columns import SourceColumns
+from scorer.log.source.interface import SourceQuery
 
 if TYPE_CHECKING:
     from scorer.log import BundleShelf, ReaderKey
-    from scorer.log.reading import Advance, LogFinding
+    from scorer.log.reading import Advance
+    from scorer.log.source.interface import DecisionSource, ServerLog
 
-_EXAMPLES = 5
 _WEEK_MS = 7 * 86_400_000
+_HOUR_US = 3_600_000_000
+_LAG_HOURS = 1.0
 _DEPENDS = 0.001
-
-# What the reader says of the log's bytes, in our names.
-_DAMAGE = {
-    "gap": "gap in the log",
-    "unsynced_loss": "gap in the log",
-    "corrupt_middle": "damaged segment",
-    "damaged_bytes": "damaged segment",
-    "corrupt_header": "damaged segment",
-    "quarantined": "quarantined segment",
-    "foreign_segment": "foreign segment",
-    "duplicate": "sequence twice",
-    "torn_tail": "unfinished tail",
-}
 
 
 @dataclass(frozen=True)
@@ -94,134 +84,126 @@ class Joined:
 
 
 def join(
-    directory: str | PathLike[str],
+    source: DecisionSource,
     shelf: BundleShelf,
     settings: JoinSettings | None = None,
     *,
     as_of_ms: int,
     checkpoint: str | None = None,
-    replicas: Sequence[str | PathLike[str]] = (),
     cache: Path | None = None,
     advance: Advance | None = None,
     reader_key: ReaderKey | None = None,
 ) -> Joined:
-    """Joins the decisions of an action checkpoint with their outcomes.
+    """Join the decisions of an action checkpoint with their outcomes, whichever logs they are in.
+
+    A log that cannot be read does not end the join while another one can be read. It is a finding, and what
+    an earlier join with the same cache has read of it is used.
 
     Args:
-        directory: the log.
-        shelf: the bundles that it speaks of.
+        source: The logs.
+        shelf: The bundles of the decisions.
         settings: `[join]`; None: the defaults.
-        as_of_ms: the moment, Unix time: what the log holds from later is not seen.
-        checkpoint: whose decisions; None: the only one that chooses actions.
-        replicas: logs of further servers of the same checkpoint: an outcome may be in the log of another
-            server than its decision.
-        cache: a directory that keeps what was read: the next join with it reads only what the log gained
-            since, whatever its moment, and gives the same result. It needs a checkpoint.
-        advance: receives bytes read and bytes to read.
-        reader_key: decrypts sensitive features; what it decrypts is then also in the cache.
+        as_of_ms: The moment, Unix time. Later records are not used.
+        checkpoint: Name of the checkpoint; None: the only one that chooses actions.
+        cache: A directory in which the columns of each log are stored. The next join with it reads only the
+            records that were added since, whatever its moment, and gives the same result. It requires a
+            checkpoint.
+        advance: Called for each log with the bytes read so far and the total bytes.
+        reader_key: Key that decrypts sensitive features. Decrypted values are also in the cache.
 
     Raises:
-        LogError: the directory is no log.
-        DataError: there is no such checkpoint, several to choose from, or no decision that can be used.
+        LogError: No log can be read.
+        DataError: There is no such checkpoint, there are several and none is named, or no decision can be
+            used.
     """
     settings = settings or JoinSettings()
     findings = Findings()
-    name, columns = _read(directory, settings, checkpoint, cache, advance, findings, reader_key)
-    every: list[JoinColumns] = [columns]
-    for at, replica in enumerate(replicas, start=1):
-        own = None if cache is None else cache / f"replica-{at}"
-        every.append(_read(replica, settings, name, own, advance, findings, reader_key)[1])
-    columns = every[0] if len(every) == 1 else MergedColumns(every)
-    if not columns.choose_actions():
-        raise DataError(
-            f'the log holds no decision of an action at checkpoint "{name}"; `scorer log stat` lists'
+    several = len(source.logs) > 1
+    about = {
+        "outcome": settings.outcome,
+        "checkpoint": checkpoint,
+        # Rows that were read without the key are read again with it.
+        "reader_key": "" if reader_key is None else f"{reader_key.id:016x}",
+    }
+    query = SourceQuery(checkpoint, _needed_since_us(settings, as_of_ms), settings.rows, reader_key)
+    if cache is not None:
+        remove_earlier_layout(cache)
+    with ExitStack() as stack:
+        readings = []
+        for log in source.logs:
+            kept = None if cache is None or checkpoint is None else cache / _folder(log)
+            reading = LogReading(log, query, settings.outcome, kept, about, stack)
+            reading.read(advance)
+            readings.append(reading)
+        _note_logs(readings, findings, several=several)
+        name = checkpoint or chosen_checkpoint(readings)
+        columns = SourceColumns(
+            [one.columns(name) for one in readings], [log.name for log in source.logs], settings.outcome
         )
-    return _joined(name, columns, shelf, settings, as_of_ms, findings)
+        if not columns.choose_actions():
+            raise DataError(
+                f'the log holds no decision of an action at checkpoint "{name}"; `scorer log stat` lists'
+            )
+        _note_lag(columns, as_of_ms * 1000, findings)
+        return _joined(name, columns, shelf, settings, as_of_ms, findings)
 
 
-def _read(
-    directory: str | PathLike[str],
-    settings: JoinSettings,
-    checkpoint: str | None,
-    cache: Path | None,
-    advance: Advance | None,
-    findings: Findings,
-    reader_key: ReaderKey | None,
-) -> tuple[str, JoinColumns]:
-    """The columns of one log, and the name of their checkpoint."""
-    points: dict[str, _Point] = {}
-    if checkpoint is None:
-        entries = scan(directory, advance=advance, reader_key=reader_key)
-    else:
-        about = {"checkpoint": checkpoint, "log": log_identity(Path(directory))}
-        if gone := erased(directory):
-            # What was read before an erasure is read again without it.
-            about["erased"] = gone.version
-        if reader_key is not None:
-            # What was read without the key is read again with it.
-            about["reader_key"] = f"{reader_key.id:016x}"
-        point = points[checkpoint] = _Point(settings.outcome, cache, about)
-        entries = scan(
-            directory,
-            checkpoint=checkpoint,
-            start_sequence=point.columns.next_sequence(Path(directory)),
-            advance=advance,
-            reader_key=reader_key,
-        )
-    for sequence, kind, record in entries:
-        if kind == UNKNOWN and checkpoint is None:
-            findings.add("unknown record", f"sequence {sequence}")
-        elif kind == UNKNOWN:
-            points[str(checkpoint)].reading.note(sequence, "unknown record", f"sequence {sequence}")
-        elif kind == WITHDRAWN and record.checkpoint in points:
-            points[record.checkpoint].columns.withdraw(record.sequence)
-        elif kind in {"decision", "outcome", "delivery"}:
-            if record.checkpoint not in points:
-                points[record.checkpoint] = _Point(settings.outcome, None, {})
-            points[record.checkpoint].reading.add(sequence, kind, record)
-    name, point = _chosen(points, checkpoint)
-    point.reading.finish()
-    _note_damage(point.columns.finish(entries), findings)
-    return name, point.columns
+def _needed_since_us(settings: JoinSettings, as_of_ms: int) -> int:
+    """Return the time before which no row matters: a maturity window before the first decision to use."""
+    if settings.days is None:
+        return 0
+    hours = max([settings.hours, *(family.hours for family in settings.families)])
+    return max(as_of_ms * 1000 - round((settings.days * 24 + hours) * _HOUR_US), 0)
 
 
-class _Point:
-    """One checkpoint while the log is read."""
-
-    def __init__(self, outcome: str, cache: Path | None, about: Mapping[str, str | None]) -> None:
-        self.columns = LogColumns(cache, {**about, "outcome": outcome})
-        self.reading = CheckpointColumns(outcome, self.columns.add)
-        # A checkpoint that is named keeps every decision: whether it chooses is known at the end, and may
-        # change when the log's retention removes what was read before.
-        self.reading.chooses = bool(about)
+def _folder(log: ServerLog) -> str:
+    """Return the name of a log's folder in the cache: readable, and unique by a hash."""
+    readable = re.sub(r"[^A-Za-z0-9]+", "-", log.name).strip("-")[-40:]
+    return f"{readable}-{hashlib.sha256(log.name.encode()).hexdigest()[:12]}"
 
 
-def _chosen(points: dict[str, _Point], wanted: str | None) -> tuple[str, _Point]:
-    if wanted is not None:
-        return wanted, points[wanted]
-    choosing = [name for name, point in points.items() if point.reading.chooses]
-    if len(choosing) == 1:
-        return choosing[0], points[choosing[0]]
-    if not choosing:
-        raise DataError("the log holds no decision of an action; give the log of an action checkpoint")
-    names = ", ".join(sorted(choosing))
-    raise DataError(
-        f"the log holds decisions of several action checkpoints ({names}); name one: --checkpoint"
-    )
+def _note_logs(readings: Sequence[LogReading], findings: Findings, *, several: bool) -> None:
+    """Note the logs that cannot be read, damage, and rows that only earlier passes have read.
+
+    Raises:
+        LogError: No log can be read.
+    """
+    failed = [one for one in readings if one.error]
+    if len(failed) == len(readings):
+        raise LogError("; ".join(one.error for one in failed))
+    seen: dict[str, str] = {}
+    for one in readings:
+        name = one.log.name
+        if one.error:
+            findings.add("unreadable log", f"{name}: {one.error}; {one.used}")
+        elif one.identity in seen:
+            findings.add("log given twice", f"{seen[one.identity]}, {name}")
+        elif one.identity:
+            seen[one.identity] = name
+        if one.lost_rows:
+            findings.add("log replaced or set back", name, one.lost_rows)
+        one.note_damage(findings, f"{name}: " if several else "")
+
+
+def _note_lag(columns: SourceColumns, until_us: int, findings: Findings) -> None:
+    """Note logs whose newest record is much older than the newest record of all logs."""
+    newest = columns.newest_us(until_us)
+    latest = max((one for one in newest if one is not None), default=0)
+    for place, one in enumerate(newest):
+        if one is not None and latest - one > _LAG_HOURS * _HOUR_US:
+            findings.add("lagging log", f"{columns.name_of(place)}: {(latest - one) / _HOUR_US:.1f} hours")
 
 
 def _joined(
     checkpoint: str,
-    columns: JoinColumns,
+    columns: SourceColumns,
     shelf: BundleShelf,
     settings: JoinSettings,
     as_of_ms: int,
     findings: Findings,
 ) -> Joined:
-    notes = columns.table("notes")
-    for name in pc.unique(notes["name"]).to_pylist():
-        examples = notes.filter(pc.equal(notes["name"], name))["example"]
-        findings.add_rows(name, len(examples), (one.as_py() for one in examples))
+    for name, count, examples in columns.notes():
+        findings.add_rows(name, count, examples)
     since_us = 0 if settings.days is None else as_of_ms * 1000 - round(settings.days * 86_400e6)
     outcomes = resolve(columns, checkpoint, as_of_ms, settings.unproven, findings)
     selection = select(columns, shelf, outcomes, findings, as_of_ms * 1000, since_us)
@@ -266,9 +248,7 @@ def _note_orphans(outcomes: JoinedOutcomes, selection: UsedDecisions, findings: 
         ("outcome without decision", pc.and_not(orphan, proven)),
         ("outcome of an absent decision", pc.and_(orphan, proven)),
     ):
-        ids = outcomes.decision_id.filter(rows)
-        first = ids.take(pc.array_sort_indices(ids)[:_EXAMPLES])
-        findings.add_rows(name, len(ids), first.to_pylist())
+        findings.add_ids(name, outcomes.decision_id.filter(rows))
 
 
 def _note_weeks(experience: Experience, findings: Findings) -> None:
@@ -284,12 +264,3 @@ def _note_weeks(experience: Experience, findings: Findings) -> None:
                 "one action in a week",
                 f"{monday}: {int(rows.sum())} decisions, {experience.actions[taken[0]]}",
             )
-
-
-def _note_damage(damage: Sequence[LogFinding], findings: Findings) -> None:
-    for one in damage:
-        name = _DAMAGE.get(one.kind)
-        if name is not None:
-            lost = one.lost[1] - one.lost[0] + 1 if one.lost else 1
-            findings.add(name, one.detail)
-            findings.add(name, count=lost - 1)

@@ -10,13 +10,15 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from scorer.learn.join.cache import JoinColumns
 from scorer.learn.join.columns import CLAIMS
-from scorer.learn.join.findings import LATER, Findings
+from scorer.learn.join.findings import EXAMPLES, LATER, Findings, first_ids
+from scorer.learn.join.source_columns import SourceColumns
 from scorer.log import Conflict, Reported
 from scorer.log.proof import TOKEN, Unproven, may_count, precedence
 from scorer.stats.arrays import Bools, Floats, Ints
 
+_MOST_SHOWN = 100 * EXAMPLES
+"""Conflicts that are considered as examples: one decision may have many."""
 _REPORTED = ("sequence", "revision", "value", "occurred_at_ms", "received_at_us", "proof")
 
 
@@ -47,7 +49,7 @@ class JoinedOutcomes:
 
 
 def resolve(
-    columns: JoinColumns, checkpoint: str, until_ms: int, unproven: Unproven, findings: Findings
+    columns: SourceColumns, checkpoint: str, until_ms: int, unproven: Unproven, findings: Findings
 ) -> JoinedOutcomes:
     """Finds the report that counts for each decision.
 
@@ -58,7 +60,7 @@ def resolve(
         unproven: whether an unproven report counts where there is no proven one.
         findings: receives duplicates, revisions and conflicts.
     """
-    table = columns.table("outcomes")
+    table = columns.outcomes()
     ids, revision = table["decision_id"].combine_chunks(), table["revision"].to_numpy()
     value, occurred = table["value"].to_numpy(), table["occurred_at_ms"].to_numpy()
     received = table["received_at_us"].to_numpy()
@@ -66,12 +68,10 @@ def resolve(
     known = np.where(received != 0, received // 1000, occurred)
     later = known > until_ms
     findings.add(LATER, count=int(later.sum()))
-    broken = np.flatnonzero(~later & ~np.isfinite(value))
-    findings.add_rows("outcome that is no number", len(broken), (ids[int(row)].as_py() for row in broken))
+    findings.add_ids("outcome that is no number", ids.filter(pa.array(~later & ~np.isfinite(value))))
     proof = table["proof"].to_numpy()
     seen = ~later & np.isfinite(value)
-    left_out = np.flatnonzero(seen & ~may_count(proof, unproven))
-    findings.add_rows("unproven outcome", len(left_out), (ids[int(row)].as_py() for row in left_out))
+    findings.add_ids("unproven outcome", ids.filter(pa.array(seen & ~may_count(proof, unproven))))
     revision = precedence(proof, revision)
     rows = np.flatnonzero(seen & may_count(proof, unproven))
     coded = pc.dictionary_encode(ids.take(pa.array(rows)))
@@ -88,20 +88,20 @@ def resolve(
     counts = first[last]
     findings.add("duplicate outcome", count=int((~new & ~differs).sum()))
     findings.add("revised outcome", count=int(new.sum()) - len(counts))
-    conflicts = sorted(zip(rows[differs].tolist(), first[differs].tolist(), strict=True))
+    conflicts = dict(zip(rows[differs].tolist(), first[differs].tolist(), strict=True))
 
     def reported(row: int) -> Reported:
-        figures = (table[name][row].as_py() for name in _REPORTED)
-        return Reported(*figures)
+        figures = {name: table[name][row].as_py() for name in _REPORTED}
+        return Reported(**figures, log=columns.name_of(table["log"][row].as_py()))
 
-    findings.add_rows(
-        "conflicting outcomes",
-        len(conflicts),
-        (
-            str(Conflict(checkpoint, ids[row].as_py(), columns.outcome, reported(at), reported(row)))
-            for row, at in conflicts
-        ),
-    )
+    def conflict(row: int) -> str:
+        decision = ids[row].as_py()
+        return str(Conflict(checkpoint, decision, columns.outcome, reported(conflicts[row]), reported(row)))
+
+    of_conflicts = ids.take(pa.array(list(conflicts), pa.int64()))
+    shown = pc.is_in(of_conflicts, value_set=pa.array(first_ids(of_conflicts), ids.type)).to_pylist()
+    examples = [row for row, yes in zip(conflicts, shown, strict=True) if yes][:_MOST_SHOWN]
+    findings.add_rows("conflicting outcomes", len(conflicts), map(conflict, examples))
     token = proof[counts] == TOKEN
     return JoinedOutcomes(
         ids.take(pa.array(counts)),

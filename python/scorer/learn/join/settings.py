@@ -8,6 +8,7 @@ from pydantic import Field, FiniteFloat
 
 from scorer.learn.section import LearnSection
 from scorer.log.proof import UNPROVEN_DESCRIPTION
+from scorer.log.source.interface import MOST_ROWS
 
 DEFAULT_FAMILY = "default"
 
@@ -49,6 +50,12 @@ class JoinSettings(LearnSection):
         gt=0,
         examples=[56],
         description="Only decisions of so many days before the moment of the join; not set: all of them.",
+    )
+    rows: int = Field(
+        default=MOST_ROWS,
+        ge=1,
+        le=65_536,
+        description="Records of a log that are in memory at a time while it is read.",
     )
     families: tuple[Family, ...] = Field(
         default=(Family(name="challenge", factors={"three_ds": "challenge"}, hours=72.0),),

@@ -23,6 +23,7 @@ from scorer.learn.settings import LearnSettings
 
 if TYPE_CHECKING:
     from scorer.learn.gate.publish import ChangeRequests
+    from scorer.log.source.interface import DecisionSource
 
 EXPERIENCE, LIVE, CANDIDATE = "experience.parquet", "live", "candidate"
 EVALUATION, VERDICT, PUBLISHED = "evaluation.json", "verdict", "published.json"
@@ -41,14 +42,11 @@ class GenerationPaths:
         self._base = base
 
     @property
-    def log(self) -> Path:
-        """Directory of the decision log."""
-        return self._base / self.schedule.log
+    def source(self) -> DecisionSource:
+        """Source of decisions and outcomes: the logs that `logs` names."""
+        from scorer.log.source.directories import log_directories
 
-    @property
-    def replicas(self) -> list[Path]:
-        """Directories of the decision logs of further servers."""
-        return [self._base / one for one in self.schedule.replicas]
+        return log_directories(self.schedule.logs, self._base)
 
     @property
     def reader_key(self) -> Path | None:
@@ -75,7 +73,7 @@ def generation_steps(
 
     Args:
         settings: learn.toml.
-        places: log and registry.
+        places: logs and registry.
         folder: whose name is the moment it looks from.
         earlier: folders whose bundles the log may speak of, beside the registry's.
         requests: the platform that manages the checkpoint, if any.
@@ -126,7 +124,7 @@ def join_step(
     earlier: Sequence[Path],
     cache: Path | None = None,
 ) -> JobStep:
-    """The first step: the log as known at a moment, and the bundle that is live."""
+    """The first step: the logs as known at a moment, and the bundle that is live."""
     return JobStep(
         "join",
         (),
@@ -136,7 +134,7 @@ def join_step(
             "as_of_ms": moment,
             "checkpoint": places.schedule.checkpoint,
             "alias": places.schedule.alias,
-            "replicas": list(places.schedule.replicas),
+            "logs": list(places.schedule.logs),
             "reader_key": places.schedule.reader_key,
             "join": settings.join.model_dump(mode="json"),
         },
@@ -166,12 +164,11 @@ def _join(
         store.close()
     shelf = BundleShelf(_bundles(places, out / LIVE, earlier), required=False)
     joined = join(
-        places.log,
+        places.source,
         shelf,
         settings.join,
         as_of_ms=moment,
         checkpoint=places.schedule.checkpoint,
-        replicas=places.replicas,
         cache=cache,
         reader_key=None if places.reader_key is None else ReaderKey.from_file(places.reader_key),
     )

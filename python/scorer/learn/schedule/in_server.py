@@ -42,7 +42,7 @@ class ServerSchedule:
                 f'learning.workspace is set, and the package "{error.name}" is not installed; install '
                 "scorer[train], or let another machine run `scorer learn run` (docs/schedule.md)"
             ) from None
-        chosen = settings.load(config).schedule
+        chosen = settings.load(config, warn=lambda line: events.warning("deprecated", setting=line)).schedule
         processes = JobProcesses(workspace, config, program=_PROGRAM)
 
         def run_job(job: Job) -> JobResult:
