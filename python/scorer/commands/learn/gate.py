@@ -7,13 +7,17 @@ from typing import Annotated
 
 import typer
 
+from scorer.commands.learn.experience_options import (
+    BundlePlaces,
+    Checkpoint,
+    ExperienceFile,
+    read_experience,
+)
+from scorer.commands.log_options import LogOption
 from scorer.commands.output import print_json
 
 
 def gate(
-    experience: Annotated[
-        Path, typer.Argument(metavar="EXPERIENCE", help="File that `scorer learn join` wrote.")
-    ],
     candidate: Annotated[
         Path, typer.Option("--candidate", metavar="DIR", help="Directory of the candidate bundle.")
     ],
@@ -24,6 +28,10 @@ def gate(
             "--output", "-o", metavar="DIR", help="New directory for the verdict, the report and the bundle."
         ),
     ],
+    experience: ExperienceFile = None,
+    log: LogOption = None,
+    bundles: BundlePlaces = None,
+    checkpoint: Checkpoint = None,
     config: Annotated[
         Path | None, typer.Option("--config", "-c", metavar="FILE", help="Settings file (learn.toml).")
     ] = None,
@@ -34,13 +42,13 @@ def gate(
     The command writes verdict.json, report.html and, unless the verdict is to wait, the bundle to publish
     to the directory. Repeating it with the same inputs changes nothing.
     """
+    from scorer.commands.log_options import bundle_shelf
     from scorer.learn import settings
-    from scorer.learn.experience_files import read
     from scorer.learn.gate.judge import judge
     from scorer.learn.report.write import write_verdict
 
     chosen = settings.load(config)
-    logged = read(experience)
+    logged = read_experience(experience, log, bundle_shelf(bundles), chosen.join, checkpoint=checkpoint)
     verdict = judge(
         logged, candidate, live, chosen.gate, chosen.guardrails, experience_digest=logged.digest()
     )

@@ -8,6 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from scorer.commands.learn.experience_options import (
+    BundlePlaces,
+    Checkpoint,
+    ExperienceFile,
+    read_experience,
+)
+from scorer.commands.log_options import LogOption
 from scorer.commands.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -17,9 +24,6 @@ _SHOWN = 8
 
 
 def overlay(
-    experience: Annotated[
-        Path, typer.Argument(metavar="EXPERIENCE", help="Parquet file that `scorer learn join` wrote.")
-    ],
     bundle: Annotated[
         Path, typer.Option("--bundle", metavar="DIR", help="Directory of the live action bundle.")
     ],
@@ -29,6 +33,16 @@ def overlay(
             "--output", "-o", metavar="FILE", help="overlay.json to write, for `scorer bundle revise`."
         ),
     ],
+    experience: ExperienceFile = None,
+    log: LogOption = None,
+    bundles: BundlePlaces = None,
+    checkpoint: Checkpoint = None,
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Directory for what is read of the logs: the next run reads only what is new."
+        ),
+    ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
@@ -45,25 +59,32 @@ def overlay(
 
     The overlay has logit offsets per segment and action factor, fitted by discounted Bayesian updates that
     account for late outcomes. A guard switches off segments that make predictions worse. Each run fits all
-    decisions again; run it every few minutes. Exit code 3: there is no overlay, and no file was written.
+    decisions again, and with --cache reads only new records of the logs; run it every few minutes. Exit code
+    3: there is no overlay, and no file was written.
     """
     from datetime import UTC
 
     from scorer.bundle.models import to_json
-    from scorer.learn import experience_files, settings
+    from scorer.commands.log_options import bundle_shelf
+    from scorer.learn import settings
     from scorer.learn.errors import DataError
     from scorer.learn.overlay.live import oracle_scores, untaught_since
     from scorer.learn.overlay.stream import fit
     from scorer.learn.training.tasks import read_task
 
-    plan, task, log = settings.load(config).overlay, read_task(bundle), experience_files.read(experience)
-    if log.actions != tuple(action.id for action in task.actions):
-        raise DataError(f"{experience}: its actions are not those of {bundle}")
-    now = max(int(log.time_ms.max()), int(log.settled_ms.max())) + 1 if len(log) else 0
-    start = untaught_since(bundle, log) if since is None else int(since.replace(tzinfo=UTC).timestamp() * 1e3)
-    scores = oracle_scores(bundle, task, log)
-    scores[log.time_ms < start] = float("nan")
-    found = fit(log, scores, task, plan, now)
+    chosen, task = settings.load(config), read_task(bundle)
+    logged = read_experience(
+        experience, log, bundle_shelf(bundles), chosen.join, checkpoint=checkpoint, cache=cache
+    )
+    if logged.actions != tuple(action.id for action in task.actions):
+        raise DataError(f"{experience or 'the logs'}: the actions are not those of {bundle}")
+    now = max(int(logged.time_ms.max()), int(logged.settled_ms.max())) + 1 if len(logged) else 0
+    start = (
+        untaught_since(bundle, logged) if since is None else int(since.replace(tzinfo=UTC).timestamp() * 1e3)
+    )
+    scores = oracle_scores(bundle, task, logged)
+    scores[logged.time_ms < start] = float("nan")
+    found = fit(logged, scores, task, chosen.overlay, now)
     learner = found.learner
     if found.spec is not None:
         output.write_bytes(to_json(found.spec))
