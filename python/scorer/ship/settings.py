@@ -65,8 +65,8 @@ class ShipSection(Section):
         default=32,
         ge=1,
         le=1024,
-        description="Size at which one delivery ends, MB. The process holds about ten times this size in "
-        "memory.",
+        description="Size at which one delivery ends, MB. The process needs about 250 MB of memory and up "
+        "to ten times this size.",
     )
     retry_seconds: float = Field(
         default=900.0,
