@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from control_world import ACTION, FRAUD, World, alter, runs
-from fakes import similar_contents, fake_verify
+from fakes import fake_verify, similar_contents
 
 from scorer.control.lanes import Lane, only
 from scorer.control.state import StateDirectory, StateError

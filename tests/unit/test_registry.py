@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import similar_contents, fake_bundle, fake_verify
+from fakes import fake_bundle, fake_verify, similar_contents
 from typer.testing import CliRunner
 
 from scorer.cli import app
