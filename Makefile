@@ -366,7 +366,9 @@ foreign-clients: $(FOREIGN:%=.build/clients-%/.built) ## Build the clients for G
 	$(call need,javac,default-jdk-headless)
 	@$(call copied,java)
 	@cd .build/clients-java && mvn --batch-mode --quiet --strict-checksums -Dprotos='$(CURDIR)/protos' process-classes
-	@cd .build/clients-java/target/lib && sha256sum -- *.jar | diff ../../lib.sha256 -
+	@cd .build/clients-java/target/lib && sha256sum --check --quiet ../../lib.sha256 && \
+		{ [ "$$(ls | wc -l)" -eq "$$(wc -l <../../lib.sha256)" ] || { \
+		echo "error: target/lib has other libraries than examples/clients/java/lib.sha256; compare pom.xml" >&2; exit 1; }; }
 	@touch $@
 
 .build/clients-node/.built: $(FOREIGN_node) $(SCORING_PROTO)

@@ -81,9 +81,9 @@ def test_the_clients_for_other_languages_have_pinned_dependencies() -> None:
     blocks = re.findall(r"<(dependency|plugin|binaryMavenPlugin)>(.*?)</\1>", pom, flags=re.DOTALL)
     assert len(blocks) > 6
     for _, block in blocks:
-        version = re.search(r"<version>(?:[0-9.]+|\$\{\w+\.version\})</version>", block)
+        version = re.search(r"<version>(?:[0-9.]+|\$\{[\w-]+\.version\})</version>", block)
         assert version, block
-    assert set(re.findall(r"<\w+\.version>([^<]*)<", pom)) <= set(re.findall(r"\b\d+(?:\.\d+)+\b", pom))
+    assert set(re.findall(r"<[\w-]+\.version>([^<]*)<", pom)) <= set(re.findall(r"\b\d+(?:\.\d+)+\b", pom))
     for line in (clients / "java" / "lib.sha256").read_text().splitlines():
         assert re.fullmatch(r"[0-9a-f]{64}  \S+\.jar", line), line
 

@@ -230,7 +230,9 @@ def test_the_servers_fallback_is_marked(language: str, late: RunningServer) -> N
     with CheckoutProgram(language, [late.address], timeout_ms=PATIENT, fallback_label="decline") as program:
         answer = program.ask(line("score", payment))
         assert (answer["source"], answer["fallback"]) == ("server_fallback", "static")
-        assert (answer["reason"], answer["label"], float(answer["score"])) == ("late", "review", 0.5)
+        assert (answer["label"], float(answer["score"])) == ("review", 0.5)
+        # Admission control sheds the request, or its deadline passes first.
+        assert answer["reason"] in ("late", "overload")
         # The server's log has this decision, so that outcomes of it can be reported.
         assert "error" not in program.ask(f"outcome {FRAUD} {payment} 1 fraud 0")
         assert program.ask(line("select", payment))["source"] == "model"
@@ -309,7 +311,9 @@ def test_the_budget_bounds_the_retries_of_a_failing_server(language: str, fake: 
 
 @pytest.mark.parametrize("delay", ["1", "p95"])
 def test_a_slow_score_is_hedged(language: str, fake: FakeServer, delay: str) -> None:
-    with CheckoutProgram(language, [fake.target], timeout_ms=PATIENT, hedge=delay, concurrency=2) as program:
+    with CheckoutProgram(
+        language, [fake.target], timeout_ms=2 * PATIENT, hedge=delay, concurrency=2
+    ) as program:
         if delay == "p95":
             # The estimate begins at half of the deadline, and falls to the time that scores take.
             program.write(f"score {FRAUD} {number} 1 amount=1" for number in range(1_000))

@@ -85,6 +85,10 @@ func connect(addresses []string, files *TLSFiles) (*grpc.ClientConn, error) {
 		if err != nil {
 			return nil, fmt.Errorf("address %q is no host:port: %w", address, err)
 		}
+		// Without a configured name, each server is verified by the host of its own address.
+		if files != nil && files.ServerName != "" {
+			host = files.ServerName
+		}
 		replicas[i] = resolver.Address{Addr: address, ServerName: host}
 	}
 	switch len(addresses) {

@@ -20,7 +20,7 @@ const { values: given } = parseArgs({
     key: text(""),
     "server-name": text(""),
     "timeout-ms": text("250"),
-    attempts: text("3"),
+    attempts: text(""), // most attempts of a call; empty: the client's default
     hedge: text("off"), // off, p95 or milliseconds
     concurrency: text("1"), // number of steps that run at the same time
     "fallback-label": text(""), // label of a score that no server answers
@@ -34,7 +34,7 @@ const client = new ScorerClient({
     ? { ca: given.ca, certificate: given.certificate, key: given.key, serverName: given["server-name"] }
     : undefined,
   timeoutMs: Number(given["timeout-ms"]),
-  retry: { attempts: Number(given.attempts) },
+  retry: given.attempts ? { attempts: Number(given.attempts) } : {},
   hedge: given.hedge in hedges ? hedges[given.hedge] : Number(given.hedge),
 });
 const decisions = new Map(); // by checkpoint and request id; a shop stores decisions with its payments

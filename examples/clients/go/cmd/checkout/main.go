@@ -36,7 +36,7 @@ func main() {
 	key := flag.String("key", "", "PEM file with the key of the certificate.")
 	serverName := flag.String("server-name", "", "Name in the servers' certificates.")
 	timeout := flag.Int("timeout-ms", 250, "Deadline of a call in milliseconds.")
-	attempts := flag.Int("attempts", 3, "Most attempts of a call.")
+	attempts := flag.Int("attempts", 0, "Most attempts of a call; 0: the client's default.")
 	hedge := flag.String("hedge", "off", "Delay of a second request for a score: off, p95 or milliseconds.")
 	concurrency := flag.Int("concurrency", 1, "Number of steps that run at the same time.")
 	label := flag.String("fallback-label", "", "Label of a score that no server answers; empty: an error.")

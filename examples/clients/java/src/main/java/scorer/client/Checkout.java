@@ -67,7 +67,9 @@ public final class Checkout {
     options.timeout = Duration.ofMillis(Integer.parseInt(given.getOrDefault("timeout-ms", "250")));
     options.retry =
         new RetryPolicy(
-            Integer.parseInt(given.getOrDefault("attempts", "3")),
+            given.containsKey("attempts")
+                ? Integer.parseInt(given.get("attempts"))
+                : RetryPolicy.DEFAULT.attempts(),
             RetryPolicy.DEFAULT.base(),
             RetryPolicy.DEFAULT.cap(),
             RetryPolicy.DEFAULT.tokens());
