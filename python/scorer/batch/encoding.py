@@ -141,17 +141,19 @@ def _fits(feature: Feature, kind: pa.DataType) -> bool:
         return True
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    numeric = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    numeric = bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+    boolean = bool(pa.types.is_boolean(kind))
     if feature.type == "category":
         return numeric or is_text(kind)
     if feature.type == "flag":
-        return numeric or pa.types.is_boolean(kind)
-    return numeric or pa.types.is_decimal(kind) or pa.types.is_boolean(kind)
+        return numeric or boolean
+    return numeric or boolean or bool(pa.types.is_decimal(kind))
 
 
 def is_text(kind: pa.DataType) -> bool:
     """Return whether a type is one of Arrow's types of text."""
-    return pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)
+    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+    return any(test(kind) for test in tests)
 
 
 def text_buffers(texts: pa.Array) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
@@ -188,7 +190,7 @@ def _numbers(column: pa.Array) -> npt.NDArray[Any]:
 
 
 def _wide(kind: pa.DataType) -> bool:
-    return pa.types.is_int64(kind) or pa.types.is_uint64(kind)
+    return bool(pa.types.is_int64(kind) or pa.types.is_uint64(kind))
 
 
 def _names(values: pa.Array) -> pa.Array:

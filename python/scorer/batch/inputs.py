@@ -264,7 +264,7 @@ class SqlInput:
         """Yield the query as a relation of DuckDB, which is computed as its rows are read."""
         import duckdb
 
-        limits = {"threads": 1, "memory_limit": f"{self._memory >> 20}MiB"}
+        limits: dict[str, Any] = {"threads": 1, "memory_limit": f"{self._memory >> 20}MiB"}
         try:
             with (
                 tempfile.TemporaryDirectory(prefix="scorer-sql-") as spill,

@@ -206,7 +206,8 @@ class _Rows:
     def take(self, most: int) -> Iterator[pa.RecordBatch]:
         """Yield batches of the next rows, `most` rows in total."""
         while most > 0 and not self.at_end():
-            batch, self._next = self._next, None
+            batch: Any = self._next
+            self._next = None
             if batch.num_rows > most:
                 batch, self._next = batch.slice(0, most), batch.slice(most)
             most -= batch.num_rows

@@ -65,7 +65,7 @@ class BatchScorer:
         self.columns = columns
         self.encoder = ColumnEncoder(read_schema(directory).features)
         _check_options(bundle, columns)
-        results = _SCORES
+        results: tuple[str, ...] = _SCORES
         if bundle.kind == "action":
             results = (*_SELECTIONS, "pmf") if columns.pmf else _SELECTIONS
         self._results = (*results, PROBLEM) if columns.bad_rows == "null" else results
@@ -118,18 +118,18 @@ class BatchScorer:
         self.encoder.check(schema, where)
         for name in self.columns.keep:
             find_column(schema, name, where, "column")
-        if (name := self.columns.id) is not None:
-            kind = schema.field(find_column(schema, name, where, "id")).type
+        if (decision := self.columns.id) is not None:
+            kind = schema.field(find_column(schema, decision, where, "id")).type
             if not (is_text(_value_type(kind)) or pa.types.is_integer(_value_type(kind))):
                 raise BatchError(
-                    f'id "{name}": the column of {where} has type {kind}, and an id is text or an integer; '
-                    f'convert it, for example with --sql and CAST("{name}" AS VARCHAR)'
+                    f'id "{decision}": the column of {where} has type {kind}, and an id is text or '
+                    f'an integer; convert it, for example with --sql and CAST("{decision}" AS VARCHAR)'
                 )
-        if (name := self.columns.eligible) is not None:
-            kind = schema.field(find_column(schema, name, where, "eligible")).type
+        if (lists := self.columns.eligible) is not None:
+            kind = schema.field(find_column(schema, lists, where, "eligible")).type
             if not _is_list(kind) or not (is_text(kind.value_type) or pa.types.is_boolean(kind.value_type)):
                 raise BatchError(
-                    f'eligible "{name}": the column of {where} has type {kind}, and it must be a list of '
+                    f'eligible "{lists}": the column of {where} has type {kind}, and it must be a list of '
                     "action ids or a list of booleans, one per action of the catalogue; convert it"
                 )
 
@@ -234,8 +234,8 @@ def _check_options(bundle: Bundle, columns: BatchColumns) -> None:
                     f"bundle {bundle.name}: an action is drawn by checkpoint and decision id; give {option}"
                 )
         return
-    for option, value in {"--pmf": columns.pmf, "--eligible": columns.eligible}.items():
-        if value:
+    for option, given in {"--pmf": columns.pmf, "--eligible": columns.eligible is not None}.items():
+        if given:
             raise BatchError(f"bundle {bundle.name}: a score bundle has no actions; remove {option}")
 
 
@@ -244,7 +244,8 @@ def _value_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    tests = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    return any(test(kind) for test in tests)
 
 
 def _mask(problems: Mapping[int, str], count: int) -> npt.NDArray[np.bool_] | None:
