@@ -38,15 +38,16 @@ SOURCES: Final[dict[str, tuple[str, ...]]] = {
     "pages": ("python/scorer/release/timeseries", "python/scorer/web", "loadtests/pages.py"),
     "learning": _LEARNING,
 }
-# Lines of comments and empty lines are not measured either: the same program is compiled from both versions. Lines of
-# Rust that only declare a module or a name change nothing by themselves; what they refer to is a path of its own.
+# Lines of comments and empty lines are not measured either: the same program is compiled from both versions.
+# Lines of Rust that only declare a module or a name change nothing by themselves; what they refer to is a
+# path of its own.
 _COMMENTS: Final = (
     "--ignore-blank-lines",
     "-I^[[:blank:]]*(//|# )",
     r"-I^[[:blank:]]*(pub(\(crate\))? )?(mod|use) .*;$",
 )
-# Tests are not measured, nor is what serves only batch scoring (`make bench-batch`), fuzzing, or the registration of
-# functions with Python.
+# Tests are not measured, nor is what serves only batch scoring (`make bench-batch`), fuzzing, or the
+# registration of functions with Python.
 _NOT_MEASURED: Final = (
     ":(exclude)*/tests/*",
     ":(exclude)*/tests.rs",

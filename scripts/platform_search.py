@@ -1,8 +1,9 @@
-"""Measure the text search over change requests and bundles in a large database.
+"""Measure the lists of change requests and bundles, and the search in them, in a large database.
 
-The rows are written to the tables directly. Each search runs like on the pages, with the permissions of a
-user of one project. The script prints the median and the slowest of several runs, and the median of the
-processor time of this process, in which SQLite runs.
+The rows are written to the tables of the platform and of the registry directly. Each search runs like on the
+pages, with the permissions of a user of one project. The page *Models* and its REST operation are requested
+over HTTP. The script prints the median and the slowest of several runs, and the median of the processor time
+of this process, in which SQLite runs.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 import argparse
 import hashlib
 import random
+import re
+import sqlite3
 import sys
 import tempfile
 import time
@@ -22,6 +25,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests/support"))
 
+import httpx
 from bundles import tiny_action_bundle, tiny_score_bundle
 from platforms import World
 
@@ -69,8 +73,30 @@ def _measure(root: Path, database: str, options: argparse.Namespace) -> None:
         for text in ("", "nowhere to be found", "needle", "fraud", "e"):
             search = partial(service.bundles.list, viewer, text=text, limit=51)
             _show(f'bundles, "{text}"', options.runs, search)
+        for kind in ("score", "action"):
+            search = partial(service.bundles.list, viewer, kind=kind, limit=51)
+            _show(f"bundles of kind {kind}", options.runs, search)
+        found = service.bundles.list(viewer, limit=50)
+        cursor = f"{found[-1].digest}:{found[-1].project}"
+        _show("bundles, second page", options.runs, partial(service.bundles.list, viewer, before=cursor))
+        _show_pages(world, options.runs)
     finally:
         world.close()
+
+
+def _show_pages(world: World, runs: int) -> None:
+    """Request the list of bundles as a page and by REST."""
+    with world.served() as url, httpx.Client(base_url=url, timeout=60) as client:
+        csrf = re.findall(r'name="csrf" value="([^"]*)"', client.get("/login").text)[0]
+        client.post("/login", data={"csrf": csrf, "token": world.tokens["viewer"]})
+        _show("page Models", runs, lambda: re.findall('<th scope="row">', _text(client, "/models")))
+        api = world.api(url, "viewer")
+        _show("REST /bundles", runs, lambda: api.get("/bundles").raise_for_status().json()["items"])
+        api.close()
+
+
+def _text(client: httpx.Client, path: str) -> str:
+    return client.get(path).raise_for_status().text
 
 
 def _show(name: str, runs: int, search: Callable[[], Sequence[Any]]) -> None:
@@ -120,6 +146,16 @@ def _fill(world: World, changes: int, bundles: int) -> None:
                 connection.execute(t.change_texts.insert(), searched)
             if first < bundles:
                 connection.execute(t.bundles.insert(), stored[first : min(first + _BATCH, bundles)])
+    with sqlite3.connect(world.directory / "registry" / "registry.sqlite") as registry:
+        registry.executemany(
+            "INSERT INTO bundles (digest, name, kind, created_at, pushed_at_ms, pushed_by, bytes) "
+            "VALUES (?, ?, ?, '', ?, 'modeler', 10000)",
+            [
+                (row["digest"][7:], row["name"], row["kind"], int(row["uploaded_at"].timestamp() * 1e3))
+                for row in stored[:bundles]
+            ],
+        )
+    registry.close()
     seconds = time.perf_counter() - began
     print(f"{changes:,} changes, {bundles:,} bundles written in {seconds:.0f} s", flush=True)
 

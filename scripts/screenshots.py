@@ -72,6 +72,8 @@ alias = "fraud-checkout@live"
 p99_ms = 25.0
 sample = 1.0
 minutes = 1.0
+[checkpoints."fraud.checkout".segments]
+bands = {{ amount = [25.0, 75.0, 150.0], hour = [6.0, 12.0, 18.0] }}
 
 [checkpoints."action.authorise"]
 alias = "action-authorise@live"
@@ -353,7 +355,11 @@ def chart_pages(story: Story, passed: str, policy: str, live: str, release: str)
     own = "/checkpoints/fraud.checkout"
     dark = ("report-latency", "report-scores", "report-score-score", "report-drops")
     return [
-        ChartPage(f"/changes/{passed}/readout", _figures("report", _SCORES), dark),
+        ChartPage(
+            f"/changes/{passed}/readout",
+            _figures("report", _SCORES) | {"report-segments": "#figure-segments"},
+            dark,
+        ),
         ChartPage(f"/changes/{policy}/readout", _figures("actions", _ACTIONS)),
         ChartPage(
             f"/compare?left={live}&right={passed}",

@@ -66,6 +66,8 @@ def test_a_registry_keeps_pushed_bundles_and_undoes_moves_of_aliases(
     one, two, three = (digest_of(built_bundles[f"score-{n}"]) for n in (1, 2, 3))
     assert store.push(built_bundles["score-1"]) == one, "a repeated push changes nothing"
     assert {record.digest for record in store.list("fraud-checkout")} == {one, two}
+    assert [record.digest for record in store.list(prefix=one)] == [one]
+    assert [record.digest for record in store.list(prefix=two[7:20])] == [two]
     store.push(built_bundles["score-3"], by="cy")
     newest = store.list()[0]
     assert (newest.digest, newest.kind, newest.pushed_by, newest.aliases) == (three, "score", "cy", ())

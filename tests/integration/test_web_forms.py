@@ -372,6 +372,23 @@ def test_a_page_that_the_browser_has_cached_is_not_sent_again(world: World, visi
     assert visit("modeler").get("/changes", headers=tag).status_code == 200
 
 
+def test_the_answer_to_a_refused_form_names_its_page(world: World, visit: Visit) -> None:
+    """The path of the form accepts no GET. The browser shows and refreshes the page's own path."""
+    owner = visit("owner")
+    change, build = world.draft().id, world.build().id
+    world.cancel_builds()
+    for path, page in (
+        (f"/changes/{change}/promote", f"/changes/{change}"),
+        ("/checkpoints/fraud.checkout/rollback", "/checkpoints/fraud.checkout"),
+        (f"/builds/{build}/cancel", f"/builds/{build}"),
+    ):
+        refused = _post(owner, path)
+        assert refused.status_code in (409, 422), path
+        assert owner.get(path).status_code == 405
+        assert f'<body data-page="{page}"' in refused.text
+        assert "data-page" not in owner.get(page).text
+
+
 def _offer(response: httpx.Response) -> tuple[str, dict[str, str]]:
     """Return the address and the fields of the button that sends the remedy."""
     offer = re.search(r'action="([^"]*)" class="offer">(.*?)</form>', response.text, re.S)

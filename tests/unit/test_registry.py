@@ -264,6 +264,17 @@ def test_the_error_of_an_ambiguous_prefix_lists_the_candidates(registry: Registr
         assert registry.resolve(digest[7:40]).digest == digest
 
 
+def test_a_list_by_prefix_has_those_that_begin_with_it(registry: Registry, push: Push) -> None:
+    first, second = (push(content) for content in similar_contents(4))
+    other = push("other")
+    for prefix in (first[7:11], first[:11]):
+        assert {one.digest for one in registry.list(prefix=prefix)} == {first, second}
+    assert [one.digest for one in registry.list(prefix=first)] == [first]
+    assert [one.digest for one in registry.list("fraud-checkout", prefix=other)] == [other]
+    assert registry.list("action-authorise", prefix=other) == []
+    assert {one.digest for one in registry.list()} == {first, second, other}
+
+
 def test_an_alias_names_only_bundles_of_its_name(registry: Registry, push: Push) -> None:
     other = push("x", name="action-authorise", kind="action")
     with pytest.raises(RegistryError, match=r'is called "action-authorise".* use "action-authorise@live"'):

@@ -10,8 +10,10 @@ import types
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from scorer.registry import Registry
 from scorer.release.access import Access
@@ -268,6 +270,55 @@ def test_a_list_is_paged_by_its_last_item(shop: Shop) -> None:
     assert set(seen) == wanted and len(seen) == len(wanted)
     with pytest.raises(InvalidError):
         shop.bundles.list(OUT, before=before)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{}, {"project": "fraud"}, {"kind": "action"}, {"text": "nowhere"}, {"before": "LAST"}],
+    ids=["all", "project", "kind", "text", "page"],
+)
+def test_a_list_is_read_in_its_order_and_not_sorted(shop: Shop, asked: dict[str, str]) -> None:
+    """With 100,000 bundles, sorting takes a second, and reading a page of the index a millisecond."""
+    both = Actor("both", roles={"fraud": Role.VIEWER, "other": Role.VIEWER})
+    info = shop.bundles.upload(MO, "fraud", shop.packed("score-1"))
+    asked = {name: f"{info.digest}:fraud" if value == "LAST" else value for name, value in asked.items()}
+    statements: list[tuple[str, Any]] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, parameters: Any, *_: Any) -> None:
+        if statement.startswith("SELECT bundles.project"):
+            statements.append((statement, parameters))
+
+    event.listen(shop.store._engine, "before_cursor_execute", note)
+    shop.bundles.list(both, limit=51, **asked)  # type: ignore[arg-type]
+    (listed,) = [one for one in statements if "ORDER BY" in one[0]]
+    with shop.store.read() as connection:
+        plan = [row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {listed[0]}", listed[1])]
+    assert len(plan) == 1, plan
+    assert "USING INDEX ix_bundles_newest" in plan[0]
+
+
+def test_bundles_without_a_project_are_looked_up_one_by_one(
+    shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The registry may hold 100,000 bundles, and a page names a few."""
+    digests = [shop.registry.push(shop.built[name]) for name in ("score-1", "score-2", "action-1")]
+    listed: list[int] = []
+    original = shop.registry.list
+
+    def noted(name: str | None = None, *, prefix: str = "") -> Any:
+        found = original(name, prefix=prefix)
+        listed.append(len(found))
+        return found
+
+    monkeypatch.setattr(shop.registry, "list", noted)
+    found = shop.bundles.several(MO, digests[:2])
+    assert {digest: one.name for digest, one in found.items()} == dict.fromkeys(digests[:2], "fraud-checkout")
+    assert listed == [1, 1]
+    assert shop.bundles.info(MO, digests[2][7:19]).digest == digests[2]
+    assert listed == [1, 1, 1]
+    monkeypatch.setattr("scorer.release.bundles._ONE_BY_ONE", 2)
+    assert shop.bundles.several(MO, digests).keys() == set(digests)
+    assert listed == [1, 1, 1, 3]
 
 
 def test_a_damaged_local_copy_is_refused(shop: Shop) -> None:

@@ -115,10 +115,10 @@ def test_a_pause_is_reported_every_day(world: World) -> None:
 
 def test_only_paused_releases_are_resumed_and_none_is_paused_twice(world: World) -> None:
     name = rolling(world)
-    with pytest.raises(ConflictError, match="not paused"):
+    with pytest.raises(ConflictError, match=r"is not paused, .*; pause or promote it"):
         control(world).resume(world.ada, name, reason="go on")
     control(world).pause(world.ada, name, reason="wait")
-    with pytest.raises(ConflictError, match="paused already"):
+    with pytest.raises(ConflictError, match=r"is paused already, since .*; resume or promote it"):
         control(world).pause(world.bob, name, reason="wait")
 
 
@@ -260,6 +260,50 @@ def test_a_stage_with_a_pause_waits_for_an_approver(world: World) -> None:
     control(world).promote(world.bob, name, reason="go")
     assert world.until(name, S.DONE).state is S.DONE
     assert sum("waits by its plan" in message for message in world.messages_of(name)) == 1
+
+
+# --- how often its gates are evaluated ---
+
+
+def judged(world: World, minutes: float, step: float) -> int:
+    """The evaluations of the gates of a stage in some minutes, with a tick every few seconds."""
+    before = len(world.readouts.judged)
+    world.run(minutes=minutes, step=step)
+    return len(world.readouts.judged) - before
+
+
+def test_a_stage_that_stays_inconclusive_is_not_evaluated_in_every_tick(world: World) -> None:
+    name = rolling(world)
+    world.bundles.names[digest("good-1")] = "vague-1"
+    world.run(minutes=5)
+    # A twentieth of five minutes is 15 s.
+    assert judged(world, minutes=3, step=0.125) == 12
+    world.bundles.names[digest("good-1")] = "good-1"
+    world.run(minutes=0.375, step=0.125)
+    assert world.get(name).step == "canary 2"
+
+
+def test_a_stage_is_evaluated_at_its_end_at_once(world: World) -> None:
+    name = rolling(world, stages=(Stage(0.1, 10), Stage(0.5, 10)))
+    with world.store.read() as connection:
+        mark = rows.row_of(connection, name).mark
+    # Every 30 s from 15 s on.
+    world.run(minutes=0.25, step=0.25)
+    while world.now < mark + timedelta(minutes=9, seconds=45):
+        world.tick(0.25)
+    assert world.get(name).step == "canary 1"
+    world.tick(0.25)
+    assert world.get(name).step == "canary 2"
+
+
+def test_a_long_stage_is_evaluated_every_minute(world: World) -> None:
+    """A gate that fails rolls the release back within a minute, also in a stage of a day."""
+    name = rolling(world, stages=(Stage(0.1, 24 * 60),))
+    assert judged(world, minutes=5, step=0.25) == 5
+    world.bundles.names[digest("good-1")] = "trap-1"
+    world.run(minutes=1.25, step=0.25)
+    assert world.get(name).state is S.ROLLED_BACK
+    assert world.answers() == {"live": LIVE}
 
 
 # --- outlook ---

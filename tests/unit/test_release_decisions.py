@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import sqlite3
+import threading
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -14,8 +17,9 @@ from typing import Any
 import pytest
 from bundles import ACTIONS, FEATURES
 from logs import write_segment
+from waiting import PATIENCE
 
-from scorer.errors import RegistryError
+from scorer.errors import LogError, RegistryError
 from scorer.log import BundleShelf
 from scorer.log.index import DecisionIndex
 from scorer.log.segments import entries_at, segment_files
@@ -358,7 +362,9 @@ def test_missing_logs_are_reported(logs: DecisionLogs) -> None:
 
 
 def places(index: DecisionIndex, name: str) -> list[int]:
-    return [sequence for sequences in index.places(name).values() for sequence in sequences]
+    found = index.places(name)
+    assert found is not None
+    return [sequence for sequences in found.values() for sequence in sequences]
 
 
 def test_the_newest_segment_is_indexed_first_and_the_rest_later(tmp_path: Path) -> None:
@@ -473,6 +479,96 @@ def test_a_damaged_index_is_recreated(logs: DecisionLogs, harm: str) -> None:
     service = logs.service(names=["live-1"])
     assert service.find(ACTOR, "a2999")["decision"]["sequence"] == 3000
     assert service.find(ACTOR, "a0")["decision"]["sequence"] == 1
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[sqlite3.Connection]:
+    """Another process that writes to a database."""
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        yield connection
+    finally:
+        connection.close()
+
+
+def test_a_locked_index_is_reported_and_kept(tmp_path: Path) -> None:
+    log, path = tmp_path / "log", tmp_path / "index.sqlite"
+    write_segment(log, 1, 1, [decision("a")], sealed=False)
+    index = DecisionIndex(path, busy_seconds=0.05)
+    assert index.update(log, seconds=60)
+    write_segment(log, 1, 1, [decision("a"), decision("b")], sealed=False)
+    before = path.stat().st_ino
+    with locked(path):
+        for _ in range(2):
+            with pytest.raises(LogError, match=r"locked for 0\.05 s .*; try again in a moment"):
+                index.update(log, seconds=60)
+        assert (places(index, "a"), places(index, "b")) == ([1], [])
+    assert path.stat().st_ino == before, "the index was deleted"
+    assert index.update(log, seconds=60)
+    assert (places(index, "a"), places(index, "b")) == ([1], [2])
+    index.close()
+
+
+def test_an_index_that_is_locked_for_a_moment_is_waited_for(tmp_path: Path) -> None:
+    log, path = tmp_path / "log", tmp_path / "index.sqlite"
+    write_segment(log, 1, 1, [decision("a")])
+    index = DecisionIndex(path, busy_seconds=PATIENCE)
+    assert index.update(log, seconds=60)
+    write_segment(log, 2, 2, [decision("b")])
+    with locked(path) as connection:
+        release = threading.Timer(0.2, connection.rollback)
+        release.start()
+        assert index.update(log, seconds=60)
+        release.join()
+    assert places(index, "b") == [2]
+    index.close()
+
+
+def test_a_full_disk_keeps_the_index(tmp_path: Path) -> None:
+    log, path = tmp_path / "log", tmp_path / "index.sqlite"
+    write_segment(log, 1, 1, [decision(f"a{at}") for at in range(3000)])
+    index = DecisionIndex(path)
+    assert index.update(log, seconds=60)
+    write_segment(log, 2, 3001, [decision(f"b{at}") for at in range(3000)])
+    before = path.stat().st_ino
+    connection = index._open()
+    pages = connection.execute("PRAGMA page_count").fetchone()[0]
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(LogError, match="full; free space on its disk"):
+        index.update(log, seconds=60)
+    assert path.stat().st_ino == before
+    assert index.update(log, seconds=60), "the limit was of the connection that was closed"
+    assert (places(index, "a2999"), places(index, "b2999")) == ([3000], [6000])
+    index.close()
+
+
+def test_a_second_request_does_not_wait_for_the_first_ones_indexing(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    write_segment(log, 1, 1, [decision("a")])
+    index = DecisionIndex(tmp_path / "index.sqlite", busy_seconds=0.05)
+    with index._lock:
+        assert not index.update(log, seconds=60)
+        with pytest.raises(LogError, match="other requests have used it"):
+            index.places("a")
+    assert index.update(log, seconds=60)
+    index.close()
+
+
+def test_a_decision_is_found_while_the_index_is_locked(
+    logs: DecisionLogs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs.write("live-1", 1, 1, [decision("a")])
+    service = logs.service(names=["live-1"])
+    path = logs.base / "data" / "decisions.sqlite"
+    monkeypatch.setattr(service, "_index", DecisionIndex(path, busy_seconds=0.05))
+    assert service.find(ACTOR, "a")
+    logs.write("live-1", 2, 2, [decision("b")])
+    with locked(path):
+        assert service.find(ACTOR, "a")["decision"]["sequence"] == 1
+        with pytest.raises(UnreachableError, match=r'"b" is in none .*locked for .*; try again in a moment'):
+            service.find(ACTOR, "b")
+    assert service.find(ACTOR, "b")["decision"]["sequence"] == 2
 
 
 def test_records_are_read_individually_and_in_ranges(tmp_path: Path) -> None:

@@ -90,15 +90,15 @@ def test_reviewers_are_notified_and_find_the_changes_that_they_should_review(wor
     world.access.set_member(world.admin, "fraud", "bob", Role.APPROVER)
     world.access.set_member(world.admin, "fraud", "eve", Role.APPROVER)
     change = world.test("good-1").id
-    requested = discussion(world).request_review(world.ada, change, requested=["bob", "eve", "bob"])
+    requested = discussion(world).request_review(world.ada, change, reviewers=["bob", "eve", "bob"])
     assert requested.reviewers == ("bob", "eve")
     assert "ada asks for a review by bob, eve" in world.notifications.messages[-1][1]
     assert [one.id for one in world.changes.list(world.bob, reviewer="bob")] == [change]
     assert world.changes.list(world.bob, reviewer="bo") == []
     sent = len(world.notifications.messages)
-    discussion(world).request_review(world.ada, change, requested=["bob", "eve"])
+    discussion(world).request_review(world.ada, change, reviewers=["bob", "eve"])
     assert len(world.notifications.messages) == sent
-    assert discussion(world).request_review(world.ada, change, requested=[]).reviewers == ()
+    assert discussion(world).request_review(world.ada, change, reviewers=[]).reviewers == ()
 
 
 def test_only_approvers_who_are_not_authors_can_be_reviewers(world: World) -> None:
@@ -249,5 +249,5 @@ def test_the_largest_differences_are_named() -> None:
         "features added: a, b",
         "features changed: f0, f1, f2, f3, f4 and 3 more",
         "review from score 0.4 to 0.5",
-        "auc of training from 0.9 to 0.95",
+        "training metric auc from 0.9 to 0.95",
     )

@@ -140,8 +140,13 @@ class RegistryBackend(BundleSource, Protocol):
             RegistryUnavailableError: The registry cannot be written now.
         """
 
-    def list(self, name: str | None = None) -> Sequence[BundleRecord]:
-        """Return the bundles of one name, or all of them, newest push first."""
+    def list(self, name: str | None = None, *, prefix: str = "") -> Sequence[BundleRecord]:
+        """Return the bundles of one name, or all of them, newest push first.
+
+        Args:
+            name: Return only bundles of this name.
+            prefix: Return only bundles whose digest begins with this text, with or without ``sha256:``.
+        """
 
     def show(self, reference: str) -> BundleDetails:
         """Return everything that is stored about one bundle."""

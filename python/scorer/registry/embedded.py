@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from scorer.errors import BundleError, RegistryError, RegistryUnavailableError
+from scorer.ids import hex_of
 from scorer.registry import files, pushing, rows
 from scorer.registry.base import AliasChange, BundleDetails, BundleRecord, Resolved, Verifier
 from scorer.registry.database import Database
@@ -116,16 +117,16 @@ class Registry:
         path = self._bundles / hexadecimal
         return path if (path / files.MANIFEST).is_file() else None
 
-    def list(self, name: str | None = None) -> Sequence[BundleRecord]:
+    def list(self, name: str | None = None, *, prefix: str = "") -> Sequence[BundleRecord]:
         """Return the bundles of one name, or all of them, newest push first."""
         with self._database.reading() as connection:
-            return rows.records(connection, name=name)
+            return rows.records(connection, name=name, prefix=hex_of(prefix))
 
     def show(self, reference: str) -> BundleDetails:
         """Return one bundle with its manifest and the history of all aliases that have pointed to it."""
         digest = self.resolve(reference).digest
         with self._database.reading() as connection:
-            (record,) = rows.records(connection, digest=_hex(digest))
+            (record,) = rows.records(connection, prefix=_hex(digest))
             history = rows.history(connection, digest=_hex(digest))
         path = self._bundles / _hex(digest)
         return BundleDetails(record, path, files.read_manifest(path), tuple(history))
@@ -185,7 +186,7 @@ class Registry:
         reference = AliasReference(check_name(name, "bundle name"), check_name(alias, "alias"))
         with self._database.writing() as connection:
             target = self._digest_of(connection, digest)
-            (bundle,) = rows.records(connection, digest=target)
+            (bundle,) = rows.records(connection, prefix=target)
             if bundle.name != name:
                 raise RegistryError(
                     f'bundle sha256:{target[:12]} is called "{bundle.name}", so "{reference}" cannot '
@@ -338,7 +339,7 @@ class Registry:
     def _digest_of(self, connection: sqlite3.Connection, text: str) -> str:
         reference = parse_reference(text)
         if isinstance(reference, DigestReference):
-            return pick_digest(reference, rows.digests(connection), self.location)
+            return pick_digest(reference, rows.digests(connection, reference.prefix), self.location)
         current = rows.current(connection)
         if str(reference) not in current:
             raise unknown_alias(reference, current, self.location)

@@ -15,9 +15,11 @@ WHERE sequence IN (SELECT max(sequence) FROM alias_history GROUP BY name, alias)
 """
 _RECORDS = """
 SELECT digest, name, kind, created_at, pushed_at_ms, pushed_by, bytes FROM bundles
-WHERE (:name IS NULL OR name = :name) AND (:digest IS NULL OR digest = :digest)
+WHERE digest >= :prefix AND digest < :prefix || 'g' AND (:name IS NULL OR name = :name)
 ORDER BY pushed_at_ms DESC, rowid DESC
 """
+# No hex digit comes after "f", so the range holds the digests that begin with the prefix, by the index.
+_DIGESTS = "SELECT digest FROM bundles WHERE digest >= :prefix AND digest < :prefix || 'g'"
 _HISTORY = """
 SELECT sequence, name, alias, digest, previous, action, at_ms, by, reason FROM alias_history
 WHERE (:name IS NULL OR (name = :name AND alias = :alias))
@@ -50,15 +52,21 @@ def changed_at_ms(connection: sqlite3.Connection, alias: AliasReference) -> int 
     return None if row is None else int(row[0])
 
 
-def digests(connection: sqlite3.Connection) -> set[str]:
-    """Return the digest of every bundle as hex digits."""
-    return {row[0] for row in connection.execute("SELECT digest FROM bundles")}
+def digests(connection: sqlite3.Connection, prefix: str = "") -> set[str]:
+    """Return the digests that begin with a prefix, as hex digits."""
+    return {row[0] for row in connection.execute(_DIGESTS, {"prefix": prefix})}
 
 
 def records(
-    connection: sqlite3.Connection, *, name: str | None = None, digest: str | None = None
+    connection: sqlite3.Connection, *, name: str | None = None, prefix: str = ""
 ) -> Sequence[BundleRecord]:
-    """Return all bundles, those of one name, or the one with a digest (hex digits), newest push first."""
+    """Return the bundles whose digest begins with a prefix (hex digits), newest push first.
+
+    Args:
+        connection: An open connection.
+        name: Return only bundles of this name.
+        prefix: The whole digest for one bundle; empty: all bundles.
+    """
     pointing: dict[str, list[str]] = {}
     for alias, target in current(connection).items():
         pointing.setdefault(target, []).append(alias)
@@ -67,7 +75,7 @@ def records(
             f"sha256:{digest}", name, kind, created, at_ms, by, size, tuple(sorted(pointing.get(digest, ())))
         )
         for digest, name, kind, created, at_ms, by, size in connection.execute(
-            _RECORDS, {"name": name, "digest": digest}
+            _RECORDS, {"name": name, "prefix": prefix}
         )
     ]
 

@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 _UPLOADS_AT_ONCE = 2
 _PORTION = 500
 """Digests that one query names."""
+_ONE_BY_ONE = 20
+"""Largest number of digests that are looked up in the registry one by one, and not in the list of all."""
 _COMPARED = 1000
 """Limit on the cached comparisons of two bundles. They stay valid, because bundles are immutable."""
 
@@ -198,7 +200,9 @@ class Bundles:
         wanted = {project} if project is not None else self._visible(actor)
         query = (
             select(bundles)
-            .where(bundles.c.project.in_(sorted(wanted)))
+            # The index of the order is read until the page is full. With the index of the projects, all of
+            # their bundles would be read and sorted; the empty text keeps the database from using it.
+            .where(bundles.c.project.concat("").in_(sorted(wanted)))
             .order_by(bundles.c.uploaded_at.desc(), bundles.c.digest.desc(), bundles.c.project.desc())
             .limit(limit)
         )
@@ -272,7 +276,13 @@ class Bundles:
         unowned = [digest for digest in wanted if digest not in rows]
         if unowned:
             try:
-                known = {record.digest: record for record in self._registry.list()}
+                # The registry's own list has every bundle, of which there can be 100,000.
+                prefixes = unowned if len(unowned) <= _ONE_BY_ONE else [""]
+                known = {
+                    record.digest: record
+                    for prefix in prefixes
+                    for record in self._registry.list(prefix=prefix)
+                }
             except (RegistryError, OSError):
                 # The lanes name the bundles, so a list without their details is better than none.
                 known = {}
@@ -420,10 +430,7 @@ class Bundles:
         """Return the registry's record. A prefix is completed among the bundles that the actor may see."""
         if not re.fullmatch(r"(sha256:)?[0-9a-f]{4,63}", reference):
             return self._registry.show(reference).record
-        prefix = hex_of(reference)
-        matches = [
-            record.digest for record in self._registry.list() if hex_of(record.digest).startswith(prefix)
-        ]
+        matches = [record.digest for record in self._registry.list(prefix=hex_of(reference))]
         visible = self._visible(actor)
         fitting = [digest for digest in matches if not (owners := self._owners(digest)) or owners & visible]
         if not fitting:

@@ -145,11 +145,11 @@ class MlflowRegistry:
                 self._rest.upload(f"{self._folder(digest)}/{files.SIGNATURE}", copy / files.SIGNATURE)
         return digest
 
-    def list(self, name: str | None = None) -> Sequence[BundleRecord]:
+    def list(self, name: str | None = None, *, prefix: str = "") -> Sequence[BundleRecord]:
         """Return the bundles of one name, or all of them, newest push first."""
         if name is not None:
             check_name(name, "bundle name")
-        found = versions.bundles(self._rest, name=name)
+        found = versions.bundles(self._rest, name=name, prefix=f"sha256:{prefix.removeprefix('sha256:')}")
         pointing = self._pointing({version.name for version in found})
         return [_record(version, pointing) for version in found]
 

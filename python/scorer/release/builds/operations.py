@@ -157,7 +157,7 @@ class Builds:
         self._access.require(actor, Role.MODELER, found.project)
         ended = self._end(build, BuildState.CANCELLED, step="", by=actor)
         if not ended:
-            raise ConflictError(f"{build} has ended already")
+            raise ConflictError(f"{build} has ended already; its page shows the result")
         return self.get(actor, build)
 
     # --- in the background ---

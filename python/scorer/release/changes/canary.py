@@ -115,9 +115,14 @@ class Canary:
             return
         length = timedelta(minutes=stage.minutes)
         over = self._parts.now() - mark >= length
-        held = change.paused_at is not None
+        # The time of a pause does not count towards the patience of the stage.
+        ended = max(mark + length, change.resumed_at or mark)
         results, failed = self._judging.stage(
-            change, mark, length, final=over and not held, paused=paused(change)
+            change,
+            mark,
+            length,
+            ended=ended if over and change.paused_at is None else None,
+            paused=paused(change),
         )
         if failed:
             self._roll_back(change, f"rolled back by its gates at {stage.share:.0%}: {failed}")
@@ -128,8 +133,7 @@ class Canary:
             if verdict is Outcome.PASS:
                 self._passed(change, stages, stage)
             else:
-                # The time of a pause does not count towards the patience of the stage.
-                waited = self._parts.now() - max(mark + length, change.resumed_at or mark)
+                waited = self._parts.now() - ended
                 said = rows.in_words(results, verdict)
                 self._unclear(
                     change, f"{stage.share:.0%}", verdict, said, patience, is_over=waited >= patience

@@ -169,9 +169,11 @@ def refusal(change: ChangeRequest, name: str, settings: PlatformFile) -> Platfor
             "if it must not be"
         )
     if name == "pause" and change.paused_at is not None:
-        return ConflictError(f"{change.id} is paused already, since {moment(change.paused_at)}")
+        return ConflictError(
+            f"{change.id} is paused already, since {moment(change.paused_at)}; resume or promote it"
+        )
     if name == "resume" and change.paused_at is None:
-        return ConflictError(f"{change.id} is not paused; nothing to resume")
+        return ConflictError(f"{change.id} is not paused, so it cannot be resumed; pause or promote it")
     if name == "resume" and change.paused_by == PLATFORM.user:
         return ConflictError(f"{change.step} of {change.id} waits for an approver by its plan; promote it")
     if name == "skip" and not to_come(change, stages_of(change, settings)):

@@ -102,7 +102,11 @@ class Discussion:
         hides = name == "archive"
         with self._guard.open(actor, self._guard.allowed(actor, change, name), name, version) as work:
             if (work.change.archived_at is not None) is hides:
-                raise ConflictError(f"{change} is {'archived already' if hides else 'not archived'}")
+                raise ConflictError(
+                    f"{change} is archived already; unarchive it to list it again"
+                    if hides
+                    else f"{change} is not archived, and lists show it; archive it to hide it"
+                )
             work.save(
                 archived_by=actor.user if hides else None, archived_at=self._parts.now() if hides else None
             )

@@ -15,8 +15,10 @@ if TYPE_CHECKING:
     from scorer.release.changes.parts import Parts
 
 _TIMES = 20
-"""Number of evaluations during an observation for gates without an interval, for display."""
+"""Number of evaluations during an observation or a stage for gates without an interval."""
 _SHORTEST = timedelta(seconds=1)
+_LONGEST_OF_STAGE = timedelta(minutes=1)
+"""Longest time between two evaluations of a stage, whose failed gates roll the release back."""
 
 
 class Judging:
@@ -50,7 +52,7 @@ class Judging:
         Returns:
             The reason to end the observation early; empty: it continues.
         """
-        data, due = self._due(change, (until - since) / _TIMES)
+        data, due = self._due(change, self._interval(change) or (until - since) / _TIMES)
         if not due:
             return ""
         results = self.now(change)
@@ -67,22 +69,33 @@ class Judging:
         return _failed([result for result in results if result.metric in by_interval])
 
     def stage(
-        self, change: ChangeRequest, since: datetime, length: timedelta, *, final: bool, paused: str = ""
+        self,
+        change: ChangeRequest,
+        since: datetime,
+        length: timedelta,
+        *,
+        ended: datetime | None,
+        paused: str = "",
     ) -> tuple[tuple[GateResult, ...] | None, str]:
         """Evaluate the gates of a stage if they are due.
+
+        They are due at the end of the stage, and in regular intervals before and after it. An evaluation
+        reads every decision of the stage, which is too much for every tick of a stage that stays
+        inconclusive.
 
         Args:
             change: The change request.
             since: Start of the stage.
             length: Length of the stage.
-            final: Whether the stage's time is over, so that the gates are evaluated in any case.
+            ended: End of the stage's time; None: it has not ended, or the stage is paused.
             paused: User who has paused the stage; empty: it is not paused.
 
         Returns:
             The results, or None if the gates are not due; and the failed gates as text.
         """
-        data, due = self._due(change, length / _TIMES)
-        if not (final or due):
+        every = min(self._interval(change) or length / _TIMES, _LONGEST_OF_STAGE)
+        data, due = self._due(change, every, after=ended)
+        if not due:
             return None, ""
         with self._parts.store.read() as connection:
             paired = rows.gates(connection, change.id, "report")
@@ -102,15 +115,27 @@ class Judging:
 
     # --- inside ---
 
-    def _due(self, change: ChangeRequest, usual: timedelta) -> tuple[dict[str, Any], bool]:
-        """Return the data of the step, and whether the gates are due."""
+    def _interval(self, change: ChangeRequest) -> timedelta | None:
+        """Return the shortest interval of the gates; None if no gate has one."""
         intervals = [spec.interval_seconds for spec in self._specs(change) if spec.interval_seconds]
-        every = timedelta(seconds=min(intervals)) if intervals else usual
+        return timedelta(seconds=min(intervals)) if intervals else None
+
+    def _due(
+        self, change: ChangeRequest, every: timedelta, *, after: datetime | None = None
+    ) -> tuple[dict[str, Any], bool]:
+        """Return the data of the step, and whether the gates are due.
+
+        Args:
+            change: The change request.
+            every: Time between two evaluations.
+            after: Time after which one evaluation is due at once; None: there is no such time.
+        """
         with self._parts.store.read() as connection:
             data = step_data(connection, change)
         at = self._parts.now()
         last = instant(data["judged"]) if "judged" in data else None
-        if last is not None and timedelta() <= at - last < max(every, _SHORTEST):
+        is_recent = last is not None and timedelta() <= at - last < max(every, _SHORTEST)
+        if is_recent and (after is None or last >= after):
             return data, False
         return {**data, "judged": micros(at)}, True
 

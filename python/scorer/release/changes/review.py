@@ -81,5 +81,5 @@ def _differences(gates: Sequence[GateResult], diff: Mapping[str, Any]) -> list[s
     for name, one in (diff.get("metrics") or {}).items():
         values = (one.get("before"), one.get("after"))
         if all(isinstance(value, int | float) for value in values) and values[0] != values[1]:
-            found.append(f"{name} of training from {values[0]:.4g} to {values[1]:.4g}")
+            found.append(f"training metric {name} from {values[0]:.4g} to {values[1]:.4g}")
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -106,10 +105,11 @@ class Decisions:
         complete, problems = self._update()
         try:
             places = self._index.places(decision_id)
-        except sqlite3.DatabaseError:
-            self._index.reset()
-            complete, problems = self._update()
-            places = self._index.places(decision_id)
+            if places is None:
+                complete, problems = self._update()
+                places = self._index.places(decision_id) or {}
+        except LogError as error:
+            raise UnreachableError(f'decision "{decision_id}" cannot be looked up: {error}') from error
         found = [
             (log, entry)
             for log, entry in self._entries(places)

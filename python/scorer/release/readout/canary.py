@@ -37,6 +37,10 @@ _DISTANCES: dict[str, Callable[[Any, Any], float]] = {
     "score_kl": distances.kl,
     "score_js": distances.js,
 }
+_NO_CANARY = (
+    "no decision of the canary has been read yet; check that there is traffic, and that the platform reads "
+    "the log of every server"
+)
 _NO_LIVE = "the lane that was live before has not answered since"
 
 
@@ -48,7 +52,7 @@ def measure_canary(name: str, evidence: ShadowEvidence, against: str, minus: boo
     """
     own, live = evidence.shadow, evidence.control
     if not len(own):
-        return nothing("the canary has not answered yet")
+        return nothing(_NO_CANARY)
     # A fallback's score is not the model's.
     model = own.take(own.live_fallback == 0)
     if against != "live":

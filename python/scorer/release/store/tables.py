@@ -150,6 +150,8 @@ bundles = Table(
     Column("bytes", BigInteger, nullable=False),
     Column("uploaded_by", Words, nullable=False),
     Column("uploaded_at", Instant, nullable=False),
+    # The order of lists, and what they are filtered by: rows that do not match are not read.
+    Index("ix_bundles_newest", "uploaded_at", "digest", "project", "kind", "name", "uploaded_by"),
 )
 
 builds = Table(  # builds of bundles from model files

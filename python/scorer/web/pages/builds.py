@@ -57,7 +57,9 @@ def cancel(here: Here, build: str, form: Posted) -> Response:
 
 
 def _show(here: Visit, build: str, *, error: PlatformError | None = None) -> Response:
-    return here.page("build.html", error=error, build=here.service.builds.get(here.actor, build))
+    return here.page(
+        "build.html", error=error, at=f"/builds/{build}", build=here.service.builds.get(here.actor, build)
+    )
 
 
 def _form(here: Visit, values: Mapping[str, str], *, error: PlatformError | None = None) -> Response:

@@ -10,6 +10,8 @@
   const retry = 5000;
   const slowest = 30000;
   const wait = 25; // Seconds of a long poll.
+  // The response to a rejected form has a path that only accepts forms. The page's own path can be requested.
+  if (document.body.dataset.page) history.replaceState(history.state, "", document.body.dataset.page);
   const away = document.getElementById("away");
   let pause = every;
   let since = null;
