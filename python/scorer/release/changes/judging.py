@@ -135,7 +135,7 @@ class Judging:
         at = self._parts.now()
         last = instant(data["judged"]) if "judged" in data else None
         is_recent = last is not None and timedelta() <= at - last < max(every, _SHORTEST)
-        if is_recent and (after is None or last >= after):
+        if is_recent and (after is None or (last is not None and last >= after)):
             return data, False
         return {**data, "judged": micros(at)}, True
 

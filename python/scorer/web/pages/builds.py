@@ -58,7 +58,10 @@ def cancel(here: Here, build: str, form: Posted) -> Response:
 
 def _show(here: Visit, build: str, *, error: PlatformError | None = None) -> Response:
     return here.page(
-        "build.html", error=error, at=f"/builds/{build}", build=here.service.builds.get(here.actor, build)
+        "build.html",
+        error=error,
+        page_path=f"/builds/{build}",
+        build=here.service.builds.get(here.actor, build),
     )
 
 

@@ -55,7 +55,7 @@ def show(
     return here.page(
         "change.html",
         error=error,
-        at=f"/changes/{change}",
+        page_path=f"/changes/{change}",
         form=values["form"],
         main=here.web.fragments.get("change_main.html", (change, rights), here.csrf, values),
         detail=detail,

@@ -35,7 +35,7 @@ def _show(
     return here.page(
         "checkpoint.html",
         error=error,
-        at=f"/checkpoints/{name}",
+        page_path=f"/checkpoints/{name}",
         view=view,
         lacking=here.service.additions.lacking(name),
         history=here.service.checkpoints.history(here.actor, name, limit=50),

@@ -131,7 +131,7 @@ class Visit:
         *,
         status: int = 200,
         error: PlatformError | None = None,
-        at: str = "",
+        page_path: str = "",
         **values: Any,
     ) -> Response:
         """Render a page, or respond with 304 if the browser has it already.
@@ -140,8 +140,8 @@ class Visit:
             template: File name below templates/.
             status: HTTP status of a page without an error.
             error: Error to show at the top. It sets the HTTP status.
-            at: Path of the page. The response to a rejected form can have a path that only accepts forms; the
-                browser then shows and refreshes this one. Empty: the path of the request.
+            page_path: Path of the page. The response to a rejected form can have a path that only accepts forms;
+                the browser then shows and refreshes this one. Empty: the path of the request.
             values: Variables of the template.
         """
         passed = self.passed_on()
@@ -154,7 +154,7 @@ class Visit:
             now=self.now,
             said=words.SAID.get(self.ask("said"), "") if error is None and not passed else "",
             error=error or passed.get("error", ""),
-            at="" if at == self.request.url.path else at,
+            page_path="" if page_path == self.request.url.path else page_path,
             **values,
         )
         response = HTMLResponse(content, kind_of(error).status if error else status)
