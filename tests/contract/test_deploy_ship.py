@@ -8,7 +8,7 @@ from pathlib import Path
 
 import components
 import typer
-from servers import scorer_here
+from servers import scorer_in_process
 
 from scorer.commands.ship import app
 
@@ -55,7 +55,7 @@ def test_systemd_reads_the_unit(tmp_path: Path) -> None:
 
 
 def test_the_help_names_the_options() -> None:
-    shown = scorer_here("ship", "--help")
+    shown = scorer_in_process("ship", "--help")
     assert shown.returncode == 0
     for option in ("--config", "--log", "--server", "--delta", "--kafka", "--topic", "--once"):
         assert option in shown.stdout

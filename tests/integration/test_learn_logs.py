@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from logs import write_segment
 from loops import AS_OF, POINT, make_loop
-from servers import scorer_here
+from servers import scorer_in_process
 
 from scorer.learn import settings as learn_settings
 from scorer.learn.schedule.generation import run_generation
@@ -65,7 +65,7 @@ def test_a_generation_from_three_logs_is_that_from_one(template: Path, tmp_path:
 
 
 def learn(*arguments: str) -> Any:
-    done = scorer_here("learn", *arguments, "--json")
+    done = scorer_in_process("learn", *arguments, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -95,9 +95,9 @@ def test_the_commands_read_several_logs(base: Path, delivered: list[int]) -> Non
     again = learn("gate", *gate, *logs, *places, "--output", str(base / "verdict-3"))
     assert again == judged
 
-    refused = scorer_here("learn", "overlay", file, *question)
+    refused = scorer_in_process("learn", "overlay", file, *question)
     assert refused.returncode == 2 and "give one of the two" in refused.stderr
-    refused = scorer_here("learn", "overlay", *question, "--cache", str(base / "cache"))
+    refused = scorer_in_process("learn", "overlay", *question, "--cache", str(base / "cache"))
     assert refused.returncode == 2 and "--cache requires --checkpoint" in refused.stderr
 
 

@@ -182,7 +182,7 @@ def fleet(place: Path, folder: Path, count: int) -> Iterator[Fleet]:
             clients.append(stack.enter_context(Client(server.address, timeout=30)))
         yield Fleet(clock, servers, clients, np.random.default_rng(8))
         for server in servers:
-            assert server.stop() == 0, server.story()
+            assert server.stop() == 0, server.transcript()
 
 
 def shop(one: Fleet, logs: list[Path], shelf: BundleShelf, cache: Path) -> None:

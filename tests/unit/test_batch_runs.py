@@ -17,7 +17,7 @@ import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
 from bundles import FEATURES, rows, score_bundle_of
-from servers import environment, scorer_here
+from servers import environment, scorer_in_process
 from trained import Trained
 
 from scorer.batch import BatchRun, BatchScorer
@@ -52,7 +52,7 @@ def file(tmp_path: Path) -> Path:
 
 def score(output: Path, bundle: Path, *more: str, code: int = 0) -> str:
     """Run the command, and return what it wrote."""
-    found = scorer_here("score", "-o", str(output), "--bundle", str(bundle), *more)
+    found = scorer_in_process("score", "-o", str(output), "--bundle", str(bundle), *more)
     assert found.returncode == code, found
     return found.stdout if code == 0 else found.stderr
 
@@ -153,11 +153,13 @@ def test_actions_from_the_command_line(tmp_path: Path, built_bundles: dict[str, 
 
 
 def test_totals_and_unused_columns(tmp_path: Path, bundle: Path, file: Path) -> None:
-    found = scorer_here("score", str(file), "-o", str(tmp_path / "out"), "--bundle", str(bundle), "--json")
+    found = scorer_in_process(
+        "score", str(file), "-o", str(tmp_path / "out"), "--bundle", str(bundle), "--json"
+    )
     totals = json.loads(found.stdout)
     assert (totals["rows"], totals["scored"], totals["bad_rows"], totals["parts"]) == (COUNT, COUNT, 0, 1)
     assert totals["unused"] == ["id", "label"] and totals["rows_per_second"] > 0
-    found = scorer_here(
+    found = scorer_in_process(
         "score", str(file), "-o", str(tmp_path / "o2"), "--bundle", str(bundle), "--keep", "id"
     )
     assert found.stderr == "columns that were not used: label; --keep copies them to the output\n"
@@ -338,7 +340,7 @@ def test_other_files_and_other_processes_are_left_alone(tmp_path: Path, bundle: 
 
 
 def sentence(*arguments: str, code: int = 1) -> Sequence[str]:
-    found = scorer_here("score", *arguments)
+    found = scorer_in_process("score", *arguments)
     assert found.returncode == code, found
     return found.stderr
 

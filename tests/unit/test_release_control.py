@@ -303,7 +303,7 @@ def test_a_long_stage_is_evaluated_every_minute(world: World) -> None:
     world.bundles.names[digest("good-1")] = "trap-1"
     world.run(minutes=1.25, step=0.25)
     assert world.get(name).state is S.ROLLED_BACK
-    assert world.answers() == {"live": LIVE}
+    assert world.answer_lanes() == {"live": LIVE}
 
 
 # --- outlook ---

@@ -48,7 +48,7 @@ def audited(world: World, action: str) -> list[dict[str, object]]:
 
 def test_a_comment_is_an_event_an_audit_entry_and_a_message(world: World) -> None:
     change = world.test("good-1")
-    after = discussion(world).comment(world.eve, change.id, comment="  <b>why</b> so late?\nplease  ")
+    after = discussion(world).comment(world.eve, change.id, text="  <b>why</b> so late?\nplease  ")
     # A comment does not outdate the version that another user has read.
     assert after.version == change.version
     (comment,) = comments(world.changes.get(world.ada, change.id).events)

@@ -11,7 +11,7 @@ import duckdb
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
 from logs import write_segment
-from servers import scorer_here
+from servers import scorer_in_process
 from shipping import (
     SERVER,
     decision,
@@ -67,7 +67,7 @@ def test_every_record_is_in_one_table_once(tmp_path: Path) -> None:
 def test_the_command_ships_once(tmp_path: Path) -> None:
     write_log(tmp_path / "decisions", [9])
     path = write_settings(tmp_path, delta={"url": "lake"})
-    done = scorer_here("ship", "--config", str(path), "--once")
+    done = scorer_in_process("ship", "--config", str(path), "--once")
     assert done.returncode == 0, done.stderr
     assert "delta: 9 records in " in done.stderr
     assert delta_keys(str(tmp_path / "lake")) == keys_of(tmp_path / "decisions")

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from logs import write_segment
-from servers import scorer_here
+from servers import scorer_in_process
 from shipping import SERVER, MemorySink, decision, every_kind, keys_of, mixed, write_log, write_settings
 from waiting import wait_until
 
@@ -325,15 +325,15 @@ def test_a_relative_table_is_beside_the_settings(tmp_path: Path) -> None:
 
 def test_the_command_names_what_is_missing(tmp_path: Path) -> None:
     write_log(tmp_path / "decisions", [3])
-    done = scorer_here("ship", "--log", str(tmp_path / "decisions"), "--once")
+    done = scorer_in_process("ship", "--log", str(tmp_path / "decisions"), "--once")
     assert done.returncode == 1 and "no sink is set" in done.stderr
-    shown = scorer_here("ship", "config")
+    shown = scorer_in_process("ship", "config")
     assert shown.returncode == 0 and "[kafka]" in shown.stdout
-    checked = scorer_here("ship", "config", str(write_settings(tmp_path)))
+    checked = scorer_in_process("ship", "config", str(write_settings(tmp_path)))
     assert checked.returncode == 0 and checked.stdout.endswith(": ok\n")
     bad = tmp_path / "bad.toml"
     bad.write_text("[ship]\nflush_rows = 0\n")
-    assert scorer_here("ship", "config", str(bad)).returncode == 64
+    assert scorer_in_process("ship", "config", str(bad)).returncode == 64
 
 
 def test_a_taken_port_is_named() -> None:

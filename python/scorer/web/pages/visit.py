@@ -140,8 +140,8 @@ class Visit:
             template: File name below templates/.
             status: HTTP status of a page without an error.
             error: Error to show at the top. It sets the HTTP status.
-            page_path: Path of the page. The response to a rejected form can have a path that only accepts forms;
-                the browser then shows and refreshes this one. Empty: the path of the request.
+            page_path: Path of the page. The response to a rejected form can have a path that only accepts
+                forms; the browser then shows and refreshes this one. Empty: the path of the request.
             values: Variables of the template.
         """
         passed = self.passed_on()
