@@ -41,11 +41,13 @@ class OnboardingStep:
         title: Action of the modeler.
         run: Performs the action in the browser. It starts on the page where the previous step ended.
         pages: Number of pages that the modeler reads in this step.
+        entries: Number of fields that the modeler fills in, and of files that the modeler chooses.
     """
 
     title: str
     run: Callable[[Visitor, ModelFiles], None]
     pages: int = 1
+    entries: int = 0
 
 
 def open_the_form(mia: Visitor, _: ModelFiles) -> None:
@@ -93,7 +95,8 @@ def read_the_report(mia: Visitor, _: ModelFiles) -> None:
 
 STEPS = (
     OnboardingStep("open Models and the form for a bundle", open_the_form),
-    OnboardingStep("fill in the form and send model and table", send_the_files),
+    # Version, label, model and table.
+    OnboardingStep("fill in the form and send model and table", send_the_files, entries=4),
     OnboardingStep("wait until the bundle is built", wait_for_the_bundle, pages=0),
     OnboardingStep("submit the TEST", submit_the_test, pages=2),
     OnboardingStep("wait until the TEST has ended", wait_for_the_test),

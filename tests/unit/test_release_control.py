@@ -287,12 +287,11 @@ def test_a_stage_is_evaluated_at_its_end_at_once(world: World) -> None:
     name = rolling(world, stages=(Stage(0.1, 10), Stage(0.5, 10)))
     with world.store.read() as connection:
         mark = rows.row_of(connection, name).mark
-    # Every 30 s from 15 s on.
-    world.run(minutes=0.25, step=0.25)
-    while world.now < mark + timedelta(minutes=9, seconds=45):
-        world.tick(0.25)
+    # Gates are due every 30 s, so with ticks of 20 s they are evaluated every 40 s, and not at the end.
+    while world.now < mark + timedelta(minutes=9, seconds=40):
+        world.tick(1 / 3)
     assert world.get(name).step == "canary 1"
-    world.tick(0.25)
+    world.tick(1 / 3)
     assert world.get(name).step == "canary 2"
 
 
