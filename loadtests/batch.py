@@ -150,6 +150,7 @@ def _run_part(part: str, directory: Path, rounds: int) -> Rates:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "RAY_USAGE_STATS_ENABLED": "0",
         "HOME": str(directory),
+        "TMPDIR": str(directory),
         # Libraries take their number of threads from here, not from the cores that they may use.
         "OMP_NUM_THREADS": "1",
     }

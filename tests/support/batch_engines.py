@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -30,23 +31,25 @@ def run_program(
     inherited = {
         k: v for k, v in os.environ.items() if not k.startswith(("SCORER_", "PYTHON", "SPARK", "RAY"))
     }
-    done = subprocess.run(
-        [*prefix, python_of(engine), program, *arguments],
-        env={
-            **inherited,
-            "HOME": str(home),
-            "TMPDIR": str(home),
-            "PYTHONPATH": os.pathsep.join([str(ROOT / "python"), str(ROOT)]),
-            # Spark's workers would take another interpreter otherwise.
-            "PYSPARK_PYTHON": str(python_of(engine)),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "RAY_USAGE_STATS_ENABLED": "0",
-        },
-        cwd=home,
-        capture_output=True,
-        text=True,
-        timeout=500,
-        check=False,
-    )
+    # Ray's Unix sockets are in the directory for temporary files, and their paths have at most 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="engine-") as scratch:
+        done = subprocess.run(
+            [*prefix, python_of(engine), program, *arguments],
+            env={
+                **inherited,
+                "HOME": str(home),
+                "TMPDIR": scratch,
+                "PYTHONPATH": os.pathsep.join([str(ROOT / "python"), str(ROOT)]),
+                # Spark's workers would take another interpreter otherwise.
+                "PYSPARK_PYTHON": str(python_of(engine)),
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                "RAY_USAGE_STATS_ENABLED": "0",
+            },
+            cwd=home,
+            capture_output=True,
+            text=True,
+            timeout=500,
+            check=False,
+        )
     assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-6000:]}"
     return done.stdout
