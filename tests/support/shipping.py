@@ -19,7 +19,7 @@ from waiting import PATIENCE
 from scorer.log import LogReader
 from scorer.log.segments import segment_files
 from scorer.ship.batch import Batch
-from scorer.ship.position import Position
+from scorer.ship.position import ShipPosition
 from scorer.v1.log_pb2 import (
     DecisionRecord,
     DeliveryRecord,
@@ -182,11 +182,11 @@ class MemorySink:
         self.name = name
         self.rows: Counter[Key] = Counter()
         self.payloads: dict[Key, bytes] = {}
-        self.position: Position | None = None
+        self.position: ShipPosition | None = None
         self.commits = 0
         self._fail = fail or (lambda _: None)
 
-    def open(self) -> Position | None:
+    def open(self) -> ShipPosition | None:
         self._fail("open")
         return self.position
 

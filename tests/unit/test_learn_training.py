@@ -87,7 +87,7 @@ class TestFraud:
 
     def test_days_without_fraud_are_refused(self, transactions, rows, fraud):
         clean = type(transactions)(**{**vars_of(transactions), "fraud": np.zeros_like(transactions.fraud)})
-        with pytest.raises(DataError, match=r"the training days hold .* 0 frauds"):
+        with pytest.raises(DataError, match=r"the training days contain .* 0 frauds"):
             train_fraud(clean, rows, fraud.split, fraud.plan)
 
     def test_the_bundle_scores_like_the_model(self, tmp_path, transactions, rows, fraud):

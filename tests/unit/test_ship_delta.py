@@ -26,7 +26,7 @@ from shipping import (
 
 from scorer.errors import ShipError, SinkUnavailableError
 from scorer.ship.delta import DeltaSink
-from scorer.ship.position import Position
+from scorer.ship.position import ShipPosition
 from scorer.ship.schema import DECISIONS, OBSERVATIONS, OUTCOMES, SCHEMAS
 from scorer.ship.settings import DeltaSection
 from scorer.ship.source import LogSource
@@ -198,9 +198,9 @@ def test_of_two_commits_at_the_same_moment_one_fails(tmp_path: Path) -> None:
     assert position is not None
     one, two = tables.load(DECISIONS), tables.load(DECISIONS)
     rows = SCHEMAS[DECISIONS].empty_table()
-    tables.append(one, rows, Position(position.log, 1, position.segment, 7))
+    tables.append(one, rows, ShipPosition(position.log, 1, position.segment, 7))
     with pytest.raises(ShipError, match="another process ships"):
-        tables.append(two, rows, Position(position.log, 1, position.segment, 8))
+        tables.append(two, rows, ShipPosition(position.log, 1, position.segment, 8))
     found = tables.position(tables.load(DECISIONS))
     assert found is not None and found.sequence == 7
 
@@ -313,6 +313,38 @@ def test_maintenance_keeps_rows_and_positions(tmp_path: Path) -> None:
     assert (lake / "decisions/_delta_log/_last_checkpoint").exists()
     ship(log, lake, **own)
     assert delta_keys(str(lake)) == keys_of(log)
+
+
+def test_two_processes_that_maintain_a_table_do_not_double_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two compactions that begin at one version would both be committed."""
+    log, lake = write_log(tmp_path / "log", [60]), tmp_path / "lake"
+    own = section(lake, keep_hours=0)
+    ship(log, lake, records=6, batches=10)
+    stale = Tables(own, "").load(DECISIONS)
+    version = stale.version()
+    assert Tables(own, "").lease(DECISIONS, 60)
+    # Another process finds the lease, or has read the table before it.
+    maintain(own, DECISIONS, search=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(Tables, "load", lambda *_: stale)
+        assert not Tables(own, "").lease(DECISIONS, 60)
+    assert DeltaTable(f"{lake}/decisions").version() == version + 1
+    Tables(own, "").end_lease(DECISIONS)
+    maintain(own, DECISIONS, search=False)
+    assert len(DeltaTable(f"{lake}/decisions").file_uris()) < len(stale.file_uris())
+    ship(log, lake)
+    assert delta_keys(str(lake)) == keys_of(log)
+
+
+def test_a_lease_of_a_process_that_was_killed_ends_by_itself(tmp_path: Path) -> None:
+    log, lake = write_log(tmp_path / "log", [20]), tmp_path / "lake"
+    ship(log, lake)
+    tables = Tables(section(lake), "")
+    assert tables.lease(DECISIONS, -1)
+    assert tables.lease(DECISIONS, 60)
+    assert not tables.lease(DECISIONS, 60)
 
 
 def test_maintenance_is_due_at_each_multiple_of_a_tables_version(

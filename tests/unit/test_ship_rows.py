@@ -16,9 +16,9 @@ from shipping import NOON_US, SERVER, action, decision, every_kind, mixed, obser
 from scorer.errors import ShipError
 from scorer.ids import eligible_actions
 from scorer.log.tables import ExportLayout, own_values
-from scorer.ship.batch import Batch, Run
+from scorer.ship.batch import Batch, SegmentRun
 from scorer.ship.decoding import kind_of, record_class
-from scorer.ship.position import Position
+from scorer.ship.position import ShipPosition
 from scorer.ship.rows import tables_of
 from scorer.ship.schema import SCHEMAS
 from scorer.ship.source import LogSource
@@ -27,8 +27,8 @@ from scorer.v1.log_pb2 import DecisionRecord, LogRecord, ObservationRecord, Seal
 
 def batch_of(payloads: list[bytes]) -> Batch:
     sequences = list(range(1, len(payloads) + 1))
-    runs = [Run(0, 1, "0000000001-aa"), Run(len(payloads) // 2, 2, "0000000002-bb")]
-    end = Position(1, 2, 2, len(payloads) + 1)
+    runs = [SegmentRun(0, 1, "0000000001-aa"), SegmentRun(len(payloads) // 2, 2, "0000000002-bb")]
+    end = ShipPosition(1, 2, 2, len(payloads) + 1)
     return Batch(SERVER, "ab" * 16, sequences, payloads, runs, None, end, [], 0, is_full=False)
 
 

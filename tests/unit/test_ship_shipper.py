@@ -367,10 +367,10 @@ def test_the_summary_of_a_run_is_one_line_per_sink(tmp_path: Path) -> None:
 
 
 def test_json_of_a_position_is_complete() -> None:
-    from scorer.ship.position import Position
+    from scorer.ship.position import ShipPosition
 
-    position = Position(1, 2, 3, 4)
-    assert Position.of(json.loads(json.dumps(position.values()))) == position
-    assert Position.of({}) is None
+    position = ShipPosition(1, 2, 3, 4)
+    assert ShipPosition.of(json.loads(json.dumps(position.values()))) == position
+    assert ShipPosition.of({}) is None
     with pytest.raises(ValueError, match="incomplete"):
-        Position.of({"log": 1})
+        ShipPosition.of({"log": 1})

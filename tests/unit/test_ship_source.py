@@ -14,7 +14,7 @@ from scorer.errors import ShipError, SinkUnavailableError
 from scorer.log import erase
 from scorer.ship import source as source_module
 from scorer.ship.batch import Batch
-from scorer.ship.position import Position
+from scorer.ship.position import ShipPosition
 from scorer.ship.source import LogSource
 
 
@@ -22,7 +22,7 @@ def source(log: Path, *, records: int = 1000, size: int = 1 << 20, accept: bool 
     return LogSource(log, SERVER, max_records=records, max_bytes=size, accept_new_log=accept)
 
 
-def read_all(reader: LogSource, position: Position | None = None) -> list[Batch]:
+def read_all(reader: LogSource, position: ShipPosition | None = None) -> list[Batch]:
     found = []
     while (batch := reader.read(position)) is not None:
         found.append(batch)

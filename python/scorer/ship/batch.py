@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from scorer.ship.position import Position
+from scorer.ship.position import ShipPosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Gap:
 
     @property
     def records(self) -> int:
-        """Number of missing records."""
+        """Number of records that are missing."""
         return self.last - self.first + 1
 
     def __str__(self) -> str:
@@ -29,7 +29,7 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class SegmentRun:
     """Consecutive records of a batch that one segment holds."""
 
     start: int
@@ -61,9 +61,9 @@ class Batch:
     log: str
     sequences: Sequence[int]
     payloads: Sequence[bytes]
-    runs: Sequence[Run]
-    begin: Position | None
-    end: Position
+    runs: Sequence[SegmentRun]
+    begin: ShipPosition | None
+    end: ShipPosition
     gaps: Sequence[Gap]
     erased: int
     is_full: bool
@@ -76,7 +76,7 @@ class Batch:
         """Size of the records in bytes."""
         return sum(map(len, self.payloads))
 
-    def slices(self) -> Iterator[tuple[Run, slice]]:
+    def slices(self) -> Iterator[tuple[SegmentRun, slice]]:
         """Yield each run with the indices of its records. A run can be empty."""
         ends = [*(run.start for run in self.runs), len(self)][1:]
         for run, end in zip(self.runs, ends, strict=True):

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from scorer.errors import ShipError
 from scorer.ship.batch import Batch
-from scorer.ship.position import Position
+from scorer.ship.position import ShipPosition
 from scorer.ship.rows import tables_of
 from scorer.ship.schema import DECISIONS
 from scorer.ship.settings import DeltaSection
@@ -35,10 +35,10 @@ class DeltaSink:
         self._tables = Tables(settings, server)
         self._server = server
         self._upkeep = Upkeep(settings)
-        self._positions: dict[str, Position | None] = {}
+        self._positions: dict[str, ShipPosition | None] = {}
         self.commits = 0
 
-    def open(self) -> Position | None:
+    def open(self) -> ShipPosition | None:
         """Create or check the tables, and return the position of the table of decisions."""
         self._positions = self._tables.prepare()
         return self._positions[DECISIONS]
@@ -58,7 +58,7 @@ class DeltaSink:
         return self._upkeep.finish()
 
     def close(self) -> None:
-        """End the child process."""
+        """End the child process of the maintenance."""
         self._upkeep.close()
 
     def _append(self, name: str, rows: pa.Table, batch: Batch) -> None:
@@ -90,7 +90,7 @@ class DeltaSink:
         self._upkeep.committed(name, before, table.version())
 
 
-def _is_ahead(known: Position, batch: Batch) -> bool:
+def _is_ahead(known: ShipPosition, batch: Batch) -> bool:
     """Return whether a table's position is after the begin of a batch."""
     if known.log != batch.end.log:
         return False
@@ -98,7 +98,7 @@ def _is_ahead(known: Position, batch: Batch) -> bool:
     return begin is None or known.place > begin.place
 
 
-def _after(rows: pa.Table, position: Position) -> pa.Table:
+def _after(rows: pa.Table, position: ShipPosition) -> pa.Table:
     """Return the rows that a table with a position does not have."""
     number = pc.cast(pc.utf8_slice_codeunits(rows["segment"], 0, 10), pa.int64())
     is_later: Any = pc.or_(
@@ -108,5 +108,5 @@ def _after(rows: pa.Table, position: Position) -> pa.Table:
     return rows.filter(is_later)
 
 
-def _text(position: Position | None) -> str:
+def _text(position: ShipPosition | None) -> str:
     return "unset" if position is None else f"sequence {position.sequence}"

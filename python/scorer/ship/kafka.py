@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from scorer.errors import ShipError, SinkUnavailableError
 from scorer.ship.batch import Batch
 from scorer.ship.decoding import kind_of, record_class
-from scorer.ship.position import Position
+from scorer.ship.position import ShipPosition
 from scorer.ship.settings import KafkaSection
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class KafkaSink:
         self._topic_id = ""
         self.commits = 0
 
-    def open(self) -> Position | None:
+    def open(self) -> ShipPosition | None:
         """Create or check the topics, start a producer, and return the position of the server."""
         from confluent_kafka import KafkaException, Producer
         from confluent_kafka.admin import AdminClient
@@ -191,7 +191,7 @@ class KafkaSink:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise
 
-    def _position(self) -> Position | None:
+    def _position(self) -> ShipPosition | None:
         """Return the newest committed position of the server in the topic of positions."""
         from confluent_kafka import Consumer, KafkaError, TopicPartition
         from confluent_kafka import KafkaException as Failure
@@ -236,9 +236,9 @@ class KafkaSink:
             consumer.close()
         return None if found is None else self._parsed(found)
 
-    def _parsed(self, text: bytes) -> Position:
+    def _parsed(self, text: bytes) -> ShipPosition:
         try:
-            position = Position.of(json.loads(text))
+            position = ShipPosition.of(json.loads(text))
         except (ValueError, TypeError, AttributeError):
             position = None
         if position is None:

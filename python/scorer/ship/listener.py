@@ -77,7 +77,7 @@ class MetricsListener:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop listening."""
+        """Stop listening, and end the listener's thread."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join(_REQUEST_SECONDS)

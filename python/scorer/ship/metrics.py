@@ -35,12 +35,12 @@ class ShipMetrics:
                 self._values[name, sink] += 0
 
     def add(self, name: str, sink: str, value: float) -> None:
-        """Increase a counter."""
+        """Increase a counter by a number."""
         with self._lock:
             self._values[name, sink] += value
 
     def set(self, name: str, sink: str, value: float) -> None:
-        """Set a gauge."""
+        """Set a gauge to a value."""
         with self._lock:
             self._values[name, sink] = value
 

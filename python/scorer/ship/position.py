@@ -16,7 +16,7 @@ def fingerprint(uuid: bytes) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Position:
+class ShipPosition:
     """The end of the records that a sink holds.
 
     A sequence alone is not enough: after a failure of the machine, a log can use the sequences of lost

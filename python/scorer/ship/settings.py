@@ -110,7 +110,7 @@ class ShipSection(Section):
 
 
 class DeltaSection(Section):
-    """The Delta table."""
+    """Settings of the sink for Delta tables."""
 
     url: str = Field(
         default="off",
@@ -163,7 +163,7 @@ class DeltaSection(Section):
 
 
 class KafkaSection(Section):
-    """The Kafka topic."""
+    """Settings of the sink for a Kafka topic."""
 
     servers: str = Field(
         default="off",
@@ -216,7 +216,7 @@ class KafkaSection(Section):
 
 
 class ShipSettings(Section):
-    """All sections of `ship.toml`."""
+    """The settings of a shipper: all sections of `ship.toml`."""
 
     ship: ShipSection = Field(default_factory=ShipSection)
     delta: DeltaSection = Field(default_factory=DeltaSection)

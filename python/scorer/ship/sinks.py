@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from scorer.ship.batch import Batch
-from scorer.ship.position import Position
+from scorer.ship.position import ShipPosition
 
 
 class Sink(Protocol):
@@ -20,7 +20,7 @@ class Sink(Protocol):
     commits: int
     """Number of commits so far."""
 
-    def open(self) -> Position | None:
+    def open(self) -> ShipPosition | None:
         """Connect, and return the position that the sink holds; None if nothing was shipped to it.
 
         It can be called again after an error of `deliver`.

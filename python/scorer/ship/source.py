@@ -11,9 +11,9 @@ from pathlib import Path
 from scorer.errors import LogError, ShipError, SinkUnavailableError
 from scorer.log.reading import LogReader
 from scorer.log.segments import SegmentFile, segment_files
-from scorer.ship.batch import Batch, Gap, Run
+from scorer.ship.batch import Batch, Gap, SegmentRun
 from scorer.ship.erasures import Erasures
-from scorer.ship.position import Position, fingerprint
+from scorer.ship.position import ShipPosition, fingerprint
 
 _ATTEMPTS = 20
 """Number of readings in a row that may be discarded because the log was repaired meanwhile."""
@@ -72,11 +72,11 @@ class LogSource:
         self._accept_new_log = accept_new_log
         self._erasures = Erasures(directory)
         self._pass: _Pass | None = None
-        self._next: tuple[Position | None, int | None] = (None, None)
+        self._next: tuple[ShipPosition | None, int | None] = (None, None)
         self.notes: list[str] = []
         """Messages for the operator since they were last taken."""
 
-    def read(self, position: Position | None) -> Batch | None:
+    def read(self, position: ShipPosition | None) -> Batch | None:
         """Return the next records after a position; None if the log has none at present.
 
         Args:
@@ -106,7 +106,7 @@ class LogSource:
             self._pass.close()
             self._pass = None
 
-    def _read(self, position: Position | None) -> Batch | None:
+    def _read(self, position: ShipPosition | None) -> Batch | None:
         for _ in range(_ATTEMPTS):
             current, expected = self._continue(position)
             if current is None:
@@ -129,7 +129,7 @@ class LogSource:
             return batch
         raise SinkUnavailableError(f'log "{self.directory}" is being repaired; try again')
 
-    def _continue(self, position: Position | None) -> tuple[_Pass | None, int | None]:
+    def _continue(self, position: ShipPosition | None) -> tuple[_Pass | None, int | None]:
         """Return a pass at a position, and the sequence that is expected next."""
         if self._pass is not None and self._next[0] == position:
             return self._pass, self._next[1]
@@ -155,7 +155,7 @@ class LogSource:
         self._pass = _Pass(reader, segments, durable, unsynced)
         return self._pass, start
 
-    def _start(self, position: Position | None, segments: list[SegmentFile]) -> int | None:
+    def _start(self, position: ShipPosition | None, segments: list[SegmentFile]) -> int | None:
         """Return the sequence at which shipping continues; None if it begins with the log's first record.
 
         Raises:
@@ -199,7 +199,7 @@ class LogSource:
     def _batch(
         self,
         current: _Pass,
-        position: Position | None,
+        position: ShipPosition | None,
         expected: int | None,
         sequences: list[int],
         payloads: list[bytes],
@@ -207,7 +207,7 @@ class LogSource:
         is_full = len(sequences) >= self._max_records or sum(map(len, payloads)) >= self._max_bytes
         gaps = _gaps(current.reader, expected, sequences)
         last = _segment_of(current.segments, sequences[-1])
-        end = Position(fingerprint(last.log), last.number, fingerprint(last.uuid), sequences[-1] + 1)
+        end = ShipPosition(fingerprint(last.log), last.number, fingerprint(last.uuid), sequences[-1] + 1)
         kept, kept_payloads = self._erasures.without_erased(sequences, payloads)
         return Batch(
             server=self.server,
@@ -228,12 +228,12 @@ def _segment_of(segments: list[SegmentFile], sequence: int) -> SegmentFile:
     return next((one for one in reversed(segments) if one.first <= sequence), segments[0])
 
 
-def _runs(segments: list[SegmentFile], sequences: list[int]) -> list[Run]:
-    runs: list[Run] = []
+def _runs(segments: list[SegmentFile], sequences: list[int]) -> list[SegmentRun]:
+    runs: list[SegmentRun] = []
     at = 0
     while at < len(sequences):
         segment = _segment_of(segments, sequences[at])
-        runs.append(Run(at, segment.number, segment.name))
+        runs.append(SegmentRun(at, segment.number, segment.name))
         later = [one.first for one in segments if one.number > segment.number]
         limit = min(later, default=sequences[-1] + 1)
         at = bisect_left(sequences, limit, lo=at)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from scorer.errors import ShipError, SinkUnavailableError
-from scorer.ship.position import REGISTERS, Position
+from scorer.ship.position import REGISTERS, ShipPosition
 from scorer.ship.schema import DECISIONS, PARTITION, SCHEMAS, VERSION
 from scorer.ship.settings import DeltaSection
 
@@ -20,6 +21,9 @@ _LONGEST: Final = 400
 
 SCHEMA_PROPERTY: Final = "scorer.schema"
 """Property of each table that holds the version of its schema."""
+
+_LEASE: Final = "scorer-ship/maintenance"
+"""Transaction id whose version is the Unix time, in seconds, until which one process maintains a table."""
 
 _FINAL: Final = (
     "AccessDenied",
@@ -63,7 +67,7 @@ class Tables:
         """Return the address of a table."""
         return f"{self._settings.url.rstrip('/')}/{name}"
 
-    def prepare(self) -> dict[str, Position | None]:
+    def prepare(self) -> dict[str, ShipPosition | None]:
         """Create the tables that do not exist, check the others, and return the position of each.
 
         Raises:
@@ -97,19 +101,19 @@ class Tables:
             raise ShipError(f'table "{self.url(name)}" is gone; restore it, or ship to another url')
         return table
 
-    def position(self, table: DeltaTable) -> Position | None:
+    def position(self, table: DeltaTable) -> ShipPosition | None:
         """Return the position of the server in a version of a table."""
         with _errors(table.table_uri):
             values = {name: table.transaction_version(self._register(name)) for name in REGISTERS}
         try:
-            return Position.of(values)
+            return ShipPosition.of(values)
         except ValueError:
             raise ShipError(
                 f'table "{table.table_uri}" has an incomplete position of server "{self._server}"; restore '
                 "the table"
             ) from None
 
-    def append(self, table: DeltaTable, rows: Any, position: Position) -> None:
+    def append(self, table: DeltaTable, rows: Any, position: ShipPosition) -> None:
         """Append rows and set the position of the server, in one commit.
 
         Args:
@@ -122,6 +126,45 @@ class Tables:
             ConcurrentCommitError: Another shipper writes with the server's id, or the commit was made twice.
             SinkUnavailableError: The commit failed. It may have succeeded all the same.
         """
+        self._append(table, rows, self._commit(position))
+
+    def lease(self, name: str, seconds: int) -> bool:
+        """Reserve the maintenance of a table for this process, by a commit without rows.
+
+        Two compactions that begin at the same version are both committed by deltalake, and every row is then
+        there twice. A conflict of two appends with the same transaction id is detected, so one process gets
+        the lease.
+
+        Args:
+            name: The table.
+            seconds: Time after which others may maintain the table if the lease is not given back. The
+                process must have ended by then; clocks of servers may differ by less.
+
+        Returns:
+            False: another process maintains the table.
+        """
+        table, now = self.load(name), int(time.time())
+        with _errors(table.table_uri):
+            until = table.transaction_version(_LEASE)
+        if until is not None and until > now:
+            return False
+        try:
+            self._set_lease(table, name, now + seconds)
+        except ConcurrentCommitError:
+            return False
+        return True
+
+    def end_lease(self, name: str) -> None:
+        """Give the maintenance of a table back."""
+        self._set_lease(self.load(name), name, 0)
+
+    def _set_lease(self, table: DeltaTable, name: str, until: int) -> None:
+        from deltalake import CommitProperties, Transaction
+
+        properties = CommitProperties(app_transactions=[Transaction(_LEASE, until)], max_commit_retries=50)
+        self._append(table, SCHEMAS[name].empty_table(), properties)
+
+    def _append(self, table: DeltaTable, rows: Any, properties: CommitProperties) -> None:
         from deltalake import PostCommitHookProperties, write_deltalake
 
         with _errors(table.table_uri):
@@ -130,14 +173,14 @@ class Tables:
                 rows,
                 mode="append",
                 writer_properties=writer_properties(),
-                commit_properties=self._commit(position),
+                commit_properties=properties,
                 # Checkpoints are made by the upkeep.
                 post_commithook_properties=PostCommitHookProperties(
                     create_checkpoint=False, cleanup_expired_logs=False
                 ),
             )
 
-    def _commit(self, position: Position) -> CommitProperties:
+    def _commit(self, position: ShipPosition) -> CommitProperties:
         from deltalake import CommitProperties, Transaction
 
         registers = [Transaction(self._register(name), value) for name, value in position.values().items()]

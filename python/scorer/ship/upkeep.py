@@ -9,6 +9,7 @@ time limits uses.
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -18,7 +19,9 @@ from typing import Any, Final
 from scorer.ship.settings import DeltaSection
 
 _LIMIT_SECONDS: Final = 900.0
-"""Time after which a child that has not ended is killed."""
+"""Time after which a child is killed. It also ends itself then, in case its parent was killed."""
+_LEASE_SECONDS: Final = 1800
+"""Time for which a child reserves the maintenance of a table, against all other servers."""
 _END_SECONDS: Final = 5.0
 _FULL_HOURS: Final = 24.0
 """Interval between searches for files of commits that did not complete."""
@@ -81,7 +84,7 @@ class Upkeep:
         return problem
 
     def close(self) -> None:
-        """End the child."""
+        """End the child, by SIGKILL if it does not stop."""
         if self._child is not None:
             self._child.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -127,6 +130,8 @@ class Upkeep:
 def maintain(settings: DeltaSection, name: str, *, search: bool) -> None:
     """Merge the small files of a table, write a checkpoint, and remove what is no longer used.
 
+    If another process maintains the table, nothing is done.
+
     Args:
         settings: The settings of the sink.
         name: The table.
@@ -138,9 +143,12 @@ def maintain(settings: DeltaSection, name: str, *, search: bool) -> None:
 
     from scorer.ship.tables import Tables, writer_properties
 
-    table: Any = Tables(settings, "").load(name)
+    tables = Tables(settings, "")
+    if not tables.lease(name, _LEASE_SECONDS):
+        return
+    table: Any = tables.load(name)
     no_hook = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
-    # Two servers may have compacted at the same time; the files of one of them are used.
+    # An append in between does not conflict; anything else leaves the small files for the next time.
     with suppress(CommitFailedError):
         table.optimize.compact(
             target_size=settings.file_mb << 20,
@@ -159,12 +167,15 @@ def maintain(settings: DeltaSection, name: str, *, search: bool) -> None:
         post_commithook_properties=no_hook,
         full=search,
     )
+    tables.end_lease(name)
 
 
 def main() -> int:
     """Maintain the tables that standard input names."""
     import os
 
+    # The lease of a child whose parent was killed must not end before the child.
+    signal.alarm(int(_LIMIT_SECONDS))
     with suppress(OSError):
         os.nice(10)
     work = json.load(sys.stdin)

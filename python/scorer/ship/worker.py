@@ -12,7 +12,7 @@ from scorer.errors import ScorerError, ShipError, SinkUnavailableError
 from scorer.ship.backoff import Backoff
 from scorer.ship.lag import age
 from scorer.ship.metrics import ShipMetrics
-from scorer.ship.position import Position
+from scorer.ship.position import ShipPosition
 from scorer.ship.sinks import Sink
 from scorer.ship.source import LogSource
 
@@ -74,7 +74,7 @@ class Worker(threading.Thread):
 
     @property
     def directory(self) -> Path:
-        """Directory of the log."""
+        """Directory of the log that is shipped."""
         return self._source.directory
 
     def run(self) -> None:
@@ -108,7 +108,7 @@ class Worker(threading.Thread):
             return self._stop_event.wait(wait)
         return True
 
-    def _ship(self, position: Position | None) -> None:
+    def _ship(self, position: ShipPosition | None) -> None:
         self._reached(position)
         due = time.monotonic()
         while not self._stop_event.is_set():
@@ -150,7 +150,7 @@ class Worker(threading.Thread):
         metrics.add("scorer_ship_commits", name, commits)
         metrics.set("scorer_ship_delay_seconds", name, delay)
 
-    def _reached(self, position: Position | None) -> None:
+    def _reached(self, position: ShipPosition | None) -> None:
         self.sequence = 0 if position is None else position.sequence
         self._metrics.set("scorer_ship_sequence", self.sink.name, self.sequence)
         if position is not None:
