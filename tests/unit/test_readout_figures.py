@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -127,6 +128,21 @@ def test_bins_of_different_widths_are_drawn_as_densities() -> None:
     assert heights.tolist() == pytest.approx([0.2, 0.1, 0.6 / 7])
     even, (same,) = style.heights(np.linspace(0, 1, 4), np.array([0.2, 0.2, 0.6]))
     assert (even, same.tolist()) == ("share", [0.2, 0.2, 0.6])
+
+
+def test_the_sla_is_marked_above_the_bars_of_data_load_and_execution(evidence: ShadowEvidence) -> None:
+    """An SLA near the longest bar is a line across the chart, one far above is a label."""
+    near = times.data_load(replace(evidence, sla_us=500)).plotly["layout"]
+    (shape,) = near["shapes"]
+    assert (shape["y0"], shape["y1"], shape["xref"]) == (0.5, 0.5, "paper")
+    assert near["annotations"][0]["text"] == "SLA 500 µs"
+    far = times.data_load(replace(evidence, sla_us=400_000)).plotly["layout"]
+    assert far["shapes"] == []
+    assert far["annotations"][0]["text"] == "SLA 400 ms \N{UPWARDS ARROW}"
+    for plot, limit in ((near, 0.5), (far, 0.0)):
+        longest = max(row[column] for row in times.data_load(evidence).rows for column in (2, 3)) / 1000
+        low, high = plot["yaxis"]["range"]
+        assert low < math.log10(max(longest, limit)) < high
 
 
 def test_the_latency_axis_covers_the_data_and_a_distant_sla_is_a_label(evidence: ShadowEvidence) -> None:

@@ -15,7 +15,7 @@ from versions import MLFLOW, History
 from scorer.bundle.splits import forest_shape
 from scorer.errors import ForestError
 from scorer.forest import Forest
-from scorer.release.answers import BundleDetail, BundleInfo
+from scorer.release.answers import BundleDetail, BundleInfo, Figure
 from scorer.release.errors import InvalidError, NotFoundError
 from scorer.release.version_answers import BundleComparison, PropertyDifference
 from scorer.release.versions import figures, swaps
@@ -134,6 +134,34 @@ def test_figures_are_overlaid(history: History) -> None:
         shares = [row[3] for row in result["observed-scores"].rows if row[0] == name]
         assert sum(shares) == pytest.approx(1)
     assert {row[0] for row in result["importance"].rows} == set(FEATURES)
+
+
+def test_a_side_keeps_its_colour_and_its_name_where_it_is_alone() -> None:
+    """Of two bundles, often one has a report: the live bundle was never under test."""
+    scores = Figure(
+        "scores", "", ".", {}, ("from", "to", "live", "shadow"), [(0.0, 0.5, 0.6, 0.7), (0.5, 1.0, 0.4, 0.3)]
+    )
+    latency = Figure(
+        "latency", "", ".", {}, ("side", "share", "exec_us"), [("shadow", 0.5, 8.0), ("shadow", 1.0, 20.0)]
+    )
+    for alone, both in (
+        (
+            figures.observed_scores({"left": None, "right": scores}),
+            figures.observed_scores({"left": scores, "right": scores}),
+        ),
+        (
+            figures.execution({"left": None, "right": latency}, [50]),
+            figures.execution({"left": latency, "right": latency}, [50]),
+        ),
+    ):
+        assert alone is not None and both is not None
+        lines = {one["name"]: one["line"] for one in both.plotly["data"]}
+        (own,) = [one for one in alone.plotly["data"] if not one["name"].startswith("SLA")]
+        assert own["name"] == "right"
+        assert own["line"] == lines["right"] != lines["left"]
+        assert alone.plotly["layout"]["showlegend"]
+    assert figures.observed_scores({"left": None, "right": None}) is None
+    assert figures.execution({"left": None, "right": None}, []) is None
 
 
 def test_importances_of_the_lineages_precede_splits() -> None:

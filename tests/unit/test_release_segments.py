@@ -232,6 +232,21 @@ def test_all_other_gates_pass_if_one_country_is_ranked_at_random() -> None:
     assert evaluate([agreement], evidence)[0].outcome is Outcome.PASS, "no gate on all traffic fails"
 
 
+def test_bands_are_in_the_order_of_their_numbers_and_categories_by_rows() -> None:
+    random = np.random.default_rng(1)
+    evidence = window(random, *(logistic(random.normal(0, 2, 3_000)) for _ in range(2)))
+    # The names are in the order in which they came, and the highest band has the most rows.
+    bands = ["from 100", "below 20", "20 to 100"]
+    segments = evidence.shadow.segments.copy()
+    segments[:, 1] = random.choice([0, 1, 2, 3], len(segments), p=[0.3, 0.4, 0.1, 0.2])
+    names = {**evidence.shadow.names, "segment:amount": ["", *bands]}
+    report = reported(replace(evidence, shadow=replace(evidence.shadow, segments=segments, names=names)))
+    amounts = [one.level for one in report.segments if one.feature == "amount"]
+    assert amounts == ["below 20", "20 to 100", "from 100", MISSING]
+    counts = [one.rows for one in report.segments if one.feature == "country" and one.level != OTHER]
+    assert counts == sorted(counts, reverse=True)
+
+
 def test_counts_equal_those_of_the_rows() -> None:
     evidence = broken(np.random.default_rng(5), country=2, rows=8_000)
     rows, segment = evidence.shadow, of(reported(evidence), "DE")

@@ -14,6 +14,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from scorer.web import words
+from scorer.web.sparklines import sparkline
 
 _ESCAPES = {
     ord("<"): "\\u003c",
@@ -53,6 +54,7 @@ def environment() -> Environment:
         "plain": plain,
         "minutes": minutes,
         "lasting": lasting,
+        "sparkline": sparkline,
     }
     made.globals |= {"words": words, "nothing": NOTHING, "query": query}
     return made

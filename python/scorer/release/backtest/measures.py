@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from scorer.release.backtest.rows import Labelled
 from scorer.release.gates.measured import Measured, nothing
-from scorer.release.segments.split import band_codes, band_words, largest
+from scorer.release.segments.split import band_codes, band_words, by_band, largest
 from scorer.stats import ranking, roc
 from scorer.stats.arrays import Bools, Floats, Ints
 from scorer.stats.blocks import Blocks
@@ -251,12 +251,15 @@ def _segments(found: Labelled, label: Bools, own: Floats, live: Floats) -> list[
     """Rows, positives and recall of each level, at the rate of all rows."""
     columns = [(*one, found.rows.segments[:, at]) for at, one in enumerate(found.segments)]
     amount = found.rows.amount
+    numbers = set(dict(found.plan.bands))
     if np.isfinite(amount).any() and not dict(found.plan.bands):
         limits = np.unique(np.nanquantile(amount, np.linspace(0, 1, _AMOUNT_BANDS + 1)[1:-1])).tolist()
         columns.append(("amount", band_words(limits), band_codes(amount, limits)))
+        numbers.add("amount")
     segments = []
     for name, levels, codes in columns:
-        for level, of, _ in largest(codes, levels, found.plan.most):
+        levelled = largest(codes, levels, found.plan.most)
+        for level, of, _ in by_band(levelled, levels) if name in numbers else levelled:
             positive = of[label[of]]
             segments.append(
                 {

@@ -26,7 +26,7 @@ from scorer.release.gates.names import METRICS, SEGMENTS
 from scorer.release.gates.words import number
 from scorer.release.model import GateSpec
 from scorer.release.readout.canary import measure_canary
-from scorer.release.segments.split import largest
+from scorer.release.segments.split import band_words, by_band, largest
 from scorer.stats import proportions
 from scorer.stats.interim import alpha_share
 from scorer.stats.interval import Interval
@@ -146,10 +146,10 @@ def _cuts(evidence: ShadowEvidence, at: int, feature: str, *, paired: bool) -> l
     own = evidence.shadow
     others = None if paired else evidence.control.segments[:, at] - 1
     levels, most = own.segment_levels(feature)[1:], evidence.segments.most
-    return [
-        _Cut(feature, level, mine, mine if paired else theirs)
-        for level, mine, theirs in largest(own.segments[:, at] - 1, levels, most, others=others)
-    ]
+    found = largest(own.segments[:, at] - 1, levels, most, others=others)
+    if limits := dict(evidence.segments.bands).get(feature):
+        found = by_band(found, band_words(limits))
+    return [_Cut(feature, level, mine, mine if paired else theirs) for level, mine, theirs in found]
 
 
 def _is_judged(cut: _Cut, evidence: ShadowEvidence) -> bool:

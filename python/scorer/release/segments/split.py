@@ -136,6 +136,17 @@ def largest(
     return [(name, groups[0][at], groups[1][at]) for at, name in enumerate(names)]
 
 
+def by_band(found: list[tuple[str, Ints, Ints]], bands: Sequence[str]) -> list[tuple[str, Ints, Ints]]:
+    """Return the segments of a number from its lowest band to its highest; other segments follow.
+
+    Args:
+        found: Segments from `largest`.
+        bands: Names of the bands, the lowest first.
+    """
+    place = {name: at for at, name in enumerate(bands)}
+    return sorted(found, key=lambda one: place.get(one[0], len(place)))
+
+
 def _grouped(places: npt.NDArray[np.int16], count: int) -> list[Ints]:
     """Return the indices of each place, in their order."""
     order = np.argsort(places, kind="stable").astype(np.int64)

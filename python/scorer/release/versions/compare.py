@@ -156,13 +156,12 @@ class Comparisons:
     def _figures(self, left: _Side, right: _Side, notes: list[str]) -> list[Figure]:
         sides = {f"{one.title} {_name(one)}": one for one in (left, right)}
         reference = {title: _reference(one.detail.reference) for title, one in sides.items()}
-        reports = {title: one.report for title, one in sides.items() if one.report is not None}
+        reports = {title: one.report for title, one in sides.items()}
+        slas = [one.summary["sla_us"] for one in reports.values() if one is not None]
         made = [
             figures.references(reference),
             figures.observed_scores(_named(reports, "scores")),
-            figures.execution(
-                _named(reports, "latency"), [one.summary["sla_us"] for one in reports.values()]
-            ),
+            figures.execution(_named(reports, "latency"), slas),
             self._importance(sides, notes),
         ]
         return [one for one in made if one is not None]
@@ -219,13 +218,12 @@ class Comparisons:
         return swaps.over_common(first, second, lowest)
 
 
-def _named(reports: Mapping[str, Readout], name: str) -> dict[str, Figure]:
-    found = {}
-    for title, report in reports.items():
-        figure = next((one for one in report.figures if one.name == name), None)
-        if figure is not None:
-            found[title] = figure
-    return found
+def _named(reports: Mapping[str, Readout | None], name: str) -> dict[str, Figure | None]:
+    """Return a figure of each side's report; None: there is no report, or it has no such figure."""
+    return {
+        title: next((one for one in report.figures if one.name == name), None) if report else None
+        for title, report in reports.items()
+    }
 
 
 def _gates(left: Readout | None, right: Readout | None) -> tuple[GatePair, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from scorer.release.answers import Figure
+from scorer.release.gates.evidence import Floats
 from scorer.release.readout.figures.scores import bins, counted
 from scorer.release.readout.style import (
     DENSITY,
@@ -44,7 +45,7 @@ def references(named: Mapping[str, Mapping[str, Any]], name: str = "reference") 
         return None
     ends = [edges[[at, at + 1]] for edges, counts in known.values() for at in np.flatnonzero(counts)]
     low, high = float(np.min(ends)), float(np.max(ends))
-    shares = {}
+    shares: dict[str, tuple[Floats, Floats] | None] = dict.fromkeys(named)
     for title, (own, counts) in known.items():
         edges = bins(own, max(low, own[0]), min(high, own[-1]))
         shares[title] = (edges, counted(own, counts, edges))
@@ -52,15 +53,15 @@ def references(named: Mapping[str, Mapping[str, Any]], name: str = "reference") 
     return _histograms(shares, name, "Reference scores", words)
 
 
-def observed_scores(named: Mapping[str, Figure]) -> Figure | None:
+def observed_scores(named: Mapping[str, Figure | None]) -> Figure | None:
     """Return the score histograms of reports over each other; None if there is none.
 
     Args:
-        named: By name of a line: the figure `scores` of the report.
+        named: By name of a line: the figure `scores` of the report; None if the side has no report.
     """
-    shares = {}
+    shares: dict[str, tuple[Floats, Floats] | None] = dict.fromkeys(named)
     for title, figure in named.items():
-        if not figure.rows:
+        if figure is None or not figure.rows:
             continue
         table = {name: [row[at] for row in figure.rows] for at, name in enumerate(figure.columns)}
         edges = np.asarray([*table["from"], table["to"][-1]], np.float64)
@@ -74,15 +75,21 @@ def observed_scores(named: Mapping[str, Figure]) -> Figure | None:
     )
 
 
-def _histograms(shares: Mapping[str, tuple[Any, Any]], name: str, title: str, words: str) -> Figure | None:
-    if not shares:
-        return None
+def _histograms(
+    shares: Mapping[str, tuple[Floats, Floats] | None], name: str, title: str, words: str
+) -> Figure | None:
+    """Draw a histogram for each side that has one. A side keeps its colour where it is alone."""
     data: list[dict[str, Any]] = []
     rows: list[tuple[Any, ...]] = []
-    every = [edges for edges, _ in shares.values()]
+    every = [one[0] for one in shares.values() if one is not None]
+    if not every:
+        return None
     is_common = all(len(one) == len(every[0]) and np.allclose(one, every[0]) for one in every)
     what = "share"
-    for place, (line, (edges, values)) in enumerate(shares.items()):
+    for place, (line, found) in enumerate(shares.items()):
+        if found is None:
+            continue
+        edges, values = found
         what, (own,) = heights(edges, values)
         if not is_common and what == "share":
             # Bins of other bundles have other widths.
@@ -93,15 +100,20 @@ def _histograms(shares: Mapping[str, tuple[Any, Any]], name: str, title: str, wo
             for low, high, value in zip(edges[:-1].tolist(), edges[1:].tolist(), values.tolist(), strict=True)
         ]
     shown = [y for trace in data for y in trace["y"]]
-    plot = layout(axis("score"), log_axis(f"{what} of rows (log)", shown, unit="%"), hovermode="closest")
+    plot = layout(
+        axis("score"),
+        log_axis(f"{what} of rows (log)", shown, unit="%"),
+        hovermode="closest",
+        showlegend=True,
+    )
     return Figure(name, title, words, {"data": data, "layout": plot}, ("bundle", "from", "to", "share"), rows)
 
 
-def execution(named: Mapping[str, Figure], sla_us: Sequence[float]) -> Figure | None:
+def execution(named: Mapping[str, Figure | None], sla_us: Sequence[float]) -> Figure | None:
     """Return the distributions of execution times of reports over each other; None if there is none.
 
     Args:
-        named: By name of a line: the figure `latency` of the report.
+        named: By name of a line: the figure `latency` of the report; None if the side has no report.
         sla_us: SLAs of the reports' checkpoints, in microseconds.
     """
     data: list[dict[str, Any]] = []
@@ -109,7 +121,7 @@ def execution(named: Mapping[str, Figure], sla_us: Sequence[float]) -> Figure | 
     around: list[float | None] = []
     tails = []
     for place, (line, figure) in enumerate(named.items()):
-        points = [(share, us) for side, share, us in figure.rows if side == "shadow"]
+        points = [(share, us) for side, share, us in figure.rows if side == "shadow"] if figure else []
         if not points:
             continue
         rows += [(line, share, us) for share, us in points]
@@ -132,6 +144,7 @@ def execution(named: Mapping[str, Figure], sla_us: Sequence[float]) -> Figure | 
         axis("share of requests", tickformat=".0%", range=[0, 1.02]),
         hovermode="closest",
         annotations=labels,
+        showlegend=True,
     )
     words = f"{'; '.join(tails)}."
     plotly = {"data": data, "layout": plot}

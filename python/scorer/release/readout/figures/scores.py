@@ -127,8 +127,8 @@ def against(evidence: ShadowEvidence) -> Figure:
     ends = [float(edges[0]), float(edges[-1])]
     same = scatter(ends, ends, "equal", line={"color": INK, "dash": "dot", "width": 1}, hoverinfo="skip")
     plot = layout(
-        axis(f"{what(evidence)}, live", range=ends),
-        axis(f"{what(evidence)}, this bundle", range=ends),
+        axis(f"{what(evidence)}, live", range=ends, nticks=6),
+        axis(f"{what(evidence)}, this bundle", range=ends, nticks=6),
         showlegend=False,
         hovermode="closest",
         height=420,

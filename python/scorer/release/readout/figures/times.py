@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -145,7 +145,22 @@ def data_load(evidence: ShadowEvidence) -> Figure:
     ]
     # A p99.9 of milliseconds would leave nothing to see of a p50 of microseconds on a linear axis.
     shown = [value for trace in data for value in trace["y"]]
-    plot = layout(axis("", type="multicategory", tickangle=-90), log_axis("ms (log)", shown), barmode="group")
+    lines, labels = sla_line(
+        evidence.sla_us / 1000, shown, (0, 1), text=f"SLA {micros(evidence.sla_us)}", vertical=False
+    )
+    # Groups of bars have no places that a line of data could begin and end at, so it is drawn over the chart.
+    shapes = [_across(trace) for trace in lines]
+    shown += [y for trace in lines for y in trace["y"]]
+    if not lines:
+        # The label is above the bars.
+        shown += [_HEADROOM * max((y for y in shown if y is not None), default=1.0)]
+    plot = layout(
+        axis("", type="multicategory", tickangle=-90),
+        log_axis("ms (log)", shown),
+        barmode="group",
+        annotations=labels,
+        shapes=shapes,
+    )
     words = (
         f"Features take {micros(quantile(loads['shadow'], 0.99))} at p99 for this bundle and "
         f"{micros(quantile(loads['live'], 0.99))} for live; each bar is a quantile of its own."
@@ -192,6 +207,12 @@ def latency(evidence: ShadowEvidence) -> Figure:
         annotations=labels,
     )
     return Figure("latency", "Latency distribution", words, _plot(data, plot), columns, rows)
+
+
+def _across(trace: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a horizontal line as a shape across the whole chart."""
+    (y, _) = trace["y"]
+    return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": y, "y1": y, "line": trace["line"]}
 
 
 def _within(times: Floats, limit: float) -> str:
