@@ -48,7 +48,7 @@ def audited(world: World, action: str) -> list[dict[str, object]]:
 
 def test_a_comment_is_an_event_an_audit_entry_and_a_message(world: World) -> None:
     change = world.test("good-1")
-    after = discussion(world).comment(world.eve, change.id, comment="  <b>why</b> so late?\nplease  ")
+    after = discussion(world).comment(world.eve, change.id, text="  <b>why</b> so late?\nplease  ")
     # A comment does not outdate the version that another user has read.
     assert after.version == change.version
     (comment,) = comments(world.changes.get(world.ada, change.id).events)
@@ -90,15 +90,15 @@ def test_reviewers_are_notified_and_find_the_changes_that_they_should_review(wor
     world.access.set_member(world.admin, "fraud", "bob", Role.APPROVER)
     world.access.set_member(world.admin, "fraud", "eve", Role.APPROVER)
     change = world.test("good-1").id
-    requested = discussion(world).request_review(world.ada, change, requested=["bob", "eve", "bob"])
+    requested = discussion(world).request_review(world.ada, change, reviewers=["bob", "eve", "bob"])
     assert requested.reviewers == ("bob", "eve")
     assert "ada asks for a review by bob, eve" in world.notifications.messages[-1][1]
     assert [one.id for one in world.changes.list(world.bob, reviewer="bob")] == [change]
     assert world.changes.list(world.bob, reviewer="bo") == []
     sent = len(world.notifications.messages)
-    discussion(world).request_review(world.ada, change, requested=["bob", "eve"])
+    discussion(world).request_review(world.ada, change, reviewers=["bob", "eve"])
     assert len(world.notifications.messages) == sent
-    assert discussion(world).request_review(world.ada, change, requested=[]).reviewers == ()
+    assert discussion(world).request_review(world.ada, change, reviewers=[]).reviewers == ()
 
 
 def test_only_approvers_who_are_not_authors_can_be_reviewers(world: World) -> None:
