@@ -1,4 +1,4 @@
-"""Compile the fuzz targets of rust/fuzz and run one after another: ``make fuzz``, see docs/conformance.md.
+"""Compile the fuzz targets of rust/fuzz and run one on each processor: ``make fuzz``, docs/conformance.md.
 
 Compiled targets are in target/fuzz, inputs that reach new code in .build/fuzz/corpus, and findings in
 .build/fuzz/findings.
@@ -11,6 +11,7 @@ import os
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -63,7 +64,8 @@ def fuzz(program: Path, seconds: int) -> bool:
         ).returncode
     lines = log.read_text(errors="replace").splitlines()
     executed = next((line.split()[-1] for line in lines if "number_of_executed_units" in line), "0")
-    print(f"{target:12} {executed:>10} inputs in {seconds} s: {'no finding' if code == 0 else 'a finding'}")
+    result = "no finding" if code == 0 else "a finding"
+    print(f"{target:12} {executed:>10} inputs in {seconds} s: {result}", flush=True)
     if code:
         reported = [line for line in lines if REPORTED.search(line)]
         print(
@@ -88,7 +90,9 @@ def main() -> int:
     if not arguments.seconds:
         return 0
     # Every target runs, also after findings of others.
-    ended = [fuzz(programs / target, arguments.seconds) for target in arguments.targets or targets]
+    with ThreadPoolExecutor(max_workers=len(os.sched_getaffinity(0))) as pool:
+        chosen = arguments.targets or targets
+        ended = list(pool.map(lambda target: fuzz(programs / target, arguments.seconds), chosen))
     return int(not all(ended))
 
 
