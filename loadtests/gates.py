@@ -21,13 +21,13 @@ from typing import Final
 
 import numpy as np
 
+from examples.datasets import HANDBOOK, dataset
 from loadtests import windows
 from loadtests.figures import Figures
 from loadtests.runs import add_run_options, open_run
 from loadtests.zoo import run as zoo
 from loadtests.zoo.candidates import FITS
 from loadtests.zoo.judged import SIZES as ZOO_SIZES
-from loadtests.zoo.payments import HANDBOOK
 from scorer.release.gates.defaults import SCORE
 from scorer.release.gates.evaluate import evaluate
 from scorer.release.gates.evidence import ShadowEvidence
@@ -258,7 +258,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-zoo", action="store_true")
     parser.add_argument("--no-windows", action="store_true")
     parser.add_argument(
-        "--transactions", type=Path, default=HANDBOOK, help="the handbook's; simulated where there are none"
+        "--transactions",
+        type=Path,
+        default=dataset(HANDBOOK),
+        help="the handbook's; simulated where there are none",
     )
     parser.add_argument("--processes", type=int, default=2)
     add_run_options(parser)

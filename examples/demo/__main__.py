@@ -20,19 +20,19 @@ def demo(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Parquet file of transactions; default: the handbook's in ../shared/data, else simulated.",
+            help="Parquet file of transactions; default: the handbook's in $SCORER_DATASETS, else simulated.",
         ),
     ] = None,
     routing: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="CSV file of routed payment attempts; default: the one in ../shared/data, else none.",
+            help="CSV file of routed payment attempts; default: the one in $SCORER_DATASETS, else none.",
         ),
     ] = None,
     simulated: Annotated[
         bool,
-        typer.Option("--simulated", help="Simulate the transactions and ignore files in ../shared/data."),
+        typer.Option("--simulated", help="Simulate the transactions and ignore $SCORER_DATASETS."),
     ] = False,
     output: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Directory for all files; default: demo-output.")
@@ -47,15 +47,16 @@ def demo(
     """Train, publish, serve and swap models, and score real or simulated transactions."""
     # Idle threads of the numeric libraries sleep instead of spinning; the libraries read this when they load.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    from examples.demo.plan import HANDBOOK, ROUTING, DemoPlan, Paths, default_input, project_root
+    from examples.datasets import HANDBOOK, ROUTING, present
+    from examples.demo.plan import DemoPlan, Paths, project_root
     from examples.demo.process import end_on_sigterm
     from examples.demo.run import run_demo
 
     if simulated and transactions:
         raise typer.BadParameter("--simulated and --transactions exclude each other")
     if not simulated:
-        transactions = transactions or default_input(HANDBOOK)
-        routing = routing or default_input(ROUTING)
+        transactions = transactions or present(HANDBOOK)
+        routing = routing or present(ROUTING)
     paths = Paths(
         transactions=transactions,
         routing=routing,

@@ -7,9 +7,6 @@ from pathlib import Path
 
 from examples.simulators.transactions import TransactionPlan
 
-HANDBOOK = "handbook_transactions_2018-04_to_08.parquet"
-ROUTING = "psp_routing_2019-01.csv"
-
 
 @dataclass(frozen=True)
 class DemoPlan:
@@ -172,9 +169,3 @@ WRITTEN = (
 def project_root() -> Path:
     """Return the root directory of the repository."""
     return Path(__file__).resolve().parents[2]
-
-
-def default_input(name: str) -> Path | None:
-    """Return the path of a data file beside the repository; None if there is none."""
-    path = project_root().parent / "shared" / "data" / name
-    return path if path.is_file() else None

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import math
 import sys
-from pathlib import Path
 
 import numpy as np
 
+from examples.datasets import ROUTING, dataset
 from examples.routing_log import RoutingLog, read_routing
 from loadtests.figures import Figures
 from loadtests.learning.options import Options
 from scorer.learn import ope
 
-LOG = Path(__file__).parents[3] / "shared/data/psp_routing_2019-01.csv"
 _COMMAND = "make bench-learning ARGS=routing"
 _CAP = 0.5
 # By convention, Cramer's V is negligible below this value.
@@ -31,10 +30,11 @@ _BALANCED = 0.1
 def run(figures: Figures, options: Options) -> None:
     """Measure the balance first, because the values have no meaning without it, then the values."""
     del options
-    if not LOG.is_file():
-        sys.stdout.write(f"   skipped: the routing log is not at {LOG}\n")
+    file = dataset(ROUTING)
+    if not file.is_file():
+        sys.stdout.write(f"   skipped: the routing log is not at {file}\n")
         return
-    log = read_routing(LOG)
+    log = read_routing(file)
     for name, (strength, chance) in balance(log).items():
         figures.add(
             name=f"balance: Cramer's V of provider and {name}",

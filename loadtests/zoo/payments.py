@@ -13,7 +13,6 @@ from examples.fraud.features import FEATURES, features
 from examples.fraud.transactions import Transactions, read_transactions
 from examples.simulators.transactions import TransactionPlan, simulate_transactions
 
-HANDBOOK: Final = Path(__file__).parents[3] / "shared/data/handbook_transactions_2018-04_to_08.parquet"
 DELAY_DAYS: Final = 7
 """Days until a fraud is known."""
 _WARM_UP: Final = 37
@@ -87,7 +86,7 @@ class Payments:
         return FEATURES.index(name)
 
 
-def handbook(file: Path = HANDBOOK) -> Payments:
+def handbook(file: Path) -> Payments:
     """Return the handbook's payments."""
     return _prepared("handbook", read_transactions(file), train_days=14, judged_days=28)
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
+from examples.datasets import HANDBOOK, dataset, present
 from examples.fraud.features import features
 from examples.fraud.metrics import ranking
 from examples.fraud.split import Days, without_known
 from examples.fraud.transactions import read_transactions
 
-HANDBOOK = Path(__file__).parents[3] / "shared" / "data" / "handbook_transactions_2018-04_to_08.parquet"
 
-
-@pytest.mark.skipif(not HANDBOOK.is_file(), reason="needs the handbook's transactions in ../shared/data")
+@pytest.mark.skipif(not present(HANDBOOK), reason=f"needs {HANDBOOK} in SCORER_DATASETS")
 def test_reference_model_reaches_the_published_figures():
     xgboost = pytest.importorskip("xgboost")
-    transactions = read_transactions(HANDBOOK)
+    transactions = read_transactions(dataset(HANDBOOK))
     rows = features(transactions)
     first = int((np.datetime64("2018-07-25") - np.datetime64(transactions.date(0))).astype(int))
     training, test = Days(first, first + 7), Days(first + 14, first + 21)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
+from examples.datasets import ROUTING, dataset, present
 from examples.oracle import OraclePlan, train_oracle
 from examples.routing_log import read_routing
 from scorer.learn.errors import DataError
 from scorer.learn.ope import Logged, Target, estimated_pmf, share, snipw
 
-LOG = Path(__file__).parents[3] / "shared" / "data" / "psp_routing_2019-01.csv"
 HEAD = "ID,tmsp,country,amount,success,PSP,3D_secured,card"
 
 
@@ -124,9 +122,9 @@ def test_an_oracle_prefers_the_better_provider(tmp_path):
     assert result.low > share(int(held.reward.sum()), 1_000).high
 
 
-@pytest.mark.skipif(not LOG.is_file(), reason="needs the routing log in ../shared/data")
+@pytest.mark.skipif(not present(ROUTING), reason=f"needs {ROUTING} in SCORER_DATASETS")
 def test_the_real_routing_log_is_read():
-    log = read_routing(LOG)
+    log = read_routing(dataset(ROUTING))
     assert len(log) > 20_000
     assert len(log.providers) == 4
     assert 0.1 < log.success.mean() < 0.4
