@@ -333,18 +333,18 @@ s3: .build/s3/versitygw ## Build an S3-compatible server (Go) into .build/s3, fo
 
 # The Go module contains the versions and hashes. CI leaves these tests out, because the build takes 13 minutes of CPU time.
 .PHONY: kube
-kube: .build/kube/kube-apiserver .build/kube/kustomize ## Build kube-apiserver and kustomize (Go) into .build/kube, for the tests of scorer operator
-.build/kube/kube-apiserver .build/kube/kustomize: tests/support/kube/go.mod tests/support/kube/go.sum
+kube: .build/kube/.built ## Build kube-apiserver and kustomize (Go) into .build/kube, for the tests of scorer operator
+.build/kube/.built: tests/support/kube/go.mod tests/support/kube/go.sum
 	$(call say,'Kubernetes API server')
 	@command -v go >/dev/null || { echo "error: go not found; install Go 1.26 or newer" >&2; exit 1; }
 	@command -v etcd >/dev/null || { echo "error: etcd not found; install it (Debian: apt-get install etcd-server)" >&2; exit 1; }
 	@mkdir -p .build/kube
-	@version=$$(sed -n 's#^require k8s.io/kubernetes \(v[0-9.]*\).*#\1#p' tests/support/kube/go.mod); prefix=k8s.io/component-base/version; \
+	@version=$$(sed -n 's#^[[:space:]]*k8s.io/kubernetes \(v[0-9.]*\).*#\1#p' tests/support/kube/go.mod); prefix=k8s.io/component-base/version; \
 	minor=$${version#v1.}; minor=$${minor%%.*}; cd tests/support/kube; export GOFLAGS='-trimpath -mod=readonly -buildvcs=false'; \
 	nice go build -p 1 -ldflags "-s -w -X $$prefix.gitVersion=$$version -X $$prefix.gitMajor=1 -X $$prefix.gitMinor=$$minor" \
 		-o '$(CURDIR)/.build/kube/kube-apiserver' k8s.io/kubernetes/cmd/kube-apiserver; \
 	nice go build -p 1 -ldflags '-s -w' -o '$(CURDIR)/.build/kube/kustomize' sigs.k8s.io/kustomize/kustomize/v5
-	@touch .build/kube/kube-apiserver .build/kube/kustomize
+	@touch $@
 
 .PHONY: test-kube
 test-kube: build kube ## Test scorer operator against a real kube-apiserver and etcd
