@@ -40,7 +40,7 @@ OPERATOR = "system:serviceaccount:scorer-system:scorer-operator"
 def require() -> None:
     """Skip the test if the API server or etcd is not installed. CI leaves them out; `make kube` builds."""
     if not API_SERVER.exists():
-        pytest.skip("kube-apiserver is not installed; `make kube` builds it")
+        pytest.skip("kube-apiserver is not installed; `make test-kube` builds it and runs this test")
     if components.program_path("etcd") is None:
         pytest.skip("etcd is not installed; `apt-get install etcd-server` installs it")
 

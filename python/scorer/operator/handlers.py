@@ -44,6 +44,7 @@ def run(
         ClusterError: There is no usable configuration.
     """
     cluster = Cluster.connect(kubeconfig)
+    kopf.configure(log_format=kopf.LogFormat.FULL)
     kopf.run(
         registry=registry(Reconciler(cluster), interval=interval, kubeconfig=kubeconfig),
         settings=operator_settings(),

@@ -139,7 +139,7 @@ class Reconciler:
         live = self.cluster.get("StatefulSet", namespace, name)
         seen = Seen(
             resource["metadata"]["generation"],
-            1 if live is None else live["spec"]["replicas"],
+            0 if live is None else live["spec"]["replicas"],
             digest="" if plan is None else plan.digest,
             image="" if plan is None else plan.spec.image,
             pods=pod_reports(self._pods(namespace, name)),

@@ -13,7 +13,7 @@ from scorer.operator.names import Object
 
 _SECONDS: Final = 2.0
 _LARGEST: Final = 4 << 20
-_THREADS: Final = 8
+_THREADS: Final = 16
 _SAMPLE: Final = re.compile(r"([a-z_]+)(?:\{(.*)\})? (\S+)(?: .*)?")
 _LABEL: Final = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
 
