@@ -15,7 +15,7 @@ from pydantic.alias_generators import to_camel
 
 from scorer.config.fields import NAME, Section
 from scorer.config.model import Fallback
-from scorer.config.problems import describe, dotted
+from scorer.config.problems import KeyPath, describe, dotted
 from scorer.errors import OperatorError
 from scorer.operator.names import Object
 
@@ -224,7 +224,8 @@ def read(model: type[M], resource: Object) -> M:
     try:
         return model.model_validate(resource.get("spec", {}))
     except ValidationError as error:
-        found = [describe(detail, model) for detail in error.errors(include_url=False)]
+        details = error.errors(include_url=False)
+        found: list[tuple[KeyPath, str]] = [describe(detail, model) for detail in details]
         raise OperatorError(one_line(f"{dotted(('spec', *path))}: {text}" for path, text in found)) from None
 
 
