@@ -274,7 +274,7 @@ proto: $(VENV)/.packages | cargo ## Generate code from the protos (Python, Rust)
 LOCK := '$(BIN)/uv' pip compile --quiet --python-version 3.11 --universal --generate-hashes --no-header
 .PHONY: lock
 lock: $(VENV)/.packages ## Pin requirements/*.in again after changing one (UPGRADE=--upgrade moves every pin)
-	@cd requirements && for part in serve train platform ship dev; do \
+	@cd requirements && for part in serve train platform ship operator dev; do \
 		$(LOCK) $(UPGRADE) --overrides overrides.txt $$part.in --output-file $$part.txt; done
 	@cd requirements && $(LOCK) $(UPGRADE) --constraints dev.txt build.in --output-file build.txt
 	@cd requirements && $(LOCK) $(UPGRADE) --constraints dev.txt --overrides overrides.txt bench.in --output-file bench.txt
@@ -330,6 +330,26 @@ s3: .build/s3/versitygw ## Build an S3-compatible server (Go) into .build/s3, fo
 	@command -v go >/dev/null || { echo "error: go not found; install Go 1.26 or newer" >&2; exit 1; }
 	@mkdir -p .build/s3
 	@cd tests/support/s3 && GOFLAGS='-trimpath -mod=readonly' go build -o '$(CURDIR)/$@' github.com/versity/versitygw/cmd/versitygw
+
+# The Go module contains the versions and hashes. CI leaves these tests out, because the build takes 13 minutes of CPU time.
+.PHONY: kube
+kube: .build/kube/.built ## Build kube-apiserver and kustomize (Go) into .build/kube, for the tests of scorer operator
+.build/kube/.built: tests/support/kube/go.mod tests/support/kube/go.sum
+	$(call say,'Kubernetes API server')
+	@command -v go >/dev/null || { echo "error: go not found; install Go 1.26 or newer" >&2; exit 1; }
+	@command -v etcd >/dev/null || { echo "error: etcd not found; install it (Debian: apt-get install etcd-server)" >&2; exit 1; }
+	@mkdir -p .build/kube
+	@version=$$(sed -n 's#^[[:space:]]*k8s.io/kubernetes \(v[0-9.]*\).*#\1#p' tests/support/kube/go.mod); prefix=k8s.io/component-base/version; \
+	minor=$${version#v1.}; minor=$${minor%%.*}; cd tests/support/kube; export GOFLAGS='-trimpath -mod=readonly -buildvcs=false'; \
+	nice go build -p 1 -ldflags "-s -w -X $$prefix.gitVersion=$$version -X $$prefix.gitMajor=1 -X $$prefix.gitMinor=$$minor" \
+		-o '$(CURDIR)/.build/kube/kube-apiserver' k8s.io/kubernetes/cmd/kube-apiserver; \
+	nice go build -p 1 -ldflags '-s -w' -o '$(CURDIR)/.build/kube/kustomize' sigs.k8s.io/kustomize/kustomize/v5
+	@touch $@
+
+.PHONY: test-kube
+test-kube: build kube ## Test scorer operator against a real kube-apiserver and etcd
+	$(call say,'Operator on a Kubernetes API server')
+	@'$(RUN)' -m pytest tests/integration/test_operator_kube.py $(ARGS)
 
 .PHONY: mlflow
 mlflow: .build/mlflow/.packages ## Install an MLflow server into .build/mlflow, for the tests of the MLflow registry

@@ -36,6 +36,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bundle": ("scorer.commands.bundle:app", "Build, sign, verify and inspect bundles."),
     "log": ("scorer.commands.log:app", "Read, export and verify the decision log."),
     "ship": ("scorer.commands.ship:app", "Ship the decision log to a Delta table or to Kafka."),
+    "operator": ("scorer.commands.operator:operator", "Run servers in Kubernetes from custom resources."),
     "score": ("scorer.commands.score:score", "Score a table with a bundle."),
     "backup": ("scorer.commands.backup:backup", "Back up registry, decision log and platform."),
     "restore": ("scorer.commands.backup:restore", "Check a backup and restore it."),
@@ -73,6 +74,9 @@ PLATFORM_PACKAGES = frozenset(
 
 # What comes with scorer[ship] alone.
 SHIP_PACKAGES = frozenset({"deltalake", "confluent_kafka"})
+
+# What comes with scorer[operator] alone.
+OPERATOR_PACKAGES = frozenset({"kopf", "kubernetes"})
 
 # Rich help costs 270 ms, most of it imports; plain help is read just as well.
 TYPER_OPTIONS: dict[str, Any] = {
@@ -145,9 +149,8 @@ def main() -> None:
         if error.name is None or error.name.partition(".")[0] == "scorer":
             raise
         package = error.name.partition(".")[0]
-        extra = (
-            "ship" if package in SHIP_PACKAGES else "platform" if package in PLATFORM_PACKAGES else "train"
-        )
+        extras = {"ship": SHIP_PACKAGES, "operator": OPERATOR_PACKAGES, "platform": PLATFORM_PACKAGES}
+        extra = next((name for name, packages in extras.items() if package in packages), "train")
         sys.stderr.write(f'error: this command needs the package "{error.name}"; install scorer[{extra}]\n')
         sys.exit(1)
     except BrokenPipeError:

@@ -18,6 +18,8 @@
     ├── LogError                    the decision log cannot be written or read
     ├── ShipError                   a decision log cannot be shipped to a sink
     │   └── SinkUnavailableError    ... because the sink does not answer; a later try may succeed
+    ├── OperatorError               what the Kubernetes operator refuses, or cannot do
+    │   └── ClusterError            a request that the Kubernetes API did not fulfil
     ├── ServerError                 the data plane cannot start, stop or do what is asked
     │   ├── LoadError               a bundle that the data plane refuses to load
     │   └── SwapError               a lane table that the data plane refuses
@@ -47,6 +49,7 @@ __all__ = [
     "BundleError",
     "CheckpointExistsError",
     "ClientError",
+    "ClusterError",
     "ConfigError",
     "ControlError",
     "ControlUnavailableError",
@@ -58,6 +61,7 @@ __all__ = [
     "LogError",
     "ManagedCheckpointError",
     "NothingToRestoreError",
+    "OperatorError",
     "RegistryError",
     "RegistryUnavailableError",
     "ScorerError",
@@ -139,6 +143,22 @@ class ShipError(ScorerError):
 
 class SinkUnavailableError(ShipError):
     """A sink, or the log's disk, that does not answer; a later try may succeed."""
+
+
+class OperatorError(ScorerError):
+    """A custom resource that the Kubernetes operator refuses, or a step that it cannot take."""
+
+
+class ClusterError(OperatorError):
+    """A request that the Kubernetes API did not fulfil.
+
+    Attributes:
+        status: HTTP status; 0 if there was no answer.
+    """
+
+    def __init__(self, message: str, status: int = 0) -> None:
+        self.status = status
+        super().__init__(message)
 
 
 class ServerError(ScorerError):

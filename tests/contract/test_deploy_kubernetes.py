@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 
 import kubernetes_validate
 import pytest
-from manifests import MANIFESTS, ROOT, Workload, documents, read
+from manifests import MANIFESTS, ROOT, Workload, documents, files, read
 
 from scorer import config
 
@@ -27,7 +27,7 @@ def port_of(address: str | None) -> int:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("path", sorted(MANIFESTS.glob("*.yaml")), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", files(), ids=lambda path: path.name)
 def test_manifests_are_valid_by_the_published_schemas(path: Path, version: str) -> None:
     for document in documents(path):
         # The check is strict: a field that Kubernetes does not know is an error and is not ignored.
@@ -61,7 +61,7 @@ def test_no_container_of_the_pod_has_more_rights_than_it_needs(workload: Workloa
 
 def test_no_pod_of_any_manifest_is_less_confined() -> None:
     templates = []
-    for path in MANIFESTS.glob("*.yaml"):
+    for path in files():
         for document in documents(path):
             spec = document.get("spec", {})
             template = spec.get("jobTemplate", {}).get("spec", spec).get("template")

@@ -27,6 +27,8 @@ HEAVY = {
     "pandas",
     "deltalake",
     "confluent_kafka",
+    "kopf",
+    "kubernetes",
 }
 
 

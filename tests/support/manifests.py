@@ -16,6 +16,11 @@ MANIFESTS = ROOT / "deploy/kubernetes"
 Document = dict[str, Any]
 
 
+def files() -> list[Path]:
+    """The files with objects, without that of kustomize."""
+    return sorted(path for path in MANIFESTS.glob("*.yaml") if path.name != "kustomization.yaml")
+
+
 def documents(path: Path) -> list[Document]:
     return [document for document in yaml.safe_load_all(path.read_text()) if document]
 

@@ -130,4 +130,6 @@ def toml(value: Any) -> str:
         return "[" + ", ".join(map(toml, value)) + "]"
     if isinstance(value, int) and not isinstance(value, bool) and value >= 10_000:
         return f"{value:_}"
-    return json.dumps(str(value) if isinstance(value, Path | IPv4Network | IPv6Network) else value)
+    # TOML has no pairs of surrogates, which JSON uses for some characters in ASCII.
+    plain = str(value) if isinstance(value, Path | IPv4Network | IPv6Network) else value
+    return json.dumps(plain, ensure_ascii=False)

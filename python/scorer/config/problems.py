@@ -159,7 +159,7 @@ def _keys_at(root: type[BaseModel], path: KeyPath) -> list[str]:
 def _fields_of(model: Any) -> Mapping[str, Any]:
     """Return the fields of a section with their types; empty if the type is not a section."""
     if isinstance(model, type) and issubclass(model, BaseModel):
-        return {name: field.annotation for name, field in model.model_fields.items()}
+        return {field.alias or name: field.annotation for name, field in model.model_fields.items()}
     return {field.name: field.type for field in fields(model)} if is_dataclass(model) else {}
 
 
