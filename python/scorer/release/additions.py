@@ -271,7 +271,11 @@ class Additions:
 
     def _check_free(self, one: FleetMember) -> None:
         for other in self._settings.fleet:
-            for what, same in (("name", one.name == other.name), ("address", one.control == other.control)):
+            for what, same in (
+                ("name", one.name == other.name),
+                ("address", one.control == other.control),
+                ("log", one.log is not None and one.log == other.log),
+            ):
                 if same:
                     raise ConflictError(f'server "{other.name}" has this {what} already; choose another one')
 

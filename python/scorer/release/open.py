@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from scorer.config.identity import client_tls
 from scorer.errors import ScorerError
 from scorer.events import EventLog
+from scorer.log.source.indexed import IndexedLogs
 from scorer.release.access import Access
 from scorer.release.additions import Additions
 from scorer.release.audit import Audit
@@ -30,6 +31,7 @@ from scorer.release.changes.runner import Runner
 from scorer.release.checkpoints import Checkpoints
 from scorer.release.decisions import Decisions
 from scorer.release.fleet import Fleet, Member, Statuses
+from scorer.release.fleet.logs import log_directories
 from scorer.release.lanes import recorded
 from scorer.release.lanes.alerts import Alerts, drift_of
 from scorer.release.lanes.reconcile import Reconciler
@@ -144,6 +146,7 @@ class PlatformServices:
         self.service.builds.close()
         self.service.notifications.close()
         self.service.metrics.close()
+        self.service.decisions.close()
         if self.leads:
             try:
                 self._leader.resign()
@@ -282,9 +285,10 @@ def open_service(
     statuses = Statuses(fleet, max_age=4 * own.tick_ms / 1000)
     additions = Additions(settings, store, fleet, audit, statuses=statuses, now=now, events=events)
     additions.refresh()
-    metrics = MetricsOverTime(settings, store, access, fleet, bundles, now=now)
+    source = IndexedLogs(lambda: log_directories(fleet, own.logs), own.data_dir / "decisions.sqlite")
+    metrics = MetricsOverTime(settings, store, access, fleet, source, bundles, now=now)
     readouts = Readouts(
-        settings, store, access, fleet, bundles, rollups=metrics.ledger, statuses=statuses, now=now
+        settings, store, access, fleet, source, bundles, rollups=metrics.ledger, statuses=statuses, now=now
     )
     alerts = Alerts(audit, notifications, events, now=now)
     reconciler = Reconciler(
@@ -317,7 +321,7 @@ def open_service(
         checkpoints=Checkpoints(parts, changes),
         calendar=calendar,
         changes=changes,
-        decisions=Decisions(fleet, access, bundles, settings, outcomes=readouts.outcomes),
+        decisions=Decisions(source, access, bundles, settings, outcomes=readouts.outcomes),
         metrics=metrics,
         notifications=notifications,
         permissions=permissions,

@@ -248,6 +248,13 @@ class PlatformSettings(Section):
         "[bundles]: once one is named, a change request takes only bundles that a trusted key has signed.",
         examples=[["keys"]],
     )
+    logs: OptionalPath = Field(
+        default=None,
+        validate_default=True,
+        description="Directory with the decision log of each server in a subdirectory that has the server's "
+        "name, also of servers that are gone. `log` of a server has precedence.",
+        examples=["logs"],
+    )
     learning: OptionalPath = Field(
         default=None,
         validate_default=True,
@@ -326,7 +333,8 @@ class FleetMember(Section):
     log: OptionalPath = Field(
         default=None,
         validate_default=True,
-        description="Directory of its decision log, if this machine can read it. Reports are made from it.",
+        description="Directory of its decision log, if this machine can read it. Default: its subdirectory "
+        "of `platform.logs`.",
         examples=["decisions"],
     )
 
@@ -452,7 +460,9 @@ class PlatformFile(Section):
     def _fits_together(self) -> PlatformFile:
         names = [member.name for member in self.fleet]
         controls = [member.control for member in self.fleet]
-        for what, values in (("name", names), ("control", controls)):
+        # A log has one writer. Read under two names, its records would count twice.
+        logs = [str(member.log) for member in self.fleet if member.log is not None]
+        for what, values in (("name", names), ("control", controls), ("log", logs)):
             twice = sorted({value for value in values if values.count(value) > 1})
             if twice:
                 raise ValueError(
