@@ -39,6 +39,7 @@ from scorer.config.source import SettingsSource
 from scorer.log.proof import UNPROVEN_DESCRIPTION
 from scorer.release.backtest_settings import BacktestSettings
 from scorer.release.build_settings import BuildSettings
+from scorer.release.discovery_settings import DiscoverySettings, as_groups
 from scorer.release.gates.grammar import Gates
 from scorer.release.model import Stage
 from scorer.release.oidc_settings import OidcSettings
@@ -169,7 +170,9 @@ if TYPE_CHECKING:
     Endpoint = str
     Stages = tuple[Stage, ...]
     Members = tuple["FleetMember", ...]
+    Groups = tuple[DiscoverySettings, ...]
 else:
+    Groups = Annotated[tuple[DiscoverySettings, ...], BeforeValidator(as_groups)]
     Endpoint = Annotated[str, BeforeValidator(_endpoint)]
     Stages = Annotated[tuple[StageSettings, ...], BeforeValidator(_as_tuple), AfterValidator(_stages)]
     Members = Annotated[tuple["FleetMember", ...], BeforeValidator(_as_tuple)]
@@ -454,6 +457,9 @@ class PlatformFile(Section):
     oidc: OidcSettings = Field(default_factory=OidcSettings)
     fleet_tls: ClientTlsSettings = Field(default_factory=ClientTlsSettings)
     fleet: Members = Field(default=(), description="The servers that the platform manages.")
+    discovery: Groups = Field(
+        default=(), description="Servers that the platform finds by a DNS name or in Kubernetes, by group."
+    )
     checkpoints: dict[CheckpointName, ManagedCheckpoint] = Field(min_length=1)
 
     @model_validator(mode="after")
@@ -468,8 +474,12 @@ class PlatformFile(Section):
                 raise ValueError(
                     f'fleet: two servers have the {what} "{twice[0]}"; give each a different one'
                 )
+        groups = [group.name for group in self.discovery]
+        if twice := sorted({name for name in groups if groups.count(name) > 1}):
+            raise ValueError(f'discovery: two groups are called "{twice[0]}"; give each a different name')
         pool = sorted(name for name, checkpoint in self.checkpoints.items() if checkpoint.pool)
-        if pool and not any(member.role == "shadow" for member in self.fleet):
+        roles = [*(member.role for member in self.fleet), *(group.role for group in self.discovery)]
+        if pool and "shadow" not in roles:
             raise ValueError(
                 f'checkpoints."{pool[0]}".pool is true, but no server has role = "shadow"; add one'
             )
@@ -526,6 +536,7 @@ def example() -> str:
     """Return a complete, commented `platform.toml`."""
     samples = {
         "fleet": {"name": "scorer-1", "control": "127.0.0.1:7701", "log": "decisions"},
+        "discovery": {"name": "scorer", "dns": "scorer-control.internal:7701"},
         "checkpoints": {
             "fraud.checkout": {"alias": "fraud-checkout@live"},
             "action.authorise": {"alias": "action-authorise@live"},
