@@ -15,10 +15,12 @@ from servers import RunningServer, scorer_in_process, settings, start_server
 from waiting import wait_until
 
 from scorer.log import LogReader
+from scorer.log.source.indexed import IndexedLogs
 from scorer.registry import Registry
 from scorer.release.decisions import Decisions
 from scorer.release.errors import RefusedError
 from scorer.release.fleet import Fleet, Member
+from scorer.release.fleet.logs import log_directories
 from scorer.release.model import Actor, LaneSpec, Project
 from scorer.v1 import scoring_pb2 as pb
 from scorer.v1 import scoring_pb2_grpc
@@ -202,14 +204,13 @@ ACTOR = Actor("ada")
 
 
 def decisions(base: Path, member: Member, registry: Registry) -> Decisions:
-    platform: Any = SimpleNamespace(
-        checkpoints={FRAUD: None}, platform=SimpleNamespace(data_dir=base / "platform")
-    )
+    platform: Any = SimpleNamespace(checkpoints={FRAUD: None})
+    source = IndexedLogs(lambda: log_directories(Fleet([member])), base / "platform" / "decisions.sqlite")
     access: Any = SimpleNamespace(
         projects=lambda actor: [Project("all", "All")], checkpoints=lambda actor, known: set(known)
     )
     bundles: Any = SimpleNamespace(local=lambda digest: registry.resolve(digest).path)
-    return Decisions(Fleet([member]), access, bundles, platform)
+    return Decisions(source, access, bundles, platform)
 
 
 def test_a_bundle_that_no_longer_loads_loses_its_lane_and_answers_continue(

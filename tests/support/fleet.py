@@ -75,9 +75,7 @@ class FakeFleet(Fleet):
         checkpoints: Mapping[str, str],
         answer: Mapping[str, str] | None = None,
     ) -> None:
-        self._members = tuple(members)
-        self._status_seconds = 2.0
-        self.platform = "platform"
+        super().__init__(members, status_seconds=2.0)
         self.refuse: dict[str, str] = {}
         """The bundles that no member loads: digest to reason."""
         self.known: set[str] | None = None
@@ -87,25 +85,26 @@ class FakeFleet(Fleet):
         self.before_call: Callable[[str, str, str], None] | None = None
         self.after_call: Callable[[str, str, str], None] | None = None
         first = {name: (LaneSpec("live", digest, share=1.0),) for name, digest in (answer or {}).items()}
-        self._held = {
-            member.name: FakeMember(
-                member.role,
-                {
-                    name: CheckpointStatus(
-                        kind,
-                        f"{name.replace('.', '-')}@live" if member.role == "live" else "",
-                        first.get(name, ()) if member.role == "live" else (),
-                        (),
-                    )
-                    for name, kind in checkpoints.items()
-                },
-            )
-            for member in members
-        }
-        for held in self._held.values():
-            held.tables.append(held.checkpoints)
+        self._first = first
+        self._kinds = dict(checkpoints)
+        self._held: dict[str, FakeMember] = {}
+        for member in members:
+            self.join(member.name, member.role)
 
     # --- operations of the tests ---
+
+    def join(self, name: str, role: str = "live") -> None:
+        """Start a new server, which follows its aliases."""
+        checkpoints = {
+            checkpoint: CheckpointStatus(
+                kind,
+                f"{checkpoint.replace('.', '-')}@live" if role == "live" else "",
+                self._first.get(checkpoint, ()) if role == "live" else (),
+                (),
+            )
+            for checkpoint, kind in self._kinds.items()
+        }
+        self._held[name] = FakeMember(role, checkpoints, tables=[checkpoints])
 
     def held(self, name: str) -> FakeMember:
         """Return the state of a member."""

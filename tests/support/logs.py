@@ -41,12 +41,18 @@ def frame(segment: bytes, kind: int, sequence: int, payload: bytes) -> bytes:
 
 
 def write_segment(
-    directory: Path, number: int, first: int, payloads: Sequence[bytes], *, sealed: bool = True
+    directory: Path,
+    number: int,
+    first: int,
+    payloads: Sequence[bytes],
+    *,
+    sealed: bool = True,
+    log: bytes | None = None,
 ) -> Path:
-    """Write one segment in the format of docs/decision-log.md."""
+    """Write one segment in the format of docs/decision-log.md. `log` is the UUID of the log."""
     directory.mkdir(exist_ok=True)
     identity = uuid.UUID(int=1000 + number).bytes
-    header = b"scorerDL" + struct.pack("<HH4x", 1, 96) + LOG + identity
+    header = b"scorerDL" + struct.pack("<HH4x", 1, 96) + (log or LOG) + identity
     header += struct.pack("<QqQQ12x", number, 1_700_000_000_000_000, first, first)
     body = bytearray(header + struct.pack("<I", crc32c(header)))
     for at, payload in enumerate(payloads):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -13,8 +14,10 @@ from fleet import FakeFleet
 from logs import write_segment
 
 from scorer.bundle import Bundle, read_manifest
+from scorer.log.source.indexed import IndexedLogs
 from scorer.release.access import Access
 from scorer.release.fleet import Member
+from scorer.release.fleet.logs import log_directories
 from scorer.release.model import Actor, ChangeKind, ChangeRequest, ChangeState, GateSpec
 from scorer.release.readout import Readouts
 from scorer.release.settings import PlatformFile
@@ -36,10 +39,10 @@ class Log:
     number: int = 1
 
     def append(self, records: Sequence[LogRecord], *, sealed: bool = True) -> None:
-        self.path.parent.mkdir(exist_ok=True)
-        write_segment(
-            self.path, self.number, self.sequence, [one.SerializeToString() for one in records], sealed=sealed
-        )
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        payloads = [one.SerializeToString() for one in records]
+        log = uuid.uuid5(uuid.NAMESPACE_URL, self.path.name).bytes
+        write_segment(self.path, self.number, self.sequence, payloads, sealed=sealed, log=log)
         self.number += 1
         self.sequence += len(records)
 
@@ -90,11 +93,13 @@ class World:
 
     def new_collector(self) -> Readouts:
         """Return the collector of a new process, with the rollups that it writes."""
+        source = IndexedLogs(lambda: log_directories(self.fleet), self.root / "data" / "decisions.sqlite")
         self.metrics = MetricsOverTime(
             self.settings,
             self.store,
             self.access,
             self.fleet,
+            source,
             self.local,  # type: ignore[arg-type]
             now=lambda: self.now,
         )
@@ -103,6 +108,7 @@ class World:
             self.store,
             self.access,
             self.fleet,
+            source,
             self.local,  # type: ignore[arg-type]
             now=lambda: self.now,
             rollups=self.metrics.ledger,
@@ -187,7 +193,14 @@ class World:
         )
 
     def outcome(
-        self, number: int, value: float, *, kind: str = "fraud", revision: int = 0, proof: int = 0
+        self,
+        number: int,
+        value: float,
+        *,
+        kind: str = "fraud",
+        revision: int = 0,
+        proof: int = 0,
+        received_at_us: int = 0,
     ) -> LogRecord:
         return LogRecord(
             outcome=OutcomeRecord(
@@ -197,6 +210,7 @@ class World:
                 value=value,
                 revision=revision,
                 proof=proof,  # type: ignore[arg-type]
+                received_at_us=received_at_us,
             )
         )
 

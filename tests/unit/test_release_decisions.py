@@ -22,13 +22,13 @@ from waiting import PATIENCE
 from scorer.errors import LogError, RegistryError
 from scorer.log import BundleShelf
 from scorer.log.index import DecisionIndex
+from scorer.log.search import search
 from scorer.log.segments import entries_at, segment_files
+from scorer.log.source.indexed import IndexedLogs
 from scorer.release.access import Access
 from scorer.release.decisions import Decisions
-from scorer.release.decisions.search import search
 from scorer.release.decisions.shapes import features_shape
 from scorer.release.errors import InvalidError, NotFoundError, UnreachableError
-from scorer.release.fleet import Fleet, Member
 from scorer.release.model import Actor, Project, Role
 from scorer.release.requests import DecisionFilter
 from scorer.v1.log_pb2 import (
@@ -117,14 +117,13 @@ class DecisionLogs:
                 raise RegistryError("no such bundle")
             return self.paths[digest]
 
-        fleet = Fleet([Member(name, "127.0.0.1:1", log=self.logs.get(name)) for name in names])
-        settings: Any = SimpleNamespace(
-            checkpoints={FRAUD: None, ACTION: None}, platform=SimpleNamespace(data_dir=self.base / "data")
-        )
+        directories = {name: self.logs[name] for name in names if name in self.logs}
+        source = IndexedLogs(lambda: directories, self.base / "data" / "decisions.sqlite")
+        settings: Any = SimpleNamespace(checkpoints={FRAUD: None, ACTION: None})
         access: Any = SimpleNamespace(projects=lambda actor: self.projects)
         access.checkpoints = partial(Access.checkpoints, access)
         bundles: Any = SimpleNamespace(local=local)
-        self.made.append(Decisions(fleet, access, bundles, settings))
+        self.made.append(Decisions(source, access, bundles, settings))
         return self.made[-1]
 
     def write(
@@ -561,7 +560,7 @@ def test_a_decision_is_found_while_the_index_is_locked(
     logs.write("live-1", 1, 1, [decision("a")])
     service = logs.service(names=["live-1"])
     path = logs.base / "data" / "decisions.sqlite"
-    monkeypatch.setattr(service, "_index", DecisionIndex(path, busy_seconds=0.05))
+    monkeypatch.setattr(service._source, "_index", DecisionIndex(path, busy_seconds=0.05))
     assert service.find(ACTOR, "a")
     logs.write("live-1", 2, 2, [decision("b")])
     with locked(path):

@@ -26,7 +26,9 @@ from scorer.release.errors import (
     UnreachableError,
 )
 from scorer.release.fields import violations
-from scorer.release.fleet import Fleet, Member, Statuses
+from scorer.release.fleet import Fleet, Member, Parallel, Statuses
+from scorer.release.fleet.discovery import FoundServer
+from scorer.release.fleet.statuses import not_in_time
 from scorer.release.model import Actor, Role
 from scorer.release.requests import NewCheckpoint, NewServer, ServeCheckpoint
 from scorer.release.settings import FleetMember, ManagedCheckpoint, PlatformFile
@@ -52,6 +54,7 @@ class Additions:
         fleet: The servers, which are replaced as well.
         audit: The audit log, which receives an entry per change.
         statuses: Latest statuses of the servers.
+        discovered: Returns the servers that were found by a name or in Kubernetes.
         now: Returns the current time, aware and in UTC.
         events: The platform's event log; None: no events are written.
     """
@@ -64,11 +67,13 @@ class Additions:
         audit: Audit,
         *,
         statuses: Statuses,
+        discovered: Callable[[], Sequence[FoundServer]] = tuple,
         now: Callable[[], datetime] = utcnow,
         events: EventLog | None = None,
     ) -> None:
         self._settings, self._store, self._fleet, self._audit = settings, store, fleet, audit
         self._statuses, self._now, self._events = statuses, now, events
+        self._discovered = discovered
         self._fleet_declared = tuple(settings.fleet)
         self._checkpoints_declared = dict(settings.checkpoints)
         self._seen: tuple[Any, ...] | None = None
@@ -79,15 +84,22 @@ class Additions:
             servers = connection.execute(select(t.added_servers).order_by(t.added_servers.c.name)).all()
             query = select(t.added_checkpoints).order_by(t.added_checkpoints.c.name)
             checkpoints = connection.execute(query).all()
+        found = tuple(self._discovered())
         seen = (
             tuple((row.name, row.added_at) for row in servers),
             tuple((row.name, row.added_at) for row in checkpoints),
+            found,
         )
-        if seen == self._seen or (self._seen is None and seen == ((), ())):
+        if seen == self._seen or (self._seen is None and seen == ((), (), ())):
             return
         fleet = list(self._fleet_declared)
         for row in servers:
             one = self._valid(FleetMember, row.settings, row.name)
+            if one and all(one.name != other.name and one.control != other.control for other in fleet):
+                fleet.append(one)
+        for server in found:
+            values = {"name": server.name, "control": server.control, "role": server.role}
+            one = self._valid(FleetMember, values, server.name)
             if one and all(one.name != other.name and one.control != other.control for other in fleet):
                 fleet.append(one)
         merged = dict(self._checkpoints_declared)
@@ -108,7 +120,9 @@ class Additions:
         statuses = self._statuses.recent()
         with self._store.read() as connection:
             by = {row.name: row.added_by for row in connection.execute(select(t.added_servers))}
+        by |= {one.name: one.source for one in self._discovered()}
         declared = {one.name for one in self._fleet_declared}
+        found = {one.name for one in self._discovered()} - declared
         return [
             ServerInfo(
                 name=one.name,
@@ -119,6 +133,7 @@ class Additions:
                 reachable=one.name in statuses and statuses[one.name].reachable,
                 error=statuses[one.name].error if one.name in statuses else "not asked yet",
                 added_by="" if one.name in declared else by.get(one.name, ""),
+                found=one.name in found,
             )
             for one in self._settings.fleet
         ]
@@ -157,7 +172,7 @@ class Additions:
         """Remove a server that was added; for admins. The server itself goes on with its lanes.
 
         Raises:
-            ConflictError: platform.toml declares the server.
+            ConflictError: platform.toml declares the server, or it was found by a name or in Kubernetes.
             NotFoundError: There is no such server.
         """
         require(actor, Role.ADMIN, "")
@@ -167,6 +182,10 @@ class Additions:
             )
         with self._store.write() as connection:
             done = connection.execute(delete(t.added_servers).where(t.added_servers.c.name == name))
+            if not done.rowcount and (source := self._source_of(name)):
+                raise ConflictError(
+                    f'server "{name[:100]}" was found by {source}; remove it there, and it leaves by itself'
+                )
             if not done.rowcount:
                 raise NotFoundError(f'there is no server "{name[:100]}"; list them')
             self._audit.append(connection, actor, "server.remove", name)
@@ -241,18 +260,22 @@ class Additions:
         if not lacking:
             raise ConflictError(f'every reachable server has checkpoint "{checkpoint}"; nothing was changed')
         settings = {"kind": wanted.kind, "alias": managed.alias, "p99_ms": managed.p99_ms}
-        found = []
-        for member in self._fleet.members:
-            if member.name not in lacking:
-                continue
+
+        def add(member: Member) -> CheckpointAdded:
             try:
                 self._fleet.add_checkpoint(
                     member, checkpoint, settings, by=actor.user, reason="added by the platform"
                 )
             except PlatformError as error:
-                found.append(CheckpointAdded(member.name, str(error)))
-            else:
-                found.append(CheckpointAdded(member.name))
+                return CheckpointAdded(member.name, str(error))
+            return CheckpointAdded(member.name)
+
+        members = [member for member in self._fleet.members if member.name in lacking]
+        added = Parallel()(add, members, seconds=self._fleet.status_seconds + 1)
+        found = [
+            added.get(member.name) or CheckpointAdded(member.name, not_in_time(member).error)
+            for member in members
+        ]
         with self._store.write() as connection:
             details = {**settings, "servers": {one.server: one.error or "added" for one in found}}
             self._audit.append(connection, actor, "checkpoint.serve", checkpoint, details=details)
@@ -265,13 +288,21 @@ class Additions:
 
     # --- helpers ---
 
+    def _source_of(self, name: str) -> str:
+        """Return what a server was found by; empty: it was not found."""
+        return next((one.source for one in self._discovered() if one.name == name), "")
+
     def _uses_pool(self, checkpoint: str) -> bool:
         managed = self._settings.checkpoints.get(checkpoint)
         return managed is not None and managed.pool
 
     def _check_free(self, one: FleetMember) -> None:
         for other in self._settings.fleet:
-            for what, same in (("name", one.name == other.name), ("address", one.control == other.control)):
+            for what, same in (
+                ("name", one.name == other.name),
+                ("address", one.control == other.control),
+                ("log", one.log is not None and one.log == other.log),
+            ):
                 if same:
                     raise ConflictError(f'server "{other.name}" has this {what} already; choose another one')
 

@@ -194,6 +194,9 @@ class ServerInfo:
     reachable: bool
     error: str
     added_by: str = ""
+    """The admin who added it, or what it was found by."""
+    found: bool = False
+    """Whether it was found by a DNS name or in Kubernetes. It leaves when it is not found any more."""
 
 
 @dataclass(frozen=True, slots=True)

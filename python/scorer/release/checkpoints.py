@@ -184,13 +184,15 @@ class Checkpoints:
             status = statuses[member.name]
             mine = (status.checkpoints or {}).get(name)
             kind = kind or (mine.kind if mine else "")
+            error = status.error or refusals.get(member.name, "")
+            in_step = recorded.has(newest, mine, member.role)
             members.append(
                 MemberView(
                     name=member.name,
                     role=member.role,
                     reachable=status.reachable,
-                    error=status.error or refusals.get(member.name, ""),
-                    in_step=recorded.has(newest, mine, member.role),
+                    error=error or ("" if in_step else self._parts.reconciler.trouble(member, name)),
+                    in_step=in_step,
                     answer=mine.answer if mine else (),
                     observe=mine.observe if mine else (),
                     observers=[each for each in status.observers if each.get("checkpoint") == name],

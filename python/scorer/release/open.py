@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from scorer.config.identity import client_tls
 from scorer.errors import ScorerError
 from scorer.events import EventLog
+from scorer.log.source.indexed import IndexedLogs
 from scorer.release.access import Access
 from scorer.release.additions import Additions
 from scorer.release.audit import Audit
@@ -30,6 +31,9 @@ from scorer.release.changes.runner import Runner
 from scorer.release.checkpoints import Checkpoints
 from scorer.release.decisions import Decisions
 from scorer.release.fleet import Fleet, Member, Statuses
+from scorer.release.fleet.discovery import Discovery
+from scorer.release.fleet.finders import finder_of
+from scorer.release.fleet.logs import log_directories
 from scorer.release.lanes import recorded
 from scorer.release.lanes.alerts import Alerts, drift_of
 from scorer.release.lanes.reconcile import Reconciler
@@ -65,6 +69,7 @@ class PlatformServices:
         service: The operations of the platform.
         runner: Advances change requests.
         backtests: Runs backtests in processes, which end with the platform.
+        discovery: Finds servers by name or in Kubernetes.
         events: The platform's event log.
         now: Returns the current time, aware and in UTC.
     """
@@ -79,6 +84,7 @@ class PlatformServices:
         *,
         runner: Runner,
         backtests: Backtests | None = None,
+        discovery: Discovery | None = None,
         events: EventLog | None = None,
         now: Callable[[], datetime] = utcnow,
     ) -> None:
@@ -89,6 +95,7 @@ class PlatformServices:
         self.service = service
         self.runner = runner
         self._backtests = backtests
+        self._discovery = discovery or Discovery({})
         self.leads = False
         """Whether this process is the leader, which advances change requests."""
         self.stopping = False
@@ -111,6 +118,7 @@ class PlatformServices:
 
     def start(self) -> None:
         """Start the threads of the ticker, the messages and the builds, which run independently."""
+        self._discovery.start()
         for name, work in (
             ("pipeline", self.tick),
             ("messages", self.deliver),
@@ -132,6 +140,7 @@ class PlatformServices:
         """Stop the threads. A step in progress completes, or the next leader repeats it."""
         self.stopping = True
         self._wake.set()
+        self._discovery.stop()
         for thread in self._threads:
             thread.join(_STOP_SECONDS)
         self._threads.clear()
@@ -144,6 +153,7 @@ class PlatformServices:
         self.service.builds.close()
         self.service.notifications.close()
         self.service.metrics.close()
+        self.service.decisions.close()
         if self.leads:
             try:
                 self._leader.resign()
@@ -161,6 +171,7 @@ class PlatformServices:
             broken = recorded.count(connection, recorded.BREAK_GLASS)
             drifts = {name: bool(drift_of(connection, name)) for name in self.settings.checkpoints}
         own = self.settings.checkpoints
+        failing = self._discovery.errors()
         return [
             "# HELP scorer_platform_leads Whether this process leads and advances change requests.",
             "# TYPE scorer_platform_leads gauge",
@@ -170,6 +181,12 @@ class PlatformServices:
             *(
                 f'scorer_platform_server_reachable{{server="{name}"}} {int(up)}'
                 for name, up in statuses.items()
+            ),
+            "# HELP scorer_platform_discovery_failing Whether the servers of a group cannot be found now.",
+            "# TYPE scorer_platform_discovery_failing gauge",
+            *(
+                f'scorer_platform_discovery_failing{{group="{group.name}"}} {int(group.name in failing)}'
+                for group in self.settings.discovery
             ),
             "# HELP scorer_platform_alias_drift Whether a managed alias was moved outside the platform.",
             "# TYPE scorer_platform_alias_drift gauge",
@@ -280,11 +297,22 @@ def open_service(
     calendar = Calendar(store, settings, audit, now=now)
     # Pages use the statuses that the pipeline has read within the last four ticks.
     statuses = Statuses(fleet, max_age=4 * own.tick_ms / 1000)
-    additions = Additions(settings, store, fleet, audit, statuses=statuses, now=now, events=events)
+    discovery = Discovery({group.name: (group, finder_of(group)) for group in settings.discovery}, events)
+    additions = Additions(
+        settings,
+        store,
+        fleet,
+        audit,
+        statuses=statuses,
+        discovered=discovery.servers,
+        now=now,
+        events=events,
+    )
     additions.refresh()
-    metrics = MetricsOverTime(settings, store, access, fleet, bundles, now=now)
+    source = IndexedLogs(lambda: log_directories(fleet, own.logs), own.data_dir / "decisions.sqlite")
+    metrics = MetricsOverTime(settings, store, access, fleet, source, bundles, now=now)
     readouts = Readouts(
-        settings, store, access, fleet, bundles, rollups=metrics.ledger, statuses=statuses, now=now
+        settings, store, access, fleet, source, bundles, rollups=metrics.ledger, statuses=statuses, now=now
     )
     alerts = Alerts(audit, notifications, events, now=now)
     reconciler = Reconciler(
@@ -317,7 +345,7 @@ def open_service(
         checkpoints=Checkpoints(parts, changes),
         calendar=calendar,
         changes=changes,
-        decisions=Decisions(fleet, access, bundles, settings, outcomes=readouts.outcomes),
+        decisions=Decisions(source, access, bundles, settings, outcomes=readouts.outcomes),
         metrics=metrics,
         notifications=notifications,
         permissions=permissions,
@@ -331,5 +359,14 @@ def open_service(
     # Whether this process is the leader is determined once per round.
     runner = Runner(parts, Pipeline(parts, changes))
     return PlatformServices(
-        settings, store, fleet, registry, service, runner=runner, backtests=backtests, events=events, now=now
+        settings,
+        store,
+        fleet,
+        registry,
+        service,
+        runner=runner,
+        backtests=backtests,
+        discovery=discovery,
+        events=events,
+        now=now,
     )

@@ -39,6 +39,7 @@ from scorer.config.source import SettingsSource
 from scorer.log.proof import UNPROVEN_DESCRIPTION
 from scorer.release.backtest_settings import BacktestSettings
 from scorer.release.build_settings import BuildSettings
+from scorer.release.discovery_settings import DiscoverySettings, as_groups
 from scorer.release.gates.grammar import Gates
 from scorer.release.model import Stage
 from scorer.release.oidc_settings import OidcSettings
@@ -169,7 +170,9 @@ if TYPE_CHECKING:
     Endpoint = str
     Stages = tuple[Stage, ...]
     Members = tuple["FleetMember", ...]
+    Groups = tuple[DiscoverySettings, ...]
 else:
+    Groups = Annotated[tuple[DiscoverySettings, ...], BeforeValidator(as_groups)]
     Endpoint = Annotated[str, BeforeValidator(_endpoint)]
     Stages = Annotated[tuple[StageSettings, ...], BeforeValidator(_as_tuple), AfterValidator(_stages)]
     Members = Annotated[tuple["FleetMember", ...], BeforeValidator(_as_tuple)]
@@ -247,6 +250,13 @@ class PlatformSettings(Section):
         description="Public keys in PEM (`scorer bundle keygen`), or directories of them, as in the servers' "
         "[bundles]: once one is named, a change request takes only bundles that a trusted key has signed.",
         examples=[["keys"]],
+    )
+    logs: OptionalPath = Field(
+        default=None,
+        validate_default=True,
+        description="Directory with the decision log of each server in a subdirectory that has the server's "
+        "name, also of servers that are gone. `log` of a server has precedence.",
+        examples=["logs"],
     )
     learning: OptionalPath = Field(
         default=None,
@@ -326,7 +336,8 @@ class FleetMember(Section):
     log: OptionalPath = Field(
         default=None,
         validate_default=True,
-        description="Directory of its decision log, if this machine can read it. Reports are made from it.",
+        description="Directory of its decision log, if this machine can read it. Default: its subdirectory "
+        "of `platform.logs`.",
         examples=["decisions"],
     )
 
@@ -446,20 +457,29 @@ class PlatformFile(Section):
     oidc: OidcSettings = Field(default_factory=OidcSettings)
     fleet_tls: ClientTlsSettings = Field(default_factory=ClientTlsSettings)
     fleet: Members = Field(default=(), description="The servers that the platform manages.")
+    discovery: Groups = Field(
+        default=(), description="Servers that the platform finds by a DNS name or in Kubernetes, by group."
+    )
     checkpoints: dict[CheckpointName, ManagedCheckpoint] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _fits_together(self) -> PlatformFile:
         names = [member.name for member in self.fleet]
         controls = [member.control for member in self.fleet]
-        for what, values in (("name", names), ("control", controls)):
+        # A log has one writer. Read under two names, its records would count twice.
+        logs = [str(member.log) for member in self.fleet if member.log is not None]
+        for what, values in (("name", names), ("control", controls), ("log", logs)):
             twice = sorted({value for value in values if values.count(value) > 1})
             if twice:
                 raise ValueError(
                     f'fleet: two servers have the {what} "{twice[0]}"; give each a different one'
                 )
+        groups = [group.name for group in self.discovery]
+        if twice := sorted({name for name in groups if groups.count(name) > 1}):
+            raise ValueError(f'discovery: two groups are called "{twice[0]}"; give each a different name')
         pool = sorted(name for name, checkpoint in self.checkpoints.items() if checkpoint.pool)
-        if pool and not any(member.role == "shadow" for member in self.fleet):
+        roles = [*(member.role for member in self.fleet), *(group.role for group in self.discovery)]
+        if pool and "shadow" not in roles:
             raise ValueError(
                 f'checkpoints."{pool[0]}".pool is true, but no server has role = "shadow"; add one'
             )
@@ -516,6 +536,7 @@ def example() -> str:
     """Return a complete, commented `platform.toml`."""
     samples = {
         "fleet": {"name": "scorer-1", "control": "127.0.0.1:7701", "log": "decisions"},
+        "discovery": {"name": "scorer", "dns": "scorer-control.internal:7701"},
         "checkpoints": {
             "fraud.checkout": {"alias": "fraud-checkout@live"},
             "action.authorise": {"alias": "action-authorise@live"},

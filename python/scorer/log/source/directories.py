@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from scorer.errors import LogError
+from scorer.log.columns import ColumnBatch, scan_columns
 from scorer.log.erasure import erased
 from scorer.log.reading import Advance, LogFinding
 from scorer.log.scanning import DELIVERY, UNKNOWN, WITHDRAWN, LogScan, scan
@@ -77,6 +78,16 @@ class LogDirectory:
     path: Path
 
     @property
+    def location(self) -> str:
+        """Path of the directory, as text for another process."""
+        return str(self.path)
+
+    @property
+    def identity(self) -> str | None:
+        """Identity of the log; None: there is none yet, or the directory cannot be read."""
+        return log_identity(self.path)
+
+    @property
     def erasures(self) -> str:
         """A value that changes with each erasure."""
         return erased(self.path).version
@@ -85,10 +96,18 @@ class LogDirectory:
         self, query: SourceQuery, after: ReadPosition | None = None, advance: Advance | None = None
     ) -> DirectoryPass:
         """Begin a pass; see `scorer.log.source.interface.ServerLog`."""
-        identity = log_identity(self.path)
+        identity = self.identity
         # The position without a mark is that of a log that had no record.
         known = after if after is not None and after.log == identity and after.mark else None
         return DirectoryPass(self, query, identity or "", known, advance)
+
+    def records(self, start: int) -> LogScan:
+        """Begin a pass over whole records; see `scorer.log.source.records.RecordLog`."""
+        return scan(self.path, start_sequence=start)
+
+    def columns(self, checkpoint: str, advance: Advance | None = None) -> Iterator[ColumnBatch]:
+        """Yield the decisions and outcomes of a checkpoint as columns."""
+        return scan_columns(self.path, checkpoint, advance=advance)
 
 
 class DirectoryPass:

@@ -26,7 +26,7 @@ class Job:
         candidate: Directory of the candidate.
         live: Directory of the live bundle.
         others: Directories of further bundles whose decisions the logs may contain.
-        logs: Decision logs by server.
+        logs: Locations of the decision logs by server.
         begin: Start of the window in microseconds since the Unix epoch.
         end: End of the window. The outcomes of decisions before it are final.
         outcome: Kind of the outcome.

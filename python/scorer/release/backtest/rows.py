@@ -18,8 +18,9 @@ import numpy.typing as npt
 
 from scorer.bundle import Bundle
 from scorer.bundle.models import Feature
-from scorer.log.columns import ColumnBatch, Columns, DecisionColumns, Ragged, feature_rows, scan_columns
+from scorer.log.columns import ColumnBatch, Columns, DecisionColumns, Ragged, feature_rows
 from scorer.log.proof import may_count, precedence
+from scorer.log.source.directories import log_directories
 from scorer.release.backtest.job import BacktestProgress, Job
 from scorer.release.backtest.layout import Layout, schema_of
 from scorer.release.segments.settings import NO_PLAN, SegmentPlan
@@ -172,16 +173,16 @@ class Reading:
 
     def read(self) -> Labelled:
         """Read every log and join the outcomes."""
-        total = len(self._job.logs)
-        for place, directory in enumerate(self._job.logs.values()):
+        logs = log_directories(list(self._job.logs.values())).logs
+        for place, log in enumerate(logs):
             share = [0.0]
 
             def advance(done: int, whole: int, share: list[float] = share) -> None:
                 share[0] = done / whole if whole else 1.0
 
-            for batch in scan_columns(directory, self._job.checkpoint, advance=advance):
+            for batch in log.columns(self._job.checkpoint, advance):
                 self._take(place, batch)
-                self._progress((place + share[0]) / total)
+                self._progress((place + share[0]) / len(logs))
                 if time.monotonic() > self._stop_at:
                     self._ran_out = True
                     break

@@ -20,6 +20,7 @@ from scorer.release.store import micros
 from scorer.release.store import tables as t
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from scorer.release.backtest_settings import BacktestSettings
@@ -83,7 +84,7 @@ class Backtesting:
             with writing(self._parts, change) as work:
                 work.step("waits for another backtest to end", status="waiting")
             return None
-        wanted = self._job(change, settings, {name: str(path) for name, path in logs.items()})
+        wanted = self._job(change, settings, logs)
         if wanted is None:
             return "no bundle answers at the checkpoint"
         backtests.start(change.id, wanted)
@@ -91,7 +92,7 @@ class Backtesting:
             work.step("reads the logs", status="running")
         return None
 
-    def _job(self, change: ChangeRequest, settings: BacktestSettings, logs: dict[str, str]) -> Job | None:
+    def _job(self, change: ChangeRequest, settings: BacktestSettings, logs: Mapping[str, str]) -> Job | None:
         with self._parts.store.read() as connection:
             c = t.recorded_tables.c
             query = select(c.answer).filter_by(checkpoint=change.checkpoint).order_by(c.revision.desc())

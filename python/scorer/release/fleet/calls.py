@@ -76,6 +76,10 @@ class Fleet:
     def replace(self, members: Sequence[Member]) -> None:
         """Replace the servers. Calls in progress complete."""
         self._members = tuple(members)
+        present = {member.control for member in members}
+        with self._lock:
+            # A channel closes when the last call that uses it has ended.
+            self._channels = {one: opened for one, opened in self._channels.items() if one in present}
 
     @property
     def status_seconds(self) -> float:

@@ -17,8 +17,9 @@ no lock.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -27,12 +28,15 @@ from sqlalchemy import select, update
 from scorer.errors import ScorerError
 from scorer.release.errors import PlatformError, UnreachableError
 from scorer.release.fleet import Parallel, Spread, StaleError, Statuses
+from scorer.release.fleet.statuses import not_in_time
 from scorer.release.lanes import recorded
 from scorer.release.lanes.alerts import Alerts, drift_of
+from scorer.release.lanes.snapshot import Known, Snapshot, known_of, newest_tables
+from scorer.release.lanes.turns import Turns
 from scorer.release.model import PLATFORM, LaneSpec, RecordedTable
 from scorer.release.store import Store
 from scorer.release.store import tables as t
-from scorer.release.store.rows import read, row_of, upsert
+from scorer.release.store.rows import upsert
 
 if TYPE_CHECKING:
     from scorer.registry import RegistryBackend
@@ -42,20 +46,10 @@ if TYPE_CHECKING:
 
 _LONGEST_PAUSE = timedelta(minutes=5)
 _NOT_ASKED = "has not been asked yet"
+_PASS_SECONDS = 2.0
+"""Longest time in seconds that a pass waits for a server, so that the next table does not wait for long."""
 _TRIES = 3
 """Attempts per server and pass when its lane table is changed concurrently."""
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """Last known state of a checkpoint at a server, and the error of the last table that it rejected."""
-
-    revision: int
-    lane_table: int
-    error: str = ""
-    refused: int | None = None
-    failures: int = 0
-    retry_at: datetime | None = None
 
 
 class Reconciler:
@@ -98,40 +92,45 @@ class Reconciler:
         self._spread = spread or Parallel()
         self.statuses = statuses or Statuses(fleet, spread=self._spread)
         self._seen: dict[tuple[str, str], tuple[int, str]] = {}
+        self._turns = Turns(settings.platform.tick_ms / 1000)
+        self._reading: set[str] = set()
         self._alias_errors: dict[str, str] = {}
         self._reachable: dict[str, bool] = {}
         self._pools: dict[str, bool] = {}
 
     def round(self, checkpoints: Sequence[str] | None = None) -> None:
-        """Read the status of all servers concurrently, and bring those that differ in sync.
+        """Read the status of servers concurrently, and bring those that differ in sync.
 
-        A pass waits at most `reach_seconds` for a server. A slower call continues in the background, and the
-        next pass reads the server again.
+        Each server gets its lanes as soon as its own status has been read. A call that takes longer than the
+        pass waits continues in the background, and later passes do not wait for that server until it responds
+        in time again.
 
         Args:
-            checkpoints: Names of the checkpoints to reconcile; None: all.
+            checkpoints: Names of the checkpoints to reconcile at all servers; None: all checkpoints, at the
+                servers that are due (`scorer.release.lanes.turns`).
         """
         names = list(self._settings.checkpoints) if checkpoints is None else list(checkpoints)
         seconds = self._settings.platform.reach_seconds
+        members = self._fleet.members
+        tables = newest_tables(self._store, names)
         if checkpoints is None:
-            found = self.statuses.look()
-            self._watch(found)
-            done = self._spread(
-                lambda member: self._bring_all(member, names, found[member.name]),
-                self._fleet.members,
-                seconds=seconds,
-            )
-        else:
-            # During a rollback, each server receives its lanes as soon as its status has been read.
-            done = self._spread(
-                lambda member: self._bring_all(member, names, self._fleet.status(member)),
-                self._fleet.members,
-                seconds=seconds,
-            )
-        for member in self._fleet.members:
-            if member.name not in done:
-                late = f'server "{member.name}" has not taken its lanes within {seconds:g} s; retried'
-                self._seen.update({(member.name, name): (0, late) for name in names})
+            seconds = min(seconds, _PASS_SECONDS)
+            asked = self.statuses.asked()
+            behind = [member for member in members if self._is_behind(member, asked, tables)]
+            members = self._turns.due(members, behind, tuple(map(tables.revision, names)))
+        known = tables.with_states(self._store, members)
+        begun = time.monotonic()
+        done = self._spread(lambda member: self._call(member, names, known), members, seconds=seconds)
+        if time.monotonic() - begun >= seconds:
+            for member in members:
+                if member.name not in done:
+                    late = f'server "{member.name}" has not taken its lanes within {seconds:g} s; retried'
+                    self._seen.update({(member.name, name): (0, late) for name in names})
+                    if member.name in self._reading:
+                        self.statuses.put(member, not_in_time(member))
+        if checkpoints is None:
+            self.statuses.touch()
+            self._watch(self.statuses.asked())
         for name in names:
             self._move_alias(name)
 
@@ -151,6 +150,11 @@ class Reconciler:
             if has < revision:
                 found[member.name] = why or f"has table {has}"
         return found
+
+    def trouble(self, member: Member, checkpoint: str) -> str:
+        """Return why a server lacks the newest table, as of the last call of this process; empty: unknown."""
+        has, why = self._seen.get((member.name, checkpoint), (0, ""))
+        return "" if has else why
 
     def members(self, *, pool: bool) -> list[Member]:
         """Return the live servers and, if `pool` is set, those of the shadow pool."""
@@ -207,8 +211,29 @@ class Reconciler:
 
     # --- one server, one checkpoint ---
 
-    def _bring_all(self, member: Member, checkpoints: Sequence[str], status: MemberStatus) -> None:
+    def _call(self, member: Member, checkpoints: Sequence[str], known: Snapshot) -> None:
+        self._reading.add(member.name)
+        try:
+            status = self.statuses.read(member)
+        finally:
+            self._reading.discard(member.name)
+        self._bring_all(member, checkpoints, status, known)
+
+    def _is_behind(self, member: Member, asked: Mapping[str, MemberStatus], tables: Snapshot) -> bool:
+        """Whether a server that responds lacks a newest table, as of its last call."""
+        status = asked.get(member.name)
+        return bool(status and status.reachable) and any(
+            self._seen.get((member.name, name), (0, ""))[0] < tables.revision(name) for name in tables.newest
+        )
+
+    def _bring_all(
+        self, member: Member, checkpoints: Sequence[str], status: MemberStatus, known: Snapshot
+    ) -> None:
         for number, checkpoint in enumerate(checkpoints):
+            if known.is_in_sync(member, checkpoint, status, self._fleet.platform):
+                # The usual case needs no look at the database.
+                self._seen[member.name, checkpoint] = known.revision(checkpoint), ""
+                continue
             # A change of one checkpoint creates a new lane table, so the next decision needs a new status.
             lane_table = status.lane_table
             self._seen[member.name, checkpoint], status = self._bring(member, checkpoint, status)
@@ -239,7 +264,7 @@ class Reconciler:
         is_live = member.role == "live"
         with self._store.read() as connection:
             newest = recorded.newest(connection, checkpoint)
-            known = _known(connection, member.name, checkpoint)
+            known = known_of(connection, member.name, checkpoint)
         if is_live and mine and mine.answer and self._has_drifted(checkpoint, mine, status, newest, known):
             newest = self._record_drift(member, checkpoint, mine, newest, known)
         if newest is None:
@@ -372,7 +397,7 @@ class Reconciler:
         if not recorded.same_observe(mine.observe, observe):
             return 0, "was sent the newest table, and has other observe lanes"
         with self._store.read() as connection:
-            known = _known(connection, member.name, checkpoint)
+            known = known_of(connection, member.name, checkpoint)
         self._note(member, checkpoint, known, Known(newest.revision, status.lane_table))
         return newest.revision, ""
 
@@ -442,11 +467,6 @@ class Reconciler:
 def _glass_since(mine: CheckpointStatus, known: Known | None) -> bool:
     """Whether a break-glass change was made at a server since its last known lane table."""
     return bool(mine.break_glass and known and mine.break_glass.lane_table > known.lane_table)
-
-
-def _known(connection: Any, member: str, checkpoint: str) -> Known | None:
-    row = row_of(connection, t.member_lanes, member=member, checkpoint=checkpoint)
-    return None if row is None else read(Known, row)
 
 
 def _alias_row(connection: Any, checkpoint: str) -> Any:

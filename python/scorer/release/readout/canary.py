@@ -20,7 +20,7 @@ from scorer.release.gates.evidence import Observed, ShadowEvidence, blank, empty
 from scorer.release.gates.measured import Measured, nothing
 from scorer.release.gates.metrics import measure
 from scorer.release.readout import parts
-from scorer.release.readout.load import CodeNames, Where, renamed, segments
+from scorer.release.readout.load import CodeNames, Where, first_records, renamed, segments
 from scorer.release.store import micros
 from scorer.stats import distances
 from scorer.stats.proportions import independent_difference
@@ -97,7 +97,7 @@ def answers(where: Where, bundle: str, names: CodeNames) -> tuple[Observed, Obse
             rows = table.filter(mask)
             if len(rows):
                 kept.append(_as_observed(rows, server, names))
-    return _joined(own, names), _joined(live, names), thin
+    return *_answered_once(_joined(own, names), _joined(live, names)), thin
 
 
 def _reaches(part: parts.Part, begin: int | None) -> bool:
@@ -154,8 +154,18 @@ def _joined(found: list[dict[str, Any]], names: CodeNames) -> Observed:
     if not found:
         return renamed(empty(), names)
     joined = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
-    order = np.lexsort((joined["key"], joined["at"]))
+    order = first_records(joined["key"], joined["at"])
     return Observed(**{name: values[order] for name, values in joined.items()}, names=names.words())
+
+
+def _answered_once(own: Observed, live: Observed) -> tuple[Observed, Observed]:
+    """Leave out the later record of each decision that both lanes made, at two servers during a change."""
+    _, of_own, of_live = np.intersect1d(own.key, live.key, return_indices=True)
+    is_later = own.at[of_own] > live.at[of_live]
+    kept_own, kept_live = np.ones(len(own), dtype=bool), np.ones(len(live), dtype=bool)
+    kept_own[of_own[is_later]] = False
+    kept_live[of_live[~is_later]] = False
+    return own.take(kept_own), live.take(kept_live)
 
 
 def since(root: Path, checkpoint: str, begin: int) -> Where:

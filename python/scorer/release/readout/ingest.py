@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from sqlalchemy import select
 
 from scorer.errors import LogError
-from scorer.log import Entry, scan
-from scorer.log.scanning import WITHDRAWN
-from scorer.log.segments import log_identity
+from scorer.log.scanning import WITHDRAWN, Entry
 from scorer.release.fleet import Fleet, Member, Statuses
 from scorer.release.model import ChangeState
 from scorer.release.readout import parts, rows
@@ -32,10 +30,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from scorer.log.source.records import RecordLog, RecordSource
     from scorer.release.timeseries.batch import RollupBatch
 
 _BATCH = 20_000
-_SECONDS = 2.0
+_SECONDS = 1.0
 _COUNTERS_EVERY_US = 10_000_000
 # The longest booking is two weeks, and chargebacks are reported within four months.
 _KEEP_DAYS, _KEEP_OUTCOMES_DAYS = 35, 150
@@ -67,7 +66,8 @@ class Collector:
     Args:
         root: Directory of the parts.
         store: Store of the cursors and of the releases, whose checkpoints have a canary.
-        fleet: The servers, with their logs.
+        fleet: The servers, with the counters of their lanes.
+        source: The logs of the servers.
         schemas: Schemas of the bundles in the logs.
         plan: Returns how the rows of a checkpoint are split into segments; None if the platform does not
             manage it.
@@ -83,6 +83,7 @@ class Collector:
         root: Path,
         store: Store,
         fleet: Fleet,
+        source: RecordSource,
         schemas: Schemas,
         *,
         plan: Callable[[str], SegmentPlan | None],
@@ -92,13 +93,14 @@ class Collector:
         batch: int = _BATCH,
         seconds: float = _SECONDS,
     ) -> None:
-        self._root, self._store, self._fleet = root, store, fleet
+        self._root, self._store, self._fleet, self._source = root, store, fleet, source
         self._schemas, self._now = schemas, now
         self._segments = Segmenter(schemas, plan)
         self._statuses = statuses or Statuses(fleet)
         self._rollups = rollups
         self._batch, self._seconds = batch, seconds
         self._remembered = rows.RecentDecisions()
+        self._resume = ""
         self._expired_at = 0.0
         self._counted: dict[Path, tuple[int, str]] = {}
 
@@ -107,13 +109,18 @@ class Collector:
         until = time.monotonic() + self._seconds
         self._expire()
         watched = self._released()
-        # Live servers first, because their decisions are needed for the observations of the pool.
-        members = sorted(self._fleet.members, key=lambda member: member.role != "live")
-        total = 0
-        for member in members:
-            if member.log is not None:
-                total += self._read(member, watched, until)
-        self._count(members)
+        # Those of live servers come first: their decisions are needed for the observations of the pool.
+        logs = self._source.logs
+        names = [log.name for log in logs]
+        # A call that ran out of time is continued at the log that it did not reach.
+        begin = names.index(self._resume) if self._resume in names else 0
+        self._resume, total = "", 0
+        for log in (*logs[begin:], *logs[:begin]):
+            if time.monotonic() > until:
+                self._resume = log.name
+                break
+            total += self._read(log, watched, until)
+        self._count(self._fleet.members)
         return total
 
     def _expire(self) -> None:
@@ -130,53 +137,53 @@ class Collector:
 
     def notes(self) -> list[str]:
         """Return sentences about lost records and about logs that cannot be read."""
-        found = []
-        for member in self._fleet.members:
-            if member.log is None:
-                found.append(
-                    f"the log of {member.name} is not within reach: its observations are not counted"
-                )
-            else:
-                if log_identity(member.log) is None:
-                    found.append(f"the log of {member.name} holds nothing yet, or cannot be reached")
-                found += self._progress(member).notes
+        logs = self._source.logs
+        names = {log.name for log in logs}
+        found = [
+            f"the log of {member.name} is not within reach: its observations are not counted"
+            for member in self._fleet.members
+            if member.name not in names
+        ]
+        for log in logs:
+            if log.identity is None:
+                found.append(f"the log of {log.name} holds nothing yet, or cannot be reached")
+            found += self._progress(log).notes
         return found
 
-    def _read(self, member: Member, watched: Collection[str], until: float) -> int:
-        assert member.log is not None  # noqa: S101 - the caller looked
-        progress, known = self._progress(member), log_identity(member.log)
+    def _read(self, log: RecordLog, watched: Collection[str], until: float) -> int:
+        progress, known = self._progress(log), log.identity
         if known is None:
             # The log has no segment yet or is not mounted. Its cursor is kept.
             return 0
         if progress.log != known:
             notes = progress.notes
             if progress.log:
-                notes += (f"the log of {member.name} was begun anew; what had been read is kept",)
+                notes += (f"the log of {log.name} was begun anew; what had been read is kept",)
             progress = LogProgress(known, 0, notes)
-        folder = self._root / member.name / known[:12]
+        folder = self._root / log.name / known[:12]
         parts.drop_from(folder, progress.next)
         done = 0
         try:
-            entries = scan(member.log, start_sequence=progress.next)
+            entries = log.records(progress.next)
             following = iter(entries)
             while batch := list(islice(following, self._batch)):
-                progress = self._take(member, folder, progress, batch, watched)
+                progress = self._take(log, folder, progress, batch, watched)
                 done += len(batch)
                 if time.monotonic() > until:
                     break
         except (LogError, OSError) as error:
-            self._keep(member, _noted(progress, f"the log of {member.name} cannot be read: {error}"))
+            self._keep(log, _noted(progress, f"the log of {log.name} cannot be read: {error}"))
             return done
         for finding in entries.findings:
             if finding.severity == "error":
                 lost = "" if finding.lost is None else f", records {finding.lost[0]} to {finding.lost[1]}"
-                progress = _noted(progress, f"the log of {member.name} is damaged ({finding.kind}{lost})")
-        self._keep(member, progress)
+                progress = _noted(progress, f"the log of {log.name} is damaged ({finding.kind}{lost})")
+        self._keep(log, progress)
         return done
 
     def _take(
         self,
-        member: Member,
+        log: RecordLog,
         folder: Path,
         progress: LogProgress,
         batch: Sequence[Entry],
@@ -189,11 +196,11 @@ class Collector:
         """
         first, last = batch[0].sequence, batch[-1].sequence
         if progress.next and first > progress.next:
-            gone = f"records {progress.next} to {first - 1} of {member.name}'s log"
+            gone = f"records {progress.next} to {first - 1} of {log.name}'s log"
             progress = _noted(progress, f"{gone} were gone before they were read")
         kept: dict[tuple[str, str], list[dict[str, Any]]] = defaultdict(list)
         schemas: dict[tuple[str, str], pa.Schema] = {}
-        counted = self._rollups.batch(member.name)
+        counted = self._rollups.batch(log.name)
         for sequence, kind, record in batch:
             if kind == "decision":
                 self._remembered.add(record)
@@ -227,7 +234,7 @@ class Collector:
             parts.write(folder / checkpoint / lane, own, schema)
         self._rollups.apply(progress.log, first, last, counted)
         progress = LogProgress(progress.log, last + 1, progress.notes)
-        self._keep(member, progress)
+        self._keep(log, progress)
         # Only records before the cursor are merged. A merged part that reached beyond it would hide the part
         # of a repeated batch, which starts in the middle of it and ends later.
         for checkpoint, lane in kept:
@@ -240,18 +247,18 @@ class Collector:
         with self._store.read() as connection:
             return {str(row[0]) for row in connection.execute(query)}
 
-    def _progress(self, member: Member) -> LogProgress:
-        query = select(cursors.c.position).where(cursors.c.name == _cursor(member))
+    def _progress(self, log: RecordLog) -> LogProgress:
+        query = select(cursors.c.position).where(cursors.c.name == _cursor(log))
         with self._store.read() as connection:
             found = connection.execute(query).scalar()
         return (
             LogProgress(found["log"], found["next"], tuple(found["notes"])) if found else LogProgress("", 0)
         )
 
-    def _keep(self, member: Member, progress: LogProgress) -> None:
-        if progress == self._progress(member):
+    def _keep(self, log: RecordLog, progress: LogProgress) -> None:
+        if progress == self._progress(log):
             return
-        name, values = {"name": _cursor(member)}, {"position": asdict(progress), "at": self._now()}
+        name, values = {"name": _cursor(log)}, {"position": asdict(progress), "at": self._now()}
         self._store.transact(lambda connection: upsert(connection, cursors, name, **values))
 
     def _count(self, members: Sequence[Member]) -> None:
@@ -293,5 +300,5 @@ def _noted(progress: LogProgress, note: str) -> LogProgress:
     return progress if note in progress.notes else replace(progress, notes=(*progress.notes, note))
 
 
-def _cursor(member: Member) -> str:
-    return f"readout:{member.name}"
+def _cursor(log: RecordLog) -> str:
+    return f"readout:{log.name}"

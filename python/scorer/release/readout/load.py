@@ -18,6 +18,7 @@ from scorer.log.proof import UNSPECIFIED, Unproven, may_count, precedence
 from scorer.release.gates.evidence import Counter, Flip, Observed, empty
 from scorer.release.readout import parts
 from scorer.release.segments.split import Codes
+from scorer.stats.arrays import Ints
 
 MOST: Final = 1_000_000
 """Largest number of rows of a lane in memory. If there are more, every n-th decision by its hash is read."""
@@ -135,10 +136,18 @@ def observed(where: Where, names: CodeNames, *, thin: int = 1, control: bool = F
     if not found:
         return empty()
     joined = {name: np.concatenate([one[name] for one in found]) for name in found[0]}
-    order = np.lexsort((joined["key"], joined["at"]))
-    _, first = np.unique(joined["key"][order], return_index=True)
-    order = order[np.sort(first)]
+    order = first_records(joined["key"], joined["at"])
     return Observed(**{name: values[order] for name, values in joined.items()}, names=names.words())
+
+
+def first_records(key: npt.NDArray[np.uint64], at: Ints) -> Ints:
+    """Return the positions of the first record of each decision, in order of time.
+
+    A decision has several records if its caller sent the request to several servers.
+    """
+    order = np.lexsort((key, at))
+    _, first = np.unique(key[order], return_index=True)
+    return np.asarray(order[np.sort(first)], dtype=np.int64)
 
 
 def segments(table: Any, names: CodeNames) -> Codes:
@@ -219,7 +228,8 @@ def outcomes(
 ) -> dict[str, tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64]]]:
     """Return keys and values of outcomes, by kind.
 
-    Of several reports, the proven one with the highest revision counts, and of equal revisions the first.
+    Of several reports, the proven one with the highest revision counts, and of equal revisions the first one
+    that a server received.
 
     Args:
         root: Directory of the parts.
@@ -238,7 +248,8 @@ def outcomes(
         encoded = encoded.dictionary_encode()
     codes, kinds = encoded.indices.to_numpy(zero_copy_only=False), encoded.dictionary.to_pylist()
     key, value = table["key"].to_numpy(), table["value"].to_numpy()
-    order = np.lexsort((table["sequence"].to_numpy(), -precedence(proof, table["revision"].to_numpy()), key))
+    rank = -precedence(proof, table["revision"].to_numpy())
+    order = np.lexsort((table["sequence"].to_numpy(), _received(table), rank, key))
     found = {}
     for name in sorted(kinds):
         own = order[codes[order] == kinds.index(name)]
@@ -289,6 +300,13 @@ def _proofs(table: Any) -> npt.NDArray[np.int8]:
     if "proof" not in table.column_names:
         return np.zeros(len(table), dtype=np.int8)
     return np.asarray(pc.fill_null(table["proof"], UNSPECIFIED).to_numpy(), dtype=np.int8)
+
+
+def _received(table: Any) -> npt.NDArray[np.int64]:
+    """Return when each report was received, `[n]` microseconds; 0 in parts of earlier versions."""
+    if "received_at" not in table.column_names:
+        return np.zeros(len(table), dtype=np.int64)
+    return np.asarray(pc.fill_null(table["received_at"], 0).to_numpy(), dtype=np.int64)
 
 
 def _arrays(table: Any, names: CodeNames) -> dict[str, Any]:

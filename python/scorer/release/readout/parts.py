@@ -85,9 +85,10 @@ OUTCOME: Final = pa.schema(
         ("value", pa.float64()),
         ("revision", pa.uint32()),
         ("proof", pa.int8()),
+        ("received_at", pa.int64()),
     ]
 )
-"""Schema of outcomes. Parts of earlier versions have no column `proof`."""
+"""Schema of outcomes. Parts of earlier versions have no columns `proof` and `received_at`."""
 
 
 @dataclass(frozen=True, slots=True)

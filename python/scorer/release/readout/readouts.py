@@ -16,7 +16,6 @@ from sqlalchemy import select
 
 from scorer.bundle.models import ReferenceFile
 from scorer.ids import decision_key
-from scorer.log.segments import log_identity
 from scorer.release.answers import Figure, Readout, SegmentReport
 from scorer.release.changes import rows
 from scorer.release.errors import InvalidError, NotFoundError
@@ -47,6 +46,7 @@ from scorer.release.store.tables import changes, cursors, waivers
 from scorer.release.store.tables import readouts as table
 
 if TYPE_CHECKING:
+    from scorer.log.source.records import RecordSource
     from scorer.release.access import Access
     from scorer.release.bundles import Bundles
     from scorer.release.fleet import Fleet, Statuses
@@ -63,7 +63,8 @@ class Readouts:
         settings: SLAs and gates of checkpoints, and the data directory.
         store: Changes, waivers, cursors and final reports.
         access: Permissions of users.
-        fleet: The servers, with their logs.
+        fleet: The servers, with the counters of their lanes.
+        source: The logs of the servers.
         bundles: Schemas and reference statistics of bundles, and the bundles for offline recomputation.
         now: Returns the current time, aware and in UTC.
         rollups: Counts the collected records over time.
@@ -76,6 +77,7 @@ class Readouts:
         store: Store,
         access: Access,
         fleet: Fleet,
+        source: RecordSource,
         bundles: Bundles,
         *,
         now: Callable[[], datetime],
@@ -83,13 +85,21 @@ class Readouts:
         statuses: Statuses | None = None,
     ) -> None:
         self._settings, self._store, self._access = settings, store, access
-        self._bundles, self._now, self._fleet = bundles, now, fleet
+        self._bundles, self._now, self._fleet, self._source = bundles, now, fleet, source
         self._parts = settings.platform.data_dir / "observations"
         self._final = settings.platform.data_dir / "readouts"
         schemas = Schemas(bundles.local)
         self._schemas = schemas
         self._collector = Collector(
-            self._parts, store, fleet, schemas, plan=self._plan, now=now, rollups=rollups, statuses=statuses
+            self._parts,
+            store,
+            fleet,
+            source,
+            schemas,
+            plan=self._plan,
+            now=now,
+            rollups=rollups,
+            statuses=statuses,
         )
         self._collecting = threading.Lock()
         self._at_hand: OrderedDict[str, tuple[Any, ShadowEvidence]] = OrderedDict()
@@ -109,12 +119,13 @@ class Readouts:
             return len(self._evidence(change).shadow)
         return self._where(change).count()
 
-    def logs(self) -> Mapping[str, Path]:
-        """Return the decision logs that this machine can read, by server."""
+    def logs(self) -> Mapping[str, str]:
+        """Return the locations of the decision logs of servers that answer, by server."""
+        pool = {member.name for member in self._fleet.members if member.role != "live"}
         return {
-            member.name: member.log
-            for member in self._fleet.members
-            if member.log is not None and member.role == "live" and log_identity(member.log) is not None
+            log.name: log.location
+            for log in self._source.logs
+            if log.name not in pool and log.identity is not None
         }
 
     def has_outcomes(self, checkpoint: str) -> bool:
@@ -139,14 +150,14 @@ class Readouts:
 
     def counts(self, change: ChangeRequest) -> Account:
         """Return the counts of the requests that the lane of a change took."""
-        read = {member.name for member in self._fleet.members if member.log is not None}
+        read = {log.name for log in self._source.logs}
         if keep.is_saved(self._folder(change.id)):
             evidence = self._evidence(change)
             counters, observed = evidence.counters, counting.observations(evidence)
         else:
             counters = load.counters(self._parts, change.checkpoint, change.id)
             observed = self._where(change).by_server()
-        # Observations in a log that this machine cannot read count as failed; a note states the reason.
+        # Observations in a log that is not within reach count as failed; a note states the reason.
         return counting.account([one for one in counters if one.server in read], observed)
 
     # --- judging ---

@@ -136,6 +136,7 @@ def outcome_row(sequence: int, outcome: OutcomeRecord) -> dict[str, Any]:
         "value": outcome.value,
         "revision": outcome.revision,
         "proof": outcome.proof,
+        "received_at": outcome.received_at_us,
     }
 
 

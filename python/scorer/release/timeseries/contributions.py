@@ -61,7 +61,7 @@ def contribution(
                 yield one.series, one.at, code
     countable = [one for one in reports if one.counts]
     if countable:
-        best = min(countable, key=lambda one: (-one.rank, one.log, one.sequence))
+        best = min(countable, key=_precedence)
         if not best.series:
             yield best.unknown, best.received_at, cells.UNPLACED
         else:
@@ -69,13 +69,18 @@ def contribution(
             if best.positive:
                 yield best.series, best.at, cells.POSITIVE
     elif reports:
-        best = min(reports, key=lambda one: (-one.rank, one.log, one.sequence))
+        best = min(reports, key=_precedence)
         yield best.series or best.unknown, best.at if best.series else best.received_at, cells.UNPROVEN
 
 
 def order(one: Decided) -> tuple[int, int, int]:
     """Return the sort key of records of one decision, of which the earliest counts."""
     return one.at, one.log, one.sequence
+
+
+def _precedence(one: LedgerReport) -> tuple[int, int, int, int]:
+    """Return the sort key of reports of one decision: of equal revisions, the first that was received."""
+    return -one.rank, one.received_at, one.log, one.sequence
 
 
 def single_decisions(rows: Sequence[Decided]) -> Ints:

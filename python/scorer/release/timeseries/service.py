@@ -19,6 +19,7 @@ from scorer.release.timeseries.reading import Counts, Filters, Series, read, ser
 from scorer.release.timeseries.windows import MetricsWindow, window_of
 
 if TYPE_CHECKING:
+    from scorer.log.source.records import RecordSource
     from scorer.release.access import Access
     from scorer.release.bundles import Bundles
     from scorer.release.fleet import Fleet
@@ -35,7 +36,8 @@ class MetricsOverTime:
         settings: The checkpoints, their SLA and outcomes; the data directory.
         store: The recorded lane tables, which are marked in the figures.
         access: Decides which checkpoints an actor may see.
-        fleet: The servers. Logs that this machine cannot read are named in a note.
+        fleet: The servers. Those without a log in the source are named in a note.
+        source: The logs of the servers.
         bundles: The references that scores are compared with.
         now: Returns the current time, aware and in UTC.
     """
@@ -46,12 +48,13 @@ class MetricsOverTime:
         store: Store,
         access: Access,
         fleet: Fleet,
+        source: RecordSource,
         bundles: Bundles,
         *,
         now: Callable[[], datetime],
     ) -> None:
         self._settings, self._store, self._access = settings, store, access
-        self._fleet, self._now = fleet, now
+        self._fleet, self._source, self._now = fleet, source, now
         self.ledger = Ledger(
             settings.platform.data_dir / "metrics.sqlite",
             bundles.local,
@@ -170,10 +173,11 @@ class MetricsOverTime:
         )
 
     def _notes(self, window: MetricsWindow, since: int | None, counts: Counts) -> list[str]:
+        names = {log.name for log in self._source.logs}
         notes = [
             f"The log of {member.name} is not within reach, so its requests are not counted."
             for member in self._fleet.members
-            if member.log is None
+            if member.name not in names
         ]
         if since is not None and since > window.start:
             notes.append(f"The first record that was counted is of {instant(since):%Y-%m-%d %H:%M} UTC.")
