@@ -132,6 +132,8 @@ def test_what_is_gone_is_no_error_and_what_exists_is_not_created_again(tmp_path:
     assert [one[0] for one in requests] == ["GET", "PATCH", "DELETE", "POST", "GET"]
     assert requests[1][1] == "/api/v1/namespaces/default/services/a/status"
     assert requests[1][3] == "application/merge-patch+json"
+    assert requests[1][2] == {"spec": None}
+    assert requests[3][2] == SERVICE
 
 
 def test_a_list_is_read_page_by_page(tmp_path: Path) -> None:

@@ -173,8 +173,8 @@ class Cluster:
             path,
             query_params=[(key, value) for key, value in (query or {}).items() if value],
             header_params={"Accept": "application/json", "Content-Type": content},
-            # As text, because the client would encode other types than JSON in its own way.
-            body=None if body is None else json.dumps(body),
+            # The client encodes every content type that is used here as JSON.
+            body=body,
             auth_settings=["BearerToken"],
         )
         try:
