@@ -154,10 +154,11 @@ class ClusterError(OperatorError):
 
     Attributes:
         status: HTTP status; 0 if there was no answer.
+        fields: Of a conflict, the fields that another manager has changed.
     """
 
-    def __init__(self, message: str, status: int = 0) -> None:
-        self.status = status
+    def __init__(self, message: str, status: int = 0, fields: tuple[str, ...] = ()) -> None:
+        self.status, self.fields = status, fields
         super().__init__(message)
 
 

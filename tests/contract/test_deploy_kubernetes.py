@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 
 import kubernetes_validate
 import pytest
+import yaml
 from manifests import MANIFESTS, ROOT, Workload, documents, files, read
 
 from scorer import config
@@ -290,3 +291,24 @@ def test_live_servers_can_reach_the_shadow_pool(file: str) -> None:
     assert peer["podSelector"]["matchLabels"].items() <= live.template["metadata"]["labels"].items()
     # One thread per lane, and one more that reads.
     assert pool.settings.server.observe_cpu * 3 <= float(pool.scorer["resources"]["requests"]["cpu"])
+
+
+def test_the_kustomizations_name_existing_files_and_fields() -> None:
+    """`make test-kube` builds them; this test runs without kustomize."""
+    for file in sorted(MANIFESTS.rglob("kustomization.yaml")):
+        [document] = documents(file)
+        assert document["kind"] == "Kustomization"
+        for resource in document["resources"]:
+            assert (file.parent / resource).exists(), f"{file}: {resource}"
+    [overlay] = documents(MANIFESTS / "overlays/example/kustomization.yaml")
+    workload = read("standalone.yaml")
+    assert {one["name"] for one in overlay["replicas"]} == {workload.document["metadata"]["name"]}
+    assert {one["name"] for one in overlay["images"]} == {workload.scorer["image"].partition(":")[0]}
+    for patch in overlay["patches"]:
+        assert patch["target"] == {"kind": "StatefulSet", "name": workload.document["metadata"]["name"]}
+        for step in yaml.safe_load(patch["patch"]):
+            *path, last = step["path"].strip("/").split("/")
+            at = workload.document
+            for key in path:
+                at = at[int(key)] if isinstance(at, list) else at[key]
+            assert (last in at) == (step["op"] == "replace"), step["path"]

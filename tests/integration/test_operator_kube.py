@@ -358,10 +358,10 @@ def test_what_others_change_is_set_back_and_what_they_own_is_refused(team: Team)
         assert (
             team.get("statefulsets")["spec"]["template"]["spec"]["containers"][0]["image"] == "scorer:0.1.0"
         )
-        [event] = until(
-            lambda: [one for one in team.list("events") if one["reason"] == "Restored"], "an event"
-        )
-        assert event["message"].startswith("statefulsets scorer: changed by others: spec.replicas")
+        restored = lambda: [one for one in team.list("events") if one["reason"] == "Restored"]  # noqa: E731
+        event = until(restored, "an event")[0]
+        assert event["message"].startswith("StatefulSet scorer: changed by others: ")
+        assert "spec.replicas" in event["message"]
         assert '"somebody"' in event["message"]
         # Labels and annotations that the operator does not name stay.
         team.patch("statefulsets", "scorer", {"metadata": {"annotations": {"owner": "payments"}}})

@@ -103,11 +103,22 @@ def test_an_object_is_applied_without_force_first(tmp_path: Path) -> None:
     with api(tmp_path, (200, SERVICE), (409, conflict), (200, SERVICE)) as (cluster, requests):
         assert cluster.apply(SERVICE) == (SERVICE, "")
         _, note = cluster.apply(SERVICE)
-    assert note == 'services a: changed by others: spec.type ("kubectl" using v1)'
+    assert note == 'Service a: changed by others: spec.type ("kubectl" using v1)'
     path = "/api/v1/namespaces/default/services/a?fieldManager=scorer-operator&force="
     assert [one[1] for one in requests] == [f"{path}false", f"{path}false", f"{path}true"]
     assert {one[3] for one in requests} == {"application/apply-patch+yaml"}
     assert requests[0][2] == SERVICE
+
+
+def test_a_number_that_the_autoscaler_has_just_set_stays(tmp_path: Path) -> None:
+    wanted = {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": SERVICE["metadata"]}
+    causes = [{"reason": "FieldManagerConflict", "message": 'conflict with "hpa"', "field": ".spec.replicas"}]
+    conflict = {"message": "Apply failed", "details": {"causes": causes}}
+    with api(tmp_path, (409, conflict), (200, wanted)) as (cluster, requests):
+        _, note = cluster.apply({**wanted, "spec": {"replicas": 2, "serviceName": "a"}}, leave_replicas=True)
+    assert note == ""
+    assert requests[1][2]["spec"] == {"serviceName": "a"}
+    assert requests[1][1].endswith("force=false")
 
 
 def test_what_is_gone_is_no_error_and_what_exists_is_not_created_again(tmp_path: Path) -> None:
@@ -121,6 +132,8 @@ def test_what_is_gone_is_no_error_and_what_exists_is_not_created_again(tmp_path:
     assert [one[0] for one in requests] == ["GET", "PATCH", "DELETE", "POST", "GET"]
     assert requests[1][1] == "/api/v1/namespaces/default/services/a/status"
     assert requests[1][3] == "application/merge-patch+json"
+    assert requests[1][2] == {"spec": None}
+    assert requests[3][2] == SERVICE
 
 
 def test_a_list_is_read_page_by_page(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ class MemoryCluster(Cluster):
             if of == kind and wanted <= one["metadata"].get("labels", {}).items()
         ]
 
-    def apply(self, wanted: Object) -> tuple[Object, str]:
+    def apply(self, wanted: Object, *, leave_replicas: bool = False) -> tuple[Object, str]:
         if self.refusal is not None:
             raise self.refusal
         key = wanted["kind"], wanted["metadata"]["name"]

@@ -80,8 +80,12 @@ class Cluster:
             if not query["continue"]:
                 return items
 
-    def apply(self, wanted: Object) -> tuple[Object, str]:
+    def apply(self, wanted: Object, *, leave_replicas: bool = False) -> tuple[Object, str]:
         """Create an object, or set the fields that it names (server-side apply).
+
+        Args:
+            wanted: The object.
+            leave_replicas: Whether `spec.replicas` stays if another manager has changed it.
 
         Returns:
             The object as it is now, and what another manager had changed ("" if nothing). Such fields are set
@@ -92,7 +96,11 @@ class Cluster:
         except ClusterError as error:
             if error.status != _CONFLICT:
                 raise
-            return self._apply(wanted, force=True), str(error)
+            if leave_replicas and "spec.replicas" in error.fields:
+                # The autoscaler has set it after the StatefulSet was read.
+                spec = {key: value for key, value in wanted["spec"].items() if key != "replicas"}
+                return self.apply({**wanted, "spec": spec})
+            return self._apply(wanted, force=True), f"{wanted['kind']} {wanted['metadata']['name']}: {error}"
 
     def create(self, wanted: Object) -> None:
         """Create an object. One that exists already stays as it is."""
@@ -165,8 +173,8 @@ class Cluster:
             path,
             query_params=[(key, value) for key, value in (query or {}).items() if value],
             header_params={"Accept": "application/json", "Content-Type": content},
-            # As text, because the client would encode other types than JSON in its own way.
-            body=None if body is None else json.dumps(body),
+            # The client encodes every content type that is used here as JSON.
+            body=body,
             auth_settings=["BearerToken"],
         )
         try:
@@ -180,7 +188,9 @@ class Cluster:
         except ValueError:
             answer = {}
         if response.status >= 300:
-            raise ClusterError(_reason(answer, f"{method} {path}: HTTP {response.status}"), response.status)
+            conflicts = _conflicts(answer)
+            reason = _reason(answer, conflicts, f"{method} {path}: HTTP {response.status}")
+            raise ClusterError(reason, response.status, tuple(path for path, _ in conflicts))
         return answer
 
 
@@ -219,13 +229,20 @@ def _path(kind: str, namespace: str, name: str | None = None) -> str:
     return path if name is None else f"{path}/{quote(name, safe='')}"
 
 
-def _reason(answer: Object, default: str) -> str:
+def _conflicts(answer: Object) -> list[tuple[str, str]]:
+    """Return the fields of a conflict, each with its manager."""
+    causes = (answer.get("details") or {}).get("causes") or []
+    return [
+        (one["field"].lstrip("."), one["message"].removeprefix("conflict with "))
+        for one in causes
+        if one.get("reason") == "FieldManagerConflict"
+    ]
+
+
+def _reason(answer: Object, conflicts: list[tuple[str, str]], default: str) -> str:
     """Return the reason of a refusal in one line; of a conflict, the fields and their managers."""
-    details = answer.get("details") or {}
-    conflicts = [one for one in details.get("causes") or [] if one.get("reason") == "FieldManagerConflict"]
     if conflicts:
-        parts = [(one["field"].lstrip("."), one["message"]) for one in conflicts[:3]]
-        shown = "; ".join(f"{path} ({text.removeprefix('conflict with ')})" for path, text in parts)
+        shown = "; ".join(f"{path} ({manager})" for path, manager in conflicts[:3])
         more = f" and {len(conflicts) - 3} more fields" if len(conflicts) > 3 else ""
-        return f"{details.get('kind', 'object')} {details.get('name', '')}: changed by others: {shown}{more}"
+        return f"changed by others: {shown}{more}"
     return " ".join(str(answer.get("message") or default).split())

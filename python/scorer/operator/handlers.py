@@ -89,37 +89,38 @@ def registry(
     servers = (names.GROUP, names.VERSION, "scorerservers")
     checkpoints = (names.GROUP, names.VERSION, "scorercheckpoints")
 
-    def reconcile(namespace: str, name: str, report: Report) -> None:
+    def reconcile(namespace: str | None, name: str, report: Report) -> None:
         try:
-            reconciler.server(namespace, name, report)
+            reconciler.server(str(namespace), name, report)
         except ClusterError as error:
             raise kopf.TemporaryError(str(error), delay=_RETRY_SECONDS) from None
 
-    @kopf.on.login(registry=handlers)
+    # The ids are parts of annotations, in which the names of inner functions are not allowed.
+    @kopf.on.login(id="login", registry=handlers)
     def login(**_: Any) -> kopf.ConnectionInfo:
         return connection(kubeconfig)
 
-    @kopf.on.create(*servers, registry=handlers)
-    @kopf.on.update(*servers, registry=handlers)
-    @kopf.on.resume(*servers, registry=handlers)
-    def changed(body: kopf.Body, namespace: str, name: str, **_: Any) -> None:
+    @kopf.on.create(*servers, id="changed", registry=handlers)
+    @kopf.on.update(*servers, id="changed", registry=handlers)
+    @kopf.on.resume(*servers, id="changed", registry=handlers)
+    def changed(body: kopf.Body, namespace: str | None, name: str, **_: Any) -> None:
         reconcile(namespace, name, _report(body))
 
-    @kopf.timer(*servers, interval=interval, registry=handlers)
-    def due(body: kopf.Body, namespace: str, name: str, **_: Any) -> None:
+    @kopf.timer(*servers, id="due", interval=interval, registry=handlers)
+    def due(body: kopf.Body, namespace: str | None, name: str, **_: Any) -> None:
         reconcile(namespace, name, _report(body))
 
-    @kopf.on.delete(*servers, registry=handlers)
-    def deleted(body: kopf.Body, namespace: str, name: str, **_: Any) -> None:
+    @kopf.on.delete(*servers, id="deleted", registry=handlers)
+    def deleted(body: kopf.Body, namespace: str | None, name: str, **_: Any) -> None:
         try:
-            done = reconciler.drained(namespace, name, _report(body))
+            done = reconciler.drained(str(namespace), name, _report(body))
         except ClusterError as error:
             raise kopf.TemporaryError(str(error), delay=_RETRY_SECONDS) from None
         if not done:
             raise kopf.TemporaryError("the server is being drained", delay=min(interval, _RETRY_SECONDS))
 
-    @kopf.on.event(*checkpoints, registry=handlers)
-    def checkpoint(body: kopf.Body, namespace: str, spec: kopf.Spec, **_: Any) -> None:
+    @kopf.on.event(*checkpoints, id="checkpoint", registry=handlers)
+    def checkpoint(body: kopf.Body, namespace: str | None, spec: kopf.Spec, **_: Any) -> None:
         if server := spec.get("server"):
             # There is no retry of an event. The interval repeats the pass.
             reconcile(namespace, server, _report(body))

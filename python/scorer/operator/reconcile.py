@@ -162,7 +162,8 @@ class Reconciler:
             self._refuse_foreign(one, plan.uid)
         notes = []
         for one in wanted:
-            _, note = self.cluster.apply(one)
+            is_scaled = one["kind"] == "StatefulSet" and plan.spec.autoscaling is not None
+            _, note = self.cluster.apply(one, leave_replicas=is_scaled)
             if note:
                 notes.append(f"{note}; set back")
         kinds = {one["kind"] for one in wanted}
