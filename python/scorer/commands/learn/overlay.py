@@ -74,7 +74,7 @@ def overlay(
 
     chosen, task = settings.load(config), read_task(bundle)
     logged = read_experience(
-        experience, log, bundle_shelf(bundles), chosen.join, checkpoint=checkpoint, cache=cache
+        experience, log, bundle_shelf(bundles), chosen, checkpoint=checkpoint, cache=cache
     )
     if logged.actions != tuple(action.id for action in task.actions):
         raise DataError(f"{experience or 'the logs'}: the actions are not those of {bundle}")

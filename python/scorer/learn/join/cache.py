@@ -140,8 +140,13 @@ class LogColumns:
         return self._cursor.position
 
     def begin(self, read: LogPass) -> None:
-        """Begin to store a pass. If it does not continue the last one, the rows so far are set aside."""
-        if not read.continued:
+        """Begin to store a pass. If it does not continue the last one, the rows so far are set aside.
+
+        They are removed if rows may have been erased.
+        """
+        if read.erased:
+            self._cursor = self._empty()
+        elif not read.continued:
             self._before = self._cursor
             self._cursor = Cursor(self._about, erasures=self._before.erasures, files=self._before.files)
 

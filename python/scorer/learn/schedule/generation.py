@@ -38,15 +38,15 @@ class GenerationPaths:
     """
 
     def __init__(self, settings: LearnSettings, base: Path) -> None:
-        self.schedule = settings.schedule
+        self.schedule, self._source = settings.schedule, settings.source
         self._base = base
 
     @property
     def source(self) -> DecisionSource:
-        """Source of decisions and outcomes: the logs that `logs` names."""
-        from scorer.log.source.directories import log_directories
+        """Source of decisions and outcomes: the logs and tables that `logs` names."""
+        from scorer.log.source.addresses import decision_source
 
-        return log_directories(self.schedule.logs, self._base)
+        return decision_source(self.schedule.logs, self._base, self._source)
 
     @property
     def reader_key(self) -> Path | None:
