@@ -139,6 +139,7 @@ def joined(
     return (folder / "experience.parquet").read_bytes(), notes
 
 
+@pytest.mark.timeout(600)
 @settings(
     max_examples=30,
     deadline=None,
@@ -262,7 +263,7 @@ def test_the_overlay_and_an_ab_test_are_those_of_one_log(
         }
     task, plan = small_task(), learn_settings.parse(LEARN).overlay
     fitted = [
-        fit(each.experience, oracle_scores(small_loop / "first", task, each.experience), task, plan, moment)
+        fit(each.experience, oracle_scores(small_loop / "first", each.experience), task, plan, moment)
         for each in found
     ]
     assert fitted[0].learner.outcomes > 300

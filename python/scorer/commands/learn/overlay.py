@@ -82,7 +82,7 @@ def overlay(
     start = (
         untaught_since(bundle, logged) if since is None else int(since.replace(tzinfo=UTC).timestamp() * 1e3)
     )
-    scores = oracle_scores(bundle, task, logged)
+    scores = oracle_scores(bundle, logged)
     scores[logged.time_ms < start] = float("nan")
     found = fit(logged, scores, task, chosen.overlay, now)
     learner = found.learner
