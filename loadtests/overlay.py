@@ -117,6 +117,7 @@ class Tables:
             server: Shipped(DeltaSection(url=str(folder / "lake")), server) for server in SERVERS
         }
         self._shipped[SERVERS[0]].prepare()
+        self._loaded = {name: self._shipped[SERVERS[0]].load(name) for name in ("decisions", "outcomes")}
         self._payments, self._per_hour = payments, per_hour
         self._random = np.random.default_rng(1)
         self._sequence = dict.fromkeys(SERVERS, 1)
@@ -131,6 +132,8 @@ class Tables:
             end = min((self.now_ms // HOUR_MS + 1) * HOUR_MS, until_ms)
             self._hour(self.now_ms, end)
             self.now_ms = end
+        for table in self._loaded.values():
+            table.create_checkpoint()
         return self._number - before
 
     def _hour(self, begin: int, end: int) -> None:
@@ -177,9 +180,8 @@ class Tables:
                     number[own], at[own], drawn[own], action[own], sequences[: len(own)], origin
                 ),
             }
-            shipped = self._shipped[name]
             for table, found in rows.items():
-                shipped.append(shipped.load(table), found, position)
+                self._shipped[name].append(self._loaded[table], found, position)
 
     def _decisions(
         self,
