@@ -252,6 +252,10 @@ bench-batch: build .build/spark/.packages .build/ray/.packages ## Measure batch 
 bench-gates: build ## Measure which candidates the release gates fail, and their false-alarm rate (10 minutes on two cores)
 	@'$(RUN)' -m loadtests.gates $(ARGS)
 
+.PHONY: bench-overlay
+bench-overlay: build ## Measure runs of the overlay on tables of 10 million decisions (20 minutes, 10 GB of disk)
+	@'$(RUN)' -m loadtests.overlay $(ARGS)
+
 .PHONY: bench-pages
 bench-pages: build ## Measure the page of a checkpoint's metrics over half a year at 1,000 decisions per second (3 minutes)
 	@'$(RUN)' -m loadtests.pages $(ARGS)

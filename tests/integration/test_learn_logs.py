@@ -122,7 +122,7 @@ def test_the_overlay_job_reads_only_what_each_log_gained(base: Path, delivered: 
     assert len(delivered) > 1000
     delivered.clear()
     first, *_ = run_overlay(work, chosen, base, as_of_ms=AS_OF + 1000).steps
-    assert (first.step, first.state) == ("join", "done")
+    assert (first.step, first.state) == ("fit", "done")
     assert len(delivered) == len(LOGS)
     # One server is gone: the overlay goes on with what was read of its log, and says so.
     shutil.rmtree(base / LOGS[1])

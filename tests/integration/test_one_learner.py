@@ -1,4 +1,4 @@
-"""Test that three servers, one of them killed, are learned from as one server is.
+"""Test that three servers, one of them killed, are learned from as one server is: their logs, and a table.
 
 The same requests and outcomes go to one real server and to three, in the same seconds of a clock that the
 test sets. Outcomes reach random servers, some requests are decided again elsewhere, and one server is killed
@@ -20,6 +20,7 @@ import grpc
 import numpy as np
 import pytest
 from bundles import ACTIONS, CREATED, FEATURES, rows, tiny_action_bundle
+from lakes import lake_source, ship_logs
 from servers import ACTION, RunningServer, settings, start_server
 from waiting import PATIENCE
 
@@ -34,6 +35,7 @@ from scorer.learn.training.tasks import read_task
 from scorer.learn.training.trained import build_candidate
 from scorer.log import BundleShelf
 from scorer.log.source.directories import log_directories
+from scorer.log.source.interface import DecisionSource
 from scorer.registry import Registry
 from scorer.token_keys import add_key
 from scorer.v1 import scoring_pb2 as pb
@@ -186,10 +188,11 @@ def fleet(place: Path, folder: Path, count: int) -> Iterator[Fleet]:
 
 
 def shop(one: Fleet, logs: list[Path], shelf: BundleShelf, cache: Path) -> None:
-    """Send all requests and outcomes; join once in the middle, while the servers write."""
+    """Send all requests and outcomes; ship and join once in the middle, while the servers write."""
     for number in range(COUNT + DELAY):
         if number == KILLED_AT:
-            joined(logs, shelf, cache)
+            joined(log_directories(logs), shelf, cache)
+            joined(shipped(logs, cache), shelf, cache / "of-table")
             if len(one.servers) > 1:
                 one.tick()
                 one.kill_while_it_answers(number)
@@ -200,9 +203,16 @@ def shop(one: Fleet, logs: list[Path], shelf: BundleShelf, cache: Path) -> None:
             one.report(number - DELAY)
 
 
-def joined(logs: list[Path], shelf: BundleShelf, cache: Path | None = None) -> Joined:
+def joined(source: DecisionSource, shelf: BundleShelf, cache: Path | None = None) -> Joined:
     plan = learn_settings.parse(LEARN).join
-    return join(log_directories(logs), shelf, plan, as_of_ms=AS_OF_MS, checkpoint=POINT, cache=cache)
+    return join(source, shelf, plan, as_of_ms=AS_OF_MS, checkpoint=POINT, cache=cache)
+
+
+def shipped(logs: list[Path], cache: Path) -> DecisionSource:
+    """The tables that hold what the logs hold now."""
+    lake = cache.with_name(f"{cache.name}-lake")
+    ship_logs({path.parent.name: path for path in logs}, lake, records=50)
+    return lake_source(lake)
 
 
 def candidate(found: Joined, place: Path, output: Path) -> Any:
@@ -224,11 +234,16 @@ def test_three_servers_of_which_one_is_killed_teach_what_one_server_teaches(
         logs = [folder / f"server-{number}" / "decisions" for number in range(count)]
         with fleet(place, folder, count) as one:
             shop(one, logs, shelf, cache)
-        found[count] = joined(logs, shelf)
+        found[count] = joined(log_directories(logs), shelf)
         experience_files.write(found[count].experience, tmp_path / f"{count}.parquet")
-        stored = joined(logs, shelf, cache)
+        stored = joined(log_directories(logs), shelf, cache)
         assert stored.experience.digest() == found[count].experience.digest(), "read on is read whole"
         assert stored.findings == found[count].findings
+        for kept in (None, cache / "of-table"):
+            of_table = joined(shipped(logs, cache), shelf, kept)
+            experience_files.write(of_table.experience, tmp_path / f"{count}-table.parquet")
+            written = (tmp_path / f"{count}-table.parquet").read_bytes()
+            assert written == (tmp_path / f"{count}.parquet").read_bytes()
     alone, together = found[1], found[3]
 
     # Nothing that was acknowledged is lost, and every outcome is found, wherever it was reported.
@@ -251,7 +266,7 @@ def test_three_servers_of_which_one_is_killed_teach_what_one_server_teaches(
 
     # The machine of the killed server is gone: what was read of its log is used, and it is named.
     shutil.rmtree(logs[1])
-    after = joined(logs, shelf, cache)
+    after = joined(log_directories(logs), shelf, cache)
     assert after.experience.digest() == alone.experience.digest()
     [gone] = [one for one in after.findings if one.name == "unreadable log"]
     assert gone.count == 1 and gone.examples[0].startswith(f"{logs[1]}: ")

@@ -12,6 +12,12 @@ from s3_server import BUCKET, S3Server, faulty_proxy
 from shipping import delta_keys, keys_of, shipper, write_log, write_settings
 from waiting import wait_until
 
+from scorer.errors import LogError
+from scorer.log.source.addresses import decision_source
+from scorer.log.source.directories import log_directories
+from scorer.log.source.interface import SourceBatch, SourceQuery
+from scorer.log.source.settings import SourceSettings
+
 pytestmark = pytest.mark.timeout(300)
 
 
@@ -43,6 +49,41 @@ def test_options_can_come_from_the_environment(tmp_path: Path, s3: S3Server, url
     with shipper(tmp_path, "--config", str(config), "--once", env=s3.options()) as process:
         assert process.wait() == 0, process.text
     assert delta_keys(url, s3.options()) == keys_of(log)
+
+
+def test_the_tables_are_a_source(tmp_path: Path, s3: S3Server, url: str) -> None:
+    """Learning reads what was shipped, continues, and reports a storage that is away in one line."""
+    log = write_log(tmp_path / "decisions", [60], sealed=False)
+    config = write_settings(tmp_path, delta=delta(url, s3.options()), ship={"flush_rows": 12})
+    with shipper(tmp_path, "--config", str(config), "--once") as process:
+        assert process.wait() == 0, process.text
+    settings = SourceSettings(options=s3.options(), timeout_seconds=2.0)
+    [server] = decision_source([f"delta:{url}"], settings=settings).logs
+    [local] = log_directories([log]).logs
+    for query in (SourceQuery(), SourceQuery("action.authorise", rows=5)):
+        found, wanted = (list(one.read(query)) for one in (server, local))
+        assert rows_of(found) == rows_of(wanted)
+    one = server.read(SourceQuery())
+    assert server.read(SourceQuery(), one.position).continued
+    wrong = {**s3.options(), "AWS_SECRET_ACCESS_KEY": "wrong"}
+    missing = f"delta:{url}-missing"
+    for address, options, message in (
+        (f"delta:{url}", wrong, "check the url and the credentials"),
+        (missing, s3.options(), "does not exist; name the url"),
+        (f"delta:{url}", s3.options("http://127.0.0.1:9"), "cannot be read"),
+    ):
+        away = SourceSettings(options=options, timeout_seconds=2.0)
+        with pytest.raises(LogError, match=message) as error:
+            _ = decision_source([address], settings=away).logs
+        assert "\n" not in str(error.value)
+
+
+def rows_of(batches: list[SourceBatch]) -> dict[tuple[str, str], str]:
+    """Texts of the rows by checkpoint and kind; NaN is not equal to itself."""
+    found: dict[tuple[str, str], list[object]] = {}
+    for batch in batches:
+        found.setdefault((batch.checkpoint, batch.kind), []).extend(batch.rows.to_pylist())
+    return {key: str(rows) for key, rows in found.items()}
 
 
 def test_kills_lose_and_double_nothing(tmp_path: Path, s3: S3Server, url: str) -> None:

@@ -1,4 +1,4 @@
-"""One log and its records spread over several logs give the same join, overlay and A/B figures."""
+"""One log, several logs, and a table of them give the same join, overlay and A/B figures."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from joining import HOUR, POINT, START, Maker, delivery, outcome
+from lakes import lake_source, ship_logs
 from learning import contexts, small_task
 from logs import write_segment
 from loops import LEARN, make_loop
@@ -31,6 +32,7 @@ from scorer.learn.overlay.stream import fit
 from scorer.log import BundleShelf
 from scorer.log.proof import KNOWN, UNPROVEN
 from scorer.log.source.directories import log_directories
+from scorer.log.source.interface import DecisionSource
 from scorer.v1.log_pb2 import DecisionRecord, LogRecord, OutcomeRecord
 
 OF_LOGS = {"lagging log", "log replaced or set back", "unreadable log"}
@@ -111,11 +113,13 @@ def write_logs(folder: Path, parts: Sequence[Sequence[bytes]], monkeypatch: pyte
     return paths
 
 
-def joined(folder: Path, paths: Sequence[Path], shelf: BundleShelf, hour: float, **more: Any) -> Any:
+def joined(
+    folder: Path, logs: Sequence[Path] | DecisionSource, shelf: BundleShelf, hour: float, **more: Any
+) -> Any:
     """The bytes of the experience, and everything that is said about the records."""
     try:
         found = join(
-            log_directories(paths),
+            log_directories(logs) if isinstance(logs, Sequence) else logs,
             shelf,
             SETTINGS,
             as_of_ms=START + round(hour * HOUR),
@@ -135,6 +139,7 @@ def joined(folder: Path, paths: Sequence[Path], shelf: BundleShelf, hour: float,
     return (folder / "experience.parquet").read_bytes(), notes
 
 
+@pytest.mark.timeout(600)
 @settings(
     max_examples=30,
     deadline=None,
@@ -164,6 +169,14 @@ def test_records_spread_over_logs_join_as_in_one(
     wanted = joined(folder, [one], shelf, hour)
     assert joined(folder, several, shelf, hour) == wanted
     assert joined(folder, several[::-1], shelf, hour) == wanted, "the order of the logs does not matter"
+    # The same from the tables, read at once, and as they grow.
+    lake, kept = folder / "lake", folder / "kept"
+    servers = {f"server-{place}": path for place, path in enumerate(several)}
+    ship_logs(servers, lake, records=cut, batches=1)
+    joined(folder, lake_source(lake), shelf, hour, cache=kept)
+    ship_logs(servers, lake, records=100)
+    assert joined(folder, lake_source(lake), shelf, hour) == wanted
+    assert joined(folder, lake_source(lake), shelf, hour, cache=kept) == wanted
     cache = folder / "cache"
     assert joined(folder, several, shelf, hour, cache=cache) == wanted
     # The first server comes back with an older copy of its log: nothing that was read is lost.
@@ -240,28 +253,30 @@ def test_the_overlay_and_an_ab_test_are_those_of_one_log(
     several = write_logs(tmp_path / "several", parts, monkeypatch)
     shelf = BundleShelf([small_loop / "first", small_loop / "second"])
     moment = START + 20 * 24 * HOUR
-    found = [
-        join(log_directories(paths), shelf, SETTINGS, as_of_ms=moment, checkpoint=POINT)
-        for paths in ([one], several)
-    ]
-    assert {one.name: one.count for one in found[1].findings if one.name not in OF_LOGS} == {
-        one.name: one.count for one in found[0].findings
-    }
+    ship_logs({path.name: path for path in several}, tmp_path / "lake", records=500)
+    sources = [log_directories([one]), log_directories(several), lake_source(tmp_path / "lake")]
+    found = [join(source, shelf, SETTINGS, as_of_ms=moment, checkpoint=POINT) for source in sources]
+    assert found[2].experience.digest() == found[1].experience.digest()
+    for each in found[1:]:
+        assert {one.name: one.count for one in each.findings if one.name not in OF_LOGS} == {
+            one.name: one.count for one in found[0].findings
+        }
     task, plan = small_task(), learn_settings.parse(LEARN).overlay
     fitted = [
-        fit(each.experience, oracle_scores(small_loop / "first", task, each.experience), task, plan, moment)
+        fit(each.experience, oracle_scores(small_loop / "first", each.experience), task, plan, moment)
         for each in found
     ]
     assert fitted[0].learner.outcomes > 300
-    assert fitted[0].spec == fitted[1].spec is not None
+    assert fitted[0].spec == fitted[1].spec == fitted[2].spec is not None
     for name in ("mean", "own", "cross"):
-        alone, spread = (getattr(each.learner._belief, name) for each in fitted)
-        np.testing.assert_array_equal(spread, alone)
+        alone, *others = (getattr(each.learner._belief, name) for each in fitted)
+        for other in others:
+            np.testing.assert_array_equal(other, alone)
     arms = tuple(
         Arm(lane, inspect(small_loop / name).digest, 0.5)
         for lane, name in (("control", "first"), ("new", "second"))
     )
     comparison = AbPlan(POINT, arms, START, AbSettings(shoppers=100, tuned_decisions=1000))
     figures = [read(comparison, each.experience, shelf.get).as_dict() for each in found]
-    assert figures[1] == figures[0]
+    assert figures[2] == figures[1] == figures[0]
     assert sum(lane["decisions"] for lane in figures[0]["lanes"]) == 600

@@ -18,8 +18,8 @@ from waiting import PATIENCE
 
 from scorer.log import LogReader
 from scorer.log.segments import segment_files
+from scorer.log.shipped.position import ShipPosition
 from scorer.ship.batch import Batch
-from scorer.ship.position import ShipPosition
 from scorer.v1.log_pb2 import (
     DecisionRecord,
     DeliveryRecord,
@@ -215,7 +215,7 @@ def delta_rows(url: str, options: Mapping[str, str] | None = None, columns: Sequ
     """The rows of all tables of a Delta sink, as dicts with their table's name."""
     from deltalake import DeltaTable
 
-    from scorer.ship.schema import SCHEMAS
+    from scorer.log.shipped.schema import SCHEMAS
 
     found = []
     for name in SCHEMAS:

@@ -208,7 +208,7 @@ def test_the_overlay_command_finds_the_change_and_revises_the_bundle(live, tmp_p
     # Without the overlay, the scores of the revision are those of the oracle, from which fitting continues.
     revised = revise(bundle, tmp_path / "revised", overlay=spec)
     mask = (codes()[known.action, 2] == 0) & (known.context[:, 2] == 0)
-    plain, again = (oracle_scores(path, TASK, known) for path in (bundle, revised.path))
+    plain, again = (oracle_scores(path, known) for path in (bundle, revised.path))
     np.testing.assert_allclose(again, plain, atol=1e-6)
     assert mask.any()
     table = CliRunner().invoke(app, ["overlay", str(log), "--bundle", str(bundle), "-o", str(output)])

@@ -25,12 +25,13 @@ from shipping import (
 )
 
 from scorer.errors import ShipError, SinkUnavailableError
+from scorer.log.shipped.position import ShipPosition
+from scorer.log.shipped.schema import DECISIONS, OBSERVATIONS, OUTCOMES, SCHEMAS
+from scorer.log.shipped.storage import SCHEMA_PROPERTY
 from scorer.ship.delta import DeltaSink
-from scorer.ship.position import ShipPosition
-from scorer.ship.schema import DECISIONS, OBSERVATIONS, OUTCOMES, SCHEMAS
 from scorer.ship.settings import DeltaSection
 from scorer.ship.source import LogSource
-from scorer.ship.tables import SCHEMA_PROPERTY, Tables
+from scorer.ship.tables import Tables
 from scorer.ship.upkeep import Upkeep, maintain
 
 

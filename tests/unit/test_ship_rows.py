@@ -15,12 +15,12 @@ from shipping import NOON_US, SERVER, action, decision, every_kind, mixed, obser
 
 from scorer.errors import ShipError
 from scorer.ids import eligible_actions
+from scorer.log.shipped.position import ShipPosition
+from scorer.log.shipped.schema import SCHEMAS
 from scorer.log.tables import ExportLayout, own_values
 from scorer.ship.batch import Batch, SegmentRun
 from scorer.ship.decoding import kind_of, record_class
-from scorer.ship.position import ShipPosition
 from scorer.ship.rows import tables_of
-from scorer.ship.schema import SCHEMAS
 from scorer.ship.source import LogSource
 from scorer.v1.log_pb2 import DecisionRecord, LogRecord, ObservationRecord, SealedFeatures
 

@@ -367,7 +367,7 @@ def test_the_summary_of_a_run_is_one_line_per_sink(tmp_path: Path) -> None:
 
 
 def test_json_of_a_position_is_complete() -> None:
-    from scorer.ship.position import ShipPosition
+    from scorer.log.shipped.position import ShipPosition
 
     position = ShipPosition(1, 2, 3, 4)
     assert ShipPosition.of(json.loads(json.dumps(position.values()))) == position

@@ -12,9 +12,9 @@ from shipping import SERVER, decision, mixed, outcome, write_log
 
 from scorer.errors import ShipError, SinkUnavailableError
 from scorer.log import erase
+from scorer.log.shipped.position import ShipPosition
 from scorer.ship import source as source_module
 from scorer.ship.batch import Batch
-from scorer.ship.position import ShipPosition
 from scorer.ship.source import LogSource
 
 

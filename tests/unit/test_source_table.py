@@ -64,6 +64,7 @@ class TableLog:
 
 
 class TablePass:
+    erased = False
     first_sequence = 0
     segments: Mapping[str, bool] = {}
     findings: tuple[LogFinding, ...] = ()

@@ -13,6 +13,7 @@ import typer
 if TYPE_CHECKING:
     from scorer.log import BundleShelf, ReaderKey
     from scorer.log.source.interface import DecisionSource
+    from scorer.log.source.settings import SourceSettings
 
 ReaderKeyFile = Annotated[
     Path | None,
@@ -41,22 +42,22 @@ def log_directory(path: Path | None) -> Path:
 
 
 LogOption = Annotated[
-    list[Path] | None,
+    list[str] | None,
     typer.Option(
         "--log",
         "-l",
         metavar="DIR",
-        help="Decision log; repeatable, one for each server of the checkpoint. Default: $SCORER_LOG__DIR, or "
-        "that of ./scorer.toml.",
+        help="Decision log; repeatable, one for each server of the checkpoint. delta:DIR or delta:URL reads "
+        "the tables of `scorer ship`, with all servers. Default: $SCORER_LOG__DIR, or that of ./scorer.toml.",
     ),
 ]
 
 
-def log_source(paths: Sequence[Path] | None) -> DecisionSource:
-    """Return the source of the given logs, or of the one of $SCORER_LOG__DIR or ./scorer.toml."""
-    from scorer.log.source.directories import log_directories
+def log_source(addresses: Sequence[str] | None, settings: SourceSettings | None = None) -> DecisionSource:
+    """Return the source of the given logs and tables, or of the log of $SCORER_LOG__DIR or ./scorer.toml."""
+    from scorer.log.source.addresses import decision_source
 
-    return log_directories(paths or [log_directory(None)])
+    return decision_source(addresses or [log_directory(None)], settings=settings)
 
 
 def bundle_shelf(places: Sequence[Path] | None) -> BundleShelf:

@@ -17,8 +17,9 @@ class ScheduleSettings(LearnSection):
     logs: tuple[str, ...] = Field(
         default=("decisions",),
         min_length=1,
-        description="Directories of the decision logs of all servers of the checkpoint; relative to this "
-        "file. An outcome is joined whichever of the logs it is in.",
+        description="Directories of the decision logs of all servers of the checkpoint, relative to this "
+        'file; or "delta:" and the directory or URL of the tables of `scorer ship`. An outcome is joined '
+        "whichever of the logs it is in.",
     )
     reader_key: str = Field(
         default="",

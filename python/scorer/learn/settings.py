@@ -24,6 +24,7 @@ from scorer.learn.schedule_settings import ScheduleSettings
 from scorer.learn.section import LearnSection
 from scorer.learn.tracking import TrackingSettings
 from scorer.learn.training.settings import TrainSettings
+from scorer.log.source.settings import SourceSettings
 
 
 class LearnSettings(LearnSection):
@@ -36,6 +37,7 @@ class LearnSettings(LearnSection):
     gate: GateSettings = GateSettings()
     ab: AbSettings = AbSettings()
     schedule: ScheduleSettings = ScheduleSettings()
+    source: SourceSettings = SourceSettings()
     tracking: TrackingSettings = TrackingSettings()
 
 

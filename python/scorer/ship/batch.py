@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from scorer.ship.position import ShipPosition
+from scorer.log.shipped.position import ShipPosition
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from scorer.errors import ShipError
+from scorer.log.shipped.position import ShipPosition
+from scorer.log.shipped.schema import DECISIONS
 from scorer.ship.batch import Batch
-from scorer.ship.position import ShipPosition
 from scorer.ship.rows import tables_of
-from scorer.ship.schema import DECISIONS
 from scorer.ship.settings import DeltaSection
 from scorer.ship.tables import ConcurrentCommitError, Tables
 from scorer.ship.upkeep import Upkeep

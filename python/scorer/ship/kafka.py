@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from scorer.errors import ShipError, SinkUnavailableError
+from scorer.log.shipped.position import ShipPosition
 from scorer.ship.batch import Batch
 from scorer.ship.decoding import kind_of, record_class
-from scorer.ship.position import ShipPosition
 from scorer.ship.settings import KafkaSection
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ import pyarrow as pa
 from scorer.errors import ShipError
 from scorer.ids import digest_text, eligible_actions
 from scorer.log.proof import proof_in_words
+from scorer.log.shipped.schema import DECISIONS, EVENTS, OBSERVATIONS, OUTCOMES, SCHEMAS, TIME
 from scorer.ship.batch import Batch
 from scorer.ship.decoding import UNKNOWN, kind_of, record_class
-from scorer.ship.schema import DECISIONS, EVENTS, OBSERVATIONS, OUTCOMES, SCHEMAS, TIME
 
 _HOUR_US = 3_600_000_000
 _Rows = list[tuple[int, Any]]

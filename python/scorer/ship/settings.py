@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 from pathlib import Path
@@ -15,25 +14,12 @@ from pydantic import Field, field_validator, model_validator
 
 from scorer.config.example import example as example_text
 from scorer.config.fields import OFF, Directory, OptionalAddress, Section, is_loopback
+from scorer.config.secrets import from_environment
 from scorer.config.source import SettingsSource
 
 _SERVER = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
 _TOPIC = r"^[A-Za-z0-9._-]{1,200}$"
-_VARIABLE = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)")
 _OFF = {"", OFF}
-
-
-def _secrets(value: Any) -> Any:
-    """Replace values of the form `$NAME` by environment variables."""
-    if not isinstance(value, dict):
-        return value
-    found = {}
-    for key, text in value.items():
-        variable = _VARIABLE.fullmatch(text) if isinstance(text, str) else None
-        if variable and not os.environ.get(variable[1]):
-            raise ValueError(f"{key}: environment variable {variable[1]} is not set; set it")
-        found[key] = os.environ[variable[1]] if variable else text
-    return found
 
 
 class ShipSection(Section):
@@ -154,7 +140,7 @@ class DeltaSection(Section):
     @field_validator("options", mode="before")
     @classmethod
     def _secrets(cls, value: Any) -> Any:
-        return _secrets(value)
+        return from_environment(value)
 
     @property
     def is_on(self) -> bool:
@@ -201,7 +187,7 @@ class KafkaSection(Section):
     @field_validator("options", mode="before")
     @classmethod
     def _secrets(cls, value: Any) -> Any:
-        return _secrets(value)
+        return from_environment(value)
 
     @model_validator(mode="after")
     def _topics_differ(self) -> Self:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from scorer.log.shipped.position import ShipPosition
 from scorer.ship.batch import Batch
-from scorer.ship.position import ShipPosition
 
 
 class Sink(Protocol):

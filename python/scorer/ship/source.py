@@ -11,9 +11,9 @@ from pathlib import Path
 from scorer.errors import LogError, ShipError, SinkUnavailableError
 from scorer.log.reading import LogReader
 from scorer.log.segments import SegmentFile, segment_files
+from scorer.log.shipped.position import ShipPosition, fingerprint
 from scorer.ship.batch import Batch, Gap, SegmentRun
 from scorer.ship.erasures import Erasures
-from scorer.ship.position import ShipPosition, fingerprint
 
 _ATTEMPTS = 20
 """Number of readings in a row that may be discarded because the log was repaired meanwhile."""

@@ -2,49 +2,30 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from scorer.errors import ShipError, SinkUnavailableError
-from scorer.ship.position import REGISTERS, ShipPosition
-from scorer.ship.schema import DECISIONS, PARTITION, SCHEMAS, VERSION
+from scorer.log.shipped.position import REGISTERS, ShipPosition
+from scorer.log.shipped.schema import DECISIONS, PARTITION, SCHEMAS, VERSION
+from scorer.log.shipped.storage import (
+    FINAL,
+    PREFIX,
+    SCHEMA_PROPERTY,
+    one_line,
+    register,
+    schema_version,
+    storage_options,
+)
 from scorer.ship.settings import DeltaSection
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
 
-_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
-_LONGEST: Final = 400
-
-SCHEMA_PROPERTY: Final = "scorer.schema"
-"""Property of each table that holds the version of its schema."""
-
-_LEASE: Final = "scorer-ship/maintenance"
+_LEASE: Final = f"{PREFIX}maintenance"
 """Transaction id whose version is the Unix time, in seconds, until which one process maintains a table."""
-
-_FINAL: Final = (
-    "AccessDenied",
-    "InvalidAccessKeyId",
-    "SignatureDoesNotMatch",
-    "NoSuchBucket",
-    "Permission denied",
-)
-"""Parts of messages of object storages and file systems that another try does not change."""
-
-
-def storage_options(settings: DeltaSection) -> dict[str, str]:
-    """Return the options of the object storage.
-
-    Retries are short, because the shipper has its own, which it reports.
-    """
-    seconds = f"{settings.timeout_seconds:g}s"
-    own = {"timeout": seconds, "connect_timeout": "5s", "max_retries": "2", "retry_timeout": seconds}
-    # A commit that must not replace another one: supported by S3 and by the servers that are compatible with
-    # it.
-    return own | {"aws_conditional_put": "etag"} | settings.options if "://" in settings.url else {}
 
 
 class ConcurrentCommitError(ShipError):
@@ -61,7 +42,7 @@ class Tables:
 
     def __init__(self, settings: DeltaSection, server: str) -> None:
         self._settings, self._server = settings, server
-        self._options = storage_options(settings)
+        self._options = storage_options(settings.url, settings.options, settings.timeout_seconds)
 
     def url(self, name: str) -> str:
         """Return the address of a table."""
@@ -104,7 +85,7 @@ class Tables:
     def position(self, table: DeltaTable) -> ShipPosition | None:
         """Return the position of the server in a version of a table."""
         with _errors(table.table_uri):
-            values = {name: table.transaction_version(self._register(name)) for name in REGISTERS}
+            values = {name: table.transaction_version(register(self._server, name)) for name in REGISTERS}
         try:
             return ShipPosition.of(values)
         except ValueError:
@@ -183,11 +164,10 @@ class Tables:
     def _commit(self, position: ShipPosition) -> CommitProperties:
         from deltalake import CommitProperties, Transaction
 
-        registers = [Transaction(self._register(name), value) for name, value in position.values().items()]
+        registers = [
+            Transaction(register(self._server, name), value) for name, value in position.values().items()
+        ]
         return CommitProperties(app_transactions=registers, max_commit_retries=50)
-
-    def _register(self, name: str) -> str:
-        return f"scorer-ship/{self._server}/{name}"
 
     def _find(self, name: str) -> DeltaTable | None:
         from deltalake import DeltaTable
@@ -234,10 +214,10 @@ def writer_properties() -> Any:
 
 
 def _check(url: str, configuration: Mapping[str, str], partition: list[str]) -> None:
-    version = configuration.get(SCHEMA_PROPERTY, "")
-    if not version.isdigit() or partition != PARTITION:
+    version = schema_version(configuration)
+    if version is None or partition != PARTITION:
         raise ShipError(f'table "{url}" is not one of scorer ship; name another url')
-    if int(version) > VERSION:
+    if version > VERSION:
         raise ShipError(
             f'table "{url}" has schema version {version}, which a newer version of scorer wrote; this one '
             "writes "
@@ -254,7 +234,7 @@ def _errors(url: str) -> Iterator[None]:
         yield
     except (DeltaProtocolError, SchemaMismatchError) as error:
         raise ShipError(
-            f'table "{url}" cannot be written by this version of scorer: {_line(error)}; upgrade scorer'
+            f'table "{url}" cannot be written by this version of scorer: {one_line(error)}; upgrade scorer'
         ) from None
     except CommitFailedError as error:
         if "oncurrent transaction" in str(error):
@@ -262,16 +242,8 @@ def _errors(url: str) -> Iterator[None]:
                 f'table "{url}": another process ships with the id of this server; give each server an id of '
                 "its own"
             ) from None
-        raise SinkUnavailableError(f'table "{url}": {_line(error)}') from None
+        raise SinkUnavailableError(f'table "{url}": {one_line(error)}') from None
     except (OSError, DeltaError, ValueError) as error:
-        if any(part in str(error) for part in _FINAL):
-            raise ShipError(f'table "{url}": {_line(error)}; check the url and the credentials') from None
-        raise SinkUnavailableError(f'table "{url}": {_line(error)}') from None
-
-
-def _line(error: Exception) -> str:
-    """Return an error's message on one line of bounded length."""
-    # Some messages are coloured, with an arrow before each cause.
-    text = _COLOUR.sub("", str(error)).replace(" ↳", ":").replace("↳", ":")
-    text = " ".join(text.removeprefix("Kernel error -> ").split())
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 3] + "..."
+        if any(part in str(error) for part in FINAL):
+            raise ShipError(f'table "{url}": {one_line(error)}; check the url and the credentials') from None
+        raise SinkUnavailableError(f'table "{url}": {one_line(error)}') from None

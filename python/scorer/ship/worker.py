@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scorer.errors import ScorerError, ShipError, SinkUnavailableError
+from scorer.log.shipped.position import ShipPosition
 from scorer.ship.backoff import Backoff
 from scorer.ship.lag import age
 from scorer.ship.metrics import ShipMetrics
-from scorer.ship.position import ShipPosition
 from scorer.ship.sinks import Sink
 from scorer.ship.source import LogSource
 

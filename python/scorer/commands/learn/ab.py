@@ -61,7 +61,7 @@ def ab(
     assert start is not None  # noqa: S101 - the option is required
     arms = tuple(Arm(lane.name, lane.bundle, lane.share) for lane in map(parse_lane, [control, *variant]))
     plan = AbPlan(checkpoint, arms, round(start.timestamp() * 1000), chosen.ab)
-    decisions = read_experience(experience, log, shelf, chosen.join, checkpoint=checkpoint)
+    decisions = read_experience(experience, log, shelf, chosen, checkpoint=checkpoint)
     found = read(plan, decisions, shelf.get)
     if json:
         print_json(found.as_dict())

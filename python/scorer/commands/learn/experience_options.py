@@ -13,7 +13,7 @@ from scorer.commands.log_options import log_source
 
 if TYPE_CHECKING:
     from scorer.learn.experience import Experience
-    from scorer.learn.join.settings import JoinSettings
+    from scorer.learn.settings import LearnSettings
     from scorer.log import BundleShelf
 
 ExperienceFile = Annotated[
@@ -43,9 +43,9 @@ Checkpoint = Annotated[
 
 def read_experience(
     file: Path | None,
-    logs: Sequence[Path] | None,
+    logs: Sequence[str] | None,
     shelf: BundleShelf,
-    settings: JoinSettings,
+    settings: LearnSettings,
     *,
     checkpoint: str | None,
     cache: Path | None = None,
@@ -54,9 +54,9 @@ def read_experience(
 
     Args:
         file: The file.
-        logs: The logs; None: the log of the environment or of ./scorer.toml.
+        logs: The logs and tables; None: the log of the environment or of ./scorer.toml.
         shelf: The bundles of the decisions.
-        settings: `[join]`.
+        settings: `learn.toml`.
         checkpoint: Checkpoint of the decisions.
         cache: Directory in which the join stores what it has read.
 
@@ -75,5 +75,6 @@ def read_experience(
     if cache is not None and checkpoint is None:
         raise typer.BadParameter("--cache requires --checkpoint: it stores the rows of one checkpoint")
     now = time.time_ns() // 1_000_000
-    found = join(log_source(logs), shelf, settings, as_of_ms=now, checkpoint=checkpoint, cache=cache)
+    source = log_source(logs, settings.source)
+    found = join(source, shelf, settings.join, as_of_ms=now, checkpoint=checkpoint, cache=cache)
     return found.experience

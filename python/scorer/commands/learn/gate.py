@@ -48,7 +48,7 @@ def gate(
     from scorer.learn.report.write import write_verdict
 
     chosen = settings.load(config)
-    logged = read_experience(experience, log, bundle_shelf(bundles), chosen.join, checkpoint=checkpoint)
+    logged = read_experience(experience, log, bundle_shelf(bundles), chosen, checkpoint=checkpoint)
     verdict = judge(
         logged, candidate, live, chosen.gate, chosen.guardrails, experience_digest=logged.digest()
     )

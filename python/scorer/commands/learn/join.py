@@ -78,11 +78,12 @@ def join(
         raise typer.BadParameter("--corrections requires --since with the file of an earlier join")
     given = moment("--as-of", as_of)
     as_of_ms = int(time.time() * 1000) if given is None else round(given.timestamp() * 1000)
-    section = settings.load(config).join
+    chosen = settings.load(config)
+    section = chosen.join
     earlier = None if since is None else experience_files.read(since)
     with bytes_bar("joining") as advance:
         joined = join_log(
-            log_source(log),
+            log_source(log, chosen.source),
             bundle_shelf(bundles),
             section,
             as_of_ms=as_of_ms,

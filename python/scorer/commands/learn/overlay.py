@@ -74,7 +74,7 @@ def overlay(
 
     chosen, task = settings.load(config), read_task(bundle)
     logged = read_experience(
-        experience, log, bundle_shelf(bundles), chosen.join, checkpoint=checkpoint, cache=cache
+        experience, log, bundle_shelf(bundles), chosen, checkpoint=checkpoint, cache=cache
     )
     if logged.actions != tuple(action.id for action in task.actions):
         raise DataError(f"{experience or 'the logs'}: the actions are not those of {bundle}")
@@ -82,7 +82,7 @@ def overlay(
     start = (
         untaught_since(bundle, logged) if since is None else int(since.replace(tzinfo=UTC).timestamp() * 1e3)
     )
-    scores = oracle_scores(bundle, task, logged)
+    scores = oracle_scores(bundle, logged)
     scores[logged.time_ms < start] = float("nan")
     found = fit(logged, scores, task, chosen.overlay, now)
     learner = found.learner

@@ -21,6 +21,10 @@ from scorer.learn.join.settings import JoinSettings
 _SKEW_MS = 60_000
 
 
+class NothingFitsError(DataError):
+    """No decision can be carried over to the catalogue and the columns of the newest bundle."""
+
+
 def assemble(
     checkpoint: str,
     blocks: Sequence[Block],
@@ -44,13 +48,15 @@ def assemble(
         findings: takes what cannot be carried over.
 
     Raises:
-        DataError: nothing is left.
+        NothingFitsError: nothing is left.
     """
     withheld = _withheld(blocks, findings)
     blocks = [_carried(block, newest, findings) for block in blocks]
     blocks = [block for block in blocks if len(block)]
     if not blocks:
-        raise DataError(f'no decision of "{checkpoint}" fits the newest bundle; join an earlier moment')
+        raise NothingFitsError(
+            f'no decision of "{checkpoint}" fits the newest bundle; join an earlier moment'
+        )
     time_us = np.concatenate([block.time_us for block in blocks])
     order = _in_time(time_us, np.concatenate([block.decision_id for block in blocks]))
 

@@ -11,6 +11,7 @@ source.
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -27,7 +28,7 @@ from scorer.durable import write_atomically
 from scorer.learn.join.columns import SCHEMAS, name_actions
 from scorer.log.reading import LogFinding
 from scorer.log.source.interface import LogPass, ReadPosition
-from scorer.stats.arrays import Bools
+from scorer.stats.arrays import Bools, Ints
 
 CURSOR: Final = "cursor.json"
 PART_ROWS: Final = 65_536
@@ -35,7 +36,7 @@ PART_ROWS: Final = 65_536
 LOST_DAYS: Final = 90
 """Days for which rows are kept that the log no longer has because it was replaced or set back."""
 
-_FORMAT = 5
+_FORMAT = 6
 _SMALL_PARTS = 16
 """Small parts that are merged into one."""
 _DAY_US = 86_400_000_000
@@ -55,6 +56,29 @@ def _no_parts() -> dict[str, list[Part]]:
     return {kind: [] for kind in SCHEMAS}
 
 
+def _new_epoch() -> str:
+    return secrets.token_hex(8)
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What a store holds, for readers that continue from one of its earlier states.
+
+    Attributes:
+        epoch: A value that changes when the rows do not continue those before, but are read again.
+        next_sequence: Sequence of the first record that is not stored.
+        first_sequence: Lowest sequence that the log still has.
+        withdrawn: Sequences of rows that later records withdrew.
+        lost: Names of the files with rows that the log no longer has.
+    """
+
+    epoch: str
+    next_sequence: int
+    first_sequence: int
+    withdrawn: tuple[int, ...]
+    lost: tuple[str, ...]
+
+
 @dataclass
 class Cursor:
     """The state of a store.
@@ -71,6 +95,7 @@ class Cursor:
         damage: Faults of finished segments, which are not read again.
         withdrawn: Sequences of rows that later records withdrew.
         files: Number of files that were ever written, for the names of new ones.
+        epoch: See `Stored`.
     """
 
     about: Mapping[str, Any]
@@ -84,6 +109,7 @@ class Cursor:
     damage: list[dict[str, Any]] = field(default_factory=list)
     withdrawn: list[int] = field(default_factory=list)
     files: int = 0
+    epoch: str = field(default_factory=_new_epoch)
 
 
 class LogColumns:
@@ -123,6 +149,40 @@ class LogColumns:
         return 0 if self._cursor.position is None else self._cursor.position.next
 
     @property
+    def stored(self) -> Stored:
+        """What the store holds."""
+        cursor = self._cursor
+        lost = tuple(sorted(name for parts in cursor.lost.values() for name, _ in parts))
+        epoch = "unread" if cursor.position is None else cursor.epoch
+        return Stored(epoch, self.next_sequence, cursor.first_sequence, tuple(cursor.withdrawn), lost)
+
+    def parts(self, kind: str) -> list[str]:
+        """Return the names of the files with the rows of a kind."""
+        return [name for name, _ in (*self._cursor.lost[kind], *self._cursor.parts[kind])]
+
+    def count(self, kind: str) -> int:
+        """Return the number of rows in the files of a kind."""
+        return sum(rows for _, rows in (*self._cursor.lost[kind], *self._cursor.parts[kind]))
+
+    def raw(self, name: str, columns: Sequence[str], rows: Ints | None = None) -> pa.Table:
+        """Return rows of one file, also those that the log does not have any more; see `part`."""
+        table = self._read((name, 0), columns)
+        return table if rows is None else table.take(pa.array(rows))
+
+    def part(self, kind: str, name: str, columns: Sequence[str], rows: Ints | None = None) -> pa.Table:
+        """Return rows of one file that the log still has, without those that were withdrawn.
+
+        Args:
+            kind: Kind of the rows.
+            name: Name of the file.
+            columns: The columns, with `sequence`.
+            rows: Positions in the file; None: all.
+        """
+        table = self.raw(name, columns, rows)
+        is_lost = any(name == one for one, _ in self._cursor.lost[kind])
+        return table if is_lost else _still_there(table, self._cursor)
+
+    @property
     def lost_rows(self) -> int:
         """Number of decisions and outcomes that only earlier passes have read."""
         return sum(rows for kind in ("decisions", "outcomes") for _, rows in self._cursor.lost[kind])
@@ -140,8 +200,13 @@ class LogColumns:
         return self._cursor.position
 
     def begin(self, read: LogPass) -> None:
-        """Begin to store a pass. If it does not continue the last one, the rows so far are set aside."""
-        if not read.continued:
+        """Begin to store a pass. If it does not continue the last one, the rows so far are set aside.
+
+        They are removed if rows may have been erased.
+        """
+        if read.erased:
+            self._cursor = self._empty()
+        elif not read.continued:
             self._before = self._cursor
             self._cursor = Cursor(self._about, erasures=self._before.erasures, files=self._before.files)
 

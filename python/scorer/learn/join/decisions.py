@@ -212,7 +212,7 @@ def _check_layouts(
         rows = np.flatnonzero((bundle == code) & (state == USED))
         if not len(rows):
             continue
-        layout = _read_layout(digest, shelf)
+        layout = read_layout(digest, shelf)
         if layout is None:
             state[rows] = _STATE["unknown bundle" if digest not in shelf.digests else "unusable bundle"]
             continue
@@ -234,7 +234,13 @@ def _check_layouts(
     return layouts
 
 
-def _read_layout(digest: str, shelf: BundleShelf) -> CatalogueLayout | None:
+def read_layout(digest: str, shelf: BundleShelf) -> CatalogueLayout | None:
+    """Layout of an action bundle; None if it was not found or does not load.
+
+    Args:
+        digest: of the bundle.
+        shelf: the bundles.
+    """
     try:
         bundle = shelf.get(digest)
     except BundleError:

@@ -118,24 +118,9 @@ def join(
     """
     settings = settings or JoinSettings()
     findings = Findings()
-    several = len(source.logs) > 1
-    about = {
-        "outcome": settings.outcome,
-        "checkpoint": checkpoint,
-        # Rows that were read without the key are read again with it.
-        "reader_key": "" if reader_key is None else f"{reader_key.id:016x}",
-    }
-    query = SourceQuery(checkpoint, _needed_since_us(settings, as_of_ms), settings.rows, reader_key)
-    if cache is not None:
-        remove_earlier_layout(cache)
     with ExitStack() as stack:
-        readings = []
-        for log in source.logs:
-            kept = None if cache is None or checkpoint is None else cache / _folder(log)
-            reading = LogReading(log, query, settings.outcome, kept, about, stack)
-            reading.read(advance)
-            readings.append(reading)
-        _note_logs(readings, findings, several=several)
+        readings = read_logs(source, settings, as_of_ms, checkpoint, cache, reader_key, stack, advance)
+        note_logs(readings, findings)
         name = checkpoint or chosen_checkpoint(readings)
         columns = SourceColumns(
             [one.columns(name) for one in readings], [log.name for log in source.logs], settings.outcome
@@ -148,6 +133,46 @@ def join(
         return _joined(name, columns, shelf, settings, as_of_ms, findings)
 
 
+def read_logs(
+    source: DecisionSource,
+    settings: JoinSettings,
+    as_of_ms: int,
+    checkpoint: str | None,
+    cache: Path | None,
+    reader_key: ReaderKey | None,
+    stack: ExitStack,
+    advance: Advance | None = None,
+) -> list[LogReading]:
+    """Read all logs of a source into columns; see `join` for the arguments.
+
+    Args:
+        source: The logs.
+        settings: `[join]`.
+        as_of_ms: The moment, Unix time.
+        checkpoint: Name of the checkpoint.
+        cache: A directory in which the columns are stored.
+        reader_key: Key that decrypts sensitive features.
+        stack: Removes temporary files.
+        advance: Called with the progress of each log.
+    """
+    about = {
+        "outcome": settings.outcome,
+        "checkpoint": checkpoint,
+        # Rows that were read without the key are read again with it.
+        "reader_key": "" if reader_key is None else f"{reader_key.id:016x}",
+    }
+    query = SourceQuery(checkpoint, _needed_since_us(settings, as_of_ms), settings.rows, reader_key)
+    if cache is not None:
+        remove_earlier_layout(cache)
+    readings = []
+    for log in source.logs:
+        kept = None if cache is None or checkpoint is None else cache / log_folder(log)
+        reading = LogReading(log, query, settings.outcome, kept, about, stack)
+        reading.read(advance)
+        readings.append(reading)
+    return readings
+
+
 def _needed_since_us(settings: JoinSettings, as_of_ms: int) -> int:
     """Return the time before which no row matters: a maturity window before the first decision to use."""
     if settings.days is None:
@@ -156,13 +181,18 @@ def _needed_since_us(settings: JoinSettings, as_of_ms: int) -> int:
     return max(as_of_ms * 1000 - round((settings.days * 24 + hours) * _HOUR_US), 0)
 
 
-def _folder(log: ServerLog) -> str:
+def window_begin_us(settings: JoinSettings, as_of_ms: int) -> int:
+    """Return the time of the first decisions to use, in microseconds since the Unix epoch; 0: all of them."""
+    return 0 if settings.days is None else as_of_ms * 1000 - round(settings.days * 86_400e6)
+
+
+def log_folder(log: ServerLog) -> str:
     """Return the name of a log's folder in the cache: readable, and unique by a hash."""
     readable = re.sub(r"[^A-Za-z0-9]+", "-", log.name).strip("-")[-40:]
     return f"{readable}-{hashlib.sha256(log.name.encode()).hexdigest()[:12]}"
 
 
-def _note_logs(readings: Sequence[LogReading], findings: Findings, *, several: bool) -> None:
+def note_logs(readings: Sequence[LogReading], findings: Findings) -> None:
     """Note the logs that cannot be read, damage, and rows that only earlier passes have read.
 
     Raises:
@@ -182,7 +212,7 @@ def _note_logs(readings: Sequence[LogReading], findings: Findings, *, several: b
             seen[one.identity] = name
         if one.lost_rows:
             findings.add("log replaced or set back", name, one.lost_rows)
-        one.note_damage(findings, f"{name}: " if several else "")
+        one.note_damage(findings, f"{name}: " if len(readings) > 1 else "")
 
 
 def _note_lag(columns: SourceColumns, until_us: int, findings: Findings) -> None:
@@ -204,7 +234,7 @@ def _joined(
 ) -> Joined:
     for name, count, examples in columns.notes():
         findings.add_rows(name, count, examples)
-    since_us = 0 if settings.days is None else as_of_ms * 1000 - round(settings.days * 86_400e6)
+    since_us = window_begin_us(settings, as_of_ms)
     outcomes = resolve(columns, checkpoint, as_of_ms, settings.unproven, findings)
     selection = select(columns, shelf, outcomes, findings, as_of_ms * 1000, since_us)
     newest = selection.newest

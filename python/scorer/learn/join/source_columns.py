@@ -7,13 +7,26 @@ the same join.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from scorer.learn.join.cache import LogColumns
 from scorer.learn.join.columns import LIGHT, UNKNOWN_RECORD
+
+
+class LogTables(Protocol):
+    """The columns of one checkpoint in one log."""
+
+    def choose_actions(self) -> bool:
+        """Return whether any decision names an action."""
+
+    def table(self, kind: str, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return the rows of a kind."""
+
+    def decisions(self) -> Iterator[pa.Table]:
+        """Yield all columns of the decisions, part by part: the rows of `table`, in the same order."""
 
 
 class SourceColumns:
@@ -25,7 +38,7 @@ class SourceColumns:
         outcome: Kind of the outcome that is the reward.
     """
 
-    def __init__(self, logs: Sequence[LogColumns], names: Sequence[str], outcome: str) -> None:
+    def __init__(self, logs: Sequence[LogTables], names: Sequence[str], outcome: str) -> None:
         self._logs = logs
         self._names = names
         self.outcome = outcome

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from scorer.bundle.models import OverlaySpec
 from scorer.learn.logistic import sigmoid
@@ -73,6 +76,44 @@ class OverlayLearner:
         if not self.guard.on or self.outcomes == 0:
             return None
         return self._spec([part.on for part in self._parts])
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """Everything that was learned, as arrays, from which `restored` continues exactly."""
+        guards = [(one.on, one.against, one.speaks_for, one.switched) for one in (self.guard, *self._parts)]
+        beliefs = {
+            f"{name}_{field.name}": getattr(belief, field.name)
+            for name, belief in (("belief", self._belief), ("quick", self._quick))
+            for field in fields(Posterior)
+        }
+        return beliefs | {
+            "guards": np.array(guards, dtype=np.float64),
+            "change": self._change,
+            "gain": np.array(self.gain),
+            "counts": np.array([self.outcomes, self.changes, -1 if self._now_ms is None else self._now_ms]),
+        }
+
+    @classmethod
+    def restored(
+        cls, design: Design, plan: OverlaySettings, state: Mapping[str, npt.NDArray[Any]]
+    ) -> OverlayLearner:
+        """Return the learner of a `state`."""
+        learner = cls(design, plan)
+        learner._belief, learner._quick = (
+            Posterior(**{field.name: state[f"{name}_{field.name}"] for field in fields(Posterior)})
+            for name in ("belief", "quick")
+        )
+        for guard, (on, against, speaks_for, switched) in zip(
+            (learner.guard, *learner._parts), state["guards"].tolist(), strict=True
+        ):
+            guard.on, guard.against, guard.speaks_for = bool(on), against, speaks_for
+            guard.switched = int(switched)
+        learner._change, learner.gain = state["change"].copy(), float(state["gain"])
+        learner.outcomes, learner.changes, now_ms = (int(one) for one in state["counts"])
+        learner._now_ms = None if now_ms < 0 else now_ms
+        if learner.outcomes:
+            learner._table = learner._offsets(learner._belief)
+            learner._plain = np.broadcast_to(learner._table[-1], learner._table.shape)
+        return learner
 
     @property
     def off(self) -> tuple[str, ...]:

@@ -9,17 +9,18 @@ import numpy as np
 import numpy.typing as npt
 
 from scorer.bundle.models import OverlaySpec
-from scorer.learn.experience import Experience
+from scorer.learn.experience import Experience, State
+from scorer.learn.join.hashing import Hashes, id_hashes
 from scorer.learn.oracle import OracleTask
-from scorer.learn.overlay.delays import Delays
+from scorer.learn.overlay.delays import DAY_MS, Delays, measured_at_ms
 from scorer.learn.overlay.design import Design, logit
 from scorer.learn.overlay.learner import OverlayLearner
 from scorer.learn.overlay.posterior import Outcomes
 from scorer.learn.overlay.settings import OverlaySettings
-from scorer.stats.arrays import Floats
+from scorer.stats.arrays import Floats, Ints
 
-# A log is replayed in steps of so long: evidence is forgotten over days.
-_REPLAY_MS = 6 * 3_600_000
+REPLAY_MS = 6 * 3_600_000
+"""A log is replayed in steps of so long: evidence is forgotten over days."""
 
 
 class OutcomeStream:
@@ -33,6 +34,7 @@ class OutcomeStream:
     def __init__(self, design: Design, delays: Delays) -> None:
         self._design, self._delays = design, delays
         self._at = np.empty(0, dtype=np.int64)
+        self._hash = np.empty(0, dtype=np.uint64)
         self._columns: tuple[npt.NDArray[Any], ...] = tuple(
             np.empty(0, dtype=kind) for kind in (np.int64, np.int64, float, float, float, float)
         )
@@ -45,28 +47,53 @@ class OutcomeStream:
             scores: `[n]` P(reward) of what was chosen, by an oracle that did not learn from them; NaN
                 leaves a decision out.
         """
-        admitted = self._delays.admitted(experience)
-        row = admitted.row
-        usable = ~np.isnan(scores[row])
-        row = row[usable]
-        new = (
-            self._design.codes(experience.context[row]),
-            experience.action[row],
-            logit(scores[row]),
-            experience.reward[row],
-            admitted.weight[usable],
-            admitted.share[usable],
+        known = np.flatnonzero((experience.state == State.SETTLED) & ~np.isnan(scores))
+        self.add(
+            id_hashes(experience.decision_id[known]),
+            experience.time_ms[known],
+            experience.settled_ms[known],
+            self._design.codes(experience.context[known]),
+            experience.action[known],
+            logit(scores[known]),
+            experience.reward[known],
         )
-        at = np.concatenate([self._at, admitted.at_ms[usable]])
-        order = np.argsort(at, kind="stable")
-        self._at = at[order]
+
+    def add(
+        self,
+        hashes: Hashes,
+        time_ms: Ints,
+        settled_ms: Ints,
+        segment: Ints,
+        action: Ints,
+        logits: Floats,
+        reward: Floats,
+    ) -> None:
+        """Adds decisions whose outcome is known, `[n]` each. Hashes order those of the same moment.
+
+        Args:
+            hashes: of their ids.
+            time_ms: when they were made.
+            settled_ms: when their outcome became known.
+            segment: codes.
+            action: positions in the catalogue.
+            logits: the oracle's.
+            reward: 0 or 1.
+        """
+        admitted = self._delays.admit(time_ms, settled_ms, action, reward)
+        row = admitted.row
+        new = (segment[row], action[row], logits[row], reward[row], admitted.weight, admitted.share)
+        at = np.concatenate([self._at, admitted.at_ms])
+        hashed = np.concatenate([self._hash, hashes[row]])
+        order = np.lexsort((hashed, at))
+        self._at, self._hash = at[order], hashed[order]
         self._columns = tuple(np.concatenate(pair)[order] for pair in zip(self._columns, new, strict=True))
 
     def due(self, now_ms: int) -> tuple[Outcomes, Floats]:
         """What may be used by now and was not handed out yet, and its share for the guard."""
         end = int(np.searchsorted(self._at, now_ms, side="right"))
         first = [column[:end] for column in self._columns]
-        self._at, self._columns = self._at[end:], tuple(column[end:] for column in self._columns)
+        self._at, self._hash = self._at[end:], self._hash[end:]
+        self._columns = tuple(column[end:] for column in self._columns)
         return Outcomes(*first[:5]), first[5]
 
     @property
@@ -98,6 +125,7 @@ def fit(
     now_ms: int,
     *,
     delays: Delays | None = None,
+    since_ms: int = 0,
 ) -> Fitted:
     """Fits on a log, going through it in order of time; nothing is kept between two calls.
 
@@ -109,27 +137,44 @@ def fit(
         plan: how.
         now_ms: Unix time.
         delays: where they are known already.
+        since_ms: time from which on `experience` has decisions, if that moves with `now_ms`. Delays are then
+            measured from the midnight after it, because between two midnights they must not change.
 
     Raises:
         DataError: delays cannot be measured, or the segment or family does not exist.
     """
     design = Design(task, plan.segment)
-    delays = delays or Delays.measured(
-        experience,
-        task,
-        now_ms,
-        factor=plan.family or None,
-        window_hours=plan.window_hours,
-        quantile=plan.quantile,
-    )
+    if delays is None:
+        delays = _measured(experience, task, plan, now_ms, since_ms)
     stream, learner = OutcomeStream(design, delays), OverlayLearner(design, plan)
     stream.push(experience, scores)
     catch_up(stream, learner, now_ms)
     return Fitted(learner.spec(), learner, delays)
 
 
+def _measured(
+    experience: Experience, task: OracleTask, plan: OverlaySettings, now_ms: int, since_ms: int
+) -> Delays:
+    begin = first_measured_ms(since_ms)
+    old = experience.take(experience.time_ms >= begin) if begin else experience
+    known_ms = old.time_ms[old.state == State.SETTLED]
+    return Delays.measured(
+        old,
+        task,
+        measured_at_ms(known_ms, now_ms, plan.window_hours),
+        factor=plan.family or None,
+        window_hours=plan.window_hours,
+        quantile=plan.quantile,
+    )
+
+
+def first_measured_ms(since_ms: int) -> int:
+    """Time of the first decisions whose delays are measured: the midnight at or after `since_ms`."""
+    return -(-since_ms // DAY_MS) * DAY_MS
+
+
 def catch_up(stream: OutcomeStream, learner: OverlayLearner, now_ms: int) -> None:
     """Learns what could have been used by now, in steps that are coarser than live fits and much cheaper."""
     while (following := stream.next_ms) is not None and following <= now_ms:
-        tick = min(-(-following // _REPLAY_MS) * _REPLAY_MS, now_ms)
+        tick = min(-(-following // REPLAY_MS) * REPLAY_MS, now_ms)
         learner.learn(*stream.due(tick), tick)

@@ -23,6 +23,8 @@ from scorer.learn.settings import LearnSettings
 
 if TYPE_CHECKING:
     from scorer.learn.gate.publish import ChangeRequests
+    from scorer.learn.join.joining import Joined
+    from scorer.log import BundleShelf, ReaderKey
     from scorer.log.source.interface import DecisionSource
 
 EXPERIENCE, LIVE, CANDIDATE = "experience.parquet", "live", "candidate"
@@ -38,20 +40,27 @@ class GenerationPaths:
     """
 
     def __init__(self, settings: LearnSettings, base: Path) -> None:
-        self.schedule = settings.schedule
+        self.schedule, self._source = settings.schedule, settings.source
         self._base = base
 
     @property
     def source(self) -> DecisionSource:
-        """Source of decisions and outcomes: the logs that `logs` names."""
-        from scorer.log.source.directories import log_directories
+        """Source of decisions and outcomes: the logs and tables that `logs` names."""
+        from scorer.log.source.addresses import decision_source
 
-        return log_directories(self.schedule.logs, self._base)
+        return decision_source(self.schedule.logs, self._base, self._source)
 
     @property
     def reader_key(self) -> Path | None:
         """File of the private key of encrypted features."""
         return self._base / self.schedule.reader_key if self.schedule.reader_key else None
+
+    @property
+    def opened_reader_key(self) -> ReaderKey | None:
+        """The private key of encrypted features."""
+        from scorer.log import ReaderKey
+
+        return None if self.reader_key is None else ReaderKey.from_file(self.reader_key)
 
     @property
     def registry(self) -> str:
@@ -151,8 +160,19 @@ def _join(
     out: Path,
 ) -> Mapping[str, Any]:
     from scorer.learn import experience_files
-    from scorer.learn.join.joining import join
-    from scorer.log import BundleShelf, ReaderKey
+
+    live = copy_live(places, out)
+    joined = join_logs(settings, places, moment, earlier, cache, out / LIVE)
+    experience_files.write(joined.experience, out / EXPERIENCE, joined.notes(settings.join))
+    return {
+        "live": live,
+        "decisions": len(joined.experience),
+        "findings": {one.name: one.count for one in joined.findings},
+    }
+
+
+def copy_live(places: GenerationPaths, out: Path) -> str:
+    """Copy the live bundle to `LIVE` below a folder, and return its digest."""
     from scorer.registry import open_registry
 
     store = open_registry(places.registry)
@@ -162,22 +182,45 @@ def _join(
         store.copy(target, out / LIVE)
     finally:
         store.close()
-    shelf = BundleShelf(_bundles(places, out / LIVE, earlier), required=False)
-    joined = join(
+    return target.digest
+
+
+def join_logs(
+    settings: LearnSettings,
+    places: GenerationPaths,
+    moment: int,
+    earlier: Sequence[Path],
+    cache: Path | None,
+    live: Path,
+) -> Joined:
+    """Join the logs as known at a moment.
+
+    Args:
+        settings: learn.toml.
+        places: logs and registry.
+        moment: Unix time in milliseconds.
+        earlier: folders of generations, whose bundles the logs may speak of.
+        cache: of the join.
+        live: the live bundle.
+    """
+    from scorer.learn.join.joining import join
+
+    return join(
         places.source,
-        shelf,
+        bundle_shelf(places, live, earlier),
         settings.join,
         as_of_ms=moment,
         checkpoint=places.schedule.checkpoint,
         cache=cache,
-        reader_key=None if places.reader_key is None else ReaderKey.from_file(places.reader_key),
+        reader_key=places.opened_reader_key,
     )
-    experience_files.write(joined.experience, out / EXPERIENCE, joined.notes(settings.join))
-    return {
-        "live": target.digest,
-        "decisions": len(joined.experience),
-        "findings": {one.name: one.count for one in joined.findings},
-    }
+
+
+def bundle_shelf(places: GenerationPaths, live: Path, earlier: Sequence[Path]) -> BundleShelf:
+    """The bundles that the logs may speak of; see `join_logs` for the arguments."""
+    from scorer.log import BundleShelf
+
+    return BundleShelf(_bundles(places, live, earlier), required=False)
 
 
 def _bundles(places: GenerationPaths, live: Path, earlier: Sequence[Path]) -> list[Path]:

@@ -1,14 +1,15 @@
-"""The overlay's job, every few minutes: join, fit what moved since training, publish the next revision.
+"""The overlay's job, every few minutes: fit what moved since training, publish the next revision.
 
-It looks from now each time and keeps nothing but its newest folder. While a generation is between its
-first and its last step it waits: the gate judges against the bundle that was live when it began.
+It looks from now each time and keeps its newest folder, and what it has learned so far (`STATE`). While a
+generation is between its first and its last step it waits: the gate judges against the bundle that was live
+when it began.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -17,12 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scorer.learn.schedule.generation import (
-    EXPERIENCE,
     LIVE,
     GenerationPaths,
     RunReport,
+    bundle_shelf,
+    copy_live,
     is_under_way,
-    join_step,
+    join_logs,
 )
 from scorer.learn.schedule.runner import Boundary, Done, JobStep, run
 from scorer.learn.schedule.workspace import BusyError, Workspace
@@ -30,10 +32,11 @@ from scorer.learn.settings import LearnSettings
 
 if TYPE_CHECKING:
     from scorer.learn.gate.publish import ChangeRequests
+    from scorer.learn.overlay.stream import Fitted
 
 OVERLAY = "overlay.json"
 REVISION, FITTED, REVISED = "revision", "fitted.json", "revised.json"
-FOLDER = "overlay"
+FOLDER, STATE = "overlay", "overlay-state"
 
 
 def run_overlay(
@@ -72,8 +75,21 @@ def run_overlay(
             says = {"waits": f"generation {known[-1].name} is under way"}
             return RunReport(folder, (Done("overlay", "kept", 0.0, says),))
         steps = [
-            join_step(settings, places, moment, known[-2:], workspace.join_cache),
-            JobStep("fit", (EXPERIENCE, LIVE), (FITTED, REVISION), partial(_fit, settings, moment)),
+            JobStep(
+                "fit",
+                (),
+                (LIVE, FITTED, REVISION),
+                partial(_fit, settings, places, workspace, moment, known[-2:]),
+                {
+                    "as_of_ms": moment,
+                    "checkpoint": places.schedule.checkpoint,
+                    "alias": places.schedule.alias,
+                    "logs": list(places.schedule.logs),
+                    "reader_key": places.schedule.reader_key,
+                    "join": settings.join.model_dump(mode="json"),
+                    "overlay": settings.overlay.model_dump(mode="json"),
+                },
+            ),
             JobStep("revise", (LIVE, FITTED, REVISION), (REVISED,), partial(_publish, places, requests)),
         ]
         return RunReport(folder, tuple(run(steps, folder, at=at)))
@@ -91,22 +107,20 @@ def _lock_or_busy(workspace: Workspace) -> Iterator[str | None]:
             yield None
 
 
-def _fit(settings: LearnSettings, moment: int, there: Path, out: Path) -> Mapping[str, Any]:
-    import numpy as np
-
+def _fit(
+    settings: LearnSettings,
+    places: GenerationPaths,
+    workspace: Workspace,
+    moment: int,
+    earlier: Sequence[Path],
+    _there: Path,
+    out: Path,
+) -> Mapping[str, Any]:
     from scorer.bundle import revise
     from scorer.durable import write_atomically
-    from scorer.learn import experience_files
-    from scorer.learn.overlay.live import oracle_scores, untaught_since
-    from scorer.learn.overlay.stream import fit
-    from scorer.learn.training.tasks import read_task
 
-    live = there / LIVE
-    task, log = read_task(live), experience_files.read(there / EXPERIENCE)
-    scores = np.full(len(log), np.nan)
-    new = np.flatnonzero(log.time_ms >= untaught_since(live, log))
-    scores[new] = oracle_scores(live, task, log.take(new))
-    found = fit(log, scores, task, settings.overlay, moment)
+    digest, live = copy_live(places, out), out / LIVE
+    found, read = _fitted(settings, places, workspace, moment, earlier, live)
     (out / REVISION).mkdir()
     has_one = (live / OVERLAY).is_file()
     if found.spec is not None or has_one:
@@ -118,12 +132,65 @@ def _fit(settings: LearnSettings, moment: int, there: Path, out: Path) -> Mappin
             created_at=datetime.fromtimestamp(moment / 1000, UTC),
         )
     says = {
+        "live": digest,
+        **read,
         "outcomes": found.learner.outcomes,
         "switched_off": found.spec is None,
         "revised": (out / REVISION / "bundle").is_dir(),
     }
     write_atomically(out / FITTED, json.dumps(says, default=str).encode() + b"\n")
     return says
+
+
+def _fitted(
+    settings: LearnSettings,
+    places: GenerationPaths,
+    workspace: Workspace,
+    moment: int,
+    earlier: Sequence[Path],
+    live: Path,
+) -> tuple[Fitted, dict[str, Any]]:
+    """Fit on what is new; on everything if the bundle does not say what it has learned from."""
+    import numpy as np
+
+    from scorer.learn.experience import State
+    from scorer.learn.join.joining import window_begin_us
+    from scorer.learn.overlay.incremental import OverlayInputs, update
+    from scorer.learn.overlay.live import oracle_scores, untaught_by_lineage, untaught_since
+    from scorer.learn.overlay.stream import fit
+    from scorer.learn.training.tasks import read_task
+
+    task, untaught_ms = read_task(live), untaught_by_lineage(live)
+    if untaught_ms is not None:
+        inputs = OverlayInputs(
+            source=places.source,
+            shelf=bundle_shelf(places, live, earlier),
+            live=live,
+            task=task,
+            join=settings.join,
+            overlay=settings.overlay,
+            checkpoint=places.schedule.checkpoint,
+            untaught_ms=untaught_ms,
+            reader_key=places.opened_reader_key,
+        )
+        done = update(inputs, workspace.join_cache, workspace.path / STATE, moment)
+        return done.fitted, {
+            "decisions": done.kept,
+            "findings": {one.name: one.count for one in done.findings},
+            "rebuilt": done.rebuilt,
+            "joined": done.joined,
+            "replayed": done.replayed,
+        }
+    joined = join_logs(settings, places, moment, earlier, workspace.join_cache, live)
+    log = joined.experience
+    scores = np.full(len(log), np.nan)
+    new = np.flatnonzero(log.time_ms >= untaught_since(live, log))
+    scores[new] = oracle_scores(live, log.take(new))
+    since_ms = -(-window_begin_us(settings.join, moment) // 1000)
+    return fit(log, scores, task, settings.overlay, moment, since_ms=since_ms), {
+        "decisions": int((log.state == State.SETTLED).sum()),
+        "findings": {one.name: one.count for one in joined.findings},
+    }
 
 
 def _publish(

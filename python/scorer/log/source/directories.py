@@ -55,7 +55,10 @@ def log_directories(paths: Sequence[str | Path], base: Path | None = None) -> Lo
     found: dict[Path, str] = {}
     for path in paths:
         if "://" in str(path):
-            raise LogError(f'log "{path}" is a URL; name a directory that a server writes its log to')
+            raise LogError(
+                f'log "{path}" is a URL; name a directory that a server writes its log to, or '
+                f'"delta:{path}" for the tables of `scorer ship`'
+            )
         place = (base or Path()) / path
         if place.resolve() in found:
             raise LogError(f'log "{path}" is given twice; name each log once')
@@ -127,6 +130,7 @@ class DirectoryPass:
     """
 
     since_us = 0
+    erased = False
 
     def __init__(
         self,

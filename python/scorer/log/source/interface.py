@@ -4,9 +4,9 @@ A source consists of the logs of one or more servers. A reader takes one pass ov
 needs (`SourceQuery`) and where its last pass ended (`ReadPosition`), and receives Arrow tables of the schemas
 in `scorer.log.source.rows` (`SourceBatch`). No reader depends on how the rows are stored.
 
-`scorer.log.source.directories` implements the interface for the directories that servers write. An
-implementation for another store, such as a table on object storage with the columns server id, segment and
-sequence, must give:
+`scorer.log.source.directories` implements the interface for the directories that servers write, and
+`scorer.log.source.delta` for the tables that `scorer ship` writes. An implementation for another store must
+give:
 
 * one `ServerLog` for each server id, with a name that stays the same;
 * the rows of one server in the order of their sequences, without those that were withdrawn before the pass
@@ -91,7 +91,7 @@ class SourceBatch(NamedTuple):
 class LogPass(Protocol):
     """One pass over the log of one server. It can be iterated over once.
 
-    Only `continued` is known before the iteration. All other properties are complete after it.
+    Only `continued` and `erased` are known before the iteration. All other properties are complete after it.
     """
 
     def __iter__(self) -> Iterator[SourceBatch]:
@@ -100,6 +100,13 @@ class LogPass(Protocol):
     @property
     def continued(self) -> bool:
         """Whether the pass begins after the given position. Otherwise it begins with the first record."""
+
+    @property
+    def erased(self) -> bool:
+        """Whether the pass begins with the first record because rows may have been erased.
+
+        Rows of earlier passes must then not be kept.
+        """
 
     @property
     def position(self) -> ReadPosition:
