@@ -8,9 +8,11 @@ import os
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import numpy as np
 import pytest
+from waiting import wait_until
 
 import scorer.aio
 from scorer.client import (
@@ -371,6 +373,47 @@ def test_another_failed_precondition_is_not_a_schema_error(client, server):
     with pytest.raises(PreconditionError, match="being drained") as caught:
         client.score("fraud.checkout", [12.5, 0, 1])
     assert not isinstance(caught.value, SchemaChangedError)
+
+
+# -- several replicas ------------------------------------------------------------------
+
+
+def test_the_replicas_of_a_list_are_called_in_turn(make):
+    with FakeServer() as first, FakeServer() as second:
+        client = make([first.target, second.target])
+        wait_until(lambda: client.score("fraud.checkout", EVENT) and all(map(received, (first, second))))
+        before = received(first), received(second)
+        for _ in range(10):
+            client.score("fraud.checkout", EVENT)
+        assert (received(first) - before[0], received(second) - before[1]) == (5, 5)
+
+
+def test_a_replica_that_fails_every_call_is_left_out(make):
+    with FakeServer() as bad, FakeServer() as good:
+        # Not UNAVAILABLE, so that no retry hides the failures.
+        bad.script("Score", *[Fault("INTERNAL")] * 100_000)
+        client = make([bad.target, good.target])
+        answers = []
+
+        def is_left_out():
+            before = received(bad)
+            for _ in range(10):
+                with suppress(ServerFaultError):
+                    answers.append(client.score("fraud.checkout", EVENT))
+            # Round robin sends it five of these calls. A replica that is not connected gets none either.
+            return before > 0 and received(bad) == before
+
+        wait_until(is_left_out, "the failing replica to be left out")
+        assert {answer.score for answer in answers} == {0.25}
+        # A single replica is called although it fails.
+        alone = make([bad.target])
+        for _ in range(30):
+            with pytest.raises(ServerFaultError):
+                alone.score("fraud.checkout", EVENT)
+
+
+def received(server):
+    return len(server.requests("Score"))
 
 
 # -- fallback --------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import grpc
 import grpc.aio
 
 from scorer.client.base import ClientBase
-from scorer.client.channel import channel_options
 from scorer.client.errors import ClientUseError
 from scorer.client.flow import Failure, Flow, Outcome, Send, Sleep
 from scorer.client.requests import Eligible, Features, Rows
@@ -181,11 +180,10 @@ class AsyncClient(ClientBase):
     def _method(self, path: str) -> Callable[..., Awaitable[bytes]]:
         loop = asyncio.get_running_loop()
         if self._channel is None:
-            options = channel_options(self._address, self._max_message_bytes)
             if self._credentials is None:
-                self._channel = grpc.aio.insecure_channel(self._address, options)
+                self._channel = grpc.aio.insecure_channel(self._address, self._options)
             else:
-                self._channel = grpc.aio.secure_channel(self._address, self._credentials, options)
+                self._channel = grpc.aio.secure_channel(self._address, self._credentials, self._options)
             self._loop = loop
             self._methods: dict[str, Callable[..., Awaitable[bytes]]] = {}
         elif loop is not self._loop:

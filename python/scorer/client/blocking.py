@@ -10,7 +10,7 @@ from typing import Any, Self, TypeVar, cast
 import grpc
 
 from scorer.client.base import ClientBase
-from scorer.client.channel import DEFAULT_MAX_MESSAGE_BYTES, channel_options
+from scorer.client.channel import DEFAULT_MAX_MESSAGE_BYTES
 from scorer.client.core import DEFAULT_TIMEOUT_S
 from scorer.client.errors import ClientUseError
 from scorer.client.fallback import Fallback
@@ -23,17 +23,22 @@ T = TypeVar("T")
 
 
 class Client(ClientBase):
-    """A connection to a scorer server.
+    """A connection to a scorer server, or one to each replica of a list.
 
-    A client may be shared between threads. All calls use one connection, so create one client per process and
-    keep it. After a fork, create a new client: calls on the old one raise `ClientUseError`.
+    A client may be shared between threads. All calls use one connection per replica, so create one client per
+    process and keep it. After a fork, create a new client: calls on the old one raise `ClientUseError`.
 
         with scorer.Client("127.0.0.1:7000") as client:
             answer = client.score("fraud.checkout", {"amount": 12.5, "country": "NL"})
             print(answer.score, answer.decision)
 
+    Several replicas are called in turn. Of a name with several addresses, the client calls those that it is
+    connected to. Of a list of addresses, it also leaves out a replica whose health service does not report
+    SERVING, and for 5 to 30 s one that answers less than 15 % of its calls, as long as at least half of the
+    replicas are left.
+
     Args:
-        target: "host:port" or "unix:///absolute/path".
+        target: "host:port", "unix:///absolute/path", or a list of IP addresses with ports.
         timeout: Time limit of a call in seconds, for all of its attempts together. The argument `timeout` of
             a method overrides it.
         retry: When and how often to repeat a call that ended with UNAVAILABLE.
@@ -43,15 +48,17 @@ class Client(ClientBase):
         credentials: Credentials for TLS; without them the connection is not encrypted.
         metadata: Metadata of every call, for instance an authorization header.
         max_message_bytes: Largest request in bytes; the server's limit should be the same.
+        server_name: Name in the certificates of the servers; default: the host of the target, or of the first
+            address of a list.
 
     Raises:
-        InvalidTargetError: The target has neither of these forms.
+        InvalidTargetError: The target has none of these forms.
         InvalidRequestError: The timeout, a fallback or `max_message_bytes` is not valid.
     """
 
     def __init__(
         self,
-        target: str,
+        target: str | Sequence[str],
         *,
         timeout: float = DEFAULT_TIMEOUT_S,
         retry: RetryPolicy | None = None,
@@ -59,6 +66,7 @@ class Client(ClientBase):
         credentials: grpc.ChannelCredentials | None = None,
         metadata: Sequence[tuple[str, str]] = (),
         max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
+        server_name: str | None = None,
     ) -> None:
         super().__init__(
             target,
@@ -68,12 +76,12 @@ class Client(ClientBase):
             credentials=credentials,
             metadata=metadata,
             max_message_bytes=max_message_bytes,
+            server_name=server_name,
         )
-        options = channel_options(self._address, max_message_bytes)
         if credentials is None:
-            self._channel = grpc.insecure_channel(self._address, options)
+            self._channel = grpc.insecure_channel(self._address, self._options)
         else:
-            self._channel = grpc.secure_channel(self._address, credentials, options)
+            self._channel = grpc.secure_channel(self._address, credentials, self._options)
         self._methods: dict[str, Any] = {}
 
     def score(
