@@ -12,6 +12,7 @@ from scorer.client.core import DEFAULT_TIMEOUT_S, ClientSettings, Core
 from scorer.client.counters import ClientStats
 from scorer.client.errors import ClientUseError, InvalidRequestError
 from scorer.client.fallback import ActionFallback, Fallback, ScoreFallback
+from scorer.client.hedging import Hedge, Hedging
 from scorer.client.requests import check_timeout
 from scorer.client.results import CheckpointInfo
 from scorer.client.retry import RetryPolicy
@@ -35,6 +36,7 @@ class ClientBase:
         metadata: Sequence[tuple[str, str]] = (),
         max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
         server_name: str | None = None,
+        hedge: Hedge = None,
     ) -> None:
         self.target = target
         self._address = parse_targets(target)
@@ -56,6 +58,7 @@ class ClientBase:
                 retry=retry or RetryPolicy(),
                 fallback=fallbacks,
                 max_message_bytes=max_message_bytes,
+                hedging=None if hedge is None else Hedging(hedge, timeout),
             )
         )
         self._credentials = credentials
