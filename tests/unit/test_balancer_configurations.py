@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import re
 import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import components
 import pytest
 from replicas import issue_certificates
+from waiting import PATIENCE, wait_until
 
 from loadtests.balancers import CONFIGURATIONS, Backend, balancer, configuration, program
+from scorer.client import Client, UnavailableError
+from scorer.client.testing import FakeServer
 
 BACKENDS = [Backend(f"127.0.0.1:{2000 + number}", f"127.0.0.1:{3000 + number}") for number in range(3)]
 
@@ -62,3 +67,50 @@ def test_the_program_starts_with_the_configuration_and_ends(
         )
         assert checked.returncode == 0, checked.stderr
         assert "WARNING" not in checked.stderr
+
+
+class Readiness(BaseHTTPRequestHandler):
+    """Answers as the metrics listener of a server."""
+
+    status = 200
+    checks = 0
+
+    def do_GET(self) -> None:
+        assert self.path == "/ready"
+        type(self).checks += 1
+        self.send_response(self.status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_haproxy_leaves_out_a_server_that_is_not_ready(tmp_path: Path) -> None:
+    components.require("haproxy")
+    with HTTPServer(("127.0.0.1", 0), Readiness) as ready, FakeServer() as server:
+        thread = threading.Thread(target=ready.serve_forever)
+        thread.start()
+        backend = Backend(server.target, f"127.0.0.1:{ready.server_port}")
+        try:
+            with (
+                balancer("haproxy", [backend], tmp_path) as running,
+                Client(running.address, timeout=PATIENCE) as client,
+            ):
+                wait_until(lambda: Readiness.checks >= 4)
+                assert client.score("fraud.checkout", {"amount": 1.0}).score == 0.25
+
+                def is_refused() -> bool:
+                    try:
+                        client.score("fraud.checkout", {"amount": 1.0})
+                    except UnavailableError:
+                        return True
+                    return False
+
+                Readiness.status = 503
+                wait_until(is_refused)
+                Readiness.status = 200
+                wait_until(lambda: not is_refused())
+        finally:
+            ready.shutdown()
+            thread.join(PATIENCE)
