@@ -212,7 +212,6 @@ def run(
     direct = found[counts[0], "list"]
     control = measure_control(100 if smoke else 1000, rounds=3)
     return Costs(
-        is_settled=False,
         server_us=direct.server_us,
         nginx_us=_median(found, "nginx"),
         haproxy_us=_median(found, "haproxy"),
@@ -257,9 +256,12 @@ def main() -> int:
     figures = open_run(asked, group="scaling")
     routes = list(dict.fromkeys(["list", *asked.routes]))
     found = run(figures, sorted(asked.servers), routes, subject(), smoke=asked.smoke, quick=asked.quick)
+    values = {
+        name: round(value, 2) if isinstance(value, float) else value for name, value in asdict(found).items()
+    }
     if asked.save is not None:
-        asked.save.write_text(json.dumps(asdict(found), indent=1) + "\n")
-    sys.stdout.write(f"   {json.dumps(asdict(found))}\n   {figures.path}\n")
+        asked.save.write_text(json.dumps(values, indent=1) + "\n")
+    sys.stdout.write(f"   {json.dumps(values)}\n   {figures.path}\n")
     return 0
 
 

@@ -33,7 +33,6 @@ class Costs:
     """Measured costs of a decision (`loadtests.scaling`).
 
     Attributes:
-        is_settled: Whether they were measured in full on an idle machine.
         server_us: Processor time of a server per Score, with its decision log, µs.
         nginx_us, haproxy_us: Processor time of the balancer per request, µs.
         request_bytes, reply_bytes: Bytes on a kept connection, with headers.
@@ -47,7 +46,6 @@ class Costs:
         tick_seconds: Interval of the platform's rounds, seconds.
     """
 
-    is_settled: bool
     server_us: float
     nginx_us: float
     haproxy_us: float

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import components
@@ -14,7 +17,7 @@ from replicas import issue_certificates
 from waiting import PATIENCE, wait_until
 
 from loadtests.balancers import CONFIGURATIONS, Backend, balancer, configuration, program
-from scorer.client import Client, UnavailableError
+from scorer.client import Client, RetryPolicy, UnavailableError
 from scorer.client.testing import FakeServer
 
 BACKENDS = [Backend(f"127.0.0.1:{2000 + number}", f"127.0.0.1:{3000 + number}") for number in range(3)]
@@ -74,6 +77,7 @@ class Readiness(BaseHTTPRequestHandler):
 
     status = 200
     checks = 0
+    timeout = PATIENCE
 
     def do_GET(self) -> None:
         assert self.path == "/ready"
@@ -88,7 +92,7 @@ class Readiness(BaseHTTPRequestHandler):
 
 def test_haproxy_leaves_out_a_server_that_is_not_ready(tmp_path: Path) -> None:
     components.require("haproxy")
-    with HTTPServer(("127.0.0.1", 0), Readiness) as ready, FakeServer() as server:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Readiness) as ready, FakeServer() as server:
         thread = threading.Thread(target=ready.serve_forever)
         thread.start()
         backend = Backend(server.target, f"127.0.0.1:{ready.server_port}")
@@ -114,3 +118,65 @@ def test_haproxy_leaves_out_a_server_that_is_not_ready(tmp_path: Path) -> None:
         finally:
             ready.shutdown()
             thread.join(PATIENCE)
+
+
+@contextmanager
+def breaks_off() -> Iterator[tuple[str, list[int]]]:
+    """A server that is killed at each request: it reads the request and closes the connection.
+
+    Yields its address and the number of bytes that it received on each connection.
+    """
+    received: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.settimeout(PATIENCE)
+                    # The preface, the settings and the beginning of the request.
+                    size = 0
+                    while size < 100 and (data := connection.recv(1 << 16)):
+                        size += len(data)
+                    received.append(size)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}", received
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join(PATIENCE)
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_a_request_in_flight_at_a_server_that_dies_is_sent_to_another(name: str, tmp_path: Path) -> None:
+    components.require(name)
+    Readiness.status = 200
+    with (
+        ThreadingHTTPServer(("127.0.0.1", 0), Readiness) as ready,
+        FakeServer() as server,
+        breaks_off() as (dying, received),
+    ):
+        thread = threading.Thread(target=ready.serve_forever)
+        thread.start()
+        metrics = f"127.0.0.1:{ready.server_port}"
+        backends = [Backend(dying, metrics), Backend(server.target, metrics)]
+        # The client itself repeats nothing.
+        once = RetryPolicy(attempts=1)
+        try:
+            with (
+                balancer(name, backends, tmp_path) as running,
+                Client(running.address, timeout=PATIENCE, retry=once) as client,
+            ):
+                for number in range(6):
+                    answer = client.score("fraud.checkout", {"amount": 1.0}, request_id=f"payment-{number}")
+                    assert answer.score == 0.25
+        finally:
+            ready.shutdown()
+            thread.join(PATIENCE)
+    assert received, "the dying server was called"
+    assert [request.request_id for request in server.requests("Score")] == [f"payment-{n}" for n in range(6)]

@@ -21,7 +21,6 @@ from loadtests.sizing import (
 )
 
 ROUND = Costs(
-    is_settled=False,
     server_us=100.0,
     nginx_us=50.0,
     haproxy_us=25.0,
