@@ -14,6 +14,7 @@ from pathlib import Path
 import components
 import pytest
 from replicas import issue_certificates
+from s3_server import free_port
 from waiting import PATIENCE, wait_until
 
 from loadtests.balancers import CONFIGURATIONS, Backend, balancer, configuration, program
@@ -124,9 +125,10 @@ def test_haproxy_leaves_out_a_server_that_is_not_ready(tmp_path: Path) -> None:
 def breaks_off() -> Iterator[tuple[str, list[int]]]:
     """A server that is killed at each request: it reads the request and closes the connection.
 
-    Yields its address and the number of bytes that it received on each connection.
+    Yields its address and, for each connection, the number of bytes that it received.
     """
     received: list[int] = []
+    settings = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
@@ -137,6 +139,7 @@ def breaks_off() -> Iterator[tuple[str, list[int]]]:
                     return
                 with connection:
                     connection.settimeout(PATIENCE)
+                    connection.sendall(settings)  # HAProxy sends no request before
                     # The preface, the settings and the beginning of the request.
                     size = 0
                     while size < 100 and (data := connection.recv(1 << 16)):
@@ -152,31 +155,67 @@ def breaks_off() -> Iterator[tuple[str, list[int]]]:
             thread.join(PATIENCE)
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
-def test_a_request_in_flight_at_a_server_that_dies_is_sent_to_another(name: str, tmp_path: Path) -> None:
+@contextmanager
+def routed(name: str, first: str, second: str, directory: Path) -> Iterator[Client]:
+    """A client that repeats nothing, and calls two servers that are ready through a balancer."""
     components.require(name)
     Readiness.status = 200
-    with (
-        ThreadingHTTPServer(("127.0.0.1", 0), Readiness) as ready,
-        FakeServer() as server,
-        breaks_off() as (dying, received),
-    ):
+    with ThreadingHTTPServer(("127.0.0.1", 0), Readiness) as ready:
         thread = threading.Thread(target=ready.serve_forever)
         thread.start()
         metrics = f"127.0.0.1:{ready.server_port}"
-        backends = [Backend(dying, metrics), Backend(server.target, metrics)]
-        # The client itself repeats nothing.
-        once = RetryPolicy(attempts=1)
+        backends = [Backend(first, metrics), Backend(second, metrics)]
         try:
             with (
-                balancer(name, backends, tmp_path) as running,
-                Client(running.address, timeout=PATIENCE, retry=once) as client,
+                balancer(name, backends, directory) as running,
+                Client(running.address, timeout=PATIENCE, retry=RetryPolicy(attempts=1)) as client,
             ):
-                for number in range(6):
-                    answer = client.score("fraud.checkout", {"amount": 1.0}, request_id=f"payment-{number}")
-                    assert answer.score == 0.25
+                yield client
         finally:
             ready.shutdown()
             thread.join(PATIENCE)
+
+
+def scored(client: Client, server: FakeServer, count: int = 6) -> None:
+    """Score payments, and check that the server received each of them once."""
+    payments = [f"payment-{number}" for number in range(count)]
+    for payment in payments:
+        assert client.score("fraud.checkout", {"amount": 1.0}, request_id=payment).score == 0.25
+    assert [request.request_id for request in server.requests("Score")] == payments
+
+
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_a_request_that_a_server_refuses_is_sent_to_another(name: str, tmp_path: Path) -> None:
+    closed = f"127.0.0.1:{free_port()}"
+    with FakeServer() as server, routed(name, closed, server.target, tmp_path) as client:
+        scored(client, server)
+
+
+def test_haproxy_sends_a_request_in_flight_at_a_server_that_dies_to_another(tmp_path: Path) -> None:
+    with (
+        FakeServer() as server,
+        breaks_off() as (dying, received),
+        routed("haproxy", dying, server.target, tmp_path) as client,
+    ):
+        scored(client, server)
     assert received, "the dying server was called"
-    assert [request.request_id for request in server.requests("Score")] == [f"payment-{n}" for n in range(6)]
+
+
+def test_nginx_leaves_it_to_the_client_to_repeat_a_request_in_flight(tmp_path: Path) -> None:
+    with (
+        FakeServer() as server,
+        breaks_off() as (dying, received),
+        routed("nginx", dying, server.target, tmp_path) as client,
+    ):
+
+        def is_refused() -> bool:
+            try:
+                client.score("fraud.checkout", {"amount": 1.0})
+            except UnavailableError as error:
+                assert "502" in str(error)
+                return True
+            return False
+
+        # UNAVAILABLE, the status that clients repeat.
+        wait_until(is_refused)
+    assert received
