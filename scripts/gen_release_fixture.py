@@ -1,9 +1,9 @@
-"""Write tests/fixtures/releases/VERSION.tar.xz: files of this version, which later versions must read.
+"""Write tests/fixtures/releases/VERSION.tar.xz and VERSION.protos, which later versions must read.
 
-Run it once for each release, from a build of the release, and commit the file. Do not run it for an older
+Run it once for each release, from a build of the release, and commit the files. Do not run it for an older
 version.
 The tar contains a registry with a bundle and an alias, a decision log with an unsealed segment, and the
-platform's SQLite database.
+platform's SQLite database. VERSION.protos is the FileDescriptorSet of protos/scorer.
 """
 
 from __future__ import annotations
@@ -67,8 +67,22 @@ def make_platform(directory: Path) -> None:
         connection.execute("PRAGMA journal_mode = DELETE")
 
 
+def record_protos(protos: Path, target: Path) -> None:
+    """Write the descriptors of protos/scorer.
+
+    Args:
+        protos: The directory `protos` of a release.
+        target: The file to write.
+    """
+    from grpc_tools import protoc
+
+    files = sorted(str(path) for path in (protos / "scorer").rglob("*.proto"))
+    if protoc.main(["protoc", f"--proto_path={protos}", f"--descriptor_set_out={target}", *files]) != 0:
+        raise SystemExit(f"protoc rejects {protos}")
+
+
 def main() -> int:
-    """Create the fixture of the built version, and return the exit code."""
+    """Create the fixtures of the built version, and return the exit code."""
     from scorer import bridge
 
     target = FIXTURES / f"{bridge.__version__}.tar.xz"
@@ -84,6 +98,7 @@ def main() -> int:
         with tarfile.open(target, "w:xz") as archive:
             for name in ("registry", "decisions", "platform.sqlite"):
                 archive.add(directory / name, name, filter=_plain)
+    record_protos(ROOT / "protos", target.with_name(f"{bridge.__version__}.protos"))
     sys.stdout.write(f"{target.relative_to(ROOT)}: {target.stat().st_size} bytes\n")
     return 0
 

@@ -8,9 +8,11 @@ import os
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import numpy as np
 import pytest
+from waiting import wait_until
 
 import scorer.aio
 from scorer.client import (
@@ -33,6 +35,7 @@ from scorer.client import (
     UnavailableError,
     UnsupportedError,
 )
+from scorer.client.hedging import Hedging
 from scorer.client.testing import FakeServer, Fault
 from scorer.v1 import scoring_pb2 as pb
 
@@ -371,6 +374,121 @@ def test_another_failed_precondition_is_not_a_schema_error(client, server):
     with pytest.raises(PreconditionError, match="being drained") as caught:
         client.score("fraud.checkout", [12.5, 0, 1])
     assert not isinstance(caught.value, SchemaChangedError)
+
+
+# -- several replicas ------------------------------------------------------------------
+
+
+def test_the_replicas_of_a_list_are_called_in_turn(make):
+    with FakeServer() as first, FakeServer() as second:
+        client = make([first.target, second.target])
+        wait_until(lambda: client.score("fraud.checkout", EVENT) and all(map(received, (first, second))))
+        before = received(first), received(second)
+        for _ in range(10):
+            client.score("fraud.checkout", EVENT)
+        assert (received(first) - before[0], received(second) - before[1]) == (5, 5)
+
+
+def test_a_replica_that_fails_every_call_is_left_out(make):
+    with FakeServer() as bad, FakeServer() as good:
+        # Not UNAVAILABLE, so that no retry hides the failures.
+        bad.script("Score", *[Fault("INTERNAL")] * 100_000)
+        client = make([bad.target, good.target])
+        answers = []
+
+        def is_left_out():
+            before = received(bad)
+            for _ in range(10):
+                with suppress(ServerFaultError):
+                    answers.append(client.score("fraud.checkout", EVENT))
+            # Round robin sends it five of these calls. A replica that is not connected gets none either.
+            return before > 0 and received(bad) == before
+
+        wait_until(is_left_out, "the failing replica to be left out")
+        assert {answer.score for answer in answers} == {0.25}
+        # A single replica is called although it fails.
+        alone = make([bad.target])
+        for _ in range(30):
+            with pytest.raises(ServerFaultError):
+                alone.score("fraud.checkout", EVENT)
+
+
+# -- hedging ---------------------------------------------------------------------------
+
+
+def test_a_slow_score_is_sent_again_and_the_first_answer_is_returned(make, server):
+    server.script("Score", Fault(until=threading.Event()))
+    client = make(server.target, hedge=0.01)
+    assert client.score("fraud.checkout", EVENT).score == 0.25
+    first, second = server.requests("Score")
+    assert first == second
+    stats = client.stats()
+    assert (stats.calls, stats.hedges, stats.retries) == (1, 1, 0)
+    # Dense features take the same way.
+    server.script("Score", Fault(until=threading.Event()))
+    assert client.score("fraud.checkout", [12.5, 0, 1]).score == 0.25
+    assert client.stats().hedges == 2
+
+
+@pytest.mark.parametrize("method", ["SelectAction", "ReportOutcome"])
+def test_selections_and_outcomes_are_not_hedged(make, server, method):
+    never = threading.Event()
+    server.script(method, Fault(until=never))
+    client = make(server.target, hedge=0.001)
+    with pytest.raises(DeadlineExceededError):
+        if method == "SelectAction":
+            client.select_action("action.authorise", {"amount": 1}, timeout=0.2)
+        else:
+            client.report_outcome("fraud.checkout", "d", "fraud", 1.0, timeout=0.2)
+    assert len(server.requests(method)) == 1
+    never.set()
+
+
+def test_a_score_that_fails_at_once_is_not_hedged_and_is_retried(make, server):
+    server.script("Score", Fault("UNAVAILABLE"), Fault("INTERNAL"))
+    client = make(server.target, hedge=PATIENT / 2)
+    with pytest.raises(ServerFaultError):
+        client.score("fraud.checkout", EVENT)
+    assert (client.stats().retries, client.stats().hedges) == (1, 0)
+
+
+def test_the_answer_of_the_first_copy_is_returned_if_the_second_fails(make, server):
+    late = threading.Event()
+    server.script("Score", Fault(until=late), Fault("INTERNAL"))
+    client = make(server.target, hedge=0.01)
+    answer = []
+    # Only when the second copy has failed, the first is answered.
+    threading.Thread(target=lambda: wait_until(lambda: received(server) == 2) and late.set()).start()
+    answer.append(client.score("fraud.checkout", EVENT))
+    assert (answer[0].score, client.stats().hedges) == (0.25, 1)
+
+
+def test_while_no_score_is_answered_the_hedges_end(make):
+    with FakeServer(threads=64) as server:
+        server.script("Score", *[Fault(until=threading.Event()) for _ in range(100)])
+        client = make(server.target, hedge=0.001, fallback=FALLBACK)
+        for _ in range(12):
+            assert client.score("fraud.checkout", EVENT, timeout=0.05).served.fallback_source == "client"
+        assert client.stats().hedges == 4, "half of the ten tokens are kept"
+
+
+def test_the_delay_follows_the_p95(make, server):
+    hedging = Hedging("p95", 1.0)
+    assert hedging.delay == 0.5
+    random = np.random.default_rng(1)
+    for seconds in random.exponential(0.01, 20_000):
+        hedging.answered(was_slower=seconds > hedging.delay)
+    assert 0.02 < hedging.delay < 0.05, "the p95 is 0.03 s"
+
+
+@pytest.mark.parametrize("hedge", [0, -1, math.nan, math.inf, "p99", True])
+def test_an_invalid_delay_is_refused(make, server, hedge):
+    with pytest.raises(InvalidRequestError, match="hedge"):
+        make(server.target, hedge=hedge)
+
+
+def received(server):
+    return len(server.requests("Score"))
 
 
 # -- fallback --------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import os
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from bundles import ACTIONS, FEATURES, rows
 from servers import RunningServer, settings, start_server
 
 import scorer.aio
+from scorer import bridge
 from scorer.client import (
     ActionFallback,
     CheckpointNotFoundError,
@@ -232,6 +234,30 @@ def test_the_client_returns_fallbacks_when_the_server_has_stopped(directory: Pat
         with pytest.raises(UnavailableError):
             client.describe("fraud.checkout")
         assert client.stats().fallbacks == {"unavailable": 4}
+
+
+def test_a_replica_of_a_list_that_is_not_serving_is_not_called(server: RunningServer, tmp_path: Path) -> None:
+    # A server without bundles accepts connections, reports NOT_SERVING and answers with UNAVAILABLE.
+    empty = bridge.Server(
+        json.dumps(
+            {
+                "listen": "127.0.0.1:0",
+                "log": {"dir": str(tmp_path / "log")},
+                "checkpoints": {"fraud.checkout": {"kind": "score"}},
+            }
+        )
+    )
+    try:
+        address = json.loads(empty.addresses())["grpc"][0]
+        with Client([address, server.address], timeout=PATIENT) as client:
+            for _ in range(20):
+                assert client.score("fraud.checkout", GOOD).served.by_model
+            assert client.stats().retries == 0
+        # No replica is left: the call fails at once, without waiting for its deadline.
+        with Client([address], timeout=PATIENT) as client, pytest.raises(UnavailableError):
+            client.score("fraud.checkout", GOOD)
+    finally:
+        empty.drain(5.0)
 
 
 # Python 3.12 and newer warn about a fork with threads, which this test does on purpose.

@@ -91,6 +91,15 @@ def _foreign_client(language: str) -> Callable[[], bool]:
     return is_built
 
 
+def _balancer(name: str) -> Callable[[], bool]:
+    def is_installed() -> bool:
+        from loadtests.balancers import program
+
+        return program(name) is not None
+
+    return is_installed
+
+
 def _can_mount() -> bool:
     from small_disk import can_mount
 
@@ -148,6 +157,8 @@ COMPONENTS: Final[dict[str, Component]] = {
     ),
     "Kafka": Component("apt-get install default-jdk-headless maven; make kafka", _kafka),
     "versitygw": Component("make s3", _file("s3/versitygw")),
+    "nginx": Component("apt-get install nginx-light", _balancer("nginx")),
+    "haproxy": Component("apt-get install haproxy", _balancer("haproxy")),
     "client for Go": Component(
         "apt-get install protobuf-compiler; install Go 1.26; make foreign-clients", _foreign_client("go")
     ),

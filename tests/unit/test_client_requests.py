@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scorer.client import Client, InvalidRequestError, InvalidTargetError
-from scorer.client.channel import parse_target
+from scorer.client.channel import channel_options, parse_target, parse_targets
 from scorer.client.requests import (
     dense_row,
     named_features,
@@ -248,6 +248,52 @@ def test_targets_that_are_not_an_address_are_refused(target):
     with pytest.raises(InvalidTargetError) as caught:
         Client(target)
     assert_one_line(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("targets", "address"),
+    [
+        (["127.0.0.1:7000"], "ipv4:127.0.0.1:7000"),
+        (("127.0.0.1:7000", "127.0.0.1:7001"), "ipv4:127.0.0.1:7000,127.0.0.1:7001"),
+        (["[::1]:7000", "[::1]:7001"], "ipv6:[::1]:7000,[::1]:7001"),
+        ("127.0.0.1:7000", "127.0.0.1:7000"),
+    ],
+)
+def test_lists_of_addresses_are_parsed(targets, address):
+    assert parse_targets(targets) == address
+
+
+@pytest.mark.parametrize(
+    ("targets", "words"),
+    [
+        ([], "is empty"),
+        (["127.0.0.1:7000", "[::1]:7000"], "IPv4 and IPv6"),
+        (["127.0.0.1:7000", "127.0.0.1:7000"], "twice"),
+        (["scorer:7000", "127.0.0.1:7000"], "'scorer:7000' in a list is no IP address"),
+        (["unix:///run/scorer.sock"], "is no IP address"),
+        (["127.0.0.1"], "is no address"),
+        ([7000], "must be a string"),
+    ],
+)
+def test_lists_that_are_not_addresses_are_refused(targets, words):
+    with pytest.raises(InvalidTargetError, match=words) as caught:
+        Client(targets)
+    assert_one_line(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("targets", "server_name", "authority"),
+    [
+        ("127.0.0.1:7000", None, None),
+        ("127.0.0.1:7000", "scorer.internal", "scorer.internal"),
+        ("unix:///run/scorer.sock", None, "localhost"),
+        (["127.0.0.1:7000", "127.0.0.1:7001"], None, "127.0.0.1:7000"),
+        (["127.0.0.1:7000", "127.0.0.1:7001"], "scorer.internal", "scorer.internal"),
+    ],
+)
+def test_the_authority_is_one_name(targets, server_name, authority):
+    options = dict(channel_options(parse_targets(targets), 1 << 20, server_name))
+    assert options.get("grpc.default_authority") == authority
 
 
 @pytest.mark.parametrize("timeout", [0, -1, math.inf, math.nan, "1", None, True])

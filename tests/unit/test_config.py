@@ -103,6 +103,16 @@ def test_remote_addresses_must_be_allowed() -> None:
     assert parse(f'[server]\nlisten = "[::]:1"\nallow_remote = true\n{CHECKPOINT}').server.listen == "[::]:1"
 
 
+def test_networks_of_load_balancers_are_passed_to_the_data_plane() -> None:
+    networks = ["10.0.0.0/24", "2001:db8::/32", "10.1.1.1"]
+    by_file = parse(f"[server]\ntrusted_networks = {networks}\n{CHECKPOINT}")
+    assert server_config(by_file)["trusted_networks"] == networks
+    by_variable = parse(CHECKPOINT, SCORER_SERVER__TRUSTED_NETWORKS='["10.0.0.0/24"]')
+    assert server_config(by_variable)["trusted_networks"] == ["10.0.0.0/24"]
+    with pytest.raises(config.InvalidSettingsError, match='"everywhere" is not a network'):
+        parse(f'[server]\ntrusted_networks = ["everywhere"]\n{CHECKPOINT}')
+
+
 def test_the_settings_are_passed_to_the_data_plane() -> None:
     assert server_config(parse(GOOD)) == {
         "role": "live",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Self, TypeVar, cast
@@ -11,9 +12,8 @@ import grpc
 import grpc.aio
 
 from scorer.client.base import ClientBase
-from scorer.client.channel import channel_options
 from scorer.client.errors import ClientUseError
-from scorer.client.flow import Failure, Flow, Outcome, Send, Sleep
+from scorer.client.flow import Failure, Flow, Hedges, Outcome, Send, Sleep
 from scorer.client.requests import Eligible, Features, Rows
 from scorer.client.results import BatchScore, CheckpointInfo, Health, OutcomeAck, Score, SelectedAction
 from scorer.client.retry import read_pushback
@@ -160,11 +160,44 @@ class AsyncClient(ClientBase):
             return cast(T, done.value)
 
     async def _send(self, step: Send) -> bytes | Failure:
+        if step.hedging is not None:
+            return await self._send_hedged(step, step.hedging)
+        return await self._send_copy(step, step.timeout)
+
+    async def _send_hedged(self, step: Send, hedging: Hedges) -> bytes | Failure:
+        """Send the request, and a second copy if the first is not answered within the delay."""
+        began = time.monotonic()
+        copies = {asyncio.ensure_future(self._send_copy(step, step.timeout))}
+        was_slower = False
+        outcome: bytes | Failure = Failure(grpc.StatusCode.DEADLINE_EXCEEDED, "no time is left")
+        try:
+            ended, pending = await asyncio.wait(copies, timeout=min(hedging.delay, step.timeout))
+            if not ended:
+                was_slower = True
+                remaining = step.timeout - (time.monotonic() - began)
+                if remaining > 0 and hedging.may_send():
+                    self._core.counters.hedge()
+                    copies.add(asyncio.ensure_future(self._send_copy(step, remaining)))
+                ended, pending = await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
+            while True:
+                for copy in ended:
+                    outcome = copy.result()
+                    if isinstance(outcome, bytes):
+                        hedging.answered(was_slower=was_slower)
+                        return outcome
+                if not pending:
+                    return outcome
+                ended, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for copy in copies:
+                copy.cancel()
+
+    async def _send_copy(self, step: Send, seconds: float) -> bytes | Failure:
         method = self._method(step.method)
         try:
             reply = await method(
                 step.payload,
-                timeout=step.timeout,
+                timeout=seconds,
                 metadata=self._metadata,
                 wait_for_ready=step.wait_for_ready,
             )
@@ -181,11 +214,10 @@ class AsyncClient(ClientBase):
     def _method(self, path: str) -> Callable[..., Awaitable[bytes]]:
         loop = asyncio.get_running_loop()
         if self._channel is None:
-            options = channel_options(self._address, self._max_message_bytes)
             if self._credentials is None:
-                self._channel = grpc.aio.insecure_channel(self._address, options)
+                self._channel = grpc.aio.insecure_channel(self._address, self._options)
             else:
-                self._channel = grpc.aio.secure_channel(self._address, self._credentials, options)
+                self._channel = grpc.aio.secure_channel(self._address, self._credentials, self._options)
             self._loop = loop
             self._methods: dict[str, Callable[..., Awaitable[bytes]]] = {}
         elif loop is not self._loop:

@@ -9,7 +9,7 @@ import grpc
 
 from scorer.client.counters import Counters
 from scorer.client.errors import ClientError, InvalidRequestError, error_class
-from scorer.client.flow import Failure, Flow, Send, Sleep
+from scorer.client.flow import Failure, Flow, Hedges, Send, Sleep
 from scorer.client.retry import RetryBudget, RetryPolicy, wait_before_retry
 
 
@@ -62,13 +62,16 @@ class CallAttempts:
         self._clock = clock
         self._random = random
 
-    def send(self, method: str, call: Call, payload: bytes) -> Flow[bytes | Failed]:
+    def send(
+        self, method: str, call: Call, payload: bytes, hedging: Hedges | None = None
+    ) -> Flow[bytes | Failed]:
         """Return the reply to a request, or the failure of the last attempt.
 
         Args:
             method: Full path, "/package.Service/Method".
             call: The call that the request belongs to.
             payload: The encoded request.
+            hedging: When to send a second copy of an attempt; None: never.
 
         Raises:
             InvalidRequestError: The request is larger than `max_message_bytes`.
@@ -80,7 +83,7 @@ class CallAttempts:
             if remaining <= 0:
                 return Failed(Failure(grpc.StatusCode.DEADLINE_EXCEEDED, "no time is left"), attempt)
             attempt += 1
-            outcome = yield Send(method, payload, remaining)
+            outcome = yield Send(method, payload, remaining, hedging=hedging)
             if isinstance(outcome, bytes):
                 self.budget.succeeded()
                 return outcome

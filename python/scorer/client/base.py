@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 
 import grpc
 
-from scorer.client.channel import DEFAULT_MAX_MESSAGE_BYTES, parse_target
+from scorer.client.channel import DEFAULT_MAX_MESSAGE_BYTES, channel_options, parse_targets
 from scorer.client.core import DEFAULT_TIMEOUT_S, ClientSettings, Core
 from scorer.client.counters import ClientStats
 from scorer.client.errors import ClientUseError, InvalidRequestError
 from scorer.client.fallback import ActionFallback, Fallback, ScoreFallback
+from scorer.client.hedging import Hedge, Hedging
 from scorer.client.requests import check_timeout
 from scorer.client.results import CheckpointInfo
 from scorer.client.retry import RetryPolicy
@@ -26,7 +27,7 @@ class ClientBase:
 
     def __init__(
         self,
-        target: str,
+        target: str | Sequence[str],
         *,
         timeout: float = DEFAULT_TIMEOUT_S,
         retry: RetryPolicy | None = None,
@@ -34,9 +35,11 @@ class ClientBase:
         credentials: grpc.ChannelCredentials | None = None,
         metadata: Sequence[tuple[str, str]] = (),
         max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
+        server_name: str | None = None,
+        hedge: Hedge = None,
     ) -> None:
         self.target = target
-        self._address = parse_target(target)
+        self._address = parse_targets(target)
         fallbacks = dict(fallback or {})
         for checkpoint, answer in fallbacks.items():
             if not isinstance(answer, ScoreFallback | ActionFallback) and not callable(answer):
@@ -55,11 +58,12 @@ class ClientBase:
                 retry=retry or RetryPolicy(),
                 fallback=fallbacks,
                 max_message_bytes=max_message_bytes,
+                hedging=None if hedge is None else Hedging(hedge, timeout),
             )
         )
         self._credentials = credentials
         self._metadata = tuple(metadata)
-        self._max_message_bytes = max_message_bytes
+        self._options = channel_options(self._address, max_message_bytes, server_name)
         self._made_in = os.getpid()
         self._closed = False
 

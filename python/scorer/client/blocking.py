@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
@@ -10,11 +11,12 @@ from typing import Any, Self, TypeVar, cast
 import grpc
 
 from scorer.client.base import ClientBase
-from scorer.client.channel import DEFAULT_MAX_MESSAGE_BYTES, channel_options
+from scorer.client.channel import DEFAULT_MAX_MESSAGE_BYTES
 from scorer.client.core import DEFAULT_TIMEOUT_S
 from scorer.client.errors import ClientUseError
 from scorer.client.fallback import Fallback
-from scorer.client.flow import Failure, Flow, Outcome, Send, Sleep
+from scorer.client.flow import Failure, Flow, Hedges, Outcome, Send, Sleep
+from scorer.client.hedging import Hedge
 from scorer.client.requests import Eligible, Features, Rows
 from scorer.client.results import BatchScore, CheckpointInfo, Health, OutcomeAck, Score, SelectedAction
 from scorer.client.retry import RetryPolicy, read_pushback
@@ -23,17 +25,22 @@ T = TypeVar("T")
 
 
 class Client(ClientBase):
-    """A connection to a scorer server.
+    """A connection to a scorer server, or one to each replica of a list.
 
-    A client may be shared between threads. All calls use one connection, so create one client per process and
-    keep it. After a fork, create a new client: calls on the old one raise `ClientUseError`.
+    A client may be shared between threads. All calls use one connection per replica, so create one client per
+    process and keep it. After a fork, create a new client: calls on the old one raise `ClientUseError`.
 
         with scorer.Client("127.0.0.1:7000") as client:
             answer = client.score("fraud.checkout", {"amount": 12.5, "country": "NL"})
             print(answer.score, answer.decision)
 
+    Several replicas are called in turn. Of a name with several addresses, the client calls those that it is
+    connected to. Of a list of addresses, it also leaves out a replica whose health service does not report
+    SERVING, and for 5 to 30 s one that answers less than 15 % of its calls, as long as at least half of the
+    replicas are left.
+
     Args:
-        target: "host:port" or "unix:///absolute/path".
+        target: "host:port", "unix:///absolute/path", or a list of IP addresses with ports.
         timeout: Time limit of a call in seconds, for all of its attempts together. The argument `timeout` of
             a method overrides it.
         retry: When and how often to repeat a call that ended with UNAVAILABLE.
@@ -43,15 +50,20 @@ class Client(ClientBase):
         credentials: Credentials for TLS; without them the connection is not encrypted.
         metadata: Metadata of every call, for instance an authorization header.
         max_message_bytes: Largest request in bytes; the server's limit should be the same.
+        server_name: Name in the certificates of the servers; default: the host of the target, or of the first
+            address of a list.
+        hedge: Seconds after which a score without an answer is sent a second time, usually to another
+            replica; "p95": the 95th percentile of the time that recent scores took. At most about a tenth of
+            the scores are sent twice. Selections and outcomes never are.
 
     Raises:
-        InvalidTargetError: The target has neither of these forms.
-        InvalidRequestError: The timeout, a fallback or `max_message_bytes` is not valid.
+        InvalidTargetError: The target has none of these forms.
+        InvalidRequestError: The timeout, a fallback, `hedge` or `max_message_bytes` is not valid.
     """
 
     def __init__(
         self,
-        target: str,
+        target: str | Sequence[str],
         *,
         timeout: float = DEFAULT_TIMEOUT_S,
         retry: RetryPolicy | None = None,
@@ -59,6 +71,8 @@ class Client(ClientBase):
         credentials: grpc.ChannelCredentials | None = None,
         metadata: Sequence[tuple[str, str]] = (),
         max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES,
+        server_name: str | None = None,
+        hedge: Hedge = None,
     ) -> None:
         super().__init__(
             target,
@@ -68,12 +82,13 @@ class Client(ClientBase):
             credentials=credentials,
             metadata=metadata,
             max_message_bytes=max_message_bytes,
+            server_name=server_name,
+            hedge=hedge,
         )
-        options = channel_options(self._address, max_message_bytes)
         if credentials is None:
-            self._channel = grpc.insecure_channel(self._address, options)
+            self._channel = grpc.insecure_channel(self._address, self._options)
         else:
-            self._channel = grpc.secure_channel(self._address, credentials, options)
+            self._channel = grpc.secure_channel(self._address, credentials, self._options)
         self._methods: dict[str, Any] = {}
 
     def score(
@@ -310,6 +325,8 @@ class Client(ClientBase):
             # No serialisers: the flows encode requests and decode replies.
             method = self._methods.setdefault(step.method, self._channel.unary_unary(step.method, None, None))
         try:
+            if step.hedging is not None:
+                return self._send_hedged(method, step, step.hedging)
             reply = method(
                 step.payload,
                 timeout=step.timeout,
@@ -317,7 +334,7 @@ class Client(ClientBase):
                 wait_for_ready=step.wait_for_ready,
             )
         except grpc.RpcError as error:
-            return Failure(error.code(), error.details() or "", read_pushback(error.trailing_metadata()))
+            return _failure(error)
         except ValueError as error:
             if self._closed:
                 raise ClientUseError(
@@ -325,3 +342,47 @@ class Client(ClientBase):
                 ) from error
             raise
         return cast(bytes, reply)
+
+    def _send_hedged(self, method: Any, step: Send, hedging: Hedges) -> bytes | Failure:
+        """Send the request, and a second copy if the first is not answered within the delay."""
+        ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        copies: list[Any] = []
+        began = time.monotonic()
+
+        def send(seconds: float) -> None:
+            copies.append(method.future(step.payload, timeout=seconds, metadata=self._metadata))
+            copies[-1].add_done_callback(ended.put)
+
+        send(step.timeout)
+        failure = Failure(grpc.StatusCode.DEADLINE_EXCEEDED, "no time is left")
+        was_slower = False
+        try:
+            try:
+                copy = ended.get(timeout=min(hedging.delay, step.timeout))
+            except queue.Empty:
+                was_slower = True
+                remaining = step.timeout - (time.monotonic() - began)
+                if remaining > 0 and hedging.may_send():
+                    self._core.counters.hedge()
+                    send(remaining)
+                copy = ended.get()  # each copy ends by its timeout
+            for number in range(1, len(copies) + 1):
+                try:
+                    reply = copy.result()
+                except grpc.RpcError as error:
+                    failure = _failure(error)
+                except grpc.FutureCancelledError:
+                    failure = Failure(grpc.StatusCode.CANCELLED, "the client was closed during the call")
+                else:
+                    hedging.answered(was_slower=was_slower)
+                    return cast(bytes, reply)
+                if number < len(copies):
+                    copy = ended.get()
+        finally:
+            for copy in copies:
+                copy.cancel()
+        return failure
+
+
+def _failure(error: Any) -> Failure:
+    return Failure(error.code(), error.details() or "", read_pushback(error.trailing_metadata()))

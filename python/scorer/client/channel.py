@@ -1,14 +1,50 @@
-"""The server's address and the options of the channel to it."""
+"""The addresses of servers and the options of the channel to them."""
 
 from __future__ import annotations
 
+import ipaddress
+import json
 import re
+from collections.abc import Sequence
+from typing import Final
 
 from scorer.client.errors import InvalidTargetError
 
 DEFAULT_MAX_MESSAGE_BYTES = 1 << 20
 _HOST_PORT = re.compile(r"(?:dns:///)?(?P<host>\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 _REMEDY = 'give "host:port" or "unix:///absolute/path"'
+_LIST_REMEDY = (
+    'give different addresses of one family, such as ["10.0.0.1:7700", "10.0.0.2:7700"], or one name'
+)
+_LISTS = ("ipv4:", "ipv6:")
+
+_SERVICE_CONFIG: Final = json.dumps(
+    {
+        # The channel watches the health service of each replica and calls those that report SERVING.
+        "healthCheckConfig": {"serviceName": ""},
+        "loadBalancingConfig": [
+            {
+                # gRFC A50. A replica that stays connected but answers hardly any call is left out.
+                "outlier_detection_experimental": {
+                    "interval": "1s",
+                    "baseEjectionTime": "5s",
+                    "maxEjectionTime": "30s",
+                    "maxEjectionPercent": 50,
+                    # Every status but OK counts as a failure, also those of invalid requests, which all
+                    # replicas answer alike. The threshold is therefore high.
+                    "failurePercentageEjection": {
+                        "threshold": 85,
+                        "enforcementPercentage": 100,
+                        "minimumHosts": 2,
+                        "requestVolume": 10,
+                    },
+                    "childPolicy": [{"round_robin": {}}],
+                }
+            }
+        ],
+    }
+)
+"""Balancing between the replicas of a list, in gRPC's format."""
 
 
 def parse_target(target: str) -> str:
@@ -48,20 +84,67 @@ def parse_target(target: str) -> str:
     return target
 
 
-def channel_options(address: str, max_message_bytes: int) -> list[tuple[str, int | str]]:
+def parse_targets(targets: str | Sequence[str]) -> str:
+    """Check one target or the addresses of replicas, and return them in gRPC's form.
+
+    Args:
+        targets: A target as for `parse_target`, or IP addresses with ports.
+
+    Raises:
+        InvalidTargetError: A target has none of these forms, or an address is given twice.
+    """
+    if isinstance(targets, str) or not isinstance(targets, Sequence):
+        return parse_target(targets)
+    if not targets:
+        raise InvalidTargetError("the list of addresses is empty", remedy=_LIST_REMEDY)
+    addresses = [parse_target(target) for target in targets]
+    versions = {_ip_version(address) for address in addresses}
+    if len(versions) != 1:
+        raise InvalidTargetError("the list has IPv4 and IPv6 addresses", remedy=_LIST_REMEDY)
+    if len(set(addresses)) != len(addresses):
+        raise InvalidTargetError("the list has the same address twice", remedy=_LIST_REMEDY)
+    return f"ipv{versions.pop()}:{','.join(addresses)}"
+
+
+def _ip_version(address: str) -> int:
+    host = address.rpartition(":")[0].removeprefix("[").removesuffix("]")
+    try:
+        return ipaddress.ip_address(host).version
+    except ValueError:
+        raise InvalidTargetError(
+            f"target {address!r} in a list is no IP address", remedy=_LIST_REMEDY
+        ) from None
+
+
+def channel_options(
+    address: str, max_message_bytes: int, server_name: str | None = None
+) -> list[tuple[str, int | str]]:
     """Return the channel arguments for gRPC as name-value pairs.
 
     Args:
-        address: An address that `parse_target` returned.
+        address: An address that `parse_targets` returned.
         max_message_bytes: Largest request in bytes.
+        server_name: Name in the servers' certificates, which is also the authority of requests; None: the
+            host of the target, or of the first address of a list.
     """
-    # For a Unix socket, gRPC would send the escaped path as the authority, which is not a valid authority by
-    # RFC 3986. Strict HTTP/2 servers, including scorer, reset such a stream.
-    authority: list[tuple[str, int | str]] = [("grpc.default_authority", "localhost")]
-    return [
-        *(authority if address.startswith("unix:") else []),
+    is_list = address.startswith(_LISTS)
+    authority = server_name
+    if authority is None and address.startswith("unix:"):
+        # gRPC would send the escaped path as the authority, which is not a valid authority by RFC 3986.
+        # Strict HTTP/2 servers, including scorer, reset such a stream.
+        authority = "localhost"
+    elif authority is None and is_list:
+        # gRPC would send the whole list.
+        authority = address.partition(":")[2].partition(",")[0]
+    balancing: list[tuple[str, int | str]] = [
         # A name with several addresses stands for replicas; the default would use only the first available.
-        ("grpc.lb_policy_name", "round_robin"),
+        ("grpc.lb_policy_name", "round_robin")
+    ]
+    if is_list:
+        balancing = [("grpc.service_config", _SERVICE_CONFIG)]
+    return [
+        *([] if authority is None else [("grpc.default_authority", authority)]),
+        *balancing,
         ("grpc.max_send_message_length", max_message_bytes),
         # The reply to a batch is smaller than its request, but the reply to Describe can be larger.
         ("grpc.max_receive_message_length", max(max_message_bytes, 4 << 20)),

@@ -24,7 +24,7 @@ from scorer.client.errors import (
     SchemaChangedError,
 )
 from scorer.client.fallback import ActionFallback, Fallbacks, OwnAnswers, ScoreFallback
-from scorer.client.flow import Failure, Flow, Send, Sleep
+from scorer.client.flow import Failure, Flow, Hedges, Send, Sleep
 from scorer.client.replies import (
     read_action,
     read_batch,
@@ -68,6 +68,7 @@ class ClientSettings:
     retry: RetryPolicy
     fallback: Fallbacks
     max_message_bytes: int
+    hedging: Hedges | None = None
 
 
 class Core:
@@ -84,6 +85,7 @@ class Core:
         self.schemas = SchemaCache()
         self._tokens = DecisionTokens()
         self._timeout = settings.timeout
+        self._hedging = settings.hedging
         self._clock = clock
         self._own = OwnAnswers(settings.fallback, self.schemas, self.counters)
         self._attempts = CallAttempts(
@@ -107,7 +109,7 @@ class Core:
         request = pb.ScoreRequest(
             checkpoint=checkpoint, request_id=call.request_id, entity=entity, include_token=True
         )
-        reply = yield from self._ask("Score", call, request, features)
+        reply = yield from self._ask("Score", call, request, features, self._hedging)
         if isinstance(reply, bytes):
             score = read_score(reply, call.request_id)
             self._tokens.keep(checkpoint, score.decision_id, score.decision_token)
@@ -308,12 +310,18 @@ class Core:
         return self._clock() + (self._timeout if timeout is None else check_timeout(timeout))
 
     def _ask(
-        self, method: str, call: Call, request: pb.ScoreRequest | pb.SelectActionRequest, features: Features
+        self,
+        method: str,
+        call: Call,
+        request: pb.ScoreRequest | pb.SelectActionRequest,
+        features: Features,
+        hedging: Hedges | None = None,
     ) -> Flow[bytes | Failed]:
         if hasattr(features, "keys"):
             named = named_features(cast("Mapping[str, FeatureValue]", features))
             request.named.CopyFrom(named)
-            return (yield from self._attempts.send(SERVICE + method, call, request.SerializeToString()))
+            encoded = request.SerializeToString()
+            return (yield from self._attempts.send(SERVICE + method, call, encoded, hedging))
         values = dense_row(features)
         request.dense.values.extend(values)
 
@@ -321,10 +329,15 @@ class Core:
             request.dense.schema_fingerprint = fingerprint
             return request.SerializeToString()
 
-        return (yield from self._ask_dense(method, call, len(values), payload))
+        return (yield from self._ask_dense(method, call, len(values), payload, hedging))
 
     def _ask_dense(
-        self, method: str, call: Call, width: int, payload: Callable[[int], bytes]
+        self,
+        method: str,
+        call: Call,
+        width: int,
+        payload: Callable[[int], bytes],
+        hedging: Hedges | None = None,
     ) -> Flow[bytes | Failed]:
         """Send values whose order is that of the schema in use for the checkpoint."""
         schema = self.schemas.get(call.checkpoint)
@@ -340,7 +353,7 @@ class Core:
                 request_id=call.request_id,
                 remedy="order them as in describe().features",
             )
-        reply = yield from self._attempts.send(SERVICE + method, call, payload(schema.fingerprint))
+        reply = yield from self._attempts.send(SERVICE + method, call, payload(schema.fingerprint), hedging)
         if isinstance(reply, Failed) and reply.failure.code is grpc.StatusCode.FAILED_PRECONDITION:
             # Fetch the schema that is served now; the status alone does not tell which precondition failed.
             described = yield from self._describe(call)

@@ -17,12 +17,14 @@ class ClientStats:
         retries: Number of attempts after the first attempt of a call.
         errors: Number of failed calls by error class, including those that the client's fallback answered.
         fallbacks: Number of answers of the client's fallback by reason.
+        hedges: Number of second copies of scores.
     """
 
     calls: int = 0
     retries: int = 0
     errors: Mapping[str, int] = field(default_factory=dict)
     fallbacks: Mapping[str, int] = field(default_factory=dict)
+    hedges: int = 0
 
 
 class Counters:
@@ -32,6 +34,7 @@ class Counters:
         self._lock = threading.Lock()
         self._calls = 0
         self._retries = 0
+        self._hedges = 0
         self._errors: Counter[str] = Counter()
         self._fallbacks: Counter[str] = Counter()
 
@@ -44,6 +47,11 @@ class Counters:
         """Count an attempt after the first one."""
         with self._lock:
             self._retries += 1
+
+    def hedge(self) -> None:
+        """Count a second copy of a score."""
+        with self._lock:
+            self._hedges += 1
 
     def error(self, name: str) -> None:
         """Count a failed call by the name of its error."""
@@ -58,4 +66,6 @@ class Counters:
     def snapshot(self) -> ClientStats:
         """Return the counts so far."""
         with self._lock:
-            return ClientStats(self._calls, self._retries, dict(self._errors), dict(self._fallbacks))
+            return ClientStats(
+                self._calls, self._retries, dict(self._errors), dict(self._fallbacks), self._hedges
+            )

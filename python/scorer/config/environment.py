@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel
 
@@ -118,7 +118,7 @@ def _value(text: str, annotation: Any) -> Any:
 
 
 def _is_text(annotation: Any) -> bool:
-    return not any(
+    return get_origin(annotation) is not list and not any(
         kind in (int, float, bool) or _is_model(kind) for kind in (annotation, *get_args(annotation))
     )
 

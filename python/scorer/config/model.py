@@ -166,8 +166,8 @@ class ServerSettings(Section):
         "for a protocol violation, seconds. It grows to at most six times this value after repeated "
         "violations. Other connections of the peer stay open.",
     )
-    trusted_networks: tuple[str, ...] = Field(
-        default=(),
+    trusted_networks: list[str] = Field(
+        default=[],
         description="Networks whose addresses stand for many clients, such as those of a load balancer. "
         "`connections_per_second_per_peer` and `misuse_pause_seconds` do not apply to them.",
         examples=[["10.0.0.0/24"]],
@@ -275,7 +275,7 @@ class ServerSettings(Section):
 
     @field_validator("trusted_networks")
     @classmethod
-    def _networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _networks(cls, value: list[str]) -> list[str]:
         for network in value:
             try:
                 ipaddress.ip_network(network, strict=False)

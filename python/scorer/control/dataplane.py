@@ -192,7 +192,7 @@ def server_config(settings: Settings) -> dict[str, Any]:
         "max_connections_per_peer": server.max_connections_per_peer,
         "connections_per_second_per_peer": server.connections_per_second_per_peer,
         "misuse_pause_seconds": server.misuse_pause_seconds,
-        "trusted_networks": list(server.trusted_networks),
+        "trusted_networks": server.trusted_networks,
         "max_inflight": server.max_inflight,
         "max_inflight_per_peer": server.max_inflight_per_peer,
         "max_inflight_bytes": server.max_inflight_bytes,
