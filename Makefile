@@ -411,6 +411,17 @@ test-ray: build .build/ray/.packages ## Install Ray into .build/ray, and compare
 	$(call say,'Batch scoring in Ray')
 	@'$(RUN)' -m pytest tests/integration/test_batch_engines.py $(ARGS)
 
+# Jaeger has about 200 modules and takes minutes to build, so CI leaves it out. Its Go module contains their versions and hashes.
+.PHONY: test-jaeger
+test-jaeger: build .build/jaeger/all-in-one ## Build Jaeger (Go) into .build/jaeger, and look at traces of a server in it
+	$(call say,'Traces in Jaeger')
+	@'$(RUN)' -m pytest tests/integration/test_tracing.py $(ARGS)
+
+.build/jaeger/all-in-one: tests/support/jaeger/go.mod tests/support/jaeger/go.sum
+	@command -v go >/dev/null || { echo "error: go not found; install Go 1.26 or newer" >&2; exit 1; }
+	@mkdir -p .build/jaeger
+	@cd tests/support/jaeger && GOFLAGS='-trimpath -mod=readonly -buildvcs=false' go build -o '$(CURDIR)/$@' github.com/jaegertracing/jaeger/cmd/all-in-one
+
 # Third-party programs that check HTTP/2 and gRPC servers, and the test services that some of them call.
 # The Go module contains the versions and hashes of the programs.
 .PHONY: conformance-tools

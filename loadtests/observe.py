@@ -22,6 +22,7 @@ from loadtests.peers import servers
 from loadtests.peers.servers import Serving
 from loadtests.peers.subject import CHECKPOINT, Subject, subject
 from loadtests.ratesearch import median_rate
+from loadtests.rounds import beside_neighbours
 from loadtests.sla import Counters
 
 COMMAND: Final = "make bench ARGS=observe"
@@ -80,9 +81,7 @@ class _Bench:
         rounds = [self._round(kind, sample) for kind in (*kinds, "none")]
         for kind, words in (("three", "three observe lanes"), ("stuck", "one of three observe lanes stuck")):
             at = [place for place, found in enumerate(rounds) if found.kind == kind]
-            # Each round is compared with those before and after it, because the load of the machine changes.
-            without = [(rounds[place - 1].p99_us + rounds[place + 1].p99_us) / 2 for place in at]
-            with_lanes = [rounds[place].p99_us for place in at]
+            with_lanes, without = beside_neighbours([found.p99_us for found in rounds], at)
             self.figures.add(
                 name=f"live p99 with {words} of 500×6 / without, sample {sample:g}",
                 ours=[one / other for one, other in zip(with_lanes, without, strict=True)],

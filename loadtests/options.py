@@ -79,6 +79,7 @@ _GROUPS: Final = (
     Group("sla", "overload: goodput, callers, batches, slow models, cancelled requests", quick=True),
     Group("swaps", "swaps of bundles under load", quick=True),
     Group("observe", "cost of observe lanes for answered requests, also with a stuck lane"),
+    Group("tracing", "cost of traces of 1 % of the requests, also with a collector that never answers"),
     Group("cases", "every load case on the demo's server"),
     Group("admission", "cost of admission control, and thousands of seeds in simulated time"),
     Group("policy", "policy invariants over millions of decisions"),

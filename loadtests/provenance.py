@@ -30,6 +30,7 @@ SOURCES: Final[dict[str, tuple[str, ...]]] = {
     "sla": (*_SERVER, "loadtests/sla.py", *_SEARCH, "loadtests/cases/sla"),
     "swaps": (*_SERVER, "loadtests/swaps.py"),
     "observe": (*_SERVER, "loadtests/observe.py", *_SEARCH),
+    "tracing": (*_SERVER, "loadtests/tracing.py", *_SEARCH),
     "cases": (*_SERVER, "loadtests/cases.py", "loadtests/cases"),
     "identity": (*_SERVER, "loadtests/identity.py", *_SEARCH),
     "admission": ("rust", "loadtests/admission.py"),

@@ -42,6 +42,7 @@ TITLES: Final = {
     "sla": "Overload",
     "swaps": "Bundle swaps under load",
     "observe": "Observe lanes",
+    "tracing": "Traces",
     "cases": "Load cases on the demo's server",
     "admission": "Admission control",
     "policy": "Policy invariants",

@@ -54,3 +54,15 @@ def is_settled(values: Sequence[float], target: float | None) -> bool:
     middle = median(values)
     margin = abs(middle) * MARGIN if target is None else abs(middle - target)
     return high - low <= margin
+
+
+def beside_neighbours(values: Sequence[float], at: Sequence[int]) -> tuple[list[float], list[float]]:
+    """Return some rounds, and for each the mean of the rounds before and after it.
+
+    The load of a machine changes, so that a round is compared with those around it.
+
+    Args:
+        values: One value per round, in the order in which they were measured.
+        at: Positions of the rounds to return. Each has a round before and after it.
+    """
+    return [values[place] for place in at], [(values[place - 1] + values[place + 1]) / 2 for place in at]

@@ -92,7 +92,8 @@ class Counters:
         for line in text.splitlines():
             if line.startswith("#") or not line:
                 continue
-            name, _, value = line.rpartition(" ")
+            # An exemplar follows the sample.
+            name, _, value = line.partition(" # ")[0].rpartition(" ")
             values[name] = float(value)
             if "{" in name:
                 bare = name.partition("{")[0]

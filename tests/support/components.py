@@ -136,6 +136,7 @@ COMPONENTS: Final[dict[str, Component]] = {
     "strace": Component("apt-get install strace; sysctl kernel.yama.ptrace_scope=0", _can_attach),
     "systemd-analyze": Component("apt-get install systemd", _program("systemd-analyze")),
     "promtool": Component("apt-get install prometheus", _program("promtool")),
+    "Prometheus": Component("apt-get install prometheus", _program("prometheus")),
     **{
         name: Component("make conformance-tools", _program(name))
         for name in (

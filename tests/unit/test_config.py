@@ -143,6 +143,7 @@ def test_the_settings_are_passed_to_the_data_plane() -> None:
         "shadow_pool": None,
         "tls": None,
         "identity": None,
+        "tracing": None,
         "log": {
             "dir": "/srv/scorer/decisions",
             "segment_bytes": 67108864,
@@ -688,6 +689,37 @@ def test_the_settings_of_the_pool_are_passed_to_the_data_plane() -> None:
     # Both roles may use one file: a server of the pool sends to no other pool.
     shadow = server_config(config.parse(text, environment={}, role="shadow"))
     assert (shadow["role"], shadow["shadow_pool"]) == ("shadow", None)
+
+
+def test_a_collector_on_another_machine_needs_tls_or_a_permission() -> None:
+    text = f'[tracing]\nendpoint = "collector.obs:4317"\n{CHECKPOINT}'
+    assert "set tracing.tls.ca, or allow_remote = true" in problems(text)[0]
+    assert parse(text.replace("[tracing]", "[tracing]\nallow_remote = true")).tracing.endpoint
+    assert parse(f'{text}[tracing.tls]\nca = "ca.pem"\n').tracing.endpoint == "collector.obs:4317"
+    assert parse(f'[tracing]\nendpoint = "off"\n{CHECKPOINT}').tracing.endpoint is None
+
+
+def test_the_settings_of_traces_are_passed_to_the_data_plane() -> None:
+    text = (
+        f'[tracing]\nendpoint = "localhost:4317"\nratio = 0.5\nqueue = 16\n{CHECKPOINT}'
+        '[tracing.tls]\nca = "/tls/ca.pem"\n'
+    )
+    assert server_config(parse(text))["tracing"] == {
+        "endpoint": "127.0.0.1:4317",
+        "ratio": 0.5,
+        "follow_callers": True,
+        "most_per_second": 1000,
+        "queue": 16,
+        "timeout_ms": 5000,
+        "service": "scorer",
+        "instance": f"{socket.gethostname()}:7700",
+        "tls": {"ca": "/tls/ca.pem", "certificate": None, "key": None, "server_name": None},
+    }
+
+
+@pytest.mark.parametrize("line", ["ratio = 1.1", "ratio = -0.1", "queue = 0", 'service = ""'])
+def test_settings_of_traces_have_limits(line: str) -> None:
+    assert problems(f"[tracing]\n{line}\n{CHECKPOINT}")
 
 
 TLS = '[server.tls]\ncertificate = "c.pem"\nkey = "c.key"\n'

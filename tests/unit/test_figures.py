@@ -23,7 +23,7 @@ from loadtests.figures import (
     read,
     write,
 )
-from loadtests.rounds import interval, is_settled
+from loadtests.rounds import beside_neighbours, interval, is_settled
 
 MACHINE: dict[str, Any] = {
     "cpu": "one",
@@ -170,6 +170,11 @@ def test_rounds_that_differ_by_more_than_the_margin_give_no_result(
     values: list[float], target: float | None, settled: bool
 ) -> None:
     assert is_settled(values, target) is settled
+
+
+def test_a_round_is_compared_with_those_around_it() -> None:
+    ours, theirs = beside_neighbours([10.0, 12.0, 14.0, 20.0, 16.0], [1, 3])
+    assert (ours, theirs) == ([12.0, 20.0], [12.0, 15.0])
 
 
 def test_rounds_are_compared_round_by_round(figures: Figures) -> None:

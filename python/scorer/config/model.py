@@ -28,6 +28,7 @@ from scorer.config.fields import (
     is_loopback,
 )
 from scorer.config.identity import ClientTlsSettings, IdentitySettings, TlsSettings
+from scorer.config.tracing import TracingSettings
 
 _SERVER_POLL_MS = 5000
 
@@ -785,6 +786,7 @@ class Settings(Section):
     outcomes: OutcomeSettings = Field(default_factory=OutcomeSettings)
     learning: LearningSettings = Field(default_factory=LearningSettings)
     identity: IdentitySettings = Field(default_factory=IdentitySettings)
+    tracing: TracingSettings = Field(default_factory=TracingSettings)
     checkpoints: dict[CheckpointName, CheckpointSettings] = Field(min_length=1)
 
     @property

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from scorer.config import CheckpointSettings, Settings
 from scorer.config.identity import client_tls_config, identity_config, tls_config
+from scorer.config.tracing import tracing_config
 from scorer.control.lanes import LaneTable
 
 
@@ -218,6 +219,7 @@ def server_config(settings: Settings) -> dict[str, Any]:
         },
         "tls": tls_config(server.tls),
         "identity": identity_config(settings.identity),
+        "tracing": tracing_config(settings.tracing, _name(server.listen)),
         "log": None
         if log.dir is None
         else {
@@ -266,7 +268,7 @@ def _checkpoint_config(checkpoint: CheckpointSettings) -> dict[str, Any]:
 
 
 def _name(listen: str | None) -> str:
-    """Return the name of this server in the shadow pool: its host name and its port."""
+    """Return the name of this server in the shadow pool and in traces: its host name and its port."""
     port = "" if listen is None else listen.rpartition(":")[2]
     return socket.gethostname() + (f":{port}" if port not in ("", "0") else "")
 

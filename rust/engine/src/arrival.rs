@@ -1,13 +1,15 @@
 //! Arrival time, time limit and progress of a request.
 
-use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use scorer_token::Tenant;
 
+use crate::lanes::Source;
 use crate::rejection::Rejection;
+use crate::stages::{Stage, StageTimes, Timed};
 
 /// Index of an unknown checkpoint.
 const NONE: u32 = u32::MAX;
@@ -39,6 +41,8 @@ pub struct Arrival {
     ready: AtomicU64,
     /// The decision that answers the request, if it is in the log.
     decision: OnceLock<DecisionMade>,
+    /// The times of the stages, if the request is traced.
+    stages: Option<Box<StageTimes>>,
 }
 
 /// Limit on the length of a request id, in bytes.
@@ -82,6 +86,7 @@ impl Arrival {
             fallback: AtomicBool::new(false),
             ready: AtomicU64::new(UNLIMITED),
             decision: OnceLock::new(),
+            stages: None,
         }
     }
 
@@ -90,6 +95,30 @@ impl Arrival {
     pub fn of_principal(mut self, principal: u64) -> Arrival {
         self.principal = principal;
         self
+    }
+
+    /// Makes the request measure its stages.
+    #[must_use]
+    pub fn traced(mut self) -> Arrival {
+        self.stages = Some(Box::default());
+        self
+    }
+
+    /// Returns the times of the stages, if the request is traced.
+    pub fn stages(&self) -> Option<&StageTimes> {
+        self.stages.as_deref()
+    }
+
+    /// Measures a stage until the result is dropped, if the request is traced.
+    pub(crate) fn measure(&self, stage: Stage) -> Timed<'_> {
+        self.stages.as_ref().map_or(Timed::NONE, |times| times.measure(stage, self.at))
+    }
+
+    /// Stores the lane that answers, if the request is traced.
+    pub(crate) fn answered_by(&self, source: &Arc<Source>) {
+        if let Some(times) = &self.stages {
+            times.answered_by(source);
+        }
     }
 
     /// Stores the recorded decision that answers the request.
@@ -108,6 +137,11 @@ impl Arrival {
             // Each message of a stream is a separate request, so only the first decision is stored.
             let _ = self.decision.set(made);
         }
+    }
+
+    /// Returns the id of the recorded decision that answers the request, and whether it was given before.
+    pub fn recorded(&self) -> Option<(&str, bool)> {
+        self.decision.get().map(|made| (made.id(), made.replayed))
     }
 
     /// Returns the recorded decision that answers the request.

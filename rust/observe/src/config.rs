@@ -1,6 +1,7 @@
 //! The configuration of a live server's connection to the shadow pool.
 
 use scorer_identity::tls::ClientTlsConfig;
+use scorer_outbound::is_target;
 use serde::{Deserialize, Serialize};
 
 /// Greatest number of requests in one call.
@@ -66,20 +67,6 @@ impl ShadowPoolConfig {
     }
 }
 
-/// Whether `address` is a `host:port` that a URI can contain without escapes.
-fn is_target(address: &str) -> bool {
-    let Some((host, port)) = address.rsplit_once(':') else { return false };
-    let plain = |host: &str| {
-        !host.is_empty()
-            && host.len() <= 253
-            && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
-    };
-    let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
-    let host_fits = bracketed.map_or_else(|| plain(host), |host| host.parse::<std::net::Ipv6Addr>().is_ok());
-    let digits = port.bytes().all(|byte| byte.is_ascii_digit());
-    host_fits && digits && port.parse::<u16>().is_ok_and(|port| port > 0)
-}
-
 fn default_queue() -> usize {
     65_536
 }
@@ -98,21 +85,4 @@ fn default_linger_ms() -> u64 {
 
 fn default_timeout_ms() -> u64 {
     2000
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_target_is_a_host_and_a_port() {
-        for good in ["127.0.0.1:7700", "[::1]:1", "scorer-shadow.pay.svc.cluster.local:7700", "a:65535"] {
-            assert!(is_target(good), "{good}");
-        }
-        for bad in
-            ["", "a", "a:", ":1", "a:0", "a:65536", "a:+1", "::1:7700", "[::1:7700", "http://a:1", "a b:1"]
-        {
-            assert!(!is_target(bad), "{bad}");
-        }
-    }
 }

@@ -12,25 +12,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use hyper_util::rt::TokioIo;
 use prost::Message as _;
 use scorer_engine::{Events, Level, Outcome, Pmf, Shape, fill_record};
-use scorer_identity::tls::{ClientTls, ClientTlsConfig};
 use scorer_os::sched;
+use scorer_outbound::Backoff;
 use scorer_proto::v1::shadow_service_client::ShadowServiceClient;
 use scorer_proto::v1::{
     DecisionRecord, Feature, ObserveRequest, ObserveResponse, ObservedRequest, feature as wire,
 };
 use serde::Serialize;
 use serde_json::json;
-use tokio::net::TcpStream;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{sleep, timeout};
-use tokio_rustls::TlsConnector;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Code, Status};
 
-use crate::backoff::Backoff;
 use crate::config::{MAX_MESSAGE, ShadowPoolConfig};
 use crate::job::Observed;
 use crate::named::feature;
@@ -434,42 +430,8 @@ async fn connect(
     config: &ShadowPoolConfig,
     within: Duration,
 ) -> Result<ShadowServiceClient<Channel>, String> {
-    let ShadowPoolConfig { address, tls, .. } = config;
-    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|error| error.to_string())?;
-    let endpoint = endpoint
-        .connect_timeout(within)
-        .tcp_nodelay(true)
-        .http2_keep_alive_interval(HEARTBEAT)
-        .keep_alive_timeout(within)
-        .user_agent(concat!("scorer/", env!("CARGO_PKG_VERSION")))
-        .map_err(|error| error.to_string())?;
-    let connecting = async {
-        match tls {
-            None => endpoint.connect().await,
-            Some(tls) => {
-                // The files are read for each connection, so that the next connection uses replaced certificates.
-                let (address, tls) = (address.clone(), tls.clone());
-                let connector = tower::service_fn(move |_| encrypted(address.clone(), tls.clone()));
-                endpoint.connect_with_connector(connector).await
-            }
-        }
-    };
-    match timeout(within, connecting).await {
-        Ok(Ok(channel)) => Ok(ShadowServiceClient::new(channel)),
-        Ok(Err(error)) => Err(with_causes(&error)),
-        Err(_) => Err(format!("no connection within {} ms", within.as_millis())),
-    }
-}
-
-/// Opens a connection and performs its TLS handshake.
-async fn encrypted(
-    address: String,
-    tls: ClientTlsConfig,
-) -> io::Result<TokioIo<tokio_rustls::client::TlsStream<TcpStream>>> {
-    let ClientTls { config, server_name } = tls.connect(&address).map_err(io::Error::other)?;
-    let stream = TcpStream::connect(&address).await?;
-    stream.set_nodelay(true)?;
-    TlsConnector::from(config).connect(server_name, stream).await.map(TokioIo::new)
+    let channel = scorer_outbound::connect(&config.address, config.tls.as_ref(), within, HEARTBEAT).await?;
+    Ok(ShadowServiceClient::new(channel))
 }
 
 /// Builds the message of a call, which contains each schema once.
@@ -497,17 +459,6 @@ fn says_no(code: Code) -> bool {
 
 fn described(status: &Status) -> String {
     format!("{}: {}", scorer_proto::CODE_NAMES[status.code() as usize], status.message())
-}
-
-/// Formats an error with its causes, because the message of a transport error alone does not state the reason.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

@@ -13,7 +13,6 @@
 
 #![forbid(unsafe_code)]
 
-mod backoff;
 mod config;
 mod counters;
 mod evaluate;

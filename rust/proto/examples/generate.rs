@@ -18,6 +18,9 @@ const FILES: [&str; 6] = [
     "inference/grpc_service.proto",
 ];
 
+/// Files of other services that this server calls. Reflection does not describe them.
+const CALLED: [&str; 1] = ["opentelemetry/trace.proto"];
+
 /// Writes the generated sources and the encoded descriptors into the directory `out`.
 pub(crate) fn generate(out: &Path) -> Result<(), Box<dyn Error>> {
     let protos = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../protos");
@@ -31,6 +34,10 @@ pub(crate) fn generate(out: &Path) -> Result<(), Box<dyn Error>> {
         .bytes(".inference.ModelInferRequest.raw_input_contents")
         .bytes(".inference.ModelInferResponse.raw_output_contents")
         .compile_fds(descriptors)?;
+    tonic_prost_build::configure()
+        .out_dir(out)
+        .emit_rerun_if_changed(false)
+        .compile_fds(protox::compile(CALLED, [&protos])?)?;
     Ok(())
 }
 

@@ -28,7 +28,17 @@ pub mod inference {
     include!("generated/inference.rs");
 }
 
-/// The encoded `FileDescriptorSet` of `protos/`, for reflection and the contract test.
+/// The part of the OpenTelemetry protocol that exports traces.
+#[expect(
+    missing_docs,
+    clippy::allow_attributes_without_reason,
+    reason = "generated code; the documentation stands in the .proto files"
+)]
+pub mod otlp {
+    include!("generated/opentelemetry.proto.collector.trace.v1.rs");
+}
+
+/// The encoded `FileDescriptorSet` of the served protocols in `protos/`, for reflection and the contract test.
 pub const FILE_DESCRIPTOR_SET: &[u8] = include_bytes!("generated/descriptors.bin");
 
 /// The names of gRPC's status codes, in order of their numbers.

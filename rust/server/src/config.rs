@@ -1,6 +1,7 @@
 //! The server's configuration, read once at start.
 
 mod shadow;
+mod tracing;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::ServerError;
 use crate::service_names::is_reserved;
 pub use shadow::Role;
+pub use tracing::TracingConfig;
 
 /// Least and greatest default time limit for a peer to send a message or read a reply.
 const PATIENCE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(5));
@@ -114,6 +116,9 @@ pub struct ServerConfig {
     /// A live server's connection to the shadow pool, if there is one.
     #[serde(default)]
     pub shadow_pool: Option<ShadowPoolConfig>,
+    /// Traces, if requests are traced.
+    #[serde(default)]
+    pub tracing: Option<TracingConfig>,
     /// TLS of the TCP listener. Without it the listener accepts plaintext.
     #[serde(default)]
     pub tls: Option<ServerTlsConfig>,
@@ -253,6 +258,9 @@ impl ServerConfig {
                 );
             }
             pool.check(&mut wrong);
+        }
+        if let Some(tracing) = &self.tracing {
+            tracing.check(&mut wrong);
         }
         if let Some(tls) = &self.tls {
             tls.check(&mut wrong);

@@ -39,8 +39,9 @@ mod shadow;
 mod share;
 mod status;
 mod token_keys;
+mod tracing;
 
-pub use config::{Role, ServerConfig, SocketMode};
+pub use config::{Role, ServerConfig, SocketMode, TracingConfig};
 pub use error::ServerError;
 pub use rollout::LoadFor;
 pub use run::Addresses;

@@ -112,4 +112,33 @@ impl Method {
             Method::Unknown => "unknown",
         }
     }
+
+    /// Returns the full name of the method, `package.Service/Method`; `None` for a path that is not a method.
+    pub(crate) fn full_name(self) -> Option<&'static str> {
+        Some(match self {
+            Method::Score => "scorer.v1.ScoringService/Score",
+            Method::ScoreBatch => "scorer.v1.ScoringService/ScoreBatch",
+            Method::SelectAction => "scorer.v1.ScoringService/SelectAction",
+            Method::ReportOutcome => "scorer.v1.ScoringService/ReportOutcome",
+            Method::Describe => "scorer.v1.ScoringService/Describe",
+            Method::Noop => "scorer.v1.ScoringService/Noop",
+            Method::ModelInfer => "inference.GRPCInferenceService/ModelInfer",
+            Method::ModelStreamInfer => "inference.GRPCInferenceService/ModelStreamInfer",
+            Method::Observe => "scorer.v1.ShadowService/Observe",
+            Method::Unknown => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_method_has_the_name_of_its_service() {
+        for method in Method::ALL {
+            let name = method.full_name().map(|path| path.rsplit_once('/').unwrap().1);
+            assert_eq!(name.unwrap_or("unknown"), method.as_str());
+        }
+    }
 }

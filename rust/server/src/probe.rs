@@ -14,6 +14,7 @@ use crate::method::Method;
 use crate::security::Credential;
 use crate::services::Services;
 use crate::share::{Held, Share, ShareGuard, Shares};
+use crate::tracing::{Ended, Trace};
 
 /// The header that names the caller where one connection carries requests of several callers; see [`Peer`].
 const CALLER: &str = "x-caller";
@@ -48,6 +49,8 @@ pub(crate) struct Probe {
     /// The caller; `None` if identity is not configured or the caller is refused.
     caller: Option<Arc<Access>>,
     code: Code,
+    /// The place of the request in a trace, if it is traced.
+    trace: Option<Box<Trace>>,
     _guards: Option<(InflightGuard, ShareGuard)>,
 }
 
@@ -146,12 +149,17 @@ impl Probe {
         if services.engine.tokens.enabled() {
             arrival.tenant = tenant(caller.as_deref(), headers);
         }
+        let trace = services.tracer.as_ref().and_then(|tracer| tracer.sample(headers, arrived));
+        if trace.is_some() {
+            arrival = arrival.traced();
+        }
         let mut probe = Probe {
             services: Arc::clone(services),
             method,
             arrival: Arc::new(arrival),
             caller,
             code: Code::Cancelled,
+            trace,
             _guards: None,
         };
         let verdict = allowed.and_then(|()| {
@@ -199,7 +207,21 @@ impl Drop for Probe {
         if self.code == Code::Cancelled {
             self.services.engine.given_up(&self.arrival);
         }
-        self.services.counters.finished(self.method, &self.arrival, self.code);
+        let took = self.arrival.at.elapsed();
+        let ended = self.trace.take().map(|trace| Ended {
+            trace,
+            arrival: Arc::clone(&self.arrival),
+            method: self.method,
+            code: self.code,
+            took,
+            at_us: self.services.engine.clock.unix_us(),
+        });
+        let exemplar = ended.as_ref().map(Ended::exemplar);
+        let Services { counters, tracer, .. } = &*self.services;
+        counters.finished(self.method, &self.arrival, self.code, took, exemplar.as_ref());
+        if let Some((tracer, ended)) = tracer.as_ref().zip(ended) {
+            tracer.ended(ended);
+        }
     }
 }
 

@@ -239,6 +239,9 @@ fn workers(
     workers: &mut Vec<JoinHandle<()>>,
 ) -> std::io::Result<()> {
     workers.extend(services.observers.forward(stop.subscribe())?);
+    if let Some(tracer) = &services.tracer {
+        workers.extend(tracer.start(&services.engine, stop.subscribe())?);
+    }
     for number in 0..services.config.threads {
         let engine = Arc::clone(&services.engine);
         let name = format!("scorer-eval-{number}");

@@ -28,6 +28,7 @@ use crate::services::Services;
 use crate::share::{Most, Shares};
 use crate::status::Status;
 use crate::token_keys;
+use crate::tracing::Tracer;
 
 /// How long a server that is dropped without a drain waits for the requests in flight.
 const DROP_WITHIN: Duration = Duration::from_millis(500);
@@ -466,6 +467,8 @@ fn services(
         is_pool: config.role == Role::Shadow,
         server: addresses.name(),
     };
+    let tracer = config.tracing.as_ref();
+    let tracer = tracer.map(|tracing| Arc::new(Tracer::new(tracing, &addresses.name(), started)));
     Ok(Services {
         observers: Observers::new(&engine, &observe, started),
         engine,
@@ -480,6 +483,7 @@ fn services(
         schemas: SchemaCache::default(),
         counters: Counters::new(&config),
         rollouts,
+        tracer,
         token_keys,
         started,
         started_at_us,

@@ -17,6 +17,7 @@ use crate::security::Security;
 use crate::senders::Senders;
 use crate::share::Shares;
 use crate::token_keys;
+use crate::tracing::Tracer;
 
 /// Shared by the adapters, the listeners and the handle that the control plane holds.
 pub(crate) struct Services {
@@ -32,6 +33,8 @@ pub(crate) struct Services {
     pub(crate) schemas: SchemaCache,
     pub(crate) counters: Counters,
     pub(crate) rollouts: Arc<Rollouts>,
+    /// Samples requests for traces, if traces are configured.
+    pub(crate) tracer: Option<Arc<Tracer>>,
     /// The key file of decision tokens that was read at the start, if one is configured.
     pub(crate) token_keys: Option<token_keys::Version>,
     pub(crate) started: Instant,

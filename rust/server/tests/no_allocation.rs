@@ -1,4 +1,5 @@
-//! Observe lanes do not allocate memory in the thread that answers, whether they take a request or not.
+//! Observe lanes do not allocate memory in the thread that answers, whether they take a request or not. Requests that
+//! are not traced do not either.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 #![expect(unsafe_code, reason = "an allocator that counts has to implement GlobalAlloc")]
@@ -40,17 +41,26 @@ static ALLOCATOR: Counting = Counting;
 
 const REQUESTS: u32 = 2000;
 
-#[tokio::test]
-async fn neither_taken_nor_omitted_requests_allocate() {
-    let setup = start_with(|config| {
-        config["threads"] = json!(1);
-        config["observe_queue"] = json!(4);
-    });
+/// Returns the number of the thread that answers; the server must have one.
+fn answering_thread() -> i32 {
     let answers = fs::read_dir("/proc/self/task")
         .unwrap()
         .map(|task| task.unwrap().path())
         .find(|task| fs::read_to_string(task.join("comm")).is_ok_and(|name| name.trim() == "scorer-data-0"));
-    let thread = answers.unwrap().file_name().unwrap().to_str().unwrap().parse().unwrap();
+    answers.unwrap().file_name().unwrap().to_str().unwrap().parse().unwrap()
+}
+
+/// Both tests count on one thread at a time.
+static ONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+#[tokio::test]
+async fn neither_taken_nor_omitted_requests_allocate() {
+    let _one = ONE.lock().await;
+    let setup = start_with(|config| {
+        config["threads"] = json!(1);
+        config["observe_queue"] = json!(4);
+    });
+    let thread = answering_thread();
     let mut client = setup.client().await;
     let fingerprint = fingerprint(&mut client, FRAUD).await;
     let mut per_request = async |version: u64, sample: f64| -> f64 {
@@ -77,4 +87,51 @@ async fn neither_taken_nor_omitted_requests_allocate() {
     // Some allocations of a connection depend on time. One allocation per request and lane would add 3.
     assert!((left_out - none).abs() < 0.5, "{none} without, {left_out} left out");
     assert!((taken - none).abs() < 0.5, "{none} without, {taken} taken");
+}
+
+/// Sends requests with and without a context of a caller, and returns the allocations per request.
+async fn per_request(tracing: Option<serde_json::Value>) -> f64 {
+    let setup = start_with(|config| {
+        config["threads"] = json!(1);
+        if let Some(tracing) = tracing {
+            config["tracing"] = tracing;
+        }
+    });
+    let thread = answering_thread();
+    let mut client = setup.client().await;
+    let fingerprint = fingerprint(&mut client, FRAUD).await;
+    let mut before = 0;
+    THREAD.store(thread, Ordering::Relaxed);
+    for number in 0..REQUESTS * 2 {
+        if number == REQUESTS {
+            before = ALLOCATIONS.load(Ordering::Relaxed);
+        }
+        let mut request = tonic::Request::new(score_dense("", fingerprint, &[1.0, 1.0, 0.0]));
+        let parent = match number % 3 {
+            0 => "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00",
+            1 => "malformed",
+            _ => "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-02",
+        };
+        if number % 4 != 0 {
+            request.metadata_mut().insert("traceparent", parent.parse().unwrap());
+            request.metadata_mut().insert("tracestate", "vendor=value".parse().unwrap());
+        }
+        client.score(request).await.unwrap();
+    }
+    let count = (ALLOCATIONS.load(Ordering::Relaxed) - before) as f64 / f64::from(REQUESTS);
+    THREAD.store(0, Ordering::Relaxed);
+    count
+}
+
+#[tokio::test]
+async fn a_request_that_is_not_traced_allocates_nothing_for_it() {
+    let _one = ONE.lock().await;
+    let off = per_request(None).await;
+    let unsampled = per_request(Some(json!({"endpoint": "127.0.0.1:1", "ratio": 0.0}))).await;
+    let all =
+        json!({"endpoint": "127.0.0.1:1", "ratio": 1.0, "follow_callers": false, "most_per_second": 1 << 20});
+    let sampled = per_request(Some(all)).await;
+    // Some allocations of a connection depend on time.
+    assert!((unsampled - off).abs() < 0.3, "{off} without traces, {unsampled} with");
+    assert!(sampled > off + 1.0, "{off} without traces, {sampled} of traced requests: the test sees none");
 }

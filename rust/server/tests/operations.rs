@@ -201,8 +201,11 @@ async fn the_burn_rate_is_updated_by_the_clock_of_the_server() {
 /// `docs/metrics.md` lists exactly the metrics of `/metrics`, with their types.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_metric_is_documented_and_every_documented_metric_exists() {
-    // There is no pool, but the metrics of the connection to a pool exist.
-    let setup = start_with(|config| config["shadow_pool"] = json!({"address": "127.0.0.1:1"}));
+    // There is neither a pool nor a collector, but the metrics of the connections to them exist.
+    let setup = start_with(|config| {
+        config["shadow_pool"] = json!({"address": "127.0.0.1:1"});
+        config["tracing"] = json!({"endpoint": "127.0.0.1:1"});
+    });
     let lanes = vec![observer("aa", &setup.fraud, 1.0)];
     setup.server.swap(&observed(&setup, 2, FRAUD, lanes)).unwrap();
     setup.client().await.score(score("s", 1.0)).await.unwrap();

@@ -10,6 +10,7 @@ use super::route::about;
 use crate::bundles::Loaded;
 use crate::gate::AdmissionPermit;
 use crate::reason::Reason;
+use crate::stages::Stage;
 
 /// Requests admission for the evaluation of `rows` rows with this bundle, and counts requests that are or would be
 /// shed.
@@ -20,6 +21,7 @@ pub(crate) fn rows(
     now: Instant,
 ) -> Result<AdmissionPermit, Shed> {
     let RequestContext { engine, arrival, checkpoint, id, entity, .. } = context;
+    let _timed = arrival.measure(Stage::Admit);
     let counters = engine.counters.checkpoint(checkpoint.index);
     let asked = engine.admission.ask(now, arrival, checkpoint.index, about(entity, id), loaded, rows);
     match &asked {

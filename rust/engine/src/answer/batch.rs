@@ -23,6 +23,7 @@ use crate::lanes::ActiveLane;
 use crate::query::{BatchQuery, Rows};
 use crate::reason::Reason;
 use crate::rejection::Rejection;
+use crate::stages::Stage;
 use crate::timings::{Timings, micros};
 
 /// Number of rows that are recorded before other requests may run on this thread.
@@ -57,8 +58,10 @@ impl Engine {
 
         let table = Arc::clone(&self.lanes());
         let began = Instant::now();
+        let timed = arrival.measure(Stage::Features);
         let lane = route::lane(context, &table)?;
         let (lane, instead) = route::in_service(context, &table, lane, began);
+        arrival.answered_by(&lane.source);
         rows.accept(lane)?;
         if instead == Some(Reason::Breaker) {
             return Err(Failed::out_of_service(&lane.loaded).rejection(self, checkpoint).into());
@@ -66,6 +69,7 @@ impl Engine {
         let values = Arc::new(rows.values(lane)?);
         let width = check_rows(&lane.loaded, &values, count)?.max(1);
         let data_load_us = micros(began.elapsed());
+        drop(timed);
 
         let batch = Batch { context, lane, values, width };
         let value = batch.answer(instead, data_load_us).await?;
@@ -92,7 +96,7 @@ type Decided = (Score, Option<Reason>);
 impl Batch<'_> {
     /// Runs the stages from `admit` to the end.
     async fn answer(&self, instead: Option<Reason>, data_load_us: u32) -> Result<ScoredBatch, Rejection> {
-        let RequestContext { engine, checkpoint, id, .. } = self.context;
+        let RequestContext { engine, arrival, checkpoint, id, .. } = self.context;
         let loaded = &*self.lane.loaded;
         let rows = RowSet {
             loaded: Arc::clone(&self.lane.loaded),
@@ -103,6 +107,7 @@ impl Batch<'_> {
         let (evaluated, exec) = many::evaluate(self.context, rows).await?;
         let timings = Timings { decided_at_us: engine.clock.unix_us(), data_load_us, exec_us: micros(exec) };
         let counters = engine.counters.checkpoint(checkpoint.index);
+        let timed = arrival.measure(Stage::Decide);
         let mut rows = Vec::with_capacity(evaluated.len());
         for (row, evaluated) in self.values.chunks_exact(self.width).zip(evaluated) {
             let (score, fallback) = decide::or_static(self.context, loaded, row, evaluated)?;
@@ -112,12 +117,13 @@ impl Batch<'_> {
             }
             rows.push((score, fallback));
         }
+        drop(timed);
         counters.exec.record(exec);
         counters.rows.fetch_add(rows.len() as u64, Relaxed);
         loaded.answered(rows.len() as u64);
         // This is stored before the first row is recorded, because rows stay recorded if the caller leaves between
         // chunks.
-        self.context.arrival.decided_batch(id, timings.decided_at_us, rows.len() as u32);
+        arrival.decided_batch(id, timings.decided_at_us, rows.len() as u32);
         let unlogged = self.record(&rows, timings).await;
         Ok(self.scored(&rows, timings, unlogged))
     }
@@ -131,6 +137,7 @@ impl Batch<'_> {
         if engine.log.is_none() && lane.sink.is_none() {
             return unlogged;
         }
+        let _timed = arrival.measure(Stage::Log);
         let mut id = String::with_capacity(context.id.len() + 8);
         let mut pending: Vec<(usize, Commit)> = Vec::new();
         for (chunk, rows_of_chunk) in rows.chunks(CHUNK).enumerate() {

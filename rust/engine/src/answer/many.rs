@@ -16,6 +16,7 @@ use crate::engine::Engine;
 use crate::pool::{Expire as _, Outcome, Progress, Work};
 use crate::reason::Reason;
 use crate::rejection::Rejection;
+use crate::stages::Stage;
 
 /// The score of a row, or the reason why the model has none.
 pub(crate) type Evaluated = Result<ScoreOut, Failed>;
@@ -37,10 +38,11 @@ pub(crate) async fn evaluate(
     context: RequestContext<'_>,
     rows: RowSet,
 ) -> Result<(Vec<Evaluated>, Duration), Rejection> {
-    let RequestContext { engine, checkpoint, .. } = context;
+    let RequestContext { engine, arrival, checkpoint, .. } = context;
     let (now, count) = (Instant::now(), rows.count());
     let permit =
         admit::rows(context, &rows.loaded, count as u32, now).map_err(|shed| Rejection::shed(&shed))?;
+    let _timed = arrival.measure(Stage::Evaluate);
     let chunk = permit.chunk_rows().max(1) as usize;
     if permit.place() == Place::Inline {
         return evaluate::inline(engine, checkpoint, permit, now, |deadline| {

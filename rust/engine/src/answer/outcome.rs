@@ -11,6 +11,7 @@ use crate::config::{ProofRule, Unproven};
 use crate::counters::Refusal;
 use crate::engine::Engine;
 use crate::rejection::Rejection;
+use crate::stages::Stage;
 use crate::tokens;
 
 /// Latest accepted time, in milliseconds: the year 2096. Card numbers of 13 digits are above it.
@@ -91,6 +92,7 @@ impl Engine {
             token,
         };
         let most = self.reports.settings.per_decision_minute;
+        let _timed = arrival.measure(Stage::Log);
         let outcome = log
             .report(record, durability, ReportRate { minute: self.minute(), most })
             .await

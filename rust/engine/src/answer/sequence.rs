@@ -24,6 +24,7 @@ use crate::lanes::ActiveLane;
 use crate::query::{Features, Query};
 use crate::reason::Reason;
 use crate::rejection::Rejection;
+use crate::stages::Stage;
 use crate::timings::{Timings, micros};
 
 /// Part of a request's time within which the record of a draw must be in the log.
@@ -212,13 +213,16 @@ fn begin<D: Decision>(
     let features = &decision.query().features;
     let table = engine.lanes();
     let began = Instant::now();
+    let timed = arrival.measure(Stage::Features);
     let lane = route::lane(context, &table)?;
     let (lane, instead) = route::in_service(context, &table, lane, began);
+    arrival.answered_by(&lane.source);
     let loaded = &*lane.loaded;
     features.accept(lane)?;
     features.encode(lane, &mut workspace.row)?;
     decision.read_inputs(loaded, workspace.parts(loaded).1)?;
     let encoded = Instant::now();
+    drop(timed);
     let data_load_us = micros(encoded - began);
 
     let setup = D::setup(engine);
@@ -230,6 +234,7 @@ fn begin<D: Decision>(
         }
         Ok(permit) => evaluate::inline(engine, checkpoint, permit, encoded, |deadline| {
             let names = Names { checkpoint: &checkpoint.name, id };
+            let _timed = arrival.measure(Stage::Evaluate);
             evaluate::evaluate(engine, loaded, workspace, id, deadline, encoded, |row, memory| {
                 D::evaluate(setup, loaded, names, row, memory, deadline)
             })
@@ -263,7 +268,9 @@ async fn on_pool<D: Decision>(
             })
         }
     };
+    let timed = context.arrival.measure(Stage::Evaluate);
     let (evaluated, exec_us) = evaluate::on_pool(context, permit, evaluation).await?;
+    drop(timed);
     with_workspace(|workspace| {
         held.install(workspace);
         let timings = Timings { data_load_us, exec_us, ..Timings::default() };
@@ -283,9 +290,11 @@ fn conclude<D: Decision>(
     instead: Option<Reason>,
     timings: Timings,
 ) -> Result<Step<D>, Rejection> {
-    let RequestContext { engine, checkpoint, .. } = context;
+    let RequestContext { engine, arrival, checkpoint, .. } = context;
     let timings = Timings { decided_at_us: engine.clock.unix_us(), ..timings };
+    let timed = arrival.measure(Stage::Decide);
     let choice = decision.decide(context, &lane.loaded, workspace, setup, evaluated, instead)?;
+    drop(timed);
     let counters = engine.counters.checkpoint(checkpoint.index);
     counters.exec.record(Duration::from_micros(timings.exec_us.into()));
     counters.rows.fetch_add(1, Relaxed);
@@ -293,6 +302,7 @@ fn conclude<D: Decision>(
     let appended = match &engine.log {
         None => Appended::Refused,
         Some(log) => {
+            let _timed = arrival.measure(Stage::Log);
             let (row, memory, record) = workspace.parts(&lane.loaded);
             let outcome = D::outcome(&choice, &lane.loaded, memory, true);
             let answered = answered(context, decision, lane, row, D::fallback(&choice), timings, outcome);
@@ -330,7 +340,9 @@ async fn committed<D: Decision>(
         let late = FOR_LATE_RECORD.min(checkpoint.sla / 4);
         (arrival.at + allowed).max(Instant::now() + late)
     };
+    let timed = arrival.measure(Stage::Log);
     let recorded = commit.within(&engine.watchdog, until).await;
+    drop(timed);
     record::committed(engine, &checkpoint.name, id, recorded);
     with_workspace(|workspace| {
         held.install(workspace);

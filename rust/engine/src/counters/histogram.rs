@@ -65,13 +65,20 @@ impl Histogram {
         Histogram { edges: edges.into(), counts, sum_us: AtomicU64::new(0) }
     }
 
-    /// Counts one duration.
-    pub fn record(&self, value: Duration) {
+    /// Counts one duration, and returns the index of its bucket.
+    pub fn record(&self, value: Duration) -> usize {
         let micros = u64::try_from(value.as_micros()).unwrap_or(u64::MAX);
         // A value equal to an edge belongs to the bucket below it, as in Prometheus ("le").
         let bucket = self.edges.partition_point(|&edge| edge < micros);
         self.counts[bucket].fetch_add(1, Relaxed);
         self.sum_us.fetch_add(micros, Relaxed);
+        bucket
+    }
+
+    /// Number of buckets.
+    #[must_use]
+    pub fn buckets(&self) -> usize {
+        self.counts.len()
     }
 
     /// Returns the sum in seconds, the count, and the count of each bucket with its upper edge in seconds. The count is

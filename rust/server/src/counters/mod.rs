@@ -3,6 +3,7 @@
 //!
 //! Labels are methods, checkpoints, codes, reasons and digests, and never ids.
 
+mod latency;
 mod sla;
 
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,12 +11,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use scorer_admission::Nanos;
-use scorer_engine::{Arrival, Histogram, LoadErrorKind, Rejection};
+use scorer_engine::{Arrival, LoadErrorKind, Rejection};
 use scorer_http::Limit;
 use tonic::Code;
 
 use crate::config::ServerConfig;
 use crate::method::Method;
+pub(crate) use latency::{Exemplar, Latency};
 pub(crate) use sla::{By, Miss, Sla};
 
 /// All counters of the server.
@@ -51,7 +53,7 @@ pub(crate) struct CheckpointCounters {
     pub(crate) name: String,
     pub(crate) sla: Sla,
     pub(crate) codes: [[AtomicU64; CODES]; Method::COUNT],
-    pub(crate) latency: [Histogram; Method::COUNT],
+    pub(crate) latency: [Latency; Method::COUNT],
     /// Total time of inference in nanoseconds, of successes and of failures.
     took_ns: [AtomicU64; 2],
     /// End of the last inference in microseconds after `began`; 0 before the first.
@@ -157,12 +159,19 @@ impl Counters {
         self.arrived.fetch_add(1, Relaxed);
     }
 
-    /// Counts a request that has been answered or cancelled.
-    pub(crate) fn finished(&self, method: Method, arrival: &Arrival, code: Code) {
+    /// Counts a request that has been answered or cancelled after `latency`. `exemplar` is the request itself, if it is
+    /// traced.
+    pub(crate) fn finished(
+        &self,
+        method: Method,
+        arrival: &Arrival,
+        code: Code,
+        latency: Duration,
+        exemplar: Option<&Exemplar>,
+    ) {
         let counters = &self.checkpoints[arrival.checkpoint().map_or(0, |index| index + 1)];
-        let latency = arrival.at.elapsed();
         counters.codes[method as usize][code as usize].fetch_add(1, Relaxed);
-        counters.latency[method as usize].record(latency);
+        counters.latency[method as usize].record(latency, exemplar);
         let end = if code == Code::Cancelled { &self.cancelled } else { &self.replied };
         end.fetch_add(1, Relaxed);
         if let Some(delay) = arrival.queue_delay() {
@@ -171,7 +180,7 @@ impl Counters {
         if method.infers() {
             let single_row = method != Method::ScoreBatch;
             let fallback = arrival.has_fallen_back();
-            counters.sla.finished(code, latency, arrival.timeout(), fallback, single_row);
+            counters.sla.finished(code, latency, arrival.timeout(), fallback, single_row, exemplar);
             let took = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
             counters.took_ns[usize::from(code != Code::Ok)].fetch_add(took, Relaxed);
             let ended = (arrival.at + latency).saturating_duration_since(self.began);
@@ -195,7 +204,7 @@ impl CheckpointCounters {
             name,
             sla: Sla::new(sla),
             codes: std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0))),
-            latency: std::array::from_fn(|_| Histogram::new(sla)),
+            latency: std::array::from_fn(|_| Latency::new(sla)),
             took_ns: Default::default(),
             last_us: AtomicU64::new(0),
         }

@@ -11,6 +11,8 @@ use scorer_admission::{BurnRates, ErrorBudget};
 use scorer_engine::Histogram;
 use tonic::Code;
 
+use super::{Exemplar, Latency};
+
 /// The share of answers that must be within the SLA.
 pub(crate) const OBJECTIVE: f64 = 0.99;
 
@@ -42,7 +44,7 @@ pub(crate) enum Miss {
 pub(crate) struct Sla {
     sla: Option<Duration>,
     /// Latencies of requests for an answer, by source.
-    pub(crate) latency: [Histogram; By::COUNT],
+    pub(crate) latency: [Latency; By::COUNT],
     /// Times from the HEADERS to the first poll.
     pub(crate) queue_delay: Histogram,
     /// Requests to which the SLA applies: single rows, without invalid requests and those cancelled early.
@@ -56,7 +58,7 @@ impl Sla {
     pub(crate) fn new(sla: Option<Duration>) -> Sla {
         Sla {
             sla,
-            latency: std::array::from_fn(|_| Histogram::new(sla)),
+            latency: std::array::from_fn(|_| Latency::new(sla)),
             queue_delay: Histogram::new(sla),
             budget: ErrorBudget::new(OBJECTIVE),
             misses: std::array::from_fn(|_| AtomicU64::new(0)),
@@ -71,13 +73,14 @@ impl Sla {
         timeout: Option<Duration>,
         fallback: bool,
         single_row: bool,
+        exemplar: Option<&Exemplar>,
     ) {
         match code {
-            Code::Ok if fallback => self.latency[By::Fallback as usize].record(latency),
-            Code::Ok => self.latency[By::Model as usize].record(latency),
+            Code::Ok if fallback => self.latency[By::Fallback as usize].record(latency, exemplar),
+            Code::Ok => self.latency[By::Model as usize].record(latency, exemplar),
             // The time after which a caller left is not a latency of the server.
             Code::Cancelled => {}
-            _ => self.latency[By::Refused as usize].record(latency),
+            _ => self.latency[By::Refused as usize].record(latency, exemplar),
         }
         let Some(sla) = self.sla.filter(|_| single_row) else { return };
         if let Some(met) = verdict(code, latency, sla, timeout) {
@@ -187,12 +190,12 @@ mod tests {
     #[test]
     fn a_batch_is_measured_but_not_under_the_sla() {
         let sla = Sla::new(Some(Duration::from_millis(10)));
-        sla.finished(Code::Ok, Duration::from_millis(50), None, false, false);
-        sla.finished(Code::Ok, Duration::from_millis(50), None, true, true);
-        sla.finished(Code::Ok, Duration::from_millis(5), None, false, true);
+        sla.finished(Code::Ok, Duration::from_millis(50), None, false, false, None);
+        sla.finished(Code::Ok, Duration::from_millis(50), None, true, true, None);
+        sla.finished(Code::Ok, Duration::from_millis(5), None, false, true, None);
         assert_eq!(sla.totals(), (2, 1));
         assert_eq!(
-            [By::Model, By::Fallback, By::Refused].map(|by| sla.latency[by as usize].read().1),
+            [By::Model, By::Fallback, By::Refused].map(|by| sla.latency[by as usize].histogram.read().1),
             [2, 1, 0]
         );
     }

@@ -14,6 +14,7 @@ use scorer_engine::{Checkpoint, CheckpointCounters as Decisions, Histogram, Load
 use scorer_http::Limit;
 use scorer_proto::CODE_NAMES;
 
+use super::exemplars;
 use crate::counters::{By, CheckpointCounters, Miss};
 use crate::method::Method;
 use crate::services::Services;
@@ -24,7 +25,7 @@ pub(crate) fn render(services: &Arc<Services>) -> Result<String, fmt::Error> {
     registry.register_collector(Box::new(Snapshot(Arc::clone(services))));
     let mut text = String::with_capacity(16 << 10);
     prometheus_client::encoding::text::encode(&mut text, &registry)?;
-    Ok(text)
+    Ok(exemplars::add(services, text))
 }
 
 struct Snapshot(Arc<Services>);
@@ -49,6 +50,7 @@ impl Collector for Snapshot {
         super::observe::encode(&self.0, &mut encoder)?;
         super::shadow::encode(&self.0, &mut encoder)?;
         super::outcomes::encode(&self.0, &mut encoder)?;
+        super::tracing::encode(&self.0, &mut encoder)?;
         log(&self.0, &mut encoder)
     }
 }
@@ -79,7 +81,7 @@ fn requests(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result
     )?;
     for (counters, method) in used(counters.all()) {
         let labels = [("method", method.as_str()), ("checkpoint", counters.name.as_str())];
-        histogram(&mut family, &labels, &counters.latency[method as usize])?;
+        histogram(&mut family, &labels, &counters.latency[method as usize].histogram)?;
     }
     // Counters of ended requests are read first, so that a request that is being counted appears as in flight.
     let (replied, cancelled) = (counters.replied.load(Relaxed), counters.cancelled.load(Relaxed));
@@ -110,7 +112,7 @@ fn slas(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
     for counters in checkpoints() {
         for by in By::ALL {
             let labels = [("checkpoint", counters.name.as_str()), ("by", by.as_str())];
-            histogram(&mut family, &labels, &counters.sla.latency[by as usize])?;
+            histogram(&mut family, &labels, &counters.sla.latency[by as usize].histogram)?;
         }
     }
     let mut family = encoder.encode_descriptor(
@@ -465,7 +467,7 @@ fn log(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
 }
 
 /// Returns the checkpoints and methods that were called at least once. The page omits the others.
-fn used<'a>(
+pub(super) fn used<'a>(
     checkpoints: impl Iterator<Item = &'a CheckpointCounters>,
 ) -> impl Iterator<Item = (&'a CheckpointCounters, Method)> {
     checkpoints.flat_map(|counters| Method::ALL.map(|method| (counters, method))).filter(

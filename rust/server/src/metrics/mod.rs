@@ -2,11 +2,13 @@
 //! OpenMetrics.
 
 mod admission;
+mod exemplars;
 mod expose;
 pub(crate) mod http;
 mod observe;
 mod outcomes;
 mod security;
 mod shadow;
+mod tracing;
 
 pub(crate) use expose::render;

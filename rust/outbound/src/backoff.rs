@@ -1,4 +1,4 @@
-//! Exponential backoff between attempts to reach the shadow pool.
+//! Exponential backoff between attempts to reach a service.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -6,9 +6,10 @@ use std::time::Duration;
 const SHORTEST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// A delay that doubles with each attempt. Jitter prevents servers that lost the same pool from reconnecting at the
-/// same moments.
-pub(super) struct Backoff {
+/// A delay that doubles with each attempt. Jitter prevents servers that lost the same service from
+/// reconnecting at the same moments.
+#[derive(Debug)]
+pub struct Backoff {
     attempts: u32,
     random: RandomState,
 }
@@ -16,21 +17,30 @@ pub(super) struct Backoff {
 // === impl Backoff ===
 
 impl Backoff {
-    pub(super) fn new() -> Backoff {
+    /// Starts with the shortest delay.
+    #[must_use]
+    pub fn new() -> Backoff {
         Backoff { attempts: 0, random: RandomState::new() }
     }
 
     /// Returns the next delay: a random value between half of the current step and the whole step.
-    pub(super) fn next(&mut self) -> Duration {
+    #[expect(clippy::should_implement_trait, reason = "a backoff is not a sequence to iterate over")]
+    pub fn next(&mut self) -> Duration {
         let step = SHORTEST.saturating_mul(1 << self.attempts.min(10)).min(LONGEST);
         let share = self.random.hash_one(self.attempts) as f64 / u64::MAX as f64;
         self.attempts = self.attempts.saturating_add(1);
         step.mul_f64(0.5 + share / 2.0)
     }
 
-    /// Starts again with the shortest delay, after the pool has answered.
-    pub(super) fn reset(&mut self) {
+    /// Starts again with the shortest delay, after the service has answered.
+    pub fn reset(&mut self) {
         self.attempts = 0;
+    }
+}
+
+impl Default for Backoff {
+    fn default() -> Backoff {
+        Backoff::new()
     }
 }
 

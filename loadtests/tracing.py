@@ -1,0 +1,140 @@
+"""Measure the cost of traces: p99 with traces of 1 % of the requests, and without an answering collector.
+
+Three servers share one core and are measured in turns, each traced round between two rounds without traces.
+The collector and the load generator run on another core.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from statistics import median
+from typing import Final
+
+import grpc
+
+from loadtests.figures import Figures
+from loadtests.openloop import Load, capacity, on_generators_core
+from loadtests.options import Options
+from loadtests.peers import servers
+from loadtests.peers.subject import subject
+from loadtests.ratesearch import median_rate
+from loadtests.rounds import beside_neighbours
+from loadtests.sla import Counters
+
+COMMAND: Final = "make bench ARGS=tracing"
+THRESHOLD_MS: Final = 10.0
+RATIO: Final = 0.01
+MOST: Final = 1.05
+ROUND_SECONDS: Final = 1.0
+SECONDS: Final = 120.0
+TAKEN: Final = 'scorer_trace_spans_total{outcome="exported"}'
+LOST: Final = 'scorer_trace_spans_total{outcome="dropped"}'
+
+
+def run(figures: Figures, options: Options) -> None:
+    """Measure the p99 at half of the capacity, in turns."""
+    seconds = SECONDS if options.seconds == Options.seconds else options.seconds or SECONDS
+    turns = 1 if options.smoke else max(3, round(seconds / (4 * (ROUND_SECONDS + 1.0))))
+    model = subject()
+    with (
+        on_generators_core(),
+        _collector() as taking,
+        _black_hole() as silent,
+        servers.hosted(model) as plain,
+        servers.hosted(model, server=_settings(taking)) as traced,
+        servers.hosted(model, server=_settings(silent)) as blocked,
+    ):
+        serving = {"off": plain, "on": traced, "blocked": blocked}
+        loads = {
+            kind: Load(target=one.load.target, methods=one.load.methods, connections=8)
+            for kind, one in serving.items()
+        }
+        rate, _ = median_rate(capacity(loads["off"], THRESHOLD_MS, start=4000.0, options=options))
+        if rate <= 0:
+            raise servers.ServerError(f"no rate keeps p99 within {THRESHOLD_MS:g} ms")
+        rate /= 2
+        kinds = (*("off", "on", "off", "blocked") * turns, "off")
+        p99 = [_round(kind, loads[kind], rate) for kind in kinds]
+        exported, lost = Counters.of(traced)[TAKEN], Counters.of(blocked)[LOST]
+    if not exported:
+        raise servers.ServerError("no span reached the collector, so the rounds did not measure traces")
+    for kind, words, spans in (
+        ("on", f"p99 of Score with traces of {RATIO:.0%} / without", f"{exported:,.0f} spans exported"),
+        (
+            "blocked",
+            f"p99 of Score with traces of {RATIO:.0%} and a collector that never answers / without",
+            f"{lost:,.0f} spans dropped",
+        ),
+    ):
+        ours, theirs = beside_neighbours(p99, [at for at, known in enumerate(kinds) if known == kind])
+        figures.add(
+            name=words,
+            ours=[one / other for one, other in zip(ours, theirs, strict=True)],
+            unit="×",
+            target=MOST,
+            command=COMMAND,
+            note=f"each round by those around it: {median(ours):,.0f} and {median(theirs):,.0f} µs at"
+            f" {rate:,.0f} requests/s, half of the capacity of one core; {spans}",
+        )
+
+
+def _round(kind: str, load: Load, rate: float) -> float:
+    found = load.run(rate, ROUND_SECONDS).latency_us.p99
+    sys.stdout.write(f"   {kind}: p99 {found} µs\n")
+    sys.stdout.flush()
+    return float(found)
+
+
+def _settings(endpoint: str) -> str:
+    return f'[tracing]\nendpoint = "{endpoint}"\nratio = {RATIO}\n'
+
+
+class _Export(grpc.GenericRpcHandler):
+    """Accepts every batch of spans."""
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
+        """Return the handler of any method; an empty message is the reply that accepts everything."""
+        return grpc.unary_unary_rpc_method_handler(lambda request, context: b"")
+
+
+@contextmanager
+def _collector() -> Iterator[str]:
+    """Run a collector, and yield its address."""
+    server = grpc.server(ThreadPoolExecutor(2), handlers=[_Export()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield f"127.0.0.1:{port}"
+    finally:
+        server.stop(None).wait(5)
+
+
+@contextmanager
+def _black_hole() -> Iterator[str]:
+    """Accept connections and never answer; yield the address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        held: list[socket.socket] = []
+        stopped = threading.Event()
+        listener.settimeout(0.2)
+
+        def accept() -> None:
+            while not stopped.is_set():
+                try:
+                    held.append(listener.accept()[0])
+                except TimeoutError:
+                    continue
+
+        thread = threading.Thread(target=accept)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            stopped.set()
+            thread.join(5)
+            for connection in held:
+                connection.close()
