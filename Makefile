@@ -248,6 +248,10 @@ bench-learning: build learning-peers ## Measure learning and its peers; parts: m
 bench-batch: build .build/spark/.packages .build/ray/.packages ## Measure batch scoring on one core, local, in Spark and in Ray, with XGBoost's own ways (as root)
 	@'$(RUN)' -m loadtests.batch $(ARGS)
 
+.PHONY: bench-training
+bench-training: build ## Measure training on decisions in files, and print the plan for a larger data set (3 minutes)
+	@'$(RUN)' -m loadtests.training $(ARGS)
+
 .PHONY: bench-gates
 bench-gates: build ## Measure which candidates the release gates fail, and their false-alarm rate (10 minutes on two cores)
 	@'$(RUN)' -m loadtests.gates $(ARGS)
@@ -403,13 +407,13 @@ foreign-clients: $(FOREIGN:%=.build/clients-%/.built) ## Build the clients for G
 	@touch $@
 
 .PHONY: spark
-spark: .build/spark/.packages ## Install PySpark into .build/spark, for the tests of batch scoring (Java 17)
+spark: .build/spark/.packages ## Install PySpark into .build/spark, for the tests of batch scoring and training (Java 17)
 
 # Ray listens on all interfaces. The test runs it in a network namespace, which needs root, and CI leaves it out.
 .PHONY: test-ray
-test-ray: build .build/ray/.packages ## Install Ray into .build/ray, and compare batch scoring in Ray with the library (as root)
-	$(call say,'Batch scoring in Ray')
-	@'$(RUN)' -m pytest tests/integration/test_batch_engines.py $(ARGS)
+test-ray: build .build/ray/.packages ## Install Ray into .build/ray, and test batch scoring and training in Ray (as root)
+	$(call say,'Batch scoring and training in Ray')
+	@'$(RUN)' -m pytest tests/integration/test_batch_engines.py tests/integration/test_training_engines.py $(ARGS)
 
 # Jaeger has about 200 modules and takes minutes to build, so CI leaves it out. Its Go module contains their versions and hashes.
 .PHONY: test-jaeger

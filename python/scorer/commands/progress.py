@@ -37,6 +37,35 @@ def steps_bar(what: str, total: int) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
+def trainings_bar(total: int) -> Iterator[tuple[Callable[[str], None], Callable[[int, int], None] | None]]:
+    """Show a progress bar of `total` trainings and the trees of the current one.
+
+    Yields a function that takes the name of each completed training, and one that takes the number of trees
+    that the current training has and will have; the latter is None without a terminal.
+    """
+    if not sys.stderr.isatty():
+        yield lambda _: None, None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    done, last = 0, ""
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("training", total=total)
+
+        def advance(name: str) -> None:
+            nonlocal done, last
+            done, last = done + 1, name
+            progress.update(task, completed=done, description=f"training: {name}")
+
+        def on_tree(trees: int, most: int) -> None:
+            text = f"training: {last + ', ' if last else ''}tree {trees} of {most}"
+            progress.update(task, completed=done + trees / (most + 1), description=text)
+
+        yield advance, on_tree
+
+
+@contextmanager
 def rows_bar(what: str) -> Iterator[Callable[[int, int | None], None] | None]:
     """Show a progress bar of rows, with their rate since the start of the bar.
 

@@ -7,7 +7,7 @@ the overlay, gates and reports read this and nothing else.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from scorer.learn.decisions import DecisionBlock
 from scorer.learn.errors import DataError
 from scorer.stats.arrays import Bools, Floats, Ints, Rows32
 
@@ -108,6 +109,41 @@ class Experience:
                 "join with the reader key if they are encrypted, or serve bundles without them"
             )
 
+    @property
+    def context_columns(self) -> int:
+        """Number of the context's columns."""
+        return int(self.context.shape[1])
+
+    @property
+    def eligible_count(self) -> Ints:
+        """`[n]` number of eligible actions."""
+        return np.asarray(self.eligible.sum(axis=1), dtype=np.int64)
+
+    @property
+    def took_eligible(self) -> Bools:
+        """`[n]` whether the action taken was eligible."""
+        return self.eligible[np.arange(len(self)), self.action]
+
+    def blocks(self, most: int) -> Iterator[DecisionBlock]:
+        """Yield all decisions in order, at most `most` at a time, without copying them."""
+        for start in range(0, len(self), most):
+            rows = slice(start, start + most)
+            yield DecisionBlock(
+                self.context[rows],
+                self.eligible[rows],
+                self.action[rows],
+                self.propensity[rows],
+                self.reward[rows],
+            )
+
+    def names(self) -> Iterator[Texts]:
+        """Yield the shopper of each decision, or the decision's id where there is none."""
+        yield names(self.entity, self.decision_id)
+
+    def contexts(self) -> Rows32:
+        """Return all contexts, as reference data of a bundle."""
+        return self.context
+
     def settled(self) -> Experience:
         """The decisions whose reward is known."""
         return self.take(self.state == State.SETTLED)
@@ -154,6 +190,11 @@ def concatenate(parts: Sequence[Experience]) -> Experience:
 
 def _renamed(codes: Ints, own: tuple[str, ...], merged: tuple[str, ...]) -> Ints:
     return np.array([merged.index(name) for name in own], dtype=np.int64)[codes]
+
+
+def names(entity: Texts, decision_id: Texts) -> Texts:
+    """`[n]` the shopper, or the decision's id where there is none."""
+    return np.where(entity != "", entity, decision_id)
 
 
 def texts(column: pa.ChunkedArray) -> Texts:

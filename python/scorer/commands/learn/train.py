@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scorer.commands.output import print_json, print_table, size
-from scorer.commands.progress import steps_bar
+from scorer.commands.progress import trainings_bar
 
 if TYPE_CHECKING:
     from scorer.learn.training.trained import Built, Trained
@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 
 def train(
     experience: Annotated[
-        Path, typer.Argument(metavar="EXPERIENCE", help="Parquet file that `scorer learn join` wrote.")
+        Path,
+        typer.Argument(
+            metavar="EXPERIENCE",
+            help="Parquet file that `scorer learn join` wrote, or a directory of such files.",
+        ),
     ],
     task: Annotated[
         Path,
@@ -45,6 +49,14 @@ def train(
     run_id: Annotated[
         str, typer.Option(help="Id of the training run in the lineage; default: a new one.")
     ] = "",
+    work: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Directory for finished forests and pages on disk, from which the same command continues; "
+            "default: beside the output. For Spark and Ray, every machine must have it at this path.",
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Train the next generation and build its bundle.
@@ -58,6 +70,7 @@ def train(
     from scorer.learn.errors import DataError
     from scorer.learn.training.fitting import fit, trainings
     from scorer.learn.training.generation import Generation
+    from scorer.learn.training.running import enough_memory, open_experience, trainer_of
     from scorer.learn.training.tasks import read_task
     from scorer.learn.training.trained import build_candidate
 
@@ -65,19 +78,26 @@ def train(
     if output.exists():
         raise DataError(f"{output} exists; bundles are immutable, choose another directory")
     what = read_task(task)
-    given = experience_files.read(experience)
     before = previous or (task if (task / MANIFEST).is_file() else None)
-    with steps_bar("training", trainings(given, plan)) as advance:
-        trained = fit(
-            what,
-            given,
-            plan,
-            None if before is None else Generation.of_bundle(before),
-            data_digest=digest_of(experience),
-            notes=experience_files.read_notes(experience),
-            advance=advance,
-        )
-    built = build_candidate(trained, output, run_id)
+    place = work or output.absolute().with_name(f".{output.name}.training")
+    with enough_memory(plan):
+        given = open_experience(experience, plan)
+        digest = digest_of(*experience_files.files_of(experience))
+        with (
+            trainings_bar(trainings(given, plan)) as (advance, on_tree),
+            trainer_of(what, plan, given, place, digest, on_tree) as trainer,
+        ):
+            trained = fit(
+                what,
+                given,
+                plan,
+                None if before is None else Generation.of_bundle(before),
+                data_digest=digest,
+                notes=experience_files.read_notes(experience),
+                advance=advance,
+                trainer=trainer,
+            )
+            built = build_candidate(trained, output, run_id)
     if json:
         from dataclasses import asdict
 

@@ -20,14 +20,18 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
 from scorer.bundle import Bundle, read_manifest
+from scorer.learn.decisions import Decisions
 from scorer.learn.experience import Experience, State
 from scorer.learn.ope.estimators import dr_scores
 from scorer.learn.ope.logged import Logged, Target
 from scorer.stats.arrays import Floats
+
+D = TypeVar("D", bound=Decisions)
 
 
 @dataclass(frozen=True)
@@ -127,7 +131,7 @@ def digests_of(path: Path) -> frozenset[str]:
     return frozenset({manifest.digest} | before)
 
 
-def mature_window(experience: Experience, days: float, after_ms: int) -> Experience:
+def mature_window(experience: D, days: float, after_ms: int) -> D:
     """The last whole window of which every outcome is known or will never be.
 
     It ends with the first decision that is in flight: up to there every action family's maturity

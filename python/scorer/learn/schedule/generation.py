@@ -239,22 +239,28 @@ def _train(settings: LearnSettings, moment: int, there: Path, out: Path) -> Mapp
     from scorer.learn.gate.estimate import mature_window
     from scorer.learn.training.fitting import fit
     from scorer.learn.training.generation import Generation
+    from scorer.learn.training.running import enough_memory, open_experience, trainer_of
     from scorer.learn.training.tasks import read_task
     from scorer.learn.training.trained import build_candidate
 
-    experience = experience_files.read(there / EXPERIENCE)
-    judges = mature_window(experience, settings.gate.window_days, 0)
-    taught = experience.between(0, int(judges.time_ms[0])) if len(judges) else experience
-    trained = fit(
-        read_task(there / LIVE),
-        taught,
-        settings.train,
-        Generation.of_bundle(there / LIVE),
-        data_digest=digest_of(there / EXPERIENCE),
-        notes=experience_files.read_notes(there / EXPERIENCE),
-    )
+    task, plan, path = read_task(there / LIVE), settings.train, there / EXPERIENCE
     created = datetime.fromtimestamp(moment / 1000, UTC)
-    built = build_candidate(trained, out / CANDIDATE, there.name, created_at=created)
+    with enough_memory(plan):
+        experience = open_experience(path, plan)
+        judges = mature_window(experience, settings.gate.window_days, 0)
+        taught = experience.between(0, int(judges.time_ms[0])) if len(judges) else experience
+        digest = digest_of(path)
+        with trainer_of(task, plan, taught, there / ".training", digest) as trainer:
+            trained = fit(
+                task,
+                taught,
+                plan,
+                Generation.of_bundle(there / LIVE),
+                data_digest=digest,
+                notes=experience_files.read_notes(path),
+                trainer=trainer,
+            )
+            built = build_candidate(trained, out / CANDIDATE, there.name, created_at=created)
     return {
         "candidate": built.digest,
         "generation": trained.generation,

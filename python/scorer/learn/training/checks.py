@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from scorer.learn.decisions import Decisions
 from scorer.learn.errors import DataError
-from scorer.learn.experience import Experience, State
+from scorer.learn.experience import State
 from scorer.learn.oracle import OracleTask
 from scorer.learn.training.settings import TrainSettings
 
 
-def check(task: OracleTask, experience: Experience, plan: TrainSettings) -> None:
+def check(task: OracleTask, experience: Decisions, plan: TrainSettings) -> None:
     """Refuses experience that does not fit the task or teaches nothing.
 
     Raises:
@@ -30,9 +31,9 @@ def check(task: OracleTask, experience: Experience, plan: TrainSettings) -> None
         raise DataError(
             f"{name}: the experience has another catalogue ({what}); join it for this task's bundle"
         )
-    if experience.context.shape[1] != len(task.context):
+    if experience.context_columns != len(task.context):
         raise DataError(
-            f"{name}: contexts have {experience.context.shape[1]} columns, the task has {len(task.context)}; "
+            f"{name}: contexts have {experience.context_columns} columns, the task has {len(task.context)}; "
             "join the log again with the task's bundle"
         )
     settled = experience.state == State.SETTLED
@@ -63,8 +64,7 @@ def check(task: OracleTask, experience: Experience, plan: TrainSettings) -> None
             f"{name}: {wrong} settled decisions have a propensity that is not above 0 and at most 1; "
             "join the log again, which leaves them out"
         )
-    rows = np.flatnonzero(settled)
-    wrong = int((~experience.eligible[rows, experience.action[rows]]).sum())
+    wrong = int((~experience.took_eligible[settled]).sum())
     if wrong:
         raise DataError(
             f"{name}: {wrong} settled decisions took an action that was not eligible; "

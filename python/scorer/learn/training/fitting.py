@@ -10,19 +10,22 @@ import numpy as np
 from sklearn.metrics import log_loss, roc_auc_score
 
 from scorer.bundle import Cap
+from scorer.learn.decisions import Decisions
+from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience, State
 from scorer.learn.logistic import sigmoid
 from scorer.learn.oracle import Oracle, OracleTask
-from scorer.learn.training.boosting import boost, exploded, train_members
 from scorer.learn.training.checks import check
-from scorer.learn.training.comparison import compare
+from scorer.learn.training.comparison import Compared, compare
 from scorer.learn.training.generation import Generation
+from scorer.learn.training.members import train_members
 from scorer.learn.training.out_of_fold import OutOfFold, out_of_fold
 from scorer.learn.training.policies import choose_gamma, judging_spec, policy_spec
 from scorer.learn.training.progressive import choose_weights, sample_weights
 from scorer.learn.training.settings import TrainSettings
 from scorer.learn.training.steps import ValidationStep, steps
 from scorer.learn.training.trained import Trained
+from scorer.learn.training.trainers import MemoryTrainer, Trainer
 
 # Contexts that were not trained on are the bundle's reference if there are so many.
 _REFERENCE = 256
@@ -30,7 +33,7 @@ _REFERENCE = 256
 
 def fit(
     task: OracleTask,
-    experience: Experience,
+    experience: Decisions,
     plan: TrainSettings | None = None,
     previous: Generation | Trained | None = None,
     *,
@@ -38,6 +41,7 @@ def fit(
     data_digest: str | None = None,
     notes: Mapping[str, Any] | None = None,
     advance: Callable[[str], None] = lambda _: None,
+    trainer: Trainer | None = None,
 ) -> Trained:
     """Trains one generation on the settled decisions.
 
@@ -50,6 +54,7 @@ def fit(
         data_digest: of the experience, for lineage; None: computed.
         notes: how the experience was made, for lineage: the join's findings, moment and settings.
         advance: told each training that is over, in one line.
+        trainer: trains the forests; None: in memory.
 
     Returns:
         The generation. Same experience, plan and previous: the same one.
@@ -58,36 +63,39 @@ def fit(
         DataError: the experience does not fit the task or teaches nothing; the rule is named.
     """
     plan = plan or TrainSettings()
+    trainer = trainer or MemoryTrainer(task, plan)
     before = (
         Generation(previous.generation, previous.gamma.gamma) if isinstance(previous, Trained) else previous
     )
     check(task, experience, plan)
     settled = experience.settled()
     judging = judging_spec(plan.policy, None if before is None else before.gamma, caps)
-    choice = choose_weights(task, experience, plan, judging, advance)
+    choice = choose_weights(task, experience, plan, judging, advance, trainer)
     weights = sample_weights(settled.propensity, choice.tau, choice.clip)
-    unseen = out_of_fold(task, settled, weights, plan, advance)
+    unseen = out_of_fold(task, settled, weights, plan, advance, trainer)
     gamma = choose_gamma(
         unseen.probability(),
         settled.reward,
-        float(settled.eligible.sum(axis=1).mean()),
+        float(settled.eligible_count.mean()),
         plan.policy,
         before,
     )
-    booster = boost(task, exploded(task, settled), settled.reward, weights, plan)
+    booster = trainer.train(settled, weights)
     advance("oracle")
-    members = train_members(task, settled, weights, plan, advance)
-    comparison = compare(task, experience, choice.tau, plan, advance) if plan.compare else ()
+    members = train_members(settled, weights, plan, trainer, advance)
+    comparison = _comparison(task, experience, choice.tau, plan, advance)
     number = 1 if before is None else before.number + 1
     metrics = _metrics(settled, unseen)
     digest = data_digest or experience.digest()
-    rest = experience.context[experience.state != State.SETTLED]
+    rest = experience.take(experience.state != State.SETTLED)
+    if len(rest) < _REFERENCE:
+        rest = settled.take(slice(-max(1, len(settled) // 5), None))
     oracle = Oracle(
         task=task,
         booster=booster,
         metrics=metrics,
-        training_contexts=settled.context,
-        reference_contexts=rest if len(rest) >= _REFERENCE else settled.context[-max(1, len(settled) // 5) :],
+        training_contexts=settled.contexts(),
+        reference_contexts=rest.contexts(),
         data_digest=digest,
     )
     lineage: dict[str, Any] = {
@@ -121,18 +129,34 @@ def fit(
     )
 
 
-def trainings(experience: Experience, plan: TrainSettings) -> int:
+def _comparison(
+    task: OracleTask,
+    experience: Decisions,
+    tau: float,
+    plan: TrainSettings,
+    advance: Callable[[str], None],
+) -> tuple[Compared, ...]:
+    if not plan.compare:
+        return ()
+    if not isinstance(experience, Experience):
+        raise DataError(
+            f"{task.name}: the comparison needs all decisions in memory; set [train] compare = false"
+        )
+    return compare(task, experience, tau, plan, advance)
+
+
+def trainings(experience: Decisions, plan: TrainSettings) -> int:
     """How many trainings `fit` will tell of, for a bar."""
     judged = 0 if len(plan.tau) == 1 else len(plan.tau) * len(_steps(experience, plan, plan.judged_weeks))
     compared = 3 if plan.compare and _steps(experience, plan, 1) else 0
     return judged + plan.folds + 1 + plan.members + compared
 
 
-def _steps(experience: Experience, plan: TrainSettings, last: int) -> list[ValidationStep]:
+def _steps(experience: Decisions, plan: TrainSettings, last: int) -> list[ValidationStep]:
     return steps(experience, plan.week_days, last)
 
 
-def _metrics(settled: Experience, unseen: OutOfFold) -> dict[str, float]:
+def _metrics(settled: Decisions, unseen: OutOfFold) -> dict[str, float]:
     raw, mended = sigmoid(unseen.margin), unseen.probability()
     return {
         "rows": float(len(settled)),
@@ -145,7 +169,7 @@ def _metrics(settled: Experience, unseen: OutOfFold) -> dict[str, float]:
     }
 
 
-def _decisions(experience: Experience) -> dict[str, Any]:
+def _decisions(experience: Decisions) -> dict[str, Any]:
     settled = experience.state == State.SETTLED
     return {
         "count": len(experience),

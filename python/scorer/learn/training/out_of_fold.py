@@ -9,13 +9,13 @@ import numpy as np
 
 from scorer.bundle import SigmoidMap, fit_sigmoid
 from scorer.errors import BundleError
+from scorer.learn.decisions import Decisions
 from scorer.learn.errors import DataError
-from scorer.learn.experience import Experience
 from scorer.learn.logistic import sigmoid
 from scorer.learn.ope.crossfit import folds_by_name, folds_by_time
 from scorer.learn.oracle import OracleTask
-from scorer.learn.training.boosting import boost, exploded, margins
 from scorer.learn.training.settings import TrainSettings
+from scorer.learn.training.trainers import MemoryTrainer, Trainer
 from scorer.stats.arrays import Floats, Ints
 
 
@@ -47,7 +47,7 @@ def calibrated(margin: Floats, calibration: SigmoidMap | None) -> Floats:
     return sigmoid(calibration.slope * margin + calibration.intercept)
 
 
-def folds(experience: Experience, plan: TrainSettings) -> Ints:
+def folds(experience: Decisions, plan: TrainSettings) -> Ints:
     """`[n]` the fold of every decision, from 0.
 
     By entity, decisions of one shopper stay together: what is learned about a shopper must not be
@@ -55,16 +55,17 @@ def folds(experience: Experience, plan: TrainSettings) -> Ints:
     """
     if plan.fold_by == "time":
         return folds_by_time(experience.time_ms, plan.folds)
-    names = np.where(experience.entity != "", experience.entity, experience.decision_id)
-    return folds_by_name(names, plan.folds, seed=plan.seed)
+    parts = [folds_by_name(names, plan.folds, seed=plan.seed) for names in experience.names()]
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
 
 
 def out_of_fold(
     task: OracleTask,
-    settled: Experience,
+    settled: Decisions,
     weights: Floats,
     plan: TrainSettings,
     advance: Callable[[str], None] = lambda _: None,
+    trainer: Trainer | None = None,
 ) -> OutOfFold:
     """Predicts each fold by a model of the others, and fits the calibration on all predictions.
 
@@ -74,7 +75,8 @@ def out_of_fold(
     Raises:
         DataError: a fold leaves too little to train on.
     """
-    rows, fold = exploded(task, settled), folds(settled, plan)
+    trainer = trainer or MemoryTrainer(task, plan)
+    fold = folds(settled, plan)
     margin = np.empty(len(settled))
     for held in range(plan.folds):
         out = fold == held
@@ -87,8 +89,8 @@ def out_of_fold(
                 "use fewer folds or more decisions"
             )
         kept = weights[~out] / weights[~out].mean()
-        booster = boost(task, rows[~out], reward, kept, plan)
-        margin[out] = margins(task, booster, rows[out])
+        booster = trainer.train(settled.take(~out), kept)
+        margin[out] = trainer.margins(booster, settled.take(out))
         advance(f"fold {held + 1} of {plan.folds}")
     if plan.calibration == "none":
         return OutOfFold(margin, fold, None, "not wanted")

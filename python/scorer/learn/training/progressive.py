@@ -21,12 +21,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from scorer.bundle import Bundle, PolicySpec
-from scorer.learn.experience import Experience
+from scorer.learn.decisions import DecisionBlock, Decisions
 from scorer.learn.oracle import OracleTask
-from scorer.learn.training.boosting import boost, exploded
 from scorer.learn.training.preview import preview
 from scorer.learn.training.settings import TrainSettings
 from scorer.learn.training.steps import ValidationStep, steps
+from scorer.learn.training.trainers import MemoryTrainer, Trainer
 from scorer.stats.arrays import Floats
 from scorer.stats.means import effective_sample_size
 
@@ -96,10 +96,11 @@ class _Judged:
 
 def choose_weights(
     task: OracleTask,
-    experience: Experience,
+    experience: Decisions,
     plan: TrainSettings,
     policy: PolicySpec,
     advance: Callable[[str], None] = lambda _: None,
+    trainer: Trainer | None = None,
 ) -> WeightChoice:
     """Chooses among the plan's exponents.
 
@@ -109,6 +110,7 @@ def choose_weights(
         plan: the candidates, and how to train and judge.
         policy: the rule on top of the oracle whose value counts.
         advance: told every training that is over.
+        trainer: trains the candidates; None: in memory.
     """
     propensity = experience.settled().propensity
 
@@ -130,7 +132,8 @@ def choose_weights(
     found = steps(experience, plan.week_days, plan.judged_weeks)
     if not found:
         return chosen(min(plan.tau), "no step has both rewards before and after it: nothing can be judged")
-    parts = [_judge(task, experience, step, plan, policy, advance) for step in found]
+    trainer = trainer or MemoryTrainer(task, plan)
+    parts = [_judge(task, experience, step, plan, policy, advance, trainer) for step in found]
     judged = _Judged(*(np.concatenate(columns) for columns in zip(*map(_columns, parts), strict=True)))
     candidates = _candidates(judged, plan, propensity)
     level = [one for one in candidates if one.behind <= _TOLD_APART * one.behind_error]
@@ -166,25 +169,25 @@ def _candidates(judged: _Judged, plan: TrainSettings, propensity: Floats) -> lis
 
 def _judge(
     task: OracleTask,
-    experience: Experience,
+    experience: Decisions,
     step: ValidationStep,
     plan: TrainSettings,
     policy: PolicySpec,
     advance: Callable[[str], None],
+    trainer: Trainer,
 ) -> _Judged:
     known = experience.take(step.training)
-    rows = exploded(task, known)
     candidates: list[Bundle] = []
     for tau in plan.tau:
         weights = sample_weights(known.propensity, tau, plan.clip)
-        candidates.append(preview(task, boost(task, rows, known.reward, weights, plan), policy))
+        candidates.append(preview(task, trainer.train(known, weights), policy))
         advance(f"weights: tau {tau:g}")
-    blocks = np.array_split(step.judged, max(1, len(step.judged) // _BLOCK))
-    parts = [_judge_block(candidates, experience.take(block), plan.clip) for block in blocks]
+    judged = experience.take(step.judged)
+    parts = [_judge_block(candidates, block, plan.clip) for block in judged.blocks(_BLOCK)]
     return _Judged(*(np.concatenate(columns) for columns in zip(*map(_columns, parts), strict=True)))
 
 
-def _judge_block(candidates: Sequence[Bundle], judged: Experience, clip: float) -> _Judged:
+def _judge_block(candidates: Sequence[Bundle], judged: DecisionBlock, clip: float) -> _Judged:
     """All candidates on some decisions; pmfs and scores are `[candidates, n, K]`."""
     told = [bundle.evaluate(judged.context, eligible=judged.eligible) for bundle in candidates]
     pmf = np.stack([one for one, _ in told])

@@ -48,7 +48,29 @@ class TrainSettings(LearnSection):
     )
     subsample: FiniteFloat = Field(default=0.7, gt=0, le=1, description="Share of rows per tree.")
     colsample: FiniteFloat = Field(default=0.7, gt=0, le=1, description="Share of columns per tree.")
-    threads: int = Field(default=1, ge=1, description="XGBoost's threads.")
+    threads: int = Field(default=1, ge=1, description="XGBoost's threads, in each worker.")
+    engine: Literal["local", "spark", "ray"] = Field(
+        default="local",
+        description='Where forests are trained: in this process, on Spark ("scorer[train,spark]") or on Ray '
+        '("scorer[train,ray]").',
+    )
+    storage: Literal["memory", "disk"] = Field(
+        default="memory",
+        description='Of engine "local": "disk" leaves the contexts in the files and trains with XGBoost\'s '
+        "external memory, for more decisions than fit in memory. Spark and Ray always leave them there.",
+    )
+    workers: int = Field(
+        default=1, ge=1, description="Processes that train one forest together, on Spark or Ray."
+    )
+    cluster: str = Field(
+        default="",
+        description='Address of the cluster: Spark\'s master ("spark://host:7077") or Ray\'s ("host:6379"); '
+        "empty: what spark-submit or RAY_ADDRESS give, otherwise a local one.",
+    )
+    cluster_options: dict[str, str | int | bool] = Field(
+        default={},
+        description="Further options: Spark's configuration by its keys, or arguments of ray.init.",
+    )
     seed: int = Field(default=0, ge=0, description="Same data, settings and seed give the same forest.")
     fewest: int = Field(default=500, ge=2, description="Fewer settled decisions than this are refused.")
     tau: tuple[FiniteFloat, ...] = Field(
@@ -87,6 +109,11 @@ class TrainSettings(LearnSection):
     compare_forest_trees: int = Field(default=200, ge=1, description="Trees of the random forest.")
     policy: PolicySettings = PolicySettings()
 
+    @property
+    def reads_files(self) -> bool:
+        """Whether contexts stay in the files of the experience while training reads them."""
+        return self.engine != "local" or self.storage == "disk"
+
     @model_validator(mode="after")
     def _fits(self) -> TrainSettings:
         if any(not 0 <= tau <= 1 for tau in self.tau):
@@ -95,4 +122,13 @@ class TrainSettings(LearnSection):
             raise ValueError("tau: a candidate appears twice")
         if self.policy.rule == "bagging" and self.members < 2:
             raise ValueError("members: the bagging rule needs at least 2; set members")
+        if self.reads_files and self.compare:
+            what = f'engine = "{self.engine}"' if self.engine != "local" else 'storage = "disk"'
+            raise ValueError(
+                f"compare: the comparison needs all decisions in memory, which {what} avoids; "
+                "set compare = false"
+            )
+        if self.engine == "local" and (self.workers > 1 or self.cluster or self.cluster_options):
+            key = "workers" if self.workers > 1 else "cluster" if self.cluster else "cluster_options"
+            raise ValueError(f'{key}: it is used with engine = "spark" or "ray"; set engine or remove it')
         return self

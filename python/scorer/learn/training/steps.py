@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from scorer.learn.experience import Experience, State
+from scorer.learn.decisions import Decisions
+from scorer.learn.experience import State
 
 DAY_MS = 86_400_000
 # In a log that is too short for steps the later part judges the earlier one.
@@ -33,7 +34,7 @@ class ValidationStep:
     judged: Rows
 
 
-def steps(experience: Experience, days: float, last: int) -> list[ValidationStep]:
+def steps(experience: Decisions, days: float, last: int) -> list[ValidationStep]:
     """The last steps, earliest first; the final one ends with the experience.
 
     A step whose two sides do not both hold both rewards is left out. A log shorter than a step

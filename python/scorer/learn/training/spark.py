@@ -1,0 +1,131 @@
+"""Training on Spark, by XGBoost's estimator (`xgboost.spark`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import xgboost
+
+from scorer.learn.decisions import Decisions
+from scorer.learn.experience_store import RowGroup
+from scorer.learn.oracle import OracleTask, xgboost_types
+from scorer.learn.training.settings import TrainSettings
+from scorer.learn.training.shards import Shards, predict_shards, read_shards, shards_of
+from scorer.stats.arrays import Floats
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ROWS = "features array<float>, label double, weight double"
+_MARGINS = "row long, margin double"
+_GROUPS = "file string, position int, first long, rows long"
+
+
+@contextmanager
+def spark_trainer(task: OracleTask, plan: TrainSettings, work: Path) -> Iterator[SparkTrainer]:
+    """Provide a trainer on the session of the settings, or on the active one, which is not stopped.
+
+    Args:
+        task: what the columns are.
+        plan: the settings.
+        work: directory that all machines share.
+    """
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield SparkTrainer(task, plan, work, active)
+        return
+    builder = SparkSession.builder.appName(f"scorer learn train {task.name}")
+    if plan.cluster:
+        builder = builder.master(plan.cluster)
+    for key, value in plan.cluster_options.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    try:
+        yield SparkTrainer(task, plan, work, session)
+    finally:
+        session.stop()
+
+
+@dataclass(frozen=True)
+class SparkTrainer:
+    """Executors read the row groups, and train and predict.
+
+    Attributes:
+        task: what the columns are.
+        plan: trees and their shape, and how many workers train.
+        work: directory that all machines share.
+        session: the session.
+    """
+
+    task: OracleTask
+    plan: TrainSettings
+    work: Path
+    session: SparkSession
+
+    def train(self, known: Decisions, weights: Floats, seed: int | None = None) -> xgboost.Booster:
+        """Train; see `scorer.learn.training.trainers.Trainer.train`."""
+        from xgboost.spark import SparkXGBClassifier
+
+        plan = self.plan
+        classifier = SparkXGBClassifier(
+            features_col="features",
+            label_col="label",
+            weight_col="weight",
+            num_workers=plan.workers,
+            n_estimators=plan.trees,
+            tree_method="hist",
+            max_depth=plan.depth,
+            learning_rate=plan.learning_rate,
+            min_child_weight=plan.min_child_weight,
+            subsample=plan.subsample,
+            colsample_bytree=plan.colsample,
+            random_state=plan.seed if seed is None else seed,
+            feature_types=xgboost_types(self.task.columns),
+        )
+        with shards_of(self.task, known, weights, self.work) as (shards, groups):
+            rows = self._groups(groups).mapInArrow(partial(_read, shards), _ROWS)
+            booster = classifier.fit(rows).get_booster()
+        return xgboost.Booster(model_file=bytearray(booster.save_raw("ubj")))
+
+    def margins(self, booster: xgboost.Booster, unseen: Decisions) -> Floats:
+        """Return the log-odds of the actions taken, `[n]`."""
+        with shards_of(self.task, unseen, np.ones(len(unseen)), self.work, booster) as (shards, groups):
+            found = self._groups(groups).mapInArrow(partial(_predict, shards), _MARGINS).toArrow()
+        order = np.argsort(found["row"].to_numpy(), kind="stable")
+        return np.asarray(found["margin"].to_numpy()[order], dtype=np.float64)
+
+    def _groups(self, groups: Sequence[RowGroup]) -> DataFrame:
+        """Return a data frame of row groups, each in a partition of its own."""
+        given = [(str(group.file), group.group, group.first, group.rows) for group in groups]
+        context = self.session.sparkContext
+        return self.session.createDataFrame(context.parallelize(given, max(len(given), 1)), _GROUPS)
+
+
+def _of_batches(batches: Iterator[pa.RecordBatch]) -> Iterator[RowGroup]:
+    for batch in batches:
+        for row in batch.to_pylist():
+            yield RowGroup(Path(row["file"]), row["position"], row["first"], row["rows"])
+
+
+def _read(shards: Shards, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for group in _of_batches(batches):
+        for block in read_shards(shards, (group,)):
+            columns = len(shards.task.columns)
+            ends = np.arange(0, block.features.size + 1, columns, dtype=np.int32)
+            features: Any = pa.ListArray.from_arrays(pa.array(ends), pa.array(block.features.ravel()))
+            yield pa.record_batch({"features": features, "label": block.reward, "weight": block.weight})
+
+
+def _predict(shards: Shards, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for group in _of_batches(batches):
+        for row, margin in predict_shards(shards, (group,)):
+            yield pa.record_batch({"row": row, "margin": margin})
