@@ -295,12 +295,12 @@ def test_live_servers_can_reach_the_shadow_pool(file: str) -> None:
 
 def test_the_kustomizations_name_existing_files_and_fields() -> None:
     """`make test-kube` builds them; this test runs without kustomize."""
-    for file in sorted(MANIFESTS.rglob("kustomization.yaml")):
+    for file in sorted(MANIFESTS.parent.rglob("kustomization.yaml")):
         [document] = documents(file)
         assert document["kind"] == "Kustomization"
         for resource in document["resources"]:
             assert (file.parent / resource).exists(), f"{file}: {resource}"
-    [overlay] = documents(MANIFESTS / "overlays/example/kustomization.yaml")
+    [overlay] = documents(MANIFESTS.parent / "kustomize/example/kustomization.yaml")
     workload = read("standalone.yaml")
     assert {one["name"] for one in overlay["replicas"]} == {workload.document["metadata"]["name"]}
     assert {one["name"] for one in overlay["images"]} == {workload.scorer["image"].partition(":")[0]}

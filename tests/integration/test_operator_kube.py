@@ -563,7 +563,7 @@ def test_the_kustomization_is_the_manifests_and_the_cluster_accepts_it(kube: Kub
     plain = [one for file in ("registry.yaml", "standalone.yaml") for one in documents(MANIFESTS / file)]
     key = lambda one: (one["kind"], one["metadata"]["name"])  # noqa: E731
     assert sorted(built, key=key) == sorted(plain, key=key)
-    overlay = kustomize(MANIFESTS / "overlays" / "example")
+    overlay = kustomize(MANIFESTS.parent / "kustomize" / "example")
     assert {key(one) for one in overlay} == {key(one) for one in plain}
     [stateful_set] = [one for one in overlay if one["kind"] == "StatefulSet"]
     assert stateful_set["spec"]["replicas"] == 3

@@ -15,7 +15,7 @@ from pydantic.alias_generators import to_camel
 
 from scorer.config.fields import NAME, Section
 from scorer.config.model import Fallback
-from scorer.config.problems import KeyPath, describe, dotted
+from scorer.config.problems import describe, dotted
 from scorer.errors import OperatorError
 from scorer.operator.names import Object
 
@@ -208,7 +208,7 @@ class CheckpointSpec(_Part):
     """Further keys of `[checkpoints."NAME"]` of `scorer.toml`."""
 
 
-M = TypeVar("M", ServerSpec, CheckpointSpec)
+M = TypeVar("M", bound=_Part)
 
 
 def read(model: type[M], resource: Object) -> M:
@@ -224,9 +224,11 @@ def read(model: type[M], resource: Object) -> M:
     try:
         return model.model_validate(resource.get("spec", {}))
     except ValidationError as error:
-        details = error.errors(include_url=False)
-        found: list[tuple[KeyPath, str]] = [describe(detail, model) for detail in details]
-        raise OperatorError(one_line(f"{dotted(('spec', *path))}: {text}" for path, text in found)) from None
+        problems = []
+        for detail in error.errors(include_url=False):
+            key, reason = describe(detail, model)
+            problems.append(f"{dotted(('spec', *key))}: {reason}")
+        raise OperatorError(one_line(problems)) from None
 
 
 def one_line(problems: Iterable[str]) -> str:
