@@ -529,8 +529,8 @@ class _Run:
             catch_up(stream, learner, tick)
             if tick % REPLAY_MS == 0 and learner.outcomes > known:
                 kept.ticks[tick] = f"{tick}-{kept.run}.npz"
-                content = BytesIO()
-                np.savez(content, **learner.state())
+                content, arrays = BytesIO(), dict[str, Any](learner.state())
+                np.savez(content, **arrays)
                 write_atomically(self._folder / "ticks" / kept.ticks[tick], content.getvalue())
         return learner, learner.outcomes - before
 
