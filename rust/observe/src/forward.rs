@@ -280,7 +280,7 @@ impl Sending {
         loop {
             let error = self.send_over_one_connection(&mut backoff).await;
             self.lost(error);
-            sleep(backoff.next()).await;
+            sleep(backoff.next_delay()).await;
         }
     }
 

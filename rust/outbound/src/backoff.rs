@@ -24,8 +24,7 @@ impl Backoff {
     }
 
     /// Returns the next delay: a random value between half of the current step and the whole step.
-    #[expect(clippy::should_implement_trait, reason = "a backoff is not a sequence to iterate over")]
-    pub fn next(&mut self) -> Duration {
+    pub fn next_delay(&mut self) -> Duration {
         let step = SHORTEST.saturating_mul(1 << self.attempts.min(10)).min(LONGEST);
         let share = self.random.hash_one(self.attempts) as f64 / u64::MAX as f64;
         self.attempts = self.attempts.saturating_add(1);
@@ -53,12 +52,12 @@ mod tests {
         let mut backoff = Backoff::new();
         for attempt in 0..100_u32 {
             let step = (0.1 * 2_f64.powi(attempt.min(10) as i32)).min(5.0);
-            let waited = backoff.next().as_secs_f64();
+            let waited = backoff.next_delay().as_secs_f64();
             assert!((step / 2.0..=step).contains(&waited), "{attempt}: {waited}");
         }
         backoff.reset();
-        assert!(backoff.next() <= SHORTEST);
-        let first = |_| Backoff::new().next();
+        assert!(backoff.next_delay() <= SHORTEST);
+        let first = |_| Backoff::new().next_delay();
         let spread: std::collections::HashSet<_> = (0..20).map(first).collect();
         assert!(spread.len() > 1, "two servers, one step");
     }

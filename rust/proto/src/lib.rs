@@ -34,6 +34,7 @@ pub mod inference {
     clippy::allow_attributes_without_reason,
     reason = "generated code; the documentation stands in the .proto files"
 )]
+#[allow(clippy::all, reason = "generated code")]
 pub mod otlp {
     include!("generated/opentelemetry.proto.collector.trace.v1.rs");
 }

@@ -71,7 +71,7 @@ fn hex<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     };
     let mut out = [0; N];
     for (to, pair) in out.iter_mut().zip(text.chunks_exact(2)) {
-        *to = digit(pair[0])? << 4 | digit(pair[1])?;
+        *to = (digit(pair[0])? << 4) | digit(pair[1])?;
     }
     Some(out)
 }

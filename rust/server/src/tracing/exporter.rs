@@ -123,7 +123,7 @@ impl Exporter {
                     }
                 }
                 tokio::select! {
-                    () = sleep(backoff.next()) => {}
+                    () = sleep(backoff.next_delay()) => {}
                     _ = stop.wait_for(|stop| *stop) => return,
                 }
                 if attempt == ATTEMPTS {

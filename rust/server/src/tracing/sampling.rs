@@ -94,7 +94,7 @@ impl PerSecond {
         let admitted = self.state.fetch_update(Relaxed, Relaxed, |state| {
             let (current, count) = (state >> 32, state as u32);
             match (current >= second, count < self.most) {
-                (false, _) => Some(second << 32 | 1),
+                (false, _) => Some((second << 32) | 1),
                 (true, true) => Some(state + 1),
                 (true, false) => None,
             }
