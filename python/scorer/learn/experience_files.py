@@ -105,7 +105,7 @@ def write(experience: Experience, path: Path, notes: Mapping[str, Any] | None = 
 
 def group_rows(experience: Experience) -> int:
     """Return the number of rows of a row group."""
-    width = 4 * experience.context.shape[1] + 5 * len(experience.actions) + _ROW_BYTES
+    width: int = 4 * experience.context.shape[1] + 5 * len(experience.actions) + _ROW_BYTES
     return max(1, _GROUP_BYTES // width)
 
 
