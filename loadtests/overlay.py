@@ -174,12 +174,13 @@ class Tables:
                 self._sequence[name],
             )
             origin = {"server": name, "log": log, "segment": segment, "checkpoint": POINT}
-            rows = {
-                OUTCOMES: self._outcomes(told, sequences[len(own) :], origin),
-                DECISIONS: self._decisions(
+            rows = {}
+            if len(told):
+                rows[OUTCOMES] = self._outcomes(told, sequences[len(own) :], origin)
+            if len(own):
+                rows[DECISIONS] = self._decisions(
                     number[own], at[own], drawn[own], action[own], sequences[: len(own)], origin
-                ),
-            }
+                )
             for table, found in rows.items():
                 self._shipped[name].append(self._loaded[table], found, position)
 
@@ -250,8 +251,7 @@ def uuid_of(number: int) -> str:
 
 def ids(numbers: npt.NDArray[np.int64]) -> pa.Array:
     """Return ids of 32 digits, as long as those of a server."""
-    low = np.char.zfill(numbers.astype(np.int64).astype(str), 12)
-    return pa.array(np.char.add("d0000000000000000000", low).tolist(), pa.string())
+    return pa.array([f"d{number:031d}" for number in numbers.tolist()], pa.string())
 
 
 def hours(at_ms: npt.NDArray[np.int64]) -> pa.Array:

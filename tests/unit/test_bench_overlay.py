@@ -16,12 +16,12 @@ from scorer.log.source.addresses import decision_source
 
 @pytest.mark.timeout(300)
 def test_the_generated_tables_are_those_of_servers_and_the_overlay_learns_from_them(tmp_path: Path) -> None:
-    plan = Plan(decisions=4_000, days=8)
+    plan = Plan(decisions=3_000, days=5)
     payments = Payments(tmp_path)
     end = payments.learned_ms // DAY_MS * DAY_MS
     tables = Tables(tmp_path, payments, end - plan.days * DAY_MS, plan.per_hour)
     count = tables.write(end)
-    assert abs(count - plan.decisions) < 200
+    assert abs(count - plan.decisions) < 150
     source = decision_source([f"delta:{tmp_path / 'lake'}"])
     assert [one.name for one in source.logs] == list(SERVERS)
     found = join(source, BundleShelf([tmp_path / "live"]), as_of_ms=end, checkpoint=POINT)

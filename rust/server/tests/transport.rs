@@ -225,7 +225,11 @@ async fn other_protocols_are_refused_and_counted() {
         }
     });
     sent.await.unwrap();
-    assert!(setup.metrics().await.contains("scorer_connections_no_preface_total 2"));
+    // The server counts a connection after it has closed it.
+    let wait = patience("the refused connections are counted");
+    while !setup.metrics().await.contains("scorer_connections_no_preface_total 2") {
+        wait();
+    }
     setup.client().await.noop(NoopRequest::default()).await.unwrap();
 }
 
