@@ -84,7 +84,7 @@ class DiskTrainer:
     Attributes:
         task: what the columns are.
         plan: trees and their shape.
-        work: directory for the bins, which need 2 to 5 bytes for each value.
+        work: directory for the bins, which need 2 to 6 bytes for each value.
         on_tree: receives the progress within a training.
     """
 
@@ -164,7 +164,7 @@ def train_pages(
         plan: trees and their shape.
         seed: in place of the plan's.
         pages: opens a pass; see `PageSource`.
-        folder: existing directory for the bins, which need 2 to 5 bytes for each value.
+        folder: existing directory for the bins, which need 2 to 6 bytes for each value.
         calls: called during training.
     """
     source = PageSource(task, pages, str(folder / "bins"))
