@@ -37,7 +37,7 @@ def test_each_part_of_the_benchmark_runs(part):
 
 
 def test_the_routing_part_reports_a_missing_log(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(routing, "LOG", tmp_path / "none.csv")
+    monkeypatch.setenv("SCORER_DATASETS", str(tmp_path))
     recorder = Recorder()
     routing.run(recorder, QUICK)
     assert not recorder.added

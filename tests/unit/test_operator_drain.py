@@ -9,7 +9,7 @@ import pytest
 
 from scorer.operator import drain, names
 from scorer.operator.names import Object
-from scorer.operator.scrape import PodReport, Served, pod_report
+from scorer.operator.scrape import PodReport, ServedBundle, pod_report
 from scorer.operator.spec import ServerSpec, read
 from scorer.operator.status import Seen, change_of, checkpoint_status, server_status
 
@@ -21,9 +21,9 @@ def spec(**changes: Any) -> ServerSpec:
     return read(ServerSpec, {"spec": {"image": "a", **changes}})
 
 
-def observed(**changes: Any) -> drain.Observed:
+def observed(**changes: Any) -> drain.ObservedServer:
     return replace(
-        drain.Observed(
+        drain.ObservedServer(
             "scorer",
             spec(ship=SHIP),
             has_autoscaler=False,
@@ -146,7 +146,7 @@ def test_a_pods_metrics_are_its_report() -> None:
         is_ready=True,
         digest="d1",
         image="scorer:1",
-        served=(Served("fraud.checkout", "sha256:aa", "fraud"),),
+        served=(ServedBundle("fraud.checkout", "sha256:aa", "fraud"),),
         pressure=2.0,
         unshipped=20,
         registry_reachable=True,

@@ -46,13 +46,13 @@ SHADOW_CHECKPOINTS = [
 ]
 
 
-def plan(spec: Object, checkpoints: list[Object], name: str = "scorer") -> objects.Plan:
+def plan(spec: Object, checkpoints: list[Object], name: str = "scorer") -> objects.ServerPlan:
     server = read_spec(ServerSpec, {"spec": spec})
     valid = [
         settings_files.Checkpoint(one["checkpoint"], read_spec(CheckpointSpec, {"spec": one}))
         for one in checkpoints
     ]
-    return objects.Plan(
+    return objects.ServerPlan(
         name,
         "default",
         "uid-1",
@@ -62,7 +62,7 @@ def plan(spec: Object, checkpoints: list[Object], name: str = "scorer") -> objec
     )
 
 
-def example(**changes: Any) -> objects.Plan:
+def example(**changes: Any) -> objects.ServerPlan:
     server, *checkpoints = (copy.deepcopy(one["spec"]) for one in EXAMPLE)
     return plan({**server, **changes}, checkpoints)
 
@@ -95,7 +95,7 @@ def agreed(built: Object, manifest: Object) -> None:
     [(example(), "standalone.yaml"), (plan(SHADOW, SHADOW_CHECKPOINTS, "scorer-shadow"), "shadow.yaml")],
     ids=["standalone", "shadow"],
 )
-def test_the_objects_agree_with_the_manifests(built: objects.Plan, file: str) -> None:
+def test_the_objects_agree_with_the_manifests(built: objects.ServerPlan, file: str) -> None:
     workload = read(file)
     replicas = built.spec.fixed_replicas
     made = by_kind(objects.every_object(built, replicas=replicas, certificates=True))

@@ -12,7 +12,7 @@ from scorer.errors import ClusterError
 from scorer.operator import names
 from scorer.operator.cluster import Cluster, owned_by
 from scorer.operator.names import Object
-from scorer.operator.reconcile import Reconciler
+from scorer.operator.reconcile import ServerReconciler
 
 SHIP = {"image": "scorer-ship:0.1.0", "settings": {"delta": {"url": "s3://decisions/lake"}}}
 Key = tuple[str, str]
@@ -85,7 +85,7 @@ class World:
     def __init__(self, **changes: Any) -> None:
         self.cluster = MemoryCluster()
         self.events: list[tuple[str, str]] = []
-        self.reconciler = Reconciler(self.cluster, lambda: "2026-11-26T12:00:00Z")
+        self.reconciler = ServerReconciler(self.cluster, lambda: "2026-11-26T12:00:00Z")
         for at, one in enumerate(documents(MANIFESTS / "operator" / "example.yaml")):
             one["metadata"] |= {"namespace": "default", "uid": f"uid-{at}", "generation": 1}
             self.cluster.objects[one["kind"], one["metadata"]["name"]] = one

@@ -36,7 +36,7 @@ class DecisionBlock:
         return len(self.action)
 
 
-class Decisions(Protocol):
+class DecisionRows(Protocol):
     """`n` decisions over a catalogue of `K` actions, in order of time.
 
     Columns of one value per decision are arrays. Contexts and eligible actions are read with `blocks`.
@@ -69,7 +69,7 @@ class Decisions(Protocol):
 
     @property
     def state(self) -> npt.NDArray[Any]:
-        """`[n]` of `State`."""
+        """`[n]` whether its outcome is known, as a `State`."""
         ...
 
     @property
@@ -84,7 +84,7 @@ class Decisions(Protocol):
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """The catalogue's ids."""
+        """The ids of the catalogue's actions."""
         ...
 
     @property

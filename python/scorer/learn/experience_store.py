@@ -77,14 +77,14 @@ class StoredFiles:
 
     @property
     def rows(self) -> int:
-        """Number of all rows."""
+        """Number of rows of all files."""
         last = self.groups[-1] if self.groups else None
         return 0 if last is None else last.first + last.rows
 
 
 @dataclass(frozen=True)
 class StoredExperience:
-    """`n` decisions of the files; see `scorer.learn.decisions.Decisions`.
+    """`n` decisions of the files; see `scorer.learn.decisions.DecisionRows`.
 
     Attributes:
         stored: the files.
@@ -115,7 +115,7 @@ class StoredExperience:
 
     @property
     def actions(self) -> tuple[str, ...]:
-        """The catalogue's ids."""
+        """The ids of the catalogue's actions."""
         return self.stored.actions
 
     @property

@@ -19,7 +19,7 @@ OVERRIDE = "set spec.storage.whenDeleted to Discard to delete the volumes with t
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedServer:
     """What is there of a server that is being deleted.
 
     Attributes:
@@ -59,7 +59,7 @@ class Volume:
 
 
 @dataclass(frozen=True)
-class Step:
+class DrainStep:
     """What to do next.
 
     Attributes:
@@ -82,39 +82,39 @@ class Step:
         return not self.message
 
 
-def next_step(observed: Observed) -> Step:
+def next_step(observed: ObservedServer) -> DrainStep:
     """Return the next step of a deletion. It is repeated until `is_last`."""
     waiting = tuple(
         Volume(ordinal, "Waiting", "its replica has to end first") for ordinal in sorted(observed.claims)
     )
     if observed.has_autoscaler:
-        return Step("the autoscaler is removed", remove_autoscaler=True, volumes=waiting)
+        return DrainStep("the autoscaler is removed", remove_autoscaler=True, volumes=waiting)
     highest = max(observed.pods, default=-1)
     if observed.replicas is not None and observed.replicas > highest + 1:
         # Replicas that have not started must not start any more.
-        return Step(f"{len(observed.pods)} replicas are drained", scale_to=highest + 1, volumes=waiting)
+        return DrainStep(f"{len(observed.pods)} replicas are drained", scale_to=highest + 1, volumes=waiting)
     if highest >= 0:
         message = f"replica {observed.server}-{highest} is drained, {highest} more follow"
         is_draining = observed.replicas is None or observed.replicas <= highest
-        return Step(message, scale_to=None if is_draining else highest, volumes=waiting)
+        return DrainStep(message, scale_to=None if is_draining else highest, volumes=waiting)
     return _settle(observed)
 
 
-def _settle(observed: Observed) -> Step:
+def _settle(observed: ObservedServer) -> DrainStep:
     volumes = tuple(_volume(observed, ordinal) for ordinal in sorted(observed.claims))
     shipping = [volume.ordinal for volume in volumes if volume.state == "Shipping"]
     message = ""
     if shipping:
         claims = ", ".join(names.claim_name(observed.server, ordinal) for ordinal in shipping[:3])
         message = f"records of {len(shipping)} volumes are shipped ({claims}); {OVERRIDE}"
-    return Step(
+    return DrainStep(
         message,
         start_jobs=tuple(ordinal for ordinal in shipping if ordinal not in observed.jobs),
         volumes=volumes,
     )
 
 
-def _volume(observed: Observed, ordinal: int) -> Volume:
+def _volume(observed: ObservedServer, ordinal: int) -> Volume:
     spec = observed.spec
     if spec is not None and spec.storage.when_deleted == "Discard":
         return Volume(ordinal, "Deleted", "spec.storage.whenDeleted is Discard")
@@ -135,13 +135,13 @@ def _volume(observed: Observed, ordinal: int) -> Volume:
     return Volume(ordinal, "Kept", reason)
 
 
-def _kept(observed: Observed, ordinal: int, reason: str) -> Volume:
+def _kept(observed: ObservedServer, ordinal: int, reason: str) -> Volume:
     claim = names.claim_name(observed.server, ordinal)
     return Volume(ordinal, "Kept", f"{reason}; ship it (scorer ship --once) and delete the claim {claim}")
 
 
 def lines(volumes: Iterable[Volume], server: str) -> list[Object]:
-    """Return volumes as `status.volumes`."""
+    """Return volumes in the form of `status.volumes`."""
     return [
         {"claim": names.claim_name(server, one.ordinal), "state": one.state, "reason": one.reason}
         for one in volumes

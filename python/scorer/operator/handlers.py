@@ -15,7 +15,7 @@ import kopf
 from scorer.errors import ClusterError
 from scorer.operator import names
 from scorer.operator.cluster import Cluster, configuration
-from scorer.operator.reconcile import Reconciler, Report
+from scorer.operator.reconcile import Report, ServerReconciler
 
 _WATCH_SECONDS: Final = 300
 _CONNECT_SECONDS: Final = 10
@@ -46,7 +46,7 @@ def run(
     cluster = Cluster.connect(kubeconfig)
     kopf.configure(log_format=kopf.LogFormat.FULL)
     kopf.run(
-        registry=registry(Reconciler(cluster), interval=interval, kubeconfig=kubeconfig),
+        registry=registry(ServerReconciler(cluster), interval=interval, kubeconfig=kubeconfig),
         settings=operator_settings(),
         standalone=True,
         clusterwide=not namespaces,
@@ -76,7 +76,7 @@ def operator_settings() -> kopf.OperatorSettings:
 
 
 def registry(
-    reconciler: Reconciler, *, interval: float, kubeconfig: str | None = None
+    reconciler: ServerReconciler, *, interval: float, kubeconfig: str | None = None
 ) -> kopf.OperatorRegistry:
     """Return the handlers.
 

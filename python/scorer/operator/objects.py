@@ -13,7 +13,7 @@ from scorer.operator.spec import ServerSpec
 
 
 @dataclass(frozen=True)
-class Plan:
+class ServerPlan:
     """What a server needs.
 
     Attributes:
@@ -48,7 +48,7 @@ class Plan:
         return names.owner(self.server, self.uid)
 
 
-def every_object(plan: Plan, *, replicas: int | None, certificates: bool) -> list[Object]:
+def every_object(plan: ServerPlan, *, replicas: int | None, certificates: bool) -> list[Object]:
     """Return all objects of a server, in the order in which they are created.
 
     Args:
@@ -65,20 +65,20 @@ def every_object(plan: Plan, *, replicas: int | None, certificates: bool) -> lis
     return objects
 
 
-def service_account(plan: Plan) -> Object:
+def service_account(plan: ServerPlan) -> Object:
     """Return the account of the pods. It has no rights and no token."""
     return _object(plan, "v1", "ServiceAccount", plan.server) | {"automountServiceAccountToken": False}
 
 
-def config_map(plan: Plan) -> Object:
-    """Return the settings files."""
+def config_map(plan: ServerPlan) -> Object:
+    """Return the ConfigMap with the settings files."""
     data = {"scorer.toml": plan.settings}
     if plan.ship is not None:
         data["ship.toml"] = plan.ship
     return _object(plan, "v1", "ConfigMap", plan.config_map) | {"immutable": True, "data": data}
 
 
-def certificate(plan: Plan) -> Object:
+def certificate(plan: ServerPlan) -> Object:
     """Return cert-manager's Certificate of the servers. A live server is also a client of the shadow pool."""
     server, namespace, tls = plan.server, plan.namespace, plan.spec.tls
     is_live = plan.spec.role == "live"
@@ -102,7 +102,7 @@ def certificate(plan: Plan) -> Object:
     }
 
 
-def service(plan: Plan) -> Object:
+def service(plan: ServerPlan) -> Object:
     """Return the Service: headless for live servers, because their callers balance the load themselves."""
     spec: Object = {
         "selector": names.selector(plan.server),
@@ -115,7 +115,7 @@ def service(plan: Plan) -> Object:
     return _object(plan, "v1", "Service", plan.server) | {"spec": spec}
 
 
-def network_policy(plan: Plan) -> Object:
+def network_policy(plan: ServerPlan) -> Object:
     """Return the policy: callers reach the scoring port, everything in the cluster the metrics."""
     is_live = plan.spec.role == "live"
     callers = names.CLIENT_LABEL if is_live else names.LIVE_LABEL
@@ -137,14 +137,14 @@ def network_policy(plan: Plan) -> Object:
     }
 
 
-def disruption_budget(plan: Plan) -> Object:
+def disruption_budget(plan: ServerPlan) -> Object:
     """Return the budget: maintenance of nodes stops one replica at a time."""
     return _object(plan, "policy/v1", "PodDisruptionBudget", plan.server) | {
         "spec": {"maxUnavailable": 1, "selector": {"matchLabels": names.selector(plan.server)}}
     }
 
 
-def stateful_set(plan: Plan, replicas: int | None) -> Object:
+def stateful_set(plan: ServerPlan, replicas: int | None) -> Object:
     """Return the StatefulSet.
 
     It is not a Deployment, because each replica has a decision log with a single writer: a restarted replica
@@ -181,7 +181,7 @@ def stateful_set(plan: Plan, replicas: int | None) -> Object:
     }
 
 
-def autoscaler(plan: Plan) -> Object:
+def autoscaler(plan: ServerPlan) -> Object:
     """Return the autoscaler.
 
     `scorer_pressure` is 0 while there is capacity left, so it alone would remove replicas from servers that
@@ -226,7 +226,7 @@ def autoscaler(plan: Plan) -> Object:
     }
 
 
-def _object(plan: Plan, api_version: str, kind: str, name: str) -> Object:
+def _object(plan: ServerPlan, api_version: str, kind: str, name: str) -> Object:
     return {
         "apiVersion": api_version,
         "kind": kind,

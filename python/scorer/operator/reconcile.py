@@ -57,7 +57,7 @@ class _Checkpoints:
 
 
 @dataclass
-class Reconciler:
+class ServerReconciler:
     """Reconciles servers, each by one thread at a time.
 
     Args:
@@ -120,7 +120,7 @@ class Reconciler:
     def _reconcile(self, resource: Object, checkpoints: _Checkpoints, report: Report) -> None:
         namespace, name = resource["metadata"]["namespace"], resource["metadata"]["name"]
         live = self.cluster.get("StatefulSet", namespace, name)
-        plan: objects.Plan | None = None
+        plan: objects.ServerPlan | None = None
         problem, notes = "", []
         try:
             plan = _plan(resource, checkpoints)
@@ -152,7 +152,7 @@ class Reconciler:
         self._write_server(resource, seen)
         self._write_checkpoints(checkpoints, seen, namespace)
 
-    def _apply(self, plan: objects.Plan, live: Object | None) -> list[str]:
+    def _apply(self, plan: objects.ServerPlan, live: Object | None) -> list[str]:
         """Apply all objects of a plan. Return what others had changed."""
         certificates = self.cluster.has_cert_manager()
         replicas = wanted_replicas(plan.spec, live)
@@ -186,7 +186,7 @@ class Reconciler:
             "another name"
         )
 
-    def _prune_settings(self, plan: objects.Plan, seen: Seen, live: Object) -> None:
+    def _prune_settings(self, plan: objects.ServerPlan, seen: Seen, live: Object) -> None:
         """Delete the settings of earlier versions when no pod, also none that restarts, can need them."""
         settled = live.get("status", {}).get("observedGeneration") == live["metadata"]["generation"]
         if not settled or not seen.pods or any(pod.digest != plan.digest for pod in seen.pods):
@@ -195,7 +195,7 @@ class Reconciler:
             if one["metadata"]["name"] != plan.config_map and owned_by(one, plan.uid):
                 self.cluster.delete("ConfigMap", plan.namespace, one["metadata"]["name"])
 
-    def _stopped_volumes(self, plan: objects.Plan, namespace: str, name: str) -> list[Object]:
+    def _stopped_volumes(self, plan: objects.ServerPlan, namespace: str, name: str) -> list[Object]:
         """Ship what the volumes of removed replicas hold. Return them as `status.volumes`."""
         running = _ordinals(self._pods(namespace, name))
         live = self.cluster.get("StatefulSet", namespace, name)
@@ -253,7 +253,7 @@ class Reconciler:
 
     # --- deletion ---
 
-    def _observe(self, resource: Object, namespace: str, name: str) -> drain.Observed:
+    def _observe(self, resource: Object, namespace: str, name: str) -> drain.ObservedServer:
         try:
             spec: ServerSpec | None = read(ServerSpec, resource)
         except OperatorError:
@@ -269,7 +269,7 @@ class Reconciler:
             job = self.cluster.get("Job", namespace, names.final_job_name(name, ordinal))
             if job is not None and owned_by(job, uid):
                 jobs[ordinal] = job
-        return drain.Observed(
+        return drain.ObservedServer(
             name,
             spec,
             has_autoscaler=scaler is not None and owned_by(scaler, uid),
@@ -281,7 +281,7 @@ class Reconciler:
             config_map=None if live is None else _config_map_of(live),
         )
 
-    def _take(self, resource: Object, observed: drain.Observed, step: drain.Step) -> None:
+    def _take(self, resource: Object, observed: drain.ObservedServer, step: drain.DrainStep) -> None:
         namespace, name = resource["metadata"]["namespace"], resource["metadata"]["name"]
         if step.remove_autoscaler:
             self.cluster.delete("HorizontalPodAutoscaler", namespace, name)
@@ -302,7 +302,7 @@ class Reconciler:
                 )
             )
 
-    def _settle(self, resource: Object, step: drain.Step, report: Report) -> None:
+    def _settle(self, resource: Object, step: drain.DrainStep, report: Report) -> None:
         namespace, name = resource["metadata"]["namespace"], resource["metadata"]["name"]
         for volume in step.volumes:
             claim = names.claim_name(name, volume.ordinal)
@@ -415,7 +415,7 @@ def wanted_replicas(spec: ServerSpec, live: Object | None) -> int | None:
     return min(max(present, scaling.min_replicas), scaling.max_replicas)
 
 
-def _plan(resource: Object, checkpoints: _Checkpoints) -> objects.Plan:
+def _plan(resource: Object, checkpoints: _Checkpoints) -> objects.ServerPlan:
     """Return the plan of a server.
 
     Raises:
@@ -425,7 +425,7 @@ def _plan(resource: Object, checkpoints: _Checkpoints) -> objects.Plan:
     if checkpoints.problem:
         raise OperatorError(checkpoints.problem)
     metadata = resource["metadata"]
-    return objects.Plan(
+    return objects.ServerPlan(
         metadata["name"],
         metadata["namespace"],
         metadata["uid"],

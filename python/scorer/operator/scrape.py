@@ -19,7 +19,7 @@ _LABEL: Final = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
 
 
 @dataclass(frozen=True)
-class Served:
+class ServedBundle:
     """The bundle that answers most requests of a checkpoint."""
 
     checkpoint: str
@@ -50,7 +50,7 @@ class PodReport:
     digest: str = ""
     image: str = ""
     trouble: str = ""
-    served: tuple[Served, ...] = field(default=())
+    served: tuple[ServedBundle, ...] = field(default=())
     pressure: float | None = None
     unshipped: int | None = None
     registry_reachable: bool | None = None
@@ -110,12 +110,15 @@ def _one(values: _Values, name: str) -> float | None:
     return values[name][0][1] if name in values else None
 
 
-def _served(values: _Values) -> Iterable[Served]:
-    largest: dict[str, tuple[float, Served]] = {}
+def _served(values: _Values) -> Iterable[ServedBundle]:
+    largest: dict[str, tuple[float, ServedBundle]] = {}
     for labels, share in values.get("scorer_lane_share", []):
         checkpoint = labels.get("checkpoint", "")
         if checkpoint not in largest or share > largest[checkpoint][0]:
-            largest[checkpoint] = share, Served(checkpoint, labels.get("bundle", ""), labels.get("name", ""))
+            largest[checkpoint] = (
+                share,
+                ServedBundle(checkpoint, labels.get("bundle", ""), labels.get("name", "")),
+            )
     return (served for _, (_, served) in sorted(largest.items()))
 
 

@@ -121,7 +121,7 @@ class Storage(_Part):
 
 
 class Issuer(_Part):
-    """The issuer of cert-manager."""
+    """The issuer of certificates for cert-manager."""
 
     name: ObjectName = "scorer"
     kind: Literal["Issuer", "ClusterIssuer"] = "Issuer"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from scorer.operator.names import Object
-from scorer.operator.scrape import PodReport, Served
+from scorer.operator.scrape import PodReport, ServedBundle
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Seen:
 
     @property
     def ready(self) -> int:
-        """Number of ready replicas."""
+        """Number of replicas that are ready."""
         return sum(pod.is_ready for pod in self.pods)
 
     @property
@@ -129,7 +129,7 @@ def checkpoint_status(
         problem = seen.problem
     wanted = 0 if seen is None else seen.replicas
     serving = sum(counts.values())
-    newest, replicas = counts.most_common(1)[0] if counts else (Served(checkpoint, "", ""), 0)
+    newest, replicas = counts.most_common(1)[0] if counts else (ServedBundle(checkpoint, "", ""), 0)
     state = (
         "Invalid" if problem else "Serving" if 0 < wanted <= replicas else "Mixed" if serving else "Waiting"
     )

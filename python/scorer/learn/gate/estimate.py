@@ -25,13 +25,13 @@ from typing import TypeVar
 import numpy as np
 
 from scorer.bundle import Bundle, read_manifest
-from scorer.learn.decisions import Decisions
+from scorer.learn.decisions import DecisionRows
 from scorer.learn.experience import Experience, State
 from scorer.learn.ope.estimators import dr_scores
 from scorer.learn.ope.logged import Logged, Target
 from scorer.stats.arrays import Floats
 
-D = TypeVar("D", bound=Decisions)
+D = TypeVar("D", bound=DecisionRows)
 
 
 @dataclass(frozen=True)

@@ -150,7 +150,7 @@ class LogColumns:
 
     @property
     def stored(self) -> Stored:
-        """What the store holds."""
+        """The state of the store, for readers that continue from it."""
         cursor = self._cursor
         lost = tuple(sorted(name for parts in cursor.lost.values() for name, _ in parts))
         epoch = "unread" if cursor.position is None else cursor.epoch

@@ -51,7 +51,7 @@ from scorer.learn.oracle import OracleTask
 from scorer.learn.overlay.delays import DAY_MS, ENOUGH, HOUR_MS, Delays, families
 from scorer.learn.overlay.design import Design, logit
 from scorer.learn.overlay.learner import OverlayLearner
-from scorer.learn.overlay.live import Oracle, oracle_id
+from scorer.learn.overlay.live import LiveOracle, oracle_id
 from scorer.learn.overlay.settings import OverlaySettings
 from scorer.learn.overlay.settled import ROW, Rows, SettledRows
 from scorer.learn.overlay.stream import REPLAY_MS, Fitted, OutcomeStream, catch_up, first_measured_ms
@@ -236,7 +236,7 @@ class _Run:
         before = self._load()
         for index in self._indices.values():
             index.update()
-        with Oracle.of(self._inputs.live) as self._oracle:
+        with LiveOracle.of(self._inputs.live) as self._oracle:
             changed, newest, run = np.empty(0, ROW), None, 0
             if before is not None:
                 run = before.run

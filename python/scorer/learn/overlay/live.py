@@ -24,11 +24,11 @@ def oracle_scores(bundle: Path, experience: Experience) -> Floats:
     Raises:
         DataError: the experience lacks sensitive features.
     """
-    with Oracle.of(bundle) as oracle:
+    with LiveOracle.of(bundle) as oracle:
         return oracle.scores(experience)
 
 
-class Oracle:
+class LiveOracle:
     """The oracle of a bundle without the overlay that it may have, so that all revisions give the same bits.
 
     Use `of`, a context manager.
@@ -39,7 +39,7 @@ class Oracle:
 
     @classmethod
     @contextmanager
-    def of(cls, bundle: Path) -> Iterator[Oracle]:
+    def of(cls, bundle: Path) -> Iterator[LiveOracle]:
         """Load the oracle of a bundle.
 
         Args:

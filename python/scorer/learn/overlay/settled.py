@@ -92,7 +92,7 @@ class SettledRows:
 
     @property
     def count(self) -> int:
-        """Number of rows."""
+        """Number of rows that are stored."""
         return sum((self._directory / name).stat().st_size for name in self.files.values()) // ROW.itemsize
 
     def commit(self) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from scorer.learn.decisions import Decisions
+from scorer.learn.decisions import DecisionRows
 from scorer.learn.errors import DataError
 from scorer.learn.experience import State
 from scorer.learn.oracle import OracleTask
 from scorer.learn.training.settings import TrainSettings
 
 
-def check(task: OracleTask, experience: Decisions, plan: TrainSettings) -> None:
+def check(task: OracleTask, experience: DecisionRows, plan: TrainSettings) -> None:
     """Refuses experience that does not fit the task or teaches nothing.
 
     Raises:

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.metrics import log_loss, roc_auc_score
 
 from scorer.bundle import Cap
-from scorer.learn.decisions import Decisions
+from scorer.learn.decisions import DecisionRows
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience, State
 from scorer.learn.logistic import sigmoid
@@ -33,7 +33,7 @@ _REFERENCE = 256
 
 def fit(
     task: OracleTask,
-    experience: Decisions,
+    experience: DecisionRows,
     plan: TrainSettings | None = None,
     previous: Generation | Trained | None = None,
     *,
@@ -131,7 +131,7 @@ def fit(
 
 def _comparison(
     task: OracleTask,
-    experience: Decisions,
+    experience: DecisionRows,
     tau: float,
     plan: TrainSettings,
     advance: Callable[[str], None],
@@ -145,18 +145,18 @@ def _comparison(
     return compare(task, experience, tau, plan, advance)
 
 
-def trainings(experience: Decisions, plan: TrainSettings) -> int:
+def trainings(experience: DecisionRows, plan: TrainSettings) -> int:
     """How many trainings `fit` will tell of, for a bar."""
     judged = 0 if len(plan.tau) == 1 else len(plan.tau) * len(_steps(experience, plan, plan.judged_weeks))
     compared = 3 if plan.compare and _steps(experience, plan, 1) else 0
     return judged + plan.folds + 1 + plan.members + compared
 
 
-def _steps(experience: Decisions, plan: TrainSettings, last: int) -> list[ValidationStep]:
+def _steps(experience: DecisionRows, plan: TrainSettings, last: int) -> list[ValidationStep]:
     return steps(experience, plan.week_days, last)
 
 
-def _metrics(settled: Decisions, unseen: OutOfFold) -> dict[str, float]:
+def _metrics(settled: DecisionRows, unseen: OutOfFold) -> dict[str, float]:
     raw, mended = sigmoid(unseen.margin), unseen.probability()
     return {
         "rows": float(len(settled)),
@@ -169,7 +169,7 @@ def _metrics(settled: Decisions, unseen: OutOfFold) -> dict[str, float]:
     }
 
 
-def _decisions(experience: Decisions) -> dict[str, Any]:
+def _decisions(experience: DecisionRows) -> dict[str, Any]:
     settled = experience.state == State.SETTLED
     return {
         "count": len(experience),

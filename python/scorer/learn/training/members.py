@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import xgboost
 
-from scorer.learn.decisions import Decisions
+from scorer.learn.decisions import DecisionRows
 from scorer.learn.training.boosting import repetitions
 from scorer.learn.training.settings import TrainSettings
 from scorer.learn.training.trainers import Trainer
@@ -14,7 +14,7 @@ from scorer.stats.arrays import Floats
 
 
 def train_members(
-    settled: Decisions,
+    settled: DecisionRows,
     weights: Floats,
     plan: TrainSettings,
     trainer: Trainer,

@@ -9,7 +9,7 @@ import numpy as np
 
 from scorer.bundle import SigmoidMap, fit_sigmoid
 from scorer.errors import BundleError
-from scorer.learn.decisions import Decisions
+from scorer.learn.decisions import DecisionRows
 from scorer.learn.errors import DataError
 from scorer.learn.logistic import sigmoid
 from scorer.learn.ope.crossfit import folds_by_name, folds_by_time
@@ -47,7 +47,7 @@ def calibrated(margin: Floats, calibration: SigmoidMap | None) -> Floats:
     return sigmoid(calibration.slope * margin + calibration.intercept)
 
 
-def folds(experience: Decisions, plan: TrainSettings) -> Ints:
+def folds(experience: DecisionRows, plan: TrainSettings) -> Ints:
     """`[n]` the fold of every decision, from 0.
 
     By entity, decisions of one shopper stay together: what is learned about a shopper must not be
@@ -61,7 +61,7 @@ def folds(experience: Decisions, plan: TrainSettings) -> Ints:
 
 def out_of_fold(
     task: OracleTask,
-    settled: Decisions,
+    settled: DecisionRows,
     weights: Floats,
     plan: TrainSettings,
     advance: Callable[[str], None] = lambda _: None,

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scorer.bundle import Bundle, PolicySpec
-from scorer.learn.decisions import DecisionBlock, Decisions
+from scorer.learn.decisions import DecisionBlock, DecisionRows
 from scorer.learn.oracle import OracleTask
 from scorer.learn.training.preview import preview
 from scorer.learn.training.settings import TrainSettings
@@ -96,7 +96,7 @@ class _Judged:
 
 def choose_weights(
     task: OracleTask,
-    experience: Decisions,
+    experience: DecisionRows,
     plan: TrainSettings,
     policy: PolicySpec,
     advance: Callable[[str], None] = lambda _: None,
@@ -169,7 +169,7 @@ def _candidates(judged: _Judged, plan: TrainSettings, propensity: Floats) -> lis
 
 def _judge(
     task: OracleTask,
-    experience: Decisions,
+    experience: DecisionRows,
     step: ValidationStep,
     plan: TrainSettings,
     policy: PolicySpec,

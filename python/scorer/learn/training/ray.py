@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import xgboost
 
-from scorer.learn.decisions import Decisions
+from scorer.learn.decisions import DecisionRows
 from scorer.learn.experience_store import RowGroup
 from scorer.learn.oracle import OracleTask
 from scorer.learn.training.settings import TrainSettings
@@ -59,8 +59,8 @@ class RayTrainer:
     plan: TrainSettings
     work: Path
 
-    def train(self, known: Decisions, weights: Floats, seed: int | None = None) -> xgboost.Booster:
-        """Train; see `scorer.learn.training.trainers.Trainer.train`."""
+    def train(self, known: DecisionRows, weights: Floats, seed: int | None = None) -> xgboost.Booster:
+        """Train on the workers; see `scorer.learn.training.trainers.Trainer.train`."""
         from ray.train import RunConfig, ScalingConfig
         from ray.train.xgboost import XGBoostTrainer
 
@@ -77,7 +77,7 @@ class RayTrainer:
             trainer.fit()
             return xgboost.Booster(model_file=shards.folder / _TRAINED)
 
-    def margins(self, booster: xgboost.Booster, unseen: Decisions) -> Floats:
+    def margins(self, booster: xgboost.Booster, unseen: DecisionRows) -> Floats:
         """Return the log-odds of the actions taken, `[n]`."""
         import ray
 

@@ -11,7 +11,7 @@ import numpy as np
 import xgboost
 
 from scorer.durable import write_atomically
-from scorer.learn.decisions import Decisions
+from scorer.learn.decisions import DecisionRows
 from scorer.learn.experience_store import StoredExperience
 from scorer.learn.training.boosting import booster_settings
 from scorer.learn.training.settings import TrainSettings
@@ -35,7 +35,7 @@ class ResumingTrainer:
     data_digest: str
     folder: Path
 
-    def train(self, known: Decisions, weights: Floats, seed: int | None = None) -> xgboost.Booster:
+    def train(self, known: DecisionRows, weights: Floats, seed: int | None = None) -> xgboost.Booster:
         """Train, or read the forest that an earlier run trained; see `Trainer.train`."""
         path = self.folder / f"{self._key(known, weights, seed)}.ubj"
         if path.is_file():
@@ -44,11 +44,11 @@ class ResumingTrainer:
         write_atomically(path, bytes(booster.save_raw("ubj")))
         return booster
 
-    def margins(self, booster: xgboost.Booster, unseen: Decisions) -> Floats:
+    def margins(self, booster: xgboost.Booster, unseen: DecisionRows) -> Floats:
         """Return the log-odds of the actions taken, `[n]`."""
         return self.trainer.margins(booster, unseen)
 
-    def _key(self, known: Decisions, weights: Floats, seed: int | None) -> str:
+    def _key(self, known: DecisionRows, weights: Floats, seed: int | None) -> str:
         about = {
             "data": self.data_digest,
             "trees": self.plan.trees,

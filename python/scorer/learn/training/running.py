@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from scorer.learn.decisions import Decisions
+from scorer.learn.decisions import DecisionRows
 from scorer.learn.errors import DataError
 from scorer.learn.experience_store import StoredExperience, open_stored
 from scorer.learn.oracle import OracleTask
@@ -23,7 +23,7 @@ _LOCK = "lock"
 _PACKAGES = {"spark": ("pyspark", "train,spark"), "ray": ("ray.train.xgboost", "train,ray")}
 
 
-def open_experience(path: Path, plan: TrainSettings) -> Decisions:
+def open_experience(path: Path, plan: TrainSettings) -> DecisionRows:
     """Open an experience: in memory, or in its files where the settings leave it there.
 
     Args:
@@ -46,7 +46,7 @@ def open_experience(path: Path, plan: TrainSettings) -> Decisions:
 def trainer_of(
     task: OracleTask,
     plan: TrainSettings,
-    experience: Decisions,
+    experience: DecisionRows,
     work: Path,
     data_digest: str,
     on_tree: OnTree | None = None,

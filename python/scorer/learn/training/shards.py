@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import xgboost
 
-from scorer.learn.decisions import Decisions
+from scorer.learn.decisions import DecisionRows
 from scorer.learn.errors import DataError
 from scorer.learn.experience import State
 from scorer.learn.experience_store import RowGroup, StoredExperience, StoredFiles, opened
@@ -72,7 +72,11 @@ class ShardBlock:
 
 @contextmanager
 def shards_of(
-    task: OracleTask, decisions: Decisions, weights: Floats, work: Path, forest: xgboost.Booster | None = None
+    task: OracleTask,
+    decisions: DecisionRows,
+    weights: Floats,
+    work: Path,
+    forest: xgboost.Booster | None = None,
 ) -> Iterator[tuple[Shards, tuple[RowGroup, ...]]]:
     """Write what workers read, and provide it with the row groups that have a decision.
 

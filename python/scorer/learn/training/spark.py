@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import xgboost
 
-from scorer.learn.decisions import Decisions
+from scorer.learn.decisions import DecisionRows
 from scorer.learn.experience_store import RowGroup
 from scorer.learn.oracle import OracleTask, xgboost_types
 from scorer.learn.training.settings import TrainSettings
@@ -71,8 +71,8 @@ class SparkTrainer:
     work: Path
     session: SparkSession
 
-    def train(self, known: Decisions, weights: Floats, seed: int | None = None) -> xgboost.Booster:
-        """Train; see `scorer.learn.training.trainers.Trainer.train`."""
+    def train(self, known: DecisionRows, weights: Floats, seed: int | None = None) -> xgboost.Booster:
+        """Train on the workers; see `scorer.learn.training.trainers.Trainer.train`."""
         from xgboost.spark import SparkXGBClassifier
 
         plan = self.plan
@@ -96,7 +96,7 @@ class SparkTrainer:
             booster = classifier.fit(rows).get_booster()
         return xgboost.Booster(model_file=bytearray(booster.save_raw("ubj")))
 
-    def margins(self, booster: xgboost.Booster, unseen: Decisions) -> Floats:
+    def margins(self, booster: xgboost.Booster, unseen: DecisionRows) -> Floats:
         """Return the log-odds of the actions taken, `[n]`."""
         with shards_of(self.task, unseen, np.ones(len(unseen)), self.work, booster) as (shards, groups):
             found = self._groups(groups).mapInArrow(partial(_predict, shards), _MARGINS).toArrow()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from scorer.learn.decisions import Decisions
+from scorer.learn.decisions import DecisionRows
 from scorer.learn.experience import State
 
 DAY_MS = 86_400_000
@@ -34,7 +34,7 @@ class ValidationStep:
     judged: Rows
 
 
-def steps(experience: Decisions, days: float, last: int) -> list[ValidationStep]:
+def steps(experience: DecisionRows, days: float, last: int) -> list[ValidationStep]:
     """The last steps, earliest first; the final one ends with the experience.
 
     A step whose two sides do not both hold both rewards is left out. A log shorter than a step

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 import xgboost
 
-from scorer.learn.decisions import Decisions
+from scorer.learn.decisions import DecisionRows
 from scorer.learn.oracle import OracleTask, xgboost_types
 from scorer.learn.training.boosting import TreeProgress, boost, booster_settings, exploded, margins
 from scorer.learn.training.settings import TrainSettings
@@ -33,7 +33,7 @@ OnTree = Callable[[int, int], None]
 class Trainer(Protocol):
     """Trains forests and predicts with them."""
 
-    def train(self, known: Decisions, weights: Floats, seed: int | None = None) -> xgboost.Booster:
+    def train(self, known: DecisionRows, weights: Floats, seed: int | None = None) -> xgboost.Booster:
         """Train with log loss on the actions taken.
 
         Args:
@@ -43,7 +43,7 @@ class Trainer(Protocol):
         """
         ...
 
-    def margins(self, booster: xgboost.Booster, unseen: Decisions) -> Floats:
+    def margins(self, booster: xgboost.Booster, unseen: DecisionRows) -> Floats:
         """Return the log-odds of the actions taken, `[n]`."""
         ...
 
@@ -62,17 +62,17 @@ class MemoryTrainer:
     plan: TrainSettings
     on_tree: OnTree | None = None
 
-    def train(self, known: Decisions, weights: Floats, seed: int | None = None) -> xgboost.Booster:
-        """Train; see `Trainer.train`."""
+    def train(self, known: DecisionRows, weights: Floats, seed: int | None = None) -> xgboost.Booster:
+        """Train on rows in memory; see `Trainer.train`."""
         rows = self._rows(known)
         calls = callbacks(self.plan, self.on_tree)
         return boost(self.task, rows, known.reward, weights, self.plan, seed, callbacks=calls)
 
-    def margins(self, booster: xgboost.Booster, unseen: Decisions) -> Floats:
+    def margins(self, booster: xgboost.Booster, unseen: DecisionRows) -> Floats:
         """Return the log-odds of the actions taken, `[n]`."""
         return margins(self.task, booster, self._rows(unseen))
 
-    def _rows(self, decisions: Decisions) -> Any:
+    def _rows(self, decisions: DecisionRows) -> Any:
         parts = [exploded(self.task, block) for block in decisions.blocks(max(len(decisions), 1))]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
@@ -93,8 +93,8 @@ class DiskTrainer:
     work: Path
     on_tree: OnTree | None = None
 
-    def train(self, known: Decisions, weights: Floats, seed: int | None = None) -> xgboost.Booster:
-        """Train; see `Trainer.train`."""
+    def train(self, known: DecisionRows, weights: Floats, seed: int | None = None) -> xgboost.Booster:
+        """Train on pages of the files; see `Trainer.train`."""
         with tempfile.TemporaryDirectory(prefix="pages-", dir=self.work) as folder:
             return train_pages(
                 self.task,
@@ -105,7 +105,7 @@ class DiskTrainer:
                 callbacks(self.plan, self.on_tree),
             )
 
-    def margins(self, booster: xgboost.Booster, unseen: Decisions) -> Floats:
+    def margins(self, booster: xgboost.Booster, unseen: DecisionRows) -> Floats:
         """Return the log-odds of the actions taken, `[n]`."""
         parts = [
             margins(self.task, booster, exploded(self.task, block))
@@ -113,7 +113,7 @@ class DiskTrainer:
         ]
         return np.concatenate(parts) if parts else np.empty(0)
 
-    def _pages(self, known: Decisions, weights: Floats) -> Iterator[Page]:
+    def _pages(self, known: DecisionRows, weights: Floats) -> Iterator[Page]:
         start = 0
         for block in known.blocks(page_rows(self.task)):
             yield exploded(self.task, block), block.reward, weights[start : start + len(block)]
@@ -136,7 +136,7 @@ class PageSource(xgboost.DataIter):
         super().__init__(cache_prefix=cache, release_data=True)
 
     def reset(self) -> None:
-        """Begin another pass."""
+        """Begin another pass at the first page."""
         self._pass = self._open()
 
     def next(self, input_data: Callable[..., Any]) -> bool:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from scorer.errors import LogError
 from scorer.log.reading import Advance, LogFinding
 from scorer.log.shipped.schema import DECISIONS, EVENTS, OUTCOMES
-from scorer.log.source.delta_plan import LOG_BITS, Chunk, Extent, Mark, Plan, chunks, plan
+from scorer.log.source.delta_plan import LOG_BITS, Chunk, Extent, TableMark, TablePlan, chunks, plan
 from scorer.log.source.delta_rows import COLUMNS, source_rows
 from scorer.log.source.delta_tables import READ, DataFile, ShippedTable, reading
 from scorer.log.source.interface import ReadPosition, SourceBatch, SourceQuery
@@ -131,7 +131,7 @@ class DeltaPass:
         self._tables = log.source.tables
         self._query, self._advance = query, advance
         self.since_us = query.since_us
-        mark = None if after is None else Mark.parse(after.mark)
+        mark = None if after is None else TableMark.parse(after.mark)
         self.erased = mark is not None and not all(
             table.keeps_rows_since(mark.versions.get(name, -1)) for name, table in self._tables.items()
         )
@@ -139,7 +139,7 @@ class DeltaPass:
         if after is not None and mark is not None and not self.erased:
             begun = self._begin(mark, after.next)
         self.continued = begun is not None
-        self._files, self._plan = begun or self._begin(None, 0) or ({}, Plan((), {}, {}, 0, 0))
+        self._files, self._plan = begun or self._begin(None, 0) or ({}, TablePlan((), {}, {}, 0, 0))
         self._versions = {name: self._read_version(name, mark if self.continued else None) for name in READ}
 
     @property
@@ -169,14 +169,16 @@ class DeltaPass:
             if self._advance is not None:
                 self._advance(total * done // rows, total)
 
-    def _begin(self, mark: Mark | None, following: int) -> tuple[dict[str, list[DataFile]], Plan] | None:
+    def _begin(
+        self, mark: TableMark | None, following: int
+    ) -> tuple[dict[str, list[DataFile]], TablePlan] | None:
         """Return the files and the rows to read; None if the rows do not continue those before the mark."""
         files = {name: self._candidates(name, mark) for name in READ}
         found = {name: self._extents(name, files[name]) for name in READ}
         made = plan(found, self._tables[DECISIONS].position(self._server), mark, following)
         return None if made is None else (files, made)
 
-    def _read_version(self, name: str, mark: Mark | None) -> int:
+    def _read_version(self, name: str, mark: TableMark | None) -> int:
         """Return the version of a table of which all rows of the server have been read after this pass.
 
         The tables are committed one after the other. A table that has rows after the position of the server
@@ -188,7 +190,7 @@ class DeltaPass:
             return self._tables[name].version
         return -1 if mark is None else mark.versions[name]
 
-    def _candidates(self, name: str, mark: Mark | None) -> list[DataFile]:
+    def _candidates(self, name: str, mark: TableMark | None) -> list[DataFile]:
         """Return the files of a table that may have rows to read."""
         table, checkpoint = self._tables[name], self._query.checkpoint
         files = table.files if mark is None else table.files_since(mark.versions[name])

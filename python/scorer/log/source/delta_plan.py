@@ -65,7 +65,7 @@ class Void(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Mark:
+class TableMark:
     """What the mark of a position holds.
 
     Attributes:
@@ -79,7 +79,7 @@ class Mark:
     versions: Mapping[str, int]
 
     @classmethod
-    def parse(cls, text: str) -> Mark | None:
+    def parse(cls, text: str) -> TableMark | None:
         """Return the content of a mark; None if it is that of another kind of source."""
         try:
             found = json.loads(text)
@@ -94,7 +94,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TablePlan:
     """What a pass reads.
 
     Attributes:
@@ -117,15 +117,15 @@ class Plan:
         Args:
             versions: Versions of the tables that were read.
         """
-        mark = Mark(self.logs, self.number, versions).text()
+        mark = TableMark(self.logs, self.number, versions).text()
         if not self.logs:
             return ReadPosition("", 0, mark)
         return ReadPosition(self.logs[-1], (len(self.logs) - 1 << LOG_BITS) + self.following, mark)
 
 
 def plan(
-    found: Mapping[str, Sequence[Extent]], end: ShipPosition | None, mark: Mark | None, following: int
-) -> Plan | None:
+    found: Mapping[str, Sequence[Extent]], end: ShipPosition | None, mark: TableMark | None, following: int
+) -> TablePlan | None:
     """Decide which rows a pass reads.
 
     Args:
@@ -165,7 +165,7 @@ def plan(
         for name, rows in found.items():
             extents[name] += _cut([one for one in rows if one.log == log], begin, limits)
     number, after = _end_of(logs, extents, end, mark, start)
-    return Plan(logs, extents, voids, number, after)
+    return TablePlan(logs, extents, voids, number, after)
 
 
 def chunks(extents: Sequence[Extent]) -> Iterator[Chunk]:
@@ -251,7 +251,7 @@ def _end_of(
     logs: Sequence[str],
     extents: Mapping[str, Sequence[Extent]],
     end: ShipPosition | None,
-    mark: Mark | None,
+    mark: TableMark | None,
     start: int,
 ) -> tuple[int, int]:
     """Return the segment's number and the sequence at which the next pass begins."""
