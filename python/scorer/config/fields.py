@@ -44,7 +44,7 @@ def _address(value: Any) -> Any:
         raise ValueError(rule) from None
     if (ip.version == 6) != bracketed:
         raise ValueError(rule)
-    return f"[{ip}]:{int(port)}" if bracketed else f"{ip}:{int(port)}"
+    return host_port(str(ip), int(port))
 
 
 def _target(value: Any) -> Any:
@@ -72,6 +72,11 @@ def _path(value: Any, info: ValidationInfo) -> Any:
         raise ValueError("the path is empty; name a file or directory")
     base = (info.context or {}).get("base", Path())
     return Path(base) / Path(value).expanduser()
+
+
+def host_port(host: str, port: int) -> str:
+    """Return a host and a port as text; an IPv6 address is written in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def is_loopback(address: str) -> bool:

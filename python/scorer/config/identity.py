@@ -300,6 +300,32 @@ def tls_config(settings: TlsSettings) -> dict[str, Any] | None:
     }
 
 
+def encrypted_or_near(value: str | None, info: ValidationInfo, *, tls: str, name: str) -> str | None:
+    """Check that what is sent to another machine is encrypted, unless `allow_remote` is set.
+
+    Args:
+        value: Address of the other server; None: there is none.
+        info: The fields of the section that were validated before.
+        tls: Field of the section with the TLS of these calls.
+        name: Name of that field in the settings file, for the message.
+
+    Returns:
+        The address.
+
+    Raises:
+        ValueError: The address is another machine, without TLS.
+    """
+    settings: ClientTlsSettings | None = info.data.get(tls)
+    if value is None or is_loopback(value) or (settings is not None and settings.ca is not None):
+        return value
+    if info.data.get("allow_remote") is False:
+        raise ValueError(
+            f'"{value}" is another machine, and what is sent there is not encrypted; set {name}.ca, '
+            "or allow_remote = true, or use 127.0.0.1"
+        )
+    return value
+
+
 def client_tls_config(settings: ClientTlsSettings) -> dict[str, Any] | None:
     """Return the settings in the data plane's format, or None without TLS."""
     if settings.ca is None:

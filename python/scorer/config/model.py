@@ -27,7 +27,7 @@ from scorer.config.fields import (
     Section,
     is_loopback,
 )
-from scorer.config.identity import ClientTlsSettings, IdentitySettings, TlsSettings
+from scorer.config.identity import ClientTlsSettings, IdentitySettings, TlsSettings, encrypted_or_near
 from scorer.config.tracing import TracingSettings
 
 _SERVER_POLL_MS = 5000
@@ -290,15 +290,7 @@ class ServerSettings(Section):
     @field_validator("shadow_pool")
     @classmethod
     def _pool_stays_near(cls, value: str | None, info: ValidationInfo) -> str | None:
-        tls = info.data.get("shadow_pool_tls")
-        if value is None or is_loopback(value) or (tls is not None and tls.ca is not None):
-            return value
-        if info.data.get("allow_remote") is False:
-            raise ValueError(
-                f'"{value}" is another machine, and what is sent there is not encrypted; set '
-                "server.shadow_pool_tls.ca, or allow_remote = true, or use 127.0.0.1"
-            )
-        return value
+        return encrypted_or_near(value, info, tls="shadow_pool_tls", name="server.shadow_pool_tls")
 
     @field_validator("metrics_listen", "control_listen", "webhook_listen")
     @classmethod

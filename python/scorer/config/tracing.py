@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from scorer.config.fields import OptionalTarget, Section, is_loopback
-from scorer.config.identity import ClientTlsSettings, client_tls_config
+from scorer.config.fields import OptionalTarget, Section
+from scorer.config.identity import ClientTlsSettings, client_tls_config, encrypted_or_near
 
 
 class TracingSettings(Section):
@@ -60,15 +60,7 @@ class TracingSettings(Section):
     @field_validator("endpoint")
     @classmethod
     def _is_encrypted(cls, value: str | None, info: ValidationInfo) -> str | None:
-        tls = info.data.get("tls")
-        if value is None or is_loopback(value) or (tls is not None and tls.ca is not None):
-            return value
-        if info.data.get("allow_remote") is False:
-            raise ValueError(
-                f'"{value}" is another machine, and what is sent there is not encrypted; set tracing.tls.ca, '
-                "or allow_remote = true, or use 127.0.0.1"
-            )
-        return value
+        return encrypted_or_near(value, info, tls="tls", name="tracing.tls")
 
 
 def tracing_config(settings: TracingSettings, instance: str) -> dict[str, Any] | None:

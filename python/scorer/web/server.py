@@ -160,6 +160,8 @@ def _listen(address: str) -> socket.socket:
 
 def _with_address(settings: PlatformFile, listener: socket.socket) -> PlatformFile:
     """Return the settings with the actual port in place of port 0, for links and pages."""
+    from scorer.config.fields import host_port
+
     host, port = listener.getsockname()[:2]
-    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    address = host_port(host, port)
     return settings.model_copy(update={"platform": settings.platform.model_copy(update={"listen": address})})

@@ -16,6 +16,7 @@ import xgboost
 from scorer.learn.decisions import DecisionRows
 from scorer.learn.experience_store import RowGroup
 from scorer.learn.oracle import OracleTask, xgboost_types
+from scorer.learn.training.boosting import booster_settings
 from scorer.learn.training.settings import TrainSettings
 from scorer.learn.training.shards import Shards, predict_shards, read_shards, shards_of
 from scorer.stats.arrays import Floats
@@ -75,21 +76,19 @@ class SparkTrainer:
         """Train on the workers; see `scorer.learn.training.trainers.Trainer.train`."""
         from xgboost.spark import SparkXGBClassifier
 
-        plan = self.plan
+        settings = booster_settings(self.plan, seed)
+        # The estimator sets the objective, and Spark the threads of a task.
+        for name in ("objective", "nthread"):
+            del settings[name]
         classifier = SparkXGBClassifier(
             features_col="features",
             label_col="label",
             weight_col="weight",
-            num_workers=plan.workers,
-            n_estimators=plan.trees,
-            tree_method="hist",
-            max_depth=plan.depth,
-            learning_rate=plan.learning_rate,
-            min_child_weight=plan.min_child_weight,
-            subsample=plan.subsample,
-            colsample_bytree=plan.colsample,
-            random_state=plan.seed if seed is None else seed,
+            num_workers=self.plan.workers,
+            n_estimators=self.plan.trees,
+            random_state=settings.pop("seed"),
             feature_types=xgboost_types(self.task.columns),
+            **settings,
         )
         with shards_of(self.task, known, weights, self.work) as (shards, groups):
             rows = self._groups(groups).mapInArrow(partial(_read, shards), _ROWS)

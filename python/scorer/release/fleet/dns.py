@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from scorer.config.fields import host_port
 from scorer.release.discovery_settings import DiscoverySettings
 from scorer.release.errors import UnreachableError
 from scorer.release.fleet.discovery import FoundServer, Publish
@@ -53,7 +54,7 @@ class DnsName:
         return [
             FoundServer(
                 address_name(settings.name, address),
-                endpoint(address, int(port)),
+                host_port(address, int(port)),
                 settings.role,
                 settings.source,
             )
@@ -64,8 +65,3 @@ class DnsName:
 def address_name(group: str, address: str) -> str:
     """Return the name of a server that has only an address."""
     return f"{group}-{address.lower().replace(':', '-').replace('%', '-')}"
-
-
-def endpoint(address: str, port: int) -> str:
-    """Return an address and a port as text."""
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

@@ -19,11 +19,11 @@ from urllib.parse import quote
 
 import httpx
 
-from scorer.config.fields import NAME
+from scorer.config.fields import NAME, host_port
 from scorer.release.discovery_settings import DiscoverySettings
 from scorer.release.errors import UnreachableError
 from scorer.release.fleet.discovery import FoundServer, Publish
-from scorer.release.fleet.dns import address_name, endpoint
+from scorer.release.fleet.dns import address_name
 
 WATCH_SECONDS = 240
 """Length of a watch in seconds, after which the API closes it."""
@@ -163,7 +163,7 @@ class EndpointSlices:
                 found.setdefault(
                     name,
                     FoundServer(
-                        name, endpoint(addresses[0], port), self._settings.role, self._settings.source
+                        name, host_port(addresses[0], port), self._settings.role, self._settings.source
                     ),
                 )
         return list(found.values())
