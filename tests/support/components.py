@@ -91,15 +91,6 @@ def _foreign_client(language: str) -> Callable[[], bool]:
     return is_built
 
 
-def _balancer(name: str) -> Callable[[], bool]:
-    def is_installed() -> bool:
-        from loadtests.balancers import program
-
-        return program(name) is not None
-
-    return is_installed
-
-
 def _can_mount() -> bool:
     from small_disk import can_mount
 
@@ -158,8 +149,8 @@ COMPONENTS: Final[dict[str, Component]] = {
     ),
     "Kafka": Component("apt-get install default-jdk-headless maven; make kafka", _kafka),
     "versitygw": Component("make s3", _file("s3/versitygw")),
-    "nginx": Component("apt-get install nginx-light", _balancer("nginx")),
-    "haproxy": Component("apt-get install haproxy", _balancer("haproxy")),
+    "nginx": Component("apt-get install nginx-light", _program("nginx")),
+    "haproxy": Component("apt-get install haproxy", _program("haproxy")),
     "client for Go": Component(
         "apt-get install protobuf-compiler; install Go 1.26; make foreign-clients", _foreign_client("go")
     ),
@@ -187,8 +178,9 @@ absent: Counter[str] = Counter()
 
 
 def program_path(name: str) -> str | None:
-    """Return the path of a program in PATH or .build/bin; None if it is not installed."""
-    return shutil.which(name) or shutil.which(name, path=str(BUILD / "bin"))
+    """Return the path of a program in PATH, .build/bin or /usr/sbin; None if it is not installed."""
+    # /usr/sbin is not in the PATH of every user.
+    return shutil.which(name) or shutil.which(name, path=f"{BUILD / 'bin'}{os.pathsep}/usr/sbin")
 
 
 def require(name: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import Counter
 
 import components
@@ -48,3 +50,17 @@ def test_kernels_without_their_instructions_are_named(monkeypatch: pytest.Monkey
     for level, missing in (("avx512", ["neon"]), ("avx2", ["avx512", "neon"]), ("neon", ["avx2", "avx512"])):
         monkeypatch.setattr("loadtests.figures.isa_level", lambda machine, flags, level=level: level)
         assert components.untested_instructions() == missing
+
+
+def test_the_check_of_all_components_runs_as_a_program() -> None:
+    # CI runs the file by its path, so that only its own directory is importable and not the project's root.
+    result = subprocess.run(
+        [sys.executable, components.__file__],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        cwd="/",
+    )
+    assert result.returncode in (0, 1), result.stderr
+    assert all(line.startswith("missing component: ") for line in result.stderr.splitlines()), result.stderr
