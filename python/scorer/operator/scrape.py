@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
 
 from scorer.operator import names
+from scorer.operator.exposition import samples
 from scorer.operator.names import Object
 
 _SECONDS: Final = 2.0
 _LARGEST: Final = 4 << 20
 _THREADS: Final = 16
-_SAMPLE: Final = re.compile(r"([a-z_]+)(?:\{(.*)\})? (\S+)(?: .*)?")
-_LABEL: Final = re.compile(r'([a-z_]+)="((?:[^"\\]|\\.)*)"')
+_PREFIX: Final = "scorer_"
 
 
 @dataclass(frozen=True)
@@ -94,15 +93,9 @@ _Values = dict[str, list[tuple[dict[str, str], float]]]
 
 def _values(text: str) -> _Values:
     result: _Values = {}
-    for line in text.splitlines():
-        sample = _SAMPLE.fullmatch(line)
-        if sample is None or not sample[1].startswith("scorer_"):
-            continue
-        try:
-            value = float(sample[3])
-        except ValueError:
-            continue
-        result.setdefault(sample[1], []).append((dict(_LABEL.findall(sample[2] or "")), value))
+    for name, labels, value in samples(text):
+        if name.startswith(_PREFIX):
+            result.setdefault(name, []).append((labels, value))
     return result
 
 
