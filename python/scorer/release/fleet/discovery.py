@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from scorer.config.fields import NAME, host_port
 from scorer.errors import ScorerError
 from scorer.release.discovery_settings import MOST, DiscoverySettings
 
 if TYPE_CHECKING:
     from scorer.events import EventLog
 
+_NAME = re.compile(NAME)
 _STOP_SECONDS = 0.5
 _LONGEST_PAUSE = 30.0
 
@@ -32,6 +35,20 @@ class FoundServer:
     control: str
     role: str
     source: str
+
+
+def found_server(settings: DiscoverySettings, address: str, port: int, *, pod: str = "") -> FoundServer:
+    """Return a server of a group.
+
+    Args:
+        settings: The group.
+        address: IP address of the server.
+        port: Port of its control service.
+        pod: Name of its pod, which becomes its name if it can be one; empty: it has only an address.
+    """
+    by_address = f"{settings.name}-{address.lower().replace(':', '-').replace('%', '-')}"
+    name = pod if _NAME.fullmatch(pod) else by_address
+    return FoundServer(name, host_port(address, port), settings.role, settings.source)
 
 
 Publish = Callable[[Sequence[FoundServer]], None]

@@ -7,10 +7,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from scorer.config.fields import host_port
 from scorer.release.discovery_settings import DiscoverySettings
 from scorer.release.errors import UnreachableError
-from scorer.release.fleet.discovery import FoundServer, Publish
+from scorer.release.fleet.discovery import FoundServer, Publish, found_server
 
 Resolve = Callable[[str, int], Sequence[Any]]
 """`socket.getaddrinfo` for a name and a port."""
@@ -51,17 +50,4 @@ class DnsName:
         except OSError as error:
             raise UnreachableError(f"{error.strerror or error}; check the name and the name server") from None
         addresses = sorted({str(answer[4][0]) for answer in answers})
-        return [
-            FoundServer(
-                address_name(settings.name, address),
-                host_port(address, int(port)),
-                settings.role,
-                settings.source,
-            )
-            for address in addresses
-        ]
-
-
-def address_name(group: str, address: str) -> str:
-    """Return the name of a server that has only an address."""
-    return f"{group}-{address.lower().replace(':', '-').replace('%', '-')}"
+        return [found_server(settings, address, int(port)) for address in addresses]

@@ -9,7 +9,6 @@ not even a bookmark, is considered stalled and is opened again.
 from __future__ import annotations
 
 import json
-import re
 import ssl
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,11 +18,9 @@ from urllib.parse import quote
 
 import httpx
 
-from scorer.config.fields import NAME, host_port
 from scorer.release.discovery_settings import DiscoverySettings
 from scorer.release.errors import UnreachableError
-from scorer.release.fleet.discovery import FoundServer, Publish
-from scorer.release.fleet.dns import address_name
+from scorer.release.fleet.discovery import FoundServer, Publish, found_server
 
 WATCH_SECONDS = 240
 """Length of a watch in seconds, after which the API closes it."""
@@ -36,7 +33,6 @@ _PAGE = 500
 _MOST_BYTES = 8 << 20
 """Largest event or page. A slice has at most 1,000 endpoints."""
 _MOST_PAGES = 100
-_NAME = re.compile(NAME)
 
 
 class GoneError(Exception):
@@ -158,14 +154,9 @@ class EndpointSlices:
                 if not addresses or (each.get("conditions") or {}).get("terminating"):
                     continue
                 pod = str((each.get("targetRef") or {}).get("name") or "")
-                name = pod if _NAME.fullmatch(pod) else address_name(self._settings.name, addresses[0])
+                server = found_server(self._settings, addresses[0], port, pod=pod)
                 # A pod with two families of addresses is in a slice of each.
-                found.setdefault(
-                    name,
-                    FoundServer(
-                        name, host_port(addresses[0], port), self._settings.role, self._settings.source
-                    ),
-                )
+                found.setdefault(server.name, server)
         return list(found.values())
 
     def _port(self, one: Mapping[str, Any]) -> int | None:
