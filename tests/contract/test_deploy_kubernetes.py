@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
 
 import kubernetes_validate
 import pytest
@@ -11,6 +12,8 @@ import yaml
 from manifests import MANIFESTS, ROOT, Workload, documents, files, read
 
 from scorer import config
+from scorer.release.discovery_settings import DiscoverySettings
+from scorer.release.fleet.slices import EndpointSlices
 
 # 1.29 is the first version with native sidecars by default. The others are the newest known and one between.
 VERSIONS = ["1.29", "1.33", "1.37"]
@@ -291,6 +294,25 @@ def test_live_servers_can_reach_the_shadow_pool(file: str) -> None:
     assert peer["podSelector"]["matchLabels"].items() <= live.template["metadata"]["labels"].items()
     # One thread per lane, and one more that reads.
     assert pool.settings.server.observe_cpu * 3 <= float(pool.scorer["resources"]["requests"]["cpu"])
+
+
+def test_the_platform_may_read_endpoint_slices_and_nothing_else() -> None:
+    account, role, binding = documents(MANIFESTS / "platform-discovery.yaml")
+    assert [one["kind"] for one in (account, role, binding)] == ["ServiceAccount", "Role", "RoleBinding"]
+    # What the platform lists and watches.
+    url = urlsplit(EndpointSlices(DiscoverySettings(name="live", service="payments/scorer"))._url)
+    _, _, group, _, _, namespace, resource = url.path.split("/")
+    assert namespace == "payments"
+    assert role["rules"] == [
+        {"apiGroups": [group], "resources": [resource], "verbs": ["get", "list", "watch"]}
+    ]
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role["metadata"]["name"]}
+    assert binding["roleRef"] == reference
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account["metadata"]["name"]}]
+    # Other pods with the account do not get its token.
+    assert account["automountServiceAccountToken"] is False
+    text = (ROOT / "docs/kubernetes.md").read_text()
+    assert f"`serviceAccountName: {account['metadata']['name']}`" in text
 
 
 def test_the_kustomizations_name_existing_files_and_fields() -> None:
