@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -19,20 +17,27 @@ import pyarrow.compute as pc
 from scorer.errors import LogError
 from scorer.log.reading import Advance, LogFinding
 from scorer.log.shipped.schema import DECISIONS, EVENTS, OUTCOMES
-from scorer.log.source.delta_plan import LOG_BITS, Chunk, Extent, TableMark, TablePlan, chunks, plan
+from scorer.log.source.delta_plan import (
+    LOG_BITS,
+    Chunk,
+    Extent,
+    TableMark,
+    TablePlan,
+    chunks,
+    plan,
+    rows_within,
+)
+from scorer.log.source.delta_reading import duckdb_on_disk, hour_of, require_packages, sorted_rows
 from scorer.log.source.delta_rows import COLUMNS, source_rows
 from scorer.log.source.delta_tables import READ, DataFile, ShippedTable, reading
 from scorer.log.source.interface import ReadPosition, SourceBatch, SourceQuery
 
 if TYPE_CHECKING:
-    import duckdb
-
     from scorer.log.source.settings import SourceSettings
 
 _ORDER: Final = (EVENTS, DECISIONS, OUTCOMES)
 """Withdrawals are in the table of events, so they are known before the rows that they withdraw."""
 _PLACE: Final = ("log", "segment", "hour", "sequence")
-_SCANNED_ROWS: Final = 16_384
 
 
 class DeltaSource:
@@ -47,13 +52,7 @@ class DeltaSource:
     """
 
     def __init__(self, url: str, settings: SourceSettings) -> None:
-        try:
-            import deltalake  # noqa: F401
-            import duckdb  # noqa: F401
-        except ImportError as error:
-            raise LogError(
-                f'table "{url}": reading it needs the package {error.name}; install "scorer[train,ship]"'
-            ) from None
+        require_packages(url)
         self.url, self.settings = url.rstrip("/"), settings
 
     @cached_property
@@ -194,7 +193,7 @@ class DeltaPass:
         """Return the files of a table that may have rows to read."""
         table, checkpoint = self._tables[name], self._query.checkpoint
         files = table.files if mark is None else table.files_since(mark.versions[name])
-        hour = _hour(self.since_us)
+        hour = hour_of(self.since_us)
         return [
             one
             for one in files
@@ -208,7 +207,7 @@ class DeltaPass:
         table = self._tables[name]
         if not files:
             return []
-        with reading(table.url), _database(self._source.settings.memory_mb) as database:
+        with reading(table.url), duckdb_on_disk(self._source.settings.memory_mb) as database:
             scanner = table.dataset(files).scanner(
                 columns=list(_PLACE),
                 filter=pc.field("server") == self._server,
@@ -230,20 +229,17 @@ class DeltaPass:
         wanted &= (pc.field("sequence") >= chunk.first) & (pc.field("sequence") <= chunk.last)
         for void in self._plan.voids.get(log, ()):
             wanted &= ~((pc.field("segment") == void.segment) & (pc.field("sequence") >= void.sequence))
-        with reading(table.url), _database(self._source.settings.memory_mb) as database:
-            scanner = table.dataset(files).scanner(
-                columns=list(COLUMNS[name]),
-                filter=wanted,
-                batch_size=min(self._query.rows, _SCANNED_ROWS),
-                batch_readahead=1,
-                fragment_readahead=1,
-            )
-            database.register("found", scanner.to_reader())
-            reader = database.sql("select * from found order by sequence").to_arrow_reader(self._query.rows)
-            for batch in reader:
-                # A batch of DuckDB has a multiple of 2,048 rows.
-                for start in range(0, len(batch), self._query.rows):
-                    yield pa.Table.from_batches([batch.slice(start, self._query.rows)])
+        memory_mb = self._source.settings.memory_mb
+        own = [one for one in self._plan.extents[name] if one.log == log]
+        yield from sorted_rows(
+            table,
+            files,
+            COLUMNS[name],
+            wanted,
+            count=rows_within(own, chunk.first, chunk.last),
+            rows=self._query.rows,
+            memory_mb=memory_mb,
+        )
 
     def _converted(self, name: str, rows: pa.Table, base: int) -> Iterator[SourceBatch]:
         """Yield rows of a table as batches of the source, by checkpoint."""
@@ -269,29 +265,3 @@ def _without(batch: SourceBatch, withdrawn: set[int]) -> SourceBatch:
         return batch
     gone = pc.is_in(batch.rows["sequence"], value_set=pa.array(sorted(withdrawn), pa.int64()))
     return batch._replace(rows=batch.rows.filter(pc.invert(gone)))
-
-
-def _hour(since_us: int) -> str:
-    """Return the partition of a time in microseconds."""
-    return "" if since_us <= 0 else f"{datetime.fromtimestamp(since_us // 1_000_000, UTC):%Y-%m-%dT%H}"
-
-
-class _database:  # noqa: N801 - a context manager
-    """A DuckDB in memory that spills to a temporary directory."""
-
-    def __init__(self, memory_mb: int) -> None:
-        self._memory_mb = memory_mb
-
-    def __enter__(self) -> duckdb.DuckDBPyConnection:
-        import duckdb
-
-        self._directory = TemporaryDirectory(prefix="scorer-source-")
-        self._connection = duckdb.connect(
-            ":memory:",
-            config={"memory_limit": f"{self._memory_mb}MB", "temp_directory": self._directory.name},
-        )
-        return self._connection
-
-    def __exit__(self, *_: object) -> None:
-        self._connection.close()
-        self._directory.cleanup()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -157,11 +157,10 @@ def plan(
             continue
         begin = start if is_last_known else 0
         limits = _limits(own, end if _is_current(log, end) else None)
-        voids[log] = [
-            Void(segment, limit)
-            for segment, limit in limits.items()
-            if any(one.segment == segment and one.last >= limit for one in own)
-        ]
+        lasts: dict[str, int] = {}
+        for one in own:
+            lasts[one.segment] = max(lasts.get(one.segment, 0), one.last)
+        voids[log] = [Void(segment, limit) for segment, limit in limits.items() if lasts[segment] >= limit]
         for name, rows in found.items():
             extents[name] += _cut([one for one in rows if one.log == log], begin, limits)
     number, after = _end_of(logs, extents, end, mark, start)
@@ -195,6 +194,12 @@ def chunks(extents: Sequence[Extent]) -> Iterator[Chunk]:
         there = frozenset(hour for hour, (low, high, _) in hours.items() if low <= last and high >= begin)
         yield Chunk(there, begin, last, rows)
         begin = last + 1
+
+
+def rows_within(extents: Iterable[Extent], first: int, last: int) -> int:
+    """Return a number that the rows with sequences in a range, both ends included, do not exceed."""
+    overlaps = ((one.rows, min(one.last, last) - max(one.first, first) + 1) for one in extents)
+    return sum(min(rows, overlap) for rows, overlap in overlaps if overlap > 0)
 
 
 def _in_order(

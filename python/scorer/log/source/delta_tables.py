@@ -74,16 +74,21 @@ class ShippedTable:
 
     Args:
         url: Address of the table.
+        name: Its name, such as "decisions".
         settings: How it is read.
+        table: The opened table; None: the newest version is opened.
 
     Raises:
         LogError: The table is missing, cannot be read, is another program's, or has a newer schema.
     """
 
-    def __init__(self, url: str, name: str, settings: SourceSettings) -> None:
+    def __init__(
+        self, url: str, name: str, settings: SourceSettings, table: DeltaTable | None = None
+    ) -> None:
         self.url, self.name = url, name
+        self._settings = settings
         self._options = storage_options(url, settings.options, settings.timeout_seconds)
-        self._table = self._open(None)
+        self._table = table or self._open(None)
         with reading(url):
             metadata, protocol = self._table.metadata(), self._table.protocol()
         version = schema_version(metadata.configuration)
@@ -108,6 +113,21 @@ class ShippedTable:
     def version(self) -> int:
         """The version that is read."""
         return int(self._table.version())
+
+    def newer(self) -> ShippedTable:
+        """Return the newest version, which reads only the commits since this one.
+
+        Of this object, only `dataset` may be used afterwards.
+
+        Raises:
+            LogError: As of the constructor.
+        """
+        version = self.version
+        with reading(self.url):
+            self._table.update_incremental()
+        if self.version == version:
+            return self
+        return ShippedTable(self.url, self.name, self._settings, self._table)
 
     def position(self, server: str) -> ShipPosition | None:
         """Return the position of a server: the end of its rows."""
@@ -166,10 +186,10 @@ class ShippedTable:
         schema = SCHEMAS[self.name]
         form = ds.ParquetFileFormat()
         fragments = [
-            form.make_fragment(one.path, self._filesystem, partition_expression=_partition(one))
+            form.make_fragment(one.path, self.filesystem, partition_expression=_partition(one))
             for one in files
         ]
-        return ds.FileSystemDataset(fragments, schema, form, self._filesystem)
+        return ds.FileSystemDataset(fragments, schema, form, self.filesystem)
 
     def _open(self, version: int | None) -> DeltaTable:
         from deltalake import DeltaTable
@@ -192,7 +212,8 @@ class ShippedTable:
         return [] if not len(rows) else list(_data_files(rows))
 
     @cached_property
-    def _filesystem(self) -> Any:
+    def filesystem(self) -> Any:
+        """The storage of the table, with paths below the table."""
         import pyarrow.fs as pa_fs
         from deltalake.fs import DeltaStorageHandler
 
@@ -203,17 +224,17 @@ class ShippedTable:
         import pyarrow.fs as pa_fs
         import pyarrow.parquet as pq
 
-        names = [one.base_name for one in self._filesystem.get_file_info(pa_fs.FileSelector(_LOG))]
+        names = [one.base_name for one in self.filesystem.get_file_info(pa_fs.FileSelector(_LOG))]
         checkpoints = [one for one in names if one.endswith(".parquet") and ".checkpoint" in one]
         newest = max((one[:20] for one in checkpoints), default="")
         for name in checkpoints:
             if name.startswith(newest):
-                with self._filesystem.open_input_file(f"{_LOG}/{name}") as file:
+                with self.filesystem.open_input_file(f"{_LOG}/{name}") as file:
                     column = pq.read_table(file, columns=["txn"])["txn"].drop_null()
                 yield from (one["appId"] for one in column.to_pylist())
         for name in names:
             if name.endswith(".json") and len(name) == 25 and name[:20] > newest:
-                with self._filesystem.open_input_stream(f"{_LOG}/{name}") as file:
+                with self.filesystem.open_input_stream(f"{_LOG}/{name}") as file:
                     lines = file.read().decode().splitlines()
                 yield from (json.loads(one)["txn"]["appId"] for one in lines if one.startswith('{"txn"'))
 
