@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +15,7 @@ from logs import write_segment
 
 from scorer.bundle import Bundle, read_manifest
 from scorer.log.source.indexed import IndexedLogs
+from scorer.log.source.records import RecordSource
 from scorer.release.access import Access
 from scorer.release.fleet import Member
 from scorer.release.fleet.logs import log_directories
@@ -68,6 +69,8 @@ class World:
     servers: Sequence[str] = ("live-1",)
     now: datetime = START + timedelta(hours=1)
     logs: dict[str, Log] = field(default_factory=dict)
+    source_of: Callable[[World, Path], RecordSource] | None = None
+    """Returns the source of the records with an index in a file; None: the directories are the source."""
 
     def __post_init__(self) -> None:
         self.logs = {name: Log(self.root / "logs" / name) for name in self.servers}
@@ -93,7 +96,7 @@ class World:
 
     def new_collector(self) -> Readouts:
         """Return the collector of a new process, with the rollups that it writes."""
-        source = IndexedLogs(lambda: log_directories(self.fleet), self.root / "data" / "decisions.sqlite")
+        source = self.new_source("data/decisions.sqlite")
         self.metrics = MetricsOverTime(
             self.settings,
             self.store,
@@ -113,6 +116,12 @@ class World:
             now=lambda: self.now,
             rollups=self.metrics.ledger,
         )
+
+    def new_source(self, index: str) -> RecordSource:
+        """Return the source of the records, with its index in a file below the root."""
+        if self.source_of is not None:
+            return self.source_of(self, self.root / index)
+        return IndexedLogs(lambda: log_directories(self.fleet), self.root / index)
 
     def insert_change(self, *, gates: tuple[GateSpec, ...] = ()) -> ChangeRequest:
         change = ChangeRequest(

@@ -157,7 +157,7 @@ def test_the_log_of_a_server_that_is_gone_is_read(tmp_path: Path) -> None:
             assert found.is_complete
             assert [text.split(":")[0] for text in found.problems] == ['server "pool"']
         with pytest.raises(LogError):
-            list(source.logs[3].records(0))
+            list(source.logs[3].records("", 0))
     finally:
         source.close()
 

@@ -6,16 +6,20 @@ decode a batch of records in Rust and keep only the fields that offline evaluati
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import islice
 from os import PathLike, fspath
 from typing import Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 
+from scorer.ids import decision_key, digest_text
 from scorer.log.erasure import erased
 from scorer.log.reading import Advance
+from scorer.log.scanning import WITHDRAWN, Entry
 from scorer.stats.arrays import Bools, Floats, Ints, Rows32
 
 _RECORDS = 50_000
@@ -76,8 +80,8 @@ class DecisionColumns(Columns):
 
     Attributes:
         sequence: Number of the record in its log.
-        key: Hash of the decision's id. It is equal in all logs that this process reads, and differs between
-            processes.
+        key: Hash of the decision's id. `scan_columns` gives equal keys for all logs that this process reads,
+            which differ between processes. Other functions give `scorer.ids.decision_key`.
         at: Time of the decision in microseconds since the Unix epoch.
         bundle: Index into the batch's `bundles`.
         fingerprint: Fingerprint of the schema of the features.
@@ -196,7 +200,87 @@ def scan_columns(
             advance(reader.bytes_read, reader.total_bytes)
 
 
-def _decisions(raw: dict[str, Any]) -> DecisionColumns:
+def no_decisions() -> DecisionColumns:
+    """Return columns without a row."""
+    return _decisions(defaultdict(bytes))
+
+
+def no_outcomes() -> OutcomeColumns:
+    """Return columns without a row."""
+    return _outcomes(defaultdict(bytes))
+
+
+def record_columns(
+    entries: Iterable[Entry], checkpoint: str, *, records: int = _RECORDS
+) -> Iterator[ColumnBatch]:
+    """Yield the decisions and outcomes of a checkpoint among records, with keys that all processes share.
+
+    `scan_columns` is faster, but its keys can be compared only within a process and between directories.
+
+    Args:
+        entries: The records in the order of the log, without withdrawn ones and erased entities.
+        checkpoint: Return the records of this checkpoint.
+        records: Largest number of records of a batch.
+    """
+    following = iter(entries)
+    while batch := list(islice(following, records)):
+        own = [one for one in batch if one.checkpoint == checkpoint]
+        decisions = [one for one in own if one.kind == "decision"]
+        outcomes = [one for one in own if one.kind == "outcome"]
+        bundle, bundles = _coded([one.record.bundle for one in decisions])
+        label, labels = _coded([_label(one.record) for one in decisions])
+        kind, kinds = _coded([one.record.kind for one in outcomes])
+        raw: dict[str, Any] = {
+            "sequence": _packed(decisions, "sequence", "<u8", of_record=False),
+            "key": _packed_keys(decisions),
+            "at": _packed(decisions, "decided_at_us", "<i8"),
+            "bundle": bundle,
+            "fingerprint": _packed(decisions, "schema_fingerprint", "<u8"),
+            "label": label,
+            "fallback": np.array([bool(one.record.fallback_source) for one in decisions], bool).tobytes(),
+            "action": _packed(decisions, "action_index", "<u4"),
+            "propensity": _packed(decisions, "propensity", "<f8"),
+            "outcome_sequence": _packed(outcomes, "sequence", "<u8", of_record=False),
+            "outcome_key": _packed_keys(outcomes),
+            "outcome_kind": kind,
+            "outcome_value": _packed(outcomes, "value", "<f8"),
+            "outcome_revision": _packed(outcomes, "revision", "<u4"),
+            "outcome_proof": _packed(outcomes, "proof", "<i4"),
+        }
+        lists = {
+            "feature": ("features", [np.array(one.record.features, "<f4").tobytes() for one in decisions], 4),
+            "pmf": ("pmf", [np.array(one.record.pmf, "<f8").tobytes() for one in decisions], 8),
+            "eligible": ("eligible", [one.record.eligible_mask for one in decisions], 1),
+            "id": ("id", [one.record.decision_id.encode() for one in decisions], 1),
+            "entity": ("entity", [one.record.entity.encode() for one in decisions], 1),
+        }
+        for counted, (name, parts, item) in lists.items():
+            raw[name] = b"".join(parts)
+            raw[f"{counted}_counts"] = np.array([len(one) // item for one in parts], "<u4").tobytes()
+        digests = [digest_text(one) for one in bundles]
+        withdrawn = np.array([one.record.sequence for one in batch if one.kind == WITHDRAWN], np.uint64)
+        yield ColumnBatch(_decisions(raw), _outcomes(raw), withdrawn, digests, labels, kinds)
+
+
+def _label(record: Any) -> str:
+    return str(record.action if record.pmf or record.action else record.decision)
+
+
+def _coded(values: Sequence[Any]) -> tuple[bytes, list[Any]]:
+    """Return codes of values, and the values that they refer to."""
+    known = {value: code for code, value in enumerate(dict.fromkeys(values))}
+    return np.array([known[value] for value in values], "<u4").tobytes(), list(known)
+
+
+def _packed(entries: Sequence[Entry], name: str, kind: str, *, of_record: bool = True) -> bytes:
+    return np.array([getattr(one.record if of_record else one, name) for one in entries], kind).tobytes()
+
+
+def _packed_keys(entries: Sequence[Entry]) -> bytes:
+    return np.array([decision_key(one.record.decision_id) for one in entries], "<u8").tobytes()
+
+
+def _decisions(raw: Mapping[str, Any]) -> DecisionColumns:
     def ragged(name: str, kind: str, counted: str) -> Ragged:
         counts = np.frombuffer(raw[counted], "<u4").astype(np.int64)
         return Ragged(np.frombuffer(raw[name], kind), counts)
@@ -219,7 +303,7 @@ def _decisions(raw: dict[str, Any]) -> DecisionColumns:
     )
 
 
-def _outcomes(raw: dict[str, Any]) -> OutcomeColumns:
+def _outcomes(raw: Mapping[str, Any]) -> OutcomeColumns:
     return OutcomeColumns(
         sequence=np.frombuffer(raw["outcome_sequence"], "<u8"),
         key=np.frombuffer(raw["outcome_key"], "<u8"),

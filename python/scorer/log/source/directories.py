@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from scorer.errors import LogError
-from scorer.log.columns import ColumnBatch, scan_columns
+from scorer.log.columns import ColumnBatch, record_columns, scan_columns
 from scorer.log.erasure import erased
 from scorer.log.reading import Advance, LogFinding
 from scorer.log.scanning import DELIVERY, UNKNOWN, WITHDRAWN, LogScan, scan
@@ -104,12 +104,22 @@ class LogDirectory:
         known = after if after is not None and after.log == identity and after.mark else None
         return DirectoryPass(self, query, identity or "", known, advance)
 
-    def records(self, start: int) -> LogScan:
+    @property
+    def identities(self) -> Sequence[str]:
+        """Identity of the log, if there is one."""
+        identity = self.identity
+        return () if identity is None else (identity,)
+
+    def records(self, identity: str, start: int) -> LogScan:
         """Begin a pass over whole records; see `scorer.log.source.records.RecordLog`."""
         return scan(self.path, start_sequence=start)
 
-    def columns(self, checkpoint: str, advance: Advance | None = None) -> Iterator[ColumnBatch]:
+    def columns(
+        self, checkpoint: str, advance: Advance | None = None, *, since_us: int = 0, mixed: bool = False
+    ) -> Iterator[ColumnBatch]:
         """Yield the decisions and outcomes of a checkpoint as columns."""
+        if mixed:
+            return record_columns(scan(self.path, checkpoint=checkpoint, advance=advance), checkpoint)
         return scan_columns(self.path, checkpoint, advance=advance)
 
 

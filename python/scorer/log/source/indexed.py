@@ -48,6 +48,11 @@ class IndexedLogs:
             }
             return list(self._known.values())
 
+    @property
+    def problems(self) -> Sequence[str]:
+        """None: each directory is read on its own."""
+        return ()
+
     def of_decision(self, decision_id: str) -> DecisionEntries:
         """Return the records that name a decision; see `scorer.log.source.records.RecordSource`."""
         logs = {log.path: log.name for log in self.logs}
@@ -95,7 +100,21 @@ class RecordDirectory(LogDirectory):
         return self.tail.newest(checkpoint, limit)
 
     def search(
-        self, matches: Matches, *, before: int | None, begin_us: int | None, end_us: int | None, limit: int
+        self,
+        checkpoint: str,
+        matches: Matches,
+        *,
+        before: int | None,
+        begin_us: int | None,
+        end_us: int | None,
+        limit: int,
     ) -> Stretch:
         """Search the log from the newest record to older ones."""
-        return search(self.path, matches, before=before, begin_us=begin_us, end_us=end_us, limit=limit)
+        return search(
+            self.path,
+            lambda record: record.checkpoint == checkpoint and matches(record),
+            before=before,
+            begin_us=begin_us,
+            end_us=end_us,
+            limit=limit,
+        )

@@ -5,13 +5,15 @@ and backtests need more: observations, execution times, reasons, single decision
 ones. A `RecordSource` gives these for all servers of a fleet. Its readers join the logs by the decision id,
 so that an outcome counts whichever server received it.
 
-`scorer.log.source.indexed` implements the interface for the directories that servers write. An implementation
-for another store must give:
+`scorer.log.source.indexed` implements the interface for the directories that servers write,
+`scorer.log.source.table_records` for the tables that `scorer ship` writes, and `scorer.log.source.mixed` for
+both together. An implementation for another store must give:
 
 * one `RecordLog` for each server id, with a name that stays the same; a server that is gone keeps its log;
 * the records of one server in the order of their sequences, without those of erased entities, and with the
   `withdrawn` entries of records that an earlier pass may have read;
-* a sequence of each record that stays the same, since readers store it as their position.
+* the identity of each log and a sequence of each record in it that stay the same, since readers store both as
+  their position.
 """
 
 from __future__ import annotations
@@ -22,7 +24,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from scorer.log.reading import Advance, LogFinding
 from scorer.log.scanning import Entry
-from scorer.log.source.interface import ServerLog
 
 if TYPE_CHECKING:
     from scorer.log.columns import ColumnBatch
@@ -44,33 +45,47 @@ class RecordPass(Protocol):
         """Faults of the part of the log that was read; complete after the iteration."""
 
 
-class RecordLog(ServerLog, Protocol):
-    """The log of one server, with its whole records."""
+class RecordLog(Protocol):
+    """The records of one server."""
+
+    @property
+    def name(self) -> str:
+        """Name of the server; unique within its source and the same in every run."""
 
     @property
     def location(self) -> str:
         """Where the log is: a directory or a URL. Another process can open it there."""
 
     @property
-    def identity(self) -> str | None:
-        """Identity of the log as 32 hexadecimal digits; None: it has no record yet, or is away."""
+    def identities(self) -> Sequence[str]:
+        """Identities of the server's logs as 32 hexadecimal digits, oldest first.
 
-    def records(self, start: int) -> RecordPass:
-        """Begin a pass at a sequence.
+        Empty: there is no record yet, or the log is away. A directory has one log; a table also has the logs
+        that the server had before.
+        """
+
+    def records(self, identity: str, start: int) -> RecordPass:
+        """Begin a pass over one log at a sequence.
 
         Args:
+            identity: One of `identities`.
             start: Sequence of the first record; 0: the oldest one.
 
         Raises:
             LogError: The log does not exist or cannot be read.
         """
 
-    def columns(self, checkpoint: str, advance: Advance | None = None) -> Iterator[ColumnBatch]:
+    def columns(
+        self, checkpoint: str, advance: Advance | None = None, *, since_us: int = 0, mixed: bool = False
+    ) -> Iterator[ColumnBatch]:
         """Yield the decisions and outcomes of a checkpoint as columns; see `scorer.log.columns`.
 
         Args:
             checkpoint: Name of the checkpoint.
-            advance: Called with the bytes read so far and the total bytes.
+            advance: Called with the bytes or rows read so far and their total.
+            since_us: Time before which no decision is needed, in microseconds since the Unix epoch. Older
+                ones may be returned.
+            mixed: Whether the keys are compared with those of a log that another store has.
 
         Raises:
             LogError: The log does not exist or cannot be read.
@@ -88,12 +103,20 @@ class RecordLog(ServerLog, Protocol):
         """
 
     def search(
-        self, matches: Matches, *, before: int | None, begin_us: int | None, end_us: int | None, limit: int
+        self,
+        checkpoint: str,
+        matches: Matches,
+        *,
+        before: int | None,
+        begin_us: int | None,
+        end_us: int | None,
+        limit: int,
     ) -> Stretch:
         """Search the log from the newest record to older ones, within a bound; see `scorer.log.search`.
 
         Args:
-            matches: Returns whether a decision matches.
+            checkpoint: Name of the checkpoint of the decisions.
+            matches: Returns whether a decision of the checkpoint matches.
             before: Search only records with a lower sequence; None: from the end of the log.
             begin_us: Skip decisions before this time, in microseconds since the Unix epoch; None: no limit.
             end_us: Skip decisions at or after this time; None: no limit.
@@ -125,6 +148,10 @@ class RecordSource(Protocol):
     @property
     def logs(self) -> Sequence[RecordLog]:
         """The logs of the servers at present, those of servers that answer first."""
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """For each store that cannot be read now as a whole, one line with the reason."""
 
     def of_decision(self, decision_id: str) -> DecisionEntries:
         """Return the records of all logs that name a decision.

@@ -6,6 +6,7 @@ bytes. If there are more than `most` rows, every second (fourth, ...) decision i
 
 from __future__ import annotations
 
+import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
@@ -20,7 +21,7 @@ from scorer.bundle import Bundle
 from scorer.bundle.models import Feature
 from scorer.log.columns import ColumnBatch, Columns, DecisionColumns, Ragged, feature_rows
 from scorer.log.proof import may_count, precedence
-from scorer.log.source.directories import log_directories
+from scorer.log.source.locations import TableAccess, logs_at
 from scorer.release.backtest.job import BacktestProgress, Job
 from scorer.release.backtest.layout import Layout, schema_of
 from scorer.release.segments.settings import NO_PLAN, SegmentPlan
@@ -173,14 +174,14 @@ class Reading:
 
     def read(self) -> Labelled:
         """Read every log and join the outcomes."""
-        logs = log_directories(list(self._job.logs.values())).logs
+        logs, is_mixed = logs_at(list(self._job.logs.values()), TableAccess.of(os.environ), self._job.seconds)
         for place, log in enumerate(logs):
             share = [0.0]
 
             def advance(done: int, whole: int, share: list[float] = share) -> None:
                 share[0] = done / whole if whole else 1.0
 
-            for batch in log.columns(self._job.checkpoint, advance):
+            for batch in log.columns(self._job.checkpoint, advance, since_us=self._job.begin, mixed=is_mixed):
                 self._take(place, batch)
                 self._progress((place + share[0]) / len(logs))
                 if time.monotonic() > self._stop_at:

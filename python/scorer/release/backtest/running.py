@@ -6,9 +6,10 @@ therefore finds the results, and starts the backtests that have none.
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,10 +36,14 @@ class Backtests:
     Args:
         root: Directory of the folders.
         at_once: Number of backtests that run at the same time.
+        environment: Variables of the processes in addition to those of this process.
     """
 
-    def __init__(self, root: Path, *, at_once: int = AT_ONCE) -> None:
+    def __init__(
+        self, root: Path, *, at_once: int = AT_ONCE, environment: Mapping[str, str] | None = None
+    ) -> None:
         self._root, self._at_once = root, at_once
+        self._environment = environment or {}
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def look(self, change: str) -> Backtest | None:
@@ -69,7 +74,12 @@ class Backtests:
         shutil.rmtree(folder, ignore_errors=True)
         job.write_job(folder, wanted)
         errors = folder / "error.txt"
-        self._running[change] = children.start("scorer.release.backtest.child", folder, errors)
+        self._running[change] = children.start(
+            "scorer.release.backtest.child",
+            folder,
+            errors,
+            environment=os.environ | self._environment,
+        )
 
     def keep(self, changes: Collection[str]) -> None:
         """End the backtests of all changes that are not in `changes`."""

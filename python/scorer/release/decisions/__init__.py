@@ -211,7 +211,8 @@ class Decisions:
             return None
         try:
             return log.search(
-                lambda record: record.checkpoint == checkpoint and shapes.matches(record, asked),
+                checkpoint,
+                lambda record: shapes.matches(record, asked),
                 before=position,
                 begin_us=None if asked.begin is None else micros(asked.begin),
                 end_us=None if asked.end is None else micros(asked.end),
@@ -245,10 +246,12 @@ class Decisions:
     def _not_found(self, decision_id: str, known: DecisionEntries) -> ScorerError:
         what = f'decision "{decision_id}"'
         names = [log.name for log in self._source.logs]
+        if not names and known.problems:
+            return UnreachableError(f"{what} cannot be looked up: {known.problems[0]}")
         if not names:
             return NotFoundError(
                 f"{what}: the settings name no log of a server that this machine can read; set `log` of a "
-                "server in platform.toml"
+                "server, or `urls` of [tables], in platform.toml"
             )
         if not known.is_complete:
             return UnreachableError(

@@ -145,26 +145,39 @@ class Collector:
             if member.name not in names
         ]
         for log in logs:
-            if log.identity is None:
+            if not log.identities:
                 found.append(f"the log of {log.name} holds nothing yet, or cannot be reached")
             found += self._progress(log).notes
-        return found
+        return [*found, *self._source.problems]
 
     def _read(self, log: RecordLog, watched: Collection[str], until: float) -> int:
-        progress, known = self._progress(log), log.identity
-        if known is None:
-            # The log has no segment yet or is not mounted. Its cursor is kept.
-            return 0
-        if progress.log != known:
-            notes = progress.notes
-            if progress.log:
-                notes += (f"the log of {log.name} was begun anew; what had been read is kept",)
-            progress = LogProgress(known, 0, notes)
-        folder = self._root / log.name / known[:12]
+        """Read the logs of a server from where the last call ended, each to its end before the next one."""
+        progress, identities = self._progress(log), log.identities
+        # A log without a segment, or one that is not mounted, keeps its cursor.
+        at = identities.index(progress.log) if progress.log in identities else 0
+        done = 0
+        for identity in identities[at:]:
+            if progress.log != identity:
+                notes = progress.notes
+                if progress.log:
+                    notes += (f"the log of {log.name} was begun anew; what had been read is kept",)
+                progress = LogProgress(identity, 0, notes)
+            count, progress, is_read = self._read_log(log, progress, watched, until)
+            done += count
+            if not is_read:
+                break
+        return done
+
+    def _read_log(
+        self, log: RecordLog, progress: LogProgress, watched: Collection[str], until: float
+    ) -> tuple[int, LogProgress, bool]:
+        """Read one log; return the number of records, the progress, and whether its end was reached."""
+        folder = self._root / log.name / progress.log[:12]
         parts.drop_from(folder, progress.next)
         done = 0
+        unreadable = f"the log of {log.name} cannot be read: "
         try:
-            entries = log.records(progress.next)
+            entries = log.records(progress.log, progress.next)
             following = iter(entries)
             while batch := list(islice(following, self._batch)):
                 progress = self._take(log, folder, progress, batch, watched)
@@ -172,14 +185,17 @@ class Collector:
                 if time.monotonic() > until:
                     break
         except (LogError, OSError) as error:
-            self._keep(log, _noted(progress, f"the log of {log.name} cannot be read: {error}"))
-            return done
+            progress = _without(progress, unreadable)
+            self._keep(log, _noted(progress, f"{unreadable}{error}"))
+            return done, progress, False
+        # What could not be read before has been read now.
+        progress = _without(progress, unreadable)
         for finding in entries.findings:
             if finding.severity == "error":
                 lost = "" if finding.lost is None else f", records {finding.lost[0]} to {finding.lost[1]}"
                 progress = _noted(progress, f"the log of {log.name} is damaged ({finding.kind}{lost})")
         self._keep(log, progress)
-        return done
+        return done, progress, not batch
 
     def _take(
         self,
@@ -298,6 +314,11 @@ def counter(status: Any) -> dict[str, Any]:
 
 def _noted(progress: LogProgress, note: str) -> LogProgress:
     return progress if note in progress.notes else replace(progress, notes=(*progress.notes, note))
+
+
+def _without(progress: LogProgress, begin: str) -> LogProgress:
+    """Return the progress without the notes that begin like this."""
+    return replace(progress, notes=tuple(note for note in progress.notes if not note.startswith(begin)))
 
 
 def _cursor(log: RecordLog) -> str:

@@ -123,9 +123,7 @@ class Readouts:
         """Return the locations of the decision logs of servers that answer, by server."""
         pool = {member.name for member in self._fleet.members if member.role != "live"}
         return {
-            log.name: log.location
-            for log in self._source.logs
-            if log.name not in pool and log.identity is not None
+            log.name: log.location for log in self._source.logs if log.name not in pool and log.identities
         }
 
     def has_outcomes(self, checkpoint: str) -> bool:
