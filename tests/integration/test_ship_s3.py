@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import components
 import pytest
+from logs import write_segment
 from s3_server import BUCKET, S3Server, faulty_proxy
-from shipping import delta_keys, keys_of, shipper, write_log, write_settings
+from shipping import SERVER, delta_keys, keys_of, mixed, shipper, write_log, write_settings
 from waiting import wait_until
 
 from scorer.errors import LogError
+from scorer.log.scanning import Entry
 from scorer.log.source.addresses import decision_source
 from scorer.log.source.directories import log_directories
+from scorer.log.source.indexed import IndexedLogs
 from scorer.log.source.interface import SourceBatch, SourceQuery
 from scorer.log.source.settings import SourceSettings
+from scorer.log.source.table_records import TableRecords
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -76,6 +80,94 @@ def test_the_tables_are_a_source(tmp_path: Path, s3: S3Server, url: str) -> None
         with pytest.raises(LogError, match=message) as error:
             _ = decision_source([address], settings=away).logs
         assert "\n" not in str(error.value)
+
+
+def test_the_platform_reads_the_tables(
+    tmp_path: Path, s3: S3Server, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole records are those of the log; a storage that fails for a while neither loses nor doubles any."""
+    # A busy machine may need longer for the files of one look.
+    monkeypatch.setattr("scorer.log.source.table_records._SLICE_SECONDS", 60.0)
+    monkeypatch.setattr("scorer.log.source.table_records._INDEX_SECONDS", 60.0)
+    log = write_log(tmp_path / "decisions", [60], sealed=False)
+    config = write_settings(
+        tmp_path, delta=delta(url, s3.options()) | {"compact_commits": 3}, ship={"flush_rows": 12}
+    )
+
+    def ship() -> None:
+        with shipper(tmp_path, "--config", str(config), "--once") as process:
+            assert process.wait() == 0, process.text
+
+    fault: list[str] = []
+    local = IndexedLogs(lambda: {SERVER: log}, tmp_path / "index.sqlite")
+    [wanted] = local.logs
+    with faulty_proxy(
+        s3, lambda _, path, __: fault[0] if fault and "_delta_log" not in path else None
+    ) as endpoint:
+        settings = SourceSettings(options=s3.options(endpoint))
+        tables = TableRecords([url], tmp_path / "tables.sqlite", settings, refresh_seconds=0.0)
+        wait_until(lambda: not tables.logs and tables.problems, "the first look")
+        assert "does not exist; name the url" in tables.problems[0]
+        ship()
+
+        def is_read() -> bool:
+            found = tables.logs
+            assert not tables.problems, tables.problems
+            return bool(found)
+
+        wait_until(is_read, "the first files to be indexed", seconds=60)
+        [own] = tables.logs
+        assert own.identities == wanted.identities
+        [identity] = own.identities
+        seen = list(own.records(identity, 0))
+        # More is shipped, and the storage fails in two ways.
+        write_segment(log, 2, 61, [mixed(sequence) for sequence in range(61, 101)], sealed=False)
+        ship()
+        for kind in ("503", "cut"):
+            fault[:] = [kind]
+            # What was read before is still shown.
+            wait_until(lambda: tables.logs and tables.problems, f"a problem after {kind}")
+            assert [log.name for log in tables.logs] == [SERVER]
+            [problem] = tables.problems
+            assert "cannot be read" in problem and "\n" not in problem
+            assert not list(own.records(identity, seen[-1].sequence + 1))
+        fault.clear()
+        wait_until(is_read, "the new files to be indexed", seconds=60)
+        fault[:] = ["503"]
+        with pytest.raises(LogError, match="cannot be read") as error:
+            list(own.records(identity, seen[-1].sequence + 1))
+        assert "\n" not in str(error.value)
+        fault.clear()
+        seen += own.records(identity, seen[-1].sequence + 1)
+        assert texts(seen) == texts(wanted.records(identity, 0))
+        assert [str(one) for one in own.newest("fraud.checkout", 9)] == [
+            str(one) for one in wanted.newest("fraud.checkout", 9)
+        ]
+        for name in ("d1", "d2", "d61"):
+            found, other = tables.of_decision(name), local.of_decision(name)
+            assert found.is_complete and not found.problems
+            assert sorted(texts([one for _, one in found.entries])) == sorted(
+                texts([one for _, one in other.entries])
+            )
+        tables.close()
+    local.close()
+    wrong = {**s3.options(), "AWS_SECRET_ACCESS_KEY": "wrong"}
+    for options, message in (
+        (wrong, "check the url and the credentials"),
+        (s3.options("http://127.0.0.1:9"), "cannot be read"),
+    ):
+        away = TableRecords(
+            [url], tmp_path / "away.sqlite", SourceSettings(options=options, timeout_seconds=2.0)
+        )
+        wait_until(lambda away=away: not away.logs and away.problems, "the first look")
+        [problem] = away.problems
+        assert message in problem and "\n" not in problem
+        away.close()
+
+
+def texts(entries: Iterable[Entry]) -> list[str]:
+    """Records as text; NaN is not equal to itself."""
+    return [f"{one.sequence} {one.kind} {one.record}" for one in entries]
 
 
 def rows_of(batches: list[SourceBatch]) -> dict[tuple[str, str], str]:

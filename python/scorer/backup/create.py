@@ -22,7 +22,8 @@ BUNDLES = "bundles"
 DATABASE = "platform.sqlite"
 DATA = "data"
 # Entries of the data directory that the platform creates again by itself.
-_REBUILT = ("uploads", "decisions.sqlite", "decisions.sqlite-wal", "decisions.sqlite-shm")
+_INDEXES = ("decisions.sqlite", "tables.sqlite")
+_REBUILT = ("uploads", *(f"{name}{suffix}" for name in _INDEXES for suffix in ("", "-wal", "-shm")))
 
 
 @dataclass(frozen=True, slots=True)

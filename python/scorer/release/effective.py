@@ -66,14 +66,16 @@ def _shown(key: str, value: Any) -> str:
         if _SECRET.search(key) and not key.endswith(("_file", "_header", "_url")):
             return "set, and not shown"
         return _PASSWORD.sub(lambda one: f"{one[1]}:***@" if one[2] else one[0], value)
-    return _plain(value)
+    return _plain(key, value)
 
 
-def _plain(value: Any) -> str:
+def _plain(key: str, value: Any) -> str:
     if isinstance(value, BaseModel):
         value = value.model_dump(mode="json")
     elif is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
+    if isinstance(value, Mapping) and key == "options":
+        return ", ".join(f"{name} is set" for name in value) or "none"
     if isinstance(value, Mapping):
         return ", ".join(f"{key} = {_shown(str(key), one)}" for key, one in value.items()) or "none"
     if isinstance(value, list | tuple | set | frozenset):

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from scorer.config.identity import client_tls
 from scorer.errors import ScorerError
 from scorer.events import EventLog
-from scorer.log.source.indexed import IndexedLogs
 from scorer.release.access import Access
 from scorer.release.additions import Additions
 from scorer.release.audit import Audit
@@ -33,7 +32,7 @@ from scorer.release.decisions import Decisions
 from scorer.release.fleet import Fleet, Member, Statuses
 from scorer.release.fleet.discovery import Discovery
 from scorer.release.fleet.finders import finder_of
-from scorer.release.fleet.logs import log_directories
+from scorer.release.fleet.logs import record_source, table_access
 from scorer.release.lanes import recorded
 from scorer.release.lanes.alerts import Alerts, drift_of
 from scorer.release.lanes.reconcile import Reconciler
@@ -116,11 +115,23 @@ class PlatformServices:
         """
         self._round((("collect", self.service.readouts.collect), ("run", self.runner.tick)))
 
+    def collect(self) -> None:
+        """Read the records that are new in logs and tables."""
+        self._round((("collect", self.service.readouts.collect),))
+
+    def advance(self) -> None:
+        """Advance change requests, and bring the servers in sync."""
+        self._round((("run", self.runner.tick),))
+
     def start(self) -> None:
         """Start the threads of the ticker, the messages and the builds, which run independently."""
         self._discovery.start()
+        rounds: tuple[tuple[str, Callable[[], None]], ...] = (("pipeline", self.tick),)
+        if self.settings.tables.urls:
+            # A storage that does not answer must not delay a rollback.
+            rounds = (("records", self.collect), ("pipeline", self.advance))
         for name, work in (
-            ("pipeline", self.tick),
+            *rounds,
             ("messages", self.deliver),
             # Every process builds what it has received, and sees what others have added.
             ("builds", self.service.builds.tick),
@@ -309,7 +320,7 @@ def open_service(
         events=events,
     )
     additions.refresh()
-    source = IndexedLogs(lambda: log_directories(fleet, own.logs), own.data_dir / "decisions.sqlite")
+    source = record_source(settings, fleet)
     metrics = MetricsOverTime(settings, store, access, fleet, source, bundles, now=now)
     readouts = Readouts(
         settings, store, access, fleet, source, bundles, rollups=metrics.ledger, statuses=statuses, now=now
@@ -318,7 +329,11 @@ def open_service(
     reconciler = Reconciler(
         store, settings, fleet, registry, audit, now=now, statuses=statuses, alerts=alerts
     )
-    backtests = Backtests(own.data_dir / "backtests")
+    access_of_tables = table_access(settings)
+    backtests = Backtests(
+        own.data_dir / "backtests",
+        environment=None if access_of_tables is None else access_of_tables.variables(),
+    )
     permissions = Permissions(store, access, audit, calendar, now=now)
     parts = Parts(
         store=store,

@@ -44,6 +44,7 @@ from scorer.release.gates.grammar import Gates
 from scorer.release.model import Stage
 from scorer.release.oidc_settings import OidcSettings
 from scorer.release.segments.settings import SegmentSettings
+from scorer.release.table_settings import TableSettings
 from scorer.release.web_settings import Networks, WebSettings
 
 if TYPE_CHECKING:
@@ -340,6 +341,23 @@ class FleetMember(Section):
         "of `platform.logs`.",
         examples=["decisions"],
     )
+    shipped_as: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=200,
+        description="`[ship] server` of its shipper, if its records are read from [tables] under another id "
+        "than its name.",
+        examples=["checkout-host-1"],
+    )
+
+    @model_validator(mode="after")
+    def _has_one_log(self) -> FleetMember:
+        if self.log is not None and self.shipped_as is not None:
+            raise ValueError(
+                f'server "{self.name}" has both a log and a table (shipped_as); its records would count '
+                "twice: remove one of the two"
+            )
+        return self
 
 
 _OUTCOME = {"score": "fraud", "action": "authorised"}
@@ -456,6 +474,7 @@ class PlatformFile(Section):
     builds: BuildSettings = Field(default_factory=BuildSettings)
     oidc: OidcSettings = Field(default_factory=OidcSettings)
     fleet_tls: ClientTlsSettings = Field(default_factory=ClientTlsSettings)
+    tables: TableSettings = Field(default_factory=TableSettings)
     fleet: Members = Field(default=(), description="The servers that the platform manages.")
     discovery: Groups = Field(
         default=(), description="Servers that the platform finds by a DNS name or in Kubernetes, by group."
@@ -468,7 +487,15 @@ class PlatformFile(Section):
         controls = [member.control for member in self.fleet]
         # A log has one writer. Read under two names, its records would count twice.
         logs = [str(member.log) for member in self.fleet if member.log is not None]
-        for what, values in (("name", names), ("control", controls), ("log", logs)):
+        ids = [member.shipped_as for member in self.fleet if member.shipped_as is not None]
+        if ids and not self.tables.urls:
+            raise ValueError(
+                f'fleet: a server has shipped_as = "{ids[0]}", but [tables] has no urls; add one'
+            )
+        if ids:
+            # A server without the setting has shipped under its name.
+            ids += [one.name for one in self.fleet if one.shipped_as is None and one.log is None]
+        for what, values in (("name", names), ("control", controls), ("log", logs), ("shipped_as", ids)):
             twice = sorted({value for value in values if values.count(value) > 1})
             if twice:
                 raise ValueError(
