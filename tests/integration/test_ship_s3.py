@@ -86,9 +86,6 @@ def test_the_platform_reads_the_tables(
     tmp_path: Path, s3: S3Server, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whole records are those of the log; a storage that fails for a while neither loses nor doubles any."""
-    # A busy machine may need longer for the files of one look.
-    monkeypatch.setattr("scorer.log.source.table_records._SLICE_SECONDS", 60.0)
-    monkeypatch.setattr("scorer.log.source.table_records._INDEX_SECONDS", 60.0)
     log = write_log(tmp_path / "decisions", [60], sealed=False)
     config = write_settings(
         tmp_path, delta=delta(url, s3.options()) | {"compact_commits": 3}, ship={"flush_rows": 12}

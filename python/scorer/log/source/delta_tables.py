@@ -20,6 +20,7 @@ from scorer.log.shipped.storage import (
     schema_version,
     storage_options,
 )
+from scorer.log.source.table_storage import table_storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -214,10 +215,7 @@ class ShippedTable:
     @cached_property
     def filesystem(self) -> Any:
         """The storage of the table, with paths below the table."""
-        import pyarrow.fs as pa_fs
-        from deltalake.fs import DeltaStorageHandler
-
-        return pa_fs.PyFileSystem(DeltaStorageHandler(self._table.table_uri, self._options or None))
+        return table_storage(self._table.table_uri, self._options, self._settings.timeout_seconds)
 
     def _transactions(self) -> Iterator[str]:
         """Yield the ids of the transactions in the table's log, which deltalake returns only by their id."""
