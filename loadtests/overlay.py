@@ -3,7 +3,7 @@
 ::
 
     make bench-overlay                                  # 10 million decisions, about 10 GB of disk
-    python -m loadtests.overlay --decisions 1000000 --days 3
+    python -m loadtests.overlay --decisions 1000000 --days 8
     python -m loadtests.overlay --keep FOLDER           # keep tables and state, and continue there
 
 The program writes the Delta tables that `scorer ship` would have written for three servers: payments of the
@@ -119,6 +119,7 @@ class Tables:
         self._shipped[SERVERS[0]].prepare()
         self._loaded = {name: self._shipped[SERVERS[0]].load(name) for name in ("decisions", "outcomes")}
         self._payments, self._per_hour = payments, per_hour
+        self._chance = payments.pmf.cumsum(axis=1) / payments.pmf.sum(axis=1, keepdims=True)
         self._random = np.random.default_rng(1)
         self._sequence = dict.fromkeys(SERVERS, 1)
         self._waiting = np.empty(0, [("at", "<i8"), ("id", "<i8"), ("value", "<f8"), ("server", "i1")])
@@ -144,9 +145,8 @@ class Tables:
         random = self._random
         at = np.sort(random.integers(begin, end, count))
         drawn = random.integers(0, len(self._payments.rows), count)
-        pmf = self._payments.pmf[drawn]
-        chance = pmf.cumsum(axis=1) / pmf.sum(axis=1, keepdims=True)
-        action = (random.random((count, 1)) > chance).sum(axis=1).clip(0, pmf.shape[1] - 1)
+        last = self._chance.shape[1] - 1
+        action = (random.random((count, 1)) > self._chance[drawn]).sum(axis=1).clip(0, last)
         number = np.arange(self._number, self._number + count)
         self._number += count
         works = random.random(count) < self._payments.truth[drawn, action]
