@@ -58,6 +58,7 @@ DEFAULT_TIMEOUT_S = 0.25
 SERVICE = "/scorer.v1.ScoringService/"
 HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 _READY_POLL_S = 0.02
+_READY_CALL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,7 +279,8 @@ class Core:
         payload = health_request(service)
         last = "no connection"
         while (remaining := deadline - self._clock()) > 0:
-            outcome = yield Send(HEALTH_CHECK, payload, min(remaining, 1.0), wait_for_ready=True)
+            within = min(remaining, _READY_CALL_S)
+            outcome = yield Send(HEALTH_CHECK, payload, within, wait_for_ready=True)
             if isinstance(outcome, bytes):
                 health = read_health(outcome)
                 if health is Health.SERVING:
@@ -287,7 +289,9 @@ class Core:
             elif isinstance(outcome, Failure):
                 if outcome.code in {grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAUTHENTICATED}:
                     raise self._attempts.error(Failed(outcome, 1), Call(service, "", deadline))
-                last = sentence(outcome)
+                # A call that the end of the wait cuts short says nothing about the server.
+                if outcome.code is not grpc.StatusCode.DEADLINE_EXCEEDED or within == _READY_CALL_S:
+                    last = sentence(outcome)
             yield Sleep(_READY_POLL_S)
         raise DeadlineExceededError(
             f"not ready within {timeout:g} s: {last}",
