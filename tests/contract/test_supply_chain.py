@@ -53,7 +53,9 @@ def test_make_lock_updates_every_lock_file() -> None:
         )
 
 
-@pytest.mark.parametrize("lock", ["bench.txt", "build.txt", "learning.txt"])
+@pytest.mark.parametrize(
+    "lock", ["bench.txt", "build.txt", "learning.txt", "operator.txt", "platform.txt", "ship.txt"]
+)
 def test_additional_packages_have_the_versions_of_the_development_packages(lock: str) -> None:
     own, shared = pins(lock), pins("dev.txt")
     # Packages of which the requirements need an older version.
