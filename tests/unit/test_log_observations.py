@@ -162,6 +162,7 @@ def test_an_export_has_every_field_and_every_lane_once(log: Path, tmp_path: Path
         "propensity": None,
         "expected_reward": None,
         "reasons": [],
+        "feature_reasons": [],
         "data_load_us": 3,
         "exec_us": 12,
         "answered_at": NOON,
