@@ -208,7 +208,7 @@ class Forest:
             X: Rows ``[n, num_features]``, as for `predict`.
             exact: Compute exact Shapley values of the path-dependent game, as TreeSHAP does. Otherwise the
                 feature of each split on the row's path has the change of the expectation by that split, which
-                is an approximation that takes a hundredth of the time.
+                is an approximation that takes a small part of the time.
 
         Returns:
             ``[n, num_features + 1]`` where there is one margin per row, else

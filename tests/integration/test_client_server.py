@@ -118,7 +118,7 @@ def test_reasons_are_those_of_the_bundle(client: Client, built_bundles: dict[str
         found = [(fraud.columns.index(one.feature), one.contribution) for one in answer.reasons]
         columns, amounts = expected.reasons.columns[at], expected.reasons.contributions[at]
         assert found == list(zip(columns[: len(found)], amounts[: len(found)], strict=True))
-        assert len(found) == 3
+        assert found and all(columns[len(found) :] == 2**32 - 1)
     selected = client.select_action("action.authorise", data[0], reasons=32)
     start, exact = oracle.explain(data[0], action=selected.action_index)
     assert {one.feature for one in selected.reasons} <= set(oracle.columns)

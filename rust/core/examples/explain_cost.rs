@@ -4,6 +4,7 @@
 //! median nanoseconds per row of the bare walk, of the walk with path attributions and the selection of seven reasons,
 //! and of exact contributions. The three take turns on the same rows, so the ratios come from one run.
 
+#[expect(dead_code, reason = "this program measures laps in turns and not single calls")]
 mod cost;
 
 use std::hint::black_box;

@@ -4,8 +4,8 @@
 //! the difference to the row's margin. They need the [`Covers`] of the forest's nodes.
 //!
 //! * [`PathAttributions`] follows the row's own path: the step from a node to its child changes the expectation, and
-//!   the feature that the node tests is given that change. It costs about as much as the walk itself. It is an
-//!   approximation: a feature near the root is given too little where it interacts with features below it.
+//!   the feature that the node tests is given that change. It costs a few walks. It is an approximation: a feature near
+//!   the root is given too little where it interacts with features below it.
 //! * [`TreeShap`] computes exact Shapley values of the path-dependent game. It takes about a hundred times as long.
 
 mod covers;

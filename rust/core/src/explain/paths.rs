@@ -9,6 +9,8 @@ use crate::forest::{Forest, LeafNumbers, NodeView, Scratch, TreeView};
 /// Greatest number of steps of a leaf that are stored in a table. The steps of deeper trees are followed from the leaf
 /// to the root, so the memory per node stays bounded.
 const TABLE: usize = 16;
+/// Number of rows of steps that are read before they are added.
+const WAITING: usize = 32;
 
 /// The contributions of all leaves of a forest to one output, computed once.
 #[derive(Debug)]
@@ -147,10 +149,26 @@ impl PathAttributions {
         );
         contributions.fill(0.0);
         let (trees, steps) = (&*self.trees, &*self.steps);
+        // A row of steps is rarely in the nearest cache. Reading the first step of many rows before any is added lets the
+        // processor fetch them at the same time.
+        let mut waiting = [(0, 0); WAITING];
+        let (mut count, mut touched) = (0, 0);
+        let add = |rows: &[(usize, usize)], contributions: &mut [f64]| {
+            for &(start, width) in rows {
+                for step in &steps[start..start + width] {
+                    contributions[step.feature as usize] += f64::from(step.delta);
+                }
+            }
+        };
         let each = |tree: usize, leaf: usize| match trees[tree] {
             Paths::Table { first, width } => {
-                for step in &steps[first + leaf * width..][..width] {
-                    contributions[step.feature as usize] += f64::from(step.delta);
+                let start = first + leaf * width;
+                touched |= steps.get(start).map_or(0, |step| step.feature);
+                waiting[count] = (start, width);
+                count += 1;
+                if count == WAITING {
+                    add(&waiting, contributions);
+                    count = 0;
                 }
             }
             Paths::Linked { first, nodes } => {
@@ -162,7 +180,10 @@ impl PathAttributions {
                 }
             }
         };
-        self.forest.margins_reaching(row, budget, scratch, (&self.numbers, each), margins)
+        self.forest.margins_reaching(row, budget, scratch, (&self.numbers, each), margins)?;
+        add(&waiting[..count], contributions);
+        std::hint::black_box(touched);
+        Ok(())
     }
 }
 
