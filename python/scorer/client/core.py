@@ -44,6 +44,7 @@ from scorer.client.requests import (
     health_request,
     named_features,
     normalise_eligible,
+    number_of_reasons,
     packed_rows,
     request_identity,
     with_packed_values,
@@ -103,12 +104,17 @@ class Core:
         request_id: str | None,
         entity: str,
         timeout: float | None,
+        reasons: int = 0,
     ) -> Flow[Score]:
         """Score one event and return the decision."""
         call = self._begin(checkpoint, request_identity(request_id), timeout)
         self._own.check(checkpoint, ScoreFallback)
         request = pb.ScoreRequest(
-            checkpoint=checkpoint, request_id=call.request_id, entity=entity, include_token=True
+            checkpoint=checkpoint,
+            request_id=call.request_id,
+            entity=entity,
+            include_token=True,
+            reasons=number_of_reasons(reasons),
         )
         reply = yield from self._ask("Score", call, request, features, self._hedging)
         if isinstance(reply, bytes):
@@ -166,13 +172,18 @@ class Core:
         request_id: str | None,
         entity: str,
         timeout: float | None,
+        reasons: int = 0,
     ) -> Flow[SelectedAction]:
         """Draw one action among the eligible ones."""
         call = self._begin(checkpoint, request_identity(request_id), timeout)
         self._own.check(checkpoint, ActionFallback)
         allowed = normalise_eligible(eligible)
         request = pb.SelectActionRequest(
-            checkpoint=checkpoint, request_id=call.request_id, entity=entity, include_pmf=include_pmf
+            checkpoint=checkpoint,
+            request_id=call.request_id,
+            entity=entity,
+            include_pmf=include_pmf,
+            reasons=number_of_reasons(reasons),
         )
         if allowed is not None:
             request.eligible.CopyFrom(eligible_actions(allowed))

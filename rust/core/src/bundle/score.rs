@@ -33,7 +33,7 @@ impl Bundle {
         self.check_row(row, scratch)?;
         let buffers = &mut scratch.buffers;
         buffers.rows[..row.len()].copy_from_slice(row);
-        self.program.run(budget, buffers)?;
+        self.program.run(budget, buffers, None)?;
         self.band(&buffers.values)
     }
 

@@ -269,6 +269,7 @@ pub fn batch(id: &str, fingerprint: u64, rows: &[[f32; 3]]) -> ScoreBatchRequest
         rows: rows.len() as u32,
         entity: String::new(),
         include_token: false,
+        reasons: 0,
     }
 }
 
@@ -302,6 +303,7 @@ pub fn score(id: &str, amount: f64) -> ScoreRequest {
         features: Some(score_request::Features::Named(context(amount))),
         entity: String::new(),
         include_token: false,
+        reasons: 0,
     }
 }
 
