@@ -56,7 +56,7 @@ fn a_score_has_the_reasons_that_were_asked_for_in_reply_and_record() {
     let amount = ("R01".to_owned(), "amount".to_owned(), 1.0);
     let night = ("night".to_owned(), "night".to_owned(), 0.1875);
     assert_eq!(given(&none.value.reasons), []);
-    assert_eq!(given(&one.value.reasons), [amount.clone()]);
+    assert_eq!(given(&one.value.reasons), std::slice::from_ref(&amount));
     assert_eq!(given(&two.value.reasons), [amount.clone(), night.clone()]);
     let again = ask("c", 2);
     assert!(again.replayed);

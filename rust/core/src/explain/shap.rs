@@ -105,7 +105,7 @@ enum Memory {
     Four(Work<4>),
     Eight(Work<8>),
     Sixteen(Work<16>),
-    ThirtyTwo(Work<32>),
+    ThirtyTwo(Box<Work<32>>),
 }
 
 #[derive(Debug)]
@@ -358,7 +358,7 @@ impl ShapScratch {
                 Points::Four => Memory::Four(Work::new(nodes, features)),
                 Points::Eight => Memory::Eight(Work::new(nodes, features)),
                 Points::Sixteen => Memory::Sixteen(Work::new(nodes, features)),
-                Points::ThirtyTwo => Memory::ThirtyTwo(Work::new(nodes, features)),
+                Points::ThirtyTwo => Memory::ThirtyTwo(Box::new(Work::new(nodes, features))),
             },
         }
     }

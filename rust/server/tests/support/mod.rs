@@ -269,7 +269,6 @@ pub fn batch(id: &str, fingerprint: u64, rows: &[[f32; 3]]) -> ScoreBatchRequest
         rows: rows.len() as u32,
         entity: String::new(),
         include_token: false,
-        reasons: 0,
     }
 }
 
