@@ -335,7 +335,7 @@ def filled(name: str, count: int, origin: dict[str, str], values: dict[str, Any]
     return pa.Table.from_arrays(columns, schema=SCHEMAS[name])
 
 
-def fit_once(folder: Path, as_of_ms: int, untaught_ms: int, join_days: float | None) -> dict[str, Any]:
+def fit_once(folder: Path, as_of_ms: int, untaught_ms: int, join_days: float | None = None) -> dict[str, Any]:
     """Run the overlay once in this process, and return what it cost."""
     from scorer.learn.join.settings import JoinSettings
     from scorer.learn.overlay.incremental import OverlayInputs, update
