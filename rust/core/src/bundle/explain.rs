@@ -197,15 +197,10 @@ impl Bundle {
         budget: &dyn Budget,
         scratch: &mut EvalScratch,
     ) -> Result<ScoreOut, EvalError> {
-        if self.kind() != Kind::Score {
-            return Err(EvalError::Kind { found: self.kind(), wanted: Kind::Score });
-        }
-        self.check_row(row, scratch)?;
+        self.set_row(row, scratch)?;
         let explainer = self.explainer.as_ref().ok_or(EvalError::NoCovers)?;
-        let buffers = &mut scratch.buffers;
-        buffers.rows[..row.len()].copy_from_slice(row);
-        self.program.run(budget, buffers, Some(explainer))?;
-        self.band(&buffers.values)
+        self.program.run(budget, &mut scratch.buffers, Some(explainer))?;
+        self.band(&scratch.buffers.values)
     }
 
     /// Computes the path attributions of one action's expected reward, for [`EvalScratch::reasons`]. `row` is the
