@@ -163,9 +163,9 @@ kill-rounds: build ## Run 200 rounds of SIGKILL under load, and compare with a c
 	@SCORER_KILL_ROUNDS='$(or $(ROUNDS),200)' '$(RUN)' -m pytest --timeout=0 tests/integration/test_kill9.py
 
 .PHONY: ship-kills
-ship-kills: build ## Run 100 rounds of SIGKILL of shipper and server under traffic, and count the shipped rows; options: make ship-kills ROUNDS=20
-	$(call say,'SIGKILL of the shipper')
-	@SCORER_SHIP_KILLS='$(or $(ROUNDS),100)' '$(RUN)' -m pytest --timeout=0 tests/integration/test_ship_kill9.py
+ship-kills: build ## Run 100 rounds of SIGKILL of shipper, server and broker under traffic, and count what was shipped; options: make ship-kills ROUNDS=20
+	$(call say,'SIGKILL of shipper, server and broker')
+	@SCORER_SHIP_KILLS='$(or $(ROUNDS),100)' '$(RUN)' -m pytest -s --timeout=0 tests/integration/test_ship_kill9.py
 
 .PHONY: lint
 lint: lint-rust lint-python ## Check formatting, lints, types, stubs and generated code

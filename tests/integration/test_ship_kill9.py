@@ -1,17 +1,23 @@
-"""A real server writes a log while `scorer ship` is killed repeatedly: every record is delivered once."""
+"""A real server writes a log while shipper, server and broker are killed: every record is delivered once."""
 
 from __future__ import annotations
 
 import os
 import random
 import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import components
 import pytest
 from bundles import ACTIONS
+from kafka_broker import KafkaBroker, headers_of
 from logs import write_segment
 from servers import settings, start_server
-from shipping import delta_keys, delta_rows, keys_of, mixed, shipper, write_log, write_settings
+from shipping import Key, delta_keys, delta_rows, keys_of, mixed, shipper, write_log, write_settings
 from waiting import wait_until
 
 from scorer.client import Client, ClientError, RetryPolicy
@@ -52,41 +58,120 @@ class Traffic:
         return self.answered
 
 
+class DeltaTables:
+    """Tables in a directory, which no process of their own serves."""
+
+    def __init__(self, directory: Path) -> None:
+        self._url = str(directory / "lake")
+        self.settings: dict[str, Any] = {"delta": {"url": "lake", "compact_commits": 5}}
+
+    def disturb(self) -> None:
+        """Do nothing: a directory has no process that can be killed."""
+
+    def keys(self) -> Counter[Key]:
+        return delta_keys(self._url)
+
+    def decisions(self) -> set[str]:
+        return {row["decision_id"] for row in delta_rows(self._url, columns=["decision_id"])}
+
+
+class Topic:
+    """A topic of a broker that is killed and started again."""
+
+    def __init__(self, broker: KafkaBroker) -> None:
+        self._broker = broker
+        self.kills = 0
+        self.settings: dict[str, Any] = {
+            "kafka": {
+                "servers": broker.servers,
+                "topic": "decisions",
+                "positions": "positions",
+                "partitions": 3,
+                "timeout_seconds": 10.0,
+            }
+        }
+
+    def disturb(self) -> None:
+        """Kill the broker in the middle of what it does, and start it again."""
+        self._broker.kill()
+        self._broker.start()
+        self.kills += 1
+
+    def keys(self) -> Counter[Key]:
+        headers = headers_of(self._broker.messages("decisions"))
+        return Counter((one["server"], one["segment"], int(one["sequence"])) for one in headers)
+
+    def decisions(self) -> set[str]:
+        messages = self._broker.messages("decisions")
+        kinds = headers_of(messages)
+        return {
+            one.key().decode()
+            for one, of in zip(messages, kinds, strict=True)
+            if of["kind"] == "decision" and one.key() is not None
+        }
+
+
+@contextmanager
+def destination(kind: str, directory: Path) -> Iterator[DeltaTables | Topic]:
+    """Where the records go."""
+    if kind == "delta":
+        yield DeltaTables(directory)
+        return
+    components.require("Kafka")
+    with KafkaBroker() as broker:
+        yield Topic(broker)
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(120 + 30 * ROUNDS)
-def test_kills_of_shipper_and_server_lose_and_double_nothing(tmp_path: Path, registry: Registry) -> None:
+@pytest.mark.timeout(180 + 60 * ROUNDS)
+@pytest.mark.parametrize("kind", ["delta", "kafka"])
+def test_kills_of_shipper_server_and_broker_lose_and_double_nothing(
+    tmp_path: Path, registry: Registry, kind: str
+) -> None:
     """Segments are small, so that the log has several, and batches too, so that kills hit commits."""
     chance = random.Random(20261126)
-    own = settings(log="segment_mb = 1\nretain_mb = 4")
-    config = write_settings(tmp_path, delta={"url": "lake", "compact_commits": 5}, ship={"flush_rows": 150})
+    # The log keeps every record, because the delivered ones are compared with it.
+    own = settings(log="segment_mb = 1")
     answered: list[str] = []
-    shipped = 0
-    for turn in range(ROUNDS):
-        with start_server(tmp_path, own) as server:
-            traffic = Traffic(server.address, f"t{turn}")
-            for _ in range(2):
-                with shipper(tmp_path, "--config", str(config)) as process:
-                    wanted = shipped + chance.randrange(20, 300)
-                    wait_until(
-                        lambda wanted=wanted, process=process: (
-                            _mark(tmp_path) > wanted or process.process.poll() is not None
-                        ),
-                        "deliveries",
-                        seconds=90,
-                    )
-                    assert process.process.poll() is None, process.text
-                    process.kill()
-                    shipped = _mark(tmp_path)
-            if chance.random() < 0.5:
-                server.kill()
-            answered += traffic.stop()
-    with shipper(tmp_path, "--config", str(config), "--once") as process:
-        assert process.wait() == 0, process.text
-    log = tmp_path / "decisions"
-    assert delta_keys(str(tmp_path / "lake")) == keys_of(log)
-    decided = {row["decision_id"] for row in delta_rows(str(tmp_path / "lake"), columns=["decision_id"])}
-    assert set(answered) <= decided, "an answered decision is in the table"
+    shipped = killed = 0
+    with destination(kind, tmp_path) as held:
+        config = write_settings(tmp_path, **held.settings, ship={"flush_rows": 150})
+        for turn in range(ROUNDS):
+            with start_server(tmp_path, own) as server:
+                traffic = Traffic(server.address, f"t{turn}")
+                for _ in range(2):
+                    with shipper(tmp_path, "--config", str(config)) as process:
+                        wanted = shipped + chance.randrange(20, 300)
+                        if chance.random() < 0.3:
+                            held.disturb()
+                        wait_until(
+                            lambda wanted=wanted, process=process: (
+                                _mark(tmp_path) > wanted or process.process.poll() is not None
+                            ),
+                            "deliveries",
+                            seconds=90,
+                        )
+                        assert process.process.poll() is None, process.text
+                        process.kill()
+                        killed += 1
+                        shipped = _mark(tmp_path)
+                if chance.random() < 0.5:
+                    server.kill()
+                    killed += 1
+                answered += traffic.stop()
+        with shipper(tmp_path, "--config", str(config), "--once") as process:
+            assert process.wait() == 0, process.text
+        delivered = held.keys()
+        assert delivered == keys_of(tmp_path / "decisions")
+        assert max(delivered.values()) == 1
+        assert set(answered) <= held.decisions(), "an answered decision was delivered"
+        broker_kills = held.kills if isinstance(held, Topic) else 0
+    assert killed >= 2 * ROUNDS and (kind == "delta" or broker_kills)
     assert len(answered) > 50 * ROUNDS // 2
+    print(
+        f"{kind}: {killed} kills of shipper and server, {broker_kills} of the broker; "
+        f"{delivered.total():,} records delivered, none lost, none doubled"
+    )
 
 
 def _mark(directory: Path) -> int:
