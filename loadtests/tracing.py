@@ -1,8 +1,9 @@
 """Measure the cost of traces: of 1 % of the requests, and with a collector that does not answer.
 
-Three servers share one core and are measured in turns, each traced round between two rounds without traces.
-The collector and the load generator run on another core. The p99 is that of the client. The processor time
-is that of the server's process per request; the work of other processes hardly changes it.
+Three servers share one core. In each round a traced server and the one without traces receive requests at
+the same time, each at a quarter of the capacity, so that other work of the machine delays both. The collector
+and the load generator run on another core. The p99 is that of the client. The processor time is that of the
+server's process per request. It includes the export, which delays the requests of both servers.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from loadtests.figures import Figures
 from loadtests.openloop import Load, capacity, on_generators_core
 from loadtests.options import Options
 from loadtests.peers import servers
+from loadtests.peers.servers import Serving
 from loadtests.peers.subject import subject
 from loadtests.processor import processor_seconds
 from loadtests.ratesearch import median_rate
-from loadtests.rounds import beside_neighbours
 from loadtests.sla import Counters
 
 COMMAND: Final = "make bench ARGS=tracing"
@@ -40,9 +41,9 @@ LOST: Final = 'scorer_trace_spans_total{outcome="dropped"}'
 
 
 def run(figures: Figures, options: Options) -> None:
-    """Measure the p99 at half of the capacity, in turns."""
+    """Measure the p99 at half of the capacity."""
     seconds = SECONDS if options.seconds == Options.seconds else options.seconds or SECONDS
-    turns = 1 if options.smoke else max(3, round(seconds / (4 * (ROUND_SECONDS + 1.0))))
+    turns = 1 if options.smoke else max(3, round(seconds / (2 * ROUND_SECONDS)))
     model = subject()
     with (
         on_generators_core(),
@@ -52,17 +53,21 @@ def run(figures: Figures, options: Options) -> None:
         servers.hosted(model, server=_settings(taking)) as traced,
         servers.hosted(model, server=_settings(silent)) as blocked,
     ):
-        serving = {"off": plain, "on": traced, "blocked": blocked}
-        loads = {
-            kind: Load(target=one.load.target, methods=one.load.methods, connections=8)
-            for kind, one in serving.items()
-        }
-        rate, _ = median_rate(capacity(loads["off"], THRESHOLD_MS, start=4000.0, options=options))
+        load = Load(target=plain.load.target, methods=plain.load.methods, connections=8)
+        rate, _ = median_rate(capacity(load, THRESHOLD_MS, start=4000.0, options=options))
         if rate <= 0:
             raise servers.ServerError(f"no rate keeps p99 within {THRESHOLD_MS:g} ms")
-        rate /= 2
-        kinds = (*("off", "on", "off", "blocked") * turns, "off")
-        rounds = [_round(kind, loads[kind], serving[kind].process.child.pid, rate) for kind in kinds]
+        rate /= 4
+        rounds: dict[str, list[tuple[Round, Round]]] = {"on": [], "blocked": []}
+        with ThreadPoolExecutor(2) as threads:
+            for turn in range(turns):
+                for kind, other in (("on", traced), ("blocked", blocked)):
+                    # Neither of the two always begins.
+                    both = (other, plain) if turn % 2 else (plain, other)
+                    found = list(threads.map(lambda one: _round(one, rate), both))
+                    pair = (found[0], found[1]) if turn % 2 else (found[1], found[0])
+                    _say(kind, *pair)
+                    rounds[kind].append(pair)
         exported, lost = Counters.of(traced)[TAKEN], Counters.of(blocked)[LOST]
     if not exported:
         raise servers.ServerError("no span reached the collector, so the rounds did not measure traces")
@@ -74,19 +79,18 @@ def run(figures: Figures, options: Options) -> None:
             f"{lost:,.0f} spans dropped",
         ),
     ):
-        for figure, values in (
-            ("p99", [one.p99_us for one in rounds]),
-            ("processor time", [one.processor_us for one in rounds]),
-        ):
-            ours, theirs = beside_neighbours(values, [at for at, known in enumerate(kinds) if known == kind])
+        for figure in ("p99", "processor"):
+            ours, theirs = (
+                [getattr(pair[place], f"{figure}_us") for pair in rounds[kind]] for place in (0, 1)
+            )
             figures.add(
-                name=f"{figure} of Score with {words} / without",
+                name=f"{figure.replace('processor', 'processor time')} of Score with {words} / without",
                 ours=[one / other for one, other in zip(ours, theirs, strict=True)],
                 unit="×",
                 target=MOST,
                 command=COMMAND,
-                note=f"each round by those around it: {median(ours):,.1f} and {median(theirs):,.1f} µs at"
-                f" {rate:,.0f} requests/s, half of the capacity of one core; {spans}",
+                note=f"both at the same time: {median(ours):,.1f} and {median(theirs):,.1f} µs at"
+                f" {rate:,.0f} requests/s each, together half of the capacity of one core; {spans}",
             )
 
 
@@ -103,14 +107,21 @@ class Round:
     processor_us: float
 
 
-def _round(kind: str, load: Load, pid: int, rate: float) -> Round:
+def _round(serving: Serving, rate: float) -> Round:
+    load = Load(target=serving.load.target, methods=serving.load.methods, connections=8)
+    pid = serving.process.child.pid
     before = processor_seconds(pid)
     report = load.run(rate, ROUND_SECONDS, warmup_seconds=0.0)
     used = processor_seconds(pid) - before
-    found = Round(float(report.latency_us.p99), used / max(report.requests, 1) * 1e6)
-    sys.stdout.write(f"   {kind}: p99 {found.p99_us:.0f} µs, {found.processor_us:.2f} µs of the processor\n")
+    return Round(float(report.latency_us.p99), used / max(report.requests, 1) * 1e6)
+
+
+def _say(kind: str, traced: Round, plain: Round) -> None:
+    sys.stdout.write(
+        f"   {kind}: p99 {traced.p99_us:.0f} beside {plain.p99_us:.0f} µs, "
+        f"processor {traced.processor_us:.2f} beside {plain.processor_us:.2f} µs\n"
+    )
     sys.stdout.flush()
-    return found
 
 
 def _settings(endpoint: str) -> str:
