@@ -1,4 +1,7 @@
-"""Measure a run of the overlay on shipped tables: the first one, one of five minutes, and one after midnight.
+"""Measure runs of the overlay on shipped tables.
+
+Measured are the first run, those of a job that runs every five minutes, one after a pause of half a day, and
+the first one after midnight, which measures the delays again and replays all outcomes.
 
 ::
 
@@ -376,7 +379,7 @@ def measure(folder: Path, plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
         A name for each run, and what it cost.
     """
     payments = Payments(folder)
-    # A moment shortly before noon, so that the runs but the last are of one day.
+    # A moment shortly before noon, so that only the last run but one is the first one of a day.
     end = payments.learned_ms // DAY_MS * DAY_MS + 11 * HOUR_MS
     tables = Tables(folder, payments, end - plan.days * DAY_MS, plan.per_hour)
     untaught = end - round(plan.untaught_days * DAY_MS)
@@ -390,7 +393,8 @@ def measure(folder: Path, plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
     for name, more in (
         ("5 minutes later", 5 * 60_000),
         ("10 minutes later", 5 * 60_000),
-        ("after midnight", 13 * HOUR_MS),
+        ("after 12 hours 45", 12 * HOUR_MS + 45 * 60_000),
+        ("after midnight", 10 * 60_000),
         ("5 minutes after that", 5 * 60_000),
     ):
         end += more

@@ -200,6 +200,7 @@ def inputs_of(world: World, source: DecisionSource, **other: Any) -> OverlayInpu
     early=st.sampled_from(["count", "wait"]),
     days=st.sampled_from([None, None, 2.0]),
     of_table=st.booleans(),
+    at_a_time=st.sampled_from([10, 100, 200_000]),
 )
 def test_what_is_new_gives_what_everything_gives(
     tmp_path_factory: pytest.TempPathFactory,
@@ -212,9 +213,11 @@ def test_what_is_new_gives_what_everything_gives(
     early: str,
     days: float | None,
     of_table: bool,
+    at_a_time: int,
 ) -> None:
     """Late and revised outcomes, retries, withdrawals, records from after the moment, windows that move."""
     folder = tmp_path_factory.mktemp("world")
+    monkeypatch.setattr(incremental, "PARTITION_ROWS", at_a_time)
     world = World(loop, folder, np.random.default_rng(seed), servers)
     plan = JoinSettings(families=(), hours=12.0, rows=50, early=early, days=days)
     world.grow(40, monkeypatch)
@@ -274,6 +277,30 @@ def test_a_run_joins_and_learns_what_is_new(
     assert run(world).rebuilt
     shutil.rmtree(tmp_path / "join")
     assert run(world).rebuilt
+
+
+def test_a_run_after_a_pause_joins_some_ids_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loop: Path
+) -> None:
+    world = World(loop, tmp_path, np.random.default_rng(6), 2)
+    for _ in range(3):
+        world.grow(12, monkeypatch)
+    run(world)
+    monkeypatch.setattr(incremental, "PARTITION_ROWS", 20)
+    world.grow(12, monkeypatch)
+    real, sizes = incremental._Run._join, list[int]()
+
+    def join(self: Any, logs: Any, newest: Any) -> Any:
+        ids = [
+            one for log in logs for one in log.table("decisions", ["decision_id"])["decision_id"].to_pylist()
+        ]
+        sizes.append(len(set(ids)))
+        return real(self, logs, newest)
+
+    monkeypatch.setattr(incremental._Run, "_join", join)
+    later = run(world)
+    assert not later.rebuilt and later.joined > 100
+    assert len(sizes) == -(-later.joined // 20) and max(sizes) <= 20
 
 
 def test_a_bundle_that_was_missing_is_noticed(

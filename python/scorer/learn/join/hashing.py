@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from scorer.stats.arrays import Bools
+
 Hashes = npt.NDArray[np.uint64]
 
 _WORD = 8
@@ -44,3 +46,16 @@ def id_hashes(ids: Any) -> Hashes:
             state ^= state >> _SHIFT
         found[rows] = (state * _FACTOR) ^ (state >> _SHIFT)
     return found
+
+
+def is_among(own: Hashes, wanted: Hashes) -> Bools:
+    """Return which hashes, ``[n]``, are wanted.
+
+    Args:
+        own: In any order.
+        wanted: In ascending order.
+    """
+    if not len(wanted):
+        return np.zeros(len(own), bool)
+    place = np.minimum(np.searchsorted(wanted, own), len(wanted) - 1)
+    return np.asarray(wanted[place] == own)

@@ -19,7 +19,7 @@ import pyarrow as pa
 from scorer.durable import write_atomically
 from scorer.learn.join.cache import LogColumns
 from scorer.learn.join.columns import SCHEMAS, name_actions
-from scorer.learn.join.hashing import Hashes, id_hashes
+from scorer.learn.join.hashing import Hashes, id_hashes, is_among
 from scorer.stats.arrays import Ints
 
 KINDS: Final = ("decisions", "outcomes", "deliveries")
@@ -100,28 +100,42 @@ class IdIndex:
         found = [np.empty(0, np.int64)]
         for path in self._gone:
             one = _entries(path)
-            found.append(one.hour[np.isin(one.hash, hashes)].astype(np.int64))
+            found.append(one.hour[is_among(one.hash, hashes)].astype(np.int64))
         return np.unique(np.concatenate(found))
 
-    def find(self, hashes: Hashes) -> PickedLog:
-        """Return the rows with some hashes.
+    def hours(self, hashes: Hashes) -> Ints:
+        """Return the hour of the decision with each hash, ``[n]``; 0 where this log has none.
 
         Args:
             hashes: In ascending order, each once.
         """
-        rows: dict[str, dict[str, Ints]] = {kind: {} for kind in KINDS}
+        found = np.zeros(len(hashes), np.int64)
+        for name in self._columns.parts("decisions"):
+            one = _entries(self._path(name))
+            at, place = _matches(one.hash, hashes)
+            found[place] = one.hour[at]
+        return found
+
+    def find(self, hashes: Hashes, groups: Ints | None = None) -> list[PickedLog]:
+        """Return the rows with some hashes, by group.
+
+        Args:
+            hashes: In ascending order, each once.
+            groups: The group of each hash, ``[n]``, from 0 on; None: all are one group.
+        """
+        count = 1 if groups is None else int(groups.max(initial=0)) + 1
+        rows: list[dict[str, dict[str, Ints]]] = [{kind: {} for kind in KINDS} for _ in range(count)]
         for kind in KINDS:
             for name in self._columns.parts(kind):
                 one = _entries(self._path(name))
-                if not len(one.hash):
+                at, place = _matches(one.hash, hashes)
+                if not len(at):
                     continue
-                begin = np.searchsorted(one.hash, hashes)
-                there = one.hash[np.minimum(begin, len(one.hash) - 1)] == hashes
-                if there.any():
-                    begin, end = begin[there], np.searchsorted(one.hash, hashes[there], side="right")
-                    at = np.repeat(begin, end - begin) + _counted(end - begin)
-                    rows[kind][name] = np.sort(one.row[at].astype(np.int64))
-        return PickedLog(self._columns, rows)
+                found = one.row[at].astype(np.int64)
+                of = np.zeros(len(at), np.int64) if groups is None else groups[place]
+                for group in np.unique(of).tolist():
+                    rows[group][kind][name] = np.sort(found[of == group])
+        return [PickedLog(self._columns, own) for own in rows]
 
     def _paths(self) -> list[Path]:
         present = [self._path(name) for kind in KINDS for name in self._columns.parts(kind)]
@@ -258,6 +272,25 @@ def _entries(path: Path) -> _Entries:
     return _Entries(
         hashes.view(np.uint64), sequence.view(np.int64), row.view(np.uint32), hour.view(np.uint32)
     )
+
+
+def _matches(own: Hashes, wanted: Hashes) -> tuple[Ints, Ints]:
+    """Return the positions in `own` of hashes that are wanted, and their positions in `wanted`.
+
+    Args:
+        own: In ascending order; a hash may be there several times.
+        wanted: In ascending order, each once.
+    """
+    if not len(own) or not len(wanted):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    # The shorter one is searched in the longer one.
+    if len(own) <= len(wanted):
+        place = np.minimum(np.searchsorted(wanted, own), len(wanted) - 1)
+        at = np.flatnonzero(wanted[place] == own)
+        return at, place[at]
+    begin, end = (np.searchsorted(own, wanted, side=side) for side in ("left", "right"))
+    counts = end - begin
+    return np.repeat(begin, counts) + _counted(counts), np.repeat(np.arange(len(wanted)), counts)
 
 
 def _counted(counts: Ints) -> Ints:

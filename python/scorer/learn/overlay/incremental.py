@@ -45,7 +45,7 @@ from scorer.learn.join.hashing import Hashes, id_hashes
 from scorer.learn.join.joining import log_folder, note_logs, read_logs, window_begin_us
 from scorer.learn.join.maturity import windows
 from scorer.learn.join.outcomes import resolve
-from scorer.learn.join.picking import IdIndex, partitions
+from scorer.learn.join.picking import IdIndex, PickedLog, partitions
 from scorer.learn.join.source_columns import LogTables, SourceColumns
 from scorer.learn.oracle import OracleTask
 from scorer.learn.overlay.delays import DAY_MS, ENOUGH, HOUR_MS, Delays, families
@@ -63,8 +63,10 @@ if TYPE_CHECKING:
     from scorer.log.source.interface import DecisionSource
 
 STATE: Final = "state.json"
-PARTITION_ROWS: Final = 500_000
-"""Decisions that are joined at a time when all rows are made anew."""
+PARTITION_ROWS: Final = 200_000
+"""Decisions that are joined at a time. Each takes some kilobytes of memory."""
+MOST_PARTITIONS: Final = 800
+"""Partitions when all rows are made anew; each has an open file. Those of more decisions are larger."""
 MOST_CHANGED: Final = 2_000_000
 """Ids above which all rows are made anew rather than those of the ids."""
 
@@ -292,25 +294,30 @@ class _Run:
         hashes = self._affected(before)
         if len(hashes) > MOST_CHANGED:
             raise _RebuildError
-        picked = [index.find(hashes) for index in self._indices.values()]
         layout = read_layout(before.newest[2], self._inputs.shelf)
         if layout is None:
             raise _RebuildError
         newest = (before.newest[0], before.newest[1], layout)
-        joined = self._join(picked, newest)
+        gone = set(hashes.tolist())
+        pending = [one for one in before.pending if one[0] not in gone]
+        hours = [index.gone_hours(hashes) for index in self._indices.values()]
+        new, found = list[Rows](), list[Newest]()
+        for picked in self._picked(hashes):
+            joined = self._join(picked, max([newest, *found], key=_moment))
+            hours += [one.times_us() // (HOUR_MS * 1000) for one in picked]
+            pending += joined.pending
+            new.append(joined.rows)
+            found += [] if joined.newest is None else [joined.newest]
         if np.isin(id_hashes(np.array([newest[1]])), hashes)[0] and (
-            joined.newest is None or joined.newest[:2] < newest[:2]
+            not found or max(map(_moment, found)) < newest[:2]
         ):
             # The newest decision is not used any more.
             raise _RebuildError
-        if joined.newest is not None:
-            newest = max(newest, joined.newest, key=lambda one: one[:2])
+        newest = max([newest, *found], key=_moment)
         rows = SettledRows(self._folder / "rows", before.files, before.run + 1)
-        times = np.concatenate([one.times_us() for one in picked]) // (HOUR_MS * 1000)
-        gone_hours = [index.gone_hours(hashes) for index in self._indices.values()]
-        changed = rows.replace(hashes, np.unique(np.concatenate([times, *gone_hours])), joined.rows)
-        gone = set(hashes.tolist())
-        pending = [one for one in before.pending if one[0] not in gone] + joined.pending
+        changed = rows.replace(
+            hashes, np.unique(np.concatenate([np.empty(0, np.int64), *hours])), np.concatenate(new)
+        )
         kept = replace(
             before,
             logs=self._positions(),
@@ -321,6 +328,18 @@ class _Run:
             run=before.run + 1,
         )
         return kept, rows, changed, len(hashes)
+
+    def _picked(self, hashes: Hashes) -> Iterator[list[PickedLog]]:
+        """Yield the records of some ids by log, `PARTITION_ROWS` ids at a time."""
+        count = -(-len(hashes) // PARTITION_ROWS) or 1
+        groups = None
+        if count > 1:
+            # The ids of the same hours together, so that few of the stored parts are read several times.
+            hours = np.max([index.hours(hashes) for index in self._indices.values()], axis=0)
+            groups = np.empty(len(hashes), np.int64)
+            groups[np.argsort(hours, kind="stable")] = np.arange(len(hashes)) * count // len(hashes)
+        found = [index.find(hashes, groups) for index in self._indices.values()]
+        yield from map(list, zip(*found, strict=True))
 
     def _affected(self, before: _Kept) -> Hashes:
         """Return the hashes of the ids to join again."""
@@ -343,7 +362,7 @@ class _Run:
         """Make the rows of all ids, partition by partition."""
         (self._folder / STATE).unlink(missing_ok=True)
         total = sum(columns.count("decisions") for columns in self._logs.values())
-        count = -(-total // PARTITION_ROWS) or 1
+        count = min(-(-total // PARTITION_ROWS) or 1, MOST_PARTITIONS)
         while True:
             rows, pending = SettledRows(self._folder / "rows", {}, run + 1), list[tuple[int, int]]()
             rows.commit()
@@ -354,11 +373,7 @@ class _Run:
                         rows.append(joined.rows)
                         pending += joined.pending
                         if joined.newest is not None:
-                            newest = (
-                                joined.newest
-                                if newest is None
-                                else max(newest, joined.newest, key=lambda one: one[:2])
-                            )
+                            newest = max(newest or joined.newest, joined.newest, key=_moment)
                 break
             except _RebuildError as rebuild:
                 newest = rebuild.newest
@@ -552,6 +567,10 @@ class _Run:
 
 
 _DELAYS: Final = ("age_ms", "known", "effective")
+
+
+def _moment(one: Newest) -> tuple[int, str]:
+    return one[:2]
 
 
 def _ticks(begun: int, end: int) -> Iterator[int]:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scorer.durable import write_atomically
-from scorer.learn.join.hashing import Hashes
+from scorer.learn.join.hashing import Hashes, is_among
 from scorer.learn.overlay.delays import HOUR_MS
 from scorer.stats.arrays import Ints
 
@@ -64,7 +64,7 @@ class SettledRows:
         changed = [np.empty(0, ROW)]
         for hour in sorted({*present, *new_hours.tolist()}):
             before = self._read(hour)
-            of_these = np.isin(before["hash"], hashes)
+            of_these = is_among(before["hash"], hashes)
             old, own = np.sort(before[of_these], order=_KEY), np.sort(new[new_hours == hour], order=_KEY)
             if old.tobytes() == own.tobytes():
                 continue
@@ -74,6 +74,8 @@ class SettledRows:
 
     def append(self, new: Rows) -> None:
         """Add rows of decisions that have none."""
+        if not len(new):
+            return
         hours = new["time_ms"] // HOUR_MS
         order = np.argsort(hours, kind="stable")
         found, begins = np.unique(hours[order], return_index=True)

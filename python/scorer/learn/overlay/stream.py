@@ -22,6 +22,21 @@ from scorer.stats.arrays import Floats, Ints
 REPLAY_MS = 6 * 3_600_000
 """A log is replayed in steps of so long: evidence is forgotten over days."""
 
+_OUTCOME = ("segment", "action", "logit", "reward", "weight")
+_WAITING = np.dtype(
+    [
+        ("at", np.int64),
+        ("hash", np.uint64),
+        ("segment", np.int64),
+        ("action", np.int64),
+        ("logit", np.float64),
+        ("reward", np.float64),
+        ("weight", np.float64),
+        ("share", np.float64),
+    ]
+)
+"""When an outcome may be used, the hash of the decision's id, and what it says; see `OutcomeStream.add`."""
+
 
 class OutcomeStream:
     """Decisions whose outcomes have not been used yet.
@@ -33,11 +48,8 @@ class OutcomeStream:
 
     def __init__(self, design: Design, delays: Delays) -> None:
         self._design, self._delays = design, delays
-        self._at = np.empty(0, dtype=np.int64)
-        self._hash = np.empty(0, dtype=np.uint64)
-        self._columns: tuple[npt.NDArray[Any], ...] = tuple(
-            np.empty(0, dtype=kind) for kind in (np.int64, np.int64, float, float, float, float)
-        )
+        self._waiting = np.empty(0, _WAITING)
+        self._new: list[npt.NDArray[Any]] = []
 
     def push(self, experience: Experience, scores: npt.NDArray[Any]) -> None:
         """Adds decisions.
@@ -81,25 +93,34 @@ class OutcomeStream:
         """
         admitted = self._delays.admit(time_ms, settled_ms, action, reward)
         row = admitted.row
-        new = (segment[row], action[row], logits[row], reward[row], admitted.weight, admitted.share)
-        at = np.concatenate([self._at, admitted.at_ms])
-        hashed = np.concatenate([self._hash, hashes[row]])
-        order = np.lexsort((hashed, at))
-        self._at, self._hash = at[order], hashed[order]
-        self._columns = tuple(np.concatenate(pair)[order] for pair in zip(self._columns, new, strict=True))
+        new = np.empty(len(row), _WAITING)
+        new["at"], new["hash"] = admitted.at_ms, hashes[row]
+        new["segment"], new["action"], new["logit"], new["reward"] = (
+            column[row] for column in (segment, action, logits, reward)
+        )
+        new["weight"], new["share"] = admitted.weight, admitted.share
+        self._new.append(new)
 
     def due(self, now_ms: int) -> tuple[Outcomes, Floats]:
         """What may be used by now and was not handed out yet, and its share for the guard."""
-        end = int(np.searchsorted(self._at, now_ms, side="right"))
-        first = [column[:end] for column in self._columns]
-        self._at, self._hash = self._at[end:], self._hash[end:]
-        self._columns = tuple(column[end:] for column in self._columns)
-        return Outcomes(*first[:5]), first[5]
+        waiting = self._ordered()
+        end = int(np.searchsorted(waiting["at"], now_ms, side="right"))
+        first, self._waiting = waiting[:end], waiting[end:]
+        columns = (np.ascontiguousarray(first[name]) for name in _OUTCOME)
+        return Outcomes(*columns), np.ascontiguousarray(first["share"])
 
     @property
     def next_ms(self) -> int | None:
         """When the next outcome may be used."""
-        return int(self._at[0]) if len(self._at) else None
+        waiting = self._ordered()
+        return int(waiting["at"][0]) if len(waiting) else None
+
+    def _ordered(self) -> npt.NDArray[Any]:
+        """Return what waits, by the moment from which on it may be used, and then by hash."""
+        if self._new:
+            rows = np.concatenate([self._waiting, *self._new])
+            self._waiting, self._new = rows[np.lexsort((rows["hash"], rows["at"]))], []
+        return self._waiting
 
 
 @dataclass(frozen=True)
