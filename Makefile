@@ -107,11 +107,11 @@ test-neon: | cargo ## Run the engine's tests on an emulated AArch64, for its NEO
 	cargo test --locked --quiet --package scorer-core --lib --target $(NEON)
 
 # Two test files run in parallel. Tests marked `alone` run without others. PROCESSES=0 runs all tests one after another.
-# The last line of `make test` is that of pytest.
+# The files are taken in the order of tests/conftest.py, the longest ones first. The last line of `make test` is that of pytest.
 .PHONY: test-python
 test-python: build ## Run the Python tests; options: make test-python ARGS='-m "not slow" tests/unit'
 	$(call say,'Python tests')
-	@'$(RUN)' -m pytest --numprocesses $(or $(PROCESSES),2) --dist loadfile $(ARGS)
+	@'$(RUN)' -m pytest --numprocesses $(or $(PROCESSES),2) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: fuzz-api
 fuzz-api: build ## Fuzz the REST API from its OpenAPI description for some minutes, with a new seed; options: make fuzz-api EXAMPLES=100
