@@ -27,6 +27,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The certificate authority of a company is in the system's store and not in that of uv.
 export UV_SYSTEM_CERTS := 1
 unexport PYTHONPATH PYTHONHOME CONDA_PREFIX
+# Without bytecode, which images of containers often turn off, every process that a test starts compiles its modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 EXTENSION := python/scorer/_scorer.abi3.so
 # Directories are listed too, so that a removed file counts as a change.
