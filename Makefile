@@ -148,11 +148,14 @@ miri: | cargo ## Run the evaluators' unsafe code under Miri, portable and AVX2 (
 		RUSTFLAGS="$$features" CARGO_TARGET_DIR=target/miri cargo "+$$nightly" miri test --locked --quiet --package scorer-core --lib -- small; \
 	done
 
+# All crates are compiled together, because their dependencies then have the features of `make test-rust` and are not
+# compiled a second time.
+LOOM := admission engine observe log
 .PHONY: loom
 loom: | cargo ## Check lock-free data structures in all interleavings (loom)
 	$(call say,'Models of concurrency')
-	@for crate in admission engine observe log; do \
-		cargo test --locked --quiet --package "scorer-$$crate" --features "scorer-$$crate/loom" --lib models::; done
+	@features='$(foreach crate,$(LOOM),scorer-$(crate)/loom)'; \
+	cargo test --locked --quiet --features "$${features// /,}" --lib models:: -- --skip tests::models::
 
 .PHONY: kills
 kills: build ## Run 200 change requests while server, shadow pool and platform are killed; options: make kills ARGS='--seed 7'
