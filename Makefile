@@ -27,6 +27,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # The certificate authority of a company is in the system's store and not in that of uv.
 export UV_SYSTEM_CERTS := 1
 unexport PYTHONPATH PYTHONHOME CONDA_PREFIX
+# Without bytecode, which images of containers often turn off, every process that a test starts compiles its modules again.
+unexport PYTHONDONTWRITEBYTECODE
 
 EXTENSION := python/scorer/_scorer.abi3.so
 # Directories are listed too, so that a removed file counts as a change.
@@ -107,11 +109,11 @@ test-neon: | cargo ## Run the engine's tests on an emulated AArch64, for its NEO
 	cargo test --locked --quiet --package scorer-core --lib --target $(NEON)
 
 # Two test files run in parallel. Tests marked `alone` run without others. PROCESSES=0 runs all tests one after another.
-# The last line of `make test` is that of pytest.
+# The files are taken in the order of tests/conftest.py, the longest ones first. The last line of `make test` is that of pytest.
 .PHONY: test-python
 test-python: build ## Run the Python tests; options: make test-python ARGS='-m "not slow" tests/unit'
 	$(call say,'Python tests')
-	@'$(RUN)' -m pytest --numprocesses $(or $(PROCESSES),2) --dist loadfile $(ARGS)
+	@'$(RUN)' -m pytest --numprocesses $(or $(PROCESSES),2) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 .PHONY: fuzz-api
 fuzz-api: build ## Fuzz the REST API from its OpenAPI description for some minutes, with a new seed; options: make fuzz-api EXAMPLES=100
@@ -146,11 +148,14 @@ miri: | cargo ## Run the evaluators' unsafe code under Miri, portable and AVX2 (
 		RUSTFLAGS="$$features" CARGO_TARGET_DIR=target/miri cargo "+$$nightly" miri test --locked --quiet --package scorer-core --lib -- small; \
 	done
 
+# All crates are compiled together, because their dependencies then have the features of `make test-rust` and are not
+# compiled a second time.
+LOOM := admission engine observe log
 .PHONY: loom
 loom: | cargo ## Check lock-free data structures in all interleavings (loom)
 	$(call say,'Models of concurrency')
-	@for crate in admission engine observe log; do \
-		cargo test --locked --quiet --package "scorer-$$crate" --features "scorer-$$crate/loom" --lib models::; done
+	@features='$(foreach crate,$(LOOM),scorer-$(crate)/loom)'; \
+	cargo test --locked --quiet --features "$${features// /,}" --lib models:: -- --skip tests::models::
 
 .PHONY: kills
 kills: build ## Run 200 change requests while server, shadow pool and platform are killed; options: make kills ARGS='--seed 7'

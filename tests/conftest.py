@@ -20,6 +20,49 @@ if TYPE_CHECKING:
     from scorer.release.store import Store
 
 
+TESTS = Path(__file__).parent
+LONGEST = (
+    "property/test_release_crashes.py",
+    "unit/test_release_builds.py",
+    "integration/test_demo.py",
+    "integration/test_bench_smoke.py",
+    "integration/test_kills.py",
+    "integration/test_training_memory.py",
+    "browser/test_journey.py",
+    "integration/test_training_engines.py",
+    "browser/test_pages.py",
+    "contract/test_platform_api_fuzz.py",
+    "browser/test_onboarding.py",
+    "property/test_overlay_incremental.py",
+    "integration/test_balanced.py",
+    "property/test_join_source.py",
+    "integration/test_ship_kill9.py",
+    "unit/test_bench_overlay.py",
+    "unit/test_release_segments.py",
+    "integration/test_batch_engines.py",
+    "integration/test_fleet_load.py",
+    "unit/test_batch_runs.py",
+    "property/test_ship_kills.py",
+    "contract/test_deploy_prometheus.py",
+    "contract/test_deploy_entrypoint.py",
+    "integration/test_one_learner.py",
+    "integration/test_airflow.py",
+    "integration/test_moratorium.py",
+    "unit/test_metrics_over_time.py",
+    "unit/test_loop_worlds.py",
+)
+"""The files that take longest. They run first, so that none of them runs when other processes have ended."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the tests of the longest files first, and leave the order otherwise."""
+    if unknown := [name for name in LONGEST if not (TESTS / name).is_file()]:
+        raise pytest.UsageError(f"tests/conftest.py: LONGEST names files that do not exist: {unknown}")
+    places = {TESTS / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Report the missing components and the number of skipped tests, once for the whole run."""
     for line in components.summary():

@@ -17,7 +17,7 @@ from learning import contexts, small_task
 from logs import write_segment
 from loops import make_loop
 
-from scorer.bundle import inspect, revise
+from scorer.bundle import Inspection, inspect, revise
 from scorer.bundle.models import OverlaySpec
 from scorer.errors import ScorerError
 from scorer.learn.join.joining import join
@@ -64,8 +64,12 @@ class World:
     servers: int
     now_ms: int = START
     number: int = 0
+    bundles: dict[str, Inspection] = field(init=False)
     waiting: list[tuple[int, int, bytes]] = field(default_factory=list)
     written: dict[int, list[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.bundles = {name: inspect(self.loop / name) for name in ("first", "second")}
 
     def paths(self) -> dict[str, Path]:
         return {f"server-{at}": self.folder / f"server-{at}" for at in range(self.servers)}
@@ -100,7 +104,7 @@ class World:
 
     def _decide(self, at_ms: int) -> None:
         self.number += 1
-        bundle = inspect(self.loop / ("second" if self.random.random() < 0.3 else "first"))
+        bundle = self.bundles["second" if self.random.random() < 0.3 else "first"]
         actions = [action.id for action in bundle.actions]
         taken, name = int(self.random.integers(len(actions))), f"d{self.number}"
         # Some decisions are of the same millisecond.

@@ -22,7 +22,16 @@ from loadtests import ledger
 from scorer.release import states
 from scorer.release.errors import PlatformError
 from scorer.release.lanes import recorded
-from scorer.release.model import Actor, ChangeKind, ChangeRequest, ChangeState, LaneSpec, Outcome, Role
+from scorer.release.model import (
+    Actor,
+    ChangeKind,
+    ChangeRequest,
+    ChangeState,
+    LaneSpec,
+    Outcome,
+    RecordedTable,
+    Role,
+)
 from scorer.release.requests import NewFreeze
 from scorer.release.store import tables as t
 
@@ -42,6 +51,7 @@ class Simulation:
         self.world = World(url, members=members, pool=True, slots=6)
         self.seen: dict[str, int] = {}
         self.outside: list[tuple[LaneSpec, ...]] = []
+        self.recorded: dict[str, list[RecordedTable]] = {CHECKPOINT: [], OTHER: []}
         self.drafted = 0
         self.counted: Counter[str] = Counter()
         self.world.fleet.after_call = self._after_call
@@ -168,8 +178,10 @@ class Simulation:
         world = self.world
         kill, world.kill_after = world.kill_after, None
         for checkpoint, status in world.fleet.held(name).checkpoints.items():
+            tables = self.recorded[checkpoint]
             with world.store.read() as connection:
-                tables = recorded.history(connection, checkpoint)
+                # Recorded tables do not change, so that only new ones are read.
+                tables += recorded.history(connection, checkpoint, since=len(tables) + 1)[::-1]
             answers = [table.answer for table in tables] + self.outside
             if name != "pool" and tables:
                 assert any(recorded.same_answer(status.answer, answer) for answer in answers), (name, status)
@@ -191,6 +203,9 @@ class Simulation:
         self.check(over=True)
         for checkpoint in (CHECKPOINT, OTHER):
             tables = world.tables(checkpoint)
+            assert [table.revision for table in tables] == list(range(1, len(tables) + 1))
+            known = [(table.answer, table.observe) for table in self.recorded[checkpoint]]
+            assert [(table.answer, table.observe) for table in tables[: len(known)]] == known
             for member in world.members:
                 status = world.fleet.held(member.name).checkpoints[checkpoint]
                 assert recorded.has(tables[-1], status, member.role), (member, checkpoint)

@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-mod support;
-
+use crate::support::*;
 use scorer_core::budget::Unlimited;
 use scorer_core::bundle::EvalScratch;
 use scorer_core::bundle::testing::{self, assemble};
 use scorer_core::policy::Mask;
 use scorer_proto::v1::{DescribeRequest, NoopRequest, ScoreBatchRequest};
-use support::*;
 
 /// A row of the test schema: amount, country NL, night false.
 fn row(amount: f32) -> [f32; 3] {

@@ -3,16 +3,14 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
-mod support;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::support::*;
 use scorer_core::bundle::testing;
 use scorer_proto::v1::{DescribeRequest, ScoreRequest};
 use scorer_server::{CheckpointConfig, LaneTable, ServerError};
 use serde_json::{Value, json};
-use support::*;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;

@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
-mod support;
-
+use crate::support::*;
 use hyper::body::Bytes;
 use prost::Message as _;
 use scorer_proto::v1::{DecisionRecord, DeliveryRecord, log_record};
-use support::*;
 use tokio::task::JoinHandle;
 
 /// Opens a connection whose peer may send headers, but no body.

@@ -2,16 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failure here is a failed test")]
 
-mod support;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::support::*;
 use h2::client::{ResponseFuture, SendRequest};
 use hyper::body::Bytes;
 use prost::Message as _;
 use scorer_proto::v1::ScoreBatchResponse;
-use support::*;
 use tokio::net::TcpStream;
 
 /// Far above the time that the drain needs.

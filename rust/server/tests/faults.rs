@@ -2,15 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-mod support;
-
 use std::time::Duration;
 
+use crate::support::*;
 use scorer_log::sim::SimMachine;
 use scorer_proto::v1::{SelectActionRequest, Served};
 use scorer_server::Fault;
 use serde_json::{Value, json};
-use support::*;
 use tonic::Code;
 
 fn fallback(served: Option<Served>) -> (String, String) {
@@ -148,8 +146,9 @@ async fn a_full_disk_stops_only_exploration() {
     let status = client.report_outcome(outcome("before", "authorised", 1.0, 0)).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
     assert!(status.message().contains("report it again later"), "{}", status.message());
-    let log = setup.server.status().log.unwrap().status;
-    assert_eq!(log.state, scorer_log::LogState::Unavailable);
+    // While the log writes, its status is that of the call before.
+    let state = || setup.server.status().log.unwrap().status.state;
+    eventually("the log is unavailable", || state() == scorer_log::LogState::Unavailable).await;
     assert!(setup.metrics().await.contains("scorer_log_available 0"));
 
     // With free space, the log recovers by itself, and exploration resumes.

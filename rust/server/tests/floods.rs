@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-mod support;
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::Duration;
 
-use support::*;
+use crate::support::*;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;

@@ -2,19 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-mod support;
-
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::*;
 use scorer_core::budget::Unlimited;
 use scorer_core::bundle::EvalScratch;
 use scorer_core::bundle::testing::{self, assemble};
 use scorer_proto::v1::{ScoreRequest, log_record};
 use scorer_server::{LaneTable, LoadError, SwapError, UnloadError};
-use support::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_invalid_table_changes_nothing() {

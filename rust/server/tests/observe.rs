@@ -8,10 +8,10 @@
     reason = "a failure here is a failed test"
 )]
 
-mod support;
-
 use std::collections::{BTreeSet, HashMap};
 
+use crate::support;
+use crate::support::*;
 use scorer_core::budget::Unlimited;
 use scorer_core::bundle::EvalScratch;
 use scorer_core::bundle::testing::{self, assemble};
@@ -22,7 +22,6 @@ use scorer_proto::inference::{InferTensorContents, ModelInferRequest};
 use scorer_proto::v1::{feature, log_record};
 use scorer_server::{LaneTable, Op, SwapError};
 use serde_json::{Value, json};
-use support::*;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_score_is_observed_and_recorded_in_full() {

@@ -2,19 +2,17 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::*;
 use scorer_core::bundle::testing;
 use scorer_proto::v1::{ScoreResponse, SelectActionResponse, Served};
 use scorer_server::{LaneFault, LoadError, LoadFor, UnloadError};
 use serde_json::json;
-use support::*;
 
 /// Returns the parts of an answer that must not depend on observe lanes: all except times and the table's
 /// version.

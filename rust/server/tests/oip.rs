@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
-mod support;
-
+use crate::support;
+use crate::support::{
+    ACTION, Client, FRAUD, Setup, batch, fingerprint, load, score, score_dense, select, start, table,
+};
 use scorer_core::bundle::testing;
 use scorer_proto::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
 use scorer_proto::inference::infer_parameter::ParameterChoice;
@@ -14,9 +16,6 @@ use scorer_proto::inference::{
     RepositoryModelUnloadRequest,
 };
 use scorer_server::Fault;
-use support::{
-    ACTION, Client, FRAUD, Setup, batch, fingerprint, load, score, score_dense, select, start, table,
-};
 use tokio_stream::StreamExt as _;
 use tonic::transport::Channel;
 use tonic::{Code, Status};

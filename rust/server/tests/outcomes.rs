@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-mod support;
-
+use crate::support::*;
 use scorer_proto::v1::{OutcomeRecord, ReportOutcomeResponse, log_record};
 use scorer_server::{Server, ServerConfig};
 use std::time::Duration;
-use support::*;
 use tonic::Code;
 
 fn answer(duplicate: bool, decision_known: bool, superseded: bool) -> ReportOutcomeResponse {

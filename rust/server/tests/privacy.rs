@@ -2,13 +2,12 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use crate::support::*;
 use scorer_core::bundle::testing;
 use scorer_proto::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
 use scorer_proto::inference::infer_parameter::ParameterChoice;
@@ -16,7 +15,6 @@ use scorer_proto::inference::{InferParameter, ModelInferRequest};
 use scorer_proto::v1::feature::Value;
 use scorer_proto::v1::{ScoreRequest, SelectActionRequest, log_record, score_request};
 use serde_json::json;
-use support::*;
 use tonic::{Code, Request, Status};
 
 /// The prefix of every card number in these tests. No other sent value contains it.

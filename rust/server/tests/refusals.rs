@@ -2,14 +2,12 @@
 
 #![allow(clippy::expect_used, reason = "a failure here is a failed test")]
 
-mod support;
-
+use crate::support::*;
 use scorer_proto::v1::feature::Value;
 use scorer_proto::v1::{
     DenseFeatures, DescribeRequest, NamedFeatures, ScoreBatchRequest, ScoreRequest, SelectActionRequest,
     score_request, select_action_request,
 };
-use support::*;
 use tonic::Code;
 
 type Row = (&'static str, Call, Code, &'static str);

@@ -3,14 +3,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-mod support;
-
 use std::sync::{Arc, Barrier};
 
+use crate::support::*;
 use scorer_core::bundle::testing;
 use scorer_proto::v1::{SelectActionRequest, SelectActionResponse, Served};
 use scorer_server::Fault;
-use support::*;
 use tonic::Code;
 
 /// Returns the parts of an answer that must be equal in its repetition: all except the flag.

@@ -2,12 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::support::*;
 use scorer_core::bundle::testing::{self, Files};
 use scorer_log::{Env, Reader};
 use scorer_proto::v1::shadow_service_client::ShadowServiceClient;
@@ -19,7 +18,6 @@ use scorer_server::{
     Condition, LaneFault, LaneTable, ObserveLane, Op, PoolStatus, Role, Server, ServerConfig, Status,
 };
 use serde_json::{Value, json};
-use support::*;
 use tempfile::TempDir;
 use tonic::Code;
 

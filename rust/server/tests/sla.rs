@@ -2,17 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
+use crate::support::*;
 use scorer_core::bundle::testing;
 use scorer_proto::v1::Served;
 use scorer_server::{Fault, LaneTable};
 use serde_json::{Value, json};
-use support::*;
 use tonic::{Code, Request};
 
 /// Longer than the limit for work on the calling thread.

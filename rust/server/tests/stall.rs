@@ -2,17 +2,15 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a failure here is a failed test")]
 
-mod support;
-
 use std::path::Path;
 use std::time::Duration;
 
+use crate::support::*;
 use prost::Message as _;
 use scorer_log::Reader;
 use scorer_log::sim::SimMachine;
 use scorer_proto::v1::{LogRecord, log_record};
 use serde_json::json;
-use support::*;
 
 /// Far above the time of an answer.
 const LIMIT: Duration = Duration::from_secs(60);

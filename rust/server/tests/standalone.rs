@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-mod support;
-
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpStream;
@@ -11,10 +9,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
+use crate::support::*;
 use scorer_core::bundle::testing;
 use scorer_proto::v1::NoopRequest;
 use serde_json::Value;
-use support::*;
 use tonic::transport::Endpoint;
 
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -2,18 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
-mod support;
-
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::support::*;
 use scorer_core::budget::Unlimited;
 use scorer_core::bundle::{EvalScratch, testing};
 use scorer_core::policy::Mask;
 use scorer_server::{LaneTable, LoadError, LoadFor};
 use serde_json::{Value, json};
-use support::*;
 
 fn for_fraud() -> LoadFor {
     LoadFor { checkpoint: Some(FRAUD.to_owned()), ..LoadFor::default() }

@@ -3,12 +3,11 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
-mod support;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::support::*;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use scorer_proto::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
@@ -21,7 +20,6 @@ use scorer_proto::v1::{
 };
 use scorer_server::{Server, ServerConfig};
 use serde_json::json;
-use support::*;
 use tonic::{Code, Request, Status};
 
 /// Writes a key file as an operator does: as a new file that then replaces the old one.

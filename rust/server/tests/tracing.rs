@@ -2,14 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a failure here is a failed test")]
 
-mod support;
-
 use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::net::SocketAddr;
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::support::*;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use rustls::pki_types::pem::PemObject as _;
@@ -24,7 +23,6 @@ use scorer_proto::otlp::{
 };
 use scorer_server::Fault;
 use serde_json::{Value, json};
-use support::*;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};

@@ -2,21 +2,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-mod support;
-
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
+use crate::support::*;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message as _;
 use scorer_proto::v1::{NoopRequest, ScoreBatchRequest};
 use scorer_server::{BindError, Fault, Server, ServerConfig, ServerError};
 use serde_json::json;
-use support::*;
 use tonic::Code;
 use tonic::transport::Endpoint;
 
