@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
@@ -192,9 +193,10 @@ def test_the_command_line_lists_and_decides(
 ) -> None:
     monkeypatch.setenv("SCORER_PLATFORM_URL", url)
     monkeypatch.setenv("SCORER_PLATFORM_TOKEN", platform.tokens["modeler"])
-    listed = scorer("review", "list", "--state", "open")
+    listed = scorer("review", "list", "--state", "open", "--json")
     assert listed.returncode == 0, listed.stderr
-    case = next(line.split()[0] for line in listed.stdout.splitlines() if line.split()[0].isdigit())
+    case, name = (str(json.loads(listed.stdout)[0][key]) for key in ("id", "decision_id"))
+    assert name in scorer("review", "list", "--state", "open").stdout
     for arguments in (("claim", case), ("release", case), ("assign", case, "modeler")):
         done = scorer("review", *arguments)
         assert done.returncode == 0, done.stderr

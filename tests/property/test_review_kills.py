@@ -124,12 +124,14 @@ def script(life: Life) -> Iterator[Callable[[], object]]:
     yield queue.reviews.deliver
 
 
-def test_a_kill_at_every_moment(tmp_path: Path) -> None:
+def test_a_kill_at_every_moment(tmp_path: Path, migrated_sqlite: Path) -> None:
     """One kill per run, at each moment in turn; the interrupted step is repeated by another process."""
     moment = 0
     while True:
         moment += 1
-        store = Store(f"sqlite:///{tmp_path}/{moment}.sqlite")
+        path = tmp_path / f"{moment}.sqlite"
+        path.write_bytes(migrated_sqlite.read_bytes())
+        store = Store(f"sqlite:///{path}")
         life = Life(store)
         life.moments, life.kills = 0, lambda number, at=moment: number == at  # type: ignore[misc]
         for work in script(life):

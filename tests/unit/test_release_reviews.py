@@ -6,13 +6,17 @@ import base64
 import json
 from collections.abc import Callable
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+from bundles import FEATURES
+from observing import ADMIN, World
 from reviewing import FRAUD, NOON, OTHER, Queue, approve, decline
 from sqlalchemy import func, select
 
 from scorer.log.scanning import Entry
+from scorer.release.audit import Audit
 from scorer.release.errors import (
     ConflictError,
     InvalidError,
@@ -21,11 +25,15 @@ from scorer.release.errors import (
     QuotaError,
 )
 from scorer.release.model import CaseDecision, CaseDelivery, CaseReason, CaseState
+from scorer.release.readout.schemas import Schemas
 from scorer.release.requests import AssignCase, CaseFilter, CaseVersion, SetReasons
+from scorer.release.review_settings import ReviewSettings
+from scorer.release.reviews import Reviews
+from scorer.release.reviews.intake import CaseIntake
 from scorer.release.reviews.reasons import STANDARD
 from scorer.release.store import Store
 from scorer.release.store import tables as t
-from scorer.v1.log_pb2 import ObservationRecord
+from scorer.v1.log_pb2 import DecisionRecord, ObservationRecord
 from scorer.v1.scoring_pb2 import Reason
 
 
@@ -122,6 +130,51 @@ def test_an_old_decision_is_no_case_and_a_deleted_one_does_not_return(queue: Que
     assert [count(queue, table) for table in (t.review_cases, t.review_events, t.review_outbox)] == [0, 0, 0]
     queue.take(*batch)
     assert queue.ids() == []
+
+
+def test_the_pass_over_the_logs_finds_each_decision_once_also_after_a_kill(
+    tmp_path: Path, built_bundles: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, built_bundles["score-1"], built_bundles["score-2"])
+    point = world.settings.checkpoints[world.checkpoint]
+    reviewed = point.model_copy(update={"review": ReviewSettings(project="payments", amount=FEATURES[0])})
+    world.settings.replace(fleet=(), checkpoints={world.checkpoint: reviewed})
+    intake = CaseIntake(
+        world.settings, world.store, Schemas(world.local.local).features, now=lambda: world.now
+    )
+    reviews = Reviews(world.settings, world.store, world.access, Audit(world.store))
+    written: list[DecisionRecord] = []
+
+    def append(count: int) -> None:
+        records = world.records(count, first=len(written))
+        written.extend(one.decision for one in records if one.WhichOneof("record") == "decision")
+        world.logs["live-1"].append(records)
+
+    def collect() -> None:
+        # A new process, which knows what is in the database alone.
+        world.readouts = world.new_collector()
+        world.readouts._collector._cases = intake.take
+        world.readouts.collect()
+
+    append(30)
+    collect()
+    append(30)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(world.readouts._collector), "_keep", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            collect()
+    append(10)
+    collect()
+    collect()
+    found, _ = reviews.list(ADMIN, CaseFilter(), limit=1000)
+    wanted = {one.decision_id: one.features[0] for one in written if one.decision == "review"}
+    assert 5 < len(wanted) < len(written) == 70
+    assert {one.decision_id: one.amount for one in found} == pytest.approx(wanted)
+    assert len(found) == len(wanted)
+
+
+def _killed(*_: Any) -> None:
+    raise KeyboardInterrupt
 
 
 # --- lists ---
