@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Select, delete, select, update
@@ -70,10 +71,10 @@ class ReviewClock:
         with self._store.read() as connection:
             closing = [one for one in queues if _first(connection, _too_old(*one, now))]
             deleting = [one for one in queues if _first(connection, _outdated(*one, now))]
-        for one in closing:
-            self._store.transact(lambda connection, one=one: self._close(connection, *one))
-        for one in deleting:
-            self._store.transact(lambda connection, one=one: self._delete(connection, *one))
+        for checkpoint, queue in closing:
+            self._store.transact(partial(self._close, checkpoint, queue))
+        for checkpoint, queue in deleting:
+            self._store.transact(partial(self._delete, checkpoint, queue))
 
     def _report(self, connection: Connection) -> Counter[tuple[str, str]]:
         """Mark cases as reported; return the number of them by project and checkpoint."""
@@ -104,9 +105,9 @@ class ReviewClock:
             )
         return counts
 
-    def _close(self, connection: Connection, checkpoint: str, queue: ReviewSettings) -> None:
+    def _close(self, checkpoint: str, queue: ReviewSettings, connection: Connection) -> None:
         now = self._now()
-        found = connection.execute(_too_old(checkpoint, queue, now).limit(_AT_ONCE)).scalars().all()
+        found = connection.scalars(_too_old(checkpoint, queue, now).limit(_AT_ONCE)).all()
         connection.execute(
             update(t.review_cases)
             .where(_C.id.in_(found))
@@ -116,8 +117,8 @@ class ReviewClock:
         for case in found:
             record(connection, case, now, PLATFORM.user, "closed", why)
 
-    def _delete(self, connection: Connection, checkpoint: str, queue: ReviewSettings) -> None:
-        found = connection.execute(_outdated(checkpoint, queue, self._now()).limit(_AT_ONCE)).scalars().all()
+    def _delete(self, checkpoint: str, queue: ReviewSettings, connection: Connection) -> None:
+        found = connection.scalars(_outdated(checkpoint, queue, self._now()).limit(_AT_ONCE)).all()
         for table in (t.review_events, t.review_outbox):
             connection.execute(delete(table).where(table.c.case.in_(found)))
         connection.execute(delete(t.review_cases).where(_C.id.in_(found)))

@@ -10,6 +10,7 @@ import base64
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from sqlalchemy import Connection, Row, and_, or_, select, update
@@ -106,13 +107,13 @@ class OutcomeOutbox:
         try:
             server, response = self._report(row)
         except ConflictError as error:
-            self._store.transact(lambda connection, why=str(error): self._revise(connection, row, why))
+            self._store.transact(partial(self._revise, row, str(error)))
             return False
         except PlatformError as error:
             self.failed += 1
-            self._store.transact(lambda connection, why=str(error): self._delay(connection, row, why))
+            self._store.transact(partial(self._delay, row, str(error)))
             return False
-        return self._store.transact(lambda connection: self._keep(connection, row, server, response))
+        return self._store.transact(partial(self._keep, row, server, response))
 
     def _report(self, row: Row[Any]) -> tuple[str, pb.ReportOutcomeResponse]:
         """Report an outcome to the first server that takes it; return its name and response."""
@@ -152,7 +153,7 @@ class OutcomeOutbox:
     # --- results ---
 
     def _keep(
-        self, connection: Connection, row: Row[Any], server: str, response: pb.ReportOutcomeResponse
+        self, row: Row[Any], server: str, response: pb.ReportOutcomeResponse, connection: Connection
     ) -> bool:
         """Store that an outcome was recorded; return whether it was waiting until now."""
         if not self._end(connection, row, state=DELIVERED, error=""):
@@ -171,7 +172,7 @@ class OutcomeOutbox:
         record(connection, row.case, self._now(), PLATFORM.user, "delivered", details)
         return True
 
-    def _revise(self, connection: Connection, row: Row[Any], error: str) -> None:
+    def _revise(self, row: Row[Any], error: str, connection: Connection) -> None:
         """Use the next revision, because the server has another value of this one."""
         if not self._end(connection, row, revision=row.revision + 1, error=error):
             return
@@ -183,7 +184,7 @@ class OutcomeOutbox:
         details = {"revision": row.revision + 1, "why": error}
         record(connection, row.case, self._now(), PLATFORM.user, "revised", details)
 
-    def _delay(self, connection: Connection, row: Row[Any], error: str) -> None:
+    def _delay(self, row: Row[Any], error: str, connection: Connection) -> None:
         attempts = row.attempts + 1
         due = self._now() + pause(min(attempts, ATTEMPTS))
         self._end(connection, row, attempts=attempts, due_at=due, error=error[:500])

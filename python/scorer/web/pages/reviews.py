@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fastapi import APIRouter
@@ -18,6 +18,7 @@ from scorer.release.requests import (
     SetReasons,
     read_form,
 )
+from scorer.release.review_answers import ReviewCase
 from scorer.web.pages.visit import PAGE, Form, Here, Posted, Visit
 
 router = APIRouter()
@@ -29,7 +30,9 @@ def reviews(here: Here) -> Response:
     asked = {name: here.ask(name)[:200] for name in CaseFilter.model_fields if here.ask(name)}
     if not asked and not here.request.query_params:
         asked = {"state": CaseState.OPEN.value}
-    error, found, following = None, (), None
+    error: PlatformError | None = None
+    found: Sequence[ReviewCase] = ()
+    following: str | None = None
     try:
         found, following = here.service.reviews.list(
             here.actor, read_form(CaseFilter, asked), cursor=here.ask("before") or None, limit=PAGE
