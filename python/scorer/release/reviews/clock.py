@@ -124,7 +124,7 @@ class ReviewClock:
         connection.execute(delete(t.review_cases).where(_C.id.in_(found)))
 
 
-def _too_old(checkpoint: str, queue: ReviewSettings, now: datetime) -> Select[tuple[int]]:
+def _too_old(checkpoint: str, queue: ReviewSettings, now: datetime) -> Select[int]:
     """Return the query for the open cases of a checkpoint that are closed without an outcome."""
     before = now - timedelta(days=queue.open_days)
     return select(_C.id).where(
@@ -132,7 +132,7 @@ def _too_old(checkpoint: str, queue: ReviewSettings, now: datetime) -> Select[tu
     )
 
 
-def _outdated(checkpoint: str, queue: ReviewSettings, now: datetime) -> Select[tuple[int]]:
+def _outdated(checkpoint: str, queue: ReviewSettings, now: datetime) -> Select[int]:
     """Return the query for the ended cases of a checkpoint that are deleted."""
     before = now - timedelta(days=queue.keep_days)
     return select(_C.id).where(
@@ -140,5 +140,5 @@ def _outdated(checkpoint: str, queue: ReviewSettings, now: datetime) -> Select[t
     )
 
 
-def _first(connection: Connection, query: Select[tuple[int]]) -> bool:
+def _first(connection: Connection, query: Select[int]) -> bool:
     return connection.execute(query.limit(1)).first() is not None
