@@ -236,8 +236,10 @@ def test_pages_of_a_list_have_each_case_once(queue: Queue, state: str | None) ->
     assert (len(pages), turns) == (20, 4)
     due = [one.due_at for one in pages]
     assert due == sorted(due, reverse=state is None)
-    with pytest.raises(InvalidError, match="omit the cursor"):
-        queue.reviews.list(queue.mia, asked, cursor="x")
+    for position in ("x", f"{'9' * 17}.1", f"1.{'9' * 30}"):
+        with pytest.raises(InvalidError, match="omit the cursor"):
+            queue.reviews.list(queue.mia, asked, cursor=position)
+    queue.reviews.list(queue.mia, asked, cursor=f"{'9' * 16}.{'9' * 16}")
 
 
 def test_the_next_case_is_the_most_urgent_that_is_free(queue: Queue) -> None:
@@ -319,8 +321,9 @@ def test_roles_decide_who_reads_and_who_reviews(queue: Queue, name: str) -> None
     with pytest.raises(NotFoundError) as unknown:
         work(queue, queue.olga, 999)
     assert str(hidden.value).replace(str(number), "999") == str(unknown.value)
-    with pytest.raises(NotFoundError):
-        queue.reviews.get(queue.olga, number)
+    for missing in (number, 0, -1, 10**30):
+        with pytest.raises(NotFoundError):
+            queue.reviews.get(queue.olga, missing)
     assert queue.ids(queue.vera) == ["a"]
     assert queue.ids(queue.olga) == []
     assert queue.reviews.of_decision(queue.olga, FRAUD, "a") is None

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _EVENTS = 200
 """Limit on the entries in the history of a case that operations of users write."""
 _CORRECTIONS = 50
-_CURSOR = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})")
+_CURSOR = re.compile(r"([0-9]{1,16})\.([0-9]{1,16})")
 _C = t.review_cases.c
 
 
