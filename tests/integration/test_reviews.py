@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -12,14 +13,17 @@ import pytest
 import shop
 from bundles import FEATURES, rows
 from platforms import World as Platform
-from servers import RunningServer
+from servers import SCORE, RunningServer, settings, start_server
 from servers import scorer_in_process as scorer
 
 from scorer.client import Client
 from scorer.log import scan
-from scorer.log.proof import KNOWN
+from scorer.log.proof import KNOWN, TOKEN, UNPROVEN
+from scorer.registry import Registry
 from scorer.release.model import CaseDecision, CaseDelivery, CaseState
+from scorer.release.requests import CaseFilter, DecideCase
 from scorer.sdk import ConflictError, InvalidError, PlatformClient
+from scorer.token_keys import add_key
 
 SETTINGS = """
 [platform]
@@ -219,3 +223,39 @@ def test_the_metrics_count_the_cases(platform: Platform, modeler: PlatformClient
     lines = platform.platform.metrics()
     for state, number in numbers.items():
         assert f'scorer_platform_reviews{{checkpoint="fraud.checkout",state="{state}"}} {number}' in lines
+
+
+def test_a_decision_token_proves_the_outcome_of_a_review(
+    tmp_path: Path, built_bundles: dict[str, Path]
+) -> None:
+    registry = Registry(tmp_path / "registry")
+    registry.alias("fraud-checkout", "live", registry.push(built_bundles["score-1"]))
+    add_key(tmp_path / "keys.json")
+    text = settings(SCORE) + '\n[outcomes]\ntoken_keys = "keys.json"\n'
+    tokens: dict[str, bytes] = {}
+    with start_server(tmp_path, text) as server:
+        with Client(server.address) as client:
+            for number, row in enumerate(rows(60, seed=3).tolist()):
+                named = dict(zip(FEATURES, row, strict=True))
+                one = client.score("fraud.checkout", named, request_id=f"pay-{number}", timeout=30)
+                if one.decision == "review":
+                    tokens[one.decision_id] = one.decision_token
+        log = server.directory / "decisions"
+        own = SETTINGS.format(control=server.control, scoring=server.address, log=log, amount="")
+        (tmp_path / "platform").mkdir()
+        world = Platform(tmp_path / "platform", built_bundles, settings=own)
+        try:
+            world.platform.collect()
+            reviews, modeler = world.service.reviews, world.actor("modeler")
+            (first, second, *_), _ = reviews.list(modeler, CaseFilter(state=CaseState.OPEN))
+            token = base64.b64encode(tokens[first.decision_id]).decode()
+            body = {"decision": "decline", "reason": "confirmed_fraud"}
+            reviews.decide(modeler, first.id, DecideCase(**body, decision_token=token))  # type: ignore[arg-type]
+            reviews.decide(modeler, second.id, DecideCase(**body))  # type: ignore[arg-type]
+            world.platform.review()
+            proofs = {one[0]: one[4] for one in outcomes(log)}
+            assert proofs == {first.decision_id: TOKEN, second.decision_id: UNPROVEN}
+            shown = [reviews.get(modeler, one.id).history[-1].details["proven"] for one in (first, second)]
+            assert shown == [True, False]
+        finally:
+            world.close()
