@@ -1573,7 +1573,7 @@ class Operations:
         notes: str = "",
         decision_token: str | None = None,
     ) -> ReviewCase:
-        """Decide a case, or correct the decision. A server receives the outcome. The same again has no effect.
+        """Decide a case, or correct the decision. A server gets the outcome. The same again has no effect.
 
         Args:
             case: Id of the object.

@@ -116,7 +116,7 @@ def assign_review(by: By, case: Identity, body: AssignCase) -> ReviewCase:
     ),
 )
 def decide_review(by: By, case: Identity, body: DecideCase) -> ReviewCase:
-    """Decide a case, or correct the decision. A server receives the outcome. The same again has no effect."""
+    """Decide a case, or correct the decision. A server gets the outcome. The same again has no effect."""
     return by.service.reviews.decide(by.actor, case, body)
 
 
