@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "login": ("scorer.commands.login:login", "Store a platform's address and token."),
     "logout": ("scorer.commands.login:logout", "Delete the stored token."),
     "change": ("scorer.commands.change:app", "Bring a bundle to a checkpoint: test, release, roll back."),
+    "review": ("scorer.commands.review:app", "Decisions that require a review: list, claim, decide."),
     "compare": ("scorer.commands.compare:compare", "Compare two bundles or change requests."),
     "calendar": ("scorer.commands.calendar:app", "The shadow's calendar: bookings, free slots, freezes."),
     "checkpoints": (

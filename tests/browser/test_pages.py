@@ -42,6 +42,12 @@ PAGES = [
     "/decisions",
     "/decisions?checkpoint=action.authorise",
     "/decisions/pay-90000",
+    "/reviews",
+    "/reviews?overdue=true",
+    "/reviews?state=decided",
+    "/reviews/1",
+    "/reviews/2",
+    "/reviews/3",
     "/learning",
     "/notifications",
     "/audit",
@@ -65,6 +71,8 @@ READS = [
     "/calendar",
     "/changes/new",
     "/changes/cr-000020",
+    "/reviews",
+    "/reviews/1",
     "/projects/fraud",
 ]
 

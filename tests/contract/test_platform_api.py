@@ -43,6 +43,7 @@ PERMISSION = {
     "days": 30,
     "reason": "the loop",
 }
+VERDICT = {"decision": "decline", "reason": "confirmed_fraud"}
 CHANNEL = {"url": "json://127.0.0.1:9/x"}
 #                                                                            nobody out view mod app own admin
 case("health", "GET", "/health", "200 200 200 200 200 200 200")
@@ -197,6 +198,20 @@ case(
     PERMISSION,
 )
 case("revoke_permission", "POST", "/permissions/{permission}/revoke", "401 404 403 403 403 200 200", WHY)
+case("list_reviews", "GET", "/reviews", "401 200 200 200 200 200 200")
+case("get_review", "GET", "/reviews/{review}", "401 404 200 200 200 200 200")
+case("claim_review", "POST", "/reviews/{review}/claim", "401 404 403 200 200 200 200", {})
+case("release_review", "POST", "/reviews/{review}/release", "401 404 403 200 200 200 200", {})
+case("assign_review", "POST", "/reviews/{review}/assign", "401 404 403 200 200 200 200", {"user": "modeler"})
+case("decide_review", "POST", "/reviews/{review}/decide", "401 404 403 200 200 200 200", VERDICT)
+case("list_review_reasons", "GET", "/projects/fraud/review-reasons", "401 404 200 200 200 200 200")
+case(
+    "set_review_reasons",
+    "PUT",
+    "/projects/fraud/review-reasons",
+    "401 404 403 403 403 200 200",
+    {"reasons": []},
+)
 case("list_channels", "GET", "/projects/fraud/channels", "401 404 200 200 200 200 200")
 case("add_channel", "POST", "/projects/fraud/channels", "401 404 403 403 403 201 201", CHANNEL)
 case("remove_channel", "DELETE", "/channels/{channel}", "401 404 403 403 403 204 204")
@@ -261,6 +276,8 @@ def objects(world: World, who: str, operation: str) -> dict[str, str]:
         objects["permission"] = service.permissions.grant(admin, "fraud", NewPermission(**PERMISSION)).id
     if "{channel}" in CASES[operation][1]:
         objects["channel"] = str(service.notifications.add_channel(admin, "fraud", CHANNEL["url"]).id)
+    if "{review}" in CASES[operation][1]:
+        objects["review"] = str(world.review())
     if "{build}" in CASES[operation][1]:
         objects["build"] = world.build().id
     if operation == "remove_user":
@@ -386,6 +403,9 @@ def test_lists_are_paged_without_gaps_or_repeats(world: World, url: str) -> None
         ("POST", "/changes/cr-000001/rebook", {"start": "0001-01-01T00:00:00+14:00"}, "1970"),
         ("GET", "/changes/17", None, "change"),
         ("GET", "/changes?limit=0", None, "limit"),
+        ("GET", "/reviews?state=lost", None, "state"),
+        ("GET", "/reviews?cursor=x", None, "omit the cursor"),
+        ("PUT", "/projects/fraud/review-reasons", {"reasons": [{"code": "A B", "text": "x"}]}, "code"),
         ("GET", "/changes?state=flying", None, "state"),
         ("GET", "/calendar?start=2026-11-02T00:00:00Z", None, "end"),
         ("GET", "/audit/verify?sequence=3", None, "both or neither"),

@@ -154,6 +154,19 @@ rule(
     "/projects/fraud/permissions/{permission}/revoke",
     reason="r",
 )
+rule("POST /projects/{name}/review-reasons", "L x x x x x + +", "/projects/fraud/review-reasons", reasons="")
+rule("GET /reviews", EVERYBODY)
+rule("GET /reviews/{case}", SEES, "/reviews/{case}")
+rule("POST /reviews/{case}/claim", MODELS, "/reviews/{case}/claim")
+rule("POST /reviews/{case}/release", MODELS, "/reviews/{case}/release")
+rule("POST /reviews/{case}/assign", MODELS, "/reviews/{case}/assign", user="modeler")
+rule(
+    "POST /reviews/{case}/decide",
+    MODELS,
+    "/reviews/{case}/decide",
+    decision="decline",
+    reason="confirmed_fraud",
+)
 rule("GET /tokens", EVERYBODY)
 rule("POST /tokens", "L x + + + + + +", label="x", role="viewer")
 rule("POST /tokens/{token}/revoke", "L n n n n n n +", "/tokens/{token}/revoke")
@@ -295,6 +308,8 @@ def _objects(world: World, route: str, who: str) -> dict[str, str]:
             world.actor("owner"), "fraud", "json://127.0.0.1:9/x"
         )
         values["channel"] = str(channel.id)
+    if "{case}" in route:
+        values["case"] = str(world.review())
     if "{token}" in route:
         root = world.actor("admin")
         values["token"] = world.service.access.create_token(root, user="second", label="x", role=Role.VIEWER)[

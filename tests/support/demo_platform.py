@@ -20,6 +20,8 @@ import numpy as np
 from overtime import fill, record_tables, write_reference
 from readouts import synthetic_readout
 
+from scorer.bundle.models import Feature
+from scorer.log.scanning import Entry
 from scorer.release.access import Access
 from scorer.release.additions import Additions
 from scorer.release.answers import (
@@ -54,12 +56,15 @@ from scorer.release.model import (
     Stage,
 )
 from scorer.release.permissions import Permissions
-from scorer.release.requests import DecisionFilter, NewFreeze
+from scorer.release.requests import DecideCase, DecisionFilter, NewFreeze
+from scorer.release.reviews import Reviews
+from scorer.release.reviews.intake import CaseIntake
 from scorer.release.service import Service
 from scorer.release.settings import PlatformFile
-from scorer.release.store import Store, utcnow
+from scorer.release.store import Store, micros, utcnow
 from scorer.release.timeseries import MetricsOverTime
 from scorer.release.trying import Trying
+from scorer.v1.log_pb2 import DecisionRecord
 
 LIVE, NEXT, OTHER = (f"sha256:{letter * 4}{'0123456789ab' * 4}" for letter in ("3f9c", "a71e", "c04d"))
 SETTINGS = """
@@ -72,6 +77,8 @@ alias = "fraud-checkout@live"
 p99_ms = 5.0
 minutes = 60
 matured_hours = 6.0
+[checkpoints."fraud.checkout".review]
+project = "fraud"
 [checkpoints."action.authorise"]
 alias = "action-authorise@live"
 p99_ms = 8.0
@@ -124,6 +131,8 @@ def demo_platform(
     fill(metrics.ledger, "fraud.checkout", utcnow(), (LIVE, NEXT))
     record_tables(store, "fraud.checkout", "fraud", utcnow(), (LIVE, NEXT), ("cr-000017", "cr-000012"))
     bundles: Any = DemoBundles()
+    decisions = DemoDecisions()
+    reviews = Reviews(settings, store, access, audit)
     service = Service(
         access=access,
         additions=Additions(settings, store, Fleet([]), audit, statuses=Statuses(Fleet([]))),
@@ -133,18 +142,57 @@ def demo_platform(
         checkpoints=DemoCheckpoints(),
         calendar=calendar,
         changes=changes,
-        decisions=DemoDecisions(),
+        decisions=decisions,
         metrics=metrics,
         notifications=DemoNotifications(),
         permissions=Permissions(store, access, audit, calendar),
         readouts=DemoReadouts(),
+        reviews=reviews,
         versions=DemoVersions(),
         comparisons=None,
         trying=Trying(store, settings, calendar, bundles),
         control=changes,
         discussion=changes,
     )
+    _fill_reviews(settings, store, access, reviews, decisions, tokens)
     return DemoPlatform(settings, store, service), tokens
+
+
+def _fill_reviews(
+    settings: PlatformFile,
+    store: Store,
+    access: Access,
+    reviews: Reviews,
+    decisions: DemoDecisions,
+    tokens: Mapping[str, str],
+) -> None:
+    """Add the newest decisions that require a review, some of them overdue, claimed or decided."""
+    mia, otto = (access.authenticate(tokens[user]) for user in ("mia", "otto"))
+    asked = [row for row in decisions.recent(mia, "fraud.checkout", limit=500) if row["decision"] == "review"]
+    features = (Feature(name="amount"),)
+    entries = [
+        Entry(
+            place,
+            "decision",
+            DecisionRecord(
+                decision_id=row["decision_id"],
+                checkpoint=row["checkpoint"],
+                lane=row["lane"],
+                bundle=bytes.fromhex(LIVE.removeprefix("sha256:")),
+                decided_at_us=micros(utcnow() - timedelta(minutes=7 * place)),
+                features=[40.0 + 31 * place],
+                score=row["score"],
+                decision="review",
+                reasons=[text.split()[0] for text in row["reasons"][: 1 + place % 3]],
+            ),
+        )
+        for place, row in enumerate(asked[:14])
+    ]
+    CaseIntake(settings, store, lambda _: features, now=utcnow).take("live-1", entries)
+    reviews.claim(mia, 2)
+    reviews.claim(otto, 4)
+    reviews.decide(mia, 3, DecideCase(decision="decline", reason="confirmed_fraud", notes="Card stolen."))  # type: ignore[arg-type]
+    reviews.decide(otto, 5, DecideCase(decision="approve", reason="known_customer"))  # type: ignore[arg-type]
 
 
 class DemoCalendar(Calendar):

@@ -14,6 +14,7 @@ from __future__ import annotations
 import io
 import socket
 import threading
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -54,6 +55,9 @@ role = "shadow"
 alias = "fraud-checkout@live"
 minutes = 10.0
 stages = [{{ share = 0.1, minutes = 1.0 }}]
+
+[checkpoints."fraud.checkout".review]
+project = "fraud"
 
 [checkpoints."action.authorise"]
 alias = "action-authorise@live"
@@ -216,6 +220,29 @@ class World:
                 return summary
             self.tick()
         raise AssertionError(f"{change} is {summary.state} ({summary.step}): {summary.note}")
+
+    def review(self) -> int:
+        """Add an open case of the review queue; return its number."""
+        from scorer.log.scanning import Entry
+        from scorer.release.requests import CaseFilter
+        from scorer.release.reviews.intake import CaseIntake
+        from scorer.release.store import micros, utcnow
+        from scorer.v1.log_pb2 import DecisionRecord
+
+        now, name = utcnow(), f"review-{uuid.uuid4().hex[:12]}"
+        record = DecisionRecord(
+            decision_id=name,
+            checkpoint="fraud.checkout",
+            lane="live",
+            bundle=bytes.fromhex(self.live.removeprefix("sha256:")),
+            decided_at_us=micros(now),
+            score=0.5,
+            decision="review",
+        )
+        intake = CaseIntake(self.settings, self.platform.store, lambda _: None, now=lambda: now)
+        intake.take("live-1", [Entry(1, "decision", record)])
+        (case,), _ = self.service.reviews.list(self.actor("admin"), CaseFilter(decision_id=name))
+        return int(case.id)
 
     def build(self, user: str = "modeler") -> Any:
         """Queue a build of files that are not a model, and cancel earlier builds."""

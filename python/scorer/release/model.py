@@ -114,6 +114,33 @@ class BuildState(StrEnum):
         return self not in (BuildState.WAITING, BuildState.RUNNING)
 
 
+class CaseState(StrEnum):
+    """State of a case of the review queue."""
+
+    OPEN = "open"
+    DECIDED = "decided"
+    """A reviewer has decided it. The outcome is reported to a server."""
+    CLOSED = "closed"
+    """It has ended without a reviewer's decision, because it is too old or its record was withdrawn."""
+
+
+class CaseDecision(StrEnum):
+    """A reviewer's decision on a case."""
+
+    APPROVE = "approve"
+    DECLINE = "decline"
+
+
+class CaseDelivery(StrEnum):
+    """Whether a server has recorded the outcome of a case."""
+
+    NONE = "none"
+    """There is no outcome, because the case is not decided."""
+    WAITING = "waiting"
+    """The platform reports the outcome until a server has recorded it."""
+    DELIVERED = "delivered"
+
+
 @dataclass(frozen=True, slots=True)
 class Actor:
     """The user or component on whose behalf an operation runs."""
@@ -382,6 +409,20 @@ class StandingPermission:
     expires_at: datetime
     revoked_by: str | None = None
     revoked_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CaseReason:
+    """A reason that a reviewer can give for the decision on a case."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    code: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$", examples=["confirmed_fraud"])]
+    """Code by which the reason is stored."""
+    text: Annotated[Line, Field(min_length=1, examples=["Confirmed fraud"])]
+    """Text shown to reviewers."""
+    decision: CaseDecision | None = None
+    """The decision that it can be given for; null: either."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,6 +33,7 @@ from scorer.release.fleet import Fleet, Member, Statuses
 from scorer.release.fleet.discovery import Discovery
 from scorer.release.fleet.finders import finder_of
 from scorer.release.fleet.logs import record_source, table_access
+from scorer.release.fleet.outcomes import OutcomeCalls
 from scorer.release.lanes import recorded
 from scorer.release.lanes.alerts import Alerts, drift_of
 from scorer.release.lanes.reconcile import Reconciler
@@ -40,6 +41,11 @@ from scorer.release.notify import Notifications
 from scorer.release.notify.addresses import Destinations
 from scorer.release.permissions import Permissions
 from scorer.release.readout import Readouts
+from scorer.release.readout.schemas import Schemas
+from scorer.release.reviews import Reviews
+from scorer.release.reviews.clock import ReviewClock
+from scorer.release.reviews.intake import CaseIntake
+from scorer.release.reviews.outbox import OutcomeOutbox, OutcomeReporter
 from scorer.release.service import Service
 from scorer.release.store import Store, utcnow
 from scorer.release.store.leader import Leader
@@ -133,6 +139,7 @@ class PlatformServices:
         for name, work in (
             *rounds,
             ("messages", self.deliver),
+            ("reviews", self.review),
             # Every process builds what it has received, and sees what others have added.
             ("builds", self.service.builds.tick),
             ("additions", self.service.additions.refresh),
@@ -146,6 +153,11 @@ class PlatformServices:
     def deliver(self) -> None:
         """Send the messages that are due."""
         self._round((("deliver", self.service.notifications.deliver),))
+
+    def review(self) -> None:
+        """Report overdue reviews, and report the outcomes of decided ones to the servers."""
+        reviews = self.service.reviews
+        self._round((("watch", reviews.watch), ("report outcomes", reviews.deliver)))
 
     def stop(self) -> None:
         """Stop the threads. A step in progress completes, or the next leader repeats it."""
@@ -163,6 +175,7 @@ class PlatformServices:
             self._backtests.close()
         self.service.builds.close()
         self.service.notifications.close()
+        self.service.reviews.close()
         self.service.metrics.close()
         self.service.decisions.close()
         if self.leads:
@@ -183,6 +196,7 @@ class PlatformServices:
             drifts = {name: bool(drift_of(connection, name)) for name in self.settings.checkpoints}
         own = self.settings.checkpoints
         failing = self._discovery.errors()
+        reviews = self.service.reviews.counts()
         return [
             "# HELP scorer_platform_leads Whether this process leads and advances change requests.",
             "# TYPE scorer_platform_leads gauge",
@@ -211,6 +225,21 @@ class PlatformServices:
             "# HELP scorer_platform_messages_failed_total Attempts to send a notification that failed.",
             "# TYPE scorer_platform_messages_failed_total counter",
             f"scorer_platform_messages_failed_total {self.service.notifications.failed}",
+            "# HELP scorer_platform_reviews Cases of the review queue: open, overdue (a part of open), and "
+            "decided ones whose outcome no server has recorded yet.",
+            "# TYPE scorer_platform_reviews gauge",
+            *(
+                f'scorer_platform_reviews{{checkpoint="{one.checkpoint}",state="{state}"}} {count}'
+                for one in reviews
+                for state, count in (
+                    ("open", one.open),
+                    ("overdue", one.overdue),
+                    ("undelivered", one.waiting),
+                )
+            ),
+            "# HELP scorer_platform_review_outcomes_failed_total Attempts to report an outcome that failed.",
+            "# TYPE scorer_platform_review_outcomes_failed_total counter",
+            f"scorer_platform_review_outcomes_failed_total {self.service.reviews.failed}",
         ]
 
     def _round(self, parts: tuple[tuple[str, Callable[[], Any]], ...]) -> None:
@@ -266,6 +295,7 @@ def open_service(
     *,
     now: Callable[[], datetime] = utcnow,
     fleet: Fleet | None = None,
+    outcomes: OutcomeReporter | None = None,
     events: EventLog | None = None,
 ) -> PlatformServices:
     """Open the database, upgrade it if needed, and assemble the platform.
@@ -274,6 +304,7 @@ def open_service(
         settings: The settings.
         now: Returns the current time, aware and in UTC.
         fleet: Replaces the settings' servers in tests.
+        outcomes: Replaces the calls to their scoring services in tests.
         events: The platform's event log; None: stderr.
 
     Raises:
@@ -322,8 +353,18 @@ def open_service(
     additions.refresh()
     source = record_source(settings, fleet)
     metrics = MetricsOverTime(settings, store, access, fleet, source, bundles, now=now)
+    intake = CaseIntake(settings, store, Schemas(bundles.local).features, now=now)
     readouts = Readouts(
-        settings, store, access, fleet, source, bundles, rollups=metrics.ledger, statuses=statuses, now=now
+        settings,
+        store,
+        access,
+        fleet,
+        source,
+        bundles,
+        rollups=metrics.ledger,
+        cases=intake.take,
+        statuses=statuses,
+        now=now,
     )
     alerts = Alerts(audit, notifications, events, now=now)
     reconciler = Reconciler(
@@ -351,6 +392,17 @@ def open_service(
         now=now,
     )
     changes = Changes(parts)
+    reviews = Reviews(
+        settings,
+        store,
+        access,
+        audit,
+        clock=ReviewClock(settings, store, notifications, events, now=now),
+        outbox=OutcomeOutbox(
+            settings, store, outcomes or OutcomeCalls(client_tls(settings.fleet_tls)), now=now
+        ),
+        now=now,
+    )
     service = Service(
         access=access,
         additions=additions,
@@ -365,6 +417,7 @@ def open_service(
         notifications=notifications,
         permissions=permissions,
         readouts=readouts,
+        reviews=reviews,
         versions=Versions(parts),
         comparisons=Comparisons(parts, changes),
         trying=Trying(store, settings, calendar, bundles),

@@ -41,7 +41,17 @@ from scorer.release.fields import (
     split_names,
     violations,
 )
-from scorer.release.model import ChangeKind, GateSpec, Quotas, Role, Severity
+from scorer.release.model import (
+    CaseDecision,
+    CaseDelivery,
+    CaseReason,
+    CaseState,
+    ChangeKind,
+    GateSpec,
+    Quotas,
+    Role,
+    Severity,
+)
 from scorer.release.settings import check_filter
 
 T = TypeVar("T")
@@ -207,6 +217,78 @@ class DecisionFilter(Request):
     """Time before which the decision was made."""
     outcome: Literal["known", "positive", "negative", "unknown"] | None = None
     """Whether an outcome of the decision was reported, and whether its value is above 0."""
+
+
+# --- review queue ---
+
+
+class CaseFilter(Request):
+    """Which cases of the review queue to list. Omitted fields match everything."""
+
+    project: Name | None = None
+    """Name of the project."""
+    checkpoint: Name | None = None
+    """Name of the checkpoint."""
+    state: CaseState | None = None
+    """State: open, decided or closed."""
+    assignee: UserName | None = None
+    """User who has claimed it."""
+    unassigned: Flag = False
+    """Whether to list only cases that nobody has claimed."""
+    overdue: Flag = False
+    """Whether to list only cases that are open and late."""
+    delivery: CaseDelivery | None = None
+    """Whether a server has recorded the outcome."""
+    code: Line | None = None
+    """A reason code of the answer."""
+    decision_id: Line | None = None
+    """Id of the decision."""
+    low: Number | None = None
+    """Smallest score."""
+    high: Number | None = None
+    """Largest score."""
+    amount_low: Number | None = None
+    """Smallest amount."""
+    amount_high: Number | None = None
+    """Largest amount."""
+    begin: Moment | None = None
+    """Time from which on the decision was made."""
+    end: Moment | None = None
+    """Time before which the decision was made."""
+
+
+class CaseVersion(Request):
+    """An operation on a case of the review queue."""
+
+    version: Version | None = None
+    """Version of the case that was read; the operation is rejected if it has changed. Null: any."""
+
+
+class AssignCase(CaseVersion):
+    """The assignment of a case to a user."""
+
+    user: UserName
+    """A user whose role allows the review."""
+
+
+class DecideCase(CaseVersion):
+    """A reviewer's decision on a case, or its correction."""
+
+    decision: CaseDecision
+    """approve or decline."""
+    reason: Line = Field(min_length=1, examples=["confirmed_fraud"])
+    """Code of one of the project's reasons."""
+    notes: Annotated[Text, Field(max_length=2000)] = ""
+    """Plain text for other reviewers. It must not contain card numbers."""
+    decision_token: Annotated[str, Field(max_length=400, pattern=r"^[A-Za-z0-9+/_-]+={0,2}$")] | None = None
+    """Token of the decision's response in base64, which proves the outcome at any server; null: none."""
+
+
+class SetReasons(Request):
+    """The reasons that reviewers of a project can give."""
+
+    reasons: Annotated[list[CaseReason], Field(max_length=50)]
+    """Reasons in the order in which they are shown; empty: the standard reasons."""
 
 
 # --- checkpoints and calendar ---

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from scorer.release.notify import Notifications
     from scorer.release.permissions import Permissions
     from scorer.release.readout import Readouts
+    from scorer.release.reviews import Reviews
     from scorer.release.timeseries import MetricsOverTime
     from scorer.release.trying import Trying
     from scorer.release.versions import Comparisons, Versions
@@ -51,6 +52,7 @@ class Service:
     notifications: Notifications
     permissions: Permissions
     readouts: Readouts
+    reviews: Reviews
     versions: Versions
     comparisons: Comparisons
     trying: Trying

@@ -43,6 +43,7 @@ from scorer.release.discovery_settings import DiscoverySettings, as_groups
 from scorer.release.gates.grammar import Gates
 from scorer.release.model import Stage
 from scorer.release.oidc_settings import OidcSettings
+from scorer.release.review_settings import ReviewSettings
 from scorer.release.segments.settings import SegmentSettings
 from scorer.release.table_settings import TableSettings
 from scorer.release.web_settings import Networks, WebSettings
@@ -259,6 +260,13 @@ class PlatformSettings(Section):
         "name, also of servers that are gone. `log` of a server has precedence.",
         examples=["logs"],
     )
+    scoring: list[Endpoint] = Field(
+        default=[],
+        max_length=64,
+        description="Addresses of scoring services, such as that of a balancer, which receive the outcomes "
+        "of reviews if the server of the decision has no address of its own (`scoring` of [[fleet]]).",
+        examples=[["scorer.internal:7700"]],
+    )
     learning: OptionalPath = Field(
         default=None,
         validate_default=True,
@@ -330,6 +338,11 @@ class FleetMember(Section):
 
     name: str = Field(pattern=rf"^{NAME}$", description="Name of the server on the platform.")
     control: Endpoint = Field(description="Address of its control service, as host:port.")
+    scoring: Endpoint | None = Field(
+        default=None,
+        description="Address of its scoring service, as host:port. Outcomes of reviews are reported there.",
+        examples=["127.0.0.1:7700"],
+    )
     role: Literal["live", "shadow"] = Field(
         default="live",
         description='"live" answers requests; "shadow" is in the shadow pool (`scorer serve --role shadow`).',
@@ -447,6 +460,10 @@ class ManagedCheckpoint(Section):
     backtest: BacktestSettings = Field(
         default_factory=BacktestSettings,
         description="The backtest before the shadow: a candidate beside the live bundle on logged decisions.",
+    )
+    review: ReviewSettings = Field(
+        default_factory=ReviewSettings,
+        description="The queue of the decisions that reviewers decide.",
     )
 
     def outcome_of(self, kind: str) -> str:

@@ -14,6 +14,10 @@ import httpx
 from scorer.release.model import (
     Actor,
     AuditEntry,
+    CaseDecision,
+    CaseDelivery,
+    CaseReason,
+    CaseState,
     ChangeKind,
     ChangeRequest,
     ChangeState,
@@ -47,6 +51,8 @@ from scorer.sdk.results import (
     PlatformHealth,
     ProjectMember,
     Readout,
+    ReviewCase,
+    ReviewCaseDetail,
     ServerInfo,
     Timeline,
     Token,
@@ -1422,6 +1428,213 @@ class Operations:
             kind, "GET", f"/decisions/{_segment(decision_id)}", query={"checkpoint": checkpoint}
         )
         return found
+
+    def reviews(
+        self,
+        *,
+        project: str | None = None,
+        checkpoint: str | None = None,
+        state: CaseState | str | None = None,
+        assignee: str | None = None,
+        unassigned: bool = False,
+        overdue: bool = False,
+        delivery: CaseDelivery | str | None = None,
+        code: str | None = None,
+        decision_id: str | None = None,
+        low: float | None = None,
+        high: float | None = None,
+        amount_low: float | None = None,
+        amount_high: float | None = None,
+        begin: datetime | None = None,
+        end: datetime | None = None,
+    ) -> Iterator[ReviewCase]:
+        """Iterate over the cases of the user's projects: open ones most urgent first, others newest first.
+
+        Args:
+            project: Name of the project; None: all of the user's.
+            checkpoint: Name of the checkpoint; None: all.
+            state: open, decided or closed; None: all.
+            assignee: User who has claimed it; None: all.
+            unassigned: Only cases that nobody has claimed.
+            overdue: Only cases that are open and late.
+            delivery: Whether a server has recorded the outcome: none, waiting, delivered; None: all.
+            code: A reason code of the answer; None: all.
+            decision_id: Id of the decision; None: all.
+            low: Smallest score; None: all.
+            high: Largest score; None: all.
+            amount_low: Smallest amount; None: all.
+            amount_high: Largest amount; None: all.
+            begin: Time of the first decision, with its time zone; None: all.
+            end: Time after the last decision, with its time zone; None: now.
+        """
+        return self._pages(
+            ReviewCase,
+            "/reviews",
+            {
+                "project": project,
+                "checkpoint": checkpoint,
+                "state": state,
+                "assignee": assignee,
+                "unassigned": unassigned,
+                "overdue": overdue,
+                "delivery": delivery,
+                "code": code,
+                "decision_id": decision_id,
+                "low": low,
+                "high": high,
+                "amount_low": amount_low,
+                "amount_high": amount_high,
+                "begin": begin,
+                "end": end,
+            },
+        )
+
+    def review(self, case: int) -> ReviewCaseDetail:
+        """Return a case with its history and the reasons that a decision can name.
+
+        Args:
+            case: Id of the object.
+
+        Raises:
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(ReviewCaseDetail, "GET", f"/reviews/{_segment(case)}")
+
+    def claim_review(self, case: int, *, version: int | None = None) -> ReviewCase:
+        """Assign an open case to the caller. The same again has no effect.
+
+        Args:
+            case: Id of the object.
+            version: Version of the case that was read; the operation is rejected if it has changed. None:
+                any.
+
+        Raises:
+            ConflictError: The case is not open, was changed, or another user has claimed it.
+            InvalidError: A field is out of range.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(
+            ReviewCase, "POST", f"/reviews/{_segment(case)}/claim", json={"version": version}, repeatable=True
+        )
+
+    def release_review(self, case: int, *, version: int | None = None) -> ReviewCase:
+        """End the assignment of an open case. For its assignee and for owners.
+
+        Args:
+            case: Id of the object.
+            version: Version of the case that was read; the operation is rejected if it has changed. None:
+                any.
+
+        Raises:
+            ConflictError: The case is not open, or was changed.
+            InvalidError: A field is out of range.
+            NotAllowedError: Another user has claimed it.
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(
+            ReviewCase,
+            "POST",
+            f"/reviews/{_segment(case)}/release",
+            json={"version": version},
+            repeatable=True,
+        )
+
+    def assign_review(self, case: int, user: str, *, version: int | None = None) -> ReviewCase:
+        """Assign an open case to a user whose role allows the review.
+
+        Args:
+            case: Id of the object.
+            user: A user whose role allows the review.
+            version: Version of the case that was read; the operation is rejected if it has changed. None:
+                any.
+
+        Raises:
+            ConflictError: The case is not open, or was changed.
+            InvalidError: The user may not review the case.
+            NotAllowedError: Another user has claimed it.
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(
+            ReviewCase,
+            "POST",
+            f"/reviews/{_segment(case)}/assign",
+            json={"user": user, "version": version},
+            repeatable=True,
+        )
+
+    def decide_review(
+        self,
+        case: int,
+        decision: CaseDecision | str,
+        *,
+        version: int | None = None,
+        reason: str,
+        notes: str = "",
+        decision_token: str | None = None,
+    ) -> ReviewCase:
+        """Decide a case, or correct the decision. A server gets the outcome. The same again has no effect.
+
+        Args:
+            case: Id of the object.
+            decision: approve or decline.
+            version: Version of the case that was read; the operation is rejected if it has changed. None:
+                any.
+            reason: Code of one of the project's reasons.
+            notes: Plain text for other reviewers. It must not contain card numbers.
+            decision_token: Token of the decision's response in base64, which proves the outcome at any
+                server; None: none.
+
+        Raises:
+            ConflictError: Another user has claimed the case, it was closed, or it was changed.
+            InvalidError: The reason is not one of the project for this decision.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+            QuotaError: The project's quota is used up.
+        """
+        return self._call(
+            ReviewCase,
+            "POST",
+            f"/reviews/{_segment(case)}/decide",
+            json={
+                "decision": decision,
+                "version": version,
+                "reason": reason,
+                "notes": notes,
+                "decision_token": decision_token,
+            },
+            repeatable=True,
+        )
+
+    def review_reasons(self, project: str) -> list[CaseReason]:
+        """List the reasons that reviewers of a project can give.
+
+        Args:
+            project: Name of the project.
+
+        Raises:
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(list[CaseReason], "GET", f"/projects/{_segment(project)}/review-reasons")
+
+    def set_review_reasons(self, project: str, reasons: Sequence[CaseReason]) -> list[CaseReason]:
+        """Replace the reasons that reviewers of a project can give. For owners.
+
+        Args:
+            project: Name of the project.
+            reasons: Reasons in the order in which they are shown; empty: the standard reasons.
+
+        Raises:
+            InvalidError: A code is given twice, or a decision would have no reason.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(
+            list[CaseReason],
+            "PUT",
+            f"/projects/{_segment(project)}/review-reasons",
+            json={"reasons": reasons},
+        )
 
     def channels(self, project: str) -> list[Channel]:
         """List the notification channels of a project, with secrets masked.

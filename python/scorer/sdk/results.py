@@ -40,6 +40,7 @@ from scorer.release.answers import (
     Verified,
 )
 from scorer.release.model import ChangeEvent, ChangeState
+from scorer.release.review_answers import CaseEvent, ReviewCase, ReviewCaseDetail
 from scorer.release.version_answers import (
     BundleComparison,
     ComparedSide,
@@ -59,6 +60,7 @@ __all__ = [
     "BundleDetail",
     "BundleInfo",
     "CalendarPage",
+    "CaseEvent",
     "ChangeDetail",
     "Channel",
     "CheckpointAdded",
@@ -83,6 +85,8 @@ __all__ = [
     "Remark",
     "ResultPage",
     "Review",
+    "ReviewCase",
+    "ReviewCaseDetail",
     "RolledBack",
     "SegmentReport",
     "SegmentResult",

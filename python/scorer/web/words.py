@@ -8,6 +8,7 @@ from scorer.release.answers import SegmentReport, Step
 from scorer.release.gates.names import METRICS
 from scorer.release.gates.words import number
 from scorer.release.model import ChangeKind, ChangeRequest, ChangeState, GateSpec, Outcome
+from scorer.release.review_answers import CaseEvent
 
 STATES = {
     ChangeState.DRAFT: "Draft",
@@ -189,9 +190,38 @@ SAID = {
     "user-removed": "The user is disabled: tokens, sessions and roles have ended.",
     "permission": "The standing permission is granted; the audit log records it.",
     "permission-revoked": "The standing permission is revoked.",
+    "review-claimed": "The case is assigned to you.",
+    "review-released": "The case is released.",
+    "review-assigned": "The case is assigned.",
+    "review-decided": "The decision is saved. The outcome is reported to a server.",
+    "review-reasons": "The reasons of reviews are saved.",
     "revoked": "The token is revoked; its sessions have ended.",
     "out": "You are signed out.",
 }
+
+
+def case_event(event: CaseEvent) -> str:
+    """Return an entry in the history of a review case as a sentence."""
+    found = event.details
+    if event.action == "assigned":
+        words = f"{event.actor} assigned it to {found['to']}"
+    elif event.action == "decided":
+        verb = "approved" if found["decision"] == "approve" else "declined"
+        again = f" (correction {found['revision']})" if found["revision"] else ""
+        words = f"{event.actor} {verb} it: {found['reason']}{again}"
+    elif event.action == "delivered":
+        proof = "proven" if found["proven"] else "unproven"
+        more = "; a higher revision is in force" if found["superseded"] else ""
+        words = f"{found['server']} recorded the outcome, revision {found['revision']}, {proof}{more}"
+    elif event.action == "revised":
+        words = f"a server has another outcome, so revision {found['revision']} is reported"
+    elif event.action == "overdue":
+        words = "it became overdue"
+    elif event.action == "closed":
+        words = f"it was closed: {found['why']}"
+    else:
+        words = f"{event.actor} {event.action} it"
+    return words
 
 
 _CHARTS = {

@@ -25,13 +25,14 @@ STATUS_SECONDS = 2.0
 CHANGE_SECONDS = 60.0
 """Deadline of a change of lanes in seconds. Loading, verifying and warming a large bundle takes seconds."""
 
-_CHANNEL = [
+CHANNEL_OPTIONS = [
     # Reconnect within a second of a server's restart. gRPC's default backoff grows to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.enable_http_proxy", 0),
 ]
+"""Options of connections to servers."""
 
 Response = TypeVar("Response")
 
@@ -200,7 +201,7 @@ class Fleet:
                 self._channels, self._files = {}, files
             opened = self._channels.get(member.control)
             if opened is None:
-                opened = channel(member.control, self._tls, _CHANNEL)
+                opened = channel(member.control, self._tls, CHANNEL_OPTIONS)
                 self._channels[member.control] = opened
         return control_pb2_grpc.ControlServiceStub(opened)
 

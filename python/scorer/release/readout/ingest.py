@@ -50,6 +50,10 @@ class LogProgress:
     """Sentences about records that were lost."""
 
 
+Cases = Callable[[str, Sequence[Entry]], None]
+"""Takes a batch of records of a server's log into the review queue."""
+
+
 class Rollups(Protocol):
     """Counts the records over time, batch by batch."""
 
@@ -73,6 +77,8 @@ class Collector:
             manage it.
         now: Returns the current time, aware and in UTC.
         rollups: Counts the same records over time.
+        cases: Receives the server's name and each batch of records, for the review queue. It may receive a
+            record again after a kill. None: there is none.
         statuses: The servers' latest statuses, for the counters.
         batch: Number of records after which the cursor is saved.
         seconds: Time after which a call ends, approximately; the next call continues.
@@ -89,6 +95,7 @@ class Collector:
         plan: Callable[[str], SegmentPlan | None],
         now: Callable[[], datetime],
         rollups: Rollups,
+        cases: Cases | None = None,
         statuses: Statuses | None = None,
         batch: int = _BATCH,
         seconds: float = _SECONDS,
@@ -97,7 +104,7 @@ class Collector:
         self._schemas, self._now = schemas, now
         self._segments = Segmenter(schemas, plan)
         self._statuses = statuses or Statuses(fleet)
-        self._rollups = rollups
+        self._rollups, self._cases = rollups, cases
         self._batch, self._seconds = batch, seconds
         self._remembered = rows.RecentDecisions()
         self._resume = ""
@@ -205,10 +212,10 @@ class Collector:
         batch: Sequence[Entry],
         watched: Collection[str],
     ) -> LogProgress:
-        """Write the parts of a batch, the rollups, and then the cursor; then merge small parts.
+        """Write the parts of a batch, the rollups, the cases, and then the cursor; then merge small parts.
 
         If the process is killed in between, the batch is repeated. The parts are then replaced by equal ones,
-        and the rollups have their own position in the log.
+        the rollups have their own position in the log, and cases are unique by their decision.
         """
         first, last = batch[0].sequence, batch[-1].sequence
         if progress.next and first > progress.next:
@@ -249,6 +256,8 @@ class Collector:
                 schema = parts.with_segments(schema, self._segments.add(checkpoint, own))
             parts.write(folder / checkpoint / lane, own, schema)
         self._rollups.apply(progress.log, first, last, counted)
+        if self._cases is not None:
+            self._cases(log.name, batch)
         progress = LogProgress(progress.log, last + 1, progress.notes)
         self._keep(log, progress)
         # Only records before the cursor are merged. A merged part that reached beyond it would hide the part

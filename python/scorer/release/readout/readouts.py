@@ -36,7 +36,7 @@ from scorer.release.model import (
 )
 from scorer.release.readout import canary, keep, load, parts, recompute, segments
 from scorer.release.readout.build import ReportSubject, build, figure, figure_names
-from scorer.release.readout.ingest import Collector, Rollups
+from scorer.release.readout.ingest import Cases, Collector, Rollups
 from scorer.release.readout.schemas import Schemas
 from scorer.release.readout.segments import segment_report
 from scorer.release.segments.settings import SegmentPlan
@@ -68,6 +68,7 @@ class Readouts:
         bundles: Schemas and reference statistics of bundles, and the bundles for offline recomputation.
         now: Returns the current time, aware and in UTC.
         rollups: Counts the collected records over time.
+        cases: Takes the collected records into the review queue; None: there is none.
         statuses: The servers' latest statuses; None: they are requested when needed.
     """
 
@@ -82,6 +83,7 @@ class Readouts:
         *,
         now: Callable[[], datetime],
         rollups: Rollups,
+        cases: Cases | None = None,
         statuses: Statuses | None = None,
     ) -> None:
         self._settings, self._store, self._access = settings, store, access
@@ -99,6 +101,7 @@ class Readouts:
             plan=self._plan,
             now=now,
             rollups=rollups,
+            cases=cases,
             statuses=statuses,
         )
         self._collecting = threading.Lock()

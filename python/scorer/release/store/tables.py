@@ -24,6 +24,9 @@ from sqlalchemy import (
 
 from scorer.release.model import (
     BuildState,
+    CaseDecision,
+    CaseDelivery,
+    CaseState,
     ChangeKind,
     ChangeState,
     GateSpec,
@@ -417,6 +420,86 @@ cursors = Table(  # positions up to which logs have been read (`readout:<server>
     Column("name", Words, primary_key=True),
     Column("position", Json, nullable=False),
     Column("at", Instant, nullable=False),
+)
+
+# === review queue ===
+
+review_cases = Table(
+    "review_cases",
+    metadata,
+    _number(),
+    # No foreign key: the settings can name a project before it exists.
+    Column("project", Words, nullable=False),
+    Column("checkpoint", Words, nullable=False),
+    Column("decision_id", Words, nullable=False),
+    Column("server", Words, nullable=False),  # whose log the decision was found in first
+    Column("sequence", BigInteger, nullable=False),  # of the record in that log
+    Column("lane", Words, nullable=False),
+    Column("bundle", Words, nullable=False),
+    Column("score", Float),
+    Column("amount", Float),
+    Column("codes", Many, nullable=False),  # of rules and features, as the answer has them
+    Column("answered_at", Instant, nullable=False),  # time of the decision
+    Column("found_at", Instant, nullable=False),
+    Column("due_at", Instant, nullable=False),
+    Column("overdue", Boolean, nullable=False),  # it was reported as overdue
+    Column("state", EnumMember(CaseState), nullable=False),
+    Column("assignee", Words),
+    Column("decision", EnumMember(CaseDecision)),  # of the reviewer
+    Column("reason", Words),
+    Column("notes", Words, nullable=False),
+    Column("decided_by", Words),
+    Column("ended_at", Instant),
+    Column("delivery", EnumMember(CaseDelivery), nullable=False),
+    Column("revision", Integer, nullable=False),  # of the outcome
+    Column("version", Integer, nullable=False),
+    UniqueConstraint("checkpoint", "decision_id"),
+    Index(None, "state", "overdue", "due_at"),
+    Index(None, "project", "state", "due_at"),
+    Index(None, "delivery"),
+    Index(None, "ended_at"),
+    sqlite_autoincrement=True,
+)
+
+review_events = Table(
+    "review_events",
+    metadata,
+    _number(),
+    Column("case", ForeignKey("review_cases.id"), nullable=False, index=True),
+    Column("at", Instant, nullable=False),
+    Column("actor", Words, nullable=False),
+    Column("action", Words, nullable=False),
+    Column("details", Json, nullable=False),
+    sqlite_autoincrement=True,
+)
+
+review_outbox = Table(  # outcomes of reviews, until a server has recorded them
+    "review_outbox",
+    metadata,
+    _number(),
+    Column("case", ForeignKey("review_cases.id"), nullable=False),
+    Column("kind", Words, nullable=False),
+    Column("value", Float, nullable=False),
+    Column("revision", Integer, nullable=False),
+    Column("occurred_at", Instant, nullable=False),
+    Column("token", Text),  # decision token in base64; NULL: the reviewer's program sent none
+    Column("state", Words, nullable=False),  # `waiting`, `delivered` or `replaced` by a correction
+    Column("attempts", Integer, nullable=False),
+    Column("due_at", Instant, nullable=False),
+    Column("error", Words, nullable=False),
+    UniqueConstraint("case", "revision"),
+    Index(None, "state", "due_at"),
+    sqlite_autoincrement=True,
+)
+
+review_reasons = Table(  # reasons that a project has declared
+    "review_reasons",
+    metadata,
+    Column("project", ForeignKey("projects.name"), primary_key=True),
+    Column("code", Words, primary_key=True),
+    Column("position", Integer, nullable=False),
+    Column("text", Words, nullable=False),
+    Column("decision", EnumMember(CaseDecision)),
 )
 
 # === notifications ===

@@ -72,6 +72,9 @@ def decision(here: Here, decision_id: str) -> Response:
         choices=found.get("choices", ()),
         conflicts=found.get("conflicts", ()),
         also=found.get("also", ()),
+        case=here.service.reviews.of_decision(
+            here.actor, found["decision"]["checkpoint"], found["decision"]["decision_id"]
+        ),
         at=decided_at(found["decision"]),
         moment=moment,
         at_of=decided_at,

@@ -15,6 +15,7 @@ from scorer.release.requests import (
     QuotaChange,
     WithReason,
 )
+from scorer.web.pages.reviews import reason_line
 from scorer.web.pages.visit import Form, Here, Posted, Visit
 
 router = APIRouter()
@@ -82,6 +83,8 @@ def _show(
         bundles=here.service.bundles.list(here.actor, project=name),
         permissions=here.service.permissions.list(here.actor, name),
         checkpoints=here.settings.checkpoints,
+        reasons="\n".join(map(reason_line, here.service.reviews.reasons(here.actor, name))),
+        has_reviews=any(one.review.project == name for one in here.settings.checkpoints.values()),
         form=form.values() if form else {},
     )
 
