@@ -10,7 +10,7 @@ use hyper::client::conn::http2::handshake;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use scorer_core::bundle::testing;
-use scorer_fuzz::{bundle, certificate, connection, jwt, log, request, serving, signature, token};
+use scorer_fuzz::{bundle, certificate, connection, jwt, log, request, rules, serving, signature, token};
 use scorer_log::sim::SimMachine;
 use scorer_log::{Durability, Log, LogConfig};
 use scorer_proto::inference::model_infer_request::InferInputTensor;
@@ -54,6 +54,9 @@ fn main() {
     }
     for (name, bytes) in connections() {
         write("connection", name, &bytes);
+    }
+    for (name, text) in rules::SEEDS {
+        write("rules", name, text.as_bytes());
     }
     for (target, name, bytes) in credentials() {
         write(target, name, &bytes);
