@@ -168,7 +168,8 @@ fn name(random: &mut Random, kind: Type) -> &'static str {
 /// What a generator may use.
 #[derive(Clone, Copy)]
 pub(crate) struct Dialect {
-    /// Names of type key, named lists, `has(name)` and strings outside the vocabulary, which only this crate has.
+    /// Names of type key, named lists and `has(name)`, which only this crate has, and comparisons of ints with
+    /// doubles, which not every implementation of CEL has.
     pub(crate) extended: bool,
 }
 
@@ -199,7 +200,7 @@ pub(crate) fn generate(random: &mut Random, kind: Type, depth: usize, dialect: D
                 let relation = random.pick(&["==", "!=", "<", "<=", ">", ">="]);
                 let left = random.pick(&[Type::Bool, Type::Int, Type::Double, Type::Text]);
                 let right = match left {
-                    Type::Int | Type::Double => random.pick(&[Type::Int, Type::Double]),
+                    Type::Int | Type::Double if dialect.extended => random.pick(&[Type::Int, Type::Double]),
                     other => other,
                 };
                 Node::Binary(relation, below(random, left), below(random, right))
@@ -210,7 +211,9 @@ pub(crate) fn generate(random: &mut Random, kind: Type, depth: usize, dialect: D
                 let elements = (0..count)
                     .map(|_| {
                         let element = match kind {
-                            Type::Int | Type::Double => random.pick(&[Type::Int, Type::Double]),
+                            Type::Int | Type::Double if dialect.extended => {
+                                random.pick(&[Type::Int, Type::Double])
+                            }
                             other => other,
                         };
                         literal(random, element)
