@@ -458,7 +458,7 @@ audit: .build/audit/.packages | cargo ## Check advisories, licences and sources 
 	[ $$code -eq 0 ] || { [ $$code -eq 3 ] && [ -z '$(STRICT)' ]; }
 
 .PHONY: sbom
-sbom: .build/audit/.packages | cargo ## Write SBOMs of the wheels and the image (CycloneDX) into target/sbom
+sbom: .build/audit/.packages | cargo ## Write SBOMs of the wheels and the images (CycloneDX) into target/sbom
 	@.build/audit/bin/python scripts/sbom.py
 
 .PHONY: wheels
@@ -471,7 +471,11 @@ reproducible: .build/wheels/.packages | cargo ## Build the wheel twice, in two d
 
 .PHONY: image
 image: build ## Build the serving image with buildah and test its entry point; after `make wheels` (Debian: buildah debootstrap bubblewrap)
-	@code=0; '$(RUN)' scripts/image.py || code=$$?; [ $$code -eq 0 ] || { [ $$code -eq 3 ] && [ -z '$(STRICT)' ]; }
+	@code=0; '$(RUN)' scripts/image.py $(ARGS) || code=$$?; [ $$code -eq 0 ] || { [ $$code -eq 3 ] && [ -z '$(STRICT)' ]; }
+
+.PHONY: images
+images: ## Build and test the images of server, platform, operator and shipper, each with its own packages
+	@$(MAKE) image ARGS=--all
 
 .PHONY: wheel
 wheel: $(VENV)/.packages | cargo ## Build the wheel into target/wheels

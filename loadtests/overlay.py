@@ -3,8 +3,9 @@
 ::
 
     make bench-overlay                                  # 10 million decisions, about 10 GB of disk
-    python -m loadtests.overlay --decisions 1000000 --days 3
-    python -m loadtests.overlay --keep FOLDER           # keep tables and state, and continue there
+    python -m loadtests.overlay --decisions 1000000 --days 8
+    python -m loadtests.overlay --keep FOLDER           # keep the tables, and do not write them again there
+    python -m loadtests.overlay --join-days 10          # with a limit of `[join] days`
 
 The program writes the Delta tables that `scorer ship` would have written for three servers: payments of the
 simulator at a constant rate over some days, with outcomes that arrive within seconds to three days. The live
@@ -17,7 +18,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -49,10 +52,12 @@ class Plan:
     Attributes:
         decisions: Number of decisions.
         days: Days over which they are spread.
+        join_days: `[join] days`, if it is set.
     """
 
     decisions: int
     days: int
+    join_days: float | None = None
 
     @property
     def per_hour(self) -> int:
@@ -102,14 +107,34 @@ class Payments:
 class Tables:
     """Writes the tables hour by hour, with positions as a shipper does.
 
+    The records depend on the arguments alone. What an earlier process has written completely to the folder is
+    drawn again and not written again.
+
     Args:
         folder: Folder of the tables.
         payments: What is drawn from.
         begin_ms: Time of the first decision.
         per_hour: Decisions of an hour.
+
+    Raises:
+        SystemExit: The folder has the tables of other arguments, or tables that are not complete.
     """
 
     def __init__(self, folder: Path, payments: Payments, begin_ms: int, per_hour: int) -> None:
+        self._folder = folder
+        self._connect(folder)
+        self._payments, self._per_hour = payments, per_hour
+        self._chance = payments.pmf.cumsum(axis=1) / payments.pmf.sum(axis=1, keepdims=True)
+        self._random = np.random.default_rng(1)
+        self._sequence = dict.fromkeys(SERVERS, 1)
+        self._waiting = np.empty(0, [("at", "<i8"), ("id", "<i8"), ("value", "<f8"), ("server", "i1")])
+        self._number = 0
+        self.now_ms = begin_ms
+        self._plan = {"begin_ms": begin_ms, "per_hour": per_hour}
+        self._written = folder / "written.json"
+        self._kept_until_ms = self._kept()
+
+    def _connect(self, folder: Path) -> None:
         from scorer.ship.settings import DeltaSection
         from scorer.ship.tables import Tables as Shipped
 
@@ -118,12 +143,26 @@ class Tables:
         }
         self._shipped[SERVERS[0]].prepare()
         self._loaded = {name: self._shipped[SERVERS[0]].load(name) for name in ("decisions", "outcomes")}
-        self._payments, self._per_hour = payments, per_hour
-        self._random = np.random.default_rng(1)
-        self._sequence = dict.fromkeys(SERVERS, 1)
-        self._waiting = np.empty(0, [("at", "<i8"), ("id", "<i8"), ("value", "<f8"), ("server", "i1")])
-        self._number = 0
-        self.now_ms = begin_ms
+
+    def continue_in(self, folder: Path) -> None:
+        """Write what follows to tables in another folder that begin as links to the files of these."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir()
+        # The files of a table are never changed, only replaced.
+        shutil.copytree(self._folder / "lake", folder / "lake", copy_function=os.link)
+        (folder / "live").symlink_to(self._folder / "live")
+        self._connect(folder)
+
+    def _kept(self) -> int:
+        """Return the time up to which the tables are written."""
+        if not self._written.is_file():
+            if self._loaded["decisions"].version() > 0:
+                sys.exit(f"error: the tables in {self._written.parent} are not complete; remove the folder")
+            return self.now_ms
+        kept = json.loads(self._written.read_bytes())
+        if kept["plan"] != self._plan:
+            sys.exit(f"error: the tables in {self._written.parent} are of {kept['plan']}; remove the folder")
+        return int(kept["until_ms"])
 
     def write(self, until_ms: int) -> int:
         """Write the records up to a time, and return the number of decisions."""
@@ -132,9 +171,14 @@ class Tables:
             end = min((self.now_ms // HOUR_MS + 1) * HOUR_MS, until_ms)
             self._hour(self.now_ms, end)
             self.now_ms = end
-        for table in self._loaded.values():
-            table.create_checkpoint()
+        if until_ms > self._kept_until_ms:
+            for table in self._loaded.values():
+                table.create_checkpoint()
         return self._number - before
+
+    def keep(self) -> None:
+        """Record that the tables are complete up to now, for a later process."""
+        self._written.write_text(json.dumps({"plan": self._plan, "until_ms": self.now_ms}))
 
     def _hour(self, begin: int, end: int) -> None:
         from scorer.log.shipped.position import ShipPosition, fingerprint
@@ -144,9 +188,8 @@ class Tables:
         random = self._random
         at = np.sort(random.integers(begin, end, count))
         drawn = random.integers(0, len(self._payments.rows), count)
-        pmf = self._payments.pmf[drawn]
-        chance = pmf.cumsum(axis=1) / pmf.sum(axis=1, keepdims=True)
-        action = (random.random((count, 1)) > chance).sum(axis=1).clip(0, pmf.shape[1] - 1)
+        last = self._chance.shape[1] - 1
+        action = (random.random((count, 1)) > self._chance[drawn]).sum(axis=1).clip(0, last)
         number = np.arange(self._number, self._number + count)
         self._number += count
         works = random.random(count) < self._payments.truth[drawn, action]
@@ -167,6 +210,8 @@ class Tables:
             sequences[order] = np.arange(len(order)) + self._sequence[name]
             self._sequence[name] += len(order)
             log, segment = uuid_of(place), f"{1:010}-{uuid_of(place + 100)}"
+            if end <= self._kept_until_ms:
+                continue
             position = ShipPosition(
                 fingerprint(bytes.fromhex(log)),
                 1,
@@ -290,7 +335,7 @@ def filled(name: str, count: int, origin: dict[str, str], values: dict[str, Any]
     return pa.Table.from_arrays(columns, schema=SCHEMAS[name])
 
 
-def fit_once(folder: Path, as_of_ms: int, untaught_ms: int) -> dict[str, Any]:
+def fit_once(folder: Path, as_of_ms: int, untaught_ms: int, join_days: float | None = None) -> dict[str, Any]:
     """Run the overlay once in this process, and return what it cost."""
     from scorer.learn.join.settings import JoinSettings
     from scorer.learn.overlay.incremental import OverlayInputs, update
@@ -306,7 +351,7 @@ def fit_once(folder: Path, as_of_ms: int, untaught_ms: int) -> dict[str, Any]:
         shelf=BundleShelf([live]),
         live=live,
         task=read_task(live),
-        join=JoinSettings(),
+        join=JoinSettings(days=join_days),
         overlay=OverlaySettings(),
         checkpoint=POINT,
         untaught_ms=untaught_ms,
@@ -337,8 +382,11 @@ def measure(folder: Path, plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
     untaught = end - round(plan.untaught_days * DAY_MS)
     started = time.monotonic()
     count = tables.write(end)
+    tables.keep()
     print(f"{count:,} decisions in tables after {time.monotonic() - started:,.0f} s", flush=True)
-    yield "first run", _child(folder, end, untaught)
+    folder = folder / "measured"
+    tables.continue_in(folder)
+    yield "first run", _child(folder, end, untaught, plan.join_days)
     for name, more in (
         ("5 minutes later", 5 * 60_000),
         ("10 minutes later", 5 * 60_000),
@@ -347,11 +395,12 @@ def measure(folder: Path, plan: Plan) -> Iterator[tuple[str, dict[str, Any]]]:
     ):
         end += more
         tables.write(end)
-        yield name, _child(folder, end, untaught)
+        yield name, _child(folder, end, untaught, plan.join_days)
 
 
-def _child(folder: Path, as_of_ms: int, untaught_ms: int) -> dict[str, Any]:
+def _child(folder: Path, as_of_ms: int, untaught_ms: int, join_days: float | None) -> dict[str, Any]:
     words = ["--once", str(folder), str(as_of_ms), str(untaught_ms)]
+    words += [] if join_days is None else ["--join-days", str(join_days)]
     done = subprocess.run(
         [sys.executable, "-m", "loadtests.overlay", *words],
         check=True,
@@ -367,18 +416,19 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--decisions", type=int, default=10_000_000, help="number of decisions")
     parser.add_argument("--days", type=int, default=30, help="days over which they are spread")
-    parser.add_argument("--keep", type=Path, help="folder for tables and state, which is not removed")
+    parser.add_argument("--keep", type=Path, help="folder for the tables, which is not removed")
+    parser.add_argument("--join-days", type=float, help="`[join] days`; not given: all days are joined")
     parser.add_argument("--once", nargs=3, help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     if chosen.once:
         folder, as_of, untaught = chosen.once
-        print(json.dumps(fit_once(Path(folder), int(as_of), int(untaught))))
+        print(json.dumps(fit_once(Path(folder), int(as_of), int(untaught), chosen.join_days)))
         return 0
     missed = False
     with tempfile.TemporaryDirectory(prefix="scorer-bench-overlay-") as temporary:
         folder = chosen.keep or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)
-        for name, cost in measure(folder, Plan(chosen.decisions, chosen.days)):
+        for name, cost in measure(folder, Plan(chosen.decisions, chosen.days, chosen.join_days)):
             is_late = cost["seconds"] > MOST_SECONDS or cost["mib"] > MOST_MIB
             missed |= is_late and name != "first run"
             print(

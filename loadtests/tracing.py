@@ -1,7 +1,8 @@
-"""Measure the cost of traces: p99 with traces of 1 % of the requests, and without an answering collector.
+"""Measure the cost of traces: of 1 % of the requests, and with a collector that does not answer.
 
 Three servers share one core and are measured in turns, each traced round between two rounds without traces.
-The collector and the load generator run on another core.
+The collector and the load generator run on another core. The p99 is that of the client. The processor time
+is that of the server's process per request; the work of other processes hardly changes it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
@@ -22,6 +24,7 @@ from loadtests.openloop import Load, capacity, on_generators_core
 from loadtests.options import Options
 from loadtests.peers import servers
 from loadtests.peers.subject import subject
+from loadtests.processor import processor_seconds
 from loadtests.ratesearch import median_rate
 from loadtests.rounds import beside_neighbours
 from loadtests.sla import Counters
@@ -30,7 +33,7 @@ COMMAND: Final = "make bench ARGS=tracing"
 THRESHOLD_MS: Final = 10.0
 RATIO: Final = 0.01
 MOST: Final = 1.05
-ROUND_SECONDS: Final = 1.0
+ROUND_SECONDS: Final = 2.0
 SECONDS: Final = 120.0
 TAKEN: Final = 'scorer_trace_spans_total{outcome="exported"}'
 LOST: Final = 'scorer_trace_spans_total{outcome="dropped"}'
@@ -59,35 +62,55 @@ def run(figures: Figures, options: Options) -> None:
             raise servers.ServerError(f"no rate keeps p99 within {THRESHOLD_MS:g} ms")
         rate /= 2
         kinds = (*("off", "on", "off", "blocked") * turns, "off")
-        p99 = [_round(kind, loads[kind], rate) for kind in kinds]
+        rounds = [_round(kind, loads[kind], serving[kind].process.child.pid, rate) for kind in kinds]
         exported, lost = Counters.of(traced)[TAKEN], Counters.of(blocked)[LOST]
     if not exported:
         raise servers.ServerError("no span reached the collector, so the rounds did not measure traces")
     for kind, words, spans in (
-        ("on", f"p99 of Score with traces of {RATIO:.0%} / without", f"{exported:,.0f} spans exported"),
+        ("on", f"traces of {RATIO:.0%}", f"{exported:,.0f} spans exported"),
         (
             "blocked",
-            f"p99 of Score with traces of {RATIO:.0%} and a collector that never answers / without",
+            f"traces of {RATIO:.0%} and a collector that never answers",
             f"{lost:,.0f} spans dropped",
         ),
     ):
-        ours, theirs = beside_neighbours(p99, [at for at, known in enumerate(kinds) if known == kind])
-        figures.add(
-            name=words,
-            ours=[one / other for one, other in zip(ours, theirs, strict=True)],
-            unit="×",
-            target=MOST,
-            command=COMMAND,
-            note=f"each round by those around it: {median(ours):,.0f} and {median(theirs):,.0f} µs at"
-            f" {rate:,.0f} requests/s, half of the capacity of one core; {spans}",
-        )
+        for figure, values in (
+            ("p99", [one.p99_us for one in rounds]),
+            ("processor time", [one.processor_us for one in rounds]),
+        ):
+            ours, theirs = beside_neighbours(values, [at for at, known in enumerate(kinds) if known == kind])
+            figures.add(
+                name=f"{figure} of Score with {words} / without",
+                ours=[one / other for one, other in zip(ours, theirs, strict=True)],
+                unit="×",
+                target=MOST,
+                command=COMMAND,
+                note=f"each round by those around it: {median(ours):,.1f} and {median(theirs):,.1f} µs at"
+                f" {rate:,.0f} requests/s, half of the capacity of one core; {spans}",
+            )
 
 
-def _round(kind: str, load: Load, rate: float) -> float:
-    found = load.run(rate, ROUND_SECONDS).latency_us.p99
-    sys.stdout.write(f"   {kind}: p99 {found} µs\n")
+@dataclass(frozen=True)
+class Round:
+    """What one round measured, in microseconds.
+
+    Attributes:
+        p99_us: p99 of the latency that the client saw.
+        processor_us: Processor time of the server's process per request.
+    """
+
+    p99_us: float
+    processor_us: float
+
+
+def _round(kind: str, load: Load, pid: int, rate: float) -> Round:
+    before = processor_seconds(pid)
+    report = load.run(rate, ROUND_SECONDS, warmup_seconds=0.0)
+    used = processor_seconds(pid) - before
+    found = Round(float(report.latency_us.p99), used / max(report.requests, 1) * 1e6)
+    sys.stdout.write(f"   {kind}: p99 {found.p99_us:.0f} µs, {found.processor_us:.2f} µs of the processor\n")
     sys.stdout.flush()
-    return float(found)
+    return found
 
 
 def _settings(endpoint: str) -> str:

@@ -1,8 +1,9 @@
-"""Write software bills of materials of the wheel and the image as CycloneDX 1.6 (`make sbom`).
+"""Write software bills of materials of the wheels and the images as CycloneDX 1.6 (`make sbom`).
 
-The crates come from Cargo's resolution for the wheel's processor, the Python packages from the pinned
-requirements of a server, the Debian packages from the image that `make image` built. Each document is
-validated against the schema and written to target/sbom. The same commit produces the same documents.
+The crates come from Cargo's resolution for the wheel's processor, the Python packages of a wheel from the
+pinned requirements of a server. The Python and Debian packages of an image are those that it contains. Each
+document is validated against the schema and written to target/sbom. The same commit produces the same
+documents.
 """
 
 from __future__ import annotations
@@ -26,26 +27,30 @@ from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.output.json import JsonV1Dot6
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
+from image import output
+from image_trials import TRIALS
 from packageurl import PackageURL
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / "target" / "sbom"
-IMAGE = ROOT / "target" / "image"
+_PACKAGE = re.compile(r"opt/scorer/lib/python[0-9.]+/site-packages/([^/]+?)-([^-/]+)\.dist-info/METADATA")
 _FIELD = re.compile(r"^(Package|Version|Architecture|Status): (.*)$", flags=re.MULTILINE)
 TARGETS = {"x86_64": "x86_64-unknown-linux-gnu", "aarch64": "aarch64-unknown-linux-gnu"}
 
 
 def main() -> int:
-    """Write one document for each wheel, and one for the image if there is one."""
+    """Write one document for each wheel, and one for each image that there is."""
     OUT.mkdir(parents=True, exist_ok=True)
-    python = list(_python())
+    server = list(_python())
     for machine, target in TARGETS.items():
-        _write(f"wheel-{machine}", ComponentType.LIBRARY, [*_crates(target), *python])
-    debian = list(_debian())
-    if debian:
-        _write("image", ComponentType.CONTAINER, [*_crates(TARGETS["x86_64"]), *python, *debian])
-    else:
-        print("NOT RUN  image: target/image is not there; `make image` builds it")
+        _write(f"wheel-{machine}", ComponentType.LIBRARY, [*_crates(target), *server])
+    for name in TRIALS:
+        image = output(name)
+        if debian := list(_debian(image)):
+            components = [*_crates(TARGETS["x86_64"]), *_installed(image), *debian]
+            _write(image.name, ComponentType.CONTAINER, components)
+        else:
+            print(f"NOT RUN  {name}: {image.relative_to(ROOT)} is not there; `make images` builds it")
     return 0
 
 
@@ -90,15 +95,23 @@ def _python() -> Iterator[Component]:
         yield _component("pypi", name, version, None, "")
 
 
-def _debian() -> Iterator[Component]:
-    """Yield the Debian packages in the package database of the image."""
-    for blob in sorted((IMAGE / "blobs" / "sha256").glob("*")) if IMAGE.is_dir() else ():
+def _installed(image: Path) -> Iterator[Component]:
+    """Yield the Python packages of an image, without our own."""
+    for layer in _layers(image):
+        for match in filter(None, map(_PACKAGE.fullmatch, layer.getnames())):
+            name = re.sub(r"[-_.]+", "-", match[1]).lower()
+            if name != "scorer":
+                yield _component("pypi", name, match[2], None, "")
+
+
+def _debian(image: Path) -> Iterator[Component]:
+    """Yield the Debian packages in the package database of an image."""
+    for layer in _layers(image):
         try:
-            with tarfile.open(blob) as layer:
-                member = layer.extractfile("var/lib/dpkg/status")
-                status = member.read().decode() if member else ""
-        except (tarfile.TarError, KeyError, OSError):
+            member = layer.extractfile("var/lib/dpkg/status")
+        except KeyError:
             continue
+        status = member.read().decode() if member else ""
         for entry in status.split("\n\n"):
             fields = dict(_FIELD.findall(entry))
             if fields.get("Status", "").endswith(" installed"):
@@ -111,6 +124,17 @@ def _debian() -> Iterator[Component]:
                     ),
                 )  # fmt: skip
         return
+
+
+def _layers(image: Path) -> Iterator[tarfile.TarFile]:
+    """Yield the layers of an OCI directory, which has other blobs, too."""
+    for blob in sorted((image / "blobs" / "sha256").glob("*")) if image.is_dir() else ():
+        try:
+            layer = tarfile.open(blob)  # noqa: SIM115 - it is closed after its use
+        except (tarfile.TarError, OSError):
+            continue
+        with layer:
+            yield layer
 
 
 def _component(kind: str, name: str, version: str, sha256: str | None, licence: str) -> Component:

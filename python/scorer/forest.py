@@ -187,6 +187,44 @@ class Forest:
             self._handle.predict(self._rows(rows), margin, out)
         return out
 
+    def covers(self) -> bytes | None:
+        """Content of a bundle's ``covers.bin``: the weight of the training rows that reached each node.
+
+        None if the model does not state it, and of a forest that was read from a file.
+        """
+        return self._handle.covers()
+
+    def contributions(
+        self,
+        X: npt.ArrayLike,  # noqa: N803
+        exact: bool = True,
+    ) -> npt.NDArray[np.float64]:
+        """Returns the contribution of each feature to each margin.
+
+        The contributions of a row and the last column, the expectation of the margin over the training rows,
+        add up to the row's margin.
+
+        Args:
+            X: Rows ``[n, num_features]``, as for `predict`.
+            exact: Compute exact Shapley values of the path-dependent game, as TreeSHAP does. Otherwise the
+                feature of each split on the row's path has the change of the expectation by that split, which
+                is an approximation that takes a small part of the time.
+
+        Returns:
+            ``[n, num_features + 1]`` where there is one margin per row, else
+            ``[n, num_outputs, num_features + 1]``.
+
+        Raises:
+            ForestError: X is not suitable (see `predict`), or the forest has no covers.
+        """
+        rows = self._rows(X)
+        width = self.num_features + 1
+        out = np.empty((len(rows), self.num_outputs, width))
+        step = max(1, _CHUNK // (self.num_outputs * width))
+        for start in range(0, len(rows), step):
+            self._handle.contributions(rows[start : start + step], exact, out[start : start + step])
+        return out[:, 0] if self.num_outputs == 1 else out
+
     def _predict_parts(self, rows: npt.NDArray[np.float32], margin: bool, out: Predictions) -> None:
         if not out.flags.c_contiguous or out.size != len(rows) * self._widths[1 if margin else 0]:
             raise ForestError("out: it is not in C order, or its size is not that of the result")

@@ -9,9 +9,10 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from dockerfile import Stage, stages
+from dockerfile import IMAGES, Stage, stages
+from typer.testing import CliRunner
 
-from scorer import config
+from scorer import cli, config
 
 ROOT = Path(__file__).resolve().parents[2]
 # Packages for training, conversion or exploration, which are not needed to answer requests.
@@ -19,6 +20,10 @@ TRAINING = {
     "xgboost", "lightgbm", "treelite", "scikit-learn", "scipy", "numpy", "pandas", "pyarrow", "duckdb",
     "matplotlib", "mlflow", "locust", "grpcio-tools", "maturin", "pytest",
 }  # fmt: skip
+NEEDED = {"platform": {"numpy", "scipy", "pyarrow"}, "ship": {"numpy", "pyarrow"}}
+"""Packages of TRAINING that the processes beside the server use, too."""
+
+every_image = pytest.mark.parametrize("image", IMAGES)
 
 
 def pins(path: Path) -> dict[str, str]:
@@ -26,8 +31,12 @@ def pins(path: Path) -> dict[str, str]:
     return dict(re.findall(r"^([a-z0-9-]+)==([^ ;\\]+)", path.read_text(), flags=re.MULTILINE))
 
 
-def test_the_dockerfile_has_three_stages() -> None:
-    assert [stage.name for stage in stages()] == ["wheel", "packages", "serve"]
+@every_image
+def test_an_image_is_built_from_three_stages(image: str) -> None:
+    wheel, packages, last = stages(image)
+    assert [wheel.name, packages.name, last.name] == ["wheel", "packages", "image"]
+    title = "scorer" if image == "serve" else f"scorer-{image}"
+    assert f'org.opencontainers.image.title="{title}"' in last.all("LABEL")
 
 
 @pytest.mark.parametrize("stage", stages(), ids=lambda stage: stage.name)
@@ -61,12 +70,15 @@ def test_every_download_is_checked_against_a_hash() -> None:
     assert "--release" in build
 
 
-def test_only_packages_for_serving_are_installed() -> None:
-    _, packages, serve = stages()
+@every_image
+def test_only_the_packages_of_the_image_are_installed(image: str) -> None:
+    _, packages, last = stages(image)
     copied = [copy.split()[0] for copy in packages.all("COPY") if not copy.startswith("--from")]
-    assert copied == ["requirements/serve.txt"]
-    assert not pins(ROOT / "requirements/serve.txt").keys() & TRAINING
-    brought = [copy for copy in serve.all("COPY") if copy.startswith("--from")]
+    assert copied == [f"requirements/{image}.txt"]
+    installed = pins(ROOT / copied[0])
+    assert installed.keys() & TRAINING == NEEDED.get(image, set())
+    assert pins(ROOT / "requirements/serve.txt").items() <= installed.items()
+    brought = [copy for copy in last.all("COPY") if copy.startswith("--from")]
     assert brought == ["--from=packages /opt/scorer /opt/scorer"]
 
 
@@ -83,18 +95,22 @@ def test_layers_pin_the_same_versions() -> None:
         assert smaller.items() <= larger.items()
 
 
-def test_the_image_runs_as_an_unprivileged_user_and_stops_on_sigterm() -> None:
-    serve = stages()[-1]
-    user, _, group = serve.one("USER").partition(":")
+@every_image
+def test_an_image_runs_as_an_unprivileged_user_and_stops_on_sigterm(image: str) -> None:
+    last = stages(image)[-1]
+    user, _, group = last.one("USER").partition(":")
     # A number, because Kubernetes cannot determine from a name that the user is not root.
     assert int(user) > 0
     assert int(group) > 0
-    assert serve.one("STOPSIGNAL") == "SIGTERM"
-    order = [keyword for keyword, _ in serve.steps]
+    assert last.one("STOPSIGNAL") == "SIGTERM"
+    order = [keyword for keyword, _ in last.steps]
     assert "RUN" not in order[order.index("USER") :]
     # The exec form, because a shell as process 1 would not forward the signal.
-    assert json.loads(serve.one("ENTRYPOINT"))[:2] == ["scorer", "serve"]
-    [health] = serve.all("HEALTHCHECK")
+    assert json.loads(last.one("ENTRYPOINT"))[:2] == ["scorer", image]
+
+
+def test_the_health_check_of_the_server_is_its_command() -> None:
+    [health] = stages()[-1].all("HEALTHCHECK")
     assert json.loads(health.partition("CMD ")[2])[:2] == ["scorer", "health"]
 
 
@@ -119,6 +135,22 @@ def test_the_settings_of_the_image_are_valid_and_match_it() -> None:
         assert any(path.is_relative_to(folder) for folder in folders), path
 
 
+@pytest.mark.parametrize(
+    ("image", "file"), [("platform", "/etc/scorer/platform.toml"), ("ship", "/etc/scorer/ship.toml")]
+)
+def test_the_settings_of_a_process_beside_the_server_are_mounted(image: str, file: str) -> None:
+    last = stages(image)[-1]
+    default = [*json.loads(last.one("ENTRYPOINT")), *json.loads(last.one("CMD"))]
+    variables = dict(pair.split("=", 1) for env in last.all("ENV") for pair in env.split())
+    assert file in (default[-1], variables.get("SCORER_PLATFORM_CONFIG"))
+    # The directory exists, so that settings can be mounted in a read-only root file system.
+    [prepared] = [run for run in last.all("RUN") if "install --directory" in run]
+    assert str(Path(file).parent) in prepared.split()
+    # The command and its options exist.
+    done = CliRunner().invoke(cli.app, [*default[1:], "--help"])
+    assert done.exit_code == 0, done.output
+
+
 def test_copied_files_exist_and_are_in_the_build_context() -> None:
     lines = (ROOT / ".dockerignore").read_text().split("\n")
     allowed = [line[1:] for line in lines if line.startswith("!")]
@@ -128,7 +160,8 @@ def test_copied_files_exist_and_are_in_the_build_context() -> None:
         assert (ROOT / path).exists(), path
     wanted = [
         source
-        for stage in stages()
+        for image in IMAGES
+        for stage in stages(image)
         for copy in stage.all("COPY")
         if not copy.startswith("--from")
         for source in copy.split()[:-1]

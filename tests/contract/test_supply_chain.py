@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from dockerfile import stages
+from dockerfile import IMAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -25,7 +25,8 @@ def image(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     yield module
-    sys.modules.pop("trial", None)
+    for name in ("trial", "image_trials"):
+        sys.modules.pop(name, None)
 
 
 @pytest.mark.parametrize("lock", sorted((ROOT / "requirements").glob("*.txt")), ids=lambda path: path.name)
@@ -53,7 +54,9 @@ def test_make_lock_updates_every_lock_file() -> None:
         )
 
 
-@pytest.mark.parametrize("lock", ["bench.txt", "build.txt", "learning.txt"])
+@pytest.mark.parametrize(
+    "lock", ["bench.txt", "build.txt", "learning.txt", "operator.txt", "platform.txt", "ship.txt"]
+)
 def test_additional_packages_have_the_versions_of_the_development_packages(lock: str) -> None:
     own, shared = pins(lock), pins("dev.txt")
     # Packages of which the requirements need an older version.
@@ -97,12 +100,22 @@ def test_what_ci_downloads_beside_packages_is_checked_against_a_hash() -> None:
     assert "sha256sum --check" in text
 
 
-def test_the_image_is_built_from_the_dockerfile_without_its_compiler(image: ModuleType) -> None:
-    result = image.without_compiling((ROOT / "deploy" / "Dockerfile").read_text())
-    assert re.findall(r"(?m)^FROM .* AS (\w+)$", result) == [stage.name for stage in stages()][1:]
+@pytest.mark.parametrize("name", IMAGES)
+def test_an_image_is_built_from_the_dockerfile_without_its_compiler(image: ModuleType, name: str) -> None:
+    result = image.stages_of((ROOT / "deploy" / "Dockerfile").read_text(), name)
+    assert re.findall(r"(?m)^FROM .* AS (\w+)$", result) == ["packages", "common", name]
     assert "--from=wheel" not in result
     assert "COPY wheels /wheels" in result
     assert result.index("ARG PYTHON_IMAGE=") < result.index("FROM ")
+
+
+def test_every_image_has_a_trial_and_a_place_of_its_own(image: ModuleType) -> None:
+    assert tuple(image.TRIALS) == IMAGES
+    assert len({image.output(name) for name in IMAGES} | {image.tag(name) for name in IMAGES}) == 2 * len(
+        IMAGES
+    )
+    # `make sbom` reads the server's.
+    assert image.output("serve") == ROOT / "target" / "image"
 
 
 def test_the_rules_for_crates_name_one_crypto_provider() -> None:

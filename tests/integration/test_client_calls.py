@@ -624,7 +624,7 @@ def test_wait_ready_waits_for_a_slow_start(make, tmp_path):
     with FakeServer(path) as server:
         server.serving = False
         with pytest.raises(DeadlineExceededError, match="the server says NOT_SERVING"):
-            client.wait_ready(timeout=0.2)
+            client.wait_ready(timeout=2.0)
         server.serving = True
         client.wait_ready(timeout=PATIENT)
 

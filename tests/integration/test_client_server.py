@@ -103,6 +103,32 @@ def test_an_action_and_its_retry(client: Client) -> None:
     assert caught.value.code == "ALREADY_EXISTS"
 
 
+def test_reasons_are_those_of_the_bundle(client: Client, built_bundles: dict[str, Path]) -> None:
+    import numpy as np
+
+    from scorer.bundle import Bundle
+
+    data = rows(12, seed=15)
+    fraud, oracle = Bundle.load(built_bundles["score-1"]), Bundle.load(built_bundles["action-1"])
+    expected, _ = fraud.score_columns(np.ascontiguousarray(data.T), reasons=3)
+    assert expected.reasons is not None
+    for at, row in enumerate(data):
+        assert client.score("fraud.checkout", named(row)).reasons == ()
+        answer = client.score("fraud.checkout", named(row), reasons=3)
+        found = [(fraud.columns.index(one.feature), one.contribution) for one in answer.reasons]
+        columns, amounts = expected.reasons.columns[at], expected.reasons.contributions[at]
+        assert found == list(zip(columns[: len(found)], amounts[: len(found)], strict=True))
+        assert found and all(columns[len(found) :] == 2**32 - 1)
+    selected = client.select_action("action.authorise", data[0], reasons=32)
+    start, exact = oracle.explain(data[0], action=selected.action_index)
+    assert {one.feature for one in selected.reasons} <= set(oracle.columns)
+    # Both methods distribute the same difference.
+    total = sum(one.contribution for one in selected.reasons)
+    assert total == pytest.approx(exact.sum(), abs=1e-4) and math.isfinite(start)
+    with pytest.raises(InvalidRequestError, match="is not a whole number from 0 to 32"):
+        client.score("fraud.checkout", data[0], reasons=33)
+
+
 def test_eligible_actions_by_id_and_by_mask(client: Client) -> None:
     row = named(rows(1)[0])
     wanted = [ACTIONS[1], ACTIONS[4]]

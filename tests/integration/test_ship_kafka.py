@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import components
+import confluent_kafka
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 from kafka_broker import KafkaBroker, headers_of
 from logs import write_segment
 from shipping import (
@@ -200,6 +202,24 @@ def test_what_an_earlier_process_has_not_committed_is_invisible(
     second.close()
     assert keys_in(broker, topic) == keys_of(log)
     assert set(keys_in(broker, topic, committed=False).values()) == {2}
+
+
+def test_a_broker_may_hear_of_the_topic_of_positions_later(
+    broker: KafkaBroker, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown = [KafkaError._UNKNOWN_PARTITION, KafkaError.UNKNOWN_TOPIC_OR_PART]
+
+    class Consumer(confluent_kafka.Consumer):
+        def get_watermark_offsets(self, *arguments: Any, **named: Any) -> tuple[int, int]:
+            if unknown:
+                raise KafkaException(KafkaError(unknown.pop()))
+            return super().get_watermark_offsets(*arguments, **named)
+
+    monkeypatch.setattr(confluent_kafka, "Consumer", Consumer)
+    sink = KafkaSink(KafkaSection(**kafka(broker, topic)), SERVER)
+    assert sink.open() is None
+    assert not unknown
+    sink.close()
 
 
 def test_a_broker_that_does_not_answer_ends_the_process_with_a_reason(tmp_path: Path) -> None:

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 DOCKERFILE = Path(__file__).resolve().parents[2] / "deploy/Dockerfile"
+IMAGES = ("serve", "platform", "operator", "ship")
 
 
 @dataclass
 class Stage:
-    """The instructions from one FROM to the next."""
+    """The instructions from one FROM to the next, after those of the stage that it continues."""
 
     base: str
     name: str
@@ -25,22 +26,50 @@ class Stage:
         return rest
 
 
-def stages() -> list[Stage]:
-    """Return the stages of the Dockerfile, with the build arguments above the first FROM filled in."""
+def stages(image: str = "serve") -> list[Stage]:
+    """Return the stages that the build of one image needs: those that it copies from, then its own.
+
+    The build arguments above the first FROM are filled in.
+
+    Args:
+        image: The value of the build argument IMAGE.
+    """
     text = re.sub(r"^\s*#.*\n", "", DOCKERFILE.read_text(), flags=re.MULTILINE)
     text = re.sub(r"\\\n\s*", " ", text)
     arguments: dict[str, str] = {}
-    parsed: list[Stage] = []
+    parsed: dict[str, Stage] = {}
+    current = None
+    known: dict[str, str] = {}
     for line in filter(None, map(str.strip, text.splitlines())):
         keyword, _, rest = line.partition(" ")
-        if keyword == "ARG" and not parsed:
+        if keyword == "ARG" and current is None:
             name, _, value = rest.partition("=")
-            arguments[name] = value
+            arguments[name] = image if name == "IMAGE" else value
         elif keyword == "FROM":
             match = re.fullmatch(r"(\S+) AS (\S+)", rest)
             assert match, line
-            base = re.sub(r"\$\{(\w+)\}", lambda m: arguments[m[1]], match[1])
-            parsed.append(Stage(base, match[2]))
+            base = _filled(match[1], arguments)
+            continued = parsed.get(base)
+            current = Stage(continued.base if continued else base, match[2])
+            current.steps += continued.steps if continued else []
+            parsed[current.name] = current
+            known = {}
         else:
-            parsed[-1].steps.append((keyword, rest.strip()))
-    return parsed
+            assert current is not None, line
+            if keyword == "ARG":
+                # An argument above the first FROM is not known in a stage that does not name it.
+                known[rest] = arguments[rest]
+            current.steps.append((keyword, _filled(rest, known).strip()))
+    assert current is not None
+    return [*_sources(current, parsed), current]
+
+
+def _filled(text: str, values: dict[str, str]) -> str:
+    return re.sub(r"\$\{(\w+)\}", lambda match: values[match[1]], text)
+
+
+def _sources(stage: Stage, parsed: dict[str, Stage]) -> list[Stage]:
+    """Return the stages from which a stage copies files, and those from which these copy."""
+    named = [re.match(r"--from=(\S+)", copy) for copy in stage.all("COPY")]
+    direct = [parsed[match[1]] for match in named if match]
+    return [one for source in direct for one in (*_sources(source, parsed), source)]

@@ -51,6 +51,30 @@ def score_bundle(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 @pytest.fixture(scope="session")
+def bare_bundle(score_bundle: Trained, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    """A bundle of a forest that was read from a file, and therefore has no covers."""
+    from scorer.bundle import build_score_bundle
+    from scorer.forest import Forest
+
+    forest = Forest.from_bytes(Forest.from_xgboost(score_bundle.model).to_bytes())
+    path = tmp_path_factory.mktemp("bundles") / "bare"
+    rows = score_bundle.rows
+    build_score_bundle(
+        path,
+        name="fraud-checkout",
+        model=forest,
+        margins=lambda rows: forest.predict(rows, margin=True),
+        schema=score_bundle.schema,
+        bands=BANDS,
+        training=rows[:500],
+        validation=rows[500:1000],
+        lineage=LINEAGE,
+        created_at=CREATED,
+    )
+    return Trained(path, verify(path), score_bundle.model, score_bundle.schema, rows, score_bundle.labels)
+
+
+@pytest.fixture(scope="session")
 def action_bundle(tmp_path_factory: pytest.TempPathFactory) -> Trained:
     from scorer.bundle import build_action_bundle
 

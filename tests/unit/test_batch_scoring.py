@@ -203,3 +203,69 @@ def test_columns_with_a_role_are_checked(
     with pytest.raises(BatchError) as caught:
         scorer.check(table(contexts(1)).schema, "the table")
     assert reason in str(caught.value)
+
+
+def reasons(result: pa.RecordBatch, count: int) -> list[list[tuple[str, str, float]]]:
+    """Return code, feature and contribution of the reasons of each row."""
+    names = [
+        [f"reason_{at}_{part}" for part in ("code", "feature", "contribution")] for at in range(1, count + 1)
+    ]
+    rows = [[tuple(result[name][row].as_py() for name in own) for own in names] for row in range(len(result))]
+    return [[reason for reason in row if reason[1] is not None] for row in rows]
+
+
+def test_reasons_are_the_largest_path_attributions(score_bundle: Trained) -> None:
+    import xgboost
+
+    rows = contexts(70, seed=11)
+    got = scored(score_bundle, table(rows), BatchColumns(reasons=3))
+    plain = scored(score_bundle, table(rows), BatchColumns())
+    assert all(same_bits(got[name], plain[name]) for name in ("margin", "score"))
+    names = [feature.name for feature in CONTEXT]
+    data = xgboost.DMatrix(rows, feature_names=names)
+    expected = score_bundle.model.predict(data, pred_contribs=True, approx_contribs=True)[:, :-1]
+    for own, contributions in zip(reasons(got, 3), expected, strict=True):
+        order = np.argsort(-np.abs(contributions), kind="stable")[:3]
+        assert [reason[2] for reason in own] == pytest.approx(contributions[order], abs=1e-5)
+        for code, feature, amount in own:
+            assert code == feature
+            assert amount == pytest.approx(contributions[names.index(feature)], abs=1e-5)
+
+
+def test_reasons_of_actions_belong_to_the_chosen_action(action_bundle: Trained) -> None:
+    import xgboost
+
+    rows = contexts(40, seed=12)
+    bundle = action_bundle.bundle
+    got = scored(action_bundle, table(rows), replace(SELECT, reasons=32, bad_rows="null"))
+    columns = [feature.name for feature in action_bundle.schema.columns]
+    assert list(bundle.columns) == columns
+    for at, own in enumerate(reasons(got, 32)):
+        action = bundle.actions.index(got["action"][at].as_py())
+        whole = np.concatenate([rows[at], np.array(ACTIONS[action].features, np.float32)])[None, :]
+        data = xgboost.DMatrix(whole, feature_names=columns)
+        expected = action_bundle.model.predict(data, pred_contribs=True, approx_contribs=True)[0, :-1]
+        found = np.zeros(len(columns))
+        for _, feature, amount in own:
+            found[columns.index(feature)] = amount
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+        start, exact = bundle.explain(rows[at], action=action)
+        margin = action_bundle.model.predict(data, output_margin=True)[0]
+        assert start + exact.sum() == pytest.approx(margin, abs=1e-5)
+
+
+def test_a_refused_row_has_no_reasons(score_bundle: Trained) -> None:
+    batch = table(contexts(4, seed=13))
+    amount = batch["amount"].to_pylist()
+    amount[2] = -1e9
+    batch = batch.set_column(batch.schema.get_field_index("amount"), "amount", pa.array(amount))
+    got = scored(score_bundle, batch, BatchColumns(reasons=2, bad_rows="null"))
+    assert got["reason_1_code"].is_null().to_pylist() == [False, False, True, False]
+    assert got["reason_1_contribution"].is_null().to_pylist() == [False, False, True, False]
+
+
+def test_reasons_that_a_bundle_cannot_give(score_bundle: Trained, bare_bundle: Trained) -> None:
+    with pytest.raises(BatchError, match="a row has at most 32 reasons"):
+        BatchScorer.load(score_bundle.path, BatchColumns(reasons=33))
+    with pytest.raises(BatchError, match=r"no covers\.bin, so it gives no reasons; build it again"):
+        BatchScorer.load(bare_bundle.path, BatchColumns(reasons=1))

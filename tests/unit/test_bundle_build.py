@@ -35,6 +35,8 @@ from scorer.bundle import (
     HeldOut,
     Log1p,
     PolicySpec,
+    ReasonEntry,
+    ReasonsFile,
     SchemaFile,
     SigmoidMap,
     Standardise,
@@ -52,6 +54,7 @@ from scorer.forest import Forest
 
 SCORE_FILES = [
     "calibration.json",
+    "covers.bin",
     "forest.bin",
     "golden.bin",
     "manifest.json",
@@ -110,6 +113,43 @@ def test_a_bundle_has_the_expected_files_and_manifest(score_bundle: Trained) -> 
     assert not set(cuts) & set(scores)
     wanted = np.sort(scores)[np.arange(1, 20) * len(scores) // 20]
     assert all(np.abs(np.array(validation.edges) - at).min() < 0.02 for at in wanted)
+
+
+def test_the_covers_of_the_model_and_the_dictionary_of_reasons(tmp_path: Path, score_bundle: Trained) -> None:
+    entry = ReasonEntry(code="R07", text={"en": "Unusual hour", "nl": "Ongebruikelijk uur"})
+    reasons = ReasonsFile(features={"hour": entry})
+    build(tmp_path / "fraud", model=score_bundle.model, reasons=reasons)
+    bundle = verify(tmp_path / "fraud")
+    assert bundle.explains
+    assert bundle.columns == [feature.name for feature in CONTEXT]
+    assert bundle.reason_codes == ["amount", "R07", "country", "night"]
+    assert inspect(tmp_path / "fraud").reasons == reasons
+    # The packed forest is the same file with and without covers.
+    forest = Forest.from_xgboost(score_bundle.model)
+    assert (tmp_path / "fraud" / "forest.bin").read_bytes() == forest.to_bytes()
+    assert (tmp_path / "fraud" / "covers.bin").read_bytes() == forest.covers()
+
+
+def test_a_bundle_without_covers_gives_no_reasons(tmp_path: Path, bare_bundle: Trained) -> None:
+    assert "covers.bin" not in {file.name for file in bare_bundle.path.iterdir()}
+    assert not bare_bundle.bundle.explains
+    assert bare_bundle.bundle.reason_codes == []
+    with pytest.raises(BundleError, match=r"the bundle has no covers\.bin"):
+        bare_bundle.bundle.explain(bare_bundle.rows[0])
+    forest = Forest.from_bytes(Forest.from_xgboost(bare_bundle.model).to_bytes())
+    with pytest.raises(BundleError, match="states no usable weights of its nodes"):
+        build(
+            tmp_path / "fraud",
+            model=forest,
+            margins=lambda rows: forest.predict(rows, margin=True),
+            reasons=ReasonsFile(features={}),
+        )
+
+
+def test_a_dictionary_with_an_unknown_feature_is_refused(tmp_path: Path, score_bundle: Trained) -> None:
+    reasons = ReasonsFile(features={"colour": ReasonEntry(code="R01")})
+    with pytest.raises(BundleError, match=r'reasons\.json: "colour": the schema has no such feature'):
+        build(tmp_path / "fraud", model=score_bundle.model, reasons=reasons)
 
 
 def test_the_same_inputs_give_the_same_digest(tmp_path: Path, score_bundle: Trained) -> None:

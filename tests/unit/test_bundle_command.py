@@ -203,6 +203,33 @@ def test_a_build_names_the_features_whose_golden_cases_are_in_the_clear(
         assert expected in printed and bool(printed) == bool(expected)
 
 
+def test_a_build_with_reasons_and_one_without_covers(
+    here: Path, score_bundle: Trained, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads(bytes(score_bundle.model.save_raw("json")))
+    (here / "model.json").write_text(json.dumps(document))
+    (here / "codes.json").write_text('{"features": {"amount": {"code": "R01"}}}')
+    named = SCORE.replace('model = "model.ubj"', 'model = "model.json"\nreasons = "codes.json"')
+    (here / "fraud.toml").write_text(named)
+    assert run(monkeypatch, "build", "fraud.toml", "-o", "out/with") == 0
+    assert "covers" not in capsys.readouterr().err
+    assert verify(here / "out" / "with").reason_codes == ["R01", "hour", "country", "night"]
+
+    tree = document["learner"]["gradient_booster"]["model"]["trees"][0]
+    tree["sum_hessian"] = [-1.0 for _ in tree["sum_hessian"]]
+    (here / "model.json").write_text(json.dumps(document))
+    (here / "fraud.toml").write_text(SCORE.replace("model.ubj", "model.json"))
+    assert run(monkeypatch, "build", "fraud.toml", "-o", "out/without") == 0
+    line = "the model states no usable weights of its nodes (covers), so the bundle gives no reasons"
+    assert line in capsys.readouterr().err
+    assert not verify(here / "out" / "without").explains
+
+    (here / "codes.json").write_text('{"features": {"amount": {}}}')
+    (here / "fraud.toml").write_text(named)
+    assert run(monkeypatch, "build", "fraud.toml", "-o", "out/bad") == 1
+    assert 'codes.json": features.amount.code: Field required' in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [

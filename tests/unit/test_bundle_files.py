@@ -147,6 +147,9 @@ def test_a_forest_of_another_model_is_refused(score_bundle: Trained, tmp_path: P
     other = train(score_bundle.rows, labels_of(score_bundle.rows, 9), names)
     (directory / "forest.bin").write_bytes(Forest.from_xgboost(other).to_bytes())
     reseal(directory)
+    assert re.match(r"covers\.bin: it has \d+ covers, the forest has \d+ nodes", refusal(directory))
+    (directory / "covers.bin").unlink()
+    reseal(directory)
     assert re.match(r"golden case \d+: margin 0x", refusal(directory))
 
 

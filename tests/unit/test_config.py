@@ -179,6 +179,7 @@ def test_the_settings_are_passed_to_the_data_plane() -> None:
                 "mode": "enforce",
                 "durability": "async",
                 "max_batch_rows": 1000,
+                "reasons": 0,
                 "outcomes": {},
                 "fallback": {"decision": "review", "score": 0.5},
                 "caps": None,

@@ -30,6 +30,18 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> N
     assert done.stderr == 'error: this command needs the package "kopf"; install scorer[operator]\n'
 
 
+def test_the_user_of_the_process_needs_no_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    from scorer.operator import handlers
+
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(handlers.kopf, "configure", lambda **_: None)
+    monkeypatch.setattr(handlers.kopf, "run", lambda **options: given.update(options))
+    monkeypatch.setattr(handlers.Cluster, "connect", lambda _: None)
+    handlers.run(namespaces=[], kubeconfig=None, interval=1.0, health=None)
+    # Without an identity kopf calls getpass.getuser(), which fails for the user of a container.
+    assert given["identity"] == "scorer-operator"
+
+
 def test_a_missing_kubeconfig_is_one_line(tmp_path: Path) -> None:
     done = scorer_in_process("operator", "--kubeconfig", str(tmp_path / "none.yaml"))
     assert done.returncode == 1

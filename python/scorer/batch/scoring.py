@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from scorer.batch.encoding import ColumnEncoder, Columns32, Problems, find_column, is_text, text_buffers
 from scorer.bundle.check import read_schema, verify
-from scorer.bundle.loaded import Bundle
+from scorer.bundle.loaded import MAX_REASONS, Bundle, RowReasons
 from scorer.errors import BatchError
 
 PROBLEM: Final = "problem"
@@ -22,6 +22,7 @@ PROBLEM: Final = "problem"
 _IDS: Final = r"^[ -~]{1,80}$"
 """The server's rule for the id of a decision."""
 _SCORES: Final = ("margin", "score", "decision")
+_NO_REASON: Final = np.iinfo(np.uint32).max
 _SELECTIONS: Final = ("action", "propensity", "expected_reward")
 
 
@@ -36,6 +37,7 @@ class BatchColumns:
         eligible: Column with the eligible actions of a row: a list with their ids, or a list of booleans in
             the order of the catalogue. Null, or no such column: every action.
         pmf: Whether the probabilities of all actions are returned.
+        reasons: Number of reasons of each row, at most 32: the features with the largest path attributions.
         bad_rows: ``fail``: a row that a server would refuse is an error. ``null``: its results are null, and
             the column `problem` has the reason.
     """
@@ -45,6 +47,7 @@ class BatchColumns:
     checkpoint: str | None = None
     eligible: str | None = None
     pmf: bool = False
+    reasons: int = 0
     bad_rows: Literal["fail", "null"] = "fail"
 
 
@@ -68,6 +71,7 @@ class BatchScorer:
         results: tuple[str, ...] = _SCORES
         if bundle.kind == "action":
             results = (*_SELECTIONS, "pmf") if columns.pmf else _SELECTIONS
+        results += tuple(name for number in range(columns.reasons) for name in _reason_names(number))
         self._results = (*results, PROBLEM) if columns.bad_rows == "null" else results
         for name in columns.keep:
             if name in self._results or columns.keep.count(name) > 1:
@@ -77,6 +81,8 @@ class BatchScorer:
                 )
         self._labels = pa.array(bundle.labels, pa.string())
         self._actions = pa.array(bundle.actions, pa.string())
+        self._codes = pa.array(bundle.reason_codes, pa.string())
+        self._columns = pa.array(bundle.columns, pa.string())
 
     @classmethod
     def load(cls, path: str | PathLike[str], columns: BatchColumns | None = None) -> BatchScorer:
@@ -102,7 +108,7 @@ class BatchScorer:
     def row_bytes(self) -> int:
         """Approximate size in bytes of one row in all of its forms, from the input to the output."""
         features, actions = len(self.encoder.features), len(self.bundle.actions)
-        kept = 64 * (len(self.columns.keep) + 2)
+        kept = 64 * (len(self.columns.keep) + 2 + self.columns.reasons)
         return 24 * features + kept + 64 + (24 if self.columns.pmf else 2) * actions
 
     def check(self, schema: pa.Schema, where: str) -> None:
@@ -143,6 +149,9 @@ class BatchScorer:
             **dict.fromkeys(("decision", "action", PROBLEM), pa.string()),
             "pmf": pa.list_(pa.float64()),
         }
+        for number in range(self.columns.reasons):
+            code, feature, _ = _reason_names(number)
+            kinds[code] = kinds[feature] = pa.string()
         kept = [schema.field(name) for name in self.columns.keep]
         return pa.schema([*kept, *((name, kinds.get(name, pa.float64())) for name in self._results)])
 
@@ -187,14 +196,28 @@ class BatchScorer:
         return _from_ids(column, self.columns.eligible, self._actions)
 
     def _score(self, encoded: Columns32, problems: Problems) -> tuple[dict[str, pa.Array], Problems]:
-        out, refused = self.bundle.score_columns(encoded)
+        out, refused = self.bundle.score_columns(encoded, reasons=self.columns.reasons)
         problems = {**dict(refused), **problems}
         gone = _mask(problems, encoded.shape[1])
         return {
             "margin": pa.array(out.margins, mask=gone),
             "score": pa.array(out.scores, mask=gone),
             "decision": _named(self._labels, out.bands, gone),
+            **self._reasons(out.reasons, gone),
         }, problems
+
+    def _reasons(self, reasons: RowReasons | None, gone: npt.NDArray[np.bool_] | None) -> dict[str, pa.Array]:
+        """Return the columns of the reasons, null where a row has fewer or is gone."""
+        values: dict[str, pa.Array] = {}
+        if reasons is None:
+            return values
+        for number in range(self.columns.reasons):
+            places, amounts = reasons.columns[:, number], reasons.contributions[:, number]
+            none = places == _NO_REASON if gone is None else (places == _NO_REASON) | gone
+            named = pa.array(places, mask=none)
+            arrays = (self._codes.take(named), self._columns.take(named), pa.array(amounts, mask=none))
+            values.update(zip(_reason_names(number), arrays, strict=True))
+        return values
 
     def _select(
         self, batch: pa.RecordBatch, encoded: Columns32, problems: Problems
@@ -207,6 +230,7 @@ class BatchScorer:
             ids=ids,
             eligible=eligible,
             pmf=self.columns.pmf,
+            reasons=self.columns.reasons,
         )
         problems = {**dict(refused), **unusable, **wrong, **problems}
         gone = _mask(problems, batch.num_rows)
@@ -214,6 +238,7 @@ class BatchScorer:
             "action": _named(self._actions, out.indices, gone),
             "propensity": pa.array(out.propensities, mask=gone),
             "expected_reward": pa.array(out.expected_rewards, mask=gone),
+            **self._reasons(out.reasons, gone),
         }
         if out.pmf is not None:
             offsets = np.arange(0, out.pmf.size + 1, len(self._actions), dtype=np.int32)
@@ -225,7 +250,22 @@ class BatchScorer:
         return values, problems
 
 
+def _reason_names(number: int) -> tuple[str, str, str]:
+    """Return the names of the columns of a reason, which is counted from 0 here and from 1 there."""
+    name = f"reason_{number + 1}"
+    return f"{name}_code", f"{name}_feature", f"{name}_contribution"
+
+
 def _check_options(bundle: Bundle, columns: BatchColumns) -> None:
+    if not 0 <= columns.reasons <= MAX_REASONS:
+        raise BatchError(
+            f"--reasons {columns.reasons}: a row has at most {MAX_REASONS} reasons; ask for fewer"
+        )
+    if columns.reasons and not bundle.explains:
+        raise BatchError(
+            f"bundle {bundle.name}: it has no covers.bin, so it gives no reasons; build it again from its "
+            "model, or remove --reasons"
+        )
     if bundle.kind == "action":
         needed = {"--id": columns.id, "--checkpoint": columns.checkpoint}
         for option, value in needed.items():

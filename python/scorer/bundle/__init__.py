@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from scorer.bundle.check import Inspection, inspect, read_manifest, verify
-from scorer.bundle.loaded import Bundle, Scores, Selection, Selections
+from scorer.bundle.loaded import Bundle, RowReasons, Scores, Selection, Selections
 from scorer.bundle.models import (
     Action,
     Band,
@@ -23,6 +23,8 @@ from scorer.bundle.models import (
     Manifest,
     OverlaySpec,
     PolicySpec,
+    ReasonEntry,
+    ReasonsFile,
     SchemaFile,
     SigmoidMap,
     Standardise,
@@ -71,6 +73,9 @@ __all__ = [
     "OverlaySpec",
     "Policy",
     "PolicySpec",
+    "ReasonEntry",
+    "ReasonsFile",
+    "RowReasons",
     "SchemaFile",
     "Scores",
     "Selection",

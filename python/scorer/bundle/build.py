@@ -32,6 +32,7 @@ from scorer.bundle.models import (
     Node,
     PolicyNode,
     PolicySpec,
+    ReasonsFile,
     ReferenceFile,
     SchemaFile,
     SigmoidMap,
@@ -122,6 +123,7 @@ def build_score_bundle(
     output_index: int = 0,
     golden_cases: int = 512,
     sensitive: Collection[str] = (),
+    reasons: ReasonsFile | None = None,
     created_at: datetime | None = None,
     seed: int = 0,
 ) -> WrittenBundle:
@@ -144,6 +146,8 @@ def build_score_bundle(
         golden_cases: At least 256.
         sensitive: Names of features whose values in the training data do not go into golden cases; `*` stands
             for all features. Values that the model and the schema have anyway take their place.
+        reasons: Codes and texts of the reasons of scores. Only a bundle whose model states the weights of its
+            nodes gives reasons.
         created_at: Default: now. The same inputs and time give the same digest.
         seed: For sampling golden rows.
 
@@ -158,6 +162,7 @@ def build_score_bundle(
     if isinstance(calibration, HeldOut):
         calibration = _fit(draft, calibration, encode(schema.features, calibration.data), output_index)
     score, _ = _add_nodes(draft, output_index, calibration)
+    _add_reasons(draft, reasons)
     end = ThresholdNode(input=score, output="decision", bands=list(bands))
     bundle = Bundle(draft.bundle(end))
     random = np.random.default_rng(seed)
@@ -187,6 +192,7 @@ def build_action_bundle(
     output_index: int = 0,
     golden_cases: int = 256,
     sensitive: Collection[str] = (),
+    reasons: ReasonsFile | None = None,
     created_at: datetime | None = None,
     seed: int = 0,
 ) -> WrittenBundle:
@@ -210,6 +216,7 @@ def build_action_bundle(
         output_index: Which output of a model with several is the reward.
         golden_cases: At least 256.
         sensitive: Names of context features whose values do not go into golden cases.
+        reasons: Codes and texts of the reasons of expected rewards, as in `build_score_bundle`.
         created_at: Default: now.
         seed: For sampling golden rows and eligible sets.
 
@@ -225,6 +232,7 @@ def build_action_bundle(
     if isinstance(calibration, HeldOut):
         calibration = _fit(draft, calibration, _rows_of_taken(schema, calibration, own), output_index)
     score, members = _add_nodes(draft, output_index, calibration)
+    _add_reasons(draft, reasons)
     end = PolicyNode(input=score, output="action", voters=members, policy=policy)
     bundle = Bundle(draft.bundle(end))
     random = np.random.default_rng(seed)
@@ -323,6 +331,20 @@ def _add_nodes(
             given = "margins" if isinstance(calibration, SigmoidMap) else "probability"
             draft.program.append(CalibrateNode(map="main", input=given, output=score))
     return score, members
+
+
+def _add_reasons(draft: _Draft, reasons: ReasonsFile | None) -> None:
+    """Add the files that reasons need; none of them if the model states no weights of its nodes."""
+    covers = draft.sources[0].forest.covers()
+    if covers is not None:
+        draft.files["covers.bin"] = covers
+    if reasons is not None:
+        if covers is None:
+            raise BundleError(
+                f"reasons: the {draft.sources[0].library} model states no usable weights of its nodes, so "
+                "the bundle cannot give reasons; build it without, or from the original model"
+            )
+        draft.files["reasons.json"] = to_json(reasons)
 
 
 def _fit(draft: _Draft, held_out: HeldOut, rows: Rows, output_index: int) -> IsotonicMap | SigmoidMap:

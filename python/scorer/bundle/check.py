@@ -10,7 +10,15 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from scorer.bundle.loaded import Bundle
-from scorer.bundle.models import Action, CalibrationFile, Manifest, OverlaySpec, ReferenceFile, SchemaFile
+from scorer.bundle.models import (
+    Action,
+    CalibrationFile,
+    Manifest,
+    OverlaySpec,
+    ReasonsFile,
+    ReferenceFile,
+    SchemaFile,
+)
 from scorer.errors import BundleError
 
 MANIFEST = "manifest.json"
@@ -29,6 +37,9 @@ class Inspection(BaseModel):
     actions: list[Action]
     calibration: CalibrationFile | None
     overlay: OverlaySpec | None = None
+    explains: bool = False
+    """Whether the bundle has the covers that reasons need."""
+    reasons: ReasonsFile | None = None
     reference: ReferenceFile
     schema_fingerprint: str
     forests: list[dict[str, int]]
@@ -72,6 +83,7 @@ def inspect(path: str | PathLike[str]) -> Inspection:
     calibration = directory / "calibration.json"
     actions = directory / "actions.json"
     overlay = directory / "overlay.json"
+    reasons = directory / "reasons.json"
     return Inspection(
         path=directory,
         manifest=manifest,
@@ -81,6 +93,8 @@ def inspect(path: str | PathLike[str]) -> Inspection:
         if calibration.exists()
         else None,
         overlay=OverlaySpec.model_validate_json(overlay.read_bytes()) if overlay.exists() else None,
+        explains=bundle.explains,
+        reasons=ReasonsFile.model_validate_json(reasons.read_bytes()) if reasons.exists() else None,
         reference=ReferenceFile.model_validate_json((directory / "reference.json").read_bytes()),
         schema_fingerprint=f"{bundle.schema_fingerprint:016x}",
         forests=[dict(forest) for forest in bundle.forests],

@@ -21,6 +21,26 @@ if TYPE_CHECKING:
     Refused = Sequence[tuple[int, str]]
 
 _CHUNK_VALUES = 1 << 22
+MAX_REASONS = 32
+"""Greatest number of reasons of one row."""
+
+
+@dataclass(frozen=True)
+class RowReasons:
+    """The columns of the forest with the largest contributions to the margin of each row."""
+
+    columns: npt.NDArray[np.uint32]
+    """Positions in `Bundle.columns`, the largest contribution first, ``[n, k]``; the greatest uint32 where a
+    row has fewer reasons."""
+    contributions: Doubles
+    """By how much each moves the margin from its expectation, ``[n, k]``; NaN where a row has fewer."""
+
+    @classmethod
+    def empty(cls, rows: int, count: int) -> RowReasons:
+        """Allocate the results of some rows."""
+        import numpy as np
+
+        return cls(np.empty((rows, count), np.uint32), np.empty((rows, count)))
 
 
 @dataclass(frozen=True)
@@ -33,6 +53,8 @@ class Scores:
     """Scores after link and calibration, ``[n]``."""
     bands: npt.NDArray[np.uint32]
     """Index of the score's band in the bundle's labels, ``[n]``."""
+    reasons: RowReasons | None = None
+    """The reasons, if they were asked for."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +87,8 @@ class Selections:
     """The oracle's score of the chosen action, ``[n]``."""
     pmf: Doubles | None
     """Probability of every action of the catalogue, ``[n, actions]``; None if it was not asked for."""
+    reasons: RowReasons | None = None
+    """The reasons of the chosen action's score, if they were asked for."""
 
 
 class Bundle:
@@ -133,6 +157,21 @@ class Bundle:
         return self._raw.policy
 
     @property
+    def explains(self) -> bool:
+        """Whether the bundle has the covers that reasons and explanations need."""
+        return self._raw.explains
+
+    @cached_property
+    def columns(self) -> Sequence[str]:
+        """Names of the forest's columns: the features of a request, then those of an action."""
+        return self._raw.column_names
+
+    @cached_property
+    def reason_codes(self) -> Sequence[str]:
+        """Reason code of each of the `columns`; empty if the bundle gives no reasons."""
+        return self._raw.reason_codes
+
+    @property
     def forests(self) -> Sequence[Mapping[str, int]]:
         """Numbers of trees, nodes and outputs of each forest, that of the oracle first."""
         return [
@@ -166,7 +205,7 @@ class Bundle:
             self._raw.score(chunk, out.margins[part], out.scores[part], out.bands[part])
         return out
 
-    def score_columns(self, columns: Rows) -> tuple[Scores, Refused]:
+    def score_columns(self, columns: Rows, *, reasons: int = 0) -> tuple[Scores, Refused]:
         """Score rows that are given column by column, each checked as the server checks a request.
 
         The results have the same bits as those of `score`, and take a fraction of its time. All values are
@@ -174,22 +213,44 @@ class Bundle:
 
         Args:
             columns: Encoded features, float32 ``[features, n]`` in C order.
+            reasons: Number of reasons per row, at most 32. Their contributions are path attributions.
 
         Returns:
             The results, and the position and reason of each row that was refused. The entries of a refused
             row are NaN, and its band is the greatest uint32.
 
         Raises:
-            BundleError: The columns have another shape, or the bundle is an action bundle.
+            BundleError: The columns have another shape, the bundle is an action bundle, or it gives no
+                reasons.
         """
         import numpy as np
 
         from scorer import bridge
 
         count = columns.shape[-1]
-        out = Scores(np.empty(count), np.empty(count), np.empty(count, np.uint32))
-        refused = bridge.score_columns(self._raw, columns, out.margins, out.scores, out.bands)
+        causes = self._reasons(count, reasons)
+        out = Scores(np.empty(count), np.empty(count), np.empty(count, np.uint32), causes)
+        refused = bridge.score_columns(
+            self._raw,
+            columns,
+            out.margins,
+            out.scores,
+            out.bands,
+            None if causes is None else (causes.columns, causes.contributions),
+        )
         return out, refused
+
+    def _reasons(self, rows: int, count: int) -> RowReasons | None:
+        """Allocate reasons; None if none are asked for."""
+        if count == 0:
+            return None
+        if not 0 < count <= MAX_REASONS:
+            raise BundleError(f"reasons: {count} are asked for; a row has at most {MAX_REASONS}")
+        if not self.explains:
+            raise BundleError(
+                f"bundle {self.name} has no covers.bin, so it gives no reasons; build it again from its model"
+            )
+        return RowReasons.empty(rows, count)
 
     def select_columns(
         self,
@@ -199,6 +260,7 @@ class Bundle:
         ids: tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]],
         eligible: npt.NDArray[np.bool_] | None = None,
         pmf: bool = False,
+        reasons: int = 0,
     ) -> tuple[Selections, Refused]:
         """Choose an action for each of many rows, as `select` does for one row.
 
@@ -208,13 +270,14 @@ class Bundle:
             ids: The UTF-8 text of all decision ids, and the offsets ``[n + 1]`` at which they start and end.
             eligible: Booleans ``[n, actions]``, or None for every action.
             pmf: Whether the probabilities of all actions are returned.
+            reasons: Number of reasons of the chosen action's score, as in `score_columns`.
 
         Returns:
             The results, and the position and reason of each row that was refused. The entries of a refused
             row are NaN, and its index is the greatest uint32.
 
         Raises:
-            BundleError: An array has another shape, or the bundle is a score bundle.
+            BundleError: An array has another shape, the bundle is a score bundle, or it gives no reasons.
         """
         import numpy as np
 
@@ -224,11 +287,13 @@ class Bundle:
         if eligible is not None and eligible.shape != (count, actions):
             raise BundleError(f"eligible has shape {eligible.shape}, {(count, actions)} is needed")
         masks = None if eligible is None else np.packbits(eligible, axis=1, bitorder="little")
+        causes = self._reasons(count, reasons)
         out = Selections(
             np.empty(count, np.uint32),
             np.empty(count),
             np.empty(count),
             np.empty((count, actions)) if pmf else None,
+            causes,
         )
         refused = bridge.select_columns(
             self._raw,
@@ -237,8 +302,30 @@ class Bundle:
             checkpoint,
             ids,
             (out.indices, out.propensities, out.expected_rewards, out.pmf),
+            None if causes is None else (causes.columns, causes.contributions),
         )
         return out, refused
+
+    def explain(self, row: Any, *, action: int | None = None) -> tuple[float, Doubles]:
+        """Explain a margin: that of a score, or that of one action's expected reward.
+
+        Args:
+            row: The features of the request, float32 ``[features]``.
+            action: For an action bundle: position of the action in the catalogue.
+
+        Returns:
+            The expectation of the margin over the training rows, and the exact contribution of each of the
+            `columns`, ``[columns]``. They add up to the margin.
+
+        Raises:
+            BundleError: The row has another length, the action does not suit the bundle, or the bundle has no
+                covers.
+        """
+        import numpy as np
+
+        out = np.empty(len(self.columns))
+        values = np.ascontiguousarray(row, dtype=np.float32)
+        return self._raw.explain(values, action, out), out
 
     def select(self, row: Any, *, checkpoint: str, decision_id: str, eligible: Any = None) -> Selection:
         """Choose the action that the server chooses for this decision.

@@ -226,6 +226,24 @@ class OverlaySpec(_Strict):
     segments: dict[str, Offsets] = {}
 
 
+class ReasonEntry(_Strict):
+    """Code and texts of the reason that is given if a feature contributes to a score."""
+
+    code: str
+    """The code, such as "R04". Several features may have one code."""
+    text: dict[str, str] = {}
+    """Texts by language, such as "en"."""
+
+
+class ReasonsFile(_Strict):
+    """Content of the file ``reasons.json`` of a bundle: reasons by feature.
+
+    A feature that is not listed has its own name as the code.
+    """
+
+    features: dict[str, ReasonEntry]
+
+
 class Distribution(_Strict):
     """Histogram (`edges`, `counts`), mean and 101 percentiles (`quantiles`) of a model's scores."""
 

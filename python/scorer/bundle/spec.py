@@ -5,16 +5,26 @@ from __future__ import annotations
 import json
 import tomllib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
 
-from scorer.bundle.models import Action, Band, Feature, PolicySpec, SchemaFile, TransformStep
+from scorer.bundle.models import (
+    Action,
+    Band,
+    Feature,
+    PolicySpec,
+    ReasonsFile,
+    SchemaFile,
+    TransformStep,
+)
 from scorer.errors import BundleError
 
 if TYPE_CHECKING:
     from scorer.bundle.build import HeldOut
     from scorer.bundle.write import WrittenBundle
+
+_T = TypeVar("_T")
 
 
 class _Section(BaseModel):
@@ -32,6 +42,8 @@ class BundleSection(_Section):
     golden_cases: int = Field(default=512, ge=256)
     sensitive: list[str] = []
     """Features whose values in the training data do not go into golden cases; `*` stands for all of them."""
+    reasons: Path | None = None
+    """JSON file with the codes and texts of reasons, in the format of a bundle's reasons.json."""
     seed: int = 0
 
 
@@ -147,6 +159,7 @@ def build_from_spec(path: Path, output: Path) -> WrittenBundle:
         "output_index": spec.bundle.output_index,
         "golden_cases": spec.bundle.golden_cases,
         "sensitive": spec.bundle.sensitive,
+        "reasons": None if spec.bundle.reasons is None else _read_reasons(base / spec.bundle.reasons),
         "seed": spec.bundle.seed,
     }
     if spec.policy is None or spec.actions is None:
@@ -219,13 +232,21 @@ def _column(table: Any, name: str) -> Any:
 
 
 def _read_actions(path: Path) -> list[Action]:
+    return _read_json(path, "actions", list[Action])
+
+
+def _read_reasons(path: Path) -> ReasonsFile:
+    return _read_json(path, "reasons", ReasonsFile)
+
+
+def _read_json(path: Path, what: str, kind: type[_T]) -> _T:
     try:
-        return TypeAdapter(list[Action]).validate_python(json.loads(path.read_text("utf-8")))
+        return TypeAdapter(kind).validate_python(json.loads(path.read_text("utf-8")))
     except OSError as error:
-        raise BundleError(f'actions "{path}" cannot be read: {error.strerror}') from None
+        raise BundleError(f'{what} "{path}" cannot be read: {error.strerror}') from None
     except json.JSONDecodeError as error:
-        raise BundleError(f'actions "{path}" is not valid JSON: {error}') from None
+        raise BundleError(f'{what} "{path}" is not valid JSON: {error}') from None
     except ValidationError as error:
         first: Any = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
-        raise BundleError(f'actions "{path}": {where}: {first["msg"]}') from None
+        raise BundleError(f'{what} "{path}": {where}: {first["msg"]}') from None

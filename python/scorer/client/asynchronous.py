@@ -43,10 +43,18 @@ class AsyncClient(ClientBase):
         request_id: str | None = None,
         entity: str = "",
         timeout: float | None = None,
+        reasons: int = 0,
     ) -> Score:
         """Score one event; arguments, result and errors as for `scorer.Client.score`."""
         return await self._run(
-            self._core.score(checkpoint, features, request_id=request_id, entity=entity, timeout=timeout)
+            self._core.score(
+                checkpoint,
+                features,
+                request_id=request_id,
+                entity=entity,
+                timeout=timeout,
+                reasons=reasons,
+            )
         )
 
     async def score_batch(
@@ -73,6 +81,7 @@ class AsyncClient(ClientBase):
         request_id: str | None = None,
         entity: str = "",
         timeout: float | None = None,
+        reasons: int = 0,
     ) -> SelectedAction:
         """Draw a payment action; arguments, result and errors as for `scorer.Client.select_action`."""
         return await self._run(
@@ -84,6 +93,7 @@ class AsyncClient(ClientBase):
                 request_id=request_id,
                 entity=entity,
                 timeout=timeout,
+                reasons=reasons,
             )
         )
 

@@ -99,6 +99,7 @@ class Client(ClientBase):
         request_id: str | None = None,
         entity: str = "",
         timeout: float | None = None,
+        reasons: int = 0,
     ) -> Score:
         """Score one event.
 
@@ -110,6 +111,7 @@ class Client(ClientBase):
                 id. Without one, the client draws a random id and sends it with every attempt.
             entity: Key that assigns requests to lanes, such as a shopper token.
             timeout: Time limit in seconds for all attempts together; default: the client's.
+            reasons: Number of features that contribute most to return, at most 32.
 
         Returns:
             The score, its decision label, and which bundle served it.
@@ -121,7 +123,14 @@ class Client(ClientBase):
             ClientError: The call failed and no fallback applies. The subclass states the reason.
         """
         return self._run(
-            self._core.score(checkpoint, features, request_id=request_id, entity=entity, timeout=timeout)
+            self._core.score(
+                checkpoint,
+                features,
+                request_id=request_id,
+                entity=entity,
+                timeout=timeout,
+                reasons=reasons,
+            )
         )
 
     def score_batch(
@@ -163,6 +172,7 @@ class Client(ClientBase):
         request_id: str | None = None,
         entity: str = "",
         timeout: float | None = None,
+        reasons: int = 0,
     ) -> SelectedAction:
         """Draw a payment action from the policy's probabilities.
 
@@ -176,6 +186,7 @@ class Client(ClientBase):
                 propensity.
             entity: As for `score()`.
             timeout: As for `score()`.
+            reasons: As for `score()`; the features of the action are included.
 
         Returns:
             The action, its index in the catalogue, and the exact probability with which it was drawn.
@@ -193,6 +204,7 @@ class Client(ClientBase):
                 request_id=request_id,
                 entity=entity,
                 timeout=timeout,
+                reasons=reasons,
             )
         )
 

@@ -44,6 +44,7 @@ from scorer.client.requests import (
     health_request,
     named_features,
     normalise_eligible,
+    number_of_reasons,
     packed_rows,
     request_identity,
     with_packed_values,
@@ -58,6 +59,7 @@ DEFAULT_TIMEOUT_S = 0.25
 SERVICE = "/scorer.v1.ScoringService/"
 HEALTH_CHECK = "/grpc.health.v1.Health/Check"
 _READY_POLL_S = 0.02
+_READY_CALL_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +104,17 @@ class Core:
         request_id: str | None,
         entity: str,
         timeout: float | None,
+        reasons: int = 0,
     ) -> Flow[Score]:
         """Score one event and return the decision."""
         call = self._begin(checkpoint, request_identity(request_id), timeout)
         self._own.check(checkpoint, ScoreFallback)
         request = pb.ScoreRequest(
-            checkpoint=checkpoint, request_id=call.request_id, entity=entity, include_token=True
+            checkpoint=checkpoint,
+            request_id=call.request_id,
+            entity=entity,
+            include_token=True,
+            reasons=number_of_reasons(reasons),
         )
         reply = yield from self._ask("Score", call, request, features, self._hedging)
         if isinstance(reply, bytes):
@@ -165,13 +172,18 @@ class Core:
         request_id: str | None,
         entity: str,
         timeout: float | None,
+        reasons: int = 0,
     ) -> Flow[SelectedAction]:
         """Draw one action among the eligible ones."""
         call = self._begin(checkpoint, request_identity(request_id), timeout)
         self._own.check(checkpoint, ActionFallback)
         allowed = normalise_eligible(eligible)
         request = pb.SelectActionRequest(
-            checkpoint=checkpoint, request_id=call.request_id, entity=entity, include_pmf=include_pmf
+            checkpoint=checkpoint,
+            request_id=call.request_id,
+            entity=entity,
+            include_pmf=include_pmf,
+            reasons=number_of_reasons(reasons),
         )
         if allowed is not None:
             request.eligible.CopyFrom(eligible_actions(allowed))
@@ -278,7 +290,8 @@ class Core:
         payload = health_request(service)
         last = "no connection"
         while (remaining := deadline - self._clock()) > 0:
-            outcome = yield Send(HEALTH_CHECK, payload, min(remaining, 1.0), wait_for_ready=True)
+            within = min(remaining, _READY_CALL_S)
+            outcome = yield Send(HEALTH_CHECK, payload, within, wait_for_ready=True)
             if isinstance(outcome, bytes):
                 health = read_health(outcome)
                 if health is Health.SERVING:
@@ -287,7 +300,9 @@ class Core:
             elif isinstance(outcome, Failure):
                 if outcome.code in {grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAUTHENTICATED}:
                     raise self._attempts.error(Failed(outcome, 1), Call(service, "", deadline))
-                last = sentence(outcome)
+                # A call that the end of the wait cuts short says nothing about the server.
+                if outcome.code is not grpc.StatusCode.DEADLINE_EXCEEDED or within == _READY_CALL_S:
+                    last = sentence(outcome)
             yield Sleep(_READY_POLL_S)
         raise DeadlineExceededError(
             f"not ready within {timeout:g} s: {last}",

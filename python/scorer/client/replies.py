@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from scorer.client.errors import ServerFaultError
 from scorer.client.results import (
     ActionInfo,
@@ -12,6 +14,7 @@ from scorer.client.results import (
     LaneInfo,
     OutcomeAck,
     Score,
+    ScoreReason,
     SelectedAction,
     Served,
     ThresholdInfo,
@@ -45,7 +48,12 @@ def read_score(reply: bytes, request_id: str) -> Score:
         served=_served(message.served),
         logged=message.logged,
         decision_token=message.decision_token,
+        reasons=_reasons(message.reasons),
     )
+
+
+def _reasons(messages: Iterable[pb.Reason]) -> tuple[ScoreReason, ...]:
+    return tuple(ScoreReason(one.code, one.feature, one.contribution) for one in messages)
 
 
 def read_batch(reply: bytes, request_id: str, rows: int) -> BatchScore:
@@ -98,6 +106,7 @@ def read_action(reply: bytes, request_id: str) -> SelectedAction:
         replayed=message.replayed,
         served=_served(message.served),
         decision_token=message.decision_token,
+        reasons=_reasons(message.reasons),
     )
 
 

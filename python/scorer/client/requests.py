@@ -34,6 +34,16 @@ Features: TypeAlias = Mapping[str, FeatureValue] | Dense
 Eligible: TypeAlias = Iterable[str] | bytes | None
 
 MAX_REQUEST_ID = 64
+MAX_REASONS = 32
+
+
+def number_of_reasons(reasons: int) -> int:
+    """Check and return the number of reasons that a request asks for."""
+    if isinstance(reasons, bool) or not isinstance(reasons, int) or not 0 <= reasons <= MAX_REASONS:
+        raise InvalidRequestError(
+            f"reasons {reasons!r} is not a whole number from 0 to {MAX_REASONS}", remedy="ask for fewer"
+        )
+    return reasons
 
 
 def request_identity(request_id: str | None) -> str:

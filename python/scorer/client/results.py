@@ -37,6 +37,27 @@ class Served:
 
 
 @dataclass(frozen=True, slots=True)
+class ScoreReason:
+    """A feature that contributes to a score.
+
+    Attributes:
+        code: Code of the feature in the bundle's dictionary; its name if it has no entry.
+        feature: Name of the feature of the request or of the action.
+        contribution: Amount by which the feature moves the margin, such as log-odds. It is a path
+            attribution, which approximates the feature's share.
+    """
+
+    code: str
+    feature: str
+    contribution: float
+
+    @property
+    def raises(self) -> bool:
+        """Whether the feature raises the score; otherwise it lowers the score."""
+        return self.contribution > 0
+
+
+@dataclass(frozen=True, slots=True)
 class Score:
     """The answer to `score()`.
 
@@ -51,6 +72,8 @@ class Score:
         logged: Whether the decision is recorded with the durability that the checkpoint requires.
         decision_token: Token that proves an outcome of the decision to any replica, at most 120 bytes. Store
             it with the payment. Empty if the server signs no tokens.
+        reasons: The features that contribute most, the largest contribution first; fewer than were asked for,
+            or none, if the bundle gives no reasons, a fallback answered, or the server is under pressure.
     """
 
     request_id: str
@@ -61,6 +84,7 @@ class Score:
     served: Served
     logged: bool = False
     decision_token: bytes = b""
+    reasons: tuple[ScoreReason, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +142,8 @@ class SelectedAction:
         replayed: Whether this repeats an earlier answer to the same request id.
         served: The bundle and lane that answered.
         decision_token: Token that proves an outcome of the decision; see `Score`.
+        reasons: The features of the context and of the action that contribute most to the action's expected
+            reward; see `Score`.
     """
 
     request_id: str
@@ -132,6 +158,7 @@ class SelectedAction:
     replayed: bool
     served: Served
     decision_token: bytes = b""
+    reasons: tuple[ScoreReason, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,14 @@ def build(
     """Build a bundle from a model file, a schema and data."""
     from scorer.bundle.spec import build_from_spec, read_spec
 
-    _made(build_from_spec(spec, output), json)
+    built = build_from_spec(spec, output)
+    _made(built, json)
+    if not (built.path / "covers.bin").exists():
+        typer.echo(
+            "the model states no usable weights of its nodes (covers), so the bundle gives no reasons and no "
+            "explanations",
+            err=True,
+        )
     if clear := read_spec(spec).clear_features:
         typer.echo(
             f"golden.bin holds values of training rows in the clear for {len(clear)} features "
@@ -213,6 +220,7 @@ def _print(inspection: Inspection) -> None:
         ("run", lineage.run_id),
         ("libraries", ", ".join(f"{name} {version}" for name, version in lineage.library_versions.items())),
         *([("revision", f"{lineage.revision} of {lineage.revision_of}")] if lineage.revision else []),
+        ("reasons", "yes" if inspection.explains else "none: the bundle has no covers.bin"),
         *((f"revision {name}", str(value)) for name, value in lineage.revision_notes.items()),
         *((f"metric {name}", str(value)) for name, value in lineage.metrics.items()),
     ]

@@ -71,6 +71,15 @@ def score(
     pmf: Annotated[
         bool, typer.Option("--pmf", help="Add the probabilities of all actions, in the catalogue's order.")
     ] = False,
+    reasons: Annotated[
+        int,
+        typer.Option(
+            metavar="COUNT",
+            min=0,
+            max=32,
+            help="Add the COUNT features that contribute most to each score, with code and contribution.",
+        ),
+    ] = 0,
     bad_rows: Annotated[
         _BadRows,
         typer.Option(
@@ -108,6 +117,7 @@ def score(
         checkpoint=checkpoint,
         eligible=eligible,
         pmf=pmf,
+        reasons=reasons,
         bad_rows="null" if bad_rows is _BadRows.NULL else "fail",
     )
     run = BatchRun(

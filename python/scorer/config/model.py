@@ -721,6 +721,13 @@ class CheckpointSettings(Section):
     max_batch_rows: int = Field(
         default=1000, ge=1, le=1_000_000, description="Largest number of rows of one ScoreBatch."
     )
+    reasons: int = Field(
+        default=0,
+        ge=0,
+        le=32,
+        description="Number of reasons that are computed and recorded for every answer, whether or not the "
+        "request asks for them.",
+    )
     outcomes: dict[str, RewardRange] | None = Field(
         default=None,
         examples=[{"authorised": {"min": 0.0, "max": 1.0}}],

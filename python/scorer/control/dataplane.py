@@ -261,6 +261,7 @@ def _checkpoint_config(checkpoint: CheckpointSettings) -> dict[str, Any]:
         "mode": checkpoint.mode,
         "durability": checkpoint.effective_durability,
         "max_batch_rows": checkpoint.max_batch_rows,
+        "reasons": checkpoint.reasons,
         "outcomes": {kind: one.model_dump() for kind, one in (checkpoint.outcomes or {}).items()},
         "fallback": checkpoint.fallback and checkpoint.fallback.model_dump(exclude_none=True),
         "caps": checkpoint.caps and checkpoint.caps.model_dump(exclude_none=True),

@@ -147,8 +147,9 @@ def _tree(fields: Mapping[str, str], output: int) -> raw.RawTree:
     # Splits precede leaves, so that node 0 is the root.
     nodes["left"][splits:] = np.arange(leaves)
     values = _floats(fields["leaf_value"], leaves)
+    covers = _covers(fields, splits)
     if splits == 0:
-        return raw.RawTree(nodes=nodes, leaves=values, output=output)
+        return raw.RawTree(nodes=nodes, leaves=values, output=output, covers=covers)
     decision = _integers(fields["decision_type"], splits)
     categorical = (decision & _CATEGORICAL) != 0
     missing = (decision >> 2) & 3
@@ -172,7 +173,18 @@ def _tree(fields: Mapping[str, str], output: int) -> raw.RawTree:
         count = int(fields["num_cat"])
         sets = _sets(_integers(fields["cat_boundaries"], count + 1), _integers(fields["cat_threshold"]))
         split["set"] = np.where(categorical, threshold, 0).astype(np.uint32)
-    return raw.RawTree(nodes=nodes, leaves=values, output=output, sets=sets)
+    return raw.RawTree(nodes=nodes, leaves=values, output=output, sets=sets, covers=covers)
+
+
+def _covers(fields: Mapping[str, str], splits: int) -> npt.NDArray[np.float64] | None:
+    """Return the numbers of training rows of splits and leaves; None if the text does not state them."""
+    if splits == 0:
+        # Every row reaches the only leaf, and its number has no influence.
+        return np.ones(1)
+    if "internal_count" not in fields or "leaf_count" not in fields:
+        return None
+    inner, leaves = _floats(fields["internal_count"], splits), _floats(fields["leaf_count"], splits + 1)
+    return np.concatenate([inner, leaves])
 
 
 def _children(text: str, splits: int) -> npt.NDArray[np.int64]:

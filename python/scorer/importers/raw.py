@@ -55,12 +55,14 @@ class RawTree:
         leaves: Values of the leaves, ``[leaves]`` or ``[leaves, outputs]``.
         output: The output that scalar leaves add to; None if leaves are vectors.
         sets: Sets of categories that the field ``set`` of nodes refers to.
+        covers: Weight of the training rows that reached each node, ``[nodes]``; None if it is not known.
     """
 
     nodes: npt.NDArray[Any]
     leaves: npt.NDArray[np.float64]
     output: int | None
     sets: Sequence[npt.NDArray[np.uint32]] = ()
+    covers: npt.NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,14 @@ class RawModel:
             "nodes": b"".join(tree.nodes.astype(NODE, copy=False).tobytes() for tree in self.trees),
             "leaves": b"".join(np.ascontiguousarray(tree.leaves, "<f8").tobytes() for tree in self.trees),
             "set_sizes": np.array([len(members) for members in sets], "<u4").tobytes(),
+            "covers": self._covers(),
             "members": b"".join(np.ascontiguousarray(members, "<u4").tobytes() for members in sets),
         }
         return bridge.Forest.from_trees(head, trees)
+
+    def _covers(self) -> bytes:
+        """Return the covers of all nodes, or nothing if those of a tree are not known."""
+        covers = [tree.covers for tree in self.trees if tree.covers is not None]
+        if len(covers) < len(self.trees):
+            return b""
+        return b"".join(np.ascontiguousarray(own, "<f8").tobytes() for own in covers)

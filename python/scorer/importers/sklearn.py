@@ -208,4 +208,9 @@ def _tree(
     to_left = tree.missing_go_to_left.astype(bool) if has_missing else False
     nodes["nan"] = np.where(to_left, raw.NAN_LEFT, raw.NAN_RIGHT)
     values = np.ascontiguousarray(leaves, np.float64)
-    return raw.RawTree(nodes=nodes, leaves=values, output=None if outputs > 1 else output)
+    return raw.RawTree(
+        nodes=nodes,
+        leaves=values,
+        output=None if outputs > 1 else output,
+        covers=np.asarray(tree.weighted_n_node_samples, np.float64),
+    )

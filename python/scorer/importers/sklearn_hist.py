@@ -109,4 +109,10 @@ def _tree(predictor: Any, output: int, columns: _Columns) -> raw.RawTree:
         nodes["kind"][node] = kind
         nodes["set"][node] = len(sets)
         sets.append(columns.decode(feature, frozenset(members)))
-    return raw.RawTree(nodes=nodes, leaves=source["value"].astype(np.float64), output=output, sets=sets)
+    return raw.RawTree(
+        nodes=nodes,
+        leaves=source["value"].astype(np.float64),
+        output=output,
+        sets=sets,
+        covers=source["count"].astype(np.float64),
+    )

@@ -163,13 +163,16 @@ def _tree(tree: Any, index: int, target: int, klass: int, shape: _Shape) -> raw.
     for node in np.flatnonzero(is_categorical):
         nodes["set"][node] = len(sets)
         sets.append(members[begin[node] : end[node]].astype(np.uint32))
+    covers = _covers(tree)
     vectors = tree.get_field("leaf_vector")
     begin, end = tree.get_field("leaf_vector_begin"), tree.get_field("leaf_vector_end")
     if len(vectors) == 0:
         if target < 0 or klass < 0:
             raise ForestError(f"Treelite model, tree {index}: a leaf has one value for several outputs")
         values = tree.get_field("leaf_value").astype(np.float64)
-        return raw.RawTree(nodes=nodes, leaves=values, output=target * shape.width + klass, sets=sets)
+        return raw.RawTree(
+            nodes=nodes, leaves=values, output=target * shape.width + klass, sets=sets, covers=covers
+        )
     columns, sources = shape.columns(target, klass), shape.leaf_columns(target, klass)
     leaves = np.zeros((len(kind), shape.outputs))
     for node in np.flatnonzero(is_leaf):
@@ -177,4 +180,13 @@ def _tree(tree: Any, index: int, target: int, klass: int, shape: _Shape) -> raw.
     output = None
     if shape.outputs == 1:
         output = 0
-    return raw.RawTree(nodes=nodes, leaves=leaves, output=output, sets=sets)
+    return raw.RawTree(nodes=nodes, leaves=leaves, output=output, sets=sets, covers=covers)
+
+
+def _covers(tree: Any) -> npt.NDArray[np.float64] | None:
+    """Return the sums of hessians, or else the numbers of training rows; None if a node has neither."""
+    for field in ("sum_hess", "data_count"):
+        values = np.asarray(tree.get_field(field), np.float64)
+        if len(values) and np.asarray(tree.get_field(f"{field}_present")).all():
+            return values
+    return None

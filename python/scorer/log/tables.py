@@ -17,8 +17,23 @@ if TYPE_CHECKING:
     from scorer.log.bundles import BundleShelf
     from scorer.v1.log_pb2 import DecisionRecord, ObservationRecord
 
+# `ReasonDirection.REASON_DIRECTION_RAISES`, without importing the generated code.
+_RAISES = 1
+
 TIME = pa.timestamp("us", tz="UTC")
 NAMES = pa.dictionary(pa.int32(), pa.string())
+
+FEATURE_REASONS = pa.list_(
+    pa.struct(
+        [
+            ("code", pa.string()),
+            ("feature", pa.string()),
+            ("contribution", pa.float64()),
+            ("raises", pa.bool_()),
+        ]
+    )
+)
+"""Type of the features that contribute most to a decision's score."""
 
 OUTCOMES = pa.schema(
     [
@@ -93,6 +108,7 @@ class ExportLayout:
             ("fallback_source", NAMES),
             ("fallback_reason", NAMES),
             ("reasons", pa.list_(pa.string())),
+            ("feature_reasons", FEATURE_REASONS),
             ("data_load_us", pa.uint32()),
             ("exec_us", pa.uint32()),
         ]
@@ -148,6 +164,7 @@ def own_values(rows: Sequence[tuple[int, DecisionRecord]], layout: ExportLayout)
         "withheld": [list(decision.withheld) for decision in decisions],
         "eligible": [eligible(one) if yes else None for one, yes in zip(decisions, action, strict=True)],
         "reasons": [list(decision.reasons) for decision in decisions],
+        "feature_reasons": [feature_reasons(decision) for decision in decisions],
         "pmf": [list(one.pmf) if yes else None for one, yes in zip(decisions, action, strict=True)],
     }
     for name in ("margin", "score", "decision"):
@@ -168,6 +185,25 @@ def own_values(rows: Sequence[tuple[int, DecisionRecord]], layout: ExportLayout)
     for name in ("fallback_source", "fallback_reason"):
         columns[name] = [getattr(decision, name) or None for decision in decisions]
     return columns | _named_features(decisions, layout)
+
+
+def feature_reasons(decision: DecisionRecord) -> list[dict[str, Any]]:
+    """Return the features that contribute most to a decision's score, as recorded.
+
+    The contribution of a sensitive feature is not recorded; it is None.
+
+    Args:
+        decision: The decision.
+    """
+    return [
+        {
+            "code": one.code,
+            "feature": one.feature,
+            "contribution": one.contribution or None,
+            "raises": one.direction == _RAISES,
+        }
+        for one in decision.feature_reasons
+    ]
 
 
 def batch_of(columns: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:

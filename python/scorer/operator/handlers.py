@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import kopf
+from kopf._core.engines.peering import Identity  # the type of a public parameter, which kopf does not export
 
 from scorer.errors import ClusterError
 from scorer.operator import names
@@ -53,6 +54,8 @@ def run(
         namespaces=tuple(namespaces),
         liveness_endpoint=health,
         stop_flag=stop,
+        # By default kopf asks for the name of the process's user. The user of a container has none.
+        identity=Identity(names.MANAGER),
     )
 
 

@@ -50,5 +50,7 @@ def record_class() -> Any:
                 field.type, field.label = field_type.TYPE_BYTES, field_type.LABEL_OPTIONAL
     # A pool of its own: the name of the message is that of the generated class.
     pool = descriptor_pool.DescriptorPool()
+    for imported in log_pb2.DESCRIPTOR.dependencies:
+        pool.AddSerializedFile(imported.serialized_pb)
     pool.AddSerializedFile(file.SerializeToString())
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("scorer.v1.LogRecord"))

@@ -14,7 +14,7 @@ from scorer.ship.decoding import kind_of, record_class
 from scorer.ship.settings import KafkaSection
 
 if TYPE_CHECKING:
-    from confluent_kafka import KafkaError, KafkaException, Producer
+    from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
     from confluent_kafka.admin import AdminClient
 
 _POLL_SECONDS: Final = 0.1
@@ -209,7 +209,7 @@ class KafkaSink:
         try:
             partition = TopicPartition(self._settings.positions, 0)
             seconds = self._settings.timeout_seconds
-            _, end = consumer.get_watermark_offsets(partition, seconds)
+            end = self._end_of(consumer, partition)
             found: bytes | None = None
             consumer.assign([TopicPartition(self._settings.positions, 0, 0)])
             # Transactions of other servers that are open now end or expire within their time limit.
@@ -235,6 +235,21 @@ class KafkaSink:
         finally:
             consumer.close()
         return None if found is None else self._parsed(found)
+
+    def _end_of(self, consumer: Consumer, partition: TopicPartition) -> int:
+        """Return the offset after the last message of a partition."""
+        from confluent_kafka import KafkaError, KafkaException
+
+        # A broker may hear of a topic some moments after another one has created it.
+        unknown = {KafkaError._UNKNOWN_PARTITION, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART}
+        deadline = time.monotonic() + self._settings.timeout_seconds
+        while True:
+            try:
+                return int(consumer.get_watermark_offsets(partition, self._settings.timeout_seconds)[1])
+            except KafkaException as error:
+                if error.args[0].code() not in unknown or time.monotonic() > deadline:
+                    raise
+            time.sleep(_POLL_SECONDS)
 
     def _parsed(self, text: bytes) -> ShipPosition:
         try:

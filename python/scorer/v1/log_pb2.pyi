@@ -11,6 +11,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from scorer.v1 import scoring_pb2 as _scoring_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -214,6 +215,7 @@ class DecisionRecord(_message.Message):
     EXEC_US_FIELD_NUMBER: _builtins.int
     WITHHELD_FIELD_NUMBER: _builtins.int
     SEALED_FIELD_NUMBER: _builtins.int
+    FEATURE_REASONS_FIELD_NUMBER: _builtins.int
     decision_id: _builtins.str
     checkpoint: _builtins.str
     lane: _builtins.str
@@ -257,6 +259,12 @@ class DecisionRecord(_message.Message):
     def sealed(self) -> Global___SealedFeatures:
         """The withheld values that can be decrypted; absent if there are none."""
 
+    @_builtins.property
+    def feature_reasons(self) -> _containers.RepeatedCompositeFieldContainer[_scoring_pb2.Reason]:
+        """The features with the largest contributions, if they were computed. A sensitive
+        feature has the contribution 0, because it could reveal the value.
+        """
+
     def __init__(
         self,
         *,
@@ -285,10 +293,11 @@ class DecisionRecord(_message.Message):
         exec_us: _builtins.int = ...,
         withheld: _abc.Iterable[_builtins.int] | None = ...,
         sealed: Global___SealedFeatures | None = ...,
+        feature_reasons: _abc.Iterable[_scoring_pb2.Reason] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sealed", b"sealed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "action_index", b"action_index", "bundle", b"bundle", "checkpoint", b"checkpoint", "data_load_us", b"data_load_us", "decided_at_us", b"decided_at_us", "decision", b"decision", "decision_id", b"decision_id", "eligible_mask", b"eligible_mask", "entity", b"entity", "exec_us", b"exec_us", "expected_reward", b"expected_reward", "fallback_reason", b"fallback_reason", "fallback_source", b"fallback_source", "features", b"features", "lane", b"lane", "lane_table", b"lane_table", "margin", b"margin", "pmf", b"pmf", "propensity", b"propensity", "reasons", b"reasons", "schema_fingerprint", b"schema_fingerprint", "score", b"score", "sealed", b"sealed", "withheld", b"withheld"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "action_index", b"action_index", "bundle", b"bundle", "checkpoint", b"checkpoint", "data_load_us", b"data_load_us", "decided_at_us", b"decided_at_us", "decision", b"decision", "decision_id", b"decision_id", "eligible_mask", b"eligible_mask", "entity", b"entity", "exec_us", b"exec_us", "expected_reward", b"expected_reward", "fallback_reason", b"fallback_reason", "fallback_source", b"fallback_source", "feature_reasons", b"feature_reasons", "features", b"features", "lane", b"lane", "lane_table", b"lane_table", "margin", b"margin", "pmf", b"pmf", "propensity", b"propensity", "reasons", b"reasons", "schema_fingerprint", b"schema_fingerprint", "score", b"score", "sealed", b"sealed", "withheld", b"withheld"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

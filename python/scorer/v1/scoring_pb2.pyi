@@ -9,6 +9,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -19,6 +20,23 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _ReasonDirection:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ReasonDirectionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ReasonDirection.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    REASON_DIRECTION_UNSPECIFIED: _ReasonDirection.ValueType  # 0
+    REASON_DIRECTION_RAISES: _ReasonDirection.ValueType  # 1
+    REASON_DIRECTION_LOWERS: _ReasonDirection.ValueType  # 2
+
+class ReasonDirection(_ReasonDirection, metaclass=_ReasonDirectionEnumTypeWrapper): ...
+
+REASON_DIRECTION_UNSPECIFIED: ReasonDirection.ValueType  # 0
+REASON_DIRECTION_RAISES: ReasonDirection.ValueType  # 1
+REASON_DIRECTION_LOWERS: ReasonDirection.ValueType  # 2
+Global___ReasonDirection: _TypeAlias = ReasonDirection  # noqa: Y015
 
 @_typing.final
 class Feature(_message.Message):
@@ -112,6 +130,7 @@ class ScoreRequest(_message.Message):
     DENSE_FIELD_NUMBER: _builtins.int
     ENTITY_FIELD_NUMBER: _builtins.int
     INCLUDE_TOKEN_FIELD_NUMBER: _builtins.int
+    REASONS_FIELD_NUMBER: _builtins.int
     checkpoint: _builtins.str
     request_id: _builtins.str
     """Idempotency key of the caller, 1 to 64 printable ASCII characters. It becomes the
@@ -123,6 +142,10 @@ class ScoreRequest(_message.Message):
     """
     include_token: _builtins.bool
     """Return a decision token if the server has keys to sign it."""
+    reasons: _builtins.int
+    """Number of reasons to return, at most 32. An answer has fewer or none if the bundle
+    gives no reasons, a fallback answered, or the server is under pressure.
+    """
     @_builtins.property
     def named(self) -> Global___NamedFeatures: ...
     @_builtins.property
@@ -136,10 +159,11 @@ class ScoreRequest(_message.Message):
         dense: Global___DenseFeatures | None = ...,
         entity: _builtins.str = ...,
         include_token: _builtins.bool = ...,
+        reasons: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["dense", b"dense", "features", b"features", "named", b"named"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "dense", b"dense", "entity", b"entity", "features", b"features", "include_token", b"include_token", "named", b"named", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "dense", b"dense", "entity", b"entity", "features", b"features", "include_token", b"include_token", "named", b"named", "reasons", b"reasons", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_features: _TypeAlias = _typing.Literal["named", "dense"]  # noqa: Y015
     _WhichOneofArgType_features: _TypeAlias = _typing.Literal["features", b"features"]  # noqa: Y015
@@ -158,6 +182,7 @@ class ScoreResponse(_message.Message):
     SERVED_FIELD_NUMBER: _builtins.int
     LOGGED_FIELD_NUMBER: _builtins.int
     DECISION_TOKEN_FIELD_NUMBER: _builtins.int
+    REASONS_FIELD_NUMBER: _builtins.int
     decision_id: _builtins.str
     score: _builtins.float
     """Calibrated probability, or the transformed output if the bundle has no
@@ -178,6 +203,10 @@ class ScoreResponse(_message.Message):
     """
     @_builtins.property
     def served(self) -> Global___Served: ...
+    @_builtins.property
+    def reasons(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reason]:
+        """The features with the largest contributions to the margin, the largest first."""
+
     def __init__(
         self,
         *,
@@ -188,14 +217,52 @@ class ScoreResponse(_message.Message):
         served: Global___Served | None = ...,
         logged: _builtins.bool = ...,
         decision_token: _builtins.bytes = ...,
+        reasons: _abc.Iterable[Global___Reason] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["served", b"served"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "decision_id", b"decision_id", "decision_token", b"decision_token", "logged", b"logged", "margin", b"margin", "score", b"score", "served", b"served"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "decision_id", b"decision_id", "decision_token", b"decision_token", "logged", b"logged", "margin", b"margin", "reasons", b"reasons", "score", b"score", "served", b"served"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ScoreResponse: _TypeAlias = ScoreResponse  # noqa: Y015
+
+@_typing.final
+class Reason(_message.Message):
+    """The contribution of one feature to a margin, by path attribution. It is an
+    approximation of the feature's share.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CODE_FIELD_NUMBER: _builtins.int
+    FEATURE_FIELD_NUMBER: _builtins.int
+    CONTRIBUTION_FIELD_NUMBER: _builtins.int
+    DIRECTION_FIELD_NUMBER: _builtins.int
+    code: _builtins.str
+    """Code of the feature in the bundle's dictionary; without an entry, its name."""
+    feature: _builtins.str
+    """Name of the feature of the request or of the action."""
+    contribution: _builtins.float
+    """Amount by which the feature moves the margin, such as log-odds. Above 0, it raises
+    the score.
+    """
+    direction: Global___ReasonDirection.ValueType
+    def __init__(
+        self,
+        *,
+        code: _builtins.str = ...,
+        feature: _builtins.str = ...,
+        contribution: _builtins.float = ...,
+        direction: Global___ReasonDirection.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "contribution", b"contribution", "direction", b"direction", "feature", b"feature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Reason: _TypeAlias = Reason  # noqa: Y015
 
 @_typing.final
 class ScoreBatchRequest(_message.Message):
@@ -299,6 +366,7 @@ class SelectActionRequest(_message.Message):
     ENTITY_FIELD_NUMBER: _builtins.int
     ELIGIBLE_FIELD_NUMBER: _builtins.int
     INCLUDE_PMF_FIELD_NUMBER: _builtins.int
+    REASONS_FIELD_NUMBER: _builtins.int
     checkpoint: _builtins.str
     request_id: _builtins.str
     """As in ScoreRequest. A retry with the same id and content returns the same action
@@ -307,6 +375,8 @@ class SelectActionRequest(_message.Message):
     entity: _builtins.str
     include_pmf: _builtins.bool
     """Also return the probability of every action."""
+    reasons: _builtins.int
+    """Number of reasons of the chosen action's score to return, as in ScoreRequest."""
     @_builtins.property
     def named(self) -> Global___NamedFeatures: ...
     @_builtins.property
@@ -325,10 +395,11 @@ class SelectActionRequest(_message.Message):
         entity: _builtins.str = ...,
         eligible: Global___EligibleActions | None = ...,
         include_pmf: _builtins.bool = ...,
+        reasons: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["dense", b"dense", "eligible", b"eligible", "features", b"features", "named", b"named"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "dense", b"dense", "eligible", b"eligible", "entity", b"entity", "features", b"features", "include_pmf", b"include_pmf", "named", b"named", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "dense", b"dense", "eligible", b"eligible", "entity", b"entity", "features", b"features", "include_pmf", b"include_pmf", "named", b"named", "reasons", b"reasons", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_features: _TypeAlias = _typing.Literal["named", "dense"]  # noqa: Y015
     _WhichOneofArgType_features: _TypeAlias = _typing.Literal["features", b"features"]  # noqa: Y015
@@ -399,6 +470,7 @@ class SelectActionResponse(_message.Message):
     REPLAYED_FIELD_NUMBER: _builtins.int
     SERVED_FIELD_NUMBER: _builtins.int
     DECISION_TOKEN_FIELD_NUMBER: _builtins.int
+    REASONS_FIELD_NUMBER: _builtins.int
     decision_id: _builtins.str
     action: _builtins.str
     action_index: _builtins.int
@@ -427,6 +499,12 @@ class SelectActionResponse(_message.Message):
 
     @_builtins.property
     def served(self) -> Global___Served: ...
+    @_builtins.property
+    def reasons(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reason]:
+        """The features of the context and of the action with the largest contributions to
+        the margin of the action's expected reward, the largest first.
+        """
+
     def __init__(
         self,
         *,
@@ -441,10 +519,11 @@ class SelectActionResponse(_message.Message):
         replayed: _builtins.bool = ...,
         served: Global___Served | None = ...,
         decision_token: _builtins.bytes = ...,
+        reasons: _abc.Iterable[Global___Reason] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["served", b"served"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "action_index", b"action_index", "decision_id", b"decision_id", "decision_token", b"decision_token", "expected_reward", b"expected_reward", "factors", b"factors", "logged", b"logged", "pmf", b"pmf", "propensity", b"propensity", "replayed", b"replayed", "served", b"served"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "action_index", b"action_index", "decision_id", b"decision_id", "decision_token", b"decision_token", "expected_reward", b"expected_reward", "factors", b"factors", "logged", b"logged", "pmf", b"pmf", "propensity", b"propensity", "reasons", b"reasons", "replayed", b"replayed", "served", b"served"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -87,6 +87,40 @@ impl Bundle {
         self.inner.catalogue().iter().map(|action| action.id.clone()).collect()
     }
 
+    /// Whether the bundle has the covers that reasons need.
+    #[getter]
+    fn explains(&self) -> bool {
+        self.inner.explains()
+    }
+
+    /// Names of the columns of the forest: the features of the request, then those of the action.
+    #[getter]
+    fn column_names(&self) -> Vec<String> {
+        (0..).map_while(|column| self.inner.column_name(column).map(str::to_owned)).collect()
+    }
+
+    /// Reason codes of the columns of the forest; empty if the bundle gives no reasons.
+    #[getter]
+    fn reason_codes(&self) -> Vec<String> {
+        (0..).map_while(|column| self.inner.reason_code(column).map(str::to_owned)).collect()
+    }
+
+    /// Returns the expectation of the margin, and writes the exact contribution of each column of the forest to `out`.
+    #[pyo3(signature = (row, action, out))]
+    fn explain(
+        &self,
+        py: Python<'_>,
+        row: PyBuffer<f32>,
+        action: Option<usize>,
+        out: PyBuffer<f64>,
+    ) -> PyResult<f64> {
+        let row = copy_in(py, &row, "row")?;
+        let found = py.detach(|| self.inner.explain(&row, action, &mut EvalScratch::new(&self.inner)));
+        let (start, contributions) = found.map_err(failed)?;
+        copy_out(py, &out, "out", &contributions)?;
+        Ok(start)
+    }
+
     /// Number of trees, nodes and outputs of each forest, in the order of the program.
     #[getter]
     fn forests(&self) -> Vec<(usize, usize, usize)> {

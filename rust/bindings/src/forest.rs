@@ -3,12 +3,14 @@
 mod pool;
 mod raw;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use pool::Pool;
 use pyo3::buffer::{Element, PyBuffer};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use scorer_core::budget::Unlimited;
+use scorer_core::explain::{Covers, PathAttributions, ShapScratch, TreeShap};
 use scorer_core::forest as core;
 use scorer_xgboost::ReadError;
 
@@ -18,6 +20,11 @@ pyo3::import_exception!(scorer.errors, UnsupportedModelError);
 #[pyclass(frozen, module = "scorer._scorer")]
 pub(crate) struct Forest {
     inner: Arc<core::Forest>,
+    /// The covers of the model that the forest was converted from, if it states usable ones.
+    covers: Option<Covers>,
+    /// Both kinds of contributions, prepared when they are first needed: exact ones, and path attributions by output.
+    shap: OnceLock<TreeShap>,
+    paths: OnceLock<Vec<PathAttributions>>,
     works: Pool<Work>,
 }
 
@@ -29,13 +36,14 @@ impl Forest {
     /// Reads a packed forest, the result of `to_bytes`.
     #[staticmethod]
     fn from_bytes(py: Python<'_>, data: &[u8]) -> PyResult<Self> {
-        py.detach(|| core::Forest::from_bytes(data)).map(Self::new).map_err(forest_error)
+        let forest = py.detach(|| core::Forest::from_bytes(data)).map_err(forest_error)?;
+        Ok(Self::new((forest, None)))
     }
 
     /// Reads an XGBoost model in UBJ or JSON.
     #[staticmethod]
     fn from_xgboost(py: Python<'_>, data: &[u8]) -> PyResult<Self> {
-        let compiled = py.detach(|| Ok(core::Forest::compile(&scorer_xgboost::read_model(data)?)?));
+        let compiled = py.detach(|| Ok(converted(&scorer_xgboost::read_model(data)?)?));
         compiled.map(Self::new).map_err(|error: ReadError| match error {
             ReadError::Forest(error) => forest_error(error),
             error => ForestError::new_err(error.to_string()),
@@ -45,12 +53,45 @@ impl Forest {
     /// Compiles raw trees in the format of `scorer.importers.raw`.
     #[staticmethod]
     fn from_trees(py: Python<'_>, head: raw::Head, trees: raw::Trees) -> PyResult<Self> {
-        py.detach(|| core::Forest::compile(&raw::model(head, &trees)?)).map(Self::new).map_err(forest_error)
+        py.detach(|| converted(&raw::model(head, &trees)?)).map(Self::new).map_err(forest_error)
     }
 
     /// Returns the packed forest.
     fn to_bytes<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
         PyBytes::new(py, &py.detach(|| self.inner.to_bytes()))
+    }
+
+    /// The covers as a file of a bundle; `None` if the model does not state usable ones.
+    fn covers<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        self.covers.as_ref().map(|covers| PyBytes::new(py, &covers.to_bytes()))
+    }
+
+    /// Writes the contributions of the features to each margin, and after them the expectation of the margin, to `out`
+    /// `[n, num_outputs, num_features + 1]`. `exact` chooses Shapley values over path attributions.
+    fn contributions(
+        &self,
+        py: Python<'_>,
+        rows: PyBuffer<f32>,
+        exact: bool,
+        out: PyBuffer<f64>,
+    ) -> PyResult<()> {
+        let covers = self.covers.as_ref().ok_or_else(|| {
+            ForestError::new_err("contributions: the forest has no covers; convert it from the model")
+        })?;
+        let features = self.inner.num_features();
+        let fits = rows.is_c_contiguous() && out.is_c_contiguous() && !out.readonly();
+        if !fits || rows.shape() != [rows.item_count() / features, features] {
+            return Err(ForestError::new_err(
+                "contributions: arrays in C order of fitting shapes are needed",
+            ));
+        }
+        let rows = rows.to_vec(py)?;
+        let found =
+            py.detach(|| if exact { self.exact(covers, &rows) } else { self.approximate(covers, &rows) });
+        if out.item_count() != found.len() {
+            return Err(ForestError::new_err(format!("out: room for {} values is needed", found.len())));
+        }
+        out.copy_from_slice(py, &found)
     }
 
     /// Evaluates `rows` and writes the results to `out`. Returns false, and writes nothing, if `rows` is not a float32
@@ -138,8 +179,43 @@ impl Forest {
 }
 
 impl Forest {
-    fn new(forest: core::Forest) -> Self {
-        Self { inner: Arc::new(forest), works: Pool::default() }
+    fn new((forest, covers): (core::Forest, Option<Covers>)) -> Self {
+        let (shap, paths, works) = (OnceLock::new(), OnceLock::new(), Pool::default());
+        Self { inner: Arc::new(forest), covers, shap, paths, works }
+    }
+}
+
+impl Forest {
+    fn exact(&self, covers: &Covers, rows: &[f32]) -> Vec<f64> {
+        let shap = self.shap.get_or_init(|| TreeShap::new(&self.inner, covers));
+        let (features, outputs) = (self.inner.num_features(), self.inner.num_outputs());
+        let width = features + 1;
+        let mut scratch = ShapScratch::new(shap);
+        let mut out = vec![0.0; rows.len() / features * outputs * width];
+        for (row, out) in rows.chunks_exact(features).zip(out.chunks_exact_mut(outputs * width)) {
+            for (output, out) in out.chunks_exact_mut(width).enumerate() {
+                shap.contributions(row, output, &mut scratch, &mut out[..features]);
+                out[features] = shap.expectation(output);
+            }
+        }
+        out
+    }
+
+    fn approximate(&self, covers: &Covers, rows: &[f32]) -> Vec<f64> {
+        let (features, outputs) = (self.inner.num_features(), self.inner.num_outputs());
+        let all = |output| PathAttributions::new(&self.inner, covers, output);
+        let paths = self.paths.get_or_init(|| (0..outputs).map(all).collect());
+        let width = features + 1;
+        let (mut scratch, mut margins) = (core::Scratch::new(&self.inner), vec![0.0; outputs]);
+        let mut out = vec![0.0; rows.len() / features * outputs * width];
+        for (row, out) in rows.chunks_exact(features).zip(out.chunks_exact_mut(outputs * width)) {
+            for (paths, out) in paths.iter().zip(out.chunks_exact_mut(width)) {
+                // `Unlimited` is never spent.
+                let _ = paths.margins(row, &Unlimited, &mut scratch, &mut margins, out);
+                out[features] = paths.expectation();
+            }
+        }
+        out
     }
 }
 
@@ -198,6 +274,13 @@ impl Out {
             Self::F64(out) => out.copy_from_slice(py, &work.results),
         }
     }
+}
+
+/// Compiles a model. Covers that break a rule are dropped, because only explanations need them.
+fn converted(model: &core::Model) -> Result<(core::Forest, Option<Covers>), core::ForestError> {
+    let (forest, covers) = core::Forest::compile_with_covers(model)?;
+    let covers = covers.and_then(|covers| Covers::new(&forest, &covers).ok());
+    Ok((forest, covers))
 }
 
 fn forest_error(error: core::ForestError) -> PyErr {

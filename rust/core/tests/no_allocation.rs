@@ -6,7 +6,7 @@ use std::cell::Cell;
 
 use scorer_core::budget::Unlimited;
 use scorer_core::bundle::EvalScratch;
-use scorer_core::bundle::testing::{action_recipe, assemble, score_files};
+use scorer_core::bundle::testing::{action_recipe, assemble, score_files, score_recipe};
 use scorer_core::forest::actions::{ActionForest, ActionScratch, Catalogue};
 use scorer_core::forest::{
     BaseOrder, Forest, Isa, Link, Missing, Model, NanRule, Node, Precision, Split, Target, Test, Tree,
@@ -70,6 +70,28 @@ fn features_and_scores() {
         let allocated = allocations(|| bundle.score_rows(&rows, &Unlimited, &mut scratch, &mut out).unwrap());
         assert_eq!((allocated, out.len()), (0, count));
     }
+}
+
+#[test]
+fn reasons() {
+    let mut score = score_recipe("fraud", 0.0);
+    score.covers = true;
+    let bundle = assemble(&score.build().unwrap()).unwrap();
+    let mut scratch = EvalScratch::new(&bundle);
+    let count = allocations(|| {
+        bundle.score_explained(&[120.0, 1.0, 0.0], &Unlimited, &mut scratch).unwrap();
+        assert!(!scratch.reasons(7).as_slice().is_empty());
+    });
+    assert_eq!(count, 0);
+    let mut actions = action_recipe("authorise", 0.0, json!({"rule": "uniform"}));
+    actions.covers = true;
+    let bundle = assemble(&actions.build().unwrap()).unwrap();
+    let mut scratch = EvalScratch::new(&bundle);
+    let count = allocations(|| {
+        bundle.explain_action(&[120.0, 1.0, 0.0], 3, &Unlimited, &mut scratch).unwrap();
+        assert!(!scratch.reasons(7).as_slice().is_empty());
+    });
+    assert_eq!(count, 0);
 }
 
 /// An ensemble with an overlay. One member has vector leaves and is therefore evaluated row by row.
@@ -139,6 +161,7 @@ fn tall() -> (Model, Vec<f32>) {
             nodes,
             leaves: (0..=leaves).map(f64::from).collect(),
             sets: Vec::new(),
+            covers: Vec::new(),
         }
     };
     let model = Model {

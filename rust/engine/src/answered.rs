@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use scorer_core::explain::Contribution;
 use scorer_core::policy::Mask;
 use scorer_core::schema::Value;
 
@@ -35,6 +36,8 @@ pub struct Answered<'a> {
     pub fallback_reason: &'a str,
     /// Times of the stages.
     pub timings: Timings,
+    /// The reasons that were computed, the largest first. They refer to the columns in `shape`.
+    pub reasons: &'a [Contribution],
     /// The answer.
     pub outcome: Outcome<'a>,
 }

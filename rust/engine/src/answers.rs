@@ -2,6 +2,9 @@
 
 use std::sync::Arc;
 
+use scorer_core::explain::Contribution;
+
+use crate::bundles::{Loaded, ReasonColumn, Shape};
 use crate::idempotency::Remembered;
 use crate::lanes::Source;
 use crate::reason::Reason;
@@ -34,6 +37,8 @@ pub struct Scored {
     pub fallback: Option<Reason>,
     /// Times of the stages.
     pub timings: Timings,
+    /// The reasons that the request asked for.
+    pub reasons: GivenReasons,
 }
 
 /// A selection.
@@ -55,7 +60,13 @@ pub struct Selected {
     pub fallback: Option<Reason>,
     /// Times of the stages.
     pub timings: Timings,
+    /// The reasons of the action's score that the request asked for.
+    pub reasons: GivenReasons,
 }
+
+/// The reasons of an answer, and the columns that they refer to. Cached answers keep them, so they contain no forest.
+#[derive(Clone, Default)]
+pub struct GivenReasons(Option<(Arc<Shape>, Arc<[Contribution]>)>);
 
 /// The scores of a batch.
 pub struct ScoredBatch {
@@ -106,9 +117,38 @@ pub struct Score {
     pub band: Band,
 }
 
+impl std::fmt::Debug for GivenReasons {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.iter().map(|(column, amount)| (&column.feature, amount))).finish()
+    }
+}
+
+impl GivenReasons {
+    /// Takes the first `count` of the reasons.
+    pub(crate) fn of(loaded: &Loaded, reasons: Option<Arc<[Contribution]>>, count: u32) -> GivenReasons {
+        let reasons = match reasons {
+            Some(reasons) if reasons.len() > count as usize => reasons.get(..count as usize).map(Arc::from),
+            other => other,
+        };
+        let reasons = reasons.filter(|reasons| !reasons.is_empty());
+        GivenReasons(reasons.map(|reasons| (Arc::clone(&loaded.shape), reasons)))
+    }
+
+    /// The reasons: column and contribution, the largest first.
+    pub fn iter(&self) -> impl Iterator<Item = (&ReasonColumn, f64)> {
+        let all =
+            self.0.iter().flat_map(|(shape, reasons)| reasons.iter().map(move |reason| (shape, reason)));
+        all.filter_map(|(shape, reason)| Some((shape.reasons.get(reason.feature as usize)?, reason.amount)))
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.as_ref().map_or(0, |(_, reasons)| size_of_val(&**reasons))
+    }
+}
+
 impl Remembered for Scored {
     fn extra_bytes(&self) -> usize {
-        0
+        self.reasons.bytes()
     }
 
     fn recorded_at_us(&self) -> Option<i64> {
@@ -122,7 +162,7 @@ impl Remembered for Scored {
 
 impl Remembered for Selected {
     fn extra_bytes(&self) -> usize {
-        self.pmf.as_deref().map_or(0, size_of_val)
+        self.pmf.as_deref().map_or(0, size_of_val) + self.reasons.bytes()
     }
 
     fn recorded_at_us(&self) -> Option<i64> {

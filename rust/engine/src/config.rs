@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use scorer_core::explain::MAX_REASONS;
 use serde::{Deserialize, Serialize};
 
 pub use caps::{CapsConfig, Mode, OnCap, Refuse};
@@ -77,6 +78,9 @@ pub struct CheckpointConfig {
     /// Range of the values of outcomes by kind. Values of other kinds may be any finite number.
     #[serde(default)]
     pub outcomes: BTreeMap<String, RewardRange>,
+    /// Number of reasons that are computed and recorded for every answer, whether or not the request asks for them.
+    #[serde(default)]
+    pub reasons: u32,
     /// Limit on a candidate's evaluation time at warm-up, relative to the live bundle's.
     #[serde(default = "default_warmup_max_ratio")]
     pub warmup_max_ratio: f64,
@@ -158,6 +162,12 @@ impl CheckpointConfig {
             wrong.push(format!(
                 "checkpoint {name:?}: \"warmup_max_ratio\" is {}; use a number above 0",
                 self.warmup_max_ratio
+            ));
+        }
+        if self.reasons as usize > MAX_REASONS {
+            wrong.push(format!(
+                "checkpoint {name:?}: \"reasons\" is {}; use at most {MAX_REASONS}",
+                self.reasons
             ));
         }
         if self.max_batch_rows == 0 {

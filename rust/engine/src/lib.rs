@@ -42,15 +42,16 @@ mod timings;
 mod tokens;
 
 pub use answer::{
-    OutcomeReport, Reported, check_decision_id, check_dense, check_entity, check_fingerprint, fill_record,
+    OutcomeReport, Reported, check_decision_id, check_dense, check_entity, check_fingerprint, direction,
+    fill_record,
 };
 pub use answered::{Answered, NamedValues, Outcome, Pmf};
-pub use answers::{Answer, Band, BatchRow, Score, Scored, ScoredBatch, Selected};
+pub use answers::{Answer, Band, BatchRow, GivenReasons, Score, Scored, ScoredBatch, Selected};
 pub use arrival::Arrival;
 pub use bundle_dir::Stages;
 pub use bundles::{
-    ActionInfo, BundleListener, Live, LoadReport, LoadRequest, Loaded, Shape, Store, Vetting, WarmUp,
-    WarmUpReport, resident,
+    ActionInfo, BundleListener, Live, LoadReport, LoadRequest, Loaded, ReasonColumn, Shape, Store, Vetting,
+    WarmUp, WarmUpReport, resident,
 };
 pub use checkpoint::{AddError, Checkpoint, Checkpoints};
 pub use config::{
@@ -58,7 +59,7 @@ pub use config::{
     OutcomeSettings, ProofRule, Refuse, RewardRange, Unproven,
 };
 pub use content::Content;
-pub use counters::{CheckpointCounters, Counters, Histogram, OutcomeCounters, Refusal};
+pub use counters::{CheckpointCounters, Counters, Histogram, OutcomeCounters, Refusal, Unexplained};
 pub use decision_log::DecisionLog;
 pub use engine::{Engine, EngineConfig, EngineError};
 pub use error::{LoadError, LoadErrorKind, SwapError, UnloadError};

@@ -16,6 +16,8 @@ pub struct Query<'a, F> {
     pub entity: &'a str,
     /// The row.
     pub features: F,
+    /// Number of reasons that the answer should have.
+    pub reasons: u32,
 }
 
 /// One context for which an action is to be selected.

@@ -99,6 +99,15 @@ pub enum Rejection {
     #[error("occurred_at_ms is out of range; send milliseconds since 1970, or 0 if the time is not known")]
     OccurredAt,
 
+    /// The request asks for more reasons than an answer may have.
+    #[error("reasons: {asked} are asked for; an answer has at most {max}")]
+    TooManyReasons {
+        /// The number in the request.
+        asked: u32,
+        /// The limit.
+        max: usize,
+    },
+
     // --- features ---
     /// Neither form of features is set.
     #[error("features: neither \"named\" nor \"dense\" is set; send one of them")]

@@ -51,6 +51,12 @@ impl Sensitive {
         }
     }
 
+    /// Whether the value at this position of a row is withheld.
+    #[must_use]
+    pub fn is_sensitive(&self, position: usize) -> bool {
+        u32::try_from(position).is_ok_and(|position| self.withheld.binary_search(&position).is_ok())
+    }
+
     /// Replaces the sensitive values of a record by NaN, lists their positions in it, and adds the encrypted values.
     /// `scratch` is working memory.
     ///

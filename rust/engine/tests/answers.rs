@@ -135,7 +135,8 @@ fn features_that_the_schema_rejects_are_named_in_the_error() {
     let world = world();
     assert!(matches!(world.score("", -1.0).err(), Some(Rejection::Schema(_))));
     let wrong = Dense { fingerprint: Some(7), ..dense(1.0) };
-    let query = Query { checkpoint: FRAUD, request_id: String::new(), entity: "", features: wrong };
+    let query =
+        Query { checkpoint: FRAUD, request_id: String::new(), entity: "", features: wrong, reasons: 0 };
     let error = world.run(world.engine.score(&now(), query)).err().unwrap();
     assert!(matches!(error, Rejection::Fingerprint { got: 7, .. }), "{error}");
 }

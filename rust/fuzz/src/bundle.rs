@@ -4,7 +4,7 @@ use scorer_core::bundle::testing::{Files, assemble, reseal};
 use scorer_core::bundle::{MANIFEST, Manifest};
 
 /// The names of a bundle's files. Each part of the input begins with the index of a name.
-pub const NAMES: [&str; 9] = [
+pub const NAMES: [&str; 11] = [
     MANIFEST,
     "schema.json",
     "actions.json",
@@ -14,6 +14,8 @@ pub const NAMES: [&str; 9] = [
     "golden.bin",
     "reference.json",
     "member-01.bin",
+    "covers.bin",
+    "reasons.json",
 ];
 
 /// Splits the input into files. Each part consists of the index of its name, its length in three bytes, and its
@@ -29,12 +31,12 @@ pub fn files(mut data: &[u8]) -> Files {
     files
 }
 
-/// Joins files to an input for [`files`]. Forests are written without their checksum.
+/// Joins files to an input for [`files`]. Forests and covers are written without their checksum.
 pub fn join(files: &Files) -> Vec<u8> {
     let mut out = Vec::new();
     for (index, name) in NAMES.iter().enumerate() {
         let Some(content) = files.get(*name) else { continue };
-        let content = if is_forest(name) { &content[..content.len() - 4] } else { &content[..] };
+        let content = if has_checksum(name) { &content[..content.len() - 4] } else { &content[..] };
         out.push(index as u8);
         out.extend_from_slice(&(content.len() as u32).to_le_bytes()[..3]);
         out.extend_from_slice(content);
@@ -42,7 +44,8 @@ pub fn join(files: &Files) -> Vec<u8> {
     out
 }
 
-fn is_forest(name: &str) -> bool {
+/// Whether the file ends with a checksum. A file of covers has that of a forest.
+fn has_checksum(name: &str) -> bool {
     name.ends_with(".bin") && name != "golden.bin"
 }
 
@@ -53,7 +56,7 @@ pub fn run(data: &[u8]) {
         let _ = Manifest::parse(manifest);
     }
     for (name, content) in &mut files {
-        if is_forest(name) {
+        if has_checksum(name) {
             *content = crate::forest::with_checksum(content);
         }
     }

@@ -262,6 +262,8 @@ fn failure(error: &EvalError) -> Failure {
         | EvalError::RowLength { .. }
         | EvalError::Kind { .. }
         | EvalError::Scratch
+        | EvalError::NoCovers
+        | EvalError::Action { .. }
         | EvalError::Policy(
             PolicyError::NoEligibleAction | PolicyError::MaskLength { .. } | PolicyError::Length { .. },
         ) => Failure::Error,

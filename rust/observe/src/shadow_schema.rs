@@ -64,6 +64,8 @@ impl KnownSchema {
             actions: given.actions.iter().map(action).collect(),
             // Rows of this shape are not stored: records hold the rows of the observing bundles.
             sensitive: Sensitive::default(),
+            // A sender's answers arrive without reasons.
+            reasons: Vec::new(),
         };
         Ok(KnownSchema { given, schema, shape: Arc::new(shape) })
     }
@@ -186,6 +188,7 @@ mod tests {
             features,
             actions: [action].into(),
             sensitive: Sensitive::default(),
+            reasons: Vec::new(),
         })
     }
 

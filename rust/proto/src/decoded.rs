@@ -12,7 +12,7 @@ use crate::inference::model_infer_request::{InferInputTensor, InferRequestedOutp
 use crate::inference::{InferParameter, InferTensorContents, ModelInferRequest};
 use crate::v1::{
     DecisionRecord, DenseFeatures, EligibleActions, Feature, FeatureDescription, NamedFeatures,
-    ObserveRequest, ObservedRequest, ObservedSchema, ScoreBatchRequest, ScoreRequest, SealedFeatures,
+    ObserveRequest, ObservedRequest, ObservedSchema, Reason, ScoreBatchRequest, ScoreRequest, SealedFeatures,
     SelectActionRequest,
 };
 
@@ -61,7 +61,8 @@ static INFER: Shape = shape::<ModelInferRequest>(&[(4, &ENTRY), (5, &INPUT), (6,
 static DESCRIPTION: Shape = shape::<FeatureDescription>(&[], &[]);
 static SCHEMA: Shape = shape::<ObservedSchema>(&[(2, &DESCRIPTION)], &[]);
 static SEALED: Shape = shape::<SealedFeatures>(&[], &[1]);
-static DECISION: Shape = shape::<DecisionRecord>(&[(25, &SEALED)], &[24]);
+static REASON: Shape = shape::<Reason>(&[], &[]);
+static DECISION: Shape = shape::<DecisionRecord>(&[(25, &SEALED), (40, &REASON)], &[24]);
 static OBSERVED: Shape = shape::<ObservedRequest>(&[(2, &DECISION), (3, &FEATURE)], &[]);
 static OBSERVE: Shape = shape::<ObserveRequest>(&[(2, &SCHEMA), (3, &OBSERVED)], &[]);
 
@@ -173,6 +174,16 @@ mod tests {
         let needs = 100 * size_of::<InferInputTensor>() + size_of::<ModelInferRequest>();
         assert!(is_within::<ModelInferRequest>(&few, needs));
         assert!(!is_within::<ModelInferRequest>(&few, needs - 1));
+    }
+
+    #[test]
+    fn the_reasons_of_an_observed_decision_are_counted_as_what_they_become() {
+        let decision =
+            DecisionRecord { feature_reasons: vec![Reason::default(); 1000], ..Default::default() };
+        let observed = ObservedRequest { decision: Some(decision), ..Default::default() };
+        let message = ObserveRequest { requests: vec![observed], ..Default::default() }.encode_to_vec();
+        assert!(!is_within::<ObserveRequest>(&message, 1000 * size_of::<Reason>()));
+        assert!(is_within::<ObserveRequest>(&message, 1000 * size_of::<Reason>() + 4096));
     }
 
     /// A partial message that is refused would also be refused as a complete one.

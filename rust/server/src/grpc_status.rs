@@ -17,6 +17,7 @@ fn code(rejection: &Rejection) -> Code {
         Rejection::WrongKind { .. }
         | Rejection::Id { .. }
         | Rejection::TooLong { .. }
+        | Rejection::TooManyReasons { .. }
         | Rejection::NoFeatures
         | Rejection::Schema(_)
         | Rejection::Row { .. }

@@ -61,7 +61,7 @@ pub(crate) fn read(
             right: u32::try_from(columns.right[i]).unwrap_or(u32::MAX),
         }));
     }
-    Ok(Tree { target, nodes, leaves, sets })
+    Ok(Tree { target, nodes, leaves, sets, covers: columns.covers })
 }
 
 type LeafValues = (Target, Vec<f64>, Vec<u32>);
@@ -105,6 +105,8 @@ struct Columns {
     condition: Vec<f32>,
     default_left: Vec<bool>,
     categorical: Vec<bool>,
+    /// Sum of the training rows' hessians; empty if the file has none.
+    covers: Vec<f64>,
     /// The members of the category set of each categorical node.
     categories: std::collections::HashMap<usize, Vec<u32>>,
 }
@@ -140,8 +142,14 @@ impl Columns {
             Some(_) => flags("split_type")?,
             None => vec![false; left.len()],
         };
+        let covers_path = Path::Key(at.path(), "sum_hessian");
+        let covers = match at.find("sum_hessian") {
+            Some(covers) => At::new(covers, &covers_path).f32s()?.into_iter().map(f64::from).collect(),
+            None => Vec::new(),
+        };
         let columns = Self {
             leaf_size,
+            covers,
             right: i64s("right_children")?,
             feature: i64s("split_indices")?,
             condition: At::new(at.get("split_conditions")?, &condition_path).f32s()?,

@@ -12,7 +12,7 @@ import numpy as np
 from scorer.ids import digest_text
 from scorer.log.outcomes import OutcomeJoin
 from scorer.log.proof import is_proven, proof_in_words
-from scorer.log.tables import digest_of, eligible, is_action
+from scorer.log.tables import digest_of, eligible, feature_reasons, is_action
 
 if TYPE_CHECKING:
     from scorer.bundle import Action, SchemaFile
@@ -29,6 +29,7 @@ def decision_shape(record: DecisionRecord, server: str) -> dict[str, Any]:
         **_common(record, server, is_action(record)),
         **fallback,
         "reasons": list(record.reasons),
+        "feature_reasons": feature_reasons(record),
         "decided_at": _at(record.decided_at_us),
     }
 

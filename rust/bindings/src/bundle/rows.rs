@@ -6,6 +6,7 @@ use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use scorer_core::budget::Unlimited;
 use scorer_core::bundle::{self as core, EvalScratch};
+use scorer_core::explain::{Contribution, MAX_REASONS};
 use scorer_core::policy::Mask;
 
 use super::buffers::{copy_in, copy_out};
@@ -17,9 +18,14 @@ const BLOCK: usize = 64;
 /// Positions and reasons of the rows that were refused.
 type Refused = Vec<(usize, String)>;
 
-/// Scores the rows of `columns` `[features, n]` into three outputs of one entry per row. The entries of a refused row
-/// are NaN, NaN and `u32::MAX`.
+/// The outputs of reasons, `[n, k]`: columns of the forest and their contributions. An entry without a reason is
+/// `u32::MAX` and NaN.
+type Outputs = (PyBuffer<u32>, PyBuffer<f64>);
+
+/// Scores the rows of `columns` `[features, n]` into three outputs of one entry per row, and their reasons if they are
+/// wanted. The entries of a refused row are NaN, NaN and `u32::MAX`.
 #[pyfunction]
+#[pyo3(signature = (bundle, columns, margins, scores, bands, reasons))]
 pub(crate) fn score_columns(
     py: Python<'_>,
     bundle: &Bundle,
@@ -27,9 +33,12 @@ pub(crate) fn score_columns(
     margins: PyBuffer<f64>,
     scores: PyBuffer<f64>,
     bands: PyBuffer<u32>,
+    reasons: Option<Outputs>,
 ) -> PyResult<Refused> {
     let columns = Columns::copy(py, bundle, &columns)?;
-    let found = py.detach(|| score(&bundle.inner, &columns))?;
+    let mut causes = Causes::new(columns.count, reasons.as_ref())?;
+    let found = py.detach(|| score(&bundle.inner, &columns, &mut causes))?;
+    causes.copy_out(py, reasons.as_ref())?;
     copy_out(py, &margins, "margins", &found.margins)?;
     copy_out(py, &scores, "scores", &found.scores)?;
     copy_out(py, &bands, "bands", &found.bands)?;
@@ -38,11 +47,13 @@ pub(crate) fn score_columns(
 
 /// Selects an action for each row of `columns` `[features, n]`, as `Bundle.select` does for one row.
 ///
+/// With `reasons` the reasons of each chosen action are written there.
 /// `masks` holds one mask after the other; `None` for every action. `ids` is the text of all decision ids and the
 /// `n + 1` offsets of their ends. `out` is the index, propensity and expected reward of each row and, if it is wanted,
 /// the pmf `[n, actions]`. The entries of a refused row are `u32::MAX` and NaN.
 #[pyfunction]
-#[pyo3(signature = (bundle, columns, masks, checkpoint, ids, out))]
+#[pyo3(signature = (bundle, columns, masks, checkpoint, ids, out, reasons))]
+#[expect(clippy::too_many_arguments, reason = "the buffers of one call, which numpy owns")]
 pub(crate) fn select_columns(
     py: Python<'_>,
     bundle: &Bundle,
@@ -51,6 +62,7 @@ pub(crate) fn select_columns(
     checkpoint: &str,
     ids: (PyBuffer<u8>, PyBuffer<i64>),
     out: (PyBuffer<u32>, PyBuffer<f64>, PyBuffer<f64>, Option<PyBuffer<f64>>),
+    reasons: Option<Outputs>,
 ) -> PyResult<Refused> {
     let columns = Columns::copy(py, bundle, &columns)?;
     let masks = masks.map(|masks| copy_in(py, &masks, "masks")).transpose()?;
@@ -73,7 +85,9 @@ pub(crate) fn select_columns(
         )));
     }
     let with_pmf = out.3.is_some();
-    let found = py.detach(|| select(&bundle.inner, &columns, &decisions, with_pmf))?;
+    let mut causes = Causes::new(columns.count, reasons.as_ref())?;
+    let found = py.detach(|| select(&bundle.inner, &columns, &decisions, with_pmf, &mut causes))?;
+    causes.copy_out(py, reasons.as_ref())?;
     copy_out(py, &out.0, "indices", &found.indices)?;
     copy_out(py, &out.1, "propensities", &found.propensities)?;
     copy_out(py, &out.2, "expected rewards", &found.rewards)?;
@@ -114,6 +128,39 @@ impl Columns {
     }
 }
 
+/// The reasons of rows, one row after the other.
+struct Causes {
+    /// Number of reasons per row; 0 if none are wanted.
+    count: usize,
+    columns: Vec<u32>,
+    amounts: Vec<f64>,
+}
+
+impl Causes {
+    fn new(rows: usize, outputs: Option<&Outputs>) -> PyResult<Causes> {
+        let entries = outputs.map_or(0, |(columns, _)| columns.item_count());
+        let count = entries.checked_div(rows).unwrap_or(0);
+        if count > MAX_REASONS || count * rows != entries {
+            return Err(failed(format!("reasons: 0 to {MAX_REASONS} for each row are needed")));
+        }
+        Ok(Causes { count, columns: Vec::with_capacity(entries), amounts: Vec::with_capacity(entries) })
+    }
+
+    /// Adds the reasons of the next row; those of a refused row are empty.
+    fn push(&mut self, reasons: &[Contribution]) {
+        self.columns.extend(reasons.iter().map(|reason| reason.feature));
+        self.columns.extend(std::iter::repeat_n(u32::MAX, self.count - reasons.len()));
+        self.amounts.extend(reasons.iter().map(|reason| reason.amount));
+        self.amounts.extend(std::iter::repeat_n(f64::NAN, self.count - reasons.len()));
+    }
+
+    fn copy_out(&self, py: Python<'_>, outputs: Option<&Outputs>) -> PyResult<()> {
+        let Some((columns, amounts)) = outputs else { return Ok(()) };
+        copy_out(py, columns, "reasons", &self.columns)?;
+        copy_out(py, amounts, "contributions", &self.amounts)
+    }
+}
+
 #[derive(Default)]
 struct Scored {
     margins: Vec<f64>,
@@ -122,14 +169,23 @@ struct Scored {
     refused: Refused,
 }
 
-fn score(bundle: &core::Bundle, columns: &Columns) -> PyResult<Scored> {
+fn score(bundle: &core::Bundle, columns: &Columns, causes: &mut Causes) -> PyResult<Scored> {
     let mut scratch = EvalScratch::new(bundle);
     let mut block = vec![0.0; BLOCK * columns.width];
     let mut results = Vec::with_capacity(BLOCK);
     let mut found = Scored::default();
     for start in (0..columns.count).step_by(BLOCK) {
         let rows = columns.gather(start, &mut block);
-        bundle.score_rows(rows, &Unlimited, &mut scratch, &mut results).map_err(failed)?;
+        if causes.count == 0 {
+            bundle.score_rows(rows, &Unlimited, &mut scratch, &mut results).map_err(failed)?;
+        } else {
+            for row in rows.chunks_exact(columns.width) {
+                let result = bundle.score_explained(row, &Unlimited, &mut scratch);
+                let reasons = result.as_ref().map(|_| scratch.reasons(causes.count)).unwrap_or_default();
+                causes.push(reasons.as_slice());
+                results.push(result);
+            }
+        }
         for (row, result) in rows.chunks_exact(columns.width).zip(results.drain(..)) {
             let checked = bundle.schema().check_dense(row).map_err(|error| error.to_string());
             let scored = checked.and_then(|()| result.map_err(|error| error.to_string()));
@@ -189,6 +245,7 @@ fn select(
     columns: &Columns,
     decisions: &Decisions<'_>,
     with_pmf: bool,
+    causes: &mut Causes,
 ) -> PyResult<Selected> {
     let actions = bundle.catalogue().len();
     let mut scratch = EvalScratch::new(bundle);
@@ -206,7 +263,22 @@ fn select(
                     .select(row, &eligible, decisions.checkpoint, id, &Unlimited, &mut scratch)
                     .map_err(|error| error.to_string())
             };
-            let chosen = one();
+            let mut chosen = one();
+            if causes.count > 0 {
+                let explained = chosen.as_ref().ok().map(|out| {
+                    bundle
+                        .explain_action(row, out.index, &Unlimited, &mut scratch)
+                        .map(|()| scratch.reasons(causes.count))
+                });
+                match explained {
+                    Some(Ok(reasons)) => causes.push(reasons.as_slice()),
+                    Some(Err(error)) => {
+                        causes.push(&[]);
+                        chosen = Err(error.to_string());
+                    }
+                    None => causes.push(&[]),
+                }
+            }
             let (index, propensity, reward) = match &chosen {
                 Ok(out) => (out.index as u32, out.propensity, out.expected_reward),
                 Err(_) => (u32::MAX, f64::NAN, f64::NAN),

@@ -35,6 +35,8 @@ pub(super) struct Trees {
     set_sizes: PyBackedBytes,
     /// One u32 per member.
     members: PyBackedBytes,
+    /// One f64 per node: its cover. Empty if the covers are not known.
+    covers: PyBackedBytes,
 }
 
 const TREE: usize = 16;
@@ -53,6 +55,8 @@ pub(super) fn model(head: Head, trees: &Trees) -> Result<Model, ForestError> {
         leaves: &trees.leaves,
         set_sizes: &trees.set_sizes,
         members: &trees.members,
+        covers: &trees.covers,
+        covered: !trees.covers.is_empty(),
     };
     let (spans, rest) = trees.trees.as_chunks::<TREE>();
     let trees = spans.iter().map(|span| arrays.tree(span)).collect::<Option<Vec<_>>>();
@@ -82,6 +86,8 @@ struct Arrays<'a> {
     leaves: &'a [u8],
     set_sizes: &'a [u8],
     members: &'a [u8],
+    covers: &'a [u8],
+    covered: bool,
 }
 
 impl Arrays<'_> {
@@ -90,6 +96,7 @@ impl Arrays<'_> {
             && self.leaves.is_empty()
             && self.set_sizes.is_empty()
             && self.members.is_empty()
+            && self.covers.is_empty()
     }
 
     fn tree(&mut self, span: &[u8; TREE]) -> Option<Tree> {
@@ -101,12 +108,13 @@ impl Arrays<'_> {
         };
         let counts: Vec<usize> = u32s(&mut span, 3)?.into_iter().map(|count| count as usize).collect();
         let [nodes, leaves, sets] = counts[..] else { return None };
+        let covers = many(&mut self.covers, if self.covered { nodes } else { 0 }, f64::from_le_bytes)?;
         let nodes = many(&mut self.nodes, nodes, node)?.into_iter().collect::<Option<Vec<_>>>()?;
         let leaves = many(&mut self.leaves, leaves, f64::from_le_bytes)?;
         let sizes = u32s(&mut self.set_sizes, sets)?;
         let sets =
             sizes.into_iter().map(|size| u32s(&mut self.members, size as usize)).collect::<Option<_>>()?;
-        Some(Tree { target, nodes, leaves, sets })
+        Some(Tree { target, nodes, leaves, sets, covers })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::{Digest, Kind};
 use crate::budget::OutOfTime;
+use crate::explain::CoversError;
 use crate::forest::ForestError;
 use crate::policy::{CatalogueError, PolicyError, SpecError};
 use crate::schema::SchemaError;
@@ -185,6 +186,12 @@ pub enum BundleError {
     /// An overlay was refused.
     #[error("overlay.json: {0}; correct it and revise the bundle again")]
     Overlay(String),
+    /// The covers of the explained forest were refused.
+    #[error("covers.bin: {0}; rebuild the bundle")]
+    Covers(CoversError),
+    /// The dictionary of reasons was refused.
+    #[error("reasons.json: {0}; correct it and rebuild the bundle")]
+    Reasons(String),
     /// Reference statistics were refused.
     #[error("reference.json: {0}; rebuild the bundle")]
     Reference(String),
@@ -248,6 +255,15 @@ pub enum EvalError {
         what: &'static str,
         /// The value itself: infinite or NaN.
         value: f64,
+    },
+    /// Reasons were requested from a bundle without covers.
+    #[error("the bundle has no covers.bin, so it gives no reasons; build it again from the model")]
+    NoCovers,
+    /// The reasons of an action that the catalogue does not have were requested.
+    #[error("explained action: must be one of the {actions} actions of the catalogue; correct it")]
+    Action {
+        /// Number of actions in the catalogue.
+        actions: usize,
     },
     /// The policy refused the scores or the eligible set.
     #[error(transparent)]

@@ -5,6 +5,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::explain::{COVERS, REASONS};
 use super::overlay::OVERLAY;
 use super::{BundleError, Digest};
 
@@ -25,7 +26,7 @@ const MAX_PROBLEM: usize = 200;
 const ZERO: Digest = Digest([0; 32]);
 
 /// The file names that a bundle may have, besides the manifest, the signature and `member-01.bin` to `member-64.bin`.
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 9] = [
     "forest.bin",
     "schema.json",
     "actions.json",
@@ -33,6 +34,8 @@ const NAMES: [&str; 7] = [
     OVERLAY,
     "reference.json",
     "golden.bin",
+    COVERS,
+    REASONS,
 ];
 
 /// The kind of result that a bundle gives.

@@ -8,6 +8,7 @@
 mod calibration;
 mod digest;
 mod error;
+mod explain;
 pub mod golden;
 mod manifest;
 pub mod node;
@@ -33,6 +34,7 @@ use serde::de::DeserializeOwned;
 pub use calibration::{Calibration, CalibrationMap};
 pub use digest::{Digest, DigestError};
 pub use error::{BundleError, EvalError, ReadError};
+pub use explain::{ReasonEntry, ReasonsFile};
 pub use golden::GoldenRow;
 pub use manifest::{
     FORMAT, FileEntry, Kind, Lineage, MANIFEST, MAX_FILE_BYTES, MAX_MANIFEST_BYTES, Manifest, SIGNATURE,
@@ -49,6 +51,7 @@ pub use select::SelectOut;
 use crate::forest::Forest;
 use crate::policy::{Action, ActionCatalogue, CatalogueError, Policy};
 use crate::schema::{FeatureSpec, Schema, SchemaError};
+use explain::{COVERS, Explainer, REASONS};
 use node::Node;
 use oracle::{Oracle, distinct};
 use overlay::{OVERLAY, Overlay};
@@ -82,6 +85,8 @@ pub struct Bundle {
     program: Program,
     /// The specialised program, if this is an action bundle whose program can run for all actions at once.
     oracle: Option<Oracle>,
+    /// The explanation of the score, if the bundle has covers.
+    explainer: Option<Explainer>,
     reference: Option<Reference>,
 }
 
@@ -169,6 +174,13 @@ impl Bundle {
             parse_json("schema.json", &take("schema.json").ok_or_else(|| not_listed("schema.json"))?)?;
         let actions = take("actions.json");
         let overlay = take(OVERLAY);
+        let (covers, reasons) = (take(COVERS), take(REASONS));
+        if covers.is_none() && reasons.is_some() {
+            return Err(BundleError::Surplus {
+                file: REASONS.to_owned(),
+                why: "without covers.bin the bundle gives no reasons",
+            });
+        }
         let calibration = take("calibration.json").map(|bytes| Calibration::parse(&bytes)).transpose()?;
         let SchemaFile { mut features, action_features } = schema_file;
         let schema = Schema::new(features.clone()).map_err(BundleError::Schema)?;
@@ -245,6 +257,9 @@ impl Bundle {
             }
             Kind::Score => None,
         };
+        let explainer = covers
+            .map(|covers| Explainer::new(&program, &features, &covers, reasons.as_deref(), known))
+            .transpose()?;
         Ok(Bundle {
             digest: manifest.digest,
             action_width: action_schema.len(),
@@ -255,6 +270,7 @@ impl Bundle {
             action_rows,
             program,
             oracle,
+            explainer,
             reference: None,
         })
     }
@@ -355,11 +371,12 @@ impl Bundle {
         row[self.schema.len()..self.schema.len() + self.action_width].copy_from_slice(own);
     }
 
-    /// Heap memory of the forests, their specialisations to the catalogue and the overlay, in bytes.
+    /// Heap memory of the forests, their specialisations to the catalogue, the overlay and the explanations, in bytes.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
         let forests: usize = distinct(self.forests().iter()).map(|forest| forest.heap_bytes()).sum();
-        let overlay = self.program.overlay.as_ref().map_or(0, Overlay::heap_bytes);
+        let overlay = self.program.overlay.as_ref().map_or(0, Overlay::heap_bytes)
+            + self.explainer.as_ref().map_or(0, Explainer::heap_bytes);
         forests + self.oracle.as_ref().map_or(0, Oracle::heap_bytes) + overlay
     }
 

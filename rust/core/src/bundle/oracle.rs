@@ -243,7 +243,7 @@ fn by_rows(
     for (at, &action) in eligible.iter().enumerate() {
         bundle.fill_action(action as usize, &mut buffers.rows);
         buffers.action = action as usize;
-        program.run(budget, buffers)?;
+        program.run(budget, buffers, None)?;
         for (column, &value) in values.chunks_exact_mut(*actions).zip(&buffers.values) {
             column[at] = value;
         }

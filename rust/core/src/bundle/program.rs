@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::calibration::{Calibration, CalibrationMap};
+use super::explain::Explainer;
 use super::node::{INPUT, Node};
 use super::overlay::{self, OVERLAY, Overlay};
 use super::scratch::Buffers;
@@ -303,10 +304,26 @@ impl Program {
             .map_err(|value| EvalError::NotFinite { what: "a transformed feature", value })
     }
 
-    /// Runs every step on the row in slot 0 and leaves margins and scores in the buffers.
-    pub(super) fn run(&self, budget: &dyn Budget, buffers: &mut Buffers) -> Result<(), EvalError> {
+    /// The row slot that a forest reads.
+    pub(super) fn row_of(&self, forest: usize) -> usize {
+        let reads = |step: &Step| match step {
+            Step::Forest { forest: own, row } if *own == forest => Some(*row),
+            _ => None,
+        };
+        self.steps.iter().find_map(reads).unwrap_or(0)
+    }
+
+    /// Runs every step on the row in slot 0 and leaves margins and scores in the buffers, and with an explainer the
+    /// contributions of the features.
+    pub(super) fn run(
+        &self,
+        budget: &dyn Budget,
+        buffers: &mut Buffers,
+        explainer: Option<&Explainer>,
+    ) -> Result<(), EvalError> {
+        let explained = explainer.map(Explainer::of_forest);
         for step in &self.steps {
-            let Buffers { rows, values, forests, .. } = &mut *buffers;
+            let Buffers { rows, values, forests, contributions, .. } = &mut *buffers;
             match step {
                 Step::Transform { transform, from, to } => {
                     self.transform(transform, *from, *to, rows)?;
@@ -314,7 +331,13 @@ impl Program {
                 Step::Forest { forest, row } => {
                     let row = &rows[row * self.width..(row + 1) * self.width];
                     let out = &mut values[self.margins[*forest].clone()];
-                    self.forests[*forest].margins_within(row, budget, &mut forests[*forest], out)?;
+                    let scratch = &mut forests[*forest];
+                    match explained {
+                        Some((number, paths)) if number == *forest => {
+                            paths.margins(row, budget, scratch, out, contributions)?;
+                        }
+                        _ => self.forests[*forest].margins_within(row, budget, scratch, out)?,
+                    }
                 }
                 Step::Link { .. } | Step::Calibrate { .. } | Step::Overlay { .. } => {
                     self.value(step, buffers);

@@ -27,14 +27,19 @@ impl Bundle {
         budget: &dyn Budget,
         scratch: &mut EvalScratch,
     ) -> Result<ScoreOut, EvalError> {
+        self.set_row(row, scratch)?;
+        self.program.run(budget, &mut scratch.buffers, None)?;
+        self.band(&scratch.buffers.values)
+    }
+
+    /// Checks the row of a score and makes it the program's input.
+    pub(super) fn set_row(&self, row: &[f32], scratch: &mut EvalScratch) -> Result<(), EvalError> {
         if self.kind() != Kind::Score {
             return Err(EvalError::Kind { found: self.kind(), wanted: Kind::Score });
         }
         self.check_row(row, scratch)?;
-        let buffers = &mut scratch.buffers;
-        buffers.rows[..row.len()].copy_from_slice(row);
-        self.program.run(budget, buffers)?;
-        self.band(&buffers.values)
+        scratch.buffers.rows[..row.len()].copy_from_slice(row);
+        Ok(())
     }
 
     /// Reads the result from the buffer of values that the program has filled.

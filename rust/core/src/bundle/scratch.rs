@@ -1,5 +1,6 @@
 //! Working memory of evaluations. It is allocated once per thread and bundle, and evaluations then allocate nothing.
 
+use super::explain::Explainer;
 use super::program::End;
 use super::score_rows::Blocks;
 use super::{Bundle, Digest};
@@ -30,6 +31,8 @@ pub(super) struct Buffers {
     pub(super) values: Vec<f64>,
     pub(super) linked: Vec<f64>,
     pub(super) forests: Vec<Scratch>,
+    /// The contribution of each column to the explained margin; empty if the bundle has no explanations.
+    pub(super) contributions: Vec<f64>,
 }
 
 /// The program's values of every eligible action.
@@ -70,6 +73,7 @@ impl EvalScratch {
                 values: vec![0.0; program.values],
                 linked: vec![0.0; outputs],
                 forests: program.forests.iter().map(|forest| Scratch::new(forest)).collect(),
+                contributions: vec![0.0; bundle.explainer.as_ref().map_or(0, Explainer::buffer_len)],
             },
             blocks: Blocks::new(program),
             scores: vec![f64::NAN; actions * (1 + program.voters.len())],

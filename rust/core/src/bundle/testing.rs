@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::golden::{self, GoldenInput};
 use super::{Bundle, BundleError, Digest, Kind, MANIFEST, Manifest, ReadError, file_entries};
+use crate::explain::Covers;
 use crate::forest::{
     BaseOrder, Forest, Link, Missing, Model, NanRule, Node, Precision, Split, Target, Test, Tree, ZeroRule,
 };
@@ -47,6 +48,10 @@ pub struct Recipe {
     pub overlay: Option<Value>,
     /// `forest.bin` and ensemble members.
     pub forests: BTreeMap<String, Model>,
+    /// Whether the bundle has `covers.bin`.
+    pub covers: bool,
+    /// `reasons.json`.
+    pub reasons: Option<Value>,
 }
 
 /// A score bundle over `amount` (number, 0 to 50000, refuses missing), `country` (NL, DE, FR; unknown is missing)
@@ -81,6 +86,8 @@ pub fn score_recipe(name: &str, base: f32) -> Recipe {
         ),
         overlay: None,
         forests: BTreeMap::from([("forest.bin".to_owned(), model)]),
+        covers: false,
+        reasons: None,
     }
 }
 
@@ -136,6 +143,8 @@ pub fn action_recipe(name: &str, base: f32, mut policy: Value) -> Recipe {
         calibration: None,
         overlay: None,
         forests,
+        covers: false,
+        reasons: None,
     }
 }
 
@@ -194,9 +203,14 @@ impl Recipe {
         files.extend(self.overlay.as_ref().map(|overlay| ("overlay.json".to_owned(), text(overlay))));
         files.extend(self.calibration.as_ref().map(|maps| ("calibration.json".to_owned(), text(maps))));
         for (name, model) in &self.forests {
-            let forest = Forest::compile(model).expect("the model compiles");
+            let (forest, covers) = Forest::compile_with_covers(model).expect("the model compiles");
             files.insert(name.clone(), forest.to_bytes());
+            if self.covers && name == "forest.bin" {
+                let covers = Covers::new(&forest, &covers.expect("the model has covers"));
+                files.insert("covers.bin".to_owned(), covers.expect("the covers are valid").to_bytes());
+            }
         }
+        files.extend(self.reasons.as_ref().map(|reasons| ("reasons.json".to_owned(), text(reasons))));
         let mut manifest = self.manifest.clone();
         manifest["files"] = serde_json::to_value(file_entries(&files)).expect("entries are JSON");
         manifest["digest"] = json!(Digest([0; 32]));
@@ -301,5 +315,6 @@ fn stump(feature: u32, threshold: f64, low: f64, high: f64) -> Tree {
         nodes: vec![Node::Split(split), Node::Leaf(0), Node::Leaf(1)],
         leaves: vec![low, high],
         sets: Vec::new(),
+        covers: vec![4.0, 3.0, 1.0],
     }
 }

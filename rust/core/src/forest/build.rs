@@ -199,7 +199,11 @@ impl<'a, T: Real> Builder<'a, T> {
 
 /// Visits the splits of a tree's upper levels by heap position, and returns the node reached at each position of the
 /// level below them. Every position below a leaf of an upper level is that leaf.
-fn complete(nodes: &[PackedNode], depth: usize, mut split: impl FnMut(usize, PackedNode)) -> Vec<u32> {
+pub(super) fn complete(
+    nodes: &[PackedNode],
+    depth: usize,
+    mut split: impl FnMut(usize, PackedNode),
+) -> Vec<u32> {
     let mut level = vec![0_u32];
     for _ in 0..depth {
         let first = level.len();

@@ -71,6 +71,17 @@ pub(super) fn lower(model: &Model) -> Result<Layout, ForestError> {
     Ok(layout)
 }
 
+/// Returns the cover of each node in the order of the layout's nodes; `None` if a tree does not state its covers.
+pub(super) fn covers(model: &Model) -> Option<Vec<f64>> {
+    let mut covers = Vec::new();
+    for tree in &model.trees {
+        for node in breadth_first(tree).ok()?.nodes {
+            covers.push(*tree.covers.get(node as usize)?);
+        }
+    }
+    Some(covers)
+}
+
 fn named(tree: usize, node: usize, rule: &str) -> ForestError {
     ForestError::invalid(format!("tree {tree}, node {node}"), rule)
 }

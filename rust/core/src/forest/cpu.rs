@@ -80,7 +80,6 @@ pub(super) struct HasAvx512(());
 
 /// An instruction set that this machine has, with the proof.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "the proofs are made on x86-64 alone"))]
 pub(super) enum Detected {
     Portable,
     Neon,

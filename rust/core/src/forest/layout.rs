@@ -66,7 +66,7 @@ impl Leaves {
         }
     }
 
-    fn get(&self, i: usize) -> f64 {
+    pub(super) fn get(&self, i: usize) -> f64 {
         match self {
             Self::F32(values) => f64::from(values[i]),
             Self::F64(values) => values[i],

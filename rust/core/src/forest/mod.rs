@@ -22,13 +22,15 @@ mod link;
 mod model;
 mod plan;
 mod rank;
+mod reach;
 mod scratch;
 mod slots;
 mod sum;
+mod view;
 mod walk;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use cpu::Detected;
 pub use cpu::Isa;
@@ -38,12 +40,15 @@ pub use model::{
     BaseOrder, CategoryRule, Missing, Model, NanRule, Node, Precision, Side, Split, Target, Test, Tree,
     ZeroRule,
 };
+pub(crate) use reach::LeafNumbers;
 pub use scratch::Scratch;
+pub(crate) use view::{NodeView, TreeView};
 
 use crate::budget::{Budget, OutOfTime, Unlimited};
 use layout::{Layout, Leaves};
 use plan::Plan;
 use rank::ROWS;
+use reach::{Ignored, Numbered, Reach};
 use scratch::Blocks;
 
 /// The limits of forests. A forest that exceeds one is refused.
@@ -94,6 +99,17 @@ impl Forest {
     /// Returns a [`ForestError`] that names the part of the model that is malformed, above a limit or not supported.
     pub fn compile(model: &Model) -> Result<Self, ForestError> {
         Self::from_layout(compile::lower(model)?)
+    }
+
+    /// Compiles a raw model and also returns the cover of every node, in the order of the packed nodes; `None` if the
+    /// model does not state them.
+    ///
+    /// # Errors
+    /// Fails as [`Forest::compile`] does.
+    pub fn compile_with_covers(model: &Model) -> Result<(Self, Option<Vec<f64>>), ForestError> {
+        let forest = Self::compile(model)?;
+        let covers = compile::covers(model).filter(|covers| covers.len() == forest.num_nodes());
+        Ok((forest, covers))
     }
 
     /// Decodes a packed forest (see `docs/forest-format.md`) and validates it completely.
@@ -193,7 +209,7 @@ impl Forest {
     /// another shape. Only errors in the caller's code cause this, never the values of the row.
     pub fn margins(&self, row: &[f32], scratch: &mut Scratch, out: &mut [f64]) {
         // `Unlimited` is never spent.
-        let _ = self.evaluate(row, &Unlimited, scratch, out);
+        let _ = self.evaluate(row, &Unlimited, scratch, &mut Ignored, out);
     }
 
     /// Does what [`Forest::margins`] does, and checks the budget before every chunk of 64 trees.
@@ -210,7 +226,31 @@ impl Forest {
         scratch: &mut Scratch,
         out: &mut [f64],
     ) -> Result<(), OutOfTime> {
-        self.evaluate(row, budget, scratch, out)
+        self.evaluate(row, budget, scratch, &mut Ignored, out)
+    }
+
+    /// Prepares [`Forest::margins_reaching`].
+    pub(crate) fn leaf_numbers(&self) -> LeafNumbers {
+        LeafNumbers::new(self)
+    }
+
+    /// Does what [`Forest::margins_within`] does, and calls `each` with the index of every tree and the number of the
+    /// leaf that the row reaches in it.
+    ///
+    /// # Errors
+    /// Fails as [`Forest::margins_within`] does.
+    ///
+    /// # Panics
+    /// Panics as [`Forest::margins`] does, and if `numbers` belongs to another forest.
+    pub(crate) fn margins_reaching(
+        &self,
+        row: &[f32],
+        budget: &dyn Budget,
+        scratch: &mut Scratch,
+        (numbers, each): (&LeafNumbers, impl FnMut(usize, usize)),
+        out: &mut [f64],
+    ) -> Result<(), OutOfTime> {
+        self.evaluate(row, budget, scratch, &mut Numbered { numbers, each }, out)
     }
 
     /// Computes the margins `[n, num_outputs]` of any number of row-major rows `[n, num_features]`. The results have
@@ -237,7 +277,7 @@ impl Forest {
         for (rows, out) in rows.chunks(ROWS * features).zip(out.chunks_mut(ROWS * outputs)) {
             if rows.len() < least.saturating_mul(features) {
                 for (row, out) in rows.chunks_exact(features).zip(out.chunks_exact_mut(outputs)) {
-                    self.evaluate(row, budget, scratch, out)?;
+                    self.evaluate(row, budget, scratch, &mut Ignored, out)?;
                 }
                 continue;
             }
@@ -260,6 +300,7 @@ impl Forest {
         row: &[f32],
         budget: &B,
         scratch: &mut Scratch,
+        reach: &mut impl Reach,
         out: &mut [f64],
     ) -> Result<(), OutOfTime> {
         assert_eq!(row.len(), self.layout.num_features, "row length is not the forest's number of features");
@@ -267,10 +308,10 @@ impl Forest {
         scratch.check(self);
         match (&self.layout.leaves, &self.plan) {
             (Leaves::F32(leaves), Plan::F32(engine)) => {
-                engine.margins(self.isa, (&self.layout, leaves), row, budget, scratch, out)
+                engine.margins(self.isa, (&self.layout, leaves), row, budget, scratch, reach, out)
             }
             (Leaves::F64(leaves), Plan::F64(engine)) => {
-                engine.margins(self.isa, (&self.layout, leaves), row, budget, scratch, out)
+                engine.margins(self.isa, (&self.layout, leaves), row, budget, scratch, reach, out)
             }
             // `from_layout` builds the plan from the layout, so both have the same precision.
             _ => unreachable!("plan and layout differ in precision"),

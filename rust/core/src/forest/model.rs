@@ -61,6 +61,8 @@ pub struct Tree {
     pub leaves: Vec<f64>,
     /// Category sets that splits refer to.
     pub sets: Vec<Vec<u32>>,
+    /// Weight of the training rows that reached each node, which explanations need; empty if it is not known.
+    pub covers: Vec<f64>,
 }
 
 /// A node of a raw tree.

@@ -9,6 +9,7 @@ use super::kernel::{self, GROUP, LINE_DEPTH, Line, Nodes};
 use super::layout::{Layout, Span};
 use super::model::{BaseOrder, Target};
 use super::rank::Ranks;
+use super::reach::Reach;
 use super::scratch::Scratch;
 use super::sum::Real;
 use super::walk::{self, PaddedNode};
@@ -107,7 +108,8 @@ impl<T: Real> Engine<T> {
         )
     }
 
-    /// Computes the margins of one row.
+    /// Computes the margins of one row. `reach` receives the leaves that the row reaches.
+    #[expect(clippy::too_many_arguments, reason = "the parts of one evaluation, which different owners hold")]
     pub(super) fn margins<B: Budget + ?Sized>(
         &self,
         isa: Detected,
@@ -115,6 +117,7 @@ impl<T: Real> Engine<T> {
         row: &[f32],
         budget: &B,
         scratch: &mut Scratch,
+        reach: &mut impl Reach,
         out: &mut [f64],
     ) -> Result<(), OutOfTime> {
         if self.needs_slots {
@@ -135,6 +138,8 @@ impl<T: Real> Engine<T> {
                     let nodes = self.ranked(usize::from(depth), first_line, run.trees);
                     kernel::find(isa, nodes, self.byte_slots(), &scratch.ranks, &mut scratch.positions);
                     self.add(leaves, trees, usize::from(depth), first_leaf, &scratch.positions, sums);
+                    let depth = usize::from(depth);
+                    reach.complete(run.first_tree, run.trees, depth, first_leaf, &scratch.positions);
                 }
                 Walk::Tipped { first_line, first_exit, steps } => {
                     let nodes = self.ranked(LINE_DEPTH, first_line, run.trees);
@@ -146,7 +151,9 @@ impl<T: Real> Engine<T> {
                             let position = usize::from(scratch.positions[tree]);
                             *at = self.exits[first_exit + (tree << LINE_DEPTH) + position];
                         }
-                        add_linked(layout, leaves, trees, usize::from(steps), at, &scratch.slots, sums);
+                        let numbered = (run.first_tree + GROUP * g, trees);
+                        let walk = (usize::from(steps), at);
+                        add_linked(layout, leaves, numbered, walk, &scratch.slots, reach, sums);
                     }
                 }
                 Walk::Padded { depth, first_node, first_leaf } => {
@@ -156,10 +163,11 @@ impl<T: Real> Engine<T> {
                     // and `Scratch::check` has shown that there are as many slots as the layout has.
                     let found = unsafe { walk::padded(usize::from(depth), nodes, &scratch.slots) };
                     self.add(leaves, trees, usize::from(depth), first_leaf, &found, sums);
+                    reach.complete(run.first_tree, run.trees, usize::from(depth), first_leaf, &found);
                 }
                 Walk::Linked { steps } => {
-                    let at = [0; GROUP];
-                    add_linked(layout, leaves, trees, usize::from(steps), at, &scratch.slots, sums);
+                    let walk = (usize::from(steps), [0; GROUP]);
+                    add_linked(layout, leaves, (run.first_tree, trees), walk, &scratch.slots, reach, sums);
                 }
             }
         }
@@ -220,15 +228,16 @@ impl<T: Real> Engine<T> {
     }
 }
 
-/// Walks at most [`GROUP`] trees from the nodes `at` to the leaves and adds the leaves.
+/// Walks at most [`GROUP`] trees, of which the first is tree `first_tree`, by `steps` steps from the nodes `at` to the
+/// leaves and adds the leaves.
 #[inline]
 fn add_linked<T: Real>(
     layout: &Layout,
     leaves: &[T],
-    trees: &[Span],
-    steps: usize,
-    at: [u32; GROUP],
+    (first_tree, trees): (usize, &[Span]),
+    (steps, at): (usize, [u32; GROUP]),
     slots: &[i32],
+    reach: &mut impl Reach,
     sums: &mut [T],
 ) {
     #[expect(unsafe_code, reason = "the layout has been validated")]
@@ -239,6 +248,7 @@ fn add_linked<T: Real>(
         let number = layout.nodes[tree.first_node + found[lane]].leaf_number();
         let first = tree.first_value + number * layout.width(tree.target);
         add_row(tree, &leaves[first..], sums);
+        reach.linked(first_tree + lane, number);
     }
 }
 

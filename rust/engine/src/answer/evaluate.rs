@@ -230,6 +230,8 @@ impl Failed {
             EvalError::RowLength { .. }
             | EvalError::Kind { .. }
             | EvalError::Scratch
+            | EvalError::NoCovers
+            | EvalError::Action { .. }
             | EvalError::Policy(
                 PolicyError::NoEligibleAction | PolicyError::MaskLength { .. } | PolicyError::Length { .. },
             ) => {

@@ -11,6 +11,7 @@ mod admit;
 mod batch;
 mod decide;
 mod evaluate;
+mod explain;
 mod exposure;
 mod features;
 mod identify;
@@ -29,7 +30,7 @@ use std::sync::Arc;
 pub use features::{check_dense, check_fingerprint};
 pub use identify::{check_decision_id, check_entity};
 pub use outcome::{OutcomeReport, Reported};
-pub use record::fill as fill_record;
+pub use record::{direction, fill as fill_record};
 
 use crate::arrival::Arrival;
 use crate::checkpoint::Checkpoint;

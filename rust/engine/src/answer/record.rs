@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use scorer_proto::v1::DecisionRecord;
+use scorer_proto::v1::{DecisionRecord, Reason, ReasonDirection};
 
 use crate::answered::{Answered, Outcome};
 use crate::config::DurabilityClass;
@@ -64,6 +64,7 @@ pub fn fill(to: &mut DecisionRecord, now_us: i64, answered: &Answered<'_>) {
     set(&mut to.fallback_source, answered.fallback_source);
     set(&mut to.fallback_reason, answered.fallback_reason);
     to.reasons.clear();
+    set_reasons(&mut to.feature_reasons, answered);
     to.data_load_us = answered.timings.data_load_us;
     to.exec_us = answered.timings.exec_us;
     to.eligible_mask.clear();
@@ -87,6 +88,27 @@ pub fn fill(to: &mut DecisionRecord, now_us: i64, answered: &Answered<'_>) {
             (to.propensity, to.expected_reward) = (propensity, expected_reward);
         }
     }
+}
+
+/// Writes the reasons. A sensitive feature's contribution could reveal its value, so it is 0; the direction remains.
+fn set_reasons(to: &mut Vec<Reason>, answered: &Answered<'_>) {
+    to.clear();
+    for reason in answered.reasons {
+        let Some(column) = answered.shape.reasons.get(reason.feature as usize) else { continue };
+        let withheld = answered.shape.sensitive.is_sensitive(reason.feature as usize);
+        to.push(Reason {
+            code: column.code.clone(),
+            feature: column.feature.clone(),
+            contribution: if withheld { 0.0 } else { reason.amount },
+            direction: direction(reason.amount).into(),
+        });
+    }
+}
+
+/// Returns the direction in which a contribution moves a score.
+#[must_use]
+pub fn direction(contribution: f64) -> ReasonDirection {
+    if contribution > 0.0 { ReasonDirection::Raises } else { ReasonDirection::Lowers }
 }
 
 fn set(field: &mut String, value: &str) {

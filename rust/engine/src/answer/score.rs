@@ -6,12 +6,13 @@
 use std::sync::Arc;
 
 use scorer_core::bundle::{EvalError, ScoreOut};
+use scorer_core::explain::Contribution;
 
 use super::evaluate::{BundleMemory, Failed, Workspace};
 use super::sequence::{self, Decision, Names};
-use super::{RequestContext, decide};
+use super::{RequestContext, decide, explain};
 use crate::answered::Outcome;
-use crate::answers::{Answer, Score, Scored};
+use crate::answers::{Answer, GivenReasons, Score, Scored};
 use crate::arrival::Arrival;
 use crate::bundles::Loaded;
 use crate::config::Kind;
@@ -48,14 +49,22 @@ struct Choice {
     score: Score,
     label: Arc<str>,
     fallback: Option<Reason>,
+    reasons: Option<Arc<[Contribution]>>,
+}
+
+/// The result of the model, with its reasons if they are wanted.
+struct Explained {
+    out: ScoreOut,
+    reasons: Option<Arc<[Contribution]>>,
 }
 
 impl<F: Features> Decision for Scoring<'_, F> {
     const KIND: Kind = Kind::Score;
     type Features = F;
     type Inputs = ();
-    type Setup = ();
-    type Evaluated = ScoreOut;
+    /// Number of reasons to compute.
+    type Setup = usize;
+    type Evaluated = Explained;
     type Choice = Choice;
     type Answer = Scored;
 
@@ -67,9 +76,15 @@ impl<F: Features> Decision for Scoring<'_, F> {
         &engine.remembered.scores
     }
 
-    fn hash(&self, _: &mut Content) {}
+    fn hash(&self, content: &mut Content) {
+        if self.0.reasons > 0 {
+            content.number(u64::from(self.0.reasons));
+        }
+    }
 
-    fn setup(_: &Engine) {}
+    fn setup(&self, context: RequestContext<'_>, loaded: &Loaded) -> usize {
+        explain::wanted(context, loaded, self.0.reasons)
+    }
 
     fn read_inputs(&self, _: &Loaded, _: &mut BundleMemory) -> Result<(), Rejection> {
         Ok(())
@@ -80,30 +95,39 @@ impl<F: Features> Decision for Scoring<'_, F> {
     fn install((): &(), _: &mut BundleMemory) {}
 
     fn evaluate(
-        (): (),
+        reasons: usize,
         loaded: &Loaded,
         _: Names<'_>,
         row: &[f32],
         memory: &mut BundleMemory,
         deadline: &Deadline<'_>,
-    ) -> Result<ScoreOut, EvalError> {
-        loaded.bundle.score(row, deadline, &mut memory.eval)
+    ) -> Result<Explained, EvalError> {
+        if reasons == 0 {
+            let out = loaded.bundle.score(row, deadline, &mut memory.eval)?;
+            return Ok(Explained { out, reasons: None });
+        }
+        let out = loaded.bundle.score_explained(row, deadline, &mut memory.eval)?;
+        Ok(Explained { out, reasons: Some(memory.eval.reasons(reasons).as_slice().into()) })
     }
 
-    fn detach(_: &mut ScoreOut, _: &BundleMemory) {}
+    fn detach(_: &mut Explained, _: &BundleMemory) {}
 
     fn decide(
         &self,
         context: RequestContext<'_>,
         loaded: &Loaded,
         workspace: &mut Workspace,
-        (): (),
-        evaluated: Result<ScoreOut, Failed>,
+        _: usize,
+        evaluated: Result<Explained, Failed>,
         instead: Option<Reason>,
     ) -> Result<Choice, Rejection> {
+        let (evaluated, reasons) = match evaluated {
+            Ok(Explained { out, reasons }) => (Ok(out), reasons),
+            Err(failed) => (Err(failed), None),
+        };
         let (score, fallback) = decide::or_static(context, loaded, &workspace.row, evaluated)?;
         let label = decide::label(context.checkpoint, loaded, score.band);
-        Ok(Choice { score, label, fallback: fallback.or(instead) })
+        Ok(Choice { score, label, fallback: fallback.or(instead), reasons })
     }
 
     fn fallback(choice: &Choice) -> Option<Reason> {
@@ -115,8 +139,13 @@ impl<F: Features> Decision for Scoring<'_, F> {
         Outcome::Score { margin, score, label: &choice.label }
     }
 
-    fn answer(choice: Choice, lane: &ActiveLane, timings: Timings, logged: bool) -> Scored {
-        let Choice { score: Score { margin, score, .. }, label, fallback } = choice;
-        Scored { source: Arc::clone(&lane.source), score, margin, label, logged, fallback, timings }
+    fn reasons(choice: &Choice) -> &[Contribution] {
+        choice.reasons.as_deref().unwrap_or_default()
+    }
+
+    fn answer(&self, choice: Choice, lane: &ActiveLane, timings: Timings, logged: bool) -> Scored {
+        let Choice { score: Score { margin, score, .. }, label, fallback, reasons } = choice;
+        let reasons = GivenReasons::of(&lane.loaded, reasons, self.0.reasons);
+        Scored { source: Arc::clone(&lane.source), score, margin, label, logged, fallback, timings, reasons }
     }
 }

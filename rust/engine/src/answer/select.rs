@@ -3,14 +3,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use scorer_core::bundle::{EvalError, SelectOut};
+use scorer_core::bundle::{EvalError, EvalScratch, SelectOut};
+use scorer_core::explain::Contribution;
 use scorer_core::policy::Mask;
 
 use super::evaluate::{self, BundleMemory, Failed, Workspace};
 use super::sequence::{self, Decision, Names};
-use super::{RequestContext, decide};
+use super::{RequestContext, decide, explain};
 use crate::answered::{Outcome, Pmf};
-use crate::answers::{Answer, Selected};
+use crate::answers::{Answer, GivenReasons, Selected};
 use crate::arrival::Arrival;
 use crate::bundles::Loaded;
 use crate::config::Kind;
@@ -54,14 +55,33 @@ struct Drawn {
     out: SelectOut,
     /// The policy's probabilities if another thread evaluated it; else they are in this thread's memory.
     pmf: Option<Box<[f64]>>,
+    reasons: Reasons,
+}
+
+/// The reasons of the action's score, if they are wanted.
+type Reasons = Option<Arc<[Contribution]>>;
+
+/// How an action is chosen.
+#[derive(Clone, Copy)]
+struct Setup {
+    /// Whether the policy explores.
+    explores: bool,
+    /// Number of reasons to compute.
+    reasons: usize,
 }
 
 /// The chosen action, by the way in which it was chosen.
 enum Choice {
     /// The policy drew it.
-    Explored { out: SelectOut, pmf: Option<Box<[f64]>>, reply: Option<Arc<[f32]>>, instead: Option<Reason> },
+    Explored {
+        out: SelectOut,
+        pmf: Option<Box<[f64]>>,
+        reply: Option<Arc<[f32]>>,
+        instead: Option<Reason>,
+        reasons: Reasons,
+    },
     /// The best action, because a draw could not be recorded.
-    Greedy { out: SelectOut, reply: Option<Arc<[f32]>>, reason: Reason },
+    Greedy { out: SelectOut, reply: Option<Arc<[f32]>>, reason: Reason, reasons: Reasons },
     /// The checkpoint's configured action.
     Static { out: SelectOut, reply: Option<Arc<[f32]>>, reason: Reason },
 }
@@ -70,8 +90,7 @@ impl<F: Features> Decision for Selection<'_, F> {
     const KIND: Kind = Kind::Action;
     type Features = F;
     type Inputs = Mask;
-    /// Whether the policy explores.
-    type Setup = bool;
+    type Setup = Setup;
     type Evaluated = Drawn;
     type Choice = Choice;
     type Answer = Selected;
@@ -87,6 +106,9 @@ impl<F: Features> Decision for Selection<'_, F> {
     /// Hashes the eligible ids as a set, because their order has no meaning.
     fn hash(&self, content: &mut Content) {
         content.number(u64::from(self.include_pmf));
+        if self.query.reasons > 0 {
+            content.number(u64::from(self.query.reasons));
+        }
         match self.eligible {
             None => content.number(0),
             Some(Eligible { ids, mask }) => {
@@ -98,8 +120,11 @@ impl<F: Features> Decision for Selection<'_, F> {
     }
 
     /// Explores only if the log can keep a record, because an unrecorded draw could not be used for learning.
-    fn setup(engine: &Engine) -> bool {
-        engine.available_log().is_some()
+    fn setup(&self, context: RequestContext<'_>, loaded: &Loaded) -> Setup {
+        Setup {
+            explores: context.engine.available_log().is_some(),
+            reasons: explain::wanted(context, loaded, self.query.reasons),
+        }
     }
 
     fn read_inputs(&self, loaded: &Loaded, memory: &mut BundleMemory) -> Result<(), Rejection> {
@@ -115,7 +140,7 @@ impl<F: Features> Decision for Selection<'_, F> {
     }
 
     fn evaluate(
-        explores: bool,
+        Setup { explores, reasons }: Setup,
         loaded: &Loaded,
         Names { checkpoint, id }: Names<'_>,
         row: &[f32],
@@ -128,7 +153,8 @@ impl<F: Features> Decision for Selection<'_, F> {
         } else {
             loaded.bundle.select_greedy(row, eligible, deadline, eval)?
         };
-        Ok(Drawn { out, pmf: None })
+        let reasons = reasons_of(loaded, row, out.index, reasons, eval, deadline)?;
+        Ok(Drawn { out, pmf: None, reasons })
     }
 
     fn detach(drawn: &mut Drawn, memory: &BundleMemory) {
@@ -140,21 +166,21 @@ impl<F: Features> Decision for Selection<'_, F> {
         context: RequestContext<'_>,
         loaded: &Loaded,
         workspace: &mut Workspace,
-        explores: bool,
+        Setup { explores, .. }: Setup,
         drawn: Result<Drawn, Failed>,
         instead: Option<Reason>,
     ) -> Result<Choice, Rejection> {
         match drawn {
-            Ok(Drawn { out, pmf }) if explores => {
+            Ok(Drawn { out, pmf, reasons }) if explores => {
                 let reply = self.include_pmf.then(|| {
                     let memory = workspace.parts(loaded).1;
                     float32(Pmf::Policy(pmf.as_deref().unwrap_or(memory.eval.pmf())), loaded)
                 });
-                Ok(Choice::Explored { out, pmf, reply, instead })
+                Ok(Choice::Explored { out, pmf, reply, instead, reasons })
             }
-            Ok(Drawn { out, .. }) => {
+            Ok(Drawn { out, reasons, .. }) => {
                 let reason = unavailable(context.engine.log.as_ref());
-                Ok(Choice::Greedy { out, reply: self.only(out, loaded), reason })
+                Ok(Choice::Greedy { out, reply: self.only(out, loaded), reason, reasons })
             }
             Err(failed) => self.fixed(context, loaded, workspace, failed),
         }
@@ -170,18 +196,21 @@ impl<F: Features> Decision for Selection<'_, F> {
         context: RequestContext<'_>,
         loaded: &Loaded,
         workspace: &mut Workspace,
-        _: Choice,
+        drawn: Choice,
     ) -> Result<Choice, Rejection> {
         let RequestContext { engine, id, .. } = context;
         let deadline = Deadline::new(None, None);
+        let count = Self::reasons(&drawn).len();
         let best =
             evaluate::evaluate(engine, loaded, workspace, id, &deadline, Instant::now(), |row, memory| {
-                loaded.bundle.select_greedy(row, &memory.eligible, &deadline, &mut memory.eval)
+                let BundleMemory { eval, eligible, .. } = memory;
+                let out = loaded.bundle.select_greedy(row, eligible, &deadline, eval)?;
+                Ok((out, reasons_of(loaded, row, out.index, count, eval, &deadline)?))
             });
         match best {
-            Ok(out) => {
+            Ok((out, reasons)) => {
                 let reason = unavailable(engine.log.as_ref());
-                Ok(Choice::Greedy { out, reply: self.only(out, loaded), reason })
+                Ok(Choice::Greedy { out, reply: self.only(out, loaded), reason, reasons })
             }
             Err(failed) => self.fixed(context, loaded, workspace, failed),
         }
@@ -218,9 +247,22 @@ impl<F: Features> Decision for Selection<'_, F> {
         }
     }
 
-    fn answer(choice: Choice, lane: &ActiveLane, timings: Timings, logged: bool) -> Selected {
+    fn reasons(choice: &Choice) -> &[Contribution] {
+        match choice {
+            Choice::Explored { reasons, .. } | Choice::Greedy { reasons, .. } => {
+                reasons.as_deref().unwrap_or_default()
+            }
+            Choice::Static { .. } => &[],
+        }
+    }
+
+    fn answer(&self, mut choice: Choice, lane: &ActiveLane, timings: Timings, logged: bool) -> Selected {
         let fallback = Self::fallback(&choice);
         let SelectOut { index, propensity, expected_reward } = choice.out();
+        let reasons = match &mut choice {
+            Choice::Explored { reasons, .. } | Choice::Greedy { reasons, .. } => reasons.take(),
+            Choice::Static { .. } => None,
+        };
         let (Choice::Explored { reply, .. } | Choice::Greedy { reply, .. } | Choice::Static { reply, .. }) =
             choice;
         Selected {
@@ -232,7 +274,28 @@ impl<F: Features> Decision for Selection<'_, F> {
             logged,
             fallback,
             timings,
+            reasons: GivenReasons::of(&lane.loaded, reasons, self.query.reasons),
         }
+    }
+}
+
+/// Computes the reasons of an action's score.
+fn reasons_of(
+    loaded: &Loaded,
+    row: &[f32],
+    action: usize,
+    count: usize,
+    eval: &mut EvalScratch,
+    deadline: &Deadline<'_>,
+) -> Result<Reasons, EvalError> {
+    if count == 0 {
+        return Ok(None);
+    }
+    match loaded.bundle.explain_action(row, action, deadline, eval) {
+        Ok(()) => Ok(Some(eval.reasons(count).as_slice().into())),
+        // The action is chosen in time, so it is answered without reasons.
+        Err(EvalError::OutOfTime(_)) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use scorer_admission::Place;
 use scorer_core::bundle::EvalError;
+use scorer_core::explain::Contribution;
 
 use super::evaluate::{self, BundleMemory, Failed, Workspace, with_workspace};
-use super::{RequestContext, admit, identify, record, replay, route};
+use super::{RequestContext, admit, explain, identify, record, replay, route};
 use crate::answered::{Answered, Outcome};
 use crate::answers::Answer;
 use crate::arrival::Arrival;
@@ -56,7 +57,7 @@ pub(crate) trait Decision: Sync {
     /// Adds the content of the request that is not in the query to its hash.
     fn hash(&self, content: &mut Content);
 
-    fn setup(engine: &Engine) -> Self::Setup;
+    fn setup(&self, context: RequestContext<'_>, loaded: &Loaded) -> Self::Setup;
 
     /// Reads the inputs of the request into this thread's memory.
     fn read_inputs(&self, loaded: &Loaded, memory: &mut BundleMemory) -> Result<(), Rejection>;
@@ -117,7 +118,11 @@ pub(crate) trait Decision: Sync {
         recorded: bool,
     ) -> Outcome<'a>;
 
-    fn answer(choice: Self::Choice, lane: &ActiveLane, timings: Timings, logged: bool) -> Self::Answer;
+    /// Returns the reasons that were computed.
+    fn reasons(choice: &Self::Choice) -> &[Contribution];
+
+    fn answer(&self, choice: Self::Choice, lane: &ActiveLane, timings: Timings, logged: bool)
+    -> Self::Answer;
 }
 
 /// Inputs of an action's draw other than the context.
@@ -169,6 +174,7 @@ pub(crate) async fn run<D: Decision>(
     let checkpoint = identify::checkpoint(engine, arrival, query.checkpoint, D::KIND)?;
     arrival.check_deadline()?;
     identify::check_entity(query.entity)?;
+    explain::check(query.reasons)?;
     let recorded_entity = &*engine.privacy.entity(query.entity)?;
     let id = identify::request_id(&engine.privacy, request_id)?;
     let entity = query.entity;
@@ -225,7 +231,7 @@ fn begin<D: Decision>(
     drop(timed);
     let data_load_us = micros(encoded - began);
 
-    let setup = D::setup(engine);
+    let setup = decision.setup(context, loaded);
     let evaluated = match admit::single(context, loaded, instead, encoded) {
         Err(failed) => Err(failed),
         Ok(permit) if permit.place() == Place::Pool => {
@@ -305,7 +311,10 @@ fn conclude<D: Decision>(
             let _timed = arrival.measure(Stage::Log);
             let (row, memory, record) = workspace.parts(&lane.loaded);
             let outcome = D::outcome(&choice, &lane.loaded, memory, true);
-            let answered = answered(context, decision, lane, row, D::fallback(&choice), timings, outcome);
+            let answered = Answered {
+                reasons: D::reasons(&choice),
+                ..answered(context, decision, lane, row, D::fallback(&choice), timings, outcome)
+            };
             record::append(engine, log, &answered, checkpoint.durability, record)
         }
     };
@@ -373,7 +382,7 @@ fn finish<D: Decision>(
         let outcome = D::outcome(&choice, loaded, memory, false);
         sink.answered(&answered(context, decision, lane, row, fallback, timings, outcome));
     }
-    Ok(D::answer(choice, lane, timings, logged))
+    Ok(decision.answer(choice, lane, timings, logged))
 }
 
 fn answered<'a, D: Decision>(

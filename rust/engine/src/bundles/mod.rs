@@ -7,6 +7,8 @@ mod vetting;
 mod warm;
 
 pub use memory::resident;
-pub use store::{ActionInfo, BundleListener, Live, LoadReport, LoadRequest, Loaded, Shape, Store};
+pub use store::{
+    ActionInfo, BundleListener, Live, LoadReport, LoadRequest, Loaded, ReasonColumn, Shape, Store,
+};
 pub use vetting::Vetting;
 pub use warm::{WarmUp, WarmUpReport};

@@ -85,6 +85,25 @@ pub struct Shape {
     pub actions: Arc<[ActionInfo]>,
     /// The features whose values are not stored as they are.
     pub sensitive: Sensitive,
+    /// The columns that reasons refer to, in their order; empty if the bundle gives no reasons.
+    pub reasons: Vec<ReasonColumn>,
+}
+
+/// A column of a forest: a feature of the request or of the action.
+#[derive(Debug)]
+pub struct ReasonColumn {
+    /// Code of the column in the bundle's dictionary of reasons.
+    pub code: String,
+    /// Name of the feature.
+    pub feature: String,
+}
+
+fn reason_columns(bundle: &Bundle) -> Vec<ReasonColumn> {
+    let column = |at: usize| {
+        let (code, feature) = (bundle.reason_code(at)?, bundle.column_name(at)?);
+        Some(ReasonColumn { code: code.to_owned(), feature: feature.to_owned() })
+    };
+    (0..).map_while(column).collect()
 }
 
 /// Receives lifecycle events of bundles.
@@ -231,6 +250,7 @@ impl Store {
             features: bundle.schema().features().to_vec(),
             actions: Arc::clone(&actions),
             sensitive: Sensitive::of(bundle.schema().features(), &self.features),
+            reasons: reason_columns(&bundle),
         };
         let loaded = Arc::new(Loaded {
             digest: expected,

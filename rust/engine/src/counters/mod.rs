@@ -46,6 +46,32 @@ pub struct CheckpointCounters {
     shed: [AtomicU64; SHED_REASONS.len()],
     would_shed: [AtomicU64; SHED_REASONS.len()],
     caps: [AtomicU64; CAPS.len()],
+    unexplained: [AtomicU64; Unexplained::ALL.len()],
+}
+
+/// Why an answer has no reasons, although they were asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unexplained {
+    /// The server is under pressure.
+    Pressure,
+    /// The bundle has no covers.
+    NoCovers,
+}
+
+// === impl Unexplained ===
+
+impl Unexplained {
+    /// All of them, in the order of their counters.
+    pub const ALL: [Unexplained; 2] = [Unexplained::Pressure, Unexplained::NoCovers];
+
+    /// The name in metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Unexplained::Pressure => "pressure",
+            Unexplained::NoCovers => "no_covers",
+        }
+    }
 }
 
 // === impl Counters ===
@@ -87,6 +113,7 @@ impl CheckpointCounters {
             shed: Default::default(),
             would_shed: Default::default(),
             caps: Default::default(),
+            unexplained: Default::default(),
         }
     }
 
@@ -103,6 +130,16 @@ impl CheckpointCounters {
     /// Counts a request that would have been shed if the checkpoint enforced its SLA.
     pub(crate) fn would_shed(&self, reason: ShedReason) {
         self.would_shed[reason as usize].fetch_add(1, Relaxed);
+    }
+
+    /// Counts an answer without the reasons that were asked for.
+    pub(crate) fn unexplained(&self, why: Unexplained) {
+        self.unexplained[why as usize].fetch_add(1, Relaxed);
+    }
+
+    /// The numbers of answers without the reasons that were asked for.
+    pub fn without_reasons(&self) -> impl Iterator<Item = (Unexplained, u64)> {
+        Unexplained::ALL.into_iter().map(|why| (why, self.unexplained[why as usize].load(Relaxed)))
     }
 
     /// Counts a fallback that was not given because of an exposure cap.

@@ -208,6 +208,7 @@ impl ActiveLane {
             fallback_source: fallback.map_or("", Reason::source),
             fallback_reason: fallback.map_or("", Reason::as_str),
             timings: Timings::default(),
+            reasons: &[],
             outcome: Outcome::Score { margin: 0.0, score: 0.0, label: "" },
         }
     }

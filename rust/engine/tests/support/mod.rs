@@ -213,7 +213,7 @@ pub fn dense(amount: f32) -> Dense {
 }
 
 pub fn score(id: &str, amount: f32) -> Query<'static, Dense> {
-    Query { checkpoint: FRAUD, request_id: id.to_owned(), entity: "", features: dense(amount) }
+    Query { checkpoint: FRAUD, request_id: id.to_owned(), entity: "", features: dense(amount), reasons: 0 }
 }
 
 pub fn select(id: &str, amount: f32) -> SelectQuery<'static, Dense> {

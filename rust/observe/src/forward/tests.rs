@@ -159,6 +159,7 @@ fn shape() -> Arc<Shape> {
         features: Vec::new(),
         actions: Arc::default(),
         sensitive: Sensitive::default(),
+        reasons: Vec::new(),
     })
 }
 

@@ -50,6 +50,10 @@ pub struct ScoreRequest {
     /// Return a decision token if the server has keys to sign it.
     #[prost(bool, tag = "6")]
     pub include_token: bool,
+    /// Number of reasons to return, at most 32. An answer has fewer or none if the bundle
+    /// gives no reasons, a fallback answered, or the server is under pressure.
+    #[prost(uint32, tag = "7")]
+    pub reasons: u32,
     #[prost(oneof = "score_request::Features", tags = "3, 4")]
     pub features: ::core::option::Option<score_request::Features>,
 }
@@ -88,6 +92,26 @@ pub struct ScoreResponse {
     /// requested, or the server has no keys.
     #[prost(bytes = "vec", tag = "6")]
     pub decision_token: ::prost::alloc::vec::Vec<u8>,
+    /// The features with the largest contributions to the margin, the largest first.
+    #[prost(message, repeated, tag = "7")]
+    pub reasons: ::prost::alloc::vec::Vec<Reason>,
+}
+/// The contribution of one feature to a margin, by path attribution. It is an
+/// approximation of the feature's share.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Reason {
+    /// Code of the feature in the bundle's dictionary; without an entry, its name.
+    #[prost(string, tag = "1")]
+    pub code: ::prost::alloc::string::String,
+    /// Name of the feature of the request or of the action.
+    #[prost(string, tag = "2")]
+    pub feature: ::prost::alloc::string::String,
+    /// Amount by which the feature moves the margin, such as log-odds. Above 0, it raises
+    /// the score.
+    #[prost(double, tag = "3")]
+    pub contribution: f64,
+    #[prost(enumeration = "ReasonDirection", tag = "4")]
+    pub direction: i32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ScoreBatchRequest {
@@ -147,6 +171,9 @@ pub struct SelectActionRequest {
     /// Also return the probability of every action.
     #[prost(bool, tag = "7")]
     pub include_pmf: bool,
+    /// Number of reasons of the chosen action's score to return, as in ScoreRequest.
+    #[prost(uint32, tag = "8")]
+    pub reasons: u32,
     #[prost(oneof = "select_action_request::Features", tags = "3, 4")]
     pub features: ::core::option::Option<select_action_request::Features>,
 }
@@ -207,6 +234,10 @@ pub struct SelectActionResponse {
     /// the outcome. Empty if the server has no keys.
     #[prost(bytes = "vec", tag = "11")]
     pub decision_token: ::prost::alloc::vec::Vec<u8>,
+    /// The features of the context and of the action with the largest contributions to
+    /// the margin of the action's expected reward, the largest first.
+    #[prost(message, repeated, tag = "20")]
+    pub reasons: ::prost::alloc::vec::Vec<Reason>,
 }
 /// The lane and the bundle that answered, with the times.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -370,6 +401,35 @@ pub struct NoopRequest {
 pub struct NoopResponse {
     #[prost(bytes = "vec", tag = "1")]
     pub payload: ::prost::alloc::vec::Vec<u8>,
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum ReasonDirection {
+    Unspecified = 0,
+    Raises = 1,
+    Lowers = 2,
+}
+impl ReasonDirection {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "REASON_DIRECTION_UNSPECIFIED",
+            Self::Raises => "REASON_DIRECTION_RAISES",
+            Self::Lowers => "REASON_DIRECTION_LOWERS",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "REASON_DIRECTION_UNSPECIFIED" => Some(Self::Unspecified),
+            "REASON_DIRECTION_RAISES" => Some(Self::Raises),
+            "REASON_DIRECTION_LOWERS" => Some(Self::Lowers),
+            _ => None,
+        }
+    }
 }
 /// Generated client implementations.
 pub mod scoring_service_client {
@@ -2651,6 +2711,10 @@ pub struct DecisionRecord {
     /// The withheld values that can be decrypted; absent if there are none.
     #[prost(message, optional, tag = "25")]
     pub sealed: ::core::option::Option<SealedFeatures>,
+    /// The features with the largest contributions, if they were computed. A sensitive
+    /// feature has the contribution 0, because it could reveal the value.
+    #[prost(message, repeated, tag = "40")]
+    pub feature_reasons: ::prost::alloc::vec::Vec<Reason>,
 }
 /// Values of a row, encrypted to the owner of a private key by HPKE (RFC 9180) in
 /// mode Base with DHKEM(X25519, HKDF-SHA256), HKDF-SHA256 and AES-256-GCM.

@@ -210,6 +210,17 @@ fn slas(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
             counter(&mut family, &[("checkpoint", name), ("reason", reason.as_str())], count)?;
         }
     }
+    let mut family = encoder.encode_descriptor(
+        "answers_without_reasons",
+        "Answers without the reasons that were asked for, by cause",
+        None,
+        MetricType::Counter,
+    )?;
+    for (name, counters) in decisions(services) {
+        for (cause, count) in counters.without_reasons() {
+            counter(&mut family, &[("checkpoint", name), ("cause", cause.as_str())], count)?;
+        }
+    }
     Ok(())
 }
 

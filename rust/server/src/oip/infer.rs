@@ -89,6 +89,7 @@ impl Call<'_> {
             request_id: self.id.to_owned(),
             entity: self.entity,
             features: self.rows,
+            reasons: 0,
         }
     }
 

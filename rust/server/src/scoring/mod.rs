@@ -33,6 +33,7 @@ pub(crate) async fn score(
             Some(ScoreFeatures::Named(named)) => Row::named(engine, named)?,
             Some(ScoreFeatures::Dense(dense)) => Row::Dense(dense),
         },
+        reasons: request.reasons,
     };
     let answer = engine.score(arrival, query).await?;
     let token = if request.include_token { token::of_score(engine, arrival, &answer) } else { Vec::new() };
@@ -69,6 +70,7 @@ pub(crate) async fn select_action(
             Some(SelectFeatures::Named(named)) => Row::named(engine, named)?,
             Some(SelectFeatures::Dense(dense)) => Row::Dense(dense),
         },
+        reasons: request.reasons,
     };
     let eligible = request.eligible.as_ref();
     let eligible = eligible.map(|given| Eligible { ids: &given.ids, mask: &given.mask });

@@ -1,7 +1,9 @@
 //! Converts the engine's answers to `scorer.v1` messages.
 
-use scorer_engine::{Answer, Reason, Scored, ScoredBatch, Selected, Source, Timings};
-use scorer_proto::v1::{ScoreBatchResponse, ScoreResponse, SelectActionResponse, Served};
+use scorer_engine::{
+    Answer, GivenReasons, Reason, ReasonColumn, Scored, ScoredBatch, Selected, Source, Timings, direction,
+};
+use scorer_proto::v1::{self as wire, ScoreBatchResponse, ScoreResponse, SelectActionResponse, Served};
 
 fn served(source: &Source, fallback: Option<Reason>, timings: Timings) -> Served {
     Served {
@@ -15,6 +17,16 @@ fn served(source: &Source, fallback: Option<Reason>, timings: Timings) -> Served
     }
 }
 
+fn reasons(given: &GivenReasons) -> Vec<wire::Reason> {
+    let reason = |(column, contribution): (&ReasonColumn, f64)| wire::Reason {
+        code: column.code.clone(),
+        feature: column.feature.clone(),
+        contribution,
+        direction: direction(contribution).into(),
+    };
+    given.iter().map(reason).collect()
+}
+
 pub(crate) fn score(answer: Answer<Scored>, decision_token: Vec<u8>) -> ScoreResponse {
     let Answer { id, value: scored, .. } = answer;
     ScoreResponse {
@@ -25,6 +37,7 @@ pub(crate) fn score(answer: Answer<Scored>, decision_token: Vec<u8>) -> ScoreRes
         served: Some(served(&scored.source, scored.fallback, scored.timings)),
         logged: scored.logged,
         decision_token,
+        reasons: reasons(&scored.reasons),
     }
 }
 
@@ -59,5 +72,6 @@ pub(crate) fn selection(answer: Answer<Selected>, decision_token: Vec<u8>) -> Se
         replayed,
         served: Some(served(&selected.source, selected.fallback, selected.timings)),
         decision_token,
+        reasons: reasons(&selected.reasons),
     }
 }

@@ -119,6 +119,7 @@ impl Checked {
                 data_load_us: decision.data_load_us,
                 exec_us: decision.exec_us,
             },
+            reasons: &[],
             outcome: match checkpoint.kind {
                 Kind::Score => {
                     let (margin, score) = (decision.margin, decision.score);

@@ -302,6 +302,7 @@ pub fn score(id: &str, amount: f64) -> ScoreRequest {
         features: Some(score_request::Features::Named(context(amount))),
         entity: String::new(),
         include_token: false,
+        reasons: 0,
     }
 }
 

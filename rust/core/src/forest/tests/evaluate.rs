@@ -61,6 +61,38 @@ proptest! {
     }
 
     #[test]
+    fn every_walk_reports_the_leaves_that_it_adds(model in models::model(), seed in any::<u64>()) {
+        let forest = Forest::compile(&model).unwrap();
+        let rows = models::rows(&model, seed, 5);
+        for isa in Isa::available() {
+            for (padding, ranked) in [(0, false), (usize::MAX, false), (0, true), (usize::MAX, true)] {
+                let planned = planned(&forest, isa, padding, ranked);
+                let (numbers, mut scratch) = (planned.leaf_numbers(), Scratch::new(&planned));
+                for row in rows.chunks(model.num_features) {
+                    let (mut out, mut reached) = (vec![0.0; model.num_outputs], Vec::new());
+                    let each = |tree, leaf| reached.push((tree, leaf));
+                    planned.margins_reaching(row, &Unlimited, &mut scratch, (&numbers, each), &mut out).unwrap();
+                    prop_assert_eq!(bits(&out), bits(&reference::margins(&model, row)));
+                    for (at, (&(tree, leaf), view)) in reached.iter().zip(planned.trees()).enumerate() {
+                        let raw = &model.trees[at];
+                        let expected = reference::leaf(raw, 0, row) as usize;
+                        for output in (0..model.num_outputs).filter(|&output| view.adds_to(output)) {
+                            let (width, column) = match raw.target {
+                                Target::All => (model.num_outputs, output),
+                                Target::Output(_) => (1, 0),
+                            };
+                            let divisor = model.divisor.get(output).copied().unwrap_or(1.0);
+                            let value = raw.leaves[expected * width + column] / divisor;
+                            prop_assert_eq!((tree, view.value(leaf, output)), (at, value), "{} {}", padding, ranked);
+                        }
+                    }
+                    prop_assert_eq!(reached.len(), model.trees.len());
+                }
+            }
+        }
+    }
+
+    #[test]
     fn one_test_agrees_with_float_comparison(threshold in any::<f64>(), x in any::<f32>()) {
         prop_assume!(!threshold.is_nan());
         let near = [threshold as f32, (threshold as f32).next_up(), (threshold as f32).next_down(), x];
@@ -99,6 +131,7 @@ fn trees_without_a_split_need_no_slot() {
             nodes: vec![Node::Leaf(0)],
             leaves: vec![value],
             sets: Vec::new(),
+            covers: Vec::new(),
             target: Target::Output(0),
         };
         let model = Model { precision, ..models::of(vec![tree(3.25), tree(-0.5)]) };
@@ -167,6 +200,7 @@ pub(super) fn complete(number: u32, depth: u32) -> Tree {
         nodes: (0..inner).map(split).chain((0..=inner).map(Node::Leaf)).collect(),
         leaves: (0..=inner).map(|leaf| f64::from(leaf * 17 % 101) + 0.5).collect(),
         sets: Vec::new(),
+        covers: Vec::new(),
     }
 }
 

@@ -4,8 +4,8 @@
 mod evaluate;
 mod format;
 mod links;
-pub(super) mod models;
-pub(super) mod reference;
+pub(crate) mod models;
+pub(crate) mod reference;
 mod refusals;
 mod small;
 mod smoke;

@@ -7,7 +7,7 @@ use proptest::sample::select;
 use crate::forest::*;
 
 /// Floats at which the results of comparisons, keys and rules for missing values change.
-pub(in crate::forest) const ODD: [f32; 20] = [
+pub(crate) const ODD: [f32; 20] = [
     0.0,
     -0.0,
     1e-45,
@@ -144,12 +144,12 @@ fn tree(features: u32, outputs: u32, precision: Precision) -> impl Strategy<Valu
                 }
             })
             .collect();
-        Tree { target, nodes: flat.nodes, leaves, sets: flat.sets }
+        Tree { target, nodes: flat.nodes, leaves, sets: flat.sets, covers: Vec::new() }
     })
 }
 
 /// Any model.
-pub(in crate::forest) fn model() -> impl Strategy<Value = Model> {
+pub(crate) fn model() -> impl Strategy<Value = Model> {
     (1..5_u32, 1..4_u32, any::<bool>(), any::<bool>(), any::<bool>()).prop_flat_map(
         |(features, outputs, float32, last, divided)| {
             let precision = if float32 { Precision::F32 } else { Precision::F64 };
@@ -170,7 +170,7 @@ pub(in crate::forest) fn model() -> impl Strategy<Value = Model> {
 }
 
 /// Values at every threshold of the model, one unit in the last place to either side, and special floats.
-pub(in crate::forest) fn values(model: &Model) -> Vec<f32> {
+pub(crate) fn values(model: &Model) -> Vec<f32> {
     let mut values = ODD.to_vec();
     values.extend([4.5, 5.0, 999.5, 1000.0]);
     for tree in &model.trees {
@@ -185,7 +185,7 @@ pub(in crate::forest) fn values(model: &Model) -> Vec<f32> {
 }
 
 /// Rows whose values are drawn from [`values`].
-pub(in crate::forest) fn rows(model: &Model, seed: u64, count: usize) -> Vec<f32> {
+pub(crate) fn rows(model: &Model, seed: u64, count: usize) -> Vec<f32> {
     let values = values(model);
     let mut state = seed | 1;
     (0..count * model.num_features)
@@ -200,7 +200,7 @@ pub(in crate::forest) fn rows(model: &Model, seed: u64, count: usize) -> Vec<f32
 }
 
 /// One numeric split and two leaves, in float64.
-pub(in crate::forest) fn stump(feature: u32, test: Test, missing: Missing) -> Tree {
+pub(crate) fn stump(feature: u32, test: Test, missing: Missing) -> Tree {
     Tree {
         target: Target::Output(0),
         nodes: vec![
@@ -210,11 +210,12 @@ pub(in crate::forest) fn stump(feature: u32, test: Test, missing: Missing) -> Tr
         ],
         leaves: vec![1.0, 2.0],
         sets: vec![vec![2, 4]],
+        covers: Vec::new(),
     }
 }
 
 /// A model of such trees.
-pub(in crate::forest) fn of(trees: Vec<Tree>) -> Model {
+pub(crate) fn of(trees: Vec<Tree>) -> Model {
     Model {
         num_features: 2,
         num_outputs: 1,

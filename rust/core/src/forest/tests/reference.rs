@@ -3,7 +3,7 @@
 use crate::forest::*;
 
 /// Margins of one row by the definition of the model.
-pub(in crate::forest) fn margins(model: &Model, row: &[f32]) -> Vec<f64> {
+pub(crate) fn margins(model: &Model, row: &[f32]) -> Vec<f64> {
     match model.precision {
         Precision::F32 => sums(model, row, |x| f64::from(x as f32)),
         Precision::F64 => sums(model, row, |x| x),
@@ -39,7 +39,7 @@ fn sums(model: &Model, row: &[f32], round: impl Fn(f64) -> f64) -> Vec<f64> {
         .collect()
 }
 
-fn leaf(tree: &Tree, node: u32, row: &[f32]) -> u32 {
+pub(crate) fn leaf(tree: &Tree, node: u32, row: &[f32]) -> u32 {
     match tree.nodes[node as usize] {
         Node::Leaf(leaf) => leaf,
         Node::Split(split) => {
@@ -50,7 +50,7 @@ fn leaf(tree: &Tree, node: u32, row: &[f32]) -> u32 {
     }
 }
 
-fn goes_left(tree: &Tree, split: &Split, x: f32) -> bool {
+pub(crate) fn goes_left(tree: &Tree, split: &Split, x: f32) -> bool {
     let is_zero = (-1e-35_f32..=1e-35).contains(&x);
     let is_number = !matches!(split.test, Test::Category { .. });
     if x.is_nan() || (is_number && is_zero && split.missing.zero == ZeroRule::Missing) {

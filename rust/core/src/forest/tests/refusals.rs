@@ -98,7 +98,13 @@ fn chain(depth: u32) -> Tree {
         nodes.push(Node::Leaf(level));
     }
     nodes.push(Node::Leaf(depth));
-    Tree { target: Target::Output(0), nodes, leaves: (0..=depth).map(f64::from).collect(), sets: vec![] }
+    Tree {
+        target: Target::Output(0),
+        nodes,
+        leaves: (0..=depth).map(f64::from).collect(),
+        sets: vec![],
+        covers: vec![],
+    }
 }
 
 /// Fault case 59.

@@ -11,6 +11,7 @@ fn stump(threshold: f64, left: f64, right: f64) -> Tree {
         ],
         leaves: vec![left, right],
         sets: vec![],
+        covers: vec![],
     }
 }
 

@@ -24,6 +24,7 @@ fn ladder(feature: u32, below: u32) -> Tree {
         nodes,
         leaves: (0..below + 2).map(|leaf| f64::from(leaf * leaf) + 0.25).collect(),
         sets: vec![],
+        covers: vec![],
     }
 }
 
@@ -45,7 +46,7 @@ fn staircase(depth: u32) -> Tree {
     let right = grow(0, 1 << depth, &mut nodes);
     nodes[0] = Node::Split(Split { feature: 0, test: Test::Less(0.0), missing: KEEP, left: 1, right });
     let leaves = (0..=1 << depth).map(|leaf: u32| f64::from(leaf * leaf) + 0.25).collect();
-    Tree { target: Target::Output(0), nodes, leaves, sets: vec![] }
+    Tree { target: Target::Output(0), nodes, leaves, sets: vec![], covers: vec![] }
 }
 
 fn forest(trees: Vec<Tree>, precision: Precision) -> (Model, Forest) {
@@ -145,7 +146,8 @@ fn equal_residuals_are_one() {
         Node::Split(Split { feature, test: Test::Less(1.0), missing: KEEP, left, right })
     };
     let nodes = vec![split(0, 1, 2), Node::Leaf(0), split(1, 3, 4), Node::Leaf(1), Node::Leaf(2)];
-    let tree = Tree { target: Target::Output(0), nodes, leaves: vec![1.0, 2.0, 3.0], sets: vec![] };
+    let tree =
+        Tree { target: Target::Output(0), nodes, leaves: vec![1.0, 2.0, 3.0], sets: vec![], covers: vec![] };
     let (_, forest) = forest(vec![tree], Precision::F32);
     for shape in shapes(&forest, 200) {
         assert_eq!((shape.classes, shape.profiles), (2, 2), "200 actions, 2 that can be told apart");
@@ -165,8 +167,13 @@ fn deep_and_thin_trees_are_linked() {
     }
     nodes.push(split(1, 7.0, 81, 82));
     nodes.extend([Node::Leaf(40), Node::Leaf(41)]);
-    let tree =
-        Tree { target: Target::Output(0), nodes, leaves: (0..42).map(f64::from).collect(), sets: vec![] };
+    let tree = Tree {
+        target: Target::Output(0),
+        nodes,
+        leaves: (0..42).map(f64::from).collect(),
+        sets: vec![],
+        covers: vec![],
+    };
     let trees = std::iter::repeat_n(tree, 11).chain([ladder(1, 4)]).collect();
     let (_, forest) = forest(trees, Precision::F32);
     for shape in shapes(&forest, 20) {
