@@ -161,6 +161,12 @@ impl KeySet {
     pub fn longest(&self) -> usize {
         self.longest
     }
+
+    /// Heap memory in bytes.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.places)
+    }
 }
 
 /// The lists of an environment. It is immutable: a caller replaces one list by making new `Lists`, which share the
@@ -192,6 +198,12 @@ impl Lists {
     #[must_use]
     pub fn get(&self, list: ListId) -> Option<&KeySet> {
         self.set(list.0)
+    }
+
+    /// Heap memory of the loaded lists in bytes.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        self.sets.iter().flatten().map(|set| set.heap_bytes()).sum()
     }
 
     /// The key of the hashes.

@@ -1,6 +1,6 @@
 //! Compiles a rule set: values, rules and decision tables with what they write.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use siphasher::sip::SipHasher13;
 use toml::Spanned;
@@ -39,6 +39,10 @@ pub struct Rule {
     pub priority: i64,
     /// Whether it removes actions from the eligible ones.
     pub restricts: bool,
+    /// Line of the file where the rule or row begins, from 1.
+    pub line: u32,
+    /// Column of that line in characters, from 1.
+    pub column: u32,
 }
 
 /// A compiled rule set.
@@ -55,6 +59,10 @@ pub struct RuleSet {
     pub(crate) queues: Vec<String>,
     /// The set of all actions.
     pub(crate) actions: Vec<u64>,
+    /// The names that values and conditions read.
+    reads: BTreeSet<String>,
+    /// Line and column of each decision in the file's list.
+    decisions_at: Vec<(u32, u32)>,
 }
 
 /// The part of a rule that evaluating it reads.
@@ -170,6 +178,18 @@ impl RuleSet {
     #[must_use]
     pub fn decisions(&self) -> &[String] {
         &self.decisions
+    }
+
+    /// Line and column, from 1, of a decision in the file's list of decisions.
+    #[must_use]
+    pub fn decision_place(&self, decision: usize) -> (u32, u32) {
+        self.decisions_at.get(decision).copied().unwrap_or((1, 1))
+    }
+
+    /// Whether a value or a condition reads a name of the environment.
+    #[must_use]
+    pub fn reads(&self, name: &str) -> bool {
+        self.reads.contains(name)
     }
 
     /// The program of all conditions.
@@ -303,8 +323,18 @@ impl<'a> Compiler<'a> {
                 hasher: key.salted(&[file.name.get_ref().as_bytes(), draft.rule.id.as_bytes()]),
             })
             .collect();
+        let mut reads = BTreeSet::new();
+        let mut read = |expression: &Expr| {
+            expression.names(&mut |name| {
+                reads.insert(name.to_owned());
+            });
+        };
+        values.iter().flatten().for_each(&mut read);
+        drafts.iter().flat_map(|draft| &draft.terms).for_each(|term| read(&term.parsed));
         Some(RuleSet {
             name: file.name.get_ref().clone(),
+            reads,
+            decisions_at: file.decisions.iter().map(|decision| self.at(decision)).collect(),
             program,
             rules: drafts.into_iter().map(|draft| draft.rule).collect(),
             parts,
@@ -436,6 +466,8 @@ impl<'a> Compiler<'a> {
             source: source.source.clone(),
             priority: source.priority,
             restricts: removed.is_some() || on_action,
+            line: at.0,
+            column: at.1,
         };
         self.check_effect(&rule, at);
         let parsed = parsed?;
@@ -590,6 +622,8 @@ impl<'a> Compiler<'a> {
                 source: None,
                 priority: 0,
                 restricts: false,
+                line: at.0,
+                column: at.1,
             };
             for (output, cell) in table.outputs.iter().zip(writes) {
                 self.write(&mut rule, output.get_ref(), cell, decisions);

@@ -32,6 +32,9 @@ fn main() {
     };
     let score = testing::score_files("fraud", 0.0);
     let action = testing::action_files("action", 0.0);
+    let rules = "name = \"checkout\"\ndecisions = [\"decline\"]\n[[rules]]\nid = \"listed\"\nwhen = 'country in list(\"blocked\") || score > 0.9'\ndecision = \"decline\"\n";
+    let ruled = testing::score_recipe("fraud", 0.0).with_rules(rules, &[("blocked", "string", "FR\n")]);
+    write("bundle", "rules", &bundle::join(&ruled.build().expect("the rules compile")));
     for (name, files) in [("score", &score), ("action", &action)] {
         let forest = &files["forest.bin"];
         write("forest", name, &forest[..forest.len() - 4]);
