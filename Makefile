@@ -180,6 +180,7 @@ lint-rust: $(VENV)/.packages | cargo
 	$(call say,'Rust formatting and lints')
 	@cargo fmt --all --check
 	@cargo fmt --manifest-path rust/fuzz/Cargo.toml --check
+	@cargo fmt --manifest-path loadtests/peers/rules/Cargo.toml --check
 	@cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
 	@'$(RUN)' scripts/module_cycles.py
 
@@ -207,6 +208,7 @@ fault-cases: $(VENV)/.packages ## Write the table of docs/security.md: each faul
 format: $(VENV)/.packages | cargo ## Format Rust and Python in place
 	@cargo fmt --all
 	@cargo fmt --manifest-path rust/fuzz/Cargo.toml
+	@cargo fmt --manifest-path loadtests/peers/rules/Cargo.toml
 	@'$(BIN)/ruff' check --fix --quiet
 	@'$(BIN)/ruff' format
 
@@ -248,6 +250,12 @@ learning-peers: $(LEARNING)/.packages
 .PHONY: bench-learning
 bench-learning: build learning-peers ## Measure learning and its peers; parts: make bench-learning ARGS='estimators intervals'
 	@PYTHONPATH='$(CURDIR)/python' '$(LEARNING)/bin/python' -m loadtests.learning $(ARGS)
+
+.PHONY: bench-rules
+bench-rules: | cargo ## Measure rules beside cel-rust and zen-engine, compare results with cel-rust, and measure lists (compiles the peers for minutes)
+	@cargo run --release --quiet --package scorer-rules --example speed
+	@CARGO_TARGET_DIR=target/peers cargo test --release --locked --quiet --manifest-path loadtests/peers/rules/Cargo.toml
+	@CARGO_TARGET_DIR=target/peers cargo run --release --locked --quiet --manifest-path loadtests/peers/rules/Cargo.toml
 
 .PHONY: bench-batch
 bench-batch: build .build/spark/.packages .build/ray/.packages ## Measure batch scoring on one core, local, in Spark and in Ray, with XGBoost's own ways (as root)

@@ -12,12 +12,14 @@ __all__ = [
     "Forest",
     "LogReader",
     "Policy",
+    "RuleSet",
     "Server",
     "__version__",
     "build_golden",
     "build_profile",
     "check_client_tls",
     "check_server_tls",
+    "compile_rules",
     "draft_bundle",
     "draw",
     "entity_pseudonym",
@@ -28,6 +30,7 @@ __all__ = [
     "public_key",
     "read_token",
     "revise_bundle",
+    "rules_of",
     "run_load",
     "score_columns",
     "seal_manifest",
@@ -130,6 +133,42 @@ class Policy:
     def pmf(self, scores: NDArray[Any], masks: bytes | None, pmf: NDArray[Any]) -> None: ...
     def choose(self, pmf: NDArray[Any], checkpoint: str, decision_id: str) -> int | None: ...
 
+@final
+class RuleSet:
+    @property
+    def name(self) -> str: ...
+    @property
+    def rules_in_order(
+        self,
+    ) -> list[
+        tuple[
+            str,
+            str | None,
+            str | None,
+            str | None,
+            str | None,
+            float | None,
+            float | None,
+            int,
+            bool,
+            int,
+        ]
+    ]: ...
+    def evaluate(
+        self,
+        rows: NDArray[Any],
+        scores: NDArray[Any],
+        seconds: NDArray[Any],
+        ids: Sequence[str],
+        within: NDArray[Any],
+        bands: NDArray[Any],
+        written: NDArray[Any],
+    ) -> tuple[list[tuple[list[int], int, int, int]], bytes]: ...
+
+def compile_rules(
+    bundle: Bundle, text: str, lists: Mapping[str, tuple[bool, bytes]], salt: str
+) -> tuple[RuleSet | None, list[tuple[str, int, int, str]]]: ...
+def rules_of(bundle: Bundle) -> RuleSet | None: ...
 def seal_manifest(head: str, files: Mapping[str, bytes]) -> bytes: ...
 def score_columns(
     bundle: Bundle,
@@ -151,7 +190,7 @@ def select_columns(
 def draft_bundle(head: str, files: Mapping[str, bytes]) -> Bundle: ...
 def build_golden(draft: Bundle, rows: NDArray[Any], masks: bytes | None, margins: NDArray[Any]) -> bytes: ...
 def revise_bundle(
-    path: str | PathLike[str], digest: str, head: str, overlay: bytes | None
+    path: str | PathLike[str], digest: str, head: str, changing: Mapping[str, bytes]
 ) -> tuple[bytes, bytes]: ...
 def transform_rows(features: str, steps: str, rows: NDArray[Any], out: NDArray[Any]) -> None: ...
 def entity_pseudonym(key_file: str | PathLike[str], entity: str) -> str: ...

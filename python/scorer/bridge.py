@@ -12,6 +12,7 @@ from scorer._scorer import (
     build_profile,
     check_client_tls,
     check_server_tls,
+    compile_rules,
     draft_bundle,
     draw,
     entity_pseudonym,
@@ -22,6 +23,7 @@ from scorer._scorer import (
     public_key,
     read_token,
     revise_bundle,
+    rules_of,
     run_load,
     score_columns,
     seal_manifest,
@@ -35,6 +37,7 @@ from scorer._scorer import (
 )
 from scorer._scorer import Bundle as RawBundle
 from scorer._scorer import Policy as RawPolicy
+from scorer._scorer import RuleSet as RawRuleSet
 
 __all__ = [
     "FILE_DESCRIPTOR_SET",
@@ -42,12 +45,14 @@ __all__ = [
     "LogReader",
     "RawBundle",
     "RawPolicy",
+    "RawRuleSet",
     "Server",
     "__version__",
     "build_golden",
     "build_profile",
     "check_client_tls",
     "check_server_tls",
+    "compile_rules",
     "draft_bundle",
     "draw",
     "entity_pseudonym",
@@ -58,6 +63,7 @@ __all__ = [
     "public_key",
     "read_token",
     "revise_bundle",
+    "rules_of",
     "run_load",
     "score_columns",
     "seal_manifest",

@@ -50,10 +50,11 @@ def tiny_score_bundle(
     trees: int = 8,
     depth: int = 3,
     lineage: dict[str, Any] | None = None,
+    rules: Any = None,
 ) -> str:
     """Build a bundle of kind "score" and return its digest. The labels are approve, review and decline.
 
-    `lineage` replaces fields of the lineage.
+    `lineage` replaces fields of the lineage; `rules` is a `BundleRules`.
     """
     from scorer.bundle import Band, Feature, Lineage, SchemaFile, build_score_bundle
 
@@ -78,6 +79,7 @@ def tiny_score_bundle(
             }
         ),
         golden_cases=256,
+        rules=rules,
         created_at=CREATED,
     )
     return built.digest
@@ -91,6 +93,7 @@ def tiny_action_bundle(
     policy: dict[str, Any] | None = None,
     trees: int = 8,
     depth: int = 3,
+    rules: Any = None,
 ) -> str:
     """Build a bundle of kind "action" over `ACTIONS` and return its digest.
 
@@ -122,6 +125,7 @@ def tiny_action_bundle(
         validation=data[750:],
         lineage=Lineage(data_digest="sha256:" + "0" * 64, code_version="test", run_id=f"variant-{variant}"),
         golden_cases=256,
+        rules=rules,
         created_at=CREATED,
     )
     return built.digest

@@ -266,9 +266,9 @@ def test_an_overlay_also_changes_voters(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "nothing to revise; give an overlay"),
+        ({}, "nothing to revise; give rules or an overlay"),
         ({"overlay": OVERLAY, "remove_overlay": True}, "do one of both"),
-        ({"remove_overlay": True}, "has no overlay to remove"),
+        ({"remove_overlay": True}, "has no overlay.json to remove"),
         ({"caps": {"cost": 0.1}}, 'cap "cost": the policy has no caps; correct the name'),
         ({"overlay": OVERLAY, "notes": {"loss": float("nan")}}, "caps and notes must be what JSON can hold"),
         ({"overlay": OVERLAY, "notes": {"when": CREATED}}, "caps and notes must be what JSON can hold"),
@@ -299,11 +299,11 @@ def test_invalid_revisions_are_refused(
     assert not list(tmp_path.iterdir())
 
 
-def test_only_valid_action_bundles_are_revised(
+def test_an_overlay_revises_only_valid_action_bundles(
     action_bundle: Trained, score_bundle: Trained, tmp_path: Path
 ) -> None:
     out = tmp_path / "out" / "r1"
-    with pytest.raises(BundleError, match="is a score bundle; only action bundles are revised"):
+    with pytest.raises(BundleError, match="is a score bundle; overlay and caps are for action bundles"):
         revise(score_bundle.path, out, overlay=OVERLAY)
     with pytest.raises(BundleError, match=r"holds no manifest\.json"):
         revise(tmp_path, out, overlay=OVERLAY)

@@ -41,6 +41,7 @@ from scorer.bundle.models import (
     TransformNode,
     to_json,
 )
+from scorer.bundle.rules import BundleRules, rules_node
 from scorer.bundle.source import Margins, Rows, Source, open_source
 from scorer.bundle.statistics import distribution
 from scorer.bundle.write import WrittenBundle, timestamp, write_bundle
@@ -124,6 +125,7 @@ def build_score_bundle(
     golden_cases: int = 512,
     sensitive: Collection[str] = (),
     reasons: ReasonsFile | None = None,
+    rules: BundleRules | None = None,
     created_at: datetime | None = None,
     seed: int = 0,
 ) -> WrittenBundle:
@@ -148,6 +150,7 @@ def build_score_bundle(
             for all features. Values that the model and the schema have anyway take their place.
         reasons: Codes and texts of the reasons of scores. Only a bundle whose model states the weights of its
             nodes gives reasons.
+        rules: Rules that change decisions. They are checked against the schema and the bands.
         created_at: Default: now. The same inputs and time give the same digest.
         seed: For sampling golden rows.
 
@@ -163,7 +166,7 @@ def build_score_bundle(
         calibration = _fit(draft, calibration, encode(schema.features, calibration.data), output_index)
     score, _ = _add_nodes(draft, output_index, calibration)
     _add_reasons(draft, reasons)
-    end = ThresholdNode(input=score, output="decision", bands=list(bands))
+    end = ThresholdNode(input=_add_rules(draft, rules, score) or score, output="decision", bands=list(bands))
     bundle = Bundle(draft.bundle(end))
     random = np.random.default_rng(seed)
     rows = _golden_rows(draft, known, golden_cases, random, sensitive)
@@ -193,6 +196,7 @@ def build_action_bundle(
     golden_cases: int = 256,
     sensitive: Collection[str] = (),
     reasons: ReasonsFile | None = None,
+    rules: BundleRules | None = None,
     created_at: datetime | None = None,
     seed: int = 0,
 ) -> WrittenBundle:
@@ -217,6 +221,7 @@ def build_action_bundle(
         golden_cases: At least 256.
         sensitive: Names of context features whose values do not go into golden cases.
         reasons: Codes and texts of the reasons of expected rewards, as in `build_score_bundle`.
+        rules: Rules that restrict the eligible actions, checked against schema and catalogue.
         created_at: Default: now.
         seed: For sampling golden rows and eligible sets.
 
@@ -233,7 +238,8 @@ def build_action_bundle(
         calibration = _fit(draft, calibration, _rows_of_taken(schema, calibration, own), output_index)
     score, members = _add_nodes(draft, output_index, calibration)
     _add_reasons(draft, reasons)
-    end = PolicyNode(input=score, output="action", voters=members, policy=policy)
+    eligible = _add_rules(draft, rules, "row")
+    end = PolicyNode(input=score, output="action", voters=members, eligible=eligible, policy=policy)
     bundle = Bundle(draft.bundle(end))
     random = np.random.default_rng(seed)
     rows = _golden_rows(draft, known, golden_cases, random, sensitive)
@@ -345,6 +351,16 @@ def _add_reasons(draft: _Draft, reasons: ReasonsFile | None) -> None:
                 "the bundle cannot give reasons; build it without, or from the original model"
             )
         draft.files["reasons.json"] = to_json(reasons)
+
+
+def _add_rules(draft: _Draft, rules: BundleRules | None, source: str) -> str | None:
+    """Add the rules node and its files; return the slot that it writes, or None without rules."""
+    if rules is None:
+        return None
+    node, files = rules_node(rules, source, "ruled")
+    draft.program.append(node)
+    draft.files.update(files)
+    return node.output
 
 
 def _fit(draft: _Draft, held_out: HeldOut, rows: Rows, output_index: int) -> IsotonicMap | SigmoidMap:

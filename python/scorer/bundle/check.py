@@ -19,6 +19,7 @@ from scorer.bundle.models import (
     ReferenceFile,
     SchemaFile,
 )
+from scorer.bundle.rules import RuleInfo
 from scorer.errors import BundleError
 
 MANIFEST = "manifest.json"
@@ -40,6 +41,8 @@ class Inspection(BaseModel):
     explains: bool = False
     """Whether the bundle has the covers that reasons need."""
     reasons: ReasonsFile | None = None
+    rules: tuple[RuleInfo, ...] = ()
+    """The rules and rows of decision tables, in their order."""
     reference: ReferenceFile
     schema_fingerprint: str
     forests: list[dict[str, int]]
@@ -95,6 +98,7 @@ def inspect(path: str | PathLike[str]) -> Inspection:
         overlay=OverlaySpec.model_validate_json(overlay.read_bytes()) if overlay.exists() else None,
         explains=bundle.explains,
         reasons=ReasonsFile.model_validate_json(reasons.read_bytes()) if reasons.exists() else None,
+        rules=() if bundle.rules is None else bundle.rules.rules,
         reference=ReferenceFile.model_validate_json((directory / "reference.json").read_bytes()),
         schema_fingerprint=f"{bundle.schema_fingerprint:016x}",
         forests=[dict(forest) for forest in bundle.forests],

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from scorer.bridge import RawBundle
+    from scorer.bundle.rules import BundleRules, CompiledRules, RuleFault
 
     Rows = npt.NDArray[np.float32]
     Doubles = npt.NDArray[np.float64]
@@ -150,6 +151,36 @@ class Bundle:
     def actions(self) -> Sequence[str]:
         """Ids of the actions in catalogue order; empty for a score bundle."""
         return self._raw.action_ids
+
+    @cached_property
+    def rules(self) -> CompiledRules | None:
+        """The bundle's rules; None if it has none."""
+        from scorer import bridge
+        from scorer.bundle.rules import CompiledRules
+
+        raw = bridge.rules_of(self._raw)
+        return None if raw is None else CompiledRules(raw, len(self.actions))
+
+    def check_rules(self, rules: BundleRules) -> CompiledRules | tuple[RuleFault, ...]:
+        """Compile other rules for this bundle, with all static checks.
+
+        Args:
+            rules: The rules. They may refer to the bundle's features, scores, decisions and actions.
+
+        Returns:
+            The compiled rules, or every fault that was found.
+
+        Raises:
+            BundleError: The salt is not valid.
+        """
+        from scorer import bridge
+        from scorer.bundle.rules import CompiledRules, RuleFault
+
+        lists = {name: (one.type == "int", one.content) for name, one in rules.lists.items()}
+        raw, faults = bridge.compile_rules(self._raw, rules.text, lists, rules.key)
+        if raw is None:
+            return tuple(RuleFault(*fault) for fault in faults)
+        return CompiledRules(raw, len(self.actions))
 
     @property
     def policy(self) -> str | None:

@@ -156,6 +156,26 @@ class OverlayNode(_Strict):
     output: str
 
 
+class RuleListEntry(_Strict):
+    """File and type of a list that conditions name."""
+
+    file: str
+    type: Literal["string", "int"] = "string"
+
+
+class RulesNode(_Strict):
+    """Program node that applies the rules of ``rules.toml``, directly before the last node."""
+
+    kind: Literal["rules"] = "rules"
+    file: str
+    input: str
+    """The slot of the score that the threshold reads; in an action bundle "row"."""
+    output: str
+    lists: dict[str, RuleListEntry] = {}
+    salt: str
+    """32 hexadecimal digits from which, with the request's id, roll-outs are derived."""
+
+
 class ThresholdNode(_Strict):
     """Program node that maps a score to a decision."""
 
@@ -172,11 +192,20 @@ class PolicyNode(_Strict):
     input: str
     output: str
     voters: list[str] = []
+    eligible: str | None = None
+    """The slot of the actions that rules leave eligible; None without rules."""
     policy: PolicySpec
 
 
 Node: TypeAlias = Annotated[
-    TransformNode | ForestNode | LinkNode | CalibrateNode | OverlayNode | ThresholdNode | PolicyNode,
+    TransformNode
+    | ForestNode
+    | LinkNode
+    | CalibrateNode
+    | OverlayNode
+    | RulesNode
+    | ThresholdNode
+    | PolicyNode,
     Field(discriminator="kind"),
 ]
 

@@ -1,4 +1,4 @@
-"""Revisions of an action bundle: the same forests with another overlay or other cap prices.
+"""Revisions of a bundle: the same forests with other rules, another overlay or other cap prices.
 
 A revision is a complete bundle with its own digest. It is created faster than a new bundle, because nothing
 is trained and no training library is called. A server that has the same forests in memory shares them.
@@ -17,7 +17,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from scorer import bridge
 from scorer.bundle.check import MANIFEST, read_manifest
-from scorer.bundle.models import OverlayNode, OverlaySpec, to_json
+from scorer.bundle.models import Manifest, OverlayNode, OverlaySpec, to_json
+from scorer.bundle.rules import RULES, BundleRules, rules_node
 from scorer.bundle.write import WrittenBundle, timestamp, write_bundle
 from scorer.errors import BundleError
 
@@ -32,11 +33,13 @@ def revise(
     *,
     overlay: OverlaySpec | None = None,
     remove_overlay: bool = False,
+    rules: BundleRules | None = None,
+    remove_rules: bool = False,
     caps: Mapping[str, float] | None = None,
     notes: Mapping[str, Any] | None = None,
     created_at: datetime | None = None,
 ) -> WrittenBundle:
-    """Create the next revision of an action bundle.
+    """Create the next revision of a bundle.
 
     Forests, schema, catalogue, calibration and reference statistics are the same files. Golden cases keep
     their rows and the margins of the training libraries; the engine computes their other results again. Both
@@ -47,24 +50,32 @@ def revise(
         output: The directory to create; it must not exist.
         overlay: The new overlay; None keeps the present one, if any.
         remove_overlay: Remove the overlay.
+        rules: The new rules with their lists; None keeps the present ones, if any.
+        remove_rules: Remove the rules.
         caps: New prices (lambda) by attribute, for caps that the policy has.
         notes: Notes that are stored as ``revision_notes`` in the lineage.
         created_at: Time of the revision; default: now. The same inputs and time give the same digest.
 
     Raises:
-        BundleError: The bundle is not an action bundle, nothing is to be changed, or the overlay or a cap
-            does not match the bundle.
+        BundleError: Nothing is to be changed, the overlay or a cap is for an action bundle, or a change does
+            not match the bundle.
     """
     directory = Path(path.realpath(live))
     before = read_manifest(directory)
-    if before.kind != "action":
-        raise BundleError(f'"{directory}" is a {before.kind} bundle; only action bundles are revised')
-    if overlay is not None and remove_overlay:
-        raise BundleError("an overlay is given and to be removed; do one of both")
-    if overlay is None and not remove_overlay and not caps:
-        raise BundleError("nothing to revise; give an overlay, remove it, or give a cap's lambda")
-    if remove_overlay and OVERLAY not in before.files:
-        raise BundleError(f'"{directory}" has no overlay to remove; leave that out')
+    if before.kind != "action" and (overlay is not None or remove_overlay or caps):
+        raise BundleError(
+            f'"{directory}" is a {before.kind} bundle; overlay and caps are for action bundles; give rules'
+        )
+    for what, given, remove, file in (
+        ("an overlay", overlay, remove_overlay, OVERLAY),
+        ("a rule set", rules, remove_rules, RULES),
+    ):
+        if given is not None and remove:
+            raise BundleError(f"{what} is given and to be removed; do one of both")
+        if remove and file not in before.files:
+            raise BundleError(f'"{directory}" has no {file} to remove; leave that out')
+    if overlay is None and rules is None and not (remove_overlay or remove_rules or caps):
+        raise BundleError("nothing to revise; give rules or an overlay, remove one, or give a cap's lambda")
     # The parsed JSON and not the model, so that fields which this version does not know are kept.
     document: dict[str, Any] = json.loads((directory / MANIFEST).read_bytes())
     program = document["program"]
@@ -72,7 +83,17 @@ def revise(
         program = without_overlay(program)
     elif overlay is not None and OVERLAY not in before.files:
         program = _with_overlay(program)
-    _set_prices(program[-1]["policy"], caps or {})
+    if caps:
+        _set_prices(program[-1]["policy"], caps)
+    changing = _changing(directory, before, {OVERLAY} if overlay is not None or remove_overlay else set())
+    if overlay is not None:
+        changing[OVERLAY] = to_json(overlay)
+    if rules is not None or remove_rules:
+        program = _without_rules(program)
+        changing = {name: content for name, content in changing.items() if name == OVERLAY}
+    if rules is not None:
+        program, files_of_rules = _with_rules(program, rules)
+        changing |= files_of_rules
     head = {key: value for key, value in document.items() if key not in ("digest", "files")}
     head |= {"program": program, "created_at": timestamp(created_at)}
     head["lineage"] |= {
@@ -80,16 +101,22 @@ def revise(
         "revision": before.lineage.revision + 1,
         "revision_notes": dict(notes or {}),
     }
-    kept = set(before.files) - {"golden.bin", OVERLAY}
-    content = None if overlay is None else to_json(overlay)
-    if overlay is None and not remove_overlay and OVERLAY in before.files:
-        content = (directory / OVERLAY).read_bytes()
-    manifest, golden = bridge.revise_bundle(directory, before.digest, _dumped(head), content)
-    files = {"golden.bin": golden, MANIFEST: manifest}
-    if content is not None:
-        files[OVERLAY] = content
+    kept = {name for name in before.files if name != "golden.bin" and not _changes(name)}
+    manifest, golden = bridge.revise_bundle(directory, before.digest, _dumped(head), changing)
+    files = {"golden.bin": golden, MANIFEST: manifest, **changing}
     digest = write_bundle(Path(output), files, {name: directory / name for name in sorted(kept)})
     return WrittenBundle(Path(output), digest)
+
+
+def _changes(name: str) -> bool:
+    """Whether a revision can have another content of a file."""
+    return name in (OVERLAY, RULES) or name.startswith("list-")
+
+
+def _changing(directory: Path, before: Manifest, without: set[str]) -> dict[str, bytes]:
+    """Read the files of a bundle that a revision can change."""
+    names = [name for name in before.files if _changes(name) and name not in without]
+    return {name: (directory / name).read_bytes() for name in names}
 
 
 def read_overlay(file: Path) -> OverlaySpec:
@@ -124,6 +151,8 @@ def _read(file: Path, what: str, parse: Callable[[bytes], _T]) -> _T:
 def _with_overlay(program: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return a program with an overlay node between the policy and each score that it reads."""
     *steps, end = program
+    # Rules stay directly before the policy.
+    rules = [steps.pop()] if steps and steps[-1]["kind"] == "rules" else []
     taken = {"row", *(step["output"] for step in program)}
     moved: dict[str, str] = {}
     for slot in (end["input"], *end.get("voters", [])):
@@ -134,7 +163,7 @@ def _with_overlay(program: list[dict[str, Any]]) -> list[dict[str, Any]]:
             taken.add(name)
             moved[slot] = name
             steps.append(OverlayNode(file=OVERLAY, input=slot, output=name).model_dump())
-    return [*steps, _reading(end, moved)]
+    return [*steps, *rules, _reading(end, moved)]
 
 
 def without_overlay(program: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -152,6 +181,33 @@ def without_overlay(program: list[dict[str, Any]]) -> list[dict[str, Any]]:
         else:
             steps.append(here)
     return steps
+
+
+def _without_rules(program: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return a program without its rules node."""
+    *steps, end = program
+    if not steps or steps[-1]["kind"] != "rules":
+        return program
+    rules = steps.pop()
+    end = {key: value for key, value in end.items() if key != "eligible"}
+    return [*steps, _reading(end, {rules["output"]: rules["input"]})]
+
+
+def _with_rules(
+    program: list[dict[str, Any]], rules: BundleRules
+) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
+    """Return a program with a rules node before its last node, and the files of the rules."""
+    *steps, end = program
+    output = "ruled"
+    while output in {"row", *(step["output"] for step in program)}:
+        output += "-"
+    if end["kind"] == "policy":
+        node, files = rules_node(rules, "row", output)
+        end = {**end, "eligible": output}
+    else:
+        node, files = rules_node(rules, end["input"], output)
+        end = {**end, "input": output}
+    return [*steps, node.model_dump(), end], files
 
 
 def _reading(step: dict[str, Any], instead: Mapping[str, str]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -22,6 +23,7 @@ from scorer.errors import BundleError
 
 if TYPE_CHECKING:
     from scorer.bundle.build import HeldOut
+    from scorer.bundle.rules import BundleRules
     from scorer.bundle.write import WrittenBundle
 
 _T = TypeVar("_T")
@@ -66,6 +68,21 @@ class CalibrationSection(_Section):
     """For action bundles: column of the held-out data with the id of the action that was taken."""
 
 
+class ListSection(_Section):
+    """A list that conditions name. The path is relative to the TOML file."""
+
+    file: Path
+    type: Literal["string", "int"] = "string"
+
+
+class RulesSection(_Section):
+    """Rules of the bundle; see docs/rules.md."""
+
+    file: Path
+    lists: dict[str, ListSection] = {}
+    salt: str | None = None
+
+
 class LineageSection(_Section):
     """Lineage that cannot be derived from the data files; see `describe_lineage`."""
 
@@ -89,6 +106,7 @@ class BuildSpec(_Section):
     actions: Path | None = None
     """JSON file with the catalogue, in the format of a bundle's actions.json."""
     calibration: CalibrationSection | None = None
+    rules: RulesSection | None = None
     lineage: LineageSection = LineageSection()
 
     @property
@@ -160,6 +178,7 @@ def build_from_spec(path: Path, output: Path) -> WrittenBundle:
         "golden_cases": spec.bundle.golden_cases,
         "sensitive": spec.bundle.sensitive,
         "reasons": None if spec.bundle.reasons is None else _read_reasons(base / spec.bundle.reasons),
+        "rules": _read_bundle_rules(spec.rules, base),
         "seed": spec.bundle.seed,
     }
     if spec.policy is None or spec.actions is None:
@@ -233,6 +252,15 @@ def _column(table: Any, name: str) -> Any:
 
 def _read_actions(path: Path) -> list[Action]:
     return _read_json(path, "actions", list[Action])
+
+
+def _read_bundle_rules(section: RulesSection | None, base: Path) -> BundleRules | None:
+    from scorer.bundle.rules import read_rules
+
+    if section is None:
+        return None
+    lists = {name: (base / one.file, one.type) for name, one in section.lists.items()}
+    return replace(read_rules(base / section.file, lists), salt=section.salt)
 
 
 def _read_reasons(path: Path) -> ReasonsFile:

@@ -23,9 +23,11 @@ from scorer.client.errors import (
 from scorer.client.fallback import ActionFallback, Fallback, FallbackAnswer, FallbackRequest, ScoreFallback
 from scorer.client.results import (
     ActionInfo,
+    AppliedRules,
     BatchScore,
     CheckpointInfo,
     FeatureInfo,
+    FiredRule,
     Health,
     LaneInfo,
     OutcomeAck,
@@ -41,6 +43,7 @@ __all__ = [
     "AccessError",
     "ActionFallback",
     "ActionInfo",
+    "AppliedRules",
     "AsyncClient",
     "BatchScore",
     "CallCancelledError",
@@ -55,6 +58,7 @@ __all__ = [
     "FallbackAnswer",
     "FallbackRequest",
     "FeatureInfo",
+    "FiredRule",
     "Health",
     "IdConflictError",
     "InvalidRequestError",

@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from scorer.client.errors import ServerFaultError
 from scorer.client.results import (
     ActionInfo,
+    AppliedRules,
     BatchScore,
     CheckpointInfo,
     FeatureInfo,
+    FiredRule,
     Health,
     LaneInfo,
     OutcomeAck,
@@ -49,11 +51,26 @@ def read_score(reply: bytes, request_id: str) -> Score:
         logged=message.logged,
         decision_token=message.decision_token,
         reasons=_reasons(message.reasons),
+        rules=_rules(message),
     )
 
 
 def _reasons(messages: Iterable[pb.Reason]) -> tuple[ScoreReason, ...]:
     return tuple(ScoreReason(one.code, one.feature, one.contribution) for one in messages)
+
+
+def _rules(message: pb.ScoreResponse | pb.SelectActionResponse) -> AppliedRules | None:
+    if not message.HasField("rules"):
+        return None
+    rules = message.rules
+    return AppliedRules(
+        fired=tuple(FiredRule(one.id, one.reason, one.source) for one in rules.fired),
+        score=rules.score,
+        queue=rules.queue,
+        unknown=rules.unknown,
+        errors=rules.errors,
+        conflicts=rules.conflicts,
+    )
 
 
 def read_batch(reply: bytes, request_id: str, rows: int) -> BatchScore:
@@ -107,6 +124,7 @@ def read_action(reply: bytes, request_id: str) -> SelectedAction:
         served=_served(message.served),
         decision_token=message.decision_token,
         reasons=_reasons(message.reasons),
+        rules=_rules(message),
     )
 
 

@@ -58,6 +58,43 @@ class ScoreReason:
 
 
 @dataclass(frozen=True, slots=True)
+class FiredRule:
+    """A rule of the bundle that had an effect.
+
+    Attributes:
+        id: Id of the rule. A row of a decision table has the table's id and a number, such as "limits.row2".
+        reason: Reason code that the rule writes; may be empty.
+        source: Regulation or agreement that the rule follows; may be empty.
+    """
+
+    id: str
+    reason: str = ""
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedRules:
+    """What the rules of the bundle did.
+
+    Attributes:
+        fired: The rules that had an effect, in the order of the bundle's rule set.
+        score: The score within the caps and floors of the rules. The decision is that of a rule, or else of
+            this score's band. 0 for an action.
+        queue: The review queue; empty if no rule selects one.
+        unknown: Number of rules that did not fire because a value is missing.
+        errors: Number of rules that did not fire because their condition has no value.
+        conflicts: Number of groups whose rules contradicted each other and had no effect.
+    """
+
+    fired: tuple[FiredRule, ...] = ()
+    score: float = 0.0
+    queue: str = ""
+    unknown: int = 0
+    errors: int = 0
+    conflicts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Score:
     """The answer to `score()`.
 
@@ -74,6 +111,8 @@ class Score:
             it with the payment. Empty if the server signs no tokens.
         reasons: The features that contribute most, the largest contribution first; fewer than were asked for,
             or none, if the bundle gives no reasons, a fallback answered, or the server is under pressure.
+        rules: What the bundle's rules did; None if the bundle has no rules. They change `decision` and never
+            `score`.
     """
 
     request_id: str
@@ -85,6 +124,7 @@ class Score:
     logged: bool = False
     decision_token: bytes = b""
     reasons: tuple[ScoreReason, ...] = ()
+    rules: AppliedRules | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +184,8 @@ class SelectedAction:
         decision_token: Token that proves an outcome of the decision; see `Score`.
         reasons: The features of the context and of the action that contribute most to the action's expected
             reward; see `Score`.
+        rules: What the bundle's rules did; None if the bundle has no rules. The action was drawn among those
+            that the request and the rules allow.
     """
 
     request_id: str
@@ -159,6 +201,7 @@ class SelectedAction:
     served: Served
     decision_token: bytes = b""
     reasons: tuple[ScoreReason, ...] = ()
+    rules: AppliedRules | None = None
 
 
 @dataclass(frozen=True, slots=True)

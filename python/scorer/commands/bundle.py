@@ -9,6 +9,7 @@ import typer
 
 from scorer.cli import TYPER_OPTIONS
 from scorer.commands.output import print_json, print_table, size
+from scorer.commands.rule_options import LIST_OPTION, given_lists
 from scorer.errors import BundleError
 
 if TYPE_CHECKING:
@@ -65,6 +66,12 @@ def revise(
         ),
     ] = None,
     remove_overlay: Annotated[bool, typer.Option("--remove-overlay", help="Remove the overlay.")] = False,
+    rules: Annotated[
+        Path | None,
+        typer.Option(metavar="TOML", help="The new rules, described in docs/rules.md."),
+    ] = None,
+    rule_list: Annotated[list[str] | None, LIST_OPTION] = None,
+    remove_rules: Annotated[bool, typer.Option("--remove-rules", help="Remove the rules.")] = False,
     cap: Annotated[
         list[str] | None, typer.Option(metavar="ATTRIBUTE=LAMBDA", help="New price of a cap; repeatable.")
     ] = None,
@@ -74,15 +81,18 @@ def revise(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Create a revision of an action bundle: the same forests with another overlay or other cap prices."""
+    """Create a revision of a bundle: the same forests with other rules, overlay or cap prices."""
     from scorer.bundle.revision import read_notes, read_overlay
     from scorer.bundle.revision import revise as revise_bundle
+    from scorer.bundle.rules import read_rules
 
     revised = revise_bundle(
         live,
         output,
         overlay=None if overlay is None else read_overlay(overlay),
         remove_overlay=remove_overlay,
+        rules=None if rules is None else read_rules(rules, given_lists(rule_list)),
+        remove_rules=remove_rules,
         caps=dict(_price(entry) for entry in cap or []),
         notes=None if notes is None else read_notes(notes),
     )
@@ -232,6 +242,9 @@ def _print(inspection: Inspection) -> None:
     rows = [[f.name, source, f.type, _domain(f), f.missing] for source, f in columns]
     print_table(["feature", "from", "type", "values", "missing"], rows, empty="no features")
     _print_end(inspection)
+    if inspection.rules:
+        shown = [[rule.id, rule.effect, rule.source or "", str(rule.line)] for rule in inspection.rules]
+        print_table([f"rule ({len(shown)})", "effect", "source", "line"], shown, empty="")
     reference = inspection.reference
     distributions = [
         [

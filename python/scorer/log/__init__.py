@@ -19,12 +19,13 @@ from scorer.log.sealing import ReaderKey, SealedCounts, generate_keys
 from scorer.log.summary import LogSummary, summarise
 
 if TYPE_CHECKING:
+    from scorer.log.mismatch import Mismatch
     from scorer.log.parquet import Exported, export
-    from scorer.log.verification import Mismatch, Verification, verify
+    from scorer.log.verification import Verification, verify
 
 _HOMES = {
     "Exported": "scorer.log.parquet",
-    "Mismatch": "scorer.log.verification",
+    "Mismatch": "scorer.log.mismatch",
     "Verification": "scorer.log.verification",
     "export": "scorer.log.parquet",
     "verify": "scorer.log.verification",

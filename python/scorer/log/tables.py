@@ -35,6 +35,9 @@ FEATURE_REASONS = pa.list_(
 )
 """Type of the features that contribute most to a decision's score."""
 
+FIRED_RULES = pa.list_(pa.struct([("id", pa.string()), ("reason", pa.string())]))
+"""Type of the rules that had an effect on a decision."""
+
 OUTCOMES = pa.schema(
     [
         ("checkpoint", NAMES),
@@ -109,6 +112,9 @@ class ExportLayout:
             ("fallback_reason", NAMES),
             ("reasons", pa.list_(pa.string())),
             ("feature_reasons", FEATURE_REASONS),
+            ("rules", FIRED_RULES),
+            ("ruled_score", pa.float64()),
+            ("queue", NAMES),
             ("data_load_us", pa.uint32()),
             ("exec_us", pa.uint32()),
         ]
@@ -165,6 +171,12 @@ def own_values(rows: Sequence[tuple[int, DecisionRecord]], layout: ExportLayout)
         "eligible": [eligible(one) if yes else None for one, yes in zip(decisions, action, strict=True)],
         "reasons": [list(decision.reasons) for decision in decisions],
         "feature_reasons": [feature_reasons(decision) for decision in decisions],
+        "rules": [fired_rules(decision) for decision in decisions],
+        "ruled_score": [
+            one.rules.score if one.HasField("rules") and not yes else None
+            for one, yes in zip(decisions, action, strict=True)
+        ],
+        "queue": [one.rules.queue or None for one in decisions],
         "pmf": [list(one.pmf) if yes else None for one, yes in zip(decisions, action, strict=True)],
     }
     for name in ("margin", "score", "decision"):
@@ -204,6 +216,17 @@ def feature_reasons(decision: DecisionRecord) -> list[dict[str, Any]]:
         }
         for one in decision.feature_reasons
     ]
+
+
+def fired_rules(decision: DecisionRecord) -> list[dict[str, Any]] | None:
+    """Return the rules that had an effect on a decision, as recorded; None if its bundle has no rules.
+
+    Args:
+        decision: The decision.
+    """
+    if not decision.HasField("rules"):
+        return None
+    return [{"id": one.id, "reason": one.reason or None} for one in decision.rules.fired]
 
 
 def batch_of(columns: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:

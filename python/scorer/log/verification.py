@@ -14,8 +14,10 @@ import numpy as np
 
 from scorer.errors import BundleError
 from scorer.log.bundles import BundleShelf
+from scorer.log.mismatch import Mismatch
 from scorer.log.outcomes import OutcomeJoin
 from scorer.log.reading import Advance, LogFinding, LogSegment, is_serious
+from scorer.log.ruled import check_decisions, check_eligible
 from scorer.log.scanning import scan
 from scorer.log.sealing import ReaderKey, SealedCounts
 from scorer.log.tables import digest_of, is_action
@@ -28,24 +30,6 @@ _Check: TypeAlias = Callable[[str, "Sequence[tuple[int, DecisionRecord]]", Bundl
 
 _CHUNK = 4096
 _KEPT = 100
-
-
-@dataclass(frozen=True)
-class Mismatch:
-    """A logged value that differs from the value that the bundle computes."""
-
-    sequence: int
-    decision_id: str
-    field: str
-    logged: str
-    computed: str
-    source: str = "the bundle gives"
-
-    def __str__(self) -> str:
-        return (
-            f"sequence {self.sequence}, decision {self.decision_id}: {self.field} is {self.logged}, "
-            f"{self.source} {self.computed}"
-        )
 
 
 @dataclass
@@ -202,6 +186,7 @@ def _repeat(rows: Sequence[tuple[int, DecisionRecord]], bundle: Bundle) -> list[
         else:
             wrong.append(misfit)
     if bundle.kind == "action":
+        wrong += check_eligible(fitting, bundle)
         return wrong + [found for row in fitting for found in _check_action(*row, bundle)]
     return [*wrong, *_check_scores(fitting, bundle)]
 
@@ -235,11 +220,13 @@ def _check_scores(rows: Sequence[tuple[int, DecisionRecord]], bundle: Bundle) ->
     if not rows:
         return
     out = bundle.score(np.array([decision.features for _, decision in rows], np.float32))
-    for (sequence, decision), margin, score, band in zip(
-        rows, out.margins, out.scores, out.bands, strict=True
-    ):
+    for (sequence, decision), margin, score in zip(rows, out.margins, out.scores, strict=True):
         yield from _differ(sequence, decision, "margin", decision.margin, float(margin))
         yield from _differ(sequence, decision, "score", decision.score, float(score))
+    if bundle.rules is not None:
+        yield from check_decisions(rows, bundle, out.scores)
+        return
+    for (sequence, decision), band in zip(rows, out.bands, strict=True):
         label = bundle.labels[band]
         if decision.decision != label:
             yield Mismatch(sequence, decision.decision_id, "decision", decision.decision, label)

@@ -183,6 +183,7 @@ class ScoreResponse(_message.Message):
     LOGGED_FIELD_NUMBER: _builtins.int
     DECISION_TOKEN_FIELD_NUMBER: _builtins.int
     REASONS_FIELD_NUMBER: _builtins.int
+    RULES_FIELD_NUMBER: _builtins.int
     decision_id: _builtins.str
     score: _builtins.float
     """Calibrated probability, or the transformed output if the bundle has no
@@ -207,6 +208,10 @@ class ScoreResponse(_message.Message):
     def reasons(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reason]:
         """The features with the largest contributions to the margin, the largest first."""
 
+    @_builtins.property
+    def rules(self) -> Global___AppliedRules:
+        """What the bundle's rules did; absent if the bundle has no rules."""
+
     def __init__(
         self,
         *,
@@ -218,14 +223,94 @@ class ScoreResponse(_message.Message):
         logged: _builtins.bool = ...,
         decision_token: _builtins.bytes = ...,
         reasons: _abc.Iterable[Global___Reason] | None = ...,
+        rules: Global___AppliedRules | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["served", b"served"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["rules", b"rules", "served", b"served"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "decision_id", b"decision_id", "decision_token", b"decision_token", "logged", b"logged", "margin", b"margin", "reasons", b"reasons", "score", b"score", "served", b"served"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision", b"decision", "decision_id", b"decision_id", "decision_token", b"decision_token", "logged", b"logged", "margin", b"margin", "reasons", b"reasons", "rules", b"rules", "score", b"score", "served", b"served"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ScoreResponse: _TypeAlias = ScoreResponse  # noqa: Y015
+
+@_typing.final
+class AppliedRules(_message.Message):
+    """The rules of a bundle that had an effect on an answer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRED_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    UNKNOWN_FIELD_NUMBER: _builtins.int
+    ERRORS_FIELD_NUMBER: _builtins.int
+    CONFLICTS_FIELD_NUMBER: _builtins.int
+    score: _builtins.float
+    """Kind "score": the score within the caps and floors of the rules. The decision is
+    that of a rule, or else of this score's band.
+    """
+    queue: _builtins.str
+    """Kind "score": the review queue; empty if no rule selects one."""
+    unknown: _builtins.int
+    """Number of rules that did not fire because a value is missing, or because their
+    condition has no value (such as a division by zero).
+    """
+    errors: _builtins.int
+    conflicts: _builtins.int
+    """Number of groups whose rules contradicted each other and had no effect."""
+    @_builtins.property
+    def fired(self) -> _containers.RepeatedCompositeFieldContainer[Global___FiredRule]:
+        """In the order of the bundle's rule set. A rule whose condition is true may have no
+        effect because of its hit policy; such a rule is not listed.
+        """
+
+    def __init__(
+        self,
+        *,
+        fired: _abc.Iterable[Global___FiredRule] | None = ...,
+        score: _builtins.float = ...,
+        queue: _builtins.str = ...,
+        unknown: _builtins.int = ...,
+        errors: _builtins.int = ...,
+        conflicts: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflicts", b"conflicts", "errors", b"errors", "fired", b"fired", "queue", b"queue", "score", b"score", "unknown", b"unknown"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AppliedRules: _TypeAlias = AppliedRules  # noqa: Y015
+
+@_typing.final
+class FiredRule(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """A row of a decision table has the table's id and its number ("limits.row2")."""
+    reason: _builtins.str
+    """Reason code that the rule writes; may be empty."""
+    source: _builtins.str
+    """Regulation or agreement that the rule follows; may be empty. Records of the log
+    do not contain it.
+    """
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        source: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "reason", b"reason", "source", b"source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FiredRule: _TypeAlias = FiredRule  # noqa: Y015
 
 @_typing.final
 class Reason(_message.Message):
@@ -471,6 +556,7 @@ class SelectActionResponse(_message.Message):
     SERVED_FIELD_NUMBER: _builtins.int
     DECISION_TOKEN_FIELD_NUMBER: _builtins.int
     REASONS_FIELD_NUMBER: _builtins.int
+    RULES_FIELD_NUMBER: _builtins.int
     decision_id: _builtins.str
     action: _builtins.str
     action_index: _builtins.int
@@ -505,6 +591,12 @@ class SelectActionResponse(_message.Message):
         the margin of the action's expected reward, the largest first.
         """
 
+    @_builtins.property
+    def rules(self) -> Global___AppliedRules:
+        """What the bundle's rules did; absent if the bundle has no rules. The policy chose
+        among the actions that the request and the rules allow.
+        """
+
     def __init__(
         self,
         *,
@@ -520,10 +612,11 @@ class SelectActionResponse(_message.Message):
         served: Global___Served | None = ...,
         decision_token: _builtins.bytes = ...,
         reasons: _abc.Iterable[Global___Reason] | None = ...,
+        rules: Global___AppliedRules | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["served", b"served"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["rules", b"rules", "served", b"served"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "action_index", b"action_index", "decision_id", b"decision_id", "decision_token", b"decision_token", "expected_reward", b"expected_reward", "factors", b"factors", "logged", b"logged", "pmf", b"pmf", "propensity", b"propensity", "reasons", b"reasons", "replayed", b"replayed", "served", b"served"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "action_index", b"action_index", "decision_id", b"decision_id", "decision_token", b"decision_token", "expected_reward", b"expected_reward", "factors", b"factors", "logged", b"logged", "pmf", b"pmf", "propensity", b"propensity", "reasons", b"reasons", "replayed", b"replayed", "rules", b"rules", "served", b"served"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -210,3 +210,32 @@ fn every_policy() {
         assert_eq!(count, 0, "{policy}");
     }
 }
+
+#[test]
+fn rules() {
+    let text = r#"
+name = "checkout"
+decisions = ["decline", "review", "approve"]
+[[rules]]
+id = "listed"
+when = 'country in list("blocked") || amount > 9000.5'
+decision = "decline"
+[[rules]]
+id = "low"
+when = "score < 0.3 && !night"
+floor = 0.6
+"#;
+    let recipe = score_recipe("fraud", 0.0).with_rules(text, &[("blocked", "string", "FR\n")]);
+    let bundle = assemble(&recipe.build().unwrap()).unwrap();
+    let mut scratch = EvalScratch::new(&bundle);
+    let request = scorer_rules::Request { seconds: 0, id: b"payment-1" };
+    let mut bands = Vec::with_capacity(4);
+    let count = allocations(|| {
+        for row in [[500.1, 2.0, 0.0], [1.0, 0.0, 0.0], [9001.0, f32::NAN, 1.0], [500.0, 1.0, f32::NAN]] {
+            let out = bundle.score(&row, &Unlimited, &mut scratch).unwrap();
+            bundle.apply_rules(&row, Some(out.score), request, &mut scratch).unwrap();
+            bands.push(bundle.ruled_score(out.score, &scratch).unwrap().band);
+        }
+    });
+    assert_eq!((count, bands), (0, vec![2, 1, 2, 1]));
+}

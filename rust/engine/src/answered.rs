@@ -6,7 +6,7 @@ use scorer_core::explain::Contribution;
 use scorer_core::policy::Mask;
 use scorer_core::schema::Value;
 
-use crate::bundles::Shape;
+use crate::bundles::{Ruled, Shape};
 use crate::timings::Timings;
 
 /// One answered request. A receiver copies what it keeps.
@@ -38,6 +38,8 @@ pub struct Answered<'a> {
     pub timings: Timings,
     /// The reasons that were computed, the largest first. They refer to the columns in `shape`.
     pub reasons: &'a [Contribution],
+    /// What the bundle's rules did; absent if the bundle has no rules.
+    pub ruled: Option<&'a Ruled>,
     /// The answer.
     pub outcome: Outcome<'a>,
 }
@@ -56,8 +58,11 @@ pub enum Outcome<'a> {
     },
     /// The answer of a checkpoint of kind `action`.
     Action {
-        /// The actions that could be chosen; `None` for all.
+        /// The actions that could be chosen; `None` for all. For observers it is the eligible set of the request,
+        /// because the rules of another bundle may allow other actions.
         eligible: Option<&'a Mask>,
+        /// The eligible set of the request, if the bundle has rules; `None` for all.
+        requested: Option<&'a Mask>,
         /// Every action's probability.
         pmf: Pmf<'a>,
         /// Index of the action in the catalogue.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use scorer_core::explain::Contribution;
 
-use crate::bundles::{Loaded, ReasonColumn, Shape};
+use crate::bundles::{FiredRule, Loaded, ReasonColumn, Ruled, Shape};
 use crate::idempotency::Remembered;
 use crate::lanes::Source;
 use crate::reason::Reason;
@@ -39,6 +39,8 @@ pub struct Scored {
     pub timings: Timings,
     /// The reasons that the request asked for.
     pub reasons: GivenReasons,
+    /// What the bundle's rules did.
+    pub rules: GivenRules,
 }
 
 /// A selection.
@@ -62,11 +64,17 @@ pub struct Selected {
     pub timings: Timings,
     /// The reasons of the action's score that the request asked for.
     pub reasons: GivenReasons,
+    /// What the bundle's rules did.
+    pub rules: GivenRules,
 }
 
 /// The reasons of an answer, and the columns that they refer to. Cached answers keep them, so they contain no forest.
 #[derive(Clone, Default)]
 pub struct GivenReasons(Option<(Arc<Shape>, Arc<[Contribution]>)>);
+
+/// What the rules of a bundle did, and the description of the rules. Cached answers keep it, so it contains no bundle.
+#[derive(Clone, Default)]
+pub struct GivenRules(Option<(Arc<Shape>, Ruled)>);
 
 /// The scores of a batch.
 pub struct ScoredBatch {
@@ -146,9 +154,42 @@ impl GivenReasons {
     }
 }
 
+impl std::fmt::Debug for GivenRules {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.fired().map(|rule| &rule.id)).finish()
+    }
+}
+
+impl GivenRules {
+    pub(crate) fn of(loaded: &Loaded, ruled: Option<Ruled>) -> GivenRules {
+        GivenRules(ruled.map(|ruled| (Arc::clone(&loaded.shape), ruled)))
+    }
+
+    /// The result of the rules; `None` if the bundle has no rules.
+    #[must_use]
+    pub fn ruled(&self) -> Option<&Ruled> {
+        self.0.as_ref().map(|(_, ruled)| ruled)
+    }
+
+    /// The rules that had an effect, in the order of the rule set.
+    pub fn fired(&self) -> impl Iterator<Item = &FiredRule> {
+        self.0.iter().flat_map(|(shape, ruled)| ruled.fired(shape))
+    }
+
+    /// The review queue that the rules selected; empty if none.
+    #[must_use]
+    pub fn queue(&self) -> &str {
+        self.0.as_ref().map_or("", |(shape, ruled)| ruled.queue(shape))
+    }
+
+    fn bytes(&self) -> usize {
+        self.ruled().map_or(0, Ruled::heap_bytes)
+    }
+}
+
 impl Remembered for Scored {
     fn extra_bytes(&self) -> usize {
-        self.reasons.bytes()
+        self.reasons.bytes() + self.rules.bytes()
     }
 
     fn recorded_at_us(&self) -> Option<i64> {
@@ -162,7 +203,7 @@ impl Remembered for Scored {
 
 impl Remembered for Selected {
     fn extra_bytes(&self) -> usize {
-        self.pmf.as_deref().map_or(0, size_of_val) + self.reasons.bytes()
+        self.pmf.as_deref().map_or(0, size_of_val) + self.reasons.bytes() + self.rules.bytes()
     }
 
     fn recorded_at_us(&self) -> Option<i64> {

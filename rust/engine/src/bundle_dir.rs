@@ -93,10 +93,10 @@ pub fn revise(
     path: &Path,
     expected: &Digest,
     manifest: Manifest,
-    overlay: Option<&[u8]>,
+    changing: &BTreeMap<String, Vec<u8>>,
 ) -> Result<Revised, BundleError> {
     let read = |name: &str| read(path, name, MAX_FILE_BYTES);
-    load(path, Some(expected))?.revise(manifest, overlay, &read)
+    load(path, Some(expected))?.revise(manifest, changing, &read)
 }
 
 /// Returns the files that a bundle's manifest lists, without verifying them; see [`load`].

@@ -43,15 +43,15 @@ mod tokens;
 
 pub use answer::{
     OutcomeReport, Reported, check_decision_id, check_dense, check_entity, check_fingerprint, direction,
-    fill_record,
+    fill_record, rules_of_record,
 };
 pub use answered::{Answered, NamedValues, Outcome, Pmf};
-pub use answers::{Answer, Band, BatchRow, GivenReasons, Score, Scored, ScoredBatch, Selected};
+pub use answers::{Answer, Band, BatchRow, GivenReasons, GivenRules, Score, Scored, ScoredBatch, Selected};
 pub use arrival::Arrival;
 pub use bundle_dir::Stages;
 pub use bundles::{
-    ActionInfo, BundleListener, Live, LoadReport, LoadRequest, Loaded, ReasonColumn, Shape, Store, Vetting,
-    WarmUp, WarmUpReport, resident,
+    ActionInfo, BundleListener, FiredRule, Live, LoadReport, LoadRequest, Loaded, ReasonColumn, RuleCounters,
+    Ruled, Shape, Store, Vetting, WarmUp, WarmUpReport, resident,
 };
 pub use checkpoint::{AddError, Checkpoint, Checkpoints};
 pub use config::{

@@ -23,13 +23,15 @@ pub enum Reason {
     Previous,
     /// The fallback has reached its exposure cap.
     Cap,
+    /// The rules of the bundle leave none of the request's eligible actions.
+    NothingAllowed,
 }
 
 // === impl Reason ===
 
 impl Reason {
     /// Number of reasons.
-    pub const COUNT: usize = 10;
+    pub const COUNT: usize = 11;
     /// Every reason.
     pub const ALL: [Reason; Reason::COUNT] = [
         Reason::Panic,
@@ -42,6 +44,7 @@ impl Reason {
         Reason::Breaker,
         Reason::Previous,
         Reason::Cap,
+        Reason::NothingAllowed,
     ];
 
     /// The source of the answer: the model's best action if only exploration is stopped, the previous bundle, or a
@@ -54,7 +57,8 @@ impl Reason {
             | Reason::Error
             | Reason::Late
             | Reason::Overload
-            | Reason::Breaker => "static",
+            | Reason::Breaker
+            | Reason::NothingAllowed => "static",
             Reason::Previous => "previous",
             Reason::Cap => "on_cap",
             Reason::Log | Reason::LogOff => "greedy",
@@ -74,6 +78,7 @@ impl Reason {
             Reason::Overload => "overload",
             Reason::Breaker | Reason::Previous => "breaker_open",
             Reason::Cap => "exposure_cap",
+            Reason::NothingAllowed => "rules_leave_nothing",
         }
     }
 }

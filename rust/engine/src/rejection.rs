@@ -45,6 +45,14 @@ pub enum Rejection {
         /// The bundle's digest.
         bundle: String,
     },
+    /// The rules of the bundle leave no action, and there is no fallback that the request allows.
+    #[error(
+        "eligible: the rules of bundle {bundle} leave none of these actions, and the checkpoint has no fallback among them; send more actions, correct the rules or configure a fallback"
+    )]
+    NothingAllowed {
+        /// The bundle's digest.
+        bundle: String,
+    },
     /// The server is stopping.
     #[error("the server is stopping; retry on another replica")]
     Draining,

@@ -154,6 +154,7 @@ fn the_contribution_of_a_sensitive_feature_is_not_recorded() {
             .iter()
             .map(|column| ReasonColumn { code: column.code.clone(), feature: column.feature.clone() })
             .collect(),
+        rules: Vec::new(),
     };
     let sensitive = std::sync::Arc::new(sensitive);
     let contribution = |feature, amount| scorer_core::explain::Contribution { feature, amount };
@@ -172,6 +173,7 @@ fn the_contribution_of_a_sensitive_feature_is_not_recorded() {
         fallback_reason: "",
         timings: Timings::default(),
         reasons: &reasons,
+        ruled: None,
         outcome: Outcome::Score { margin: 0.0, score: 0.5, label: "review" },
     };
     let mut record = DecisionRecord::default();

@@ -4,7 +4,7 @@ use scorer_core::bundle::testing::{Files, assemble, reseal};
 use scorer_core::bundle::{MANIFEST, Manifest};
 
 /// The names of a bundle's files. Each part of the input begins with the index of a name.
-pub const NAMES: [&str; 11] = [
+pub const NAMES: [&str; 13] = [
     MANIFEST,
     "schema.json",
     "actions.json",
@@ -16,6 +16,8 @@ pub const NAMES: [&str; 11] = [
     "member-01.bin",
     "covers.bin",
     "reasons.json",
+    "rules.toml",
+    "list-01.txt",
 ];
 
 /// Splits the input into files. Each part consists of the index of its name, its length in three bytes, and its

@@ -14,6 +14,7 @@ pub mod lanes;
 pub mod log;
 pub mod model;
 pub mod request;
+pub mod rules;
 pub mod serving;
 pub mod signature;
 pub mod token;

@@ -10,9 +10,10 @@ use prost::encoding::message;
 use scorer_core::budget::Budget;
 use scorer_core::bundle::{EvalError, EvalScratch, ScoreOut, SelectOut};
 use scorer_core::policy::{Mask, PolicyError};
-use scorer_engine::{Kind, Level, Loaded, Shape, micros};
+use scorer_engine::{Kind, Level, Loaded, Ruled, Shape, micros, rules_of_record};
 use scorer_os::sched::thread_cpu_time;
 use scorer_proto::v1::{DecisionRecord, ObservationRecord};
+use scorer_rules::Request;
 use serde_json::json;
 
 use crate::counters::Failure;
@@ -36,6 +37,8 @@ pub(crate) struct Evaluator {
     job: Job,
     row: Vec<f32>,
     eligible: Mask,
+    /// The eligible set before the rules of the lane's bundle.
+    requested: Mask,
     eval: EvalScratch,
     mappings: Vec<(Arc<Shape>, Mapping)>,
     record: ObservationRecord,
@@ -44,7 +47,11 @@ pub(crate) struct Evaluator {
 }
 
 enum Out {
-    Score(ScoreOut),
+    Score {
+        out: ScoreOut,
+        /// The score within the caps and floors of the rules.
+        within: f64,
+    },
     Select(SelectOut),
 }
 
@@ -56,6 +63,7 @@ impl Evaluator {
             job: Job::default(),
             row: Vec::new(),
             eligible: Mask::all(loaded.bundle.catalogue().len()),
+            requested: Mask::all(loaded.bundle.catalogue().len()),
             eval: EvalScratch::new(&loaded.bundle),
             mappings: Vec::new(),
             record: ObservationRecord::default(),
@@ -131,17 +139,31 @@ impl Evaluator {
 
     fn evaluate(&mut self, lane: &Lane, here: &Here, env: &Env) -> Result<Out, Failure> {
         let loaded = &here.loaded;
-        let Evaluator { job, row, eligible, eval, .. } = &mut *self;
+        let Evaluator { job, row, eligible, requested, eval, .. } = &mut *self;
+        requested.clone_from(eligible);
+        let (bundle, id) = (&loaded.bundle, job.id.as_bytes());
+        // Rules see the time of the answer, so that those of two equal bundles have equal results.
+        let request = Request { seconds: job.answered_at_us.div_euclid(1_000_000), id };
         let until = Limited { began: thread_cpu_time(), asked: Cell::new(0) };
         let result = catch_unwind(AssertUnwindSafe(|| {
             #[cfg(feature = "fault-injection")]
             env.faults.strike(&lane.checkpoint, &lane.table.name)?;
             match loaded.kind {
-                Kind::Score => loaded.bundle.score(row, &until, eval).map(Out::Score),
-                Kind::Action => loaded
-                    .bundle
-                    .select(row, eligible, &lane.checkpoint, &job.id, &until, eval)
-                    .map(Out::Select),
+                Kind::Score => {
+                    let out = bundle.score(row, &until, eval)?;
+                    bundle.apply_rules(row, Some(out.score), request, eval)?;
+                    let ruled = bundle.ruled_score(out.score, eval);
+                    let (within, band) =
+                        ruled.map_or((out.score, out.band), |ruled| (ruled.score, ruled.band));
+                    Ok(Out::Score { out: ScoreOut { band, ..out }, within })
+                }
+                Kind::Action => {
+                    bundle.apply_rules(row, None, request, eval)?;
+                    if !bundle.restrict(eligible, eval) {
+                        return Err(PolicyError::NoEligibleAction.into());
+                    }
+                    bundle.select(row, eligible, &lane.checkpoint, &job.id, &until, eval).map(Out::Select)
+                }
             }
         }));
         match result {
@@ -179,7 +201,7 @@ impl Evaluator {
         result: &Result<Out, Failure>,
         [lag, data_load, exec]: [Duration; 3],
     ) {
-        let Evaluator { job, row, eligible, eval, record, decision: to, payload, .. } = self;
+        let Evaluator { job, row, eligible, requested, eval, record, decision: to, payload, .. } = self;
         let loaded = &*here.loaded;
         set(&mut to.decision_id, &job.id);
         set(&mut to.checkpoint, &lane.checkpoint);
@@ -203,8 +225,19 @@ impl Evaluator {
         if loaded.kind == Kind::Action && !eligible.is_full() {
             to.eligible_mask = eligible.to_bytes();
         }
+        to.requested_mask.clear();
+        to.rules = match (result, eval.ruling()) {
+            (Ok(out), Some(ruling)) => {
+                let within = if let Out::Score { within, .. } = out { *within } else { 0.0 };
+                Some(rules_of_record(&Ruled::of(ruling, within), &loaded.shape))
+            }
+            _ => None,
+        };
+        if to.rules.is_some() && loaded.kind == Kind::Action && !requested.is_full() {
+            to.requested_mask = requested.to_bytes();
+        }
         match result {
-            Ok(Out::Score(out)) => {
+            Ok(Out::Score { out, .. }) => {
                 (to.margin, to.score) = (out.margin, out.score);
                 set(&mut to.decision, loaded.labels.get(out.band).map_or("", |label| label));
             }

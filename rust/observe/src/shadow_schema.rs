@@ -66,6 +66,7 @@ impl KnownSchema {
             sensitive: Sensitive::default(),
             // A sender's answers arrive without reasons.
             reasons: Vec::new(),
+            rules: Vec::new(),
         };
         Ok(KnownSchema { given, schema, shape: Arc::new(shape) })
     }
@@ -189,6 +190,7 @@ mod tests {
             actions: [action].into(),
             sensitive: Sensitive::default(),
             reasons: Vec::new(),
+            rules: Vec::new(),
         })
     }
 

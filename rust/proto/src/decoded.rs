@@ -11,9 +11,9 @@ use prost::encoding::{WireType, decode_key, decode_varint};
 use crate::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use crate::inference::{InferParameter, InferTensorContents, ModelInferRequest};
 use crate::v1::{
-    DecisionRecord, DenseFeatures, EligibleActions, Feature, FeatureDescription, NamedFeatures,
-    ObserveRequest, ObservedRequest, ObservedSchema, Reason, ScoreBatchRequest, ScoreRequest, SealedFeatures,
-    SelectActionRequest,
+    AppliedRules, DecisionRecord, DenseFeatures, EligibleActions, Feature, FeatureDescription, FiredRule,
+    NamedFeatures, ObserveRequest, ObservedRequest, ObservedSchema, Reason, ScoreBatchRequest, ScoreRequest,
+    SealedFeatures, SelectActionRequest,
 };
 
 /// What a string or byte field takes beside its bytes, with the allocator's share.
@@ -62,7 +62,9 @@ static DESCRIPTION: Shape = shape::<FeatureDescription>(&[], &[]);
 static SCHEMA: Shape = shape::<ObservedSchema>(&[(2, &DESCRIPTION)], &[]);
 static SEALED: Shape = shape::<SealedFeatures>(&[], &[1]);
 static REASON: Shape = shape::<Reason>(&[], &[]);
-static DECISION: Shape = shape::<DecisionRecord>(&[(25, &SEALED), (40, &REASON)], &[24]);
+static FIRED: Shape = shape::<FiredRule>(&[], &[]);
+static RULES: Shape = shape::<AppliedRules>(&[(1, &FIRED)], &[]);
+static DECISION: Shape = shape::<DecisionRecord>(&[(25, &SEALED), (40, &REASON), (60, &RULES)], &[24]);
 static OBSERVED: Shape = shape::<ObservedRequest>(&[(2, &DECISION), (3, &FEATURE)], &[]);
 static OBSERVE: Shape = shape::<ObserveRequest>(&[(2, &SCHEMA), (3, &OBSERVED)], &[]);
 
@@ -184,6 +186,16 @@ mod tests {
         let message = ObserveRequest { requests: vec![observed], ..Default::default() }.encode_to_vec();
         assert!(!is_within::<ObserveRequest>(&message, 1000 * size_of::<Reason>()));
         assert!(is_within::<ObserveRequest>(&message, 1000 * size_of::<Reason>() + 4096));
+    }
+
+    #[test]
+    fn the_rules_of_an_observed_decision_are_counted_as_what_they_become() {
+        let rules = AppliedRules { fired: vec![FiredRule::default(); 1000], ..Default::default() };
+        let decision = DecisionRecord { rules: Some(rules), ..Default::default() };
+        let observed = ObservedRequest { decision: Some(decision), ..Default::default() };
+        let message = ObserveRequest { requests: vec![observed], ..Default::default() }.encode_to_vec();
+        assert!(!is_within::<ObserveRequest>(&message, 1000 * size_of::<FiredRule>()));
+        assert!(is_within::<ObserveRequest>(&message, 1000 * size_of::<FiredRule>() + 4096));
     }
 
     /// A partial message that is refused would also be refused as a complete one.

@@ -27,6 +27,7 @@ fn code(rejection: &Rejection) -> Code {
         | Rejection::NothingEligible
         | Rejection::BothForms
         | Rejection::EmptyMask
+        | Rejection::NothingAllowed { .. }
         | Rejection::Mask(_)
         | Rejection::UnknownAction { .. }
         | Rejection::RepeatedAction { .. }
@@ -145,6 +146,7 @@ mod tests {
             (Rejection::Fingerprint { got: 1, expected: 2, bundle: text() }, Code::FailedPrecondition),
             (Rejection::NoBundle { name: text() }, Code::Unavailable),
             (Rejection::NothingEligible, Code::InvalidArgument),
+            (Rejection::NothingAllowed { bundle: text() }, Code::InvalidArgument),
             (Rejection::ContentDiffers { checkpoint: text() }, Code::AlreadyExists),
             (Rejection::OutcomeConflict { kind: text(), revision: 0 }, Code::AlreadyExists),
             (Rejection::OutcomeValue, Code::InvalidArgument),

@@ -19,6 +19,7 @@ mod outcomes;
 mod privacy;
 mod refusals;
 mod retries;
+mod rules;
 mod shadow;
 mod sla;
 mod stall;

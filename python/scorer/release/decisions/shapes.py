@@ -12,7 +12,7 @@ import numpy as np
 from scorer.ids import digest_text
 from scorer.log.outcomes import OutcomeJoin
 from scorer.log.proof import is_proven, proof_in_words
-from scorer.log.tables import digest_of, eligible, feature_reasons, is_action
+from scorer.log.tables import digest_of, eligible, feature_reasons, fired_rules, is_action
 
 if TYPE_CHECKING:
     from scorer.bundle import Action, SchemaFile
@@ -30,6 +30,9 @@ def decision_shape(record: DecisionRecord, server: str) -> dict[str, Any]:
         **fallback,
         "reasons": list(record.reasons),
         "feature_reasons": feature_reasons(record),
+        "rules": fired_rules(record),
+        "ruled_score": record.rules.score if record.HasField("rules") and not is_action(record) else None,
+        "queue": record.rules.queue or None,
         "decided_at": _at(record.decided_at_us),
     }
 

@@ -77,20 +77,19 @@ pub(crate) fn transform_rows(
 }
 
 /// Verifies the bundle in a directory and returns the manifest and the golden cases of a revision of it. `head` is the
-/// manifest of the revision without `files` and `digest`, `overlay` the contents of its overlay file.
+/// manifest of the revision without `files` and `digest`, `changing` the contents of its overlay, rules and lists.
 #[pyfunction]
-#[pyo3(signature = (path, digest, head, overlay))]
 pub(crate) fn revise_bundle<'py>(
     py: Python<'py>,
     path: PathBuf,
     digest: &str,
     head: &str,
-    overlay: Option<&[u8]>,
+    changing: BTreeMap<String, Vec<u8>>,
 ) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
     let expected: Digest = digest.parse().map_err(failed)?;
     let revised = py.detach(|| {
         let manifest = manifest(head, &BTreeMap::new())?;
-        scorer_server::bundle_dir::revise(&path, &expected, manifest, overlay).map_err(failed)
+        scorer_server::bundle_dir::revise(&path, &expected, manifest, &changing).map_err(failed)
     })?;
     Ok((PyBytes::new(py, &revised.manifest), PyBytes::new(py, &revised.golden)))
 }

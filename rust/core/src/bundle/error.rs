@@ -192,6 +192,9 @@ pub enum BundleError {
     /// The dictionary of reasons was refused.
     #[error("reasons.json: {0}; correct it and rebuild the bundle")]
     Reasons(String),
+    /// The rules were refused.
+    #[error("rules.toml: {0}")]
+    Rules(String),
     /// Reference statistics were refused.
     #[error("reference.json: {0}; rebuild the bundle")]
     Reference(String),

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::explain::{COVERS, REASONS};
 use super::overlay::OVERLAY;
+use super::rules::{RULES, is_list_name};
 use super::{BundleError, Digest};
 
 /// The file name of the manifest.
@@ -25,8 +26,9 @@ const MAX_PROBLEM: usize = 200;
 
 const ZERO: Digest = Digest([0; 32]);
 
-/// The file names that a bundle may have, besides the manifest, the signature and `member-01.bin` to `member-64.bin`.
-const NAMES: [&str; 9] = [
+/// The file names that a bundle may have, besides the manifest, the signature, `member-01.bin` to `member-64.bin` and
+/// `list-01.txt` to `list-64.txt`.
+const NAMES: [&str; 10] = [
     "forest.bin",
     "schema.json",
     "actions.json",
@@ -36,6 +38,7 @@ const NAMES: [&str; 9] = [
     "golden.bin",
     COVERS,
     REASONS,
+    RULES,
 ];
 
 /// The kind of result that a bundle gives.
@@ -215,7 +218,7 @@ impl Manifest {
 /// outside the bundle.
 #[must_use]
 pub fn is_file_name(name: &str) -> bool {
-    NAMES.contains(&name) || is_member_name(name)
+    NAMES.contains(&name) || is_member_name(name) || is_list_name(name)
 }
 
 /// Whether `name` is the forest of an ensemble member: `member-01.bin` to `member-64.bin`.

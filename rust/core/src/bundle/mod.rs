@@ -17,6 +17,7 @@ mod overlay;
 mod program;
 mod reference;
 mod revise;
+mod rules;
 mod score;
 mod score_rows;
 mod scratch;
@@ -44,18 +45,20 @@ pub use node::Band;
 pub use overlay::{Offsets, OverlayFile};
 pub use reference::{Distribution, Reference};
 pub use revise::Revised;
+pub use rules::{ElementType, ListEntry, ListFiles, RuledScore, Rules};
 pub use score::ScoreOut;
 pub use scratch::EvalScratch;
 pub use select::SelectOut;
 
 use crate::forest::Forest;
-use crate::policy::{Action, ActionCatalogue, CatalogueError, Policy};
+use crate::policy::{Action, ActionCatalogue, CatalogueError, Policy, Salt};
 use crate::schema::{FeatureSpec, Schema, SchemaError};
 use explain::{COVERS, Explainer, REASONS};
 use node::Node;
 use oracle::{Oracle, distinct};
 use overlay::{OVERLAY, Overlay};
 use program::{End, Parts, Program};
+use rules::{RULES, Surroundings};
 
 /// Reads one file of a bundle by its plain name.
 pub type ReadFile<'a> = dyn Fn(&str) -> Result<Vec<u8>, ReadError> + 'a;
@@ -87,6 +90,8 @@ pub struct Bundle {
     oracle: Option<Oracle>,
     /// The explanation of the score, if the bundle has covers.
     explainer: Option<Explainer>,
+    /// The rules, if the program has a rules node.
+    rules: Option<Rules>,
     reference: Option<Reference>,
 }
 
@@ -174,7 +179,7 @@ impl Bundle {
             parse_json("schema.json", &take("schema.json").ok_or_else(|| not_listed("schema.json"))?)?;
         let actions = take("actions.json");
         let overlay = take(OVERLAY);
-        let (covers, reasons) = (take(COVERS), take(REASONS));
+        let (covers, reasons, rules) = (take(COVERS), take(REASONS), take(RULES));
         if covers.is_none() && reasons.is_some() {
             return Err(BundleError::Surplus {
                 file: REASONS.to_owned(),
@@ -222,6 +227,8 @@ impl Bundle {
                 });
             }
         };
+        let (mut lists, files): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            files.into_iter().partition(|(name, _)| rules::is_list_name(name));
         let mut forests: BTreeMap<String, (Digest, Arc<Forest>)> = BTreeMap::new();
         for (name, bytes) in files {
             let digest = manifest.files.get(&name).map_or_else(|| Digest::of(&bytes), |entry| entry.sha256);
@@ -250,6 +257,13 @@ impl Bundle {
             catalogue: &catalogue,
         };
         let program = Program::compile(&nodes, parts)?;
+        let around = Surroundings {
+            kind: manifest.kind,
+            features: schema.features(),
+            labels: program.labels(),
+            catalogue: &catalogue,
+        };
+        let rules = read_rules(&nodes, rules, &mut lists, around)?;
         let oracle = match manifest.kind {
             Kind::Action => {
                 let known: Vec<&Oracle> = known.iter().filter_map(|known| known.oracle.as_ref()).collect();
@@ -271,6 +285,7 @@ impl Bundle {
             program,
             oracle,
             explainer,
+            rules,
             reference: None,
         })
     }
@@ -320,10 +335,7 @@ impl Bundle {
     /// The labels of the score bands in ascending order; empty for an action bundle.
     #[must_use]
     pub fn labels(&self) -> &[String] {
-        match &self.program.end {
-            End::Threshold(thresholds) => &thresholds.labels,
-            End::Policy(_) => &[],
-        }
+        self.program.labels()
     }
 
     /// The score bands in ascending order; empty for an action bundle.
@@ -376,7 +388,8 @@ impl Bundle {
     pub fn heap_bytes(&self) -> usize {
         let forests: usize = distinct(self.forests().iter()).map(|forest| forest.heap_bytes()).sum();
         let overlay = self.program.overlay.as_ref().map_or(0, Overlay::heap_bytes)
-            + self.explainer.as_ref().map_or(0, Explainer::heap_bytes);
+            + self.explainer.as_ref().map_or(0, Explainer::heap_bytes)
+            + self.rules.as_ref().map_or(0, Rules::heap_bytes);
         forests + self.oracle.as_ref().map_or(0, Oracle::heap_bytes) + overlay
     }
 
@@ -395,6 +408,51 @@ impl Bundle {
             others.iter().filter_map(|other| other.forest_of(digest)).any(|theirs| Arc::ptr_eq(own, theirs))
         };
         self.manifest.files.values().filter(|entry| shared(&entry.sha256)).map(|entry| entry.bytes).sum()
+    }
+}
+
+/// Compiles the rules of a program that has a rules node.
+fn read_rules(
+    nodes: &[Node],
+    text: Option<Vec<u8>>,
+    lists: &mut BTreeMap<String, Vec<u8>>,
+    around: Surroundings<'_>,
+) -> Result<Option<Rules>, BundleError> {
+    let node = nodes.iter().enumerate().find_map(|(at, node)| match node {
+        Node::Rules { lists, salt, .. } => Some((at, lists, salt)),
+        _ => None,
+    });
+    let read = match (node, text) {
+        (None, None) => None,
+        (None, Some(_)) => {
+            return Err(BundleError::Surplus { file: RULES.to_owned(), why: "no rules node uses it" });
+        }
+        (Some(_), None) => {
+            return Err(BundleError::NotListed {
+                file: RULES.to_owned(),
+                why: "the program has a rules node",
+            });
+        }
+        (Some((node, entries, salt)), Some(text)) => {
+            let fail = |reason: String| BundleError::Node { node, kind: "rules", reason };
+            if entries.len() > rules::MAX_LISTS {
+                return Err(fail(format!(
+                    "{} lists, at most {}; remove some",
+                    entries.len(),
+                    rules::MAX_LISTS
+                )));
+            }
+            let salt = Salt::parse(salt).map_err(|_| {
+                fail("salt must be 32 hexadecimal digits; make one with `openssl rand -hex 16`".to_owned())
+            })?;
+            Some(rules::read(&text, entries, lists, around, &salt)?)
+        }
+    };
+    match lists.keys().next() {
+        None => Ok(read),
+        Some(file) => {
+            Err(BundleError::Surplus { file: file.clone(), why: "no rules node names it as a list" })
+        }
     }
 }
 

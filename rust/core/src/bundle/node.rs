@@ -3,15 +3,19 @@
 //! The set of kinds is closed. A later release may add a kind; builds that do not know it refuse the bundle and name
 //! the kind.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use super::BundleError;
+use super::rules::ListEntry;
 use crate::policy::PolicySpec;
 
 /// The slot that holds the request's row. In an action bundle the action's own features follow the request's.
 pub const INPUT: &str = "row";
 
-const KINDS: [&str; 7] = ["transform", "forest", "link", "calibrate", "overlay", "threshold", "policy"];
+const KINDS: [&str; 8] =
+    ["transform", "forest", "link", "calibrate", "overlay", "rules", "threshold", "policy"];
 
 /// One node of a program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -63,6 +67,20 @@ pub enum Node {
         /// The new score slot.
         output: String,
     },
+    /// Applies rules: to the decision of a score, or to the eligible actions. It comes directly before the last node.
+    Rules {
+        /// `rules.toml`.
+        file: String,
+        /// The slot of the score that the threshold reads; in an action bundle `row`.
+        input: String,
+        /// The new slot: the same score, or the eligible actions.
+        output: String,
+        /// The lists that conditions name, by name.
+        #[serde(default)]
+        lists: BTreeMap<String, ListEntry>,
+        /// The key of roll-outs and lists, 32 hexadecimal digits.
+        salt: String,
+    },
     /// Computes the decision from a score.
     Threshold {
         /// A score slot.
@@ -79,6 +97,9 @@ pub enum Node {
         /// The score slots of the ensemble members; for bagging only.
         #[serde(default)]
         voters: Vec<String>,
+        /// The slot of the actions that the rules leave eligible; absent without rules.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        eligible: Option<String>,
         /// The action slot.
         output: String,
         /// The policy.
@@ -139,6 +160,7 @@ impl Node {
             Node::Link { .. } => "link",
             Node::Calibrate { .. } => "calibrate",
             Node::Overlay { .. } => "overlay",
+            Node::Rules { .. } => "rules",
             Node::Threshold { .. } => "threshold",
             Node::Policy { .. } => "policy",
         }
@@ -151,6 +173,7 @@ impl Node {
             | Node::Link { output, .. }
             | Node::Calibrate { output, .. }
             | Node::Overlay { output, .. }
+            | Node::Rules { output, .. }
             | Node::Threshold { output, .. }
             | Node::Policy { output, .. } => output,
         }

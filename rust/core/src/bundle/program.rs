@@ -11,6 +11,7 @@ use super::calibration::{Calibration, CalibrationMap};
 use super::explain::Explainer;
 use super::node::{INPUT, Node};
 use super::overlay::{self, OVERLAY, Overlay};
+use super::rules::RULES;
 use super::scratch::Buffers;
 use super::threshold::Thresholds;
 use super::transform::Transform;
@@ -82,6 +83,8 @@ enum Slot {
     Margins(usize),
     /// Positions of the score and of the margin that it comes from, and whether the score is a probability.
     Score { at: usize, margin: usize, probability: bool },
+    /// The actions that rules leave eligible.
+    Eligible,
 }
 
 impl Slot {
@@ -90,6 +93,7 @@ impl Slot {
             Slot::Row(_) => "a row",
             Slot::Margins(_) => "margins",
             Slot::Score { .. } => "a score",
+            Slot::Eligible => "eligible actions",
         }
     }
 }
@@ -119,6 +123,11 @@ impl Program {
         })?;
         for (at, node) in nodes.iter().enumerate() {
             let fail = |reason: String| BundleError::Node { node: at, kind: node.kind(), reason };
+            if matches!(node, Node::Rules { .. }) && at + 1 != last {
+                return Err(fail(
+                    "rules come directly before the threshold or policy; reorder the nodes".to_owned(),
+                ));
+            }
             if matches!(node, Node::Threshold { .. } | Node::Policy { .. }) != (at == last) {
                 return Err(fail(
                     "a program ends with its only threshold or policy; reorder the nodes".to_owned(),
@@ -215,7 +224,9 @@ impl Program {
                             "slot {input:?} holds the margins of several outputs; put a link node before"
                         )));
                     }
-                    Slot::Row(_) => return Err(wrong_type(input, "a row", "a score")),
+                    other @ (Slot::Row(_) | Slot::Eligible) => {
+                        return Err(wrong_type(input, other.name(), "a score"));
+                    }
                 };
                 let maps = parts.calibration.as_ref().map(|calibration| &calibration.maps);
                 let map = maps.and_then(|maps| maps.get(map)).cloned().ok_or_else(|| {
@@ -248,6 +259,19 @@ impl Program {
                 self.steps.push(Step::Overlay { from, to });
                 Ok(Some(Slot::Score { at: to, margin, probability }))
             }
+            Node::Rules { file, input, .. } => {
+                if file != RULES {
+                    return Err(Refusal::Reason(format!("{file:?} is not the file of rules; name {RULES}")));
+                }
+                match (parts.kind, slots.read(input)?) {
+                    (Kind::Score, score @ Slot::Score { .. }) => Ok(Some(score)),
+                    (Kind::Score, other) => Err(wrong_type(input, other.name(), "a score")),
+                    (Kind::Action, Slot::Row(0)) => Ok(Some(Slot::Eligible)),
+                    (Kind::Action, _) => Err(Refusal::Reason(format!(
+                        "rules of an action bundle read the request; connect {INPUT:?}"
+                    ))),
+                }
+            }
             Node::Threshold { input, bands, .. } => {
                 if parts.kind != Kind::Score {
                     return Err(Refusal::Reason(
@@ -258,13 +282,19 @@ impl Program {
                 self.end = End::Threshold(Thresholds::compile(bands)?);
                 Ok(None)
             }
-            Node::Policy { input, voters, policy, .. } => {
+            Node::Policy { input, voters, eligible, policy, .. } => {
                 if parts.kind != Kind::Action {
                     return Err(Refusal::Reason(
                         "a score bundle ends with a threshold; replace the node".to_owned(),
                     ));
                 }
                 (self.score, self.margin) = slots.score(input)?;
+                if let Some(eligible) = eligible {
+                    match slots.read(eligible)? {
+                        Slot::Eligible => {}
+                        other => return Err(wrong_type(eligible, other.name(), "eligible actions")),
+                    }
+                }
                 for voter in voters {
                     self.voters.push(slots.score(voter)?.0);
                 }
@@ -281,6 +311,14 @@ impl Program {
                 self.end = End::Policy(Box::new(policy));
                 Ok(None)
             }
+        }
+    }
+
+    /// Labels of the score bands in ascending order; empty if the program ends with a policy.
+    pub(super) fn labels(&self) -> &[String] {
+        match &self.end {
+            End::Threshold(thresholds) => &thresholds.labels,
+            End::Policy(_) => &[],
         }
     }
 

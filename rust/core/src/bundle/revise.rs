@@ -1,9 +1,10 @@
-//! Makes the next revision of a bundle: the same forests, schema and catalogue with another overlay or other cap
-//! prices.
+//! Makes the next revision of a bundle: the same forests, schema and catalogue with another overlay, other cap prices
+//! or other rules.
 
 use std::collections::BTreeMap;
 
 use super::overlay::OVERLAY;
+use super::rules::{RULES, is_list_name};
 use super::{Bundle, BundleError, FileEntry, Manifest, ReadFile, golden, read_files};
 
 /// The files in which a revision differs from the bundle that it revises.
@@ -17,23 +18,27 @@ pub struct Revised {
 
 impl Bundle {
     /// Makes the next revision of this bundle. `manifest` is the revision's manifest; its digest and files are
-    /// replaced. `overlay` is the revision's overlay file, if it has one. `read` reads this bundle's own files.
+    /// replaced. `changing` has the contents of the revision's overlay, rules and lists, as far as it has them. `read`
+    /// reads this bundle's own files.
     ///
     /// # Errors
     /// Fails if [`Bundle::assemble`] would refuse the revision, or if a file of this bundle has changed.
     pub fn revise(
         &self,
         mut manifest: Manifest,
-        overlay: Option<&[u8]>,
+        changing: &BTreeMap<String, Vec<u8>>,
         read: &ReadFile<'_>,
     ) -> Result<Revised, BundleError> {
         manifest.files = self.manifest.files.clone();
         let before = manifest.files.remove("golden.bin");
-        manifest.files.remove(OVERLAY);
-        manifest.files.extend(overlay.map(|bytes| (OVERLAY.to_owned(), FileEntry::of(bytes))));
-        let read_new = |name: &str| match overlay {
-            Some(bytes) if name == OVERLAY => Ok(bytes.to_vec()),
-            _ => read(name),
+        manifest.files.retain(|name, _| !changes(name));
+        if let Some(fixed) = changing.keys().find(|name| !changes(name)) {
+            return Err(BundleError::Surplus { file: fixed.clone(), why: "a revision keeps this file" });
+        }
+        manifest.files.extend(changing.iter().map(|(name, bytes)| (name.clone(), FileEntry::of(bytes))));
+        let read_new = |name: &str| match changing.get(name) {
+            Some(bytes) => Ok(bytes.clone()),
+            None => read(name),
         };
         let draft = Bundle::draft_beside(&manifest.seal()?, &read_new, &[self])?;
         let listed: BTreeMap<_, _> =
@@ -43,4 +48,9 @@ impl Bundle {
         manifest.files.insert("golden.bin".to_owned(), FileEntry::of(&golden));
         Ok(Revised { manifest: manifest.seal()?, golden })
     }
+}
+
+/// Whether a revision has its own content of a file.
+fn changes(name: &str) -> bool {
+    name == OVERLAY || name == RULES || is_list_name(name)
 }

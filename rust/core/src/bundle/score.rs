@@ -54,6 +54,15 @@ impl Bundle {
         Ok(ScoreOut { margin, score, band: thresholds.band(score) })
     }
 
+    /// The band of a score; `None` for an action bundle.
+    #[must_use]
+    pub fn band_of(&self, score: f64) -> Option<usize> {
+        match &self.program.end {
+            End::Threshold(thresholds) => Some(thresholds.band(score)),
+            End::Policy(_) => None,
+        }
+    }
+
     pub(super) fn check_row(&self, row: &[f32], scratch: &EvalScratch) -> Result<(), EvalError> {
         if scratch.bundle != self.digest {
             return Err(EvalError::Scratch);

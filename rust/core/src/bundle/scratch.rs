@@ -2,6 +2,7 @@
 
 use super::explain::Explainer;
 use super::program::End;
+use super::rules::Rules;
 use super::score_rows::Blocks;
 use super::{Bundle, Digest};
 use crate::forest::Scratch;
@@ -19,6 +20,8 @@ pub struct EvalScratch {
     pub(super) columns: Columns,
     pub(super) pmf: Vec<f64>,
     pub(super) policy: Option<PolicyScratch>,
+    /// The memory of the rules and the result of their last evaluation.
+    pub(super) ruling: Option<scorer_rules::Decision>,
 }
 
 /// The buffers that a program reads and writes.
@@ -91,6 +94,7 @@ impl EvalScratch {
                 End::Policy(policy) => Some(PolicyScratch::new(policy)),
                 End::Threshold(_) => None,
             },
+            ruling: bundle.rules.as_ref().map(Rules::start),
         }
     }
 

@@ -52,6 +52,10 @@ pub struct Recipe {
     pub covers: bool,
     /// `reasons.json`.
     pub reasons: Option<Value>,
+    /// `rules.toml`.
+    pub rules: Option<String>,
+    /// Files of lists.
+    pub lists: BTreeMap<String, String>,
 }
 
 /// A score bundle over `amount` (number, 0 to 50000, refuses missing), `country` (NL, DE, FR; unknown is missing)
@@ -88,6 +92,8 @@ pub fn score_recipe(name: &str, base: f32) -> Recipe {
         forests: BTreeMap::from([("forest.bin".to_owned(), model)]),
         covers: false,
         reasons: None,
+        rules: None,
+        lists: BTreeMap::new(),
     }
 }
 
@@ -145,6 +151,8 @@ pub fn action_recipe(name: &str, base: f32, mut policy: Value) -> Recipe {
         forests,
         covers: false,
         reasons: None,
+        rules: None,
+        lists: BTreeMap::new(),
     }
 }
 
@@ -175,6 +183,32 @@ impl Recipe {
         };
         moved(&mut end["input"]);
         end["voters"].as_array_mut().into_iter().flatten().for_each(&mut moved);
+        program.push(end);
+        self
+    }
+
+    /// A recipe with rules and the lists that they name, each with its type and contents.
+    #[must_use]
+    pub fn with_rules(mut self, rules: &str, lists: &[(&str, &str, &str)]) -> Recipe {
+        self.rules = Some(rules.to_owned());
+        let program = self.manifest["program"].as_array_mut().expect("a program is a list");
+        let mut end = program.pop().expect("a program has an end");
+        let input = if end["kind"] == json!("policy") {
+            end["eligible"] = json!("ruled");
+            json!("row")
+        } else {
+            std::mem::replace(&mut end["input"], json!("ruled"))
+        };
+        let mut entries = serde_json::Map::new();
+        for (number, (name, kind, content)) in lists.iter().enumerate() {
+            let file = format!("list-{:02}.txt", number + 1);
+            self.lists.insert(file.clone(), (*content).to_owned());
+            entries.insert((*name).to_owned(), json!({"file": file, "type": kind}));
+        }
+        program.push(json!({
+            "kind": "rules", "file": "rules.toml", "input": input, "output": "ruled", "lists": entries,
+            "salt": "0f0e0d0c0b0a09080706050403020100",
+        }));
         program.push(end);
         self
     }
@@ -211,6 +245,8 @@ impl Recipe {
             }
         }
         files.extend(self.reasons.as_ref().map(|reasons| ("reasons.json".to_owned(), text(reasons))));
+        files.extend(self.rules.as_ref().map(|rules| ("rules.toml".to_owned(), rules.clone().into_bytes())));
+        files.extend(self.lists.iter().map(|(file, list)| (file.clone(), list.clone().into_bytes())));
         let mut manifest = self.manifest.clone();
         manifest["files"] = serde_json::to_value(file_entries(&files)).expect("entries are JSON");
         manifest["digest"] = json!(Digest([0; 32]));

@@ -99,4 +99,5 @@ mod bad_input;
 mod explained;
 mod overlays;
 mod parts;
+mod ruled;
 mod together;

@@ -155,6 +155,19 @@ impl Mask {
         }
     }
 
+    /// Removes the actions that are not in `allowed`, one bit per action as in [`Mask::words`]. Returns false, and leaves
+    /// the set as it is, if no action would be left.
+    #[must_use]
+    pub fn retain(&mut self, allowed: &[u64]) -> bool {
+        if self.words.iter().zip(allowed).all(|(word, allowed)| word & allowed == 0) {
+            return false;
+        }
+        for (at, word) in self.words.iter_mut().enumerate() {
+            *word &= allowed.get(at).copied().unwrap_or(0);
+        }
+        true
+    }
+
     /// The eligible actions in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.words.iter().enumerate().flat_map(|(at, &word)| {

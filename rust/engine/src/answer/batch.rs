@@ -11,10 +11,11 @@ use std::time::Instant;
 use super::evaluate::{Failed, with_workspace};
 use super::features::check_rows;
 use super::many::{self, RowSet};
-use super::{RequestContext, decide, identify, record, route};
+use super::{RequestContext, decide, identify, record, route, rules};
 use crate::answered::{Answered, Outcome};
 use crate::answers::{Answer, Band, BatchRow, Score, ScoredBatch};
 use crate::arrival::Arrival;
+use crate::bundles::Ruled;
 use crate::config::Kind;
 use crate::decision_log::{Appended, Commit};
 use crate::engine::Engine;
@@ -88,8 +89,8 @@ struct Batch<'a> {
     width: usize,
 }
 
-/// The score of one row, and the reason if a fallback gave it.
-type Decided = (Score, Option<Reason>);
+/// The score of one row, the reason if a fallback gave it, and the result of the rules.
+type Decided = (Score, Option<Reason>, Option<Ruled>);
 
 // === impl Batch ===
 
@@ -109,13 +110,14 @@ impl Batch<'_> {
         let counters = engine.counters.checkpoint(checkpoint.index);
         let timed = arrival.measure(Stage::Decide);
         let mut rows = Vec::with_capacity(evaluated.len());
-        for (row, evaluated) in self.values.chunks_exact(self.width).zip(evaluated) {
-            let (score, fallback) = decide::or_static(self.context, loaded, row, evaluated)?;
+        for (at, (row, evaluated)) in self.values.chunks_exact(self.width).zip(evaluated).enumerate() {
+            let (mut score, fallback) = decide::or_static(self.context, loaded, row, evaluated)?;
+            let ruled = self.ruled(at, row, &mut score)?;
             let fallback = fallback.or(instead);
             if let Some(reason) = fallback {
                 counters.fell_back(reason);
             }
-            rows.push((score, fallback));
+            rows.push((score, fallback, ruled));
         }
         drop(timed);
         counters.exec.record(exec);
@@ -126,6 +128,19 @@ impl Batch<'_> {
         arrival.decided_batch(id, timings.decided_at_us, rows.len() as u32);
         let unlogged = self.record(&rows, timings).await;
         Ok(self.scored(&rows, timings, unlogged))
+    }
+
+    /// Applies the rules to one row.
+    fn ruled(&self, at: usize, row: &[f32], score: &mut Score) -> Result<Option<Ruled>, Rejection> {
+        let loaded = &*self.lane.loaded;
+        if loaded.bundle.rules().is_none() {
+            return Ok(None);
+        }
+        let id = format!("{}/{at}", self.context.id);
+        with_workspace(|workspace| {
+            let eval = &mut workspace.parts(loaded).1.eval;
+            rules::of_score(self.context, loaded, &id, row, eval, score)
+        })
     }
 
     /// Records each row as a separate decision `<request id>/<row>` and passes it to the lane's sink. Returns the
@@ -145,7 +160,7 @@ impl Batch<'_> {
                 tokio::task::yield_now().await;
             }
             with_workspace(|workspace| {
-                for (at, (score, fallback)) in (chunk * CHUNK..).zip(rows_of_chunk) {
+                for (at, (score, fallback, ruled)) in (chunk * CHUNK..).zip(rows_of_chunk) {
                     id.clear();
                     // Writing to a string cannot fail.
                     let _ = write!(id, "{}/{at}", context.id);
@@ -158,6 +173,7 @@ impl Batch<'_> {
                         entity: recorded_entity,
                         row,
                         timings,
+                        ruled: ruled.as_ref(),
                         outcome,
                         ..lane.answered(*fallback)
                     };
@@ -198,7 +214,7 @@ impl Batch<'_> {
                 })
             }
         };
-        let row = |(score, fallback): &Decided| BatchRow {
+        let row = |(score, fallback, _): &Decided| BatchRow {
             score: score.score,
             margin: score.margin,
             label: place(score.band),

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::RequestContext;
 use super::pooled::{self, Single};
 use super::record::RecordBuffer;
-use crate::bundles::Loaded;
+use crate::bundles::{Loaded, Ruled};
 use crate::checkpoint::Checkpoint;
 use crate::deadline::Deadline;
 use crate::engine::Engine;
@@ -46,6 +46,10 @@ pub(crate) struct BundleMemory {
     serial: u64,
     pub(crate) eval: EvalScratch,
     pub(crate) eligible: Mask,
+    /// The eligible set of the request, while `ruled` is there.
+    pub(crate) requested: Mask,
+    /// The result of the rules on the eligible actions; absent without rules.
+    pub(crate) ruled: Option<Ruled>,
 }
 
 /// Runs one request's synchronous part on this thread's workspace.
@@ -209,6 +213,8 @@ fn memory_for<'a>(kept: &'a mut Vec<BundleMemory>, loaded: &Loaded) -> &'a mut B
                 serial: loaded.serial,
                 eval: EvalScratch::new(&loaded.bundle),
                 eligible: Mask::all(loaded.bundle.catalogue().len()),
+                requested: Mask::all(loaded.bundle.catalogue().len()),
+                ruled: None,
             });
             kept.len() - 1
         }
@@ -249,6 +255,17 @@ impl Failed {
     /// Creates the failure of an evaluation that admission control shed.
     pub(crate) fn shed(shed: &Shed) -> Failed {
         Failed { reason: Reason::Overload, rejection: Some(Rejection::shed(shed)) }
+    }
+
+    /// Creates the failure of a selection of which the rules leave no action.
+    pub(crate) fn nothing_allowed(loaded: &Loaded) -> Failed {
+        let rejection = Rejection::NothingAllowed { bundle: loaded.digest_text.to_string() };
+        Failed { reason: Reason::NothingAllowed, rejection: Some(rejection) }
+    }
+
+    /// Creates the failure of a stage that reported a defect of the server.
+    pub(crate) fn defect(rejection: Rejection) -> Failed {
+        Failed { reason: Reason::Error, rejection: Some(rejection) }
     }
 
     /// Creates the failure of an evaluation whose bundle's breaker is open.

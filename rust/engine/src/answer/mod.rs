@@ -21,6 +21,7 @@ mod pooled;
 mod record;
 mod replay;
 mod route;
+mod rules;
 mod score;
 mod select;
 mod sequence;
@@ -30,7 +31,7 @@ use std::sync::Arc;
 pub use features::{check_dense, check_fingerprint};
 pub use identify::{check_decision_id, check_entity};
 pub use outcome::{OutcomeReport, Reported};
-pub use record::{direction, fill as fill_record};
+pub use record::{direction, fill as fill_record, rules as rules_of_record};
 
 use crate::arrival::Arrival;
 use crate::checkpoint::Checkpoint;

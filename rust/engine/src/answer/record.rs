@@ -2,9 +2,10 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use scorer_proto::v1::{DecisionRecord, Reason, ReasonDirection};
+use scorer_proto::v1::{AppliedRules, DecisionRecord, FiredRule, Reason, ReasonDirection};
 
 use crate::answered::{Answered, Outcome};
+use crate::bundles::{Ruled, Shape};
 use crate::config::DurabilityClass;
 use crate::decision_log::{Appended, DecisionLog};
 use crate::engine::Engine;
@@ -65,6 +66,8 @@ pub fn fill(to: &mut DecisionRecord, now_us: i64, answered: &Answered<'_>) {
     set(&mut to.fallback_reason, answered.fallback_reason);
     to.reasons.clear();
     set_reasons(&mut to.feature_reasons, answered);
+    to.rules = answered.ruled.map(|ruled| rules(ruled, answered.shape));
+    to.requested_mask.clear();
     to.data_load_us = answered.timings.data_load_us;
     to.exec_us = answered.timings.exec_us;
     to.eligible_mask.clear();
@@ -76,11 +79,14 @@ pub fn fill(to: &mut DecisionRecord, now_us: i64, answered: &Answered<'_>) {
             (to.action_index, to.propensity, to.expected_reward) = (0, 0.0, 0.0);
             to.action.clear();
         }
-        Outcome::Action { eligible, pmf, index, action, propensity, expected_reward } => {
+        Outcome::Action { eligible, requested, pmf, index, action, propensity, expected_reward } => {
             (to.margin, to.score) = (0.0, 0.0);
             to.decision.clear();
             if let Some(mask) = eligible {
                 to.eligible_mask = mask.to_bytes();
+            }
+            if let Some(mask) = requested {
+                to.requested_mask = mask.to_bytes();
             }
             pmf.extend(&mut to.pmf, |p| p);
             to.action_index = index as u32;
@@ -102,6 +108,24 @@ fn set_reasons(to: &mut Vec<Reason>, answered: &Answered<'_>) {
             contribution: if withheld { 0.0 } else { reason.amount },
             direction: direction(reason.amount).into(),
         });
+    }
+}
+
+/// Describes the result of the rules for a record. The source of each rule is in the bundle.
+#[must_use]
+pub fn rules(ruled: &Ruled, shape: &Shape) -> AppliedRules {
+    let fired = |rule: &crate::bundles::FiredRule| FiredRule {
+        id: rule.id.clone(),
+        reason: rule.reason.clone(),
+        source: String::new(),
+    };
+    AppliedRules {
+        fired: ruled.fired(shape).map(fired).collect(),
+        score: ruled.score,
+        queue: ruled.queue(shape).to_owned(),
+        unknown: ruled.unknown,
+        errors: ruled.errors,
+        conflicts: ruled.conflicts,
     }
 }
 

@@ -10,11 +10,11 @@ use scorer_core::explain::Contribution;
 
 use super::evaluate::{BundleMemory, Failed, Workspace};
 use super::sequence::{self, Decision, Names};
-use super::{RequestContext, decide, explain};
+use super::{RequestContext, decide, explain, rules};
 use crate::answered::Outcome;
-use crate::answers::{Answer, GivenReasons, Score, Scored};
+use crate::answers::{Answer, GivenReasons, GivenRules, Score, Scored};
 use crate::arrival::Arrival;
-use crate::bundles::Loaded;
+use crate::bundles::{Loaded, Ruled};
 use crate::config::Kind;
 use crate::content::Content;
 use crate::deadline::Deadline;
@@ -50,6 +50,7 @@ struct Choice {
     label: Arc<str>,
     fallback: Option<Reason>,
     reasons: Option<Arc<[Contribution]>>,
+    ruled: Option<Ruled>,
 }
 
 /// The result of the model, with its reasons if they are wanted.
@@ -125,9 +126,11 @@ impl<F: Features> Decision for Scoring<'_, F> {
             Ok(Explained { out, reasons }) => (Ok(out), reasons),
             Err(failed) => (Err(failed), None),
         };
-        let (score, fallback) = decide::or_static(context, loaded, &workspace.row, evaluated)?;
+        let (mut score, fallback) = decide::or_static(context, loaded, &workspace.row, evaluated)?;
+        let (row, memory, _) = workspace.parts(loaded);
+        let ruled = rules::of_score(context, loaded, context.id, row, &mut memory.eval, &mut score)?;
         let label = decide::label(context.checkpoint, loaded, score.band);
-        Ok(Choice { score, label, fallback: fallback.or(instead), reasons })
+        Ok(Choice { score, label, fallback: fallback.or(instead), reasons, ruled })
     }
 
     fn fallback(choice: &Choice) -> Option<Reason> {
@@ -143,9 +146,22 @@ impl<F: Features> Decision for Scoring<'_, F> {
         choice.reasons.as_deref().unwrap_or_default()
     }
 
-    fn answer(&self, choice: Choice, lane: &ActiveLane, timings: Timings, logged: bool) -> Scored {
-        let Choice { score: Score { margin, score, .. }, label, fallback, reasons } = choice;
+    fn ruled<'a>(choice: &'a Choice, _: &'a BundleMemory) -> Option<&'a Ruled> {
+        choice.ruled.as_ref()
+    }
+
+    fn answer(
+        &self,
+        choice: Choice,
+        _: &BundleMemory,
+        lane: &ActiveLane,
+        timings: Timings,
+        logged: bool,
+    ) -> Scored {
+        let Choice { score: Score { margin, score, .. }, label, fallback, reasons, ruled } = choice;
         let reasons = GivenReasons::of(&lane.loaded, reasons, self.0.reasons);
-        Scored { source: Arc::clone(&lane.source), score, margin, label, logged, fallback, timings, reasons }
+        let rules = GivenRules::of(&lane.loaded, ruled);
+        let source = Arc::clone(&lane.source);
+        Scored { source, score, margin, label, logged, fallback, timings, reasons, rules }
     }
 }

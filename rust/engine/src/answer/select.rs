@@ -5,15 +5,15 @@ use std::time::Instant;
 
 use scorer_core::bundle::{EvalError, EvalScratch, SelectOut};
 use scorer_core::explain::Contribution;
-use scorer_core::policy::Mask;
 
 use super::evaluate::{self, BundleMemory, Failed, Workspace};
+use super::rules::{self, Restricted};
 use super::sequence::{self, Decision, Names};
 use super::{RequestContext, decide, explain};
 use crate::answered::{Outcome, Pmf};
-use crate::answers::{Answer, GivenReasons, Selected};
+use crate::answers::{Answer, GivenReasons, GivenRules, Selected};
 use crate::arrival::Arrival;
-use crate::bundles::Loaded;
+use crate::bundles::{Loaded, Ruled};
 use crate::config::Kind;
 use crate::content::Content;
 use crate::deadline::Deadline;
@@ -89,7 +89,7 @@ enum Choice {
 impl<F: Features> Decision for Selection<'_, F> {
     const KIND: Kind = Kind::Action;
     type Features = F;
-    type Inputs = Mask;
+    type Inputs = Restricted;
     type Setup = Setup;
     type Evaluated = Drawn;
     type Choice = Choice;
@@ -131,12 +131,21 @@ impl<F: Features> Decision for Selection<'_, F> {
         decide::eligible(self.eligible, loaded, &mut memory.eligible)
     }
 
-    fn inputs(memory: &BundleMemory) -> Mask {
-        memory.eligible.clone()
+    fn restrict(
+        context: RequestContext<'_>,
+        loaded: &Loaded,
+        row: &[f32],
+        memory: &mut BundleMemory,
+    ) -> Result<(), Failed> {
+        rules::of_actions(context, loaded, row, memory)
     }
 
-    fn install(inputs: &Mask, memory: &mut BundleMemory) {
-        memory.eligible.clone_from(inputs);
+    fn inputs(memory: &BundleMemory) -> Restricted {
+        Restricted::of(memory)
+    }
+
+    fn install(inputs: &Restricted, memory: &mut BundleMemory) {
+        inputs.install(memory);
     }
 
     fn evaluate(
@@ -237,8 +246,11 @@ impl<F: Features> Decision for Selection<'_, F> {
                 Pmf::Only { index, actions: loaded.actions.len() }
             }
         };
+        let requested = memory.ruled.as_ref().map(|_| &memory.requested);
+        let eligible = requested.filter(|_| !recorded).unwrap_or(&memory.eligible);
         Outcome::Action {
-            eligible: Some(&memory.eligible).filter(|eligible| !eligible.is_full()),
+            eligible: Some(eligible).filter(|eligible| !eligible.is_full()),
+            requested: requested.filter(|requested| !requested.is_full()),
             pmf,
             index,
             action: loaded.actions.get(index).map_or("", |action| &action.id),
@@ -256,7 +268,18 @@ impl<F: Features> Decision for Selection<'_, F> {
         }
     }
 
-    fn answer(&self, mut choice: Choice, lane: &ActiveLane, timings: Timings, logged: bool) -> Selected {
+    fn ruled<'a>(_: &'a Choice, memory: &'a BundleMemory) -> Option<&'a Ruled> {
+        memory.ruled.as_ref()
+    }
+
+    fn answer(
+        &self,
+        mut choice: Choice,
+        memory: &BundleMemory,
+        lane: &ActiveLane,
+        timings: Timings,
+        logged: bool,
+    ) -> Selected {
         let fallback = Self::fallback(&choice);
         let SelectOut { index, propensity, expected_reward } = choice.out();
         let reasons = match &mut choice {
@@ -275,6 +298,7 @@ impl<F: Features> Decision for Selection<'_, F> {
             fallback,
             timings,
             reasons: GivenReasons::of(&lane.loaded, reasons, self.query.reasons),
+            rules: GivenRules::of(&lane.loaded, memory.ruled.clone()),
         }
     }
 }

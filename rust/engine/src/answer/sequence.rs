@@ -13,7 +13,7 @@ use super::{RequestContext, admit, explain, identify, record, replay, route};
 use crate::answered::{Answered, Outcome};
 use crate::answers::Answer;
 use crate::arrival::Arrival;
-use crate::bundles::Loaded;
+use crate::bundles::{Loaded, Ruled};
 use crate::config::Kind;
 use crate::content::Content;
 use crate::deadline::Deadline;
@@ -61,6 +61,11 @@ pub(crate) trait Decision: Sync {
 
     /// Reads the inputs of the request into this thread's memory.
     fn read_inputs(&self, loaded: &Loaded, memory: &mut BundleMemory) -> Result<(), Rejection>;
+
+    /// Applies the rules that are evaluated before the bundle's program. A failure becomes the reason of a fallback.
+    fn restrict(_: RequestContext<'_>, _: &Loaded, _row: &[f32], _: &mut BundleMemory) -> Result<(), Failed> {
+        Ok(())
+    }
 
     /// Copies the inputs out of this thread's memory.
     fn inputs(memory: &BundleMemory) -> Self::Inputs;
@@ -121,8 +126,17 @@ pub(crate) trait Decision: Sync {
     /// Returns the reasons that were computed.
     fn reasons(choice: &Self::Choice) -> &[Contribution];
 
-    fn answer(&self, choice: Self::Choice, lane: &ActiveLane, timings: Timings, logged: bool)
-    -> Self::Answer;
+    /// Returns the result of the rules; `None` without rules.
+    fn ruled<'a>(choice: &'a Self::Choice, memory: &'a BundleMemory) -> Option<&'a Ruled>;
+
+    fn answer(
+        &self,
+        choice: Self::Choice,
+        memory: &BundleMemory,
+        lane: &ActiveLane,
+        timings: Timings,
+        logged: bool,
+    ) -> Self::Answer;
 }
 
 /// Inputs of an action's draw other than the context.
@@ -232,7 +246,9 @@ fn begin<D: Decision>(
     let data_load_us = micros(encoded - began);
 
     let setup = decision.setup(context, loaded);
-    let evaluated = match admit::single(context, loaded, instead, encoded) {
+    let (row, memory, _) = workspace.parts(loaded);
+    let restricted = D::restrict(context, loaded, row, memory);
+    let evaluated = match restricted.and_then(|()| admit::single(context, loaded, instead, encoded)) {
         Err(failed) => Err(failed),
         Ok(permit) if permit.place() == Place::Pool => {
             let held = Held::of(lane, workspace);
@@ -313,6 +329,7 @@ fn conclude<D: Decision>(
             let outcome = D::outcome(&choice, &lane.loaded, memory, true);
             let answered = Answered {
                 reasons: D::reasons(&choice),
+                ruled: D::ruled(&choice, memory),
                 ..answered(context, decision, lane, row, D::fallback(&choice), timings, outcome)
             };
             record::append(engine, log, &answered, checkpoint.durability, record)
@@ -382,7 +399,7 @@ fn finish<D: Decision>(
         let outcome = D::outcome(&choice, loaded, memory, false);
         sink.answered(&answered(context, decision, lane, row, fallback, timings, outcome));
     }
-    Ok(decision.answer(choice, lane, timings, logged))
+    Ok(decision.answer(choice, workspace.parts(loaded).1, lane, timings, logged))
 }
 
 fn answered<'a, D: Decision>(

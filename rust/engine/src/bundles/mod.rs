@@ -2,11 +2,13 @@
 
 mod memory;
 mod reaper;
+mod rules;
 mod store;
 mod vetting;
 mod warm;
 
 pub use memory::resident;
+pub use rules::{FiredRule, RuleCounters, Ruled};
 pub use store::{
     ActionInfo, BundleListener, Live, LoadReport, LoadRequest, Loaded, ReasonColumn, Shape, Store,
 };

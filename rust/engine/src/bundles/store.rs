@@ -17,6 +17,7 @@ use serde::Serialize;
 
 use super::memory::{self, Budget};
 use super::reaper::Reaper;
+use super::rules::{self, FiredRule, RuleCounters};
 use super::vetting::{self, Vetting};
 use super::warm::{Subject, WarmUp, WarmUpReport, warm_up};
 use crate::bundle_dir::{self, Stages};
@@ -61,6 +62,8 @@ pub struct Loaded {
     pub warmup: WarmUp,
     /// Number of its decisions.
     pub decisions: AtomicU64,
+    /// Counters of its rules.
+    pub rules: RuleCounters,
     /// The statement of its signature; absent if no signature was required.
     pub signed: Option<Signed>,
     /// Takes the bundle out of service after repeated failures.
@@ -87,6 +90,8 @@ pub struct Shape {
     pub sensitive: Sensitive,
     /// The columns that reasons refer to, in their order; empty if the bundle gives no reasons.
     pub reasons: Vec<ReasonColumn>,
+    /// The rules, in the order of their numbers; empty if the bundle has none.
+    pub rules: Vec<FiredRule>,
 }
 
 /// A column of a forest: a feature of the request or of the action.
@@ -251,6 +256,7 @@ impl Store {
             actions: Arc::clone(&actions),
             sensitive: Sensitive::of(bundle.schema().features(), &self.features),
             reasons: reason_columns(&bundle),
+            rules: rules::describe(&bundle),
         };
         let loaded = Arc::new(Loaded {
             digest: expected,
@@ -267,6 +273,7 @@ impl Store {
             warmup,
             signed,
             decisions: AtomicU64::new(0),
+            rules: RuleCounters::new(bundle.rules().map_or(0, |rules| rules.rules().len())),
             breaker: Breaker::new(BreakerSettings::default()),
             was_live: AtomicBool::new(false),
             awaited: AtomicBool::new(false),

@@ -209,6 +209,7 @@ impl ActiveLane {
             fallback_reason: fallback.map_or("", Reason::as_str),
             timings: Timings::default(),
             reasons: &[],
+            ruled: None,
             outcome: Outcome::Score { margin: 0.0, score: 0.0, label: "" },
         }
     }

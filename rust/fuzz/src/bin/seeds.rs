@@ -10,7 +10,7 @@ use hyper::client::conn::http2::handshake;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use prost::Message;
 use scorer_core::bundle::testing;
-use scorer_fuzz::{bundle, certificate, connection, jwt, log, request, serving, signature, token};
+use scorer_fuzz::{bundle, certificate, connection, jwt, log, request, rules, serving, signature, token};
 use scorer_log::sim::SimMachine;
 use scorer_log::{Durability, Log, LogConfig};
 use scorer_proto::inference::model_infer_request::InferInputTensor;
@@ -32,6 +32,9 @@ fn main() {
     };
     let score = testing::score_files("fraud", 0.0);
     let action = testing::action_files("action", 0.0);
+    let rules = "name = \"checkout\"\ndecisions = [\"decline\"]\n[[rules]]\nid = \"listed\"\nwhen = 'country in list(\"blocked\") || score > 0.9'\ndecision = \"decline\"\n";
+    let ruled = testing::score_recipe("fraud", 0.0).with_rules(rules, &[("blocked", "string", "FR\n")]);
+    write("bundle", "rules", &bundle::join(&ruled.build().expect("the rules compile")));
     for (name, files) in [("score", &score), ("action", &action)] {
         let forest = &files["forest.bin"];
         write("forest", name, &forest[..forest.len() - 4]);
@@ -54,6 +57,9 @@ fn main() {
     }
     for (name, bytes) in connections() {
         write("connection", name, &bytes);
+    }
+    for (name, text) in rules::SEEDS {
+        write("rules", name, text.as_bytes());
     }
     for (target, name, bytes) in credentials() {
         write(target, name, &bytes);

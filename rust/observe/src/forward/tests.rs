@@ -160,6 +160,7 @@ fn shape() -> Arc<Shape> {
         actions: Arc::default(),
         sensitive: Sensitive::default(),
         reasons: Vec::new(),
+        rules: Vec::new(),
     })
 }
 

@@ -95,6 +95,46 @@ pub struct ScoreResponse {
     /// The features with the largest contributions to the margin, the largest first.
     #[prost(message, repeated, tag = "7")]
     pub reasons: ::prost::alloc::vec::Vec<Reason>,
+    /// What the bundle's rules did; absent if the bundle has no rules.
+    #[prost(message, optional, tag = "30")]
+    pub rules: ::core::option::Option<AppliedRules>,
+}
+/// The rules of a bundle that had an effect on an answer.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct AppliedRules {
+    /// In the order of the bundle's rule set. A rule whose condition is true may have no
+    /// effect because of its hit policy; such a rule is not listed.
+    #[prost(message, repeated, tag = "1")]
+    pub fired: ::prost::alloc::vec::Vec<FiredRule>,
+    /// Kind "score": the score within the caps and floors of the rules. The decision is
+    /// that of a rule, or else of this score's band.
+    #[prost(double, tag = "2")]
+    pub score: f64,
+    /// Kind "score": the review queue; empty if no rule selects one.
+    #[prost(string, tag = "3")]
+    pub queue: ::prost::alloc::string::String,
+    /// Number of rules that did not fire because a value is missing, or because their
+    /// condition has no value (such as a division by zero).
+    #[prost(uint32, tag = "4")]
+    pub unknown: u32,
+    #[prost(uint32, tag = "5")]
+    pub errors: u32,
+    /// Number of groups whose rules contradicted each other and had no effect.
+    #[prost(uint32, tag = "6")]
+    pub conflicts: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FiredRule {
+    /// A row of a decision table has the table's id and its number ("limits.row2").
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// Reason code that the rule writes; may be empty.
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
+    /// Regulation or agreement that the rule follows; may be empty. Records of the log
+    /// do not contain it.
+    #[prost(string, tag = "3")]
+    pub source: ::prost::alloc::string::String,
 }
 /// The contribution of one feature to a margin, by path attribution. It is an
 /// approximation of the feature's share.
@@ -238,6 +278,10 @@ pub struct SelectActionResponse {
     /// the margin of the action's expected reward, the largest first.
     #[prost(message, repeated, tag = "20")]
     pub reasons: ::prost::alloc::vec::Vec<Reason>,
+    /// What the bundle's rules did; absent if the bundle has no rules. The policy chose
+    /// among the actions that the request and the rules allow.
+    #[prost(message, optional, tag = "30")]
+    pub rules: ::core::option::Option<AppliedRules>,
 }
 /// The lane and the bundle that answered, with the times.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -2715,6 +2759,14 @@ pub struct DecisionRecord {
     /// feature has the contribution 0, because it could reveal the value.
     #[prost(message, repeated, tag = "40")]
     pub feature_reasons: ::prost::alloc::vec::Vec<Reason>,
+    /// What the bundle's rules did; absent if the bundle has no rules. `score` is the
+    /// model's, `rules.score` the one within the caps and floors.
+    #[prost(message, optional, tag = "60")]
+    pub rules: ::core::option::Option<AppliedRules>,
+    /// Kind "action", if the bundle has rules: the eligible set of the request, of which
+    /// `eligible_mask` is the part that the rules allow. Empty: every action.
+    #[prost(bytes = "vec", tag = "61")]
+    pub requested_mask: ::prost::alloc::vec::Vec<u8>,
 }
 /// Values of a row, encrypted to the owner of a private key by HPKE (RFC 9180) in
 /// mode Base with DHKEM(X25519, HKDF-SHA256), HKDF-SHA256 and AES-256-GCM.

@@ -10,7 +10,9 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
-use scorer_engine::{Checkpoint, CheckpointCounters as Decisions, Histogram, LoadErrorKind, resident};
+use scorer_engine::{
+    Checkpoint, CheckpointCounters as Decisions, Histogram, LoadErrorKind, Loaded, resident,
+};
 use scorer_http::Limit;
 use scorer_proto::CODE_NAMES;
 
@@ -221,7 +223,50 @@ fn slas(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
             counter(&mut family, &[("checkpoint", name), ("cause", cause.as_str())], count)?;
         }
     }
+    rules(services, encoder)
+}
+
+/// Adds the counters of the rules of the bundles that answer.
+fn rules(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let table = services.engine.lanes();
+    let mut with_rules: Vec<&Loaded> = Vec::new();
+    for (_, lane) in table.all().filter(|(_, lane)| !lane.loaded.shape.rules.is_empty()) {
+        // Two lanes may have the same bundle.
+        if !with_rules.iter().any(|known| known.serial == lane.loaded.serial) {
+            with_rules.push(&lane.loaded);
+        }
+    }
+    let mut family = encoder.encode_descriptor(
+        "rule_hits",
+        "Decisions on which a rule of a bundle had an effect, by rule",
+        None,
+        MetricType::Counter,
+    )?;
+    for loaded in &with_rules {
+        for (rule, hits) in loaded.shape.rules.iter().zip(loaded.rules.hits()) {
+            let labels =
+                [("name", loaded.bundle.name()), ("bundle", short(loaded)), ("rule", rule.id.as_str())];
+            counter(&mut family, &labels, hits)?;
+        }
+    }
+    let mut family = encoder.encode_descriptor(
+        "rules_without_effect",
+        "Rules and groups of rules that had no effect on a decision, by cause",
+        None,
+        MetricType::Counter,
+    )?;
+    for loaded in &with_rules {
+        for (cause, count) in loaded.rules.without_value() {
+            let labels = [("name", loaded.bundle.name()), ("bundle", short(loaded)), ("cause", cause)];
+            counter(&mut family, &labels, count)?;
+        }
+    }
     Ok(())
+}
+
+/// The digest of a bundle without `sha256:`, shortened to 12 digits.
+fn short(loaded: &Loaded) -> &str {
+    loaded.digest_text.get(7..19).unwrap_or(&loaded.digest_text)
 }
 
 /// Adds the state of the registry that the control plane has reported.

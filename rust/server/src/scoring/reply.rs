@@ -1,7 +1,8 @@
 //! Converts the engine's answers to `scorer.v1` messages.
 
 use scorer_engine::{
-    Answer, GivenReasons, Reason, ReasonColumn, Scored, ScoredBatch, Selected, Source, Timings, direction,
+    Answer, FiredRule, GivenReasons, GivenRules, Reason, ReasonColumn, Scored, ScoredBatch, Selected, Source,
+    Timings, direction,
 };
 use scorer_proto::v1::{self as wire, ScoreBatchResponse, ScoreResponse, SelectActionResponse, Served};
 
@@ -27,6 +28,23 @@ fn reasons(given: &GivenReasons) -> Vec<wire::Reason> {
     given.iter().map(reason).collect()
 }
 
+fn rules(given: &GivenRules) -> Option<wire::AppliedRules> {
+    let ruled = given.ruled()?;
+    let fired = |rule: &FiredRule| wire::FiredRule {
+        id: rule.id.clone(),
+        reason: rule.reason.clone(),
+        source: rule.source.clone(),
+    };
+    Some(wire::AppliedRules {
+        fired: given.fired().map(fired).collect(),
+        score: ruled.score,
+        queue: given.queue().to_owned(),
+        unknown: ruled.unknown,
+        errors: ruled.errors,
+        conflicts: ruled.conflicts,
+    })
+}
+
 pub(crate) fn score(answer: Answer<Scored>, decision_token: Vec<u8>) -> ScoreResponse {
     let Answer { id, value: scored, .. } = answer;
     ScoreResponse {
@@ -38,6 +56,7 @@ pub(crate) fn score(answer: Answer<Scored>, decision_token: Vec<u8>) -> ScoreRes
         logged: scored.logged,
         decision_token,
         reasons: reasons(&scored.reasons),
+        rules: rules(&scored.rules),
     }
 }
 
@@ -73,5 +92,6 @@ pub(crate) fn selection(answer: Answer<Selected>, decision_token: Vec<u8>) -> Se
         served: Some(served(&selected.source, selected.fallback, selected.timings)),
         decision_token,
         reasons: reasons(&selected.reasons),
+        rules: rules(&selected.rules),
     }
 }

@@ -120,6 +120,8 @@ impl Checked {
                 exec_us: decision.exec_us,
             },
             reasons: &[],
+            // Another bundle observes, whose own rules are applied.
+            ruled: None,
             outcome: match checkpoint.kind {
                 Kind::Score => {
                     let (margin, score) = (decision.margin, decision.score);
@@ -127,6 +129,7 @@ impl Checked {
                 }
                 Kind::Action => Outcome::Action {
                     eligible: eligible.as_ref().filter(|mask| !mask.is_full()),
+                    requested: None,
                     pmf: Pmf::Omitted,
                     index: decision.action_index as usize,
                     action: &decision.action,

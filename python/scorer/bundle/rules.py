@@ -1,0 +1,242 @@
+"""Rules of bundles: reading them from files, checking them against a bundle, and evaluating them on rows."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from scorer.bundle.models import RulesNode
+from scorer.errors import BundleError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from scorer.bridge import RawRuleSet
+    from scorer.bundle.columns import Rows
+
+RULES = "rules.toml"
+"""File of the rules in a bundle."""
+MAX_LISTS = 64
+"""Greatest number of lists of a bundle."""
+
+
+@dataclass(frozen=True)
+class RuleList:
+    """A list that conditions name with ``list("name")``."""
+
+    content: bytes
+    """One element per line, as UTF-8."""
+    type: Literal["string", "int"] = "string"
+    """The type of the elements."""
+
+
+@dataclass(frozen=True)
+class BundleRules:
+    """A rule set in the form of docs/rules.md, with its lists."""
+
+    text: str
+    """The TOML text of the rules."""
+    lists: Mapping[str, RuleList] = field(default_factory=dict)
+    """The lists by name."""
+    salt: str | None = None
+    """32 hexadecimal digits from which, with the request's id, roll-outs are derived. By default they follow
+    from the name of the rule set, so that a roll-out stays the same in the next bundle."""
+
+    @property
+    def key(self) -> str:
+        """The salt that the rules have in a bundle."""
+        if self.salt is not None:
+            return self.salt
+        # The compiler reports rules that are not valid TOML, with place and remedy.
+        try:
+            name = tomllib.loads(self.text).get("name", "")
+        except tomllib.TOMLDecodeError:
+            name = ""
+        return sha256(f"scorer rule set {name}".encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class RuleFault:
+    """What is wrong with a rule, and where."""
+
+    rule: str
+    """Id of the rule; empty for the whole file."""
+    line: int
+    column: int
+    problem: str
+    """The rule that is broken, and the remedy."""
+
+    def __str__(self) -> str:
+        """Return the fault in one line."""
+        rule = f'rule "{self.rule}", ' if self.rule else ""
+        return f"{rule}line {self.line}, column {self.column}: {self.problem}"
+
+
+@dataclass(frozen=True)
+class RuleInfo:
+    """One rule of a compiled rule set. A row of a table has an id such as "limits.row2"."""
+
+    id: str
+    decision: str | None
+    reason: str | None
+    source: str | None
+    queue: str | None
+    cap: float | None
+    floor: float | None
+    priority: int
+    restricts: bool
+    """Whether the rule removes actions from the eligible ones."""
+    line: int
+
+    @property
+    def effect(self) -> str:
+        """What the rule writes, in a few words."""
+        written = [
+            ("decision", self.decision),
+            ("reason", self.reason),
+            ("queue", self.queue),
+            ("cap", None if self.cap is None else f"{self.cap:g}"),
+            ("floor", None if self.floor is None else f"{self.floor:g}"),
+        ]
+        words = [f"{name} {value}" for name, value in written if value is not None]
+        return ", ".join([*words, *(["restricts actions"] if self.restricts else [])]) or "none"
+
+
+@dataclass(frozen=True)
+class RuledRows:
+    """The results of a rule set on rows."""
+
+    applied: list[list[int]]
+    """For each row the positions of the rules that had an effect, ascending."""
+    unknown: list[int]
+    """Number of rules per row that did not fire because a value is missing."""
+    errors: list[int]
+    """Number of rules per row that did not fire because their condition has no value."""
+    conflicts: list[int]
+    """Number of groups per row whose rules contradicted each other."""
+    scores: npt.NDArray[np.float64]
+    """Scores within caps and floors, ``[n]``; of an action bundle NaN."""
+    bands: npt.NDArray[np.uint32]
+    """Positions of the decisions in the bundle's labels, ``[n]``. Of an action bundle 0."""
+    written: npt.NDArray[np.bool_]
+    """Whether a rule wrote the decision, ``[n]``."""
+    allowed: npt.NDArray[np.bool_]
+    """Actions that the rules allow, ``[n, actions]``."""
+
+
+class CompiledRules:
+    """A rule set that is compiled for a bundle; see `Bundle.rules` and `Bundle.check_rules`.
+
+    Args:
+        raw: The compiled rule set.
+        actions: Number of actions of the bundle.
+    """
+
+    def __init__(self, raw: RawRuleSet, actions: int) -> None:
+        self._raw, self._actions = raw, actions
+        self.rules: tuple[RuleInfo, ...] = tuple(RuleInfo(*rule) for rule in raw.rules_in_order)
+        """The rules in the order of their positions."""
+
+    @property
+    def name(self) -> str:
+        """Name of the rule set."""
+        return self._raw.name
+
+    def evaluate(self, rows: Rows, *, scores: Any, seconds: Any, ids: Sequence[str]) -> RuledRows:
+        """Evaluate the rules on rows as a server does.
+
+        Args:
+            rows: Encoded rows of the bundle's request features, ``[n, features]``; see `encode`.
+            scores: The bundle's scores ``[n]``; NaN where there is none. Ignored by an action bundle.
+            seconds: Times of the requests in seconds since 1970, ``[n]``.
+            ids: Ids of the requests, on which roll-outs depend.
+
+        Raises:
+            BundleError: An array has another shape.
+        """
+        import numpy as np
+
+        rows = np.ascontiguousarray(rows, dtype=np.float32)
+        count = len(ids)
+        within, bands = np.empty(count), np.empty(count, np.uint32)
+        written = np.empty(count, np.uint32)
+        applied, masks = self._raw.evaluate(
+            rows,
+            np.ascontiguousarray(scores, dtype=np.float64),
+            np.ascontiguousarray(seconds, dtype=np.int64),
+            list(ids),
+            within,
+            bands,
+            written,
+        )
+        actions = self._actions
+        packed = np.frombuffer(masks, np.uint8).reshape(count, (actions + 7) // 8)
+        allowed = np.unpackbits(packed, axis=1, bitorder="little")[:, :actions].astype(bool)
+        return RuledRows(
+            applied=[one[0] for one in applied],
+            unknown=[one[1] for one in applied],
+            errors=[one[2] for one in applied],
+            conflicts=[one[3] for one in applied],
+            scores=within,
+            bands=bands,
+            written=written.astype(bool),
+            allowed=allowed,
+        )
+
+
+def read_rules(file: Path, lists: Mapping[str, tuple[Path, str]] | None = None) -> BundleRules:
+    """Read rules and their lists from files.
+
+    Args:
+        file: The TOML file of the rules.
+        lists: File and type of elements ("string" or "int") of each list, by name.
+
+    Raises:
+        BundleError: A file cannot be read, is not UTF-8, or has an unknown type.
+    """
+    found = {}
+    for name, (path, kind) in (lists or {}).items():
+        if kind not in ("string", "int"):
+            raise BundleError(f'list "{name}": type "{kind}" is unknown; use string or int')
+        found[name] = RuleList(_read(path, f'list "{name}"'), "int" if kind == "int" else "string")
+    try:
+        return BundleRules(_read(file, "rules").decode(), found)
+    except UnicodeDecodeError as error:
+        raise BundleError(
+            f'rules "{file}": byte {error.start} is not UTF-8; save the file as UTF-8'
+        ) from None
+
+
+def rules_node(rules: BundleRules, source: str, output: str) -> tuple[RulesNode, dict[str, bytes]]:
+    """Return the program node of rules, and their files in a bundle.
+
+    Args:
+        rules: The rules.
+        source: The slot that the node reads.
+        output: The slot that it writes.
+
+    Raises:
+        BundleError: There are too many lists.
+    """
+    if len(rules.lists) > MAX_LISTS:
+        raise BundleError(f"rules: {len(rules.lists)} lists, a bundle has at most {MAX_LISTS}; remove some")
+    files = {RULES: rules.text.encode()}
+    entries = {}
+    for number, (name, one) in enumerate(sorted(rules.lists.items()), 1):
+        file = f"list-{number:02}.txt"
+        files[file] = one.content
+        entries[name] = {"file": file, "type": one.type}
+    node = {"file": RULES, "input": source, "output": output, "lists": entries, "salt": rules.key}
+    return RulesNode.model_validate(node), files
+
+
+def _read(path: Path, what: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise BundleError(f'{what} "{path}" cannot be read: {error.strerror}; correct the path') from None

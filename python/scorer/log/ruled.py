@@ -1,0 +1,116 @@
+"""Evaluating rules again on recorded decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from scorer.log.mismatch import Mismatch
+
+if TYPE_CHECKING:
+    from scorer.bundle import Bundle
+    from scorer.bundle.rules import CompiledRules, RuledRows
+    from scorer.v1.log_pb2 import DecisionRecord
+
+# Rules may have been evaluated in the second before the decision, and a rule may begin or end between.
+_SECONDS_BEFORE = (0, 1)
+
+
+def evaluate(
+    rules: CompiledRules, decisions: Sequence[DecisionRecord], scores: Any, *, seconds_before: int = 0
+) -> RuledRows:
+    """Evaluate rules on recorded decisions, which have the features of the rules' bundle.
+
+    Args:
+        rules: The rules.
+        decisions: The decisions.
+        scores: The scores that the rules see, ``[n]``; NaN where there is none.
+        seconds_before: Seconds from the rules to the decision.
+    """
+    return rules.evaluate(
+        np.array([decision.features for decision in decisions], np.float32),
+        scores=scores,
+        seconds=[decision.decided_at_us // 1_000_000 - seconds_before for decision in decisions],
+        ids=[decision.decision_id for decision in decisions],
+    )
+
+
+def requested(decision: DecisionRecord, actions: int) -> Any:
+    """Return the actions that a recorded request allowed before any rules, bool ``[actions]``.
+
+    Args:
+        decision: The decision.
+        actions: Number of actions of the catalogue.
+    """
+    with_rules = decision.HasField("rules")
+    return _bits(decision.requested_mask if with_rules else decision.eligible_mask, actions)
+
+
+def eligible(decision: DecisionRecord, actions: int) -> Any:
+    """Return the actions that could be chosen, bool ``[actions]``.
+
+    Args:
+        decision: The decision.
+        actions: Number of actions of the catalogue.
+    """
+    return _bits(decision.eligible_mask, actions)
+
+
+def check_decisions(
+    rows: Sequence[tuple[int, DecisionRecord]], bundle: Bundle, scores: Any
+) -> Iterator[Mismatch]:
+    """Check that recorded decisions are those of the bundle's rules.
+
+    Args:
+        rows: Sequences and decisions of the model.
+        bundle: The bundle, which has rules.
+        scores: Its scores of these decisions, ``[n]``.
+    """
+    rules = bundle.rules
+    if rules is None:
+        return
+    decisions = [decision for _, decision in rows]
+    results = [evaluate(rules, decisions, scores, seconds_before=before) for before in _SECONDS_BEFORE]
+    for at, (sequence, decision) in enumerate(rows):
+        labels = [bundle.labels[int(result.bands[at])] for result in results]
+        fired = [[rules.rules[number].id for number in result.applied[at]] for result in results]
+        logged = [rule.id for rule in decision.rules.fired]
+        if (decision.decision, logged) in list(zip(labels, fired, strict=True)):
+            continue
+        if decision.decision not in labels:
+            yield Mismatch(sequence, decision.decision_id, "decision", decision.decision, labels[0])
+        else:
+            yield Mismatch(sequence, decision.decision_id, "rules", str(logged), str(fired[0]))
+
+
+def check_eligible(rows: Sequence[tuple[int, DecisionRecord]], bundle: Bundle) -> list[Mismatch]:
+    """Return the decisions whose eligible actions are not those that the bundle's rules allow.
+
+    Args:
+        rows: Sequences and decisions of the policy.
+        bundle: The bundle; without rules nothing is checked.
+    """
+    if bundle.rules is None or not rows:
+        return []
+    decisions = [decision for _, decision in rows]
+    missing = np.full(len(rows), np.nan)
+    results = [
+        evaluate(bundle.rules, decisions, missing, seconds_before=before) for before in _SECONDS_BEFORE
+    ]
+    wrong = []
+    for at, (sequence, decision) in enumerate(rows):
+        actions = len(bundle.actions)
+        asked, logged = requested(decision, actions), eligible(decision, actions)
+        computed = [asked & result.allowed[at] for result in results]
+        if not any(np.array_equal(one, logged) for one in computed):
+            ids = [str(np.flatnonzero(one).tolist()) for one in (logged, computed[0])]
+            wrong.append(Mismatch(sequence, decision.decision_id, "eligible actions", *ids))
+    return wrong
+
+
+def _bits(mask: bytes, actions: int) -> Any:
+    if not mask:
+        return np.ones(actions, bool)
+    return np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little")[:actions].astype(bool)

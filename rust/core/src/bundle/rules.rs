@@ -1,0 +1,442 @@
+//! The rules node: a rule set that reads the request's features and the score, or restricts the eligible actions.
+//!
+//! Rules are evaluated after the program of a score bundle and before that of an action bundle. They change neither
+//! margins nor scores, so golden cases, reference statistics and batch scoring do not depend on them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use scorer_rules::{
+    Actions, Decision, DeclareError, Environment, Fault, KeySet, ListKey, ListKind, Lists, Request, Rule,
+    RuleSet, Slot, TextId, Type,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Bundle, BundleError, EvalError, EvalScratch, Kind};
+use crate::policy::{ActionCatalogue, Mask, Salt};
+use crate::schema::{FeatureSpec, FeatureType};
+
+/// Name of the file of the rules.
+pub(super) const RULES: &str = "rules.toml";
+/// Greatest number of lists.
+pub(super) const MAX_LISTS: usize = 64;
+/// The name by which rules read the score.
+const SCORE: &str = "score";
+
+/// A list that conditions name with `list("name")`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ListEntry {
+    /// Its file, `list-01.txt` to `list-64.txt`, with one element per line.
+    pub file: String,
+    /// The type of its elements.
+    #[serde(rename = "type", default)]
+    pub kind: ElementType,
+}
+
+/// The type of a list's elements.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ElementType {
+    /// Strings.
+    #[default]
+    String,
+    /// 64-bit integers.
+    Int,
+}
+
+/// The contents of lists by name.
+pub type ListFiles<'a> = BTreeMap<&'a str, (ElementType, &'a [u8])>;
+
+/// The parts of a bundle that its rules are checked against.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Surroundings<'a> {
+    pub(super) kind: Kind,
+    /// The features of a request.
+    pub(super) features: &'a [FeatureSpec],
+    /// Labels of the bands, ascending.
+    pub(super) labels: &'a [String],
+    pub(super) catalogue: &'a ActionCatalogue,
+}
+
+/// A rule set that is compiled for a bundle.
+#[derive(Debug)]
+pub struct Rules {
+    set: RuleSet,
+    lists: Lists,
+    inputs: Vec<Input>,
+    score: Option<Slot>,
+    /// The band of each decision of the set.
+    bands: Vec<usize>,
+}
+
+/// A feature that rules read.
+#[derive(Debug)]
+struct Input {
+    column: usize,
+    slot: Slot,
+    kind: InputKind,
+}
+
+#[derive(Debug)]
+enum InputKind {
+    Number,
+    Flag,
+    /// The strings of the categories.
+    Category(Box<[Option<TextId>]>),
+}
+
+impl Rules {
+    /// Compiles and checks a rule set.
+    pub(super) fn compile(
+        text: &str,
+        around: Surroundings<'_>,
+        lists: &ListFiles<'_>,
+        salt: &Salt,
+    ) -> Result<Rules, Vec<Fault>> {
+        let whole = |problem: String| vec![Fault { rule: String::new(), line: 1, column: 1, problem }];
+        let declared = |error: DeclareError| whole(error.to_string());
+        let mut environment = Environment::new();
+        let mut slots = Vec::with_capacity(around.features.len());
+        for feature in around.features {
+            if around.kind == Kind::Score && feature.name == SCORE {
+                return Err(whole(
+                    "the schema has a feature \"score\", which rules could not tell from the bundle's score; rename the feature"
+                        .to_owned(),
+                ));
+            }
+            // A feature whose name is no identifier cannot be written in a condition.
+            let slot = match feature.kind {
+                FeatureType::Number => environment.declare(&feature.name, Type::Double),
+                FeatureType::Flag => environment.declare(&feature.name, Type::Bool),
+                FeatureType::Category => environment.declare(&feature.name, Type::Text),
+            };
+            // The number of strings is limited, so only dictionaries of features that may be read are added.
+            if slot.is_ok() && feature.kind == FeatureType::Category && text.contains(&feature.name) {
+                environment.known(feature.categories.iter().map(String::as_str)).map_err(declared)?;
+            }
+            slots.push(slot.ok());
+        }
+        let score = match around.kind {
+            Kind::Score => Some(environment.declare(SCORE, Type::Double).map_err(declared)?),
+            Kind::Action => None,
+        };
+        let key = ListKey::new(salt.0);
+        let mut sets = Vec::with_capacity(lists.len());
+        for (name, (kind, bytes)) in lists {
+            let of = match kind {
+                ElementType::String => ListKind::Text,
+                ElementType::Int => ListKind::Int,
+            };
+            let list = environment.declare_list(name, of).map_err(declared)?;
+            let set =
+                key_set(key, *kind, bytes).map_err(|problem| whole(format!("list {name:?}: {problem}")))?;
+            sets.push((list, Arc::new(set)));
+        }
+        let set = RuleSet::compile(text, &environment, &factors(around.catalogue)?, key)?;
+        let faults = check_writes(&set, around);
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let mut loaded = Lists::new(key, &environment);
+        for (list, keys) in sets {
+            loaded = loaded.with(list, keys);
+        }
+        let inputs = around.features.iter().zip(slots).enumerate().filter_map(|(column, (feature, slot))| {
+            let slot = slot.filter(|_| set.reads(&feature.name))?;
+            let kind = match feature.kind {
+                FeatureType::Number => InputKind::Number,
+                FeatureType::Flag => InputKind::Flag,
+                FeatureType::Category => InputKind::Category(
+                    feature.categories.iter().map(|category| set.program().text_id(category)).collect(),
+                ),
+            };
+            Some(Input { column, slot, kind })
+        });
+        let band = |decision: &String| around.labels.iter().position(|label| label == decision);
+        Ok(Rules {
+            inputs: inputs.collect(),
+            score,
+            bands: set.decisions().iter().filter_map(band).collect(),
+            lists: loaded,
+            set,
+        })
+    }
+
+    /// The compiled rule set.
+    #[must_use]
+    pub fn set(&self) -> &RuleSet {
+        &self.set
+    }
+
+    /// The rules in the order of their numbers.
+    #[must_use]
+    pub fn rules(&self) -> &[Rule] {
+        self.set.rules()
+    }
+
+    /// Makes the memory for evaluations.
+    #[must_use]
+    pub fn start(&self) -> Decision {
+        self.set.start()
+    }
+
+    /// Evaluates the rules on a request's row. `score` is the bundle's score; without it, as in an action bundle and
+    /// after a failure, conditions that read it are unknown. It allocates nothing.
+    pub fn evaluate(&self, row: &[f32], score: Option<f64>, request: Request<'_>, decision: &mut Decision) {
+        let values = decision.values();
+        for Input { column, slot, kind } in &self.inputs {
+            let value = row.get(*column).copied().unwrap_or(f32::NAN);
+            match kind {
+                _ if value.is_nan() => values.set_missing(*slot),
+                InputKind::Number => values.set_double(*slot, decimal(value)),
+                InputKind::Flag => values.set_bool(*slot, value != 0.0),
+                InputKind::Category(texts) => {
+                    values.set_text(*slot, texts.get(value as usize).copied().flatten());
+                }
+            }
+        }
+        if let Some(slot) = self.score {
+            values.set_double(slot, score.unwrap_or(f64::NAN));
+        }
+        self.set.evaluate(decision, &self.lists, request);
+    }
+
+    /// The band of the decision that the rules wrote; `None` if they wrote none.
+    #[must_use]
+    pub fn band(&self, decision: &Decision) -> Option<usize> {
+        let written = self.set.decision(decision)?;
+        let at = self.set.decisions().iter().position(|known| known == written)?;
+        self.bands.get(at).copied()
+    }
+
+    /// Heap memory of the lists in bytes.
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.lists.heap_bytes()
+    }
+}
+
+/// The result of rules on a score.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RuledScore {
+    /// The score within the caps and floors.
+    pub score: f64,
+    /// The band of the decision that the rules wrote, else of that score.
+    pub band: usize,
+}
+
+impl Bundle {
+    /// The bundle's rules, if it has some.
+    #[must_use]
+    pub fn rules(&self) -> Option<&Rules> {
+        self.rules.as_ref()
+    }
+
+    /// Compiles another rule set for this bundle, with lists and a salt of its own.
+    ///
+    /// # Errors
+    /// Fails with every fault that was found.
+    pub fn compile_rules(&self, text: &str, lists: &ListFiles<'_>, salt: &Salt) -> Result<Rules, Vec<Fault>> {
+        let around = Surroundings {
+            kind: self.kind(),
+            features: self.schema.features(),
+            labels: self.labels(),
+            catalogue: &self.catalogue,
+        };
+        Rules::compile(text, around, lists, salt)
+    }
+
+    /// Evaluates the bundle's rules on a request's row. Afterwards [`EvalScratch::ruling`] returns the result. Returns
+    /// false if the bundle has no rules.
+    ///
+    /// # Errors
+    /// Fails if the row has the wrong length or the scratch belongs to another bundle.
+    pub fn apply_rules(
+        &self,
+        row: &[f32],
+        score: Option<f64>,
+        request: Request<'_>,
+        scratch: &mut EvalScratch,
+    ) -> Result<bool, EvalError> {
+        let Some(rules) = &self.rules else { return Ok(false) };
+        self.check_row(row, scratch)?;
+        let ruling = scratch.ruling.as_mut().ok_or(EvalError::Scratch)?;
+        rules.evaluate(row, score, request, ruling);
+        Ok(true)
+    }
+
+    /// Returns what the last evaluated rules make of a score that the bundle computed; `None` without rules.
+    #[must_use]
+    pub fn ruled_score(&self, score: f64, scratch: &EvalScratch) -> Option<RuledScore> {
+        let (rules, ruling) = (self.rules.as_ref()?, scratch.ruling.as_ref()?);
+        let within = ruling.score(score);
+        let band = rules.band(ruling).or_else(|| self.band_of(within))?;
+        Some(RuledScore { score: within, band })
+    }
+
+    /// Removes the actions that the last evaluated rules do not allow. Returns false, and leaves the set as it is, if no
+    /// action would be left.
+    #[must_use]
+    pub fn restrict(&self, eligible: &mut Mask, scratch: &EvalScratch) -> bool {
+        match &scratch.ruling {
+            Some(ruling) if self.rules.is_some() => eligible.retain(ruling.allowed()),
+            _ => true,
+        }
+    }
+}
+
+impl EvalScratch {
+    /// The result of the rules that were evaluated last; `None` if the bundle has no rules.
+    #[must_use]
+    pub fn ruling(&self) -> Option<&Decision> {
+        self.ruling.as_ref()
+    }
+}
+
+/// Reads the rules of a bundle: the node's lists and the file of the rules.
+pub(super) fn read(
+    text: &[u8],
+    entries: &BTreeMap<String, ListEntry>,
+    files: &mut BTreeMap<String, Vec<u8>>,
+    around: Surroundings<'_>,
+    salt: &Salt,
+) -> Result<Rules, BundleError> {
+    let text = std::str::from_utf8(text)
+        .map_err(|error| BundleError::Rules(format!("byte {} is not UTF-8", error.valid_up_to())))?;
+    let mut contents = Vec::with_capacity(entries.len());
+    for (name, entry) in entries {
+        let bytes = files.remove(&entry.file).ok_or_else(|| BundleError::NotListed {
+            file: entry.file.clone(),
+            why: "the rules node names it as a list of its own",
+        })?;
+        contents.push((name.as_str(), entry.kind, bytes));
+    }
+    let lists = contents.iter().map(|(name, kind, bytes)| (*name, (*kind, bytes.as_slice()))).collect();
+    Rules::compile(text, around, &lists, salt).map_err(|faults| BundleError::Rules(in_one_line(&faults)))
+}
+
+/// The first fault, and the number of the others.
+fn in_one_line(faults: &[Fault]) -> String {
+    match faults {
+        [] => "cannot be compiled".to_owned(),
+        [one] => one.to_string(),
+        [first, rest @ ..] => format!("{first} (and {} more faults)", rest.len()),
+    }
+}
+
+/// Whether `name` is that of a list's file.
+pub(super) fn is_list_name(name: &str) -> bool {
+    (1..=MAX_LISTS).any(|number| name == format!("list-{number:02}.txt"))
+}
+
+fn factors(catalogue: &ActionCatalogue) -> Result<Actions, Vec<Fault>> {
+    let names = catalogue.get(0).map(|action| action.factors.keys()).into_iter().flatten();
+    let column = |name: &String| {
+        let value = |action: &crate::policy::Action| action.factors.get(name).cloned().unwrap_or_default();
+        (name.clone(), catalogue.iter().map(value).collect())
+    };
+    Actions::new(catalogue.len(), names.map(column).collect())
+        .map_err(|error| vec![Fault { rule: String::new(), line: 1, column: 1, problem: error.to_string() }])
+}
+
+/// What rules write must exist in the bundle.
+fn check_writes(set: &RuleSet, around: Surroundings<'_>) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    if around.kind == Kind::Action {
+        for rule in set.rules() {
+            let written = [
+                ("a decision", rule.decision.is_some()),
+                ("a cap", rule.cap.is_some()),
+                ("a floor", rule.floor.is_some()),
+                ("a queue", rule.queue.is_some()),
+            ];
+            if let Some((what, _)) = written.into_iter().find(|(_, written)| *written) {
+                faults.push(Fault {
+                    rule: rule.id.clone(),
+                    line: rule.line,
+                    column: rule.column,
+                    problem: format!(
+                        "the rule writes {what}, and rules of an action bundle write reasons and eligibility; remove it"
+                    ),
+                });
+            }
+        }
+        return faults;
+    }
+    // The bands ascend, so the strictest decision is the last one.
+    let mut before = around.labels.len();
+    for (at, decision) in set.decisions().iter().enumerate() {
+        let (line, column) = set.decision_place(at);
+        let mut fault = |problem: String| {
+            faults.push(Fault { rule: String::new(), line, column, problem });
+        };
+        match around.labels.iter().position(|label| label == decision) {
+            None => fault(format!(
+                "decision {decision:?} is not the label of a band ({}); correct it",
+                around.labels.join(", ")
+            )),
+            Some(band) if band >= before => fault(format!(
+                "decision {decision:?} is stricter than the one before it, because its band has higher scores; list the strictest first"
+            )),
+            Some(band) => before = band,
+        }
+    }
+    faults
+}
+
+fn key_set(key: ListKey, kind: ElementType, bytes: &[u8]) -> Result<KeySet, String> {
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        format!("byte {} of its file is not UTF-8; save it as UTF-8", error.valid_up_to())
+    })?;
+    let mut hashes = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        if line.is_empty() {
+            continue;
+        }
+        hashes.push(match kind {
+            ElementType::String => key.text(line),
+            ElementType::Int => key.int(
+                line.parse().map_err(|_| format!("line {} of its file is not an int; correct it", at + 1))?,
+            ),
+        });
+    }
+    KeySet::new(0, &hashes).map_err(|error| error.to_string())
+}
+
+/// The decimal number of at most six places that has this float32, or else the float32 itself. Features are float32,
+/// so that 30.1 in a request is 30.100000381…; `amount <= 30.1` must hold for it nevertheless.
+fn decimal(value: f32) -> f64 {
+    let exact = f64::from(value);
+    // Beyond 2^23, float32 has no fraction.
+    if exact.abs() >= 8_388_608.0 || exact.fract() == 0.0 {
+        return exact;
+    }
+    [1e1, 1e2, 1e3, 1e4, 1e5, 1e6]
+        .into_iter()
+        .map(|scale| (exact * scale).round() / scale)
+        .find(|rounded| (*rounded as f32).to_bits() == value.to_bits())
+        .unwrap_or(exact)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_feature_has_the_decimal_number_that_was_sent() {
+        for sent in [30.1, 0.1, 19.99, 499.99, 1234.56, 0.000_001, -7.3, 99_999.9, 250.0, 0.0, 16_777_216.0] {
+            assert_eq!(decimal(sent as f32), sent, "{sent}");
+        }
+        // A number of more places keeps the value of its float32.
+        let third = 1.0_f32 / 3.0;
+        assert_eq!(decimal(third) as f32, third);
+        assert!(decimal(f32::INFINITY).is_infinite());
+        // The order of numbers is kept.
+        let mut last = f64::NEG_INFINITY;
+        for bits in (0x3dcc_0000..0x3dcd_ffff_u32).step_by(7) {
+            let number = decimal(f32::from_bits(bits));
+            assert!(number > last);
+            last = number;
+        }
+    }
+}

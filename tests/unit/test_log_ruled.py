@@ -1,0 +1,90 @@
+"""Tests that recorded decisions are compared with the rules of their bundle."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from bundles import ACTIONS, tiny_action_bundle, tiny_score_bundle
+
+from scorer.bundle import Bundle
+from scorer.bundle.rules import BundleRules
+from scorer.log.ruled import check_decisions, check_eligible
+from scorer.v1.log_pb2 import DecisionRecord
+from scorer.v1.scoring_pb2 import AppliedRules, FiredRule
+
+CHECKOUT = """
+name = "checkout"
+decisions = ["decline", "review", "approve"]
+[[rules]]
+id = "large"
+when = "amount > 100.0"
+decision = "decline"
+until = 2026-11-20T12:00:00Z
+"""
+
+EXEMPTIONS = """
+name = "exemptions"
+[[rules]]
+id = "tra_limit"
+when = "amount > 100.0"
+remove = { exemption = ["tra"] }
+source = "agreement"
+"""
+
+NOON_US = 1_795_176_000_000_000
+WITHOUT_TRA = bytes([0b101101])
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Bundle]:
+    directory = tmp_path_factory.mktemp("ruled")
+    tiny_score_bundle(directory / "score", rules=BundleRules(CHECKOUT))
+    tiny_action_bundle(directory / "action", rules=BundleRules(EXEMPTIONS))
+    return {path.name: Bundle.load(path) for path in directory.iterdir()}
+
+
+def test_the_decision_of_a_rule_is_computed_again(bundles: dict[str, Bundle]) -> None:
+    bundle = bundles["score"]
+    row = np.asarray([[150, 12, 1, 1]], np.float32)
+    scored = bundle.score(row)
+    label = bundle.labels[int(scored.bands[0])]
+    assert label != "decline"
+
+    def wrong(decision: str, fired: list[str], at: int = NOON_US - 1) -> list[str]:
+        record = DecisionRecord(
+            decision_id="d",
+            features=row[0],
+            decided_at_us=at,
+            decision=decision,
+            rules=AppliedRules(fired=[FiredRule(id=one) for one in fired]),
+        )
+        return [found.field for found in check_decisions([(1, record)], bundle, scored.scores)]
+
+    assert wrong("decline", ["large"]) == []
+    assert wrong(label, []) == ["decision"]
+    assert wrong("decline", []) == ["rules"]
+    # The rule ended less than a second before the decision, so it may or may not have been evaluated.
+    assert wrong("decline", ["large"], NOON_US) == wrong(label, [], NOON_US) == []
+    assert wrong("decline", ["large"], NOON_US + 1_000_000) == ["decision"]
+
+
+def test_the_eligible_actions_are_computed_again(bundles: dict[str, Bundle]) -> None:
+    bundle = bundles["action"]
+
+    def wrong(amount: float, eligible: bytes, requested: bytes = b"") -> list[str]:
+        record = DecisionRecord(
+            decision_id="d",
+            features=[amount, 12, 1, 1],
+            eligible_mask=eligible,
+            requested_mask=requested,
+            rules=AppliedRules(),
+        )
+        return [str(found) for found in check_eligible([(1, record)], bundle)]
+
+    assert len(ACTIONS) == 6
+    assert wrong(150, WITHOUT_TRA) == wrong(50, b"") == []
+    assert wrong(150, bytes([0b000001]), bytes([0b000011])) == []
+    (found,) = wrong(150, b"")
+    assert "eligible actions is [0, 1, 2, 3, 4, 5], the bundle gives [0, 2, 3, 5]" in found
+    assert len(wrong(50, WITHOUT_TRA)) == len(wrong(150, bytes([0b000011]), bytes([0b000011]))) == 1
+    assert check_eligible([], bundle) == []
