@@ -1,6 +1,6 @@
 //! Working memory of evaluations. It is allocated once per thread and bundle, and evaluations then allocate nothing.
 
-use super::explain::Explainer;
+use super::explain::{ExactScratch, Explainer};
 use super::program::End;
 use super::score_rows::Blocks;
 use super::{Bundle, Digest};
@@ -19,6 +19,7 @@ pub struct EvalScratch {
     pub(super) columns: Columns,
     pub(super) pmf: Vec<f64>,
     pub(super) policy: Option<PolicyScratch>,
+    pub(super) exact: Option<ExactScratch>,
 }
 
 /// The buffers that a program reads and writes.
@@ -91,6 +92,7 @@ impl EvalScratch {
                 End::Policy(policy) => Some(PolicyScratch::new(policy)),
                 End::Threshold(_) => None,
             },
+            exact: None,
         }
     }
 
