@@ -12,7 +12,9 @@ from scorer.client.results import (
     FeatureInfo,
     Health,
     LaneInfo,
+    MarginExplanation,
     OutcomeAck,
+    RowExplanation,
     Score,
     ScoreReason,
     SelectedAction,
@@ -54,6 +56,35 @@ def read_score(reply: bytes, request_id: str) -> Score:
 
 def _reasons(messages: Iterable[pb.Reason]) -> tuple[ScoreReason, ...]:
     return tuple(ScoreReason(one.code, one.feature, one.contribution) for one in messages)
+
+
+def read_explanation(reply: bytes) -> RowExplanation:
+    """Decode an `ExplainResponse` into a `RowExplanation`.
+
+    Raises:
+        ServerFaultError: The reply has no explanation.
+    """
+    message = pb.ExplainResponse.FromString(reply)
+    if not message.HasField("explanation"):
+        raise ServerFaultError("the reply has no explanation")
+    return RowExplanation(
+        bundle=message.bundle,
+        explanation=_explanation(message.explanation),
+        against=_explanation(message.against) if message.HasField("against") else None,
+        difference=_explanation(message.difference) if message.HasField("difference") else None,
+        exec_us=message.exec_us,
+    )
+
+
+def _explanation(message: pb.Explanation) -> MarginExplanation:
+    return MarginExplanation(
+        action=message.action,
+        baseline=message.baseline,
+        margin=message.margin,
+        score=message.score,
+        contributions={one.feature: one.amount for one in message.contributions},
+        reasons=_reasons(message.reasons),
+    )
 
 
 def read_batch(reply: bytes, request_id: str, rows: int) -> BatchScore:
