@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("scorer.commands.serve:serve", "Serve the checkpoints of a settings file."),
     "health": ("scorer.commands.health:health", "Ask a server whether it serves."),
+    "explain": ("scorer.commands.explain:explain", "Ask a server why a row has its score."),
     "status": ("scorer.commands.control:status", "Show what a running server serves."),
     "lanes": ("scorer.commands.control:lanes", "Show or set the lanes of a checkpoint."),
     "observe": ("scorer.commands.observe:observe", "Observe a checkpoint with other bundles."),

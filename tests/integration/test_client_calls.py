@@ -158,6 +158,35 @@ def test_select_action_among_the_eligible(client, eligible):
     assert result.pmf == ()
 
 
+def test_explain_returns_contributions_and_the_difference(client, server):
+    found = client.explain("fraud.checkout", EVENT, reasons=2, bundle="sha256:" + "ef" * 32)
+    assert found.explanation.contributions == {"amount": 0.5, "country": 0.5, "returning": 0.5}
+    assert (found.explanation.baseline, found.explanation.margin) == (-2.0, -0.5)
+    assert [(one.feature, one.contribution) for one in found.explanation.reasons] == [
+        ("amount", 0.5),
+        ("country", 0.5),
+    ]
+    assert (found.against, found.difference, found.bundle) == (None, None, "sha256:" + "ef" * 32)
+    both = client.explain("action.authorise", [1.0], action="a", against="b")
+    assert (both.explanation.action, both.against.action, both.difference.action) == ("a", "b", "")
+    assert both.difference.contributions == {"amount": 0.25}
+    first, second = server.requests("Explain")
+    assert (first.reasons, first.bundle, second.action, second.against) == (2, found.bundle, "a", "b")
+    assert second.WhichOneof("features") == "dense"
+
+
+def test_an_explanation_has_no_fallback_and_its_errors_are_typed(make, server):
+    fallback = {"fraud.checkout": ScoreFallback("review", 0.5)}
+    client = make(server.target, fallback=fallback)
+    for code, error in [("RESOURCE_EXHAUSTED", OverloadedError), ("FAILED_PRECONDITION", PreconditionError)]:
+        server.script("Explain", Fault(code, "refused"))
+        with pytest.raises(error, match="refused"):
+            client.explain("fraud.checkout", EVENT)
+    server.script("Explain", Fault("UNAVAILABLE"))
+    assert client.explain("fraud.checkout", EVENT).explanation.score == 0.25
+    assert client.stats().retries == 1 and not client.stats().fallbacks
+
+
 def test_report_outcome_returns_its_acknowledgement(client, server):
     ack = client.report_outcome(
         "fraud.checkout", "order-1", "chargeback", 1, revision=2, occurred_at_ms=1_700_000_000_000

@@ -114,7 +114,7 @@ def tiny_action_bundle(
             Action(
                 id=action,
                 factors=dict(part.split("=") for part in action.split("|")),
-                features=_action_features(index),
+                features=action_features(index),
             )
             for index, action in enumerate(ACTIONS)
         ],
@@ -168,7 +168,8 @@ def oracle_model(variant: int) -> Any:
     return _oracle(variant, 8, 3)
 
 
-def _action_features(index: int) -> list[float]:
+def action_features(index: int) -> list[float]:
+    """Return the features of the action at a position of `ACTIONS`."""
     return [float(index // 3), float(index % 3)]
 
 
@@ -184,7 +185,7 @@ def _oracle(variant: int, trees: int, depth: int) -> Any:
     random = np.random.default_rng(variant)
     data = rows(3000, seed=variant)
     action = random.integers(0, len(ACTIONS), len(data))
-    own = np.array([_action_features(index) for index in action], dtype=np.float32)
+    own = np.array([action_features(index) for index in action], dtype=np.float32)
     odds = 0.5 + own[:, 0] - 0.4 * own[:, 1] * (data[:, 0] > 80) - data[:, 3] / 30
     return _train(
         np.concatenate([data, own], axis=1), odds, [*FEATURES, "three_ds", "exemption"], variant, trees, depth

@@ -140,6 +140,8 @@ def test_the_settings_are_passed_to_the_data_plane() -> None:
         "bundles": {"trusted_keys": [], "unsigned": None},
         "observe_cpu": 0.25,
         "observe_queue": 1024,
+        "explain_threads": 1,
+        "explain_queue": 32,
         "shadow_pool": None,
         "tls": None,
         "identity": None,

@@ -15,7 +15,15 @@ from scorer.client.base import ClientBase
 from scorer.client.errors import ClientUseError
 from scorer.client.flow import Failure, Flow, Hedges, Outcome, Send, Sleep
 from scorer.client.requests import Eligible, Features, Rows
-from scorer.client.results import BatchScore, CheckpointInfo, Health, OutcomeAck, Score, SelectedAction
+from scorer.client.results import (
+    BatchScore,
+    CheckpointInfo,
+    Health,
+    OutcomeAck,
+    RowExplanation,
+    Score,
+    SelectedAction,
+)
 from scorer.client.retry import read_pushback
 
 T = TypeVar("T")
@@ -94,6 +102,30 @@ class AsyncClient(ClientBase):
                 entity=entity,
                 timeout=timeout,
                 reasons=reasons,
+            )
+        )
+
+    async def explain(
+        self,
+        checkpoint: str,
+        features: Features,
+        *,
+        action: str = "",
+        against: str = "",
+        bundle: str = "",
+        reasons: int = 0,
+        timeout: float | None = None,
+    ) -> RowExplanation:
+        """Explain a score or an action; arguments, result and errors as for `scorer.Client.explain`."""
+        return await self._run(
+            self._core.explain(
+                checkpoint,
+                features,
+                action=action,
+                against=against,
+                bundle=bundle,
+                reasons=reasons,
+                timeout=timeout,
             )
         )
 

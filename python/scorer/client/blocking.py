@@ -18,7 +18,15 @@ from scorer.client.fallback import Fallback
 from scorer.client.flow import Failure, Flow, Hedges, Outcome, Send, Sleep
 from scorer.client.hedging import Hedge
 from scorer.client.requests import Eligible, Features, Rows
-from scorer.client.results import BatchScore, CheckpointInfo, Health, OutcomeAck, Score, SelectedAction
+from scorer.client.results import (
+    BatchScore,
+    CheckpointInfo,
+    Health,
+    OutcomeAck,
+    RowExplanation,
+    Score,
+    SelectedAction,
+)
 from scorer.client.retry import RetryPolicy, read_pushback
 
 T = TypeVar("T")
@@ -205,6 +213,52 @@ class Client(ClientBase):
                 entity=entity,
                 timeout=timeout,
                 reasons=reasons,
+            )
+        )
+
+    def explain(
+        self,
+        checkpoint: str,
+        features: Features,
+        *,
+        action: str = "",
+        against: str = "",
+        bundle: str = "",
+        reasons: int = 0,
+        timeout: float | None = None,
+    ) -> RowExplanation:
+        """Explain a score, or the expected reward of an action, by the exact contribution of each feature.
+
+        The server decides and records nothing. It computes explanations beside its answers and rejects them
+        when it is under load.
+
+        Args:
+            checkpoint: A checkpoint of either kind.
+            features: As for `score()`. Of a bundle with another schema than the live one, by name.
+            action: At a checkpoint of kind "action": id of the action to explain.
+            against: Id of another action to compare with.
+            bundle: Digest "sha256:<hex>" of a bundle that answers, answered before or observes at the
+                checkpoint, such as `served.bundle` of an answer. Default: the one that `describe()` returns.
+            reasons: Number of features that contribute most to return with their codes, at most 32.
+            timeout: As for `score()`.
+
+        Returns:
+            Baseline, margin and contributions. With `against`, those of both actions and the difference.
+
+        Raises:
+            OverloadedError: As many explanations wait as may, or the server is under pressure.
+            PreconditionError: The bundle has no covers, so it cannot be explained.
+            ClientError: As for `score()`, without a fallback.
+        """
+        return self._run(
+            self._core.explain(
+                checkpoint,
+                features,
+                action=action,
+                against=against,
+                bundle=bundle,
+                reasons=reasons,
+                timeout=timeout,
             )
         )
 

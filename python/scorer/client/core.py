@@ -29,6 +29,7 @@ from scorer.client.replies import (
     read_action,
     read_batch,
     read_checkpoints,
+    read_explanation,
     read_health,
     read_outcome,
     read_score,
@@ -49,7 +50,15 @@ from scorer.client.requests import (
     request_identity,
     with_packed_values,
 )
-from scorer.client.results import BatchScore, CheckpointInfo, Health, OutcomeAck, Score, SelectedAction
+from scorer.client.results import (
+    BatchScore,
+    CheckpointInfo,
+    Health,
+    OutcomeAck,
+    RowExplanation,
+    Score,
+    SelectedAction,
+)
 from scorer.client.retry import RetryPolicy
 from scorer.client.schemas import SchemaCache, describe_change
 from scorer.client.tokens import DecisionTokens
@@ -211,6 +220,38 @@ class Core:
             served=served,
         )
 
+    def explain(
+        self,
+        checkpoint: str,
+        features: Features,
+        *,
+        action: str,
+        against: str,
+        bundle: str,
+        reasons: int,
+        timeout: float | None,
+    ) -> Flow[RowExplanation]:
+        """Explain the score of one row, or of one action."""
+        call = self._begin(checkpoint, "", timeout)
+        try:
+            request = pb.ExplainRequest(
+                checkpoint=checkpoint,
+                bundle=bundle,
+                action=action,
+                against=against,
+                reasons=number_of_reasons(reasons),
+            )
+        except TypeError as error:
+            raise InvalidRequestError(
+                f"explanation: {error}",
+                checkpoint=checkpoint,
+                remedy="action, against and bundle are strings",
+            ) from None
+        reply = yield from self._ask("Explain", call, request, features)
+        if isinstance(reply, bytes):
+            return read_explanation(reply)
+        raise self._attempts.error(reply, call)
+
     def report_outcome(
         self,
         checkpoint: str,
@@ -328,7 +369,7 @@ class Core:
         self,
         method: str,
         call: Call,
-        request: pb.ScoreRequest | pb.SelectActionRequest,
+        request: pb.ScoreRequest | pb.SelectActionRequest | pb.ExplainRequest,
         features: Features,
         hedging: Hedges | None = None,
     ) -> Flow[bytes | Failed]:

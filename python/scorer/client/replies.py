@@ -14,7 +14,9 @@ from scorer.client.results import (
     FiredRule,
     Health,
     LaneInfo,
+    MarginExplanation,
     OutcomeAck,
+    RowExplanation,
     Score,
     ScoreReason,
     SelectedAction,
@@ -70,6 +72,35 @@ def _rules(message: pb.ScoreResponse | pb.SelectActionResponse) -> AppliedRules 
         unknown=rules.unknown,
         errors=rules.errors,
         conflicts=rules.conflicts,
+    )
+
+
+def read_explanation(reply: bytes) -> RowExplanation:
+    """Decode an `ExplainResponse` into a `RowExplanation`.
+
+    Raises:
+        ServerFaultError: The reply has no explanation.
+    """
+    message = pb.ExplainResponse.FromString(reply)
+    if not message.HasField("explanation"):
+        raise ServerFaultError("the reply has no explanation")
+    return RowExplanation(
+        bundle=message.bundle,
+        explanation=_explanation(message.explanation),
+        against=_explanation(message.against) if message.HasField("against") else None,
+        difference=_explanation(message.difference) if message.HasField("difference") else None,
+        exec_us=message.exec_us,
+    )
+
+
+def _explanation(message: pb.Explanation) -> MarginExplanation:
+    return MarginExplanation(
+        action=message.action,
+        baseline=message.baseline,
+        margin=message.margin,
+        score=message.score,
+        contributions={one.feature: one.amount for one in message.contributions},
+        reasons=_reasons(message.reasons),
     )
 
 

@@ -43,8 +43,8 @@ class ScoreReason:
     Attributes:
         code: Code of the feature in the bundle's dictionary; its name if it has no entry.
         feature: Name of the feature of the request or of the action.
-        contribution: Amount by which the feature moves the margin, such as log-odds. It is a path
-            attribution, which approximates the feature's share.
+        contribution: Amount by which the feature moves the margin, such as log-odds. With an answer it is a
+            path attribution, which approximates the feature's share; in an explanation it is exact.
     """
 
     code: str
@@ -92,6 +92,46 @@ class AppliedRules:
     unknown: int = 0
     errors: int = 0
     conflicts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MarginExplanation:
+    """A margin as the sum of a baseline and the contribution of each feature.
+
+    Attributes:
+        action: Id of the explained action; "" for a score and for a difference of two actions.
+        baseline: Expectation of the margin over the training rows.
+        margin: The explained margin, such as log-odds.
+        score: The score that comes from the margin. Of a difference: the difference of the scores.
+        contributions: Exact contribution of each feature of the request and of the action, by name.
+        reasons: The features that contribute most, the largest contribution first.
+    """
+
+    action: str
+    baseline: float
+    margin: float
+    score: float
+    contributions: Mapping[str, float]
+    reasons: tuple[ScoreReason, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RowExplanation:
+    """The answer to `explain()`.
+
+    Attributes:
+        bundle: Digest "sha256:<hex>" of the explained bundle.
+        explanation: That of the score, or of the action.
+        against: That of the other action; None if the call names none.
+        difference: `explanation` minus `against`; None if the call names no other action.
+        exec_us: Time of the computation, in microseconds.
+    """
+
+    bundle: str
+    explanation: MarginExplanation
+    against: MarginExplanation | None = None
+    difference: MarginExplanation | None = None
+    exec_us: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -157,6 +157,7 @@ class FakeServer:
                 lambda _request, _context: pb.ReportOutcomeResponse(decision_known=True),
             ),
             "Describe": (pb.DescribeRequest, self._describe),
+            "Explain": (pb.ExplainRequest, self._explain),
             "Noop": (pb.NoopRequest, lambda request, _context: pb.NoopResponse(payload=request.payload)),
         }
         handlers = {
@@ -266,6 +267,36 @@ class FakeServer:
             logged=True,
             served=self._served(described),
         )
+
+    def _explain(self, request: pb.ExplainRequest, context: grpc.ServicerContext) -> pb.ExplainResponse:
+        dense = request.WhichOneof("features") == "dense"
+        described = self._checked(request, context, request.dense.schema_fingerprint if dense else None)
+
+        def explanation(action: str, amount: float) -> pb.Explanation:
+            names = [feature.name for feature in described.features]
+            shares = [pb.Contribution(feature=name, amount=amount) for name in names]
+            return pb.Explanation(
+                action=action,
+                baseline=-2.0,
+                margin=-2.0 + amount * len(names),
+                score=0.25,
+                contributions=shares,
+                reasons=[
+                    pb.Reason(code=name, feature=name, contribution=amount)
+                    for name in names[: request.reasons]
+                ],
+            )
+
+        reply = pb.ExplainResponse(
+            bundle=request.bundle or described.bundle, explanation=explanation(request.action, 0.5), exec_us=7
+        )
+        if request.against:
+            reply.against.CopyFrom(explanation(request.against, 0.25))
+            reply.difference.CopyFrom(explanation("", 0.25))
+            reply.difference.baseline = 0.0
+            reply.difference.margin = reply.explanation.margin - reply.against.margin
+            reply.difference.score = 0.0
+        return reply
 
     def _describe(self, request: pb.DescribeRequest, context: grpc.ServicerContext) -> pb.DescribeResponse:
         if request.checkpoint:

@@ -99,6 +99,19 @@ class ServerSettings(Section):
         description="Largest number of requests that wait for one observe lane. Further ones are dropped and "
         "counted.",
     )
+    explain_threads: int = Field(
+        default=1,
+        ge=1,
+        le=64,
+        description="Number of threads that compute explanations on demand (`Explain`), at low priority.",
+    )
+    explain_queue: int = Field(
+        default=32,
+        ge=1,
+        le=65_536,
+        description="Largest number of explanations on demand that wait or run. Further ones are rejected "
+        "with RESOURCE_EXHAUSTED.",
+    )
     shadow_pool: OptionalTarget = Field(
         default=None,
         description="host:port of the shadow pool, which evaluates observe lanes with `pool`. A server of "

@@ -209,6 +209,8 @@ def server_config(settings: Settings) -> dict[str, Any]:
         },
         "observe_cpu": server.observe_cpu,
         "observe_queue": server.observe_queue,
+        "explain_threads": server.explain_threads,
+        "explain_queue": server.explain_queue,
         "shadow_pool": None
         if server.shadow_pool is None or server.role == "shadow"
         else {

@@ -314,8 +314,8 @@ Global___FiredRule: _TypeAlias = FiredRule  # noqa: Y015
 
 @_typing.final
 class Reason(_message.Message):
-    """The contribution of one feature to a margin, by path attribution. It is an
-    approximation of the feature's share.
+    """The contribution of one feature to a margin. With an answer it is a path attribution,
+    which approximates the feature's share; in an explanation it is exact.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -746,6 +746,172 @@ class ReportOutcomeResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReportOutcomeResponse: _TypeAlias = ReportOutcomeResponse  # noqa: Y015
+
+@_typing.final
+class ExplainRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    BUNDLE_FIELD_NUMBER: _builtins.int
+    NAMED_FIELD_NUMBER: _builtins.int
+    DENSE_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    AGAINST_FIELD_NUMBER: _builtins.int
+    REASONS_FIELD_NUMBER: _builtins.int
+    checkpoint: _builtins.str
+    bundle: _builtins.str
+    """"sha256:<hex>" of a bundle that answers, answered before or observes at the
+    checkpoint on this server, such as `served.bundle` of an answer. Empty: the bundle
+    that Describe returns.
+    """
+    action: _builtins.str
+    """At a checkpoint of kind "action": id of the action whose expected reward is
+    explained. Required there, and an error at a checkpoint of kind "score".
+    """
+    against: _builtins.str
+    """Id of another action. The response then also explains that action, and the
+    difference between both.
+    """
+    reasons: _builtins.int
+    """Number of reasons of each explanation, at most 32."""
+    @_builtins.property
+    def named(self) -> Global___NamedFeatures: ...
+    @_builtins.property
+    def dense(self) -> Global___DenseFeatures: ...
+    def __init__(
+        self,
+        *,
+        checkpoint: _builtins.str = ...,
+        bundle: _builtins.str = ...,
+        named: Global___NamedFeatures | None = ...,
+        dense: Global___DenseFeatures | None = ...,
+        action: _builtins.str = ...,
+        against: _builtins.str = ...,
+        reasons: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["dense", b"dense", "features", b"features", "named", b"named"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "against", b"against", "bundle", b"bundle", "checkpoint", b"checkpoint", "dense", b"dense", "features", b"features", "named", b"named", "reasons", b"reasons"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_features: _TypeAlias = _typing.Literal["named", "dense"]  # noqa: Y015
+    _WhichOneofArgType_features: _TypeAlias = _typing.Literal["features", b"features"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_features) -> _WhichOneofReturnType_features | None: ...
+
+Global___ExplainRequest: _TypeAlias = ExplainRequest  # noqa: Y015
+
+@_typing.final
+class ExplainResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BUNDLE_FIELD_NUMBER: _builtins.int
+    EXPLANATION_FIELD_NUMBER: _builtins.int
+    AGAINST_FIELD_NUMBER: _builtins.int
+    DIFFERENCE_FIELD_NUMBER: _builtins.int
+    EXEC_US_FIELD_NUMBER: _builtins.int
+    bundle: _builtins.str
+    """"sha256:<hex>" of the explained bundle."""
+    exec_us: _builtins.int
+    """Microseconds of the computation."""
+    @_builtins.property
+    def explanation(self) -> Global___Explanation:
+        """The score, or the expected reward of `action`."""
+
+    @_builtins.property
+    def against(self) -> Global___Explanation:
+        """The expected reward of `against`, if the request names one."""
+
+    @_builtins.property
+    def difference(self) -> Global___Explanation:
+        """`explanation` minus `against`: why the margin of one action is above that of the
+        other.
+        """
+
+    def __init__(
+        self,
+        *,
+        bundle: _builtins.str = ...,
+        explanation: Global___Explanation | None = ...,
+        against: Global___Explanation | None = ...,
+        difference: Global___Explanation | None = ...,
+        exec_us: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["against", b"against", "difference", b"difference", "explanation", b"explanation"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["against", b"against", "bundle", b"bundle", "difference", b"difference", "exec_us", b"exec_us", "explanation", b"explanation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExplainResponse: _TypeAlias = ExplainResponse  # noqa: Y015
+
+@_typing.final
+class Explanation(_message.Message):
+    """The baseline and the contributions add up to the margin."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACTION_FIELD_NUMBER: _builtins.int
+    BASELINE_FIELD_NUMBER: _builtins.int
+    MARGIN_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    CONTRIBUTIONS_FIELD_NUMBER: _builtins.int
+    REASONS_FIELD_NUMBER: _builtins.int
+    action: _builtins.str
+    """Id of the action; empty for a score and for a difference."""
+    baseline: _builtins.float
+    """Expectation of the margin over the training rows."""
+    margin: _builtins.float
+    """The margin that is explained, such as log-odds."""
+    score: _builtins.float
+    """The score that comes from the margin. Of a difference: the difference of the scores."""
+    @_builtins.property
+    def contributions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Contribution]:
+        """One entry per feature of the request's schema, then of the action, in their order."""
+
+    @_builtins.property
+    def reasons(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reason]:
+        """The contributions of the largest magnitude, the largest first, with their codes."""
+
+    def __init__(
+        self,
+        *,
+        action: _builtins.str = ...,
+        baseline: _builtins.float = ...,
+        margin: _builtins.float = ...,
+        score: _builtins.float = ...,
+        contributions: _abc.Iterable[Global___Contribution] | None = ...,
+        reasons: _abc.Iterable[Global___Reason] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "baseline", b"baseline", "contributions", b"contributions", "margin", b"margin", "reasons", b"reasons", "score", b"score"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Explanation: _TypeAlias = Explanation  # noqa: Y015
+
+@_typing.final
+class Contribution(_message.Message):
+    """The exact contribution of one feature to a margin (its Shapley value)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FEATURE_FIELD_NUMBER: _builtins.int
+    AMOUNT_FIELD_NUMBER: _builtins.int
+    feature: _builtins.str
+    amount: _builtins.float
+    def __init__(
+        self,
+        *,
+        feature: _builtins.str = ...,
+        amount: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["amount", b"amount", "feature", b"feature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Contribution: _TypeAlias = Contribution  # noqa: Y015
 
 @_typing.final
 class DescribeRequest(_message.Message):

@@ -59,6 +59,11 @@ class ScoringServiceStub:
                 request_serializer=scorer_dot_v1_dot_scoring__pb2.DescribeRequest.SerializeToString,
                 response_deserializer=scorer_dot_v1_dot_scoring__pb2.DescribeResponse.FromString,
                 _registered_method=True)
+        self.Explain = channel.unary_unary(
+                '/scorer.v1.ScoringService/Explain',
+                request_serializer=scorer_dot_v1_dot_scoring__pb2.ExplainRequest.SerializeToString,
+                response_deserializer=scorer_dot_v1_dot_scoring__pb2.ExplainResponse.FromString,
+                _registered_method=True)
         self.Noop = channel.unary_unary(
                 '/scorer.v1.ScoringService/Noop',
                 request_serializer=scorer_dot_v1_dot_scoring__pb2.NoopRequest.SerializeToString,
@@ -105,6 +110,16 @@ class ScoringServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Explain(self, request, context):
+        """Explains the score of a row by the exact contribution of each feature. Nothing is
+        decided and nothing is recorded. Explanations have a queue and threads of their own;
+        the call is rejected with RESOURCE_EXHAUSTED if the queue is full or the server is
+        under pressure.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Noop(self, request, context):
         """Returns an empty response. Load tests measure the cost of the transport with it.
         """
@@ -139,6 +154,11 @@ def add_ScoringServiceServicer_to_server(servicer, server):
                     servicer.Describe,
                     request_deserializer=scorer_dot_v1_dot_scoring__pb2.DescribeRequest.FromString,
                     response_serializer=scorer_dot_v1_dot_scoring__pb2.DescribeResponse.SerializeToString,
+            ),
+            'Explain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Explain,
+                    request_deserializer=scorer_dot_v1_dot_scoring__pb2.ExplainRequest.FromString,
+                    response_serializer=scorer_dot_v1_dot_scoring__pb2.ExplainResponse.SerializeToString,
             ),
             'Noop': grpc.unary_unary_rpc_method_handler(
                     servicer.Noop,
@@ -281,6 +301,33 @@ class ScoringService:
             '/scorer.v1.ScoringService/Describe',
             scorer_dot_v1_dot_scoring__pb2.DescribeRequest.SerializeToString,
             scorer_dot_v1_dot_scoring__pb2.DescribeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Explain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scorer.v1.ScoringService/Explain',
+            scorer_dot_v1_dot_scoring__pb2.ExplainRequest.SerializeToString,
+            scorer_dot_v1_dot_scoring__pb2.ExplainResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -45,6 +45,12 @@ class ScoringServiceStub:
     """
     Describe: _grpc.UnaryUnaryMultiCallable[_scoring_pb2.DescribeRequest, _scoring_pb2.DescribeResponse]
     """Describes what a checkpoint serves now: schema, fingerprint and actions."""
+    Explain: _grpc.UnaryUnaryMultiCallable[_scoring_pb2.ExplainRequest, _scoring_pb2.ExplainResponse]
+    """Explains the score of a row by the exact contribution of each feature. Nothing is
+    decided and nothing is recorded. Explanations have a queue and threads of their own;
+    the call is rejected with RESOURCE_EXHAUSTED if the queue is full or the server is
+    under pressure.
+    """
     Noop: _grpc.UnaryUnaryMultiCallable[_scoring_pb2.NoopRequest, _scoring_pb2.NoopResponse]
     """Returns an empty response. Load tests measure the cost of the transport with it."""
 
@@ -63,6 +69,12 @@ class ScoringServiceAsyncStub(ScoringServiceStub):
     """
     Describe: _aio.UnaryUnaryMultiCallable[_scoring_pb2.DescribeRequest, _scoring_pb2.DescribeResponse]  # type: ignore[assignment]
     """Describes what a checkpoint serves now: schema, fingerprint and actions."""
+    Explain: _aio.UnaryUnaryMultiCallable[_scoring_pb2.ExplainRequest, _scoring_pb2.ExplainResponse]  # type: ignore[assignment]
+    """Explains the score of a row by the exact contribution of each feature. Nothing is
+    decided and nothing is recorded. Explanations have a queue and threads of their own;
+    the call is rejected with RESOURCE_EXHAUSTED if the queue is full or the server is
+    under pressure.
+    """
     Noop: _aio.UnaryUnaryMultiCallable[_scoring_pb2.NoopRequest, _scoring_pb2.NoopResponse]  # type: ignore[assignment]
     """Returns an empty response. Load tests measure the cost of the transport with it."""
 
@@ -108,6 +120,18 @@ class ScoringServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_scoring_pb2.DescribeResponse, _abc.Awaitable[_scoring_pb2.DescribeResponse]]:
         """Describes what a checkpoint serves now: schema, fingerprint and actions."""
+
+    @_abc_1.abstractmethod
+    def Explain(
+        self,
+        request: _scoring_pb2.ExplainRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scoring_pb2.ExplainResponse, _abc.Awaitable[_scoring_pb2.ExplainResponse]]:
+        """Explains the score of a row by the exact contribution of each feature. Nothing is
+        decided and nothing is recorded. Explanations have a queue and threads of their own;
+        the call is rejected with RESOURCE_EXHAUSTED if the queue is full or the server is
+        under pressure.
+        """
 
     @_abc_1.abstractmethod
     def Noop(

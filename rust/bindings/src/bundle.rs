@@ -9,7 +9,7 @@ mod rows;
 mod rules;
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
@@ -33,6 +33,8 @@ fn failed(error: impl std::fmt::Display) -> PyErr {
 #[pyclass(frozen, module = "scorer._scorer")]
 pub(crate) struct Bundle {
     inner: Arc<core::Bundle>,
+    /// Working memory of explanations, which threads take and return.
+    explaining: Mutex<Vec<EvalScratch>>,
 }
 
 #[pymethods]
@@ -43,7 +45,7 @@ impl Bundle {
     fn load(py: Python<'_>, path: PathBuf, expect_digest: Option<&str>) -> PyResult<Bundle> {
         let expected = expect_digest.map(str::parse::<Digest>).transpose().map_err(failed)?;
         let loaded = py.detach(|| scorer_server::bundle_dir::load(&path, expected.as_ref()));
-        loaded.map(|bundle| Bundle { inner: Arc::new(bundle) }).map_err(failed)
+        loaded.map(|bundle| Bundle { inner: Arc::new(bundle), explaining: Mutex::default() }).map_err(failed)
     }
 
     /// The digest: `sha256:` and 64 hexadecimal digits.
@@ -117,10 +119,17 @@ impl Bundle {
         out: PyBuffer<f64>,
     ) -> PyResult<f64> {
         let row = copy_in(py, &row, "row")?;
-        let found = py.detach(|| self.inner.explain(&row, action, &mut EvalScratch::new(&self.inner)));
-        let (start, contributions) = found.map_err(failed)?;
-        copy_out(py, &out, "out", &contributions)?;
-        Ok(start)
+        let kept = || self.explaining.lock().unwrap_or_else(PoisonError::into_inner);
+        let (found, scratch) = py.detach(|| {
+            let mut scratch = kept().pop().unwrap_or_else(|| EvalScratch::new(&self.inner));
+            (self.inner.explain(&row, action, &Unlimited, &mut scratch), scratch)
+        });
+        let written = found.map_err(failed).and_then(|found| {
+            copy_out(py, &out, "out", scratch.contributions())?;
+            Ok(found.expectation)
+        });
+        kept().push(scratch);
+        written
     }
 
     /// Number of trees, nodes and outputs of each forest, in the order of the program.

@@ -92,6 +92,13 @@ fn reasons() {
         assert!(!scratch.reasons(7).as_slice().is_empty());
     });
     assert_eq!(count, 0);
+    // The first exact explanation prepares the forest and the memory.
+    bundle.explain(&[120.0, 1.0, 0.0], Some(3), &Unlimited, &mut scratch).unwrap();
+    let count = allocations(|| {
+        bundle.explain(&[60.0, 1.0, 0.0], Some(4), &Unlimited, &mut scratch).unwrap();
+        assert!(scratch.contributions().iter().any(|amount| *amount != 0.0));
+    });
+    assert_eq!(count, 0);
 }
 
 /// An ensemble with an overlay. One member has vector leaves and is therefore evaluated row by row.

@@ -19,6 +19,7 @@ use crate::checkpoint::{AddError, Checkpoint, Checkpoints};
 use crate::config::{CheckpointConfig, LogSettings, OutcomeSettings};
 use crate::counters::Counters;
 use crate::decision_log::DecisionLog;
+use crate::desk::Desk;
 use crate::error::SwapError;
 use crate::events::{Events, Level};
 use crate::gate::Gate;
@@ -34,6 +35,8 @@ use crate::tokens::Tokens;
 const REMEMBERED: usize = 65_536;
 /// Limit on the bytes of the answers' probabilities. With 256 actions, an answer takes 1 KiB.
 const REMEMBERED_BYTES: usize = 32 << 20;
+/// Number of explanations that may wait or run.
+const EXPLAIN_QUEUE: usize = 32;
 
 /// Configuration of an engine.
 pub struct EngineConfig {
@@ -55,6 +58,8 @@ pub struct EngineConfig {
     pub remembered: usize,
     /// The rules for reported outcomes.
     pub outcomes: OutcomeSettings,
+    /// Greatest number of explanations on demand that wait or run.
+    pub explain_queue: usize,
 }
 
 /// An error while an engine is built.
@@ -86,6 +91,8 @@ pub struct Engine {
     pub admission: Arc<Gate>,
     pub(crate) pool: Pool,
     pub(crate) watchdog: Watchdog,
+    /// The queue of explanations on demand, apart from the answers.
+    pub(crate) desk: Desk,
     pub(crate) remembered: Remembered,
     /// The decision log, if one is configured.
     pub log: Option<DecisionLog>,
@@ -125,6 +132,7 @@ impl Default for EngineConfig {
             trust: Trust::default(),
             remembered: REMEMBERED,
             outcomes: OutcomeSettings::default(),
+            explain_queue: EXPLAIN_QUEUE,
         }
     }
 }
@@ -162,6 +170,7 @@ impl Engine {
             admission,
             pool: Pool::default(),
             watchdog: Watchdog::default(),
+            desk: Desk::new(config.explain_queue),
             remembered: Remembered {
                 scores: IdempotencyCache::new(config.remembered, REMEMBERED_BYTES),
                 selections: IdempotencyCache::new(config.remembered, REMEMBERED_BYTES),
@@ -289,10 +298,11 @@ impl Engine {
         self.watchdog.run(period, tick);
     }
 
-    /// Ends the threads of the pool and the watchdog. Running evaluations end at their deadlines; waiting ones are
-    /// rejected.
+    /// Ends the threads of the pool, of explanations and of the watchdog. Running evaluations end at their deadlines;
+    /// waiting ones are rejected.
     pub fn close(&self) {
         self.pool.close();
+        self.desk.close();
         self.watchdog.close();
     }
 }

@@ -12,6 +12,9 @@ use serde::Deserialize;
 
 use crate::deadline::Deadline;
 
+/// The id by which a fault applies to every explanation on demand. No decision has it.
+pub const EXPLANATION_FAULT: &str = "\u{0}explanation";
+
 /// A fault of the evaluation of one request.
 #[derive(Clone, Debug)]
 pub enum Fault {
@@ -64,6 +67,11 @@ impl Faults {
     /// Sets the fault of the evaluations of this decision id.
     pub fn set(&self, id: &str, fault: Fault) {
         self.single.lock().unwrap_or_else(PoisonError::into_inner).insert(id.to_owned(), fault);
+    }
+
+    /// Removes the fault of this id.
+    pub fn clear(&self, id: &str) {
+        self.single.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
     }
 
     /// Makes every evaluation slower from now on.

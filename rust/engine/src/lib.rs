@@ -18,9 +18,11 @@ mod counters;
 mod deadline;
 mod decision_log;
 mod delivery;
+mod desk;
 mod engine;
 mod error;
 mod events;
+mod explain;
 mod exposure;
 #[cfg(feature = "fault-injection")]
 mod fault;
@@ -59,13 +61,17 @@ pub use config::{
     OutcomeSettings, ProofRule, Refuse, RewardRange, Unproven,
 };
 pub use content::Content;
-pub use counters::{CheckpointCounters, Counters, Histogram, OutcomeCounters, Refusal, Unexplained};
+pub use counters::{
+    CheckpointCounters, Counters, ExplanationCounters, Histogram, NotExplained, OutcomeCounters, Refusal,
+    Unexplained,
+};
 pub use decision_log::DecisionLog;
 pub use engine::{Engine, EngineConfig, EngineError};
 pub use error::{LoadError, LoadErrorKind, SwapError, UnloadError};
 pub use events::{Events, Level};
+pub use explain::{Attributed, ExplainQuery, Explanation};
 #[cfg(feature = "fault-injection")]
-pub use fault::{Fault, Faults, Slowness};
+pub use fault::{EXPLANATION_FAULT, Fault, Faults, Slowness};
 pub use gate::{Gate, InflightGuard};
 pub use lanes::{
     ActiveLane, ActiveLanes, AnswerSink, Condition, Lane, LaneTable, ObserveLane, Op, Source, check_name,

@@ -227,6 +227,46 @@ pub enum Rejection {
         checkpoint: String,
     },
 
+    // --- explain ---
+    /// The digest of the bundle cannot be read.
+    #[error(
+        "bundle: it is not a digest; write \"sha256:\" and 64 hexadecimal digits, or leave it out for the live bundle"
+    )]
+    BundleDigest,
+    /// The bundle is none of the checkpoint's on this server.
+    #[error(
+        "bundle {bundle} does not answer or observe at checkpoint {checkpoint:?} on this server; leave it out for the live bundle"
+    )]
+    BundleNotHeld {
+        /// The digest that was sent.
+        bundle: String,
+        /// The checkpoint.
+        checkpoint: String,
+    },
+    /// The bundle has no covers.
+    #[error("bundle {bundle} has no covers, so it cannot be explained; build it again from its model")]
+    NoCovers {
+        /// The bundle's digest.
+        bundle: String,
+    },
+    /// The action to explain, or the one to compare with, breaks a rule.
+    #[error("{field}: {rule}")]
+    ExplainedAction {
+        /// `action` or `against`.
+        field: &'static str,
+        /// The rule and the remedy.
+        rule: String,
+    },
+    /// As many explanations wait or run as may.
+    #[error("{limit} explanations wait or run, the limit; retry with back-off or raise explain_queue")]
+    ExplanationsFull {
+        /// The limit.
+        limit: usize,
+    },
+    /// The server is under pressure and computes no explanations.
+    #[error("the server is under pressure and computes no explanations; retry when the load is lower")]
+    ExplanationsStopped,
+
     // --- outcomes ---
     /// The kind of the outcome is empty, too long or not printable.
     #[error("kind: {got}; use 1 to {max} printable ASCII characters, such as \"authorised\"")]
@@ -339,7 +379,11 @@ impl Rejection {
             Rejection::CallerRate { retry_after_ms, .. } => {
                 Some(i64::try_from(*retry_after_ms).unwrap_or(i64::MAX))
             }
-            Rejection::Overloaded { .. } | Rejection::ShareUsed { .. } | Rejection::Capped => Some(-1),
+            Rejection::Overloaded { .. }
+            | Rejection::ShareUsed { .. }
+            | Rejection::Capped
+            | Rejection::ExplanationsFull { .. }
+            | Rejection::ExplanationsStopped => Some(-1),
             _ => None,
         }
     }

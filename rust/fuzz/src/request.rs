@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::serving;
 
 /// The methods. The first byte of the input selects one.
-pub const METHODS: [&str; 18] = [
+pub const METHODS: [&str; 19] = [
     "scorer.v1.ScoringService/Score",
     "scorer.v1.ScoringService/ScoreBatch",
     "scorer.v1.ScoringService/SelectAction",
@@ -34,6 +34,7 @@ pub const METHODS: [&str; 18] = [
     "grpc.health.v1.Health/Check",
     "grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
     "grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+    "scorer.v1.ScoringService/Explain",
 ];
 /// Length of the longest value of grpc-timeout that is sent.
 const LONGEST_TIMEOUT: usize = 12;

@@ -20,6 +20,8 @@ pub enum Role {
     ReportOutcomes,
     /// Read the description of a checkpoint: schemas, actions, metadata, reflection.
     Describe,
+    /// Request explanations of scores.
+    Explain,
     /// Send requests to a shadow pool for observation, as live servers do.
     Observe,
     /// Call the control service: lanes, swaps, rollbacks, status.
@@ -37,6 +39,7 @@ impl Role {
             Role::Select => "select",
             Role::ReportOutcomes => "report_outcomes",
             Role::Describe => "describe",
+            Role::Explain => "explain",
             Role::Observe => "observe",
             Role::Operate => "operate",
         }
@@ -317,6 +320,7 @@ mod tests {
                 Role::Select,
                 Role::ReportOutcomes,
                 Role::Describe,
+                Role::Explain,
                 Role::Observe,
                 Role::Operate,
             ] {

@@ -20,9 +20,9 @@ use prost::Message as _;
 use scorer_loadgen::{Arrivals, Caller, LoadConfig, LoadError, Method, Protocol, Reply, Report, Step, run};
 use scorer_proto::v1::scoring_service_server::{ScoringService, ScoringServiceServer};
 use scorer_proto::v1::{
-    DescribeRequest, DescribeResponse, NoopRequest, NoopResponse, ReportOutcomeRequest,
-    ReportOutcomeResponse, ScoreBatchRequest, ScoreBatchResponse, ScoreRequest, ScoreResponse,
-    SelectActionRequest, SelectActionResponse, Served,
+    DescribeRequest, DescribeResponse, ExplainRequest, ExplainResponse, NoopRequest, NoopResponse,
+    ReportOutcomeRequest, ReportOutcomeResponse, ScoreBatchRequest, ScoreBatchResponse, ScoreRequest,
+    ScoreResponse, SelectActionRequest, SelectActionResponse, Served,
 };
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::oneshot;
@@ -109,6 +109,10 @@ impl ScoringService for Fake {
     }
 
     async fn report_outcome(&self, _: Request<ReportOutcomeRequest>) -> Answer<ReportOutcomeResponse> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn explain(&self, _: Request<ExplainRequest>) -> Answer<ExplainResponse> {
         Err(Status::unimplemented(""))
     }
 

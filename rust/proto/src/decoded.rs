@@ -11,9 +11,9 @@ use prost::encoding::{WireType, decode_key, decode_varint};
 use crate::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use crate::inference::{InferParameter, InferTensorContents, ModelInferRequest};
 use crate::v1::{
-    AppliedRules, DecisionRecord, DenseFeatures, EligibleActions, Feature, FeatureDescription, FiredRule,
-    NamedFeatures, ObserveRequest, ObservedRequest, ObservedSchema, Reason, ScoreBatchRequest, ScoreRequest,
-    SealedFeatures, SelectActionRequest,
+    AppliedRules, DecisionRecord, DenseFeatures, EligibleActions, ExplainRequest, Feature,
+    FeatureDescription, FiredRule, NamedFeatures, ObserveRequest, ObservedRequest, ObservedSchema, Reason,
+    ScoreBatchRequest, ScoreRequest, SealedFeatures, SelectActionRequest,
 };
 
 /// What a string or byte field takes beside its bytes, with the allocator's share.
@@ -49,6 +49,7 @@ static ELIGIBLE: Shape = shape::<EligibleActions>(&[], &[]);
 static SCORE: Shape = shape::<ScoreRequest>(&[(3, &NAMED), (4, &DENSE)], &[]);
 static BATCH: Shape = shape::<ScoreBatchRequest>(&[], &[]);
 static SELECT: Shape = shape::<SelectActionRequest>(&[(3, &NAMED), (4, &DENSE), (6, &ELIGIBLE)], &[]);
+static EXPLAIN: Shape = shape::<ExplainRequest>(&[(3, &NAMED), (4, &DENSE)], &[]);
 
 static PARAMETER: Shape = shape::<InferParameter>(&[], &[]);
 /// An entry of a map from names to parameters.
@@ -78,6 +79,10 @@ impl Decoded for ScoreBatchRequest {
 
 impl Decoded for SelectActionRequest {
     const SHAPE: &'static Shape = &SELECT;
+}
+
+impl Decoded for ExplainRequest {
+    const SHAPE: &'static Shape = &EXPLAIN;
 }
 
 impl Decoded for ModelInferRequest {

@@ -107,6 +107,12 @@ pub struct ServerConfig {
     /// Number of requests that may wait for an observe lane. Further requests are dropped and counted.
     #[serde(default = "default_observe_queue")]
     pub observe_queue: usize,
+    /// Number of threads that compute explanations on demand. They run at low priority.
+    #[serde(default = "default_explain_threads")]
+    pub explain_threads: usize,
+    /// Greatest number of explanations that wait or run. Further ones are answered with RESOURCE_EXHAUSTED.
+    #[serde(default = "default_explain_queue")]
+    pub explain_queue: usize,
     /// The decision log. Without it nothing is recorded and exploration is off.
     #[serde(default)]
     pub log: Option<LogSettings>,
@@ -234,6 +240,8 @@ impl ServerConfig {
             ("write_timeout_ms", millis(Some(self.write_timeout_ms)), 1, 600_000),
             ("idle_timeout_seconds", millis(Some(self.idle_timeout_seconds)), 1, 86_400),
             ("observe_queue", self.observe_queue, 1, 1 << 16),
+            ("explain_threads", self.explain_threads, 1, 64),
+            ("explain_queue", self.explain_queue, 1, 1 << 16),
         ] {
             if !(low..=high).contains(&value) {
                 wrong.push(format!("\"{key}\" is {value}; use {low} to {high}"));
@@ -354,6 +362,14 @@ fn default_observe_queue() -> usize {
     1024
 }
 
+fn default_explain_threads() -> usize {
+    1
+}
+
+fn default_explain_queue() -> usize {
+    32
+}
+
 #[cfg(test)]
 mod tests {
     use scorer_engine::{DurabilityClass, Mode};
@@ -427,6 +443,8 @@ mod tests {
             (r#""listen""#, r#""lisen""#, "unknown field `lisen`"),
             (r#""listen""#, r#""observe_cpu":0,"listen""#, "\"observe_cpu\" is 0"),
             (r#""listen""#, r#""observe_queue":0,"listen""#, "\"observe_queue\" is 0"),
+            (r#""listen""#, r#""explain_queue":0,"listen""#, "\"explain_queue\" is 0"),
+            (r#""listen""#, r#""explain_threads":65,"listen""#, "\"explain_threads\" is 65"),
             (r#""listen""#, r#""misuse_pause_seconds":0,"listen""#, "\"misuse_pause_seconds\" is 0"),
             (
                 r#""listen""#,

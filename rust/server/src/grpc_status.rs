@@ -36,11 +36,13 @@ fn code(rejection: &Rejection) -> Code {
         | Rejection::OutcomeValue
         | Rejection::OccurredAt
         | Rejection::CardNumber { .. }
+        | Rejection::BundleDigest
+        | Rejection::ExplainedAction { .. }
         | Rejection::OutcomeRange { .. }
         | Rejection::OutcomeRevision { .. } => Code::InvalidArgument,
         Rejection::Token(_) | Rejection::Unproven => Code::PermissionDenied,
-        Rejection::Fingerprint { .. } => Code::FailedPrecondition,
-        Rejection::UnknownCheckpoint { .. } => Code::NotFound,
+        Rejection::Fingerprint { .. } | Rejection::NoCovers { .. } => Code::FailedPrecondition,
+        Rejection::UnknownCheckpoint { .. } | Rejection::BundleNotHeld { .. } => Code::NotFound,
         Rejection::ContentDiffers { .. } | Rejection::OutcomeConflict { .. } => Code::AlreadyExists,
         Rejection::Deadline => Code::DeadlineExceeded,
         Rejection::Overloaded { .. }
@@ -48,7 +50,9 @@ fn code(rejection: &Rejection) -> Code {
         | Rejection::Shed { .. }
         | Rejection::Capped
         | Rejection::OutcomeRate { .. }
-        | Rejection::CallerRate { .. } => Code::ResourceExhausted,
+        | Rejection::CallerRate { .. }
+        | Rejection::ExplanationsFull { .. }
+        | Rejection::ExplanationsStopped => Code::ResourceExhausted,
         Rejection::BreakerOpen { .. }
         | Rejection::Draining
         | Rejection::NoBundle { .. }
@@ -156,6 +160,12 @@ mod tests {
             (Rejection::CallerRate { most: 1, retry_after_ms: 1 }, Code::ResourceExhausted),
             (Rejection::Token(TokenError::Signature), Code::PermissionDenied),
             (Rejection::Unproven, Code::PermissionDenied),
+            (Rejection::BundleDigest, Code::InvalidArgument),
+            (Rejection::BundleNotHeld { bundle: text(), checkpoint: text() }, Code::NotFound),
+            (Rejection::NoCovers { bundle: text() }, Code::FailedPrecondition),
+            (Rejection::ExplainedAction { field: "action", rule: text() }, Code::InvalidArgument),
+            (Rejection::ExplanationsFull { limit: 1 }, Code::ResourceExhausted),
+            (Rejection::ExplanationsStopped, Code::ResourceExhausted),
             (Rejection::NoLog, Code::Unavailable),
             (Rejection::Internal { id: text() }, Code::Internal),
         ] {

@@ -30,6 +30,7 @@ pub(crate) enum Method {
     SelectAction,
     ReportOutcome,
     Describe,
+    Explain,
     Noop,
     /// `inference.GRPCInferenceService`.
     ModelInfer,
@@ -44,13 +45,14 @@ pub(crate) enum Method {
 // === impl Method ===
 
 impl Method {
-    pub(crate) const COUNT: usize = 10;
+    pub(crate) const COUNT: usize = 11;
     pub(crate) const ALL: [Method; Method::COUNT] = [
         Method::Score,
         Method::ScoreBatch,
         Method::SelectAction,
         Method::ReportOutcome,
         Method::Describe,
+        Method::Explain,
         Method::Noop,
         Method::ModelInfer,
         Method::ModelStreamInfer,
@@ -66,12 +68,13 @@ impl Method {
             "SelectAction" => Method::SelectAction,
             "ReportOutcome" => Method::ReportOutcome,
             "Describe" => Method::Describe,
+            "Explain" => Method::Explain,
             "Noop" => Method::Noop,
             _ => Method::Unknown,
         }
     }
 
-    /// Whether the method evaluates a bundle.
+    /// Whether the method asks for a bundle's answer, for which admission control reserves capacity.
     pub(crate) fn infers(self) -> bool {
         match self {
             Method::Score
@@ -79,9 +82,12 @@ impl Method {
             | Method::SelectAction
             | Method::ModelInfer
             | Method::ModelStreamInfer => true,
-            Method::ReportOutcome | Method::Describe | Method::Noop | Method::Observe | Method::Unknown => {
-                false
-            }
+            Method::ReportOutcome
+            | Method::Describe
+            | Method::Explain
+            | Method::Noop
+            | Method::Observe
+            | Method::Unknown => false,
         }
     }
 
@@ -93,6 +99,7 @@ impl Method {
             Method::ModelInfer | Method::ModelStreamInfer => Roles(&[Role::Score, Role::Select]),
             Method::ReportOutcome => Roles(&[Role::ReportOutcomes]),
             Method::Describe => Roles(&[Role::Describe]),
+            Method::Explain => Roles(&[Role::Explain]),
             Method::Observe => Roles(&[Role::Observe]),
             Method::Noop | Method::Unknown => Roles(&[]),
         }
@@ -105,6 +112,7 @@ impl Method {
             Method::SelectAction => "SelectAction",
             Method::ReportOutcome => "ReportOutcome",
             Method::Describe => "Describe",
+            Method::Explain => "Explain",
             Method::Noop => "Noop",
             Method::ModelInfer => "ModelInfer",
             Method::ModelStreamInfer => "ModelStreamInfer",
@@ -121,6 +129,7 @@ impl Method {
             Method::SelectAction => "scorer.v1.ScoringService/SelectAction",
             Method::ReportOutcome => "scorer.v1.ScoringService/ReportOutcome",
             Method::Describe => "scorer.v1.ScoringService/Describe",
+            Method::Explain => "scorer.v1.ScoringService/Explain",
             Method::Noop => "scorer.v1.ScoringService/Noop",
             Method::ModelInfer => "inference.GRPCInferenceService/ModelInfer",
             Method::ModelStreamInfer => "inference.GRPCInferenceService/ModelStreamInfer",

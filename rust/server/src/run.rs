@@ -10,7 +10,7 @@ use std::time::Duration;
 use scorer_admission::WINDOW;
 use scorer_http::bind::{self, SocketFile, UnixSocket};
 use scorer_http::{Acceptor, Rate, Settings};
-use scorer_os::sched::set_short_slice;
+use scorer_os::sched::{lower_priority, set_short_slice};
 use serde::Serialize;
 use tokio::runtime::Runtime;
 use tokio::sync::watch;
@@ -55,7 +55,7 @@ pub(crate) struct Running {
     files: Option<mpsc::Sender<()>>,
     metrics: Option<JoinHandle<()>>,
     services: Arc<Services>,
-    /// The threads of the pool, the watchdog and the supervisor of observe lanes.
+    /// The threads of the pool, of explanations, the watchdog and the supervisor of observe lanes.
     workers: Vec<JoinHandle<()>>,
     socket: Option<SocketFile>,
 }
@@ -246,6 +246,15 @@ fn workers(
         let engine = Arc::clone(&services.engine);
         let name = format!("scorer-eval-{number}");
         workers.push(thread::Builder::new().name(name).spawn(move || engine.serve_pool())?);
+    }
+    for number in 0..services.config.explain_threads {
+        let engine = Arc::clone(&services.engine);
+        let name = format!("scorer-explain-{number}");
+        let explain = move || {
+            lower_priority();
+            engine.serve_explanations();
+        };
+        workers.push(thread::Builder::new().name(name).spawn(explain)?);
     }
     let supervised = Arc::clone(services);
     let supervise = move || supervised.observers.supervise();

@@ -362,6 +362,19 @@ impl Server {
         self.services.engine.faults.set(id, fault);
     }
 
+    /// Injects a fault into every explanation on demand.
+    #[cfg(feature = "fault-injection")]
+    pub fn inject_explanations(&self, fault: crate::Fault) {
+        self.services.engine.faults.set(scorer_engine::EXPLANATION_FAULT, fault);
+    }
+
+    /// Number of explanations on demand that wait or run.
+    #[cfg(feature = "fault-injection")]
+    #[must_use]
+    pub fn explaining(&self) -> usize {
+        self.services.engine.explaining()
+    }
+
     /// Injects a fault into every evaluation of an observe lane, active now or later; `None` removes it.
     #[cfg(feature = "fault-injection")]
     pub fn inject_lane(&self, checkpoint: &str, lane: &str, fault: Option<crate::LaneFault>) {
@@ -446,6 +459,7 @@ fn services(
         memory_budget_bytes: config.memory_budget_bytes,
         trust: config.bundles.clone(),
         outcomes: config.outcomes.clone(),
+        explain_queue: config.explain_queue,
         ..EngineConfig::default()
     };
     let listener: Arc<dyn BundleListener> = Arc::clone(&rollouts) as _;

@@ -13,8 +13,8 @@ use scorer_observe::MAX_MESSAGE;
 use scorer_proto::decoded::{Decoded, is_within};
 use scorer_proto::inference::ModelInferRequest;
 use scorer_proto::v1::{
-    DescribeRequest, NoopRequest, NoopResponse, ObserveRequest, ReportOutcomeRequest, ScoreBatchRequest,
-    ScoreRequest, SelectActionRequest,
+    DescribeRequest, ExplainRequest, NoopRequest, NoopResponse, ObserveRequest, ReportOutcomeRequest,
+    ScoreBatchRequest, ScoreRequest, SelectActionRequest,
 };
 use tonic::Status;
 use tonic::body::Body;
@@ -97,6 +97,13 @@ pub(crate) fn answer(probe: &Probe, method: Method, request: Request<Incoming>, 
                 }
                 Ok(response)
             }))
+        }),
+        Method::Explain => Box::pin(async move {
+            let message = reader.row::<ExplainRequest>(request).await;
+            answered(match at(&services, &caller, Role::Explain, message, |message| &message.checkpoint) {
+                Ok(message) => scoring::explain(&services, &arrival, message).await.map_err(grpc_status::of),
+                Err(status) => Err(status),
+            })
         }),
         Method::Noop => Box::pin(async move {
             let message = reader.flat::<NoopRequest>(request).await;

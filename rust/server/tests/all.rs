@@ -8,6 +8,7 @@ mod answers;
 mod checkpoints;
 mod deliveries;
 mod drain;
+mod explanations;
 mod faults;
 mod floods;
 mod identity;

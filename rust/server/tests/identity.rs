@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use crate::support;
-use crate::support::{ACTION, Client, FRAUD, Setup, outcome, patience, score, select};
+use crate::support::{
+    ACTION, Client, FRAUD, Setup, explain, explain_action, outcome, patience, score, select,
+};
 use hyper_util::rt::TokioIo;
 use scorer_identity::authority::{Authority, Request};
 use scorer_identity::tls::ClientTlsConfig;
@@ -91,6 +93,7 @@ fn grants() -> Value {
         {"principal": format!("{DOMAIN}/fraud-only"), "roles": ["score", "describe"], "checkpoints": ["fraud.*"]},
         {"principal": format!("{DOMAIN}/settlement"), "roles": ["report_outcomes"]},
         {"principal": format!("{DOMAIN}/operator"), "roles": ["operate"]},
+        {"principal": format!("{DOMAIN}/analyst"), "roles": ["explain"], "checkpoints": ["fraud.*"]},
     ])
 }
 
@@ -167,7 +170,7 @@ fn refused<T>(answer: Result<T, Status>) -> (Code, String) {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_principal_has_the_roles_of_its_grants() {
     let fleet = Fleet::start();
-    for name in ["fraud-only", "settlement", "operator", "nobody"] {
+    for name in ["fraud-only", "settlement", "operator", "analyst", "nobody"] {
         fleet.files.issue(name, &[], |_| ());
     }
     let mut checkout = fleet.client("checkout").await;
@@ -196,6 +199,15 @@ async fn a_principal_has_the_roles_of_its_grants() {
     let mut settlement = fleet.client("settlement").await;
     settlement.report_outcome(outcome("a", "authorised", 1.0, 1)).await.unwrap();
     assert_eq!(refused(settlement.score(score("", 10.0)).await).0, Code::PermissionDenied);
+
+    // Whoever scores may not explain, and the other way round. The bundle of this server has no covers.
+    let mut analyst = fleet.client("analyst").await;
+    assert_eq!(refused(analyst.explain(explain(10.0)).await).0, Code::FailedPrecondition);
+    assert_eq!(refused(analyst.score(score("", 10.0)).await).0, Code::PermissionDenied);
+    let (code, message) = refused(analyst.explain(explain_action("a", "")).await);
+    assert!(code == Code::PermissionDenied && message.contains("role explain"), "{message}");
+    assert_eq!(refused(checkout.explain(explain(10.0)).await).0, Code::PermissionDenied);
+
     for name in ["operator", "nobody"] {
         let mut client = fleet.client(name).await;
         assert_eq!(refused(client.score(score("", 10.0)).await).0, Code::PermissionDenied, "{name}");

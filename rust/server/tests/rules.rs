@@ -4,10 +4,10 @@
 
 use std::collections::BTreeMap;
 
+use crate::support::*;
 use scorer_core::bundle::testing::{action_recipe, score_recipe};
 use scorer_proto::v1::FiredRule;
 use serde_json::json;
-use crate::support::*;
 use tonic::Code;
 
 const CHECKOUT: &str = r#"

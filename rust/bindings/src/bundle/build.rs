@@ -32,7 +32,7 @@ pub(crate) fn draft_bundle(py: Python<'_>, head: &str, files: BTreeMap<String, V
         let manifest = seal(head, &files)?;
         let read = |name: &str| files.get(name).cloned().ok_or(ReadError::Missing);
         let bundle = core::Bundle::draft(&manifest, &read).map_err(failed)?;
-        Ok(Bundle { inner: Arc::new(bundle) })
+        Ok(Bundle { inner: Arc::new(bundle), explaining: Default::default() })
     })
 }
 

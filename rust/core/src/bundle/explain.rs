@@ -40,6 +40,33 @@ pub struct ReasonEntry {
     pub text: BTreeMap<String, String>,
 }
 
+/// The exact explanation of one score. The contributions, which add up to the difference between margin and
+/// expectation, are in the scratch.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Explained {
+    /// Expectation of the margin over the training rows.
+    pub expectation: f64,
+    /// The margin that is explained.
+    pub margin: f64,
+    /// The score that comes from the margin: a calibrated probability, or an action's expected reward.
+    pub score: f64,
+}
+
+/// Working memory of exact explanations, allocated when it is first needed.
+#[derive(Debug, Clone)]
+pub(super) struct ExactScratch {
+    shap: ShapScratch,
+    /// The contribution of each column.
+    contributions: Vec<f64>,
+}
+
+impl ExactScratch {
+    fn new(exact: &TreeShap) -> ExactScratch {
+        let features = exact.forest().num_features();
+        ExactScratch { shap: ShapScratch::new(exact), contributions: vec![0.0; features] }
+    }
+}
+
 /// The explanation of a bundle's score.
 #[derive(Debug)]
 pub(super) struct Explainer {
@@ -229,29 +256,38 @@ impl Bundle {
     }
 
     /// Computes the exact contribution of every column of the forest to the margin that the score comes from: that of a
-    /// score bundle, or that of one action. Returns the margin's expectation. The bundle prepares the method when it is
-    /// first called, which takes milliseconds.
+    /// score bundle, or that of one action. [`EvalScratch::contributions`] returns them. The bundle prepares the method
+    /// when it is first called, which takes milliseconds; later calls with the same scratch allocate nothing.
     ///
     /// # Errors
     /// Fails if the row has the wrong length, an action is given to a score bundle or none to an action bundle, there is
-    /// no such action, the scratch belongs to another bundle, or the bundle has no explanations.
+    /// no such action, the scratch belongs to another bundle, the bundle has no explanations, the score is not finite,
+    /// or the budget is spent before the end.
     pub fn explain(
         &self,
         row: &[f32],
         action: Option<usize>,
+        budget: &dyn Budget,
         scratch: &mut EvalScratch,
-    ) -> Result<(f64, Vec<f64>), EvalError> {
+    ) -> Result<Explained, EvalError> {
         self.check_row(row, scratch)?;
         let explainer = self.explainer.as_ref().ok_or(EvalError::NoCovers)?;
         self.fill_input(row, action, scratch)?;
-        self.forest_input(explainer, &mut scratch.buffers)?;
+        let EvalScratch { buffers, exact: memory, .. } = scratch;
+        buffers.action = action.unwrap_or_default();
+        self.program.run(budget, buffers, None)?;
+        let (margin, score) = (buffers.values[self.program.margin], buffers.values[self.program.score]);
+        if !score.is_finite() {
+            return Err(EvalError::NotFinite { what: "the score", value: score });
+        }
         let Attributions { covers, paths, exact, .. } = &*explainer.parts;
         let exact = exact.get_or_init(|| TreeShap::new(paths.forest(), covers));
         let slot = self.program.row_of(explainer.forest);
-        let row = &scratch.buffers.rows[slot * self.program.width..][..self.program.width];
-        let mut contributions = vec![0.0; self.program.width];
-        exact.contributions(row, paths.output(), &mut ShapScratch::new(exact), &mut contributions);
-        Ok((exact.expectation(paths.output()), contributions))
+        let row = &buffers.rows[slot * self.program.width..][..self.program.width];
+        let memory = memory.get_or_insert_with(|| ExactScratch::new(exact));
+        let ExactScratch { shap, contributions } = memory;
+        exact.contributions_within(row, paths.output(), budget, shap, contributions)?;
+        Ok(Explained { expectation: exact.expectation(paths.output()), margin, score })
     }
 
     fn fill_input(
@@ -295,5 +331,11 @@ impl EvalScratch {
         // The last value belongs to no feature.
         let contributions = self.buffers.contributions.split_last().map_or(&[][..], |(_, rest)| rest);
         Largest::of(contributions, count)
+    }
+
+    /// The exact contribution of each column in the last [`Bundle::explain`]; empty before the first.
+    #[must_use]
+    pub fn contributions(&self) -> &[f64] {
+        self.exact.as_ref().map_or(&[], |exact| &exact.contributions)
     }
 }

@@ -35,7 +35,7 @@ use serde::de::DeserializeOwned;
 pub use calibration::{Calibration, CalibrationMap};
 pub use digest::{Digest, DigestError};
 pub use error::{BundleError, EvalError, ReadError};
-pub use explain::{ReasonEntry, ReasonsFile};
+pub use explain::{Explained, ReasonEntry, ReasonsFile};
 pub use golden::GoldenRow;
 pub use manifest::{
     FORMAT, FileEntry, Kind, Lineage, MANIFEST, MAX_FILE_BYTES, MAX_MANIFEST_BYTES, Manifest, SIGNATURE,

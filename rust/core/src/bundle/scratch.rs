@@ -1,6 +1,6 @@
 //! Working memory of evaluations. It is allocated once per thread and bundle, and evaluations then allocate nothing.
 
-use super::explain::Explainer;
+use super::explain::{ExactScratch, Explainer};
 use super::program::End;
 use super::rules::Rules;
 use super::score_rows::Blocks;
@@ -22,6 +22,7 @@ pub struct EvalScratch {
     pub(super) policy: Option<PolicyScratch>,
     /// The memory of the rules and the result of their last evaluation.
     pub(super) ruling: Option<scorer_rules::Decision>,
+    pub(super) exact: Option<ExactScratch>,
 }
 
 /// The buffers that a program reads and writes.
@@ -95,6 +96,7 @@ impl EvalScratch {
                 End::Threshold(_) => None,
             },
             ruling: bundle.rules.as_ref().map(Rules::start),
+            exact: None,
         }
     }
 

@@ -22,7 +22,7 @@ pub use largest::{Contribution, Largest, MAX_REASONS};
 pub use paths::PathAttributions;
 pub use shap::{ShapScratch, TreeShap};
 
-use crate::forest::{NodeView, TreeView};
+use crate::forest::{Forest, NodeView, TreeView};
 
 /// The share of a split's training rows that went to the left child. Of a split that no training row reached, each
 /// child has one half.
@@ -45,4 +45,23 @@ fn expectations(tree: TreeView<'_>, covers: &[f32], output: usize) -> Vec<f64> {
         };
     }
     expectations
+}
+
+/// Returns the expectation of an output's margin over the training rows. `each` receives every tree, with the expectation
+/// of each of its nodes if the tree adds to the output.
+fn expectation(
+    forest: &Forest,
+    covers: &Covers,
+    output: usize,
+    mut each: impl FnMut(TreeView<'_>, Option<&[f64]>),
+) -> f64 {
+    let mut expectation = forest.base(output);
+    for tree in forest.trees() {
+        let expected = tree
+            .adds_to(output)
+            .then(|| expectations(tree, covers.of(tree.first_node(), tree.len()), output));
+        expectation += expected.as_ref().map_or(0.0, |expected| expected[0]);
+        each(tree, expected.as_deref());
+    }
+    expectation
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Covers, expectations};
+use super::{Covers, expectation};
 use crate::budget::{Budget, OutOfTime};
 use crate::forest::{Forest, LeafNumbers, NodeView, Scratch, TreeView};
 
@@ -59,15 +59,12 @@ impl PathAttributions {
         let features = forest.slot_features();
         let nothing = Step { feature: forest.num_features() as u32, delta: 0.0 };
         let (mut trees, mut steps, mut links) = (Vec::new(), Vec::new(), Vec::new());
-        let mut expectation = forest.base(output);
-        for tree in forest.trees() {
-            if !tree.adds_to(output) {
+        let expectation = expectation(forest, covers, output, |tree, expected| {
+            let Some(expected) = expected else {
                 trees.push(Paths::Table { first: 0, width: 0 });
-                continue;
-            }
-            let expected = expectations(tree, covers.of(tree.first_node(), tree.len()), output);
-            expectation += expected[0];
-            let edges = Edges::new(tree, &expected, &features);
+                return;
+            };
+            let edges = Edges::new(tree, expected, &features);
             let first = steps.len();
             trees.push(match edges.table(tree, TABLE, nothing, &mut steps) {
                 Some(width) => Paths::Table { first, width },
@@ -81,7 +78,7 @@ impl PathAttributions {
                     Paths::Linked { first, nodes: tree.len() }
                 }
             });
-        }
+        });
         PathAttributions {
             forest: Arc::clone(forest),
             output,

@@ -28,6 +28,7 @@ mod sequence;
 
 use std::sync::Arc;
 
+pub(crate) use explain::check as check_reasons;
 pub use features::{check_dense, check_fingerprint};
 pub use identify::{check_decision_id, check_entity};
 pub use outcome::{OutcomeReport, Reported};

@@ -1,5 +1,6 @@
 //! The engine's counters: atomics that requests update and the server's metrics page reads.
 
+mod explanations;
 mod histogram;
 mod outcomes;
 
@@ -10,6 +11,7 @@ use std::time::Duration;
 use scorer_admission::{CapHit, SHED_REASONS, ShedReason};
 
 use crate::reason::Reason;
+pub use explanations::{ExplanationCounters, NotExplained};
 pub use histogram::Histogram;
 pub use outcomes::{OutcomeCounters, Refusal};
 
@@ -31,6 +33,8 @@ pub struct Counters {
     pub undelivered: AtomicU64,
     /// Counters of reported outcomes.
     pub outcomes: OutcomeCounters,
+    /// Counters of explanations on demand.
+    pub explanations: ExplanationCounters,
 }
 
 /// Counters of one checkpoint.
@@ -86,6 +90,7 @@ impl Counters {
             unlogged: AtomicU64::new(0),
             undelivered: AtomicU64::new(0),
             outcomes: OutcomeCounters::default(),
+            explanations: ExplanationCounters::default(),
         }
     }
 

@@ -193,6 +193,11 @@ impl ActiveLane {
         ActiveLane { loaded, source, share, sink: None, up_to }
     }
 
+    /// Creates a lane that no request is routed to. Requests may name the features that `reads` accepts.
+    pub(crate) fn beside(loaded: Arc<Loaded>, version: u64, reads: Arc<dyn AnswerSink>) -> ActiveLane {
+        ActiveLane { sink: Some(reads), ..ActiveLane::new(loaded, "", version, 0.0, 0.0) }
+    }
+
     /// Returns a description with the fields that all answers of the lane have in common; the others are empty.
     pub(crate) fn answered(&self, fallback: Option<Reason>) -> Answered<'_> {
         Answered {

@@ -62,7 +62,8 @@ pub fn world() -> World {
     world_with(|_| ())
 }
 
-/// Returns such an engine with changed settings; `{"checkpoints": .., "log": .., "remembered": ..}`.
+/// Returns such an engine with changed settings; `{"checkpoints": .., "log": .., "remembered": ..,
+/// "explain_queue": ..}`.
 pub fn world_with(change: impl FnOnce(&mut Value)) -> World {
     let world = empty_world(change);
     world.publish(1, &world.fraud.clone(), &world.action.clone());
@@ -78,12 +79,14 @@ pub fn empty_world(change: impl FnOnce(&mut Value)) -> World {
         },
         "log": {"dir": "/log"},
         "remembered": 1000,
+        "explain_queue": 32,
     });
     change(&mut settings);
     let config = EngineConfig {
         checkpoints: serde_json::from_value(settings["checkpoints"].take()).unwrap(),
         log: serde_json::from_value(settings["log"].take()).unwrap(),
         remembered: settings["remembered"].as_u64().unwrap() as usize,
+        explain_queue: settings["explain_queue"].as_u64().unwrap() as usize,
         ..EngineConfig::default()
     };
     let machine = SimMachine::new(7);

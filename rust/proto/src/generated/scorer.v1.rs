@@ -136,8 +136,8 @@ pub struct FiredRule {
     #[prost(string, tag = "3")]
     pub source: ::prost::alloc::string::String,
 }
-/// The contribution of one feature to a margin, by path attribution. It is an
-/// approximation of the feature's share.
+/// The contribution of one feature to a margin. With an answer it is a path attribution,
+/// which approximates the feature's share; in an explanation it is exact.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Reason {
     /// Code of the feature in the bundle's dictionary; without an entry, its name.
@@ -345,6 +345,88 @@ pub struct ReportOutcomeResponse {
     /// used for training or by gates.
     #[prost(bool, tag = "4")]
     pub proven: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ExplainRequest {
+    #[prost(string, tag = "1")]
+    pub checkpoint: ::prost::alloc::string::String,
+    /// "sha256:<hex>" of a bundle that answers, answered before or observes at the
+    /// checkpoint on this server, such as `served.bundle` of an answer. Empty: the bundle
+    /// that Describe returns.
+    #[prost(string, tag = "2")]
+    pub bundle: ::prost::alloc::string::String,
+    /// At a checkpoint of kind "action": id of the action whose expected reward is
+    /// explained. Required there, and an error at a checkpoint of kind "score".
+    #[prost(string, tag = "5")]
+    pub action: ::prost::alloc::string::String,
+    /// Id of another action. The response then also explains that action, and the
+    /// difference between both.
+    #[prost(string, tag = "6")]
+    pub against: ::prost::alloc::string::String,
+    /// Number of reasons of each explanation, at most 32.
+    #[prost(uint32, tag = "7")]
+    pub reasons: u32,
+    #[prost(oneof = "explain_request::Features", tags = "3, 4")]
+    pub features: ::core::option::Option<explain_request::Features>,
+}
+/// Nested message and enum types in `ExplainRequest`.
+pub mod explain_request {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Features {
+        #[prost(message, tag = "3")]
+        Named(super::NamedFeatures),
+        #[prost(message, tag = "4")]
+        Dense(super::DenseFeatures),
+    }
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ExplainResponse {
+    /// "sha256:<hex>" of the explained bundle.
+    #[prost(string, tag = "1")]
+    pub bundle: ::prost::alloc::string::String,
+    /// The score, or the expected reward of `action`.
+    #[prost(message, optional, tag = "2")]
+    pub explanation: ::core::option::Option<Explanation>,
+    /// The expected reward of `against`, if the request names one.
+    #[prost(message, optional, tag = "3")]
+    pub against: ::core::option::Option<Explanation>,
+    /// `explanation` minus `against`: why the margin of one action is above that of the
+    /// other.
+    #[prost(message, optional, tag = "4")]
+    pub difference: ::core::option::Option<Explanation>,
+    /// Microseconds of the computation.
+    #[prost(uint32, tag = "5")]
+    pub exec_us: u32,
+}
+/// The baseline and the contributions add up to the margin.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Explanation {
+    /// Id of the action; empty for a score and for a difference.
+    #[prost(string, tag = "1")]
+    pub action: ::prost::alloc::string::String,
+    /// Expectation of the margin over the training rows.
+    #[prost(double, tag = "2")]
+    pub baseline: f64,
+    /// The margin that is explained, such as log-odds.
+    #[prost(double, tag = "3")]
+    pub margin: f64,
+    /// The score that comes from the margin. Of a difference: the difference of the scores.
+    #[prost(double, tag = "4")]
+    pub score: f64,
+    /// One entry per feature of the request's schema, then of the action, in their order.
+    #[prost(message, repeated, tag = "5")]
+    pub contributions: ::prost::alloc::vec::Vec<Contribution>,
+    /// The contributions of the largest magnitude, the largest first, with their codes.
+    #[prost(message, repeated, tag = "6")]
+    pub reasons: ::prost::alloc::vec::Vec<Reason>,
+}
+/// The exact contribution of one feature to a margin (its Shapley value).
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Contribution {
+    #[prost(string, tag = "1")]
+    pub feature: ::prost::alloc::string::String,
+    #[prost(double, tag = "2")]
+    pub amount: f64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DescribeRequest {
@@ -689,6 +771,34 @@ pub mod scoring_service_client {
                 .insert(GrpcMethod::new("scorer.v1.ScoringService", "Describe"));
             self.inner.unary(req, path, codec).await
         }
+        /// Explains the score of a row by the exact contribution of each feature. Nothing is
+        /// decided and nothing is recorded. Explanations have a queue and threads of their own;
+        /// the call is rejected with RESOURCE_EXHAUSTED if the queue is full or the server is
+        /// under pressure.
+        pub async fn explain(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ExplainRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ExplainResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/scorer.v1.ScoringService/Explain",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("scorer.v1.ScoringService", "Explain"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Returns an empty response. Load tests measure the cost of the transport with it.
         pub async fn noop(
             &mut self,
@@ -764,6 +874,14 @@ pub mod scoring_service_server {
             tonic::Response<super::DescribeResponse>,
             tonic::Status,
         >;
+        /// Explains the score of a row by the exact contribution of each feature. Nothing is
+        /// decided and nothing is recorded. Explanations have a queue and threads of their own;
+        /// the call is rejected with RESOURCE_EXHAUSTED if the queue is full or the server is
+        /// under pressure.
+        async fn explain(
+            &self,
+            request: tonic::Request<super::ExplainRequest>,
+        ) -> std::result::Result<tonic::Response<super::ExplainResponse>, tonic::Status>;
         /// Returns an empty response. Load tests measure the cost of the transport with it.
         async fn noop(
             &self,
@@ -1055,6 +1173,51 @@ pub mod scoring_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = DescribeSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/scorer.v1.ScoringService/Explain" => {
+                    #[allow(non_camel_case_types)]
+                    struct ExplainSvc<T: ScoringService>(pub Arc<T>);
+                    impl<
+                        T: ScoringService,
+                    > tonic::server::UnaryService<super::ExplainRequest>
+                    for ExplainSvc<T> {
+                        type Response = super::ExplainResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ExplainRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ScoringService>::explain(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ExplainSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

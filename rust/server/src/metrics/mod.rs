@@ -3,6 +3,7 @@
 
 mod admission;
 mod exemplars;
+mod explanations;
 mod expose;
 pub(crate) mod http;
 mod observe;

@@ -1,6 +1,7 @@
 //! `scorer.v1.ScoringService`: each method converts its request to a query of the engine and the answer to a reply.
 
 mod describe;
+mod explain;
 mod features;
 mod reply;
 pub(crate) mod token;
@@ -16,6 +17,7 @@ use scorer_proto::v1::{
 };
 
 pub(crate) use describe::describe;
+pub(crate) use explain::explain;
 use features::{DenseRows, Row};
 
 /// Scores one row.

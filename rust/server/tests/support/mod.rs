@@ -15,9 +15,9 @@ use scorer_core::bundle::testing::{self, Files};
 use scorer_log::{Env, Reader};
 use scorer_proto::v1::scoring_service_client::ScoringServiceClient;
 use scorer_proto::v1::{
-    DecisionRecord, DenseFeatures, DescribeRequest, EligibleActions, Feature, LogRecord, NamedFeatures,
-    ObservationRecord, ReportOutcomeRequest, ScoreBatchRequest, ScoreRequest, SelectActionRequest, feature,
-    log_record, score_request, select_action_request,
+    DecisionRecord, DenseFeatures, DescribeRequest, EligibleActions, ExplainRequest, Feature, LogRecord,
+    NamedFeatures, ObservationRecord, ReportOutcomeRequest, ScoreBatchRequest, ScoreRequest,
+    SelectActionRequest, explain_request, feature, log_record, score_request, select_action_request,
 };
 use scorer_server::{Condition, Lane, LaneTable, ObserveLane, ObserverStatus, Op, Server, ServerConfig};
 use serde_json::{Value, json};
@@ -89,8 +89,28 @@ pub fn start_in(env: Env, change: impl FnOnce(&mut Value)) -> Setup {
     change(&mut config);
     let config = ServerConfig::from_json(&config.to_string()).unwrap();
     let server = Server::start_in(config, env).unwrap();
-    let fraud = load(&server, directory.path(), &testing::score_files("fraud", 0.0));
-    let action = load(&server, directory.path(), &testing::action_files("action", 0.0));
+    serve(server, directory, &testing::score_files("fraud", 0.0), &testing::action_files("action", 0.0))
+}
+
+/// Starts such a server whose bundles have covers, so that they can be explained.
+pub fn start_explained(change: impl FnOnce(&mut Value)) -> Setup {
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = config(directory.path());
+    change(&mut config);
+    let server =
+        Server::start_in(ServerConfig::from_json(&config.to_string()).unwrap(), Env::real()).unwrap();
+    let mut fraud = testing::score_recipe("fraud", 0.0);
+    fraud.covers = true;
+    fraud.reasons = Some(json!({"features": {"amount": {"code": "R01"}}}));
+    let rule = json!({"rule": "squarecb", "gamma": 20.0, "floor": 0.05});
+    let mut action = testing::action_recipe("action", 0.0, rule);
+    action.covers = true;
+    serve(server, directory, &fraud.build().unwrap(), &action.build().unwrap())
+}
+
+fn serve(server: Server, directory: TempDir, fraud: &Files, action: &Files) -> Setup {
+    let fraud = load(&server, directory.path(), fraud);
+    let action = load(&server, directory.path(), action);
     server.swap(&table(1, &fraud, &action)).unwrap();
     Setup { server, directory, fraud, action }
 }
@@ -233,6 +253,7 @@ pub enum Call {
     Select(SelectActionRequest),
     Outcome(ReportOutcomeRequest),
     Describe(DescribeRequest),
+    Explain(ExplainRequest),
 }
 
 impl Call {
@@ -244,6 +265,7 @@ impl Call {
             Call::Select(request) => client.select_action(request).await.map(|_| ()),
             Call::Outcome(request) => client.report_outcome(request).await.map(|_| ()),
             Call::Describe(request) => client.describe(request).await.map(|_| ()),
+            Call::Explain(request) => client.explain(request).await.map(|_| ()),
         }
     }
 }
@@ -317,6 +339,23 @@ pub fn select(id: &str, amount: f64) -> SelectActionRequest {
         request_id: id.to_owned(),
         features: Some(select_action_request::Features::Named(context(amount))),
         ..SelectActionRequest::default()
+    }
+}
+
+pub fn explain(amount: f64) -> ExplainRequest {
+    ExplainRequest {
+        checkpoint: FRAUD.to_owned(),
+        features: Some(explain_request::Features::Named(context(amount))),
+        ..ExplainRequest::default()
+    }
+}
+
+pub fn explain_action(action: &str, against: &str) -> ExplainRequest {
+    ExplainRequest {
+        checkpoint: ACTION.to_owned(),
+        action: action.to_owned(),
+        against: against.to_owned(),
+        ..explain(500.0)
     }
 }
 

@@ -35,11 +35,14 @@ fn a_score_has_reasons_and_the_same_bits() {
     assert_eq!(scratch.reasons(7).as_slice(), [contribution(0, 1.5 - 0.5), contribution(2, 0.1875)]);
     assert_eq!(scratch.reasons(1).as_slice(), [contribution(0, 1.0)]);
     assert_eq!((bundle.column_name(0), bundle.reason_code(2)), (Some("amount"), Some("night")));
-    let (start, exact) = bundle.explain(&row, None, &mut scratch).unwrap();
+    let exact = bundle.explain(&row, None, &Unlimited, &mut scratch);
+    assert_eq!(exact, Ok(Explained { expectation: 0.0625, margin: bare.margin, score: bare.score }));
     // Both methods agree on trees of one split.
-    assert_eq!((start, exact), (0.0625, vec![1.0, 0.0, 0.1875]));
-    assert!((start + 1.1875 - bare.margin).abs() < 1e-12);
-    let wrong = bundle.explain(&row, Some(0), &mut scratch);
+    for (found, expected) in scratch.contributions().iter().zip([1.0, 0.0, 0.1875]) {
+        assert!((found - expected).abs() < 1e-12, "{found}, not {expected}");
+    }
+    assert!((0.0625 + 1.1875 - bare.margin).abs() < 1e-12);
+    let wrong = bundle.explain(&row, Some(0), &Unlimited, &mut scratch);
     assert_eq!(wrong, Err(EvalError::Kind { found: Kind::Score, wanted: Kind::Action }));
 }
 
@@ -57,7 +60,8 @@ fn reasons_come_from_the_row_that_the_forest_reads() {
     let row = [50.0, 0.0, 0.0];
     bundle.score_explained(&row, &Unlimited, &mut scratch).unwrap();
     assert_eq!(scratch.reasons(1).as_slice(), [contribution(0, 1.5 + 1.5)]);
-    assert_eq!(bundle.explain(&row, None, &mut scratch).unwrap().1[0], 3.0);
+    bundle.explain(&row, None, &Unlimited, &mut scratch).unwrap();
+    assert!((scratch.contributions()[0] - 3.0_f64).abs() < 1e-12);
 }
 
 #[test]
@@ -69,17 +73,20 @@ fn an_action_has_the_reasons_of_the_oracle() {
     for action in 0..6 {
         bundle.explain_action(&row, action, &Unlimited, &mut scratch).unwrap();
         let reasons = scratch.reasons(7);
-        let (start, exact) = bundle.explain(&row, Some(action), &mut scratch).unwrap();
-        let mut sum = start;
+        let exact = bundle.explain(&row, Some(action), &Unlimited, &mut scratch).unwrap();
+        let mut sum = exact.expectation;
         for reason in reasons.as_slice() {
-            assert!((reason.amount - exact[reason.feature as usize]).abs() < 1e-6, "{reason:?} of {action}");
+            let found = scratch.contributions()[reason.feature as usize];
+            assert!((reason.amount - found).abs() < 1e-6, "{reason:?} of {action}");
             sum += reason.amount;
         }
         // The margin of the bagging oracle's forest, from the score of its link.
         let q = bundle
             .select(&row, &all, "c", "d", &Unlimited, &mut scratch)
             .map(|_| scratch.expected_rewards()[action]);
+        assert_eq!(q, Ok(exact.score), "the bits of a selection");
         let margin = q.map(|q| (q / (1.0 - q)).ln()).unwrap();
+        assert!((exact.margin - margin).abs() < 1e-5, "action {action}: {}, not {margin}", exact.margin);
         assert!((sum - margin).abs() < 1e-5, "action {action}: {sum}, not {margin}");
     }
     assert_eq!((bundle.column_name(3), bundle.reason_code(4)), (Some("three_ds"), Some("exemption")));
@@ -93,7 +100,8 @@ fn an_action_has_the_reasons_of_the_oracle() {
         bundle.explain_action(&row, 6, &Unlimited, &mut scratch),
         Err(EvalError::Action { actions: 6 })
     );
-    assert_eq!(bundle.explain(&row, None, &mut scratch), Err(EvalError::Action { actions: 6 }));
+    let none = bundle.explain(&row, None, &Unlimited, &mut scratch);
+    assert_eq!(none, Err(EvalError::Action { actions: 6 }));
 }
 
 #[test]
@@ -102,7 +110,9 @@ fn a_bundle_without_covers_gives_no_reasons() {
     let mut scratch = EvalScratch::new(&bundle);
     assert!(!bundle.explains());
     assert_eq!(bundle.score_explained(&[1.0, 0.0, 0.0], &Unlimited, &mut scratch), Err(EvalError::NoCovers));
-    assert_eq!(bundle.explain(&[1.0, 0.0, 0.0], None, &mut scratch), Err(EvalError::NoCovers));
+    let exact = bundle.explain(&[1.0, 0.0, 0.0], None, &Unlimited, &mut scratch);
+    assert_eq!(exact, Err(EvalError::NoCovers));
+    assert!(scratch.contributions().is_empty());
     assert!(scratch.reasons(7).as_slice().is_empty());
 }
 

@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::{assert_close, compiled, reference, scale, with_covers};
+use crate::budget::{Budget, OutOfTime};
 use crate::explain::{ShapScratch, TreeShap};
 use crate::forest::tests::models;
 use crate::forest::{Forest, Isa, Missing, Model, NanRule, Node, Split, Test, Tree, ZeroRule};
@@ -50,6 +51,35 @@ fn every_instruction_set_gives_the_same_bits() {
         })
         .collect();
     assert!(all.iter().all(|found| *found == all[0]), "{all:?}");
+}
+
+/// A budget that is spent at the check of this number.
+struct Spent(std::cell::Cell<usize>);
+
+impl Budget for Spent {
+    fn spent(&self) -> bool {
+        self.0.set(self.0.get().saturating_sub(1));
+        self.0.get() == 0
+    }
+}
+
+#[test]
+fn a_spent_budget_ends_the_computation_within_some_trees() {
+    let tree = chain(64).trees.remove(0);
+    let model = with_covers(Model { num_features: 64, ..models::of(vec![tree; 100]) }, 5);
+    let (forest, covers) = compiled(&model);
+    let shap = TreeShap::new(&forest, &covers);
+    let (mut scratch, mut out) = (ShapScratch::new(&shap), vec![0.0; 64]);
+    let mut within = |checks: usize| {
+        let budget = Spent(std::cell::Cell::new(checks));
+        shap.contributions_within(&[0.25; 64], 0, &budget, &mut scratch, &mut out)
+    };
+    assert_eq!(within(1), Err(OutOfTime));
+    // 100 trees of 64 splits, checked every 512 splits.
+    assert_eq!((within(12), within(13)), (Err(OutOfTime), Ok(())));
+    let exact = out.clone();
+    shap.contributions(&[0.25; 64], 0, &mut ShapScratch::new(&shap), &mut out);
+    assert_eq!(out, exact, "an interrupted computation leaves nothing behind");
 }
 
 /// One path with this number of distinct features, and a leaf beside each of its nodes.
