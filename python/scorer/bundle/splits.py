@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 
@@ -85,6 +86,34 @@ def _covers(path: Path, nodes: int) -> npt.NDArray[np.float32]:
     if path.stat().st_size != _COVERS_HEAD + 4 * nodes + 4:
         raise ForestError(f'"{path.name}" does not have one cover for each node of the forest')
     return np.memmap(path, "<f4", mode="r", offset=_COVERS_HEAD, shape=(nodes,))
+
+
+def split_keys(path: str | PathLike[str], features: int) -> list[npt.NDArray[np.int64]]:
+    """Read the keys that a packed forest compares each number with, ascending and without repetitions.
+
+    Args:
+        path: A forest of a bundle that has been verified.
+        features: Number of features to read; later ones of the forest are left out.
+
+    Raises:
+        ForestError: The file cannot be read, or its sections do not fit together.
+    """
+    shape = forest_shape(path)
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ForestError(f'forest "{Path(path).name}" cannot be read: {error.strerror}') from error
+    (numeric,) = struct.unpack_from("<Q", data, 56)
+    lengths = struct.unpack_from("<5Q", data, 64)
+    slots = _HEAD + lengths[_OUTPUTS]
+    owners = _owners(data[slots : slots + lengths[_SLOTS]], numeric)
+    nodes = np.frombuffer(data, _NODE, count=shape.nodes, offset=_HEAD + sum(lengths[:_NODES]))
+    used = nodes[(nodes["slot"] > 0) & (nodes["slot"] <= numeric)]
+    own = owners[used["slot"]]
+    keys = used["key"].astype(np.int64)
+    pairs = np.unique(np.stack([own, keys], axis=1), axis=0)
+    ends = np.searchsorted(pairs[:, 0], np.arange(features + 1))
+    return [pairs[first:last, 1] for first, last in pairwise(ends)]
 
 
 def _owners(section: bytes, numeric: int) -> npt.NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""``scorer explain``: global explanations of bundles."""
+"""``scorer explain``: global explanations of bundles, and counterfactuals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from scorer.explain.document import GlobalExplanation
 
 app = typer.Typer(
-    help="Explain a bundle as a whole.",
+    help="Explain a bundle as a whole, and find what would change a decision.",
     no_args_is_help=True,
     **TYPER_OPTIONS,
 )
@@ -126,3 +126,88 @@ def _print(found: GlobalExplanation, output: Path) -> None:
     for note in found.notes:
         typer.echo(note, err=True)
     typer.echo(f"{found.data.used:,} of {found.data.seen:,} rows, {output / PAGE}")
+
+
+@app.command()
+def counterfactual(
+    payment: Annotated[
+        Path, typer.Argument(metavar="PAYMENT", help="JSON file with the features of one request by name.")
+    ],
+    bundle: Bundle,
+    change: Annotated[
+        list[str],
+        typer.Option(
+            metavar="FEATURE",
+            help="Feature that may be changed; repeatable. NAME, NAME=LOW..HIGH for a number, NAME=A,B for a "
+            "category. NAME+ may only grow, NAME- only shrink, and NAME# must be whole (hours#=0..23).",
+        ),
+    ],
+    label: Annotated[
+        str | None,
+        typer.Option(metavar="LABEL", help="Wanted decision, or a lower band; default: the lowest band."),
+    ] = None,
+    changes: Annotated[
+        int, typer.Option(metavar="COUNT", min=1, max=5, help="Largest number of changed features.")
+    ] = 3,
+    evaluations: Annotated[
+        int,
+        typer.Option(metavar="COUNT", min=1, max=1_000_000_000, help="Changed rows that are scored at most."),
+    ] = 2_000_000,
+    json: Json = False,
+) -> None:
+    """Find the smallest change of a payment with which a bundle decides otherwise.
+
+    Fewer changed features come first, then smaller changes. States whether the search was complete.
+    """
+    from dataclasses import asdict
+
+    from scorer.bundle import encode
+    from scorer.bundle.check import read_schema, verify
+    from scorer.explain.counterfactual import find_counterfactual
+    from scorer.explain.grammar import read_actionable
+
+    actionable = [read_actionable(text) for text in change]
+    verify(bundle)
+    features = read_schema(bundle).features
+    row = encode(features, _columns(payment, [feature.name for feature in features]))[0]
+    with work_bar("searching") as progress:
+        found = find_counterfactual(
+            bundle,
+            row,
+            actionable,
+            label=label,
+            changes=changes,
+            evaluations=evaluations,
+            progress=None if progress is None else lambda done, most: progress("rows", done, most),
+        )
+    if json:
+        print_json(asdict(found))
+        return
+    typer.echo(f"now: {found.label}, score {found.score:.6g}")
+    if found.found is not None and found.found.changes:
+        rows = [(one.feature, one.before, one.after) for one in found.found.changes]
+        print_table(("feature", "now", "changed"), rows, empty="")
+        typer.echo(f"then: {found.found.label}, score {found.found.score:.6g}")
+    typer.echo(f"{found.words} {found.evaluations:,} changed rows were scored.")
+
+
+def _columns(file: Path, names: list[str]) -> dict[str, list[object]]:
+    """Read a payment as columns of one row. A feature that is left out is missing."""
+    import json as json_module
+
+    from scorer.errors import BundleError
+
+    try:
+        found = json_module.loads(file.read_bytes())
+    except OSError as error:
+        raise BundleError(f'payment "{file}": it cannot be read: {error.strerror}') from error
+    except ValueError as error:
+        raise BundleError(f'payment "{file}": it is no JSON: {error}; correct the file') from error
+    if not isinstance(found, dict):
+        raise BundleError(f'payment "{file}": it is no JSON object; write features by name')
+    if unknown := sorted(set(found) - set(names)):
+        raise BundleError(f'payment "{file}": the bundle has no feature "{unknown[0]}"; correct the name')
+    for name, value in found.items():
+        if isinstance(value, dict | list):
+            raise BundleError(f'payment "{file}": {name} is no single value; write a number or text')
+    return {name: [found.get(name)] for name in names}

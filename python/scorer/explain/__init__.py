@@ -1,4 +1,4 @@
-"""Global explanations of bundles: which features a bundle uses, and how its output depends on them.
+"""Global explanations of bundles, and counterfactuals: the smallest change that gives another decision.
 
 document        the result of a global explanation, one JSON document
 sample          a bounded sample of a table's rows
@@ -8,4 +8,6 @@ dependence      partial dependence, individual curves and accumulated local effe
 interactions    Friedman's H statistic of pairs of features
 surrogate       a small decision tree that imitates the bundle, with its fidelity
 running         all of these, in one run
+thresholds      the values at which the tests of a forest change
+counterfactual  the smallest change of actionable features that gives another decision
 """
