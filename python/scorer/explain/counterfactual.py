@@ -322,27 +322,27 @@ def _numbers(
 
 
 def _range(one: ActionableFeature, feature: Feature) -> tuple[float, float]:
-    ends = []
-    for name, given, allowed, choose in (
-        ("low", one.low, feature.minimum, max),
-        ("high", one.high, feature.maximum, min),
-    ):
-        known = [float(end) for end in (given, allowed) if end is not None]
-        if not known or not all(map(math.isfinite, known)):
-            raise BundleError(
-                f'actionable: "{one.name}" has no {name} end, and the schema gives none; give one, as in '
-                f"{one.name}=0..100"
-            )
-        ends.append(choose(known))
+    first = max(_ends(one.name, "low", one.low, feature.minimum))
+    last = min(_ends(one.name, "high", one.high, feature.maximum))
     # Ends that are no float32 are rounded inwards.
-    low, high = np.float32(ends[0]), np.float32(ends[1])
-    low = np.nextafter(low, np.float32(np.inf)) if float(low) < ends[0] else low
-    high = np.nextafter(high, np.float32(-np.inf)) if float(high) > ends[1] else high
+    low, high = np.float32(first), np.float32(last)
+    low = np.nextafter(low, np.float32(np.inf)) if float(low) < first else low
+    high = np.nextafter(high, np.float32(-np.inf)) if float(high) > last else high
     if low > high:
         raise BundleError(
-            f'actionable: the range of "{one.name}" is empty, from {ends[0]:g} to {ends[1]:g}; widen it'
+            f'actionable: the range of "{one.name}" is empty, from {first:g} to {last:g}; widen it'
         )
     return float(low), float(high)
+
+
+def _ends(feature: str, name: str, given: float | None, allowed: float | None) -> list[float]:
+    known = [float(end) for end in (given, allowed) if end is not None]
+    if not known or not all(map(math.isfinite, known)):
+        raise BundleError(
+            f'actionable: "{feature}" has no {name} end, and the schema gives none; give one, as in '
+            f"{feature}=0..100"
+        )
+    return known
 
 
 def _verified(

@@ -43,7 +43,7 @@ class ExplainedQuantity:
 
     @property
     def name(self) -> Literal["margin", "expected_reward"]:
-        """Name of the quantity."""
+        """Name of the quantity that is explained."""
         return "margin" if self._place is None else "expected_reward"
 
     def values(self, rows: Rows32) -> Floats:
