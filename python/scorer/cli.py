@@ -39,6 +39,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "operator": ("scorer.commands.operator:operator", "Run servers in Kubernetes from custom resources."),
     "score": ("scorer.commands.score:score", "Score a table with a bundle."),
     "explain": ("scorer.commands.explain:app", "Explain a bundle as a whole, and find counterfactuals."),
+    "card": ("scorer.commands.card:app", "Model cards of bundles: show, describe, explain."),
     "backup": ("scorer.commands.backup:backup", "Back up registry, decision log and platform."),
     "restore": ("scorer.commands.backup:restore", "Check a backup and restore it."),
     "platform": ("scorer.commands.platform:app", "Run the platform: pages, REST, change requests."),

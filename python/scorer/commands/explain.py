@@ -21,7 +21,7 @@ app = typer.Typer(
 )
 
 DOCUMENT = "explanation.json"
-"""File with the document of an explanation."""
+"""File with the document of an explanation, which `scorer card explain` stores."""
 PAGE = "explanation.html"
 _SHOWN = 15
 

@@ -22,6 +22,7 @@ from scorer.release.backtest.running import Backtests
 from scorer.release.builds import Builds
 from scorer.release.bundles import Bundles
 from scorer.release.calendar import Calendar
+from scorer.release.cards import Cards, Documents
 from scorer.release.changes.control import Control
 from scorer.release.changes.discussion import Discussion
 from scorer.release.changes.operations import Changes
@@ -336,6 +337,7 @@ def open_service(
         now=now,
     )
     changes = Changes(parts)
+    documents = Documents(parts)
     service = Service(
         access=access,
         additions=additions,
@@ -344,8 +346,10 @@ def open_service(
         bundles=bundles,
         checkpoints=Checkpoints(parts, changes),
         calendar=calendar,
+        cards=Cards(parts, documents, changes),
         changes=changes,
         decisions=Decisions(source, access, bundles, settings, outcomes=readouts.outcomes),
+        documents=documents,
         metrics=metrics,
         notifications=notifications,
         permissions=permissions,

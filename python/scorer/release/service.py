@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from scorer.release.builds import Builds
     from scorer.release.bundles import Bundles
     from scorer.release.calendar import Calendar
+    from scorer.release.cards import Cards, Documents
     from scorer.release.changes import Changes
     from scorer.release.changes.control import Control
     from scorer.release.changes.discussion import Discussion
@@ -45,8 +46,10 @@ class Service:
     bundles: Bundles
     checkpoints: Checkpoints
     calendar: Calendar
+    cards: Cards
     changes: Changes
     decisions: Decisions
+    documents: Documents
     metrics: MetricsOverTime
     notifications: Notifications
     permissions: Permissions

@@ -39,6 +39,7 @@ from scorer.release.answers import (
     User,
     Verified,
 )
+from scorer.release.card_answers import BundleExplanation, CardApproval, CardReport, ModelCard
 from scorer.release.model import ChangeEvent, ChangeState
 from scorer.release.version_answers import (
     BundleComparison,
@@ -57,8 +58,11 @@ __all__ = [
     "BuildInfo",
     "BundleComparison",
     "BundleDetail",
+    "BundleExplanation",
     "BundleInfo",
     "CalendarPage",
+    "CardApproval",
+    "CardReport",
     "ChangeDetail",
     "Channel",
     "CheckpointAdded",
@@ -74,6 +78,7 @@ __all__ = [
     "IssuedToken",
     "MemberView",
     "MetricsChoices",
+    "ModelCard",
     "Outlook",
     "PlatformHealth",
     "ProjectMember",

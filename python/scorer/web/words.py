@@ -154,6 +154,7 @@ BUILD_FILES = {
 SAID = {
     "drafted": "The draft is saved. Submit it to book its shadow slot.",
     "edited": "The draft is saved.",
+    "described": "The text of the model card is saved.",
     "delete": "The draft is deleted.",
     "submit": "Submitted: the shadow slot is booked and the checks have started.",
     "rebook": "The booking is moved.",
