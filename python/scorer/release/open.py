@@ -22,7 +22,8 @@ from scorer.release.backtest.running import Backtests
 from scorer.release.builds import Builds
 from scorer.release.bundles import Bundles
 from scorer.release.calendar import Calendar
-from scorer.release.cards import Cards, Documents
+from scorer.release.cards.card import Cards
+from scorer.release.cards.documents import Documents
 from scorer.release.changes.control import Control
 from scorer.release.changes.discussion import Discussion
 from scorer.release.changes.operations import Changes

@@ -6,10 +6,3 @@ card       the model card, made from what is on record
 markdown   a model card as Markdown
 page       an explanation as one self-contained page
 """
-
-from __future__ import annotations
-
-from scorer.release.cards.card import Cards
-from scorer.release.cards.documents import Documents
-
-__all__ = ["Cards", "Documents"]

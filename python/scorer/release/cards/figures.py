@@ -13,6 +13,8 @@ _PAIRS: Final = 15
 _CURVES: Final = 12
 _ROW: Final = 26
 """Height of a bar in pixels."""
+_LEAST: Final = 340
+"""Least height of a figure in pixels, which is that of its place on pages."""
 
 
 def explanation_figures(explanation: GlobalExplanation) -> tuple[Figure, ...]:
@@ -56,7 +58,7 @@ def _importance(entries: list[FeatureImportance]) -> Figure:
         axis(title, rangemode="tozero"),
         axis("", type="category", autorange="reversed"),
         hovermode="closest",
-        height=120 + _ROW * max(len(shown), 3),
+        height=max(_LEAST, 120 + _ROW * len(shown)),
         showlegend=False,
     )
     words = (
@@ -94,7 +96,7 @@ def _interactions(explanation: GlobalExplanation) -> Figure:
         axis(f"interaction, {quantity_words(explanation)}", rangemode="tozero"),
         axis("", type="category", autorange="reversed"),
         hovermode="closest",
-        height=140 + _ROW * max(len(shown), 3),
+        height=max(_LEAST, 140 + _ROW * len(shown)),
         showlegend=False,
     )
     words = (

@@ -47,7 +47,7 @@ def explanation_page(explanation: GlobalExplanation) -> str:
             ("bundle", explanation.bundle),
             ("rows", f"{data.seen:,} read, {data.refused:,} rejected by the schema, {data.used:,} used"),
             ("digest of the sample", data.digest),
-            *((name, str(value)) for name, value in explanation.settings.model_dump().items()),
+            *((f"setting {name}", str(value)) for name, value in explanation.settings.model_dump().items()),
         ],
         texts=(0, 1),
     )
@@ -90,6 +90,6 @@ def surrogate_rows(tree: SurrogateTree) -> list[tuple[str, str, str, str]]:
 def _condition(node: SurrogateNode, *, is_left: bool) -> str:
     if node.level is not None:
         return f"{node.feature} {'is' if is_left else 'is not'} {node.level}"
-    missing = " or missing" if node.missing_left is is_left else ""
+    missing = " (or missing)" if node.missing_left is is_left else ""
     sign = "<" if is_left else "≥"
     return f"{node.feature} {sign} {node.threshold:.6g}{missing}"
