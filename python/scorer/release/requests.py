@@ -356,7 +356,7 @@ class Adopt(Request):
 class NewExplanation(Request):
     """A global explanation of a bundle."""
 
-    document: dict[str, Any] = Field(
+    document: Mapping[str, Any] = Field(
         description="The document that `scorer explain global` wrote, explanation.json."
     )
 

@@ -472,7 +472,7 @@ class Operations:
         """
         return self._call(BundleDetail, "GET", f"/bundles/{_segment(reference)}")
 
-    def explain_bundle(self, project: str, bundle: str, document: dict) -> BundleExplanation:
+    def explain_bundle(self, project: str, bundle: str, document: Mapping[str, Any]) -> BundleExplanation:
         """Store a global explanation with a bundle; it replaces the previous one. For modelers.
 
         Args:
