@@ -228,7 +228,7 @@ def test_text_of_the_author_is_kept_until_it_is_replaced(history: History) -> No
     with pytest.raises(NotAllowedError):
         cards.describe(world.actor("viewer"), "fraud", history.first, CardText())
     with pytest.raises(NotFoundError):
-        cards.card(world.actor("outsider"), history.first)
+        cards.card(world.actor("outsider"), history.second)
 
 
 def test_markdown_is_escaped(history: History) -> None:

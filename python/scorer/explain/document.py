@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
-FORMAT = 1
+FORMAT: Final = 1
 
 Text = Annotated[str, Field(max_length=500)]
 Count = Annotated[int, Field(ge=0)]
@@ -181,7 +181,7 @@ class SurrogateTree(_Strict):
 class GlobalExplanation(_Strict):
     """A global explanation of a bundle."""
 
-    format: Literal[1] = FORMAT
+    format: Literal[1] = 1
     bundle: Text
     """Digest of the bundle."""
     name: Text
