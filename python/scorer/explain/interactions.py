@@ -66,4 +66,5 @@ def interactions(
 def _centred(quantity: ExplainedQuantity, rows: Rows32, columns: tuple[int, ...]) -> Floats:
     values = np.ascontiguousarray(rows[:, columns])
     means: Floats = quantity.replaced_pair(rows, columns, values).mean(axis=1)
-    return means - means.mean()
+    centred: Floats = means - means.mean()
+    return centred

@@ -92,9 +92,10 @@ def leaf_of(nodes: Sequence[SurrogateNode], features: Sequence[Feature], rows: R
 
 
 def _goes_left(own: Rows32, feature: Feature, value: float, missing_left: bool) -> Bools:
-    if feature.type == "category":
-        return own == np.float32(value)
-    return np.where(np.isnan(own), missing_left, own < np.float32(value))
+    left: Bools = own == np.float32(value)
+    if feature.type != "category":
+        left = np.where(np.isnan(own), missing_left, own < np.float32(value))
+    return left
 
 
 class _Builder:
@@ -150,11 +151,11 @@ class _Builder:
 def _split_of(own: Rows32, centred: Floats, feature: Feature, column: int) -> _Split | None:
     """Return the split of one feature with the largest decrease of the squared error."""
     missing = np.isnan(own)
+    choices: tuple[bool, ...] = (False,)
     if feature.type == "category":
         levels, counts = np.unique(own[~missing], return_counts=True)
         values = np.sort(levels[np.argsort(-counts, kind="stable")[:_THRESHOLDS]])
         sides = own[:, None] == values[None, :]
-        choices = (False,)
     else:
         known = np.unique(own[~missing])
         places = np.unique(

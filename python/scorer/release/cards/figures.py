@@ -137,7 +137,7 @@ def _dependence(one: FeatureDependence, place: int, explanation: GlobalExplanati
 
 def _lines(one: FeatureDependence) -> list[dict[str, Any]]:
     known = [point for point in one.points if point.value is not None]
-    x = [point.value for point in known]
+    x = [point.value for point in one.points if point.value is not None]
     mode = "lines+markers" if len(known) < 3 else "lines"
     fill = "rgba(0, 114, 178, 0.15)"
     none = {"width": 0}
