@@ -18,7 +18,6 @@ from typer.core import TyperGroup
 COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("scorer.commands.serve:serve", "Serve the checkpoints of a settings file."),
     "health": ("scorer.commands.health:health", "Ask a server whether it serves."),
-    "explain": ("scorer.commands.explain:explain", "Ask a server why a row has its score."),
     "status": ("scorer.commands.control:status", "Show what a running server serves."),
     "lanes": ("scorer.commands.control:lanes", "Show or set the lanes of a checkpoint."),
     "observe": ("scorer.commands.observe:observe", "Observe a checkpoint with other bundles."),
@@ -40,6 +39,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "ship": ("scorer.commands.ship:app", "Ship the decision log to a Delta table or to Kafka."),
     "operator": ("scorer.commands.operator:operator", "Run servers in Kubernetes from custom resources."),
     "score": ("scorer.commands.score:score", "Score a table with a bundle."),
+    "explain": ("scorer.commands.explain:app", "Explain rows and bundles, and find counterfactuals."),
+    "card": ("scorer.commands.card:app", "Model cards of bundles: show, describe, explain."),
     "backup": ("scorer.commands.backup:backup", "Back up registry, decision log and platform."),
     "restore": ("scorer.commands.backup:restore", "Check a backup and restore it."),
     "platform": ("scorer.commands.platform:app", "Run the platform: pages, REST, change requests."),

@@ -101,6 +101,22 @@ case("get_build", "GET", "/builds/{build}", "401 404 200 200 200 200 200")
 case("cancel_build", "POST", "/builds/{build}/cancel", "401 404 403 200 200 200 200")
 case("list_bundles", "GET", "/bundles", "401 200 200 200 200 200 200")
 case("get_bundle", "GET", "/bundles/{bundle}", "401 404 200 200 200 200 200")
+case(
+    "explain_bundle",
+    "PUT",
+    "/projects/fraud/bundles/{bundle}/explanation",
+    "401 404 403 422 422 422 422",
+    {"document": {}},
+)
+case("get_explanation", "GET", "/bundles/{bundle}/explanation", "401 404 404 404 404 404 404")
+case(
+    "describe_bundle",
+    "PUT",
+    "/projects/fraud/bundles/{bundle}/card",
+    "401 404 403 200 200 200 200",
+    {"purpose": "Payments of web shops."},
+)
+case("get_card", "GET", "/bundles/{bundle}/card", "401 404 200 200 200 200 200")
 case("list_checkpoints", "GET", "/checkpoints", "401 200 200 200 200 200 200")
 case("get_checkpoint", "GET", "/checkpoints/fraud.checkout", "401 200 200 200 200 200 200")
 case("list_tables", "GET", "/checkpoints/fraud.checkout/tables", "401 200 200 200 200 200 200")

@@ -75,6 +75,7 @@ OWNS = "L n n x x x + +"
 AUTHOR = "L n n x + x + +"
 RUNS = "L x + x x x + +"
 ADMIN = "L x x x x x x +"
+NONE = "L n n n n n n n"
 rule("GET /", EVERYBODY)
 rule("POST /logout", EVERYBODY)
 rule("GET /checkpoints", EVERYBODY)
@@ -130,6 +131,16 @@ rule("POST /builds", MODELS, project="fraud", name="fraud-checkout", version="1"
 rule("GET /builds/{build}", SEES, "/builds/{build}")
 rule("POST /builds/{build}/cancel", MODELS, "/builds/{build}/cancel")
 rule("GET /models/{digest}", SEES, "/models/{bundle}")
+rule("GET /models/{digest}/card", SEES, "/models/{bundle}/card")
+rule("GET /models/{digest}/card/card.{form}", SEES, "/models/{bundle}/card/card.md")
+rule("POST /models/{digest}/card", MODELS, "/models/{bundle}/card", project="fraud", purpose="p")
+# No explanation is stored with the bundle.
+EXPLAINED = "/models/{digest}/explanation"
+rule(f"GET {EXPLAINED}", NONE, "/models/{bundle}/explanation")
+rule(f"GET {EXPLAINED}/explanation.json", NONE, "/models/{bundle}/explanation/explanation.json")
+rule(
+    f"GET {EXPLAINED}/figures/{{name}}.{{form}}", NONE, "/models/{bundle}/explanation/figures/importance.csv"
+)
 rule("GET /decisions", EVERYBODY)
 rule("GET /decisions/{decision_id:path}", "L n n n n n n n", "/decisions/unknown")
 for page in ("/learning", "/learning/report", "/learning/{name}", "/learning/{name}/report"):

@@ -141,7 +141,7 @@ def test_a_refusal_is_one_line(client: Client, arguments: dict[str, Any], error:
 def test_the_command_prints_the_largest_contribution_first(server: RunningServer, tmp_path: Path) -> None:
     features = tmp_path / "payment.json"
     features.write_text(json.dumps(named(rows(1, seed=24)[0]) | {"hour": None}))
-    command = ["explain", "fraud.checkout", str(features), "--server", server.address]
+    command = ["explain", "row", "fraud.checkout", str(features), "--server", server.address]
     done = CliRunner().invoke(app, [*command, "--json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)

@@ -16,12 +16,40 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from scorer.batch.scoring import BatchScorer
+from scorer.batch.encoding import ColumnEncoder
+from scorer.batch.scoring import BatchColumns
 from scorer.errors import BatchError
 
 _PARQUET = frozenset({".parquet", ".pq"})
 _CSV_BLOCK = 1 << 20
 _PAGE_BUFFER = 1 << 20
+
+
+class ColumnReader(Protocol):
+    """What is read from an input; `BatchScorer` is one."""
+
+    @property
+    def columns(self) -> BatchColumns:
+        """The columns that have a role beside the features."""
+
+    @property
+    def encoder(self) -> ColumnEncoder:
+        """The encoder of the features."""
+
+    @property
+    def inputs(self) -> list[str]:
+        """Names of the columns that are read."""
+
+    def check(self, schema: pa.Schema, where: str) -> None:
+        """Check that a table has every column that is read, of a usable type.
+
+        Args:
+            schema: The table's schema.
+            where: Name of the table in messages.
+
+        Raises:
+            BatchError: A column is missing, occurs twice or has a type that cannot be used.
+        """
 
 
 class BatchInput(Protocol):
@@ -68,12 +96,12 @@ class SourceOptions:
     memory: int = 1 << 28
 
 
-def open_input(source: SourceOptions, scorer: BatchScorer) -> BatchInput:
+def open_input(source: SourceOptions, scorer: ColumnReader) -> BatchInput:
     """Open an input and check that it has the columns that the scorer reads.
 
     Args:
         source: What is read.
-        scorer: The scorer of its rows.
+        scorer: The scorer of its rows, or another reader of columns.
 
     Raises:
         BatchError: The input cannot be read, or a column is missing or of a wrong type.
@@ -101,7 +129,7 @@ class ParquetInput:
 
     has_stable_rows = True
 
-    def __init__(self, files: Sequence[Path], scorer: BatchScorer) -> None:
+    def __init__(self, files: Sequence[Path], scorer: ColumnReader) -> None:
         self._files = files
         self._columns = scorer.inputs
         # Categories are encoded once per distinct text, so their columns are read as dictionaries.
@@ -158,7 +186,7 @@ class CsvInput:
     has_stable_rows = True
     rows = None
 
-    def __init__(self, files: Sequence[Path], scorer: BatchScorer) -> None:
+    def __init__(self, files: Sequence[Path], scorer: ColumnReader) -> None:
         self._files = files
         self._columns = scorer.inputs
         kinds = {"number": pa.float64(), "flag": pa.bool_(), "category": pa.string()}
@@ -209,7 +237,7 @@ class DeltaInput:
 
     has_stable_rows = True
 
-    def __init__(self, path: Path, scorer: BatchScorer, version: int | None) -> None:
+    def __init__(self, path: Path, scorer: ColumnReader, version: int | None) -> None:
         try:
             import deltalake
         except ModuleNotFoundError:
@@ -244,7 +272,7 @@ class SqlInput:
     has_stable_rows = False
     rows = None
 
-    def __init__(self, query: str, scorer: BatchScorer, memory: int) -> None:
+    def __init__(self, query: str, scorer: ColumnReader, memory: int) -> None:
         self._query = query
         self._columns = scorer.inputs
         self._memory = memory

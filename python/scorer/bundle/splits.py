@@ -1,9 +1,10 @@
-"""Counting how often a packed forest splits on each feature, from its sections (docs/forest-format.md)."""
+"""How often a packed forest splits on each feature, and with which covers (docs/forest-format.md)."""
 
 from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
+from itertools import pairwise
 from os import PathLike
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from scorer.errors import ForestError
 
 _MAGIC = b"SCFOREST"
 _HEAD = 104
+_COVERS_HEAD = 24
 _OUTPUTS, _SLOTS, _TREES, _NODES, _LEAVES = range(5)
 _NODE = np.dtype([("key", "<i4"), ("slot", "<u4"), ("left", "<u4")])
 _SLOT = np.dtype([("feature", "<u4"), ("rules", "<u4")])
@@ -30,9 +32,11 @@ class ForestShape:
     nodes: int
     splits: npt.NDArray[np.int64]
     """Number of nodes that split on each feature, ``[features]``."""
+    covers: npt.NDArray[np.float64] | None = None
+    """Sum of the covers of these nodes, ``[features]``; None if no covers were read."""
 
 
-def forest_shape(path: str | PathLike[str]) -> ForestShape:
+def forest_shape(path: str | PathLike[str], covers: str | PathLike[str] | None = None) -> ForestShape:
     """Read the shape of a packed forest without loading it into the engine.
 
     The file is read in portions, to bound the memory. Its checksum is not verified, so the bundle must have
@@ -40,10 +44,12 @@ def forest_shape(path: str | PathLike[str]) -> ForestShape:
 
     Args:
         path: A file that `Forest.save` wrote, or a forest of a bundle.
+        covers: The file with the covers of its nodes, if the bundle has one.
 
     Raises:
-        ForestError: The file cannot be read, or its sections do not fit together.
+        ForestError: A file cannot be read, or its sections do not fit together.
     """
+    weights = None
     try:
         with Path(path).open("rb") as file:
             head = file.read(_HEAD)
@@ -58,15 +64,56 @@ def forest_shape(path: str | PathLike[str]) -> ForestShape:
             owners = _owners(file.read(lengths[_SLOTS]), numeric)
             file.seek(_HEAD + sum(lengths[:_NODES]))
             counts = np.zeros(features, np.int64)
+            sums = np.zeros(features)
+            if covers is not None:
+                weights = _covers(Path(covers), nodes)
             for start in range(0, nodes, _PORTION):
                 slots = np.frombuffer(file.read(min(_PORTION, nodes - start) * 12), _NODE)["slot"]
                 used = slots[slots > 0]
                 if len(used) and int(used.max()) >= len(owners):
                     raise ForestError(f'"{Path(path).name}" splits on a slot that it does not have')
                 counts += np.bincount(owners[used], minlength=features)[:features]
+                if weights is not None:
+                    own = weights[start : start + len(slots)][slots > 0]
+                    sums += np.bincount(owners[used], weights=own, minlength=features)[:features]
     except OSError as error:
         raise ForestError(f'forest "{Path(path).name}" cannot be read: {error.strerror}') from error
-    return ForestShape(int(trees), int(nodes), counts)
+    return ForestShape(int(trees), int(nodes), counts, None if weights is None else sums)
+
+
+def _covers(path: Path, nodes: int) -> npt.NDArray[np.float32]:
+    """Return the cover of each node, from a file that is mapped and not read as a whole."""
+    if path.stat().st_size != _COVERS_HEAD + 4 * nodes + 4:
+        raise ForestError(f'"{path.name}" does not have one cover for each node of the forest')
+    return np.memmap(path, "<f4", mode="r", offset=_COVERS_HEAD, shape=(nodes,))
+
+
+def split_keys(path: str | PathLike[str], features: int) -> list[npt.NDArray[np.int64]]:
+    """Read the keys that a packed forest compares each number with, ascending and without repetitions.
+
+    Args:
+        path: A forest of a bundle that has been verified.
+        features: Number of features to read; later ones of the forest are left out.
+
+    Raises:
+        ForestError: The file cannot be read, or its sections do not fit together.
+    """
+    shape = forest_shape(path)
+    try:
+        data = Path(path).read_bytes()
+    except OSError as error:
+        raise ForestError(f'forest "{Path(path).name}" cannot be read: {error.strerror}') from error
+    (numeric,) = struct.unpack_from("<Q", data, 56)
+    lengths = struct.unpack_from("<5Q", data, 64)
+    slots = _HEAD + lengths[_OUTPUTS]
+    owners = _owners(data[slots : slots + lengths[_SLOTS]], numeric)
+    nodes = np.frombuffer(data, _NODE, count=shape.nodes, offset=_HEAD + sum(lengths[:_NODES]))
+    used = nodes[(nodes["slot"] > 0) & (nodes["slot"] <= numeric)]
+    own = owners[used["slot"]]
+    keys = used["key"].astype(np.int64)
+    pairs = np.unique(np.stack([own, keys], axis=1), axis=0)
+    ends = np.searchsorted(pairs[:, 0], np.arange(features + 1))
+    return [pairs[first:last, 1] for first, last in pairwise(ends)]
 
 
 def _owners(section: bytes, numeric: int) -> npt.NDArray[np.int64]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import typer
+
+from scorer.durable import write_atomically
+from scorer.errors import BundleError
 
 
 def print_json(value: Any) -> None:
@@ -64,3 +68,27 @@ def size(count: int) -> str:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1024
     return f"{value:.1f} GiB"
+
+
+def check_directory(directory: Path) -> None:
+    """Refuse an output directory that is a file, before any work. Raises BundleError."""
+    if directory.exists() and not directory.is_dir():
+        raise BundleError(f'output "{directory}": it is a file; give a directory')
+
+
+def write_texts(directory: Path, texts: Mapping[str, str]) -> None:
+    """Write files; a reader sees the old or the new content of each, never a part.
+
+    Args:
+        directory: The directory, which is created if it does not exist.
+        texts: Content by file name.
+
+    Raises:
+        BundleError: A file cannot be written.
+    """
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, text in texts.items():
+            write_atomically(directory / name, text.encode())
+    except OSError as error:
+        raise BundleError(f'output "{directory}": it cannot be written: {error.strerror}') from error

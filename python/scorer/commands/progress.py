@@ -88,3 +88,23 @@ def rows_bar(what: str) -> Iterator[Callable[[int, int | None], None] | None]:
             progress.update(task, completed=done, total=total, description=text)
 
         yield advance
+
+
+@contextmanager
+def work_bar(what: str) -> Iterator[Callable[[str, int, int | None], None] | None]:
+    """Show a progress bar of work with several steps.
+
+    Yields a function of the step's name, what of it is done, and its total, which is None while it is
+    unknown; without a terminal, yields None.
+    """
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda name, done, total: progress.update(
+            task, completed=done, total=total, description=f"{what}: {name}"
+        )

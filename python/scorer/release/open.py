@@ -21,6 +21,8 @@ from scorer.release.backtest.running import Backtests
 from scorer.release.builds import Builds
 from scorer.release.bundles import Bundles
 from scorer.release.calendar import Calendar
+from scorer.release.cards.card import Cards
+from scorer.release.cards.documents import Documents
 from scorer.release.changes.control import Control
 from scorer.release.changes.discussion import Discussion
 from scorer.release.changes.operations import Changes
@@ -403,6 +405,7 @@ def open_service(
         ),
         now=now,
     )
+    documents = Documents(parts)
     service = Service(
         access=access,
         additions=additions,
@@ -411,8 +414,10 @@ def open_service(
         bundles=bundles,
         checkpoints=Checkpoints(parts, changes),
         calendar=calendar,
+        cards=Cards(parts, documents, changes),
         changes=changes,
         decisions=Decisions(source, access, bundles, settings, outcomes=readouts.outcomes),
+        documents=documents,
         metrics=metrics,
         notifications=notifications,
         permissions=permissions,

@@ -435,6 +435,25 @@ class Adopt(Request):
     bundle: Reference
 
 
+class NewExplanation(Request):
+    """A global explanation of a bundle."""
+
+    document: Mapping[str, Any] = Field(
+        description="The document that `scorer explain global` wrote, explanation.json."
+    )
+
+
+class CardText(Request):
+    """What the author of a model says about it. An empty section is shown as not written."""
+
+    purpose: Text = Field(default="", description="Intended use: which decisions, for which traffic.")
+    not_for: Text = Field(default="", description="Uses that the model is not made for.")
+    limits: Text = Field(default="", description="Known limits and failure modes.")
+    data: Text = Field(default="", description="The training data: source, time span, selection, labels.")
+    fairness: Text = Field(default="", description="Groups that were considered, and what was found.")
+    contact: Text = Field(default="", description="Who answers questions about the model.")
+
+
 class NewChannel(Request):
     """A receiver of a project's notifications."""
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from scorer.release.builds import Builds
     from scorer.release.bundles import Bundles
     from scorer.release.calendar import Calendar
+    from scorer.release.cards.card import Cards
+    from scorer.release.cards.documents import Documents
     from scorer.release.changes import Changes
     from scorer.release.changes.control import Control
     from scorer.release.changes.discussion import Discussion
@@ -46,8 +48,10 @@ class Service:
     bundles: Bundles
     checkpoints: Checkpoints
     calendar: Calendar
+    cards: Cards
     changes: Changes
     decisions: Decisions
+    documents: Documents
     metrics: MetricsOverTime
     notifications: Notifications
     permissions: Permissions

@@ -35,6 +35,7 @@ from scorer.sdk.results import (
     BuildInfo,
     BundleComparison,
     BundleDetail,
+    BundleExplanation,
     BundleInfo,
     CalendarPage,
     ChangeDetail,
@@ -48,6 +49,7 @@ from scorer.sdk.results import (
     Figure,
     Free,
     IssuedToken,
+    ModelCard,
     PlatformHealth,
     ProjectMember,
     Readout,
@@ -475,6 +477,91 @@ class Operations:
             NotFoundError: The object does not exist, or the user may not see it.
         """
         return self._call(BundleDetail, "GET", f"/bundles/{_segment(reference)}")
+
+    def explain_bundle(self, project: str, bundle: str, document: Mapping[str, Any]) -> BundleExplanation:
+        """Store a global explanation with a bundle; it replaces the previous one. For modelers.
+
+        Args:
+            project: Name of the project.
+            bundle: A digest, at least four digits of one, or name@alias.
+            document: The document that `scorer explain global` wrote, explanation.json.
+
+        Raises:
+            InvalidError: A field is out of range.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(
+            BundleExplanation,
+            "PUT",
+            f"/projects/{_segment(project)}/bundles/{_segment(bundle)}/explanation",
+            json={"document": document},
+        )
+
+    def explanation(self, bundle: str) -> BundleExplanation:
+        """Return the global explanation that is stored with a bundle, with its figures.
+
+        Args:
+            bundle: A digest, at least four digits of one, or name@alias.
+
+        Raises:
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(BundleExplanation, "GET", f"/bundles/{_segment(bundle)}/explanation")
+
+    def describe_bundle(
+        self,
+        project: str,
+        bundle: str,
+        *,
+        purpose: str = "",
+        not_for: str = "",
+        limits: str = "",
+        data: str = "",
+        fairness: str = "",
+        contact: str = "",
+    ) -> ModelCard:
+        """Store the author's text of a bundle's model card; it replaces the previous one. For modelers.
+
+        Args:
+            project: Name of the project.
+            bundle: A digest, at least four digits of one, or name@alias.
+            purpose: Intended use: which decisions, for which traffic.
+            not_for: Uses that the model is not made for.
+            limits: Known limits and failure modes.
+            data: The training data: source, time span, selection, labels.
+            fairness: Groups that were considered, and what was found.
+            contact: Who answers questions about the model.
+
+        Raises:
+            InvalidError: A field is out of range.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(
+            ModelCard,
+            "PUT",
+            f"/projects/{_segment(project)}/bundles/{_segment(bundle)}/card",
+            json={
+                "purpose": purpose,
+                "not_for": not_for,
+                "limits": limits,
+                "data": data,
+                "fairness": fairness,
+                "contact": contact,
+            },
+        )
+
+    def card(self, bundle: str) -> ModelCard:
+        """Return a bundle's model card, made from what is on record now.
+
+        Args:
+            bundle: A digest, at least four digits of one, or name@alias.
+
+        Raises:
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(ModelCard, "GET", f"/bundles/{_segment(bundle)}/card")
 
     def delete(self, change: str) -> None:
         """Delete a draft permanently. For its authors and owners.

@@ -39,6 +39,7 @@ from scorer.release.answers import (
     User,
     Verified,
 )
+from scorer.release.card_answers import BundleExplanation, CardApproval, CardReport, ModelCard
 from scorer.release.model import ChangeEvent, ChangeState
 from scorer.release.review_answers import CaseEvent, ReviewCase, ReviewCaseDetail
 from scorer.release.version_answers import (
@@ -58,8 +59,11 @@ __all__ = [
     "BuildInfo",
     "BundleComparison",
     "BundleDetail",
+    "BundleExplanation",
     "BundleInfo",
     "CalendarPage",
+    "CardApproval",
+    "CardReport",
     "CaseEvent",
     "ChangeDetail",
     "Channel",
@@ -76,6 +80,7 @@ __all__ = [
     "IssuedToken",
     "MemberView",
     "MetricsChoices",
+    "ModelCard",
     "Outlook",
     "PlatformHealth",
     "ProjectMember",

@@ -211,6 +211,19 @@ class ShadowEvidence:
     """Sentences about missing or unusual data."""
 
 
+def outcome_of(evidence: ShadowEvidence, rows: Observed) -> Floats:
+    """Return the outcome of each row; 0 where nothing was reported until it had matured."""
+    keys, values = evidence.outcomes.get(evidence.outcome, (np.empty(0, np.uint64), np.empty(0)))
+    found = np.zeros(len(rows))
+    if not len(keys):
+        return found
+    order = np.argsort(keys, kind="stable")
+    at = np.minimum(np.searchsorted(keys[order], rows.key), len(keys) - 1)
+    hit = keys[order][at] == rows.key
+    found[hit] = values[order][at][hit]
+    return found
+
+
 def blank(rows: int) -> dict[str, Any]:
     """Return the columns of that many rows of which nothing is known: 0 and NaN."""
     kinds = {

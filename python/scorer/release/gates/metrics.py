@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from scorer.release.gates import counting, tail
-from scorer.release.gates.evidence import Floats, Ints, Observed, ShadowEvidence
+from scorer.release.gates import counting, groups, tail
+from scorer.release.gates.evidence import Floats, Ints, Observed, ShadowEvidence, outcome_of
 from scorer.release.gates.measured import Measured, nothing
 from scorer.stats import distances, proportions, roc
 from scorer.stats.interval import Interval
@@ -273,6 +273,7 @@ _METRICS: Final[Mapping[str, Metric]] = {
     "flip_rate": _flip_rate,
     "approve_rate_delta": _approve,
     **tail.METRICS,
+    **groups.METRICS,
     "auc_matured": _auc,
     "covered_hours_of_week": _covered,
     "policy_distance": _policy_distance,
@@ -289,19 +290,6 @@ def together(rows: Observed, control: Observed) -> tuple[Observed, Observed]:
         return rows, control
     _, own, other = np.intersect1d(rows.key, control.key, assume_unique=True, return_indices=True)
     return rows.take(own), control.take(other)
-
-
-def outcome_of(evidence: ShadowEvidence, rows: Observed) -> Floats:
-    """Return the outcome of each row; 0 where nothing was reported until it had matured."""
-    keys, values = evidence.outcomes.get(evidence.outcome, (np.empty(0, np.uint64), np.empty(0)))
-    found = np.zeros(len(rows))
-    if not len(keys):
-        return found
-    order = np.argsort(keys, kind="stable")
-    at = np.minimum(np.searchsorted(keys[order], rows.key), len(keys) - 1)
-    hit = keys[order][at] == rows.key
-    found[hit] = values[order][at][hit]
-    return found
 
 
 def _paired(own: npt.NDArray[np.bool_], other: npt.NDArray[np.bool_], remark: str) -> Measured:

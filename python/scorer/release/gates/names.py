@@ -71,6 +71,24 @@ def _backtest(title: str, unit: str, example: str, kind: str, *, has_bounds: boo
     )
 
 
+def _of_groups(rate: str) -> dict[str, MetricForm]:
+    """Return the forms of the difference and of the ratio of a rate between groups."""
+    name, title = rate.split(" ", 1)
+    return {
+        f"group_{name}_{what}": MetricForm(
+            f"{what.capitalize()} of {title} between groups",
+            unit,
+            example,
+            by_interval=False,
+            kinds=("score",),
+        )
+        for what, unit, example in (
+            ("difference", "share", "<= 10% upper95"),
+            ("ratio", "number", ">= 0.8 lower95"),
+        )
+    }
+
+
 SEGMENTS: Final = "segments_worse"
 """The metric of segments. It has alarms of its own, which correct for the number of segments."""
 
@@ -139,6 +157,10 @@ METRICS: Final[Mapping[str, MetricForm]] = {
         canary=True,
         by_chance=False,
     ),
+    **_of_groups("selection selection rates"),
+    **_of_groups("tpr true positive rates"),
+    **_of_groups("fpr false positive rates"),
+    **_of_groups("odds true or false positive rates"),
     "policy_distance": MetricForm(
         "Distance of the policies",
         "share",

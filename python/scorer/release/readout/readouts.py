@@ -19,7 +19,7 @@ from scorer.ids import decision_key
 from scorer.release.answers import Figure, Readout, SegmentReport
 from scorer.release.changes import rows
 from scorer.release.errors import InvalidError, NotFoundError
-from scorer.release.gates import counting
+from scorer.release.gates import counting, groups
 from scorer.release.gates.counting import Account
 from scorer.release.gates.defaults import default_gates
 from scorer.release.gates.evaluate import evaluate
@@ -450,7 +450,9 @@ class Readouts:
     def _gates(self, change: ChangeRequest, kind: str, report: SegmentReport | None) -> Sequence[GateSpec]:
         checkpoint = self._settings.checkpoints[change.checkpoint]
         specs = change.gates or checkpoint.gates or default_gates(kind)
-        return [*specs, *segments.gate_of(report, specs, decides=checkpoint.segments.decides)]
+        plan = checkpoint.segments.plan()
+        of_groups = groups.gates_of(plan, specs) if kind == "score" else []
+        return [*specs, *segments.gate_of(report, specs, decides=plan.decides), *of_groups]
 
     def _waived(self, change: str) -> Mapping[str, tuple[str, str]]:
         query = select(waivers.c.metric, waivers.c.user, waivers.c.reason).where(waivers.c.change == change)

@@ -18,10 +18,10 @@ from scorer.release.answers import SegmentReport, SegmentResult, SegmentValue
 from scorer.release.gates import interim
 from scorer.release.gates.defaults import default_gates
 from scorer.release.gates.evaluate import SEGMENT_ALARM, Measure
-from scorer.release.gates.evidence import Bools, Ints, Observed, ShadowEvidence
+from scorer.release.gates.evidence import Bools, Ints, Observed, ShadowEvidence, outcome_of
 from scorer.release.gates.grammar import Gate, read
 from scorer.release.gates.measured import Measured, nothing
-from scorer.release.gates.metrics import measure, outcome_of, quantity
+from scorer.release.gates.metrics import measure, quantity
 from scorer.release.gates.names import METRICS, SEGMENTS
 from scorer.release.gates.words import number
 from scorer.release.model import GateSpec

@@ -22,6 +22,8 @@ class SegmentPlan:
         most: Largest number of segments of a feature; rows of all others are one segment.
         rows: Fewest rows of a segment that is judged.
         decides: Whether a segment that is clearly worse fails the change.
+        groups: Features whose levels the group metrics compare.
+        groups_decide: Whether the gates of groups decide.
     """
 
     features: tuple[str, ...] = ()
@@ -29,12 +31,15 @@ class SegmentPlan:
     most: int = 12
     rows: int = 300
     decides: bool = False
+    groups: tuple[str, ...] = ()
+    groups_decide: bool = False
 
     @classmethod
     def restored(cls, found: Mapping[str, Any]) -> SegmentPlan:
         """Return the plan of a JSON document."""
         bands = tuple((str(name), tuple(map(float, limits))) for name, limits in found["bands"])
-        return cls(**{**found, "features": tuple(found["features"]), "bands": bands})
+        named = {name: tuple(found.get(name, ())) for name in ("features", "groups")}
+        return cls(**{**found, **named, "bands": bands})
 
 
 NO_PLAN: Final = SegmentPlan()
@@ -73,6 +78,19 @@ class SegmentSettings(Section):
         "Default: it is reported, and the approver decides.",
     )
 
+    groups: list[Annotated[str, Field(min_length=1, max_length=200)]] = Field(
+        default=[],
+        max_length=4,
+        description="Features whose levels are compared by the group metrics (`group_selection_difference`, "
+        "..). Rows are split by them as well. Default: none, and no group metric.",
+        examples=[["country"]],
+    )
+    groups_decide: bool = Field(
+        default=False,
+        description="Whether a large difference between groups fails the change, if no gate of the "
+        "checkpoint or change is about groups. Default: it is reported, and the approver decides.",
+    )
+
     @field_validator("bands")
     @classmethod
     def _increase(cls, value: dict[str, list[float]]) -> dict[str, list[float]]:
@@ -81,7 +99,7 @@ class SegmentSettings(Section):
                 raise ValueError(f"limits of {name} are {limits}; write them in increasing order")
         return value
 
-    @field_validator("features")
+    @field_validator("features", "groups")
     @classmethod
     def _once(cls, value: list[str]) -> list[str]:
         twice = sorted({name for name in value if value.count(name) > 1})
@@ -92,4 +110,12 @@ class SegmentSettings(Section):
     def plan(self) -> SegmentPlan:
         """Return the same as plain values."""
         bands = tuple((name, tuple(limits)) for name, limits in self.bands.items())
-        return SegmentPlan(tuple(self.features), bands, self.most, self.rows, self.decides)
+        return SegmentPlan(
+            tuple(self.features),
+            bands,
+            self.most,
+            self.rows,
+            self.decides,
+            tuple(self.groups),
+            self.groups_decide,
+        )

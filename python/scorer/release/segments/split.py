@@ -54,6 +54,7 @@ class SegmentSplit:
         bands = dict(plan.bands)
         place = {feature.name: (at, feature) for at, feature in enumerate(schema)}
         named = [name for name in plan.features if name not in bands] or _usual(schema, bands)
+        named += [name for name in plan.groups if name not in bands and name not in named]
         self.notes: list[str] = []
         """Features of the settings that rows cannot be split by, one sentence each."""
         self._columns: list[_Column] = []

@@ -157,6 +157,17 @@ bundles = Table(
     Index("ix_bundles_newest", "uploaded_at", "digest", "project", "kind", "name", "uploaded_by"),
 )
 
+bundle_evidence = Table(  # documents about a bundle that are not part of it; the newest of each kind
+    "bundle_evidence",
+    metadata,
+    Column("project", ForeignKey("projects.name"), primary_key=True),
+    Column("digest", Words, primary_key=True),
+    Column("kind", Words, primary_key=True),  # `explanation` or `card`
+    Column("document", Json, nullable=False),
+    Column("by", Words, nullable=False),
+    Column("at", Instant, nullable=False),
+)
+
 builds = Table(  # builds of bundles from model files
     "builds",
     metadata,

@@ -9,9 +9,10 @@ from fastapi import APIRouter, Query, Request
 from fastapi.concurrency import run_in_threadpool
 
 from scorer.release.answers import BundleDetail, BundleInfo
+from scorer.release.card_answers import BundleExplanation, ModelCard
 from scorer.release.errors import InvalidError
 from scorer.release.model import Role
-from scorer.release.requests import Adopt
+from scorer.release.requests import Adopt, CardText, NewExplanation
 from scorer.web.api.problems import refusals
 from scorer.web.api.security import By
 from scorer.web.api.values import BundlePath, Containing, Cursor, InProject, Limit, PageOut, ProjectPath
@@ -85,3 +86,29 @@ def list_bundles(
 def get_bundle(by: By, bundle: BundlePath) -> BundleDetail:
     """Return a bundle's manifest, lineage, reference statistics, features and lanes."""
     return by.service.bundles.detail(by.actor, bundle)
+
+
+@router.put("/projects/{project}/bundles/{bundle}/explanation")
+def explain_bundle(
+    by: By, project: ProjectPath, bundle: BundlePath, body: NewExplanation
+) -> BundleExplanation:
+    """Store a global explanation with a bundle; it replaces the previous one. For modelers."""
+    return by.service.documents.explain(by.actor, project, bundle, body.document)
+
+
+@router.get("/bundles/{bundle}/explanation")
+def get_explanation(by: By, bundle: BundlePath) -> BundleExplanation:
+    """Return the global explanation that is stored with a bundle, with its figures."""
+    return by.service.documents.explanation(by.actor, bundle)
+
+
+@router.put("/projects/{project}/bundles/{bundle}/card")
+def describe_bundle(by: By, project: ProjectPath, bundle: BundlePath, body: CardText) -> ModelCard:
+    """Store the author's text of a bundle's model card; it replaces the previous one. For modelers."""
+    return by.service.cards.describe(by.actor, project, bundle, body)
+
+
+@router.get("/bundles/{bundle}/card")
+def get_card(by: By, bundle: BundlePath) -> ModelCard:
+    """Return a bundle's model card, made from what is on record now."""
+    return by.service.cards.card(by.actor, bundle)

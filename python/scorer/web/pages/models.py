@@ -81,6 +81,7 @@ def model(here: Here, digest: str) -> Response:
     changes = here.service.changes.several(here.actor, detail.info.changes[:20])
     named = {name: one for name, one in detail.reference.items() if isinstance(one, Mapping)}
     histogram = references(named)
+    explanation = here.service.documents.stored_explanation(here.actor, detail.info)
     return here.page(
         "model.html",
         detail=detail,
@@ -89,6 +90,7 @@ def model(here: Here, digest: str) -> Response:
         thresholds=_thresholds(detail.manifest),
         metrics=_metrics(detail.lineage),
         histogram=histogram.plotly if histogram else None,
+        importance=explanation.figures[0] if explanation else None,
     )
 
 
