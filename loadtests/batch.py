@@ -1,9 +1,10 @@
 """Batch scoring on one core: rows per second of scorer and of XGBoost's own ways, local, in Spark and in Ray.
 
 `make bench-batch` runs every part. A part is a process that may use one core only, with all of its children
-(Spark's JVM, Python workers, Ray's daemons). All parts read the same Parquet file with 40 float32 features.
-Before the rounds, each contestant runs once untimed; in a round, each runs once, in an order that rotates.
-The figures are medians of the rounds, with their range. The scores are compared with XGBoost's.
+(Spark's JVM, Python workers, Ray's daemons). A whole job reads the same Parquet files with 40 float32
+features and an id, and writes Parquet files with the id and the score, one for each file. Before the
+rounds, each contestant runs once untimed; in a round, each runs once, in an order that rotates. The figures
+are medians of the rounds, with their range. The scores of all contestants are compared with XGBoost's.
 
 Ray listens on all interfaces, so its part runs in a network namespace, which needs root.
 """
@@ -14,6 +15,7 @@ import argparse
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -34,11 +36,17 @@ RESULTS: Final = ROOT / "loadtests/results"
 BATCH: Final = 16_384
 SPARK_BATCH: Final = 10_000
 """Spark's own default."""
+FILES: Final = 2
+"""Files of the table, and partitions of every job."""
 NAMES: Final = [f"f{at}" for at in range(40)]
+OURS: Final = {"scorer in tasks": "tasks", "scorer on a data frame": "data frame", "scorer": ""}
+LOCAL: Final = "scorer, file to file"
 TIMES: Final = 5.0
 SHARE: Final = 0.8
 
 Rates = dict[str, list[float]]
+Contestant = Callable[[str], Path | None]
+"""A function that scores the table "rows" or "few", and returns the directory that it has written, if any."""
 
 
 def main() -> int:
@@ -84,17 +92,24 @@ def table(found: Mapping[str, Rates]) -> str:
     lines = ["| where | what | rows/s per core | range | scorer is |", "|---|---|--:|--:|--:|"]
     for part, rates in found.items():
         for name, values in rates.items():
-            ours = rates.get(f"scorer, {name.partition(', ')[2]}", values)
-            ratio = "" if ours is values else _verdict(median(ours) / median(values))
+            who, _, kind = name.rpartition(", ")
+            ours = {label: rates.get(f"{one}, {kind}") for one, label in OURS.items()}
+            ratios = [
+                f"{_verdict(median(own) / median(values))} {label}".rstrip()
+                for label, own in ours.items()
+                if own and who and who not in OURS
+            ]
             span = f"{min(values):,.0f} to {max(values):,.0f}"
-            lines.append(f"| {part} | {name} | {median(values):,.0f} | {span} | {ratio} |")
-    local = found.get("local", {}).get("scorer, file to file")
+            lines.append(f"| {part} | {name} | {median(values):,.0f} | {span} | {'; '.join(ratios)} |")
+    local = found.get("local", {}).get(LOCAL)
     for part in ("spark", "ray"):
-        own = found.get(part, {}).get("scorer, whole job")
-        if local and own:
-            share = median(own) / median(local)
-            kept = "met" if share >= SHARE else "missed"
-            lines.append(f"\n{part}: {share:.0%} of the local rate file to file (target {SHARE:.0%}: {kept})")
+        for who, label in OURS.items():
+            own = found.get(part, {}).get(f"{who}, whole job")
+            if local and own:
+                share = median(own) / median(local)
+                kept = "met" if share >= SHARE else "missed"
+                target = f"target {SHARE:.0%}: {kept}"
+                lines.append(f"\n{part}, {label}: {share:.0%} of the local rate file to file ({target})")
     return "\n".join(lines)
 
 
@@ -120,7 +135,9 @@ def _prepare(directory: Path, count: int) -> None:
             columns[feature] = pa.array(values)
         whole = pa.table({**columns, "id": pa.array([f"order-{at}" for at in range(rows)])})
         (directory / name).mkdir()
-        pq.write_table(whole, directory / name / "rows.parquet", row_group_size=131_072)
+        for at in range(FILES):
+            part = whole.slice(at * rows // FILES, (at + 1) * rows // FILES - at * rows // FILES)
+            pq.write_table(part, directory / name / f"rows-{at}.parquet", row_group_size=131_072)
     about = {"model": str(model.model), "bundle": str(model.bundle)}
     (directory / "about.json").write_text(json.dumps(about))
 
@@ -164,24 +181,41 @@ def _be_part(part: str, directory: Path, rounds: int) -> None:
     PARTS[part](directory, rounds)
 
 
-def _measured(contestants: Mapping[str, Callable[[str], Any]], rows: int, rounds: int) -> Rates:
-    """Return the rates of contestants, which are functions of "rows" or "few", in rows per second."""
+def _measured(contestants: Mapping[str, Contestant], directory: Path, rounds: int) -> Rates:
+    """Return the rates of contestants in rows per second, after a comparison of their scores."""
+    model, _, rows = _about(directory)
     rates: Rates = {name: [] for name in contestants}
+    few = pq.read_table(directory / "few")
+    predicted = _booster(model).inplace_predict(_stacked(few))
+    expected = dict(zip(few["id"].to_pylist(), predicted, strict=True))
     for run in contestants.values():
-        run("few")
+        if (output := run("few")) is not None:
+            _compare(output, expected)
+            shutil.rmtree(output)
     names = list(contestants)
     for turn in range(rounds):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             began = time.perf_counter()
-            contestants[name]("rows")
+            output = contestants[name]("rows")
             rates[name].append(rows / (time.perf_counter() - began))
             sys.stderr.write(f"   {name}: {rates[name][-1]:,.0f} rows/s\n")
+            if output is not None:
+                shutil.rmtree(output)
     return rates
 
 
 def _about(directory: Path) -> tuple[str, str, int]:
     about = json.loads((directory / "about.json").read_text())
-    return about["model"], about["bundle"], pq.read_metadata(directory / "rows/rows.parquet").num_rows
+    return (
+        about["model"],
+        about["bundle"],
+        sum(pq.read_metadata(file).num_rows for file in _files(directory, "rows")),
+    )
+
+
+def _files(directory: Path, name: str) -> list[Path]:
+    """Return the files of the table "rows" or "few"."""
+    return sorted((directory / name).iterdir())
 
 
 @cache
@@ -197,12 +231,41 @@ def _stacked(batch: pa.RecordBatch | pa.Table) -> Any:
     return np.stack([batch.column(name).to_numpy() for name in NAMES], axis=1)
 
 
-def _compare(ids: Any, scores: Any, directory: Path, model: str) -> None:
-    """Check that scores of the small table, in any order, are XGBoost's."""
-    few = pq.read_table(directory / "few/rows.parquet")
-    expected = dict(zip(few["id"].to_pylist(), _booster(model).inplace_predict(_stacked(few)), strict=True))
+def _compare(output: Path, expected: Mapping[str, float]) -> None:
+    """Check that the scores of an output, in any order, are XGBoost's."""
+    found = pq.read_table(output)
+    if "probability" in found.column_names:
+        # A vector of Spark with the probabilities of both classes.
+        scores = [row["values"][1] for row in found["probability"].to_pylist()]
+    else:
+        scores = found["score"].to_pylist()
+    ids = found["id"].to_pylist()
     np.testing.assert_allclose(scores, [expected[name] for name in ids], rtol=1e-6)
-    assert len(ids) == len(expected)
+    assert sorted(ids) == sorted(expected)
+
+
+def _predict_file(model: str, source: Path, output: Path) -> None:
+    """Read a file, score it with XGBoost and write the ids and scores, as our tasks do."""
+    schema = pa.schema({"id": pa.string(), "score": pa.float32()})
+    opened = pq.ParquetFile(source, pre_buffer=False, buffer_size=1 << 20)
+    with opened, pq.ParquetWriter(output, schema, compression="zstd") as writer:
+        for batch in opened.iter_batches(BATCH, use_threads=False):
+            scores = pa.array(_booster(model).inplace_predict(_stacked(batch)))
+            writer.write_batch(pa.record_batch([batch.column("id"), scores], schema=schema))
+
+
+def _outputs(directory: Path) -> Iterator[Path]:
+    """Yield directories that do not exist."""
+    return (directory / f"out-{number}" for number in range(1 << 20))
+
+
+def _part_rows(directory: Path, name: str) -> int:
+    """Return the rows of a part of our jobs, so that each file gives one part."""
+    return max(pq.read_metadata(file).num_rows for file in _files(directory, name))
+
+
+def _nothing(_done: object) -> None:
+    """Return no output of a contestant that writes no files."""
 
 
 # --- the parts ---
@@ -212,11 +275,11 @@ def _local(directory: Path, rounds: int) -> None:
     from scorer.batch import BatchColumns, BatchRun, BatchScorer
     from scorer.batch.inputs import SourceOptions
 
-    model, bundle, count = _about(directory)
+    model, bundle, _ = _about(directory)
     booster = _booster(model)
     scorer = BatchScorer.load(bundle, BatchColumns(keep=("id",)))
-    outputs = (directory / f"out-{number}" for number in range(1 << 20))
-    ready = {name: _stacked(pq.read_table(directory / name / "rows.parquet")) for name in ("rows", "few")}
+    outputs = _outputs(directory)
+    ready = {name: _stacked(pq.read_table(directory / name)) for name in ("rows", "few")}
     blocks = {
         name: [np.ascontiguousarray(rows[at : at + BATCH].T) for at in range(0, len(rows), BATCH)]
         for name, rows in ready.items()
@@ -227,27 +290,25 @@ def _local(directory: Path, rounds: int) -> None:
             scorer.bundle.score_columns(block)
 
     def ours(name: str) -> Path:
-        source = SourceOptions((directory / name / "rows.parquet",))
-        BatchRun(scorer, source, output := next(outputs), threads=1).run()
+        source = SourceOptions((directory / name,))
+        output = next(outputs)
+        BatchRun(scorer, source, output, part_rows=_part_rows(directory, name), threads=1).run()
         return output
 
-    def theirs(name: str) -> None:
-        source = pq.ParquetFile(directory / name / "rows.parquet", pre_buffer=False, buffer_size=1 << 20)
-        schema = pa.schema({"id": pa.string(), "score": pa.float32()})
-        with source, pq.ParquetWriter(next(outputs), schema, compression="zstd") as writer:
-            for batch in source.iter_batches(BATCH):
-                scores = pa.array(booster.inplace_predict(_stacked(batch)))
-                writer.write_batch(pa.record_batch([batch.column("id"), scores], schema=schema))
+    def theirs(name: str) -> Path:
+        output = next(outputs)
+        output.mkdir()
+        for file in _files(directory, name):
+            _predict_file(model, file, output / file.name)
+        return output
 
-    few = pq.read_table(ours("few"))
-    _compare(few["id"].to_pylist(), few["score"].to_numpy(), directory, model)
-    contestants: dict[str, Callable[[str], Any]] = {
+    contestants: dict[str, Contestant] = {
         "scorer, ready arrays": engine,
-        "XGBoost inplace_predict, ready arrays": lambda name: booster.inplace_predict(ready[name]),
-        "scorer, file to file": ours,
+        "XGBoost inplace_predict, ready arrays": lambda name: _nothing(booster.inplace_predict(ready[name])),
+        LOCAL: ours,
         "XGBoost inplace_predict, file to file": theirs,
     }
-    _write(directory, "local", _measured(contestants, count, rounds))
+    _write(directory, "local", _measured(contestants, directory, rounds))
 
 
 def _spark(directory: Path, rounds: int) -> None:
@@ -257,9 +318,9 @@ def _spark(directory: Path, rounds: int) -> None:
     from xgboost.spark import SparkXGBClassifier, SparkXGBClassifierModel
 
     from scorer.batch import BatchColumns
-    from scorer.batch.spark import score_frame
+    from scorer.batch.spark import score_files, score_frame
 
-    model, bundle, count = _about(directory)
+    model, bundle, _ = _about(directory)
     spark = (
         SparkSession.builder.master("local[1]")
         .config("spark.driver.memory", "2g")
@@ -274,6 +335,7 @@ def _spark(directory: Path, rounds: int) -> None:
     classifier.load_model(model)
     estimator = SparkXGBClassifier(features_col=NAMES)
     transformer = estimator._copyValues(SparkXGBClassifierModel(classifier))
+    outputs, columns = _outputs(directory), BatchColumns(keep=("id",))
 
     # The annotations select the kind of pandas_udf; Spark reads them when the function is wrapped.
     def predict(batches: Any) -> Any:
@@ -292,29 +354,43 @@ def _spark(directory: Path, rounds: int) -> None:
     def read(name: str) -> DataFrame:
         return spark.read.parquet(str(directory / name))
 
-    def write(frame: DataFrame) -> None:
-        frame.write.format("noop").mode("overwrite").save()
+    def write(frame: DataFrame) -> Path:
+        output = next(outputs)
+        frame.write.parquet(str(output))
+        return output
 
-    def ours(name: str) -> DataFrame:
-        return score_frame(read(name), bundle, BatchColumns(keep=("id",)))
+    def ours(name: str) -> Path:
+        output = next(outputs)
+        part_rows = _part_rows(directory, name)
+        score_files(spark, directory / name, output, bundle, columns, part_rows=part_rows)
+        return output
 
-    contestants: dict[str, Callable[[str], Any]] = {
-        "scorer, whole job": lambda name: write(ours(name)),
-        "XGBoost inplace_predict in a pandas_udf, whole job": lambda name: write(
-            read(name).select("id", udf(*NAMES).alias("score"))
-        ),
+    def theirs(name: str) -> Path:
+        output = next(outputs)
+        output.mkdir()
+        files = _files(directory, name)
+        spark.sparkContext.parallelize(files, len(files)).foreach(partial(_predict_into, model, output))
+        return output
+
+    contestants: dict[str, Contestant] = {
+        "scorer in tasks, whole job": ours,
+        "scorer on a data frame, whole job": lambda name: write(score_frame(read(name), bundle, columns)),
         "xgboost.spark transform, whole job": lambda name: write(
             transformer.transform(read(name)).select("id", "probability")
         ),
-        "columns to Python and back unchanged": lambda name: write(
-            read(name).mapInArrow(_few_columns, "id string, f0 float")
+        "XGBoost inplace_predict in a pandas_udf, whole job": lambda name: write(
+            read(name).select("id", udf(*NAMES).alias("score"))
+        ),
+        "XGBoost inplace_predict in tasks, whole job": theirs,
+        "columns to Python and back unchanged": lambda name: _nothing(
+            read(name)
+            .mapInArrow(_few_columns, "id string, f0 float")
+            .write.format("noop")
+            .mode("overwrite")
+            .save()
         ),
     }
-    few = ours("few").toPandas()
-    _compare(few["id"].tolist(), few["score"].to_numpy(), directory, model)
-    few = transformer.transform(read("few")).select("id", "probability").toPandas()
-    _compare(few["id"].tolist(), [row[1] for row in few["probability"]], directory, model)
-    rates = _measured(contestants, count, rounds)
+    rates = _measured(contestants, directory, rounds)
     # The rate of the scorer alone, measured in Spark's worker.
     seconds = partial(_timed, bundle)
     rates["scorer, in the worker"] = []
@@ -349,29 +425,50 @@ def _ray(directory: Path, rounds: int) -> None:
     import ray
 
     from scorer.batch import BatchColumns
-    from scorer.batch.ray import score_dataset
+    from scorer.batch.ray import score_dataset, score_files
 
-    model, bundle, count = _about(directory)
+    model, bundle, _ = _about(directory)
     # Two logical processors share the one core: with one, reading and scoring wait for each other.
     ray.init(num_cpus=2, include_dashboard=False, object_store_memory=500 << 20, _node_ip_address="127.0.0.1")
     ray.data.DataContext.get_current().enable_progress_bars = False
+    outputs, columns = _outputs(directory), BatchColumns(keep=("id",))
+    predict = ray.remote(num_cpus=1)(_predict_into)
 
-    def ours(name: str) -> Any:
-        return score_dataset(ray.data.read_parquet(str(directory / name)), bundle, BatchColumns(keep=("id",)))
+    def read(name: str) -> Any:
+        return ray.data.read_parquet(str(directory / name))
 
-    def theirs(name: str) -> Any:
-        rows = ray.data.read_parquet(str(directory / name))
-        predict = partial(_predicted, model)
-        return rows.map_batches(predict, batch_format="pyarrow", batch_size=BATCH, zero_copy_batch=True)
+    def write(rows: Any) -> Path:
+        output = next(outputs)
+        rows.write_parquet(str(output))
+        return output
 
-    few = pa.concat_tables(ray.get(ours("few").to_arrow_refs()))
-    _compare(few["id"].to_pylist(), few["score"].to_numpy(), directory, model)
-    contestants: dict[str, Callable[[str], Any]] = {
-        "scorer, whole job": lambda name: ours(name).materialize(),
-        "XGBoost inplace_predict in map_batches, whole job": lambda name: theirs(name).materialize(),
+    def ours(name: str) -> Path:
+        output = next(outputs)
+        score_files(directory / name, output, bundle, columns, part_rows=_part_rows(directory, name))
+        return output
+
+    def theirs(name: str) -> Path:
+        output = next(outputs)
+        output.mkdir()
+        ray.get([predict.remote(model, output, file) for file in _files(directory, name)])
+        return output
+
+    contestants: dict[str, Contestant] = {
+        "scorer in tasks, whole job": ours,
+        "scorer on a data frame, whole job": lambda name: write(score_dataset(read(name), bundle, columns)),
+        "XGBoost inplace_predict in map_batches, whole job": lambda name: write(
+            read(name).map_batches(
+                partial(_predicted, model), batch_format="pyarrow", batch_size=BATCH, zero_copy_batch=True
+            )
+        ),
+        "XGBoost inplace_predict in tasks, whole job": theirs,
     }
-    _write(directory, "ray", _measured(contestants, count, rounds))
+    _write(directory, "ray", _measured(contestants, directory, rounds))
     ray.shutdown()
+
+
+def _predict_into(model: str, output: Path, file: Path) -> None:
+    _predict_file(model, file, output / file.name)
 
 
 def _predicted(model: str, rows: pa.Table) -> pa.Table:

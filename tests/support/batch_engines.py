@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -17,7 +17,14 @@ def python_of(engine: str) -> Path:
 
 
 def run_program(
-    engine: str, program: Path, arguments: Sequence[str], home: Path, *, prefix: Sequence[str] = ()
+    engine: str,
+    program: Path,
+    arguments: Sequence[str],
+    home: Path,
+    *,
+    prefix: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
+    code: int = 0,
 ) -> str:
     """Run a program in the environment of an engine, and return what it wrote on stdout.
 
@@ -27,6 +34,8 @@ def run_program(
         arguments: Its arguments.
         home: Directory in which it runs and which is its home.
         prefix: A command that runs it.
+        variables: Further environment variables.
+        code: The exit code that the program must have.
     """
     inherited = {
         k: v for k, v in os.environ.items() if not k.startswith(("SCORER_", "PYTHON", "SPARK", "RAY"))
@@ -44,6 +53,7 @@ def run_program(
                 "PYSPARK_PYTHON": str(python_of(engine)),
                 "SPARK_LOCAL_IP": "127.0.0.1",
                 "RAY_USAGE_STATS_ENABLED": "0",
+                **(variables or {}),
             },
             cwd=home,
             capture_output=True,
@@ -51,5 +61,5 @@ def run_program(
             timeout=500,
             check=False,
         )
-    assert done.returncode == 0, f"{done.stdout[-4000:]}\n{done.stderr[-6000:]}"
+    assert done.returncode == code, f"{done.stdout[-4000:]}\n{done.stderr[-6000:]}"
     return done.stdout

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
+from batch_tables import COUNT, check_scores, payments
 from bundles import FEATURES, rows, score_bundle_of
 from servers import environment, scorer_in_process
 from trained import Trained
@@ -26,15 +27,6 @@ from scorer.batch.running import BatchTotals
 from scorer.batch.scoring import BatchColumns
 from scorer.bundle import Bundle, Feature
 from scorer.errors import BatchError
-
-COUNT = 1000
-
-
-def payments(count: int = COUNT, first: int = 0) -> pa.Table:
-    """Payments with the features of the tiny bundles, an id and a label."""
-    data = rows(count, seed=11).astype(np.float64)
-    columns = {name: data[:, at] for at, name in enumerate(FEATURES)}
-    return pa.table({"id": [f"p{first + at}" for at in range(count)], **columns, "label": np.arange(count)})
 
 
 @pytest.fixture
@@ -61,14 +53,6 @@ def read(output: Path) -> pa.Table:
     return pacsv.read_csv(output) if output.suffix == ".csv" else pq.read_table(output)
 
 
-def check(found: pa.Table, bundle: Path, *, first: int = 0) -> None:
-    """Check the results of `payments`, in order, with the bits of the library."""
-    expected = Bundle.load(bundle).score(rows(COUNT, seed=11))
-    assert found["id"].to_pylist() == [f"p{first + at}" for at in range(COUNT)]
-    np.testing.assert_array_equal(found["score"], expected.scores)
-    np.testing.assert_array_equal(found["margin"], expected.margins)
-
-
 def names(directory: Path) -> list[str]:
     return sorted(path.name for path in directory.iterdir())
 
@@ -86,7 +70,7 @@ def test_every_input_and_output(tmp_path: Path, bundle: Path, file: Path, source
     elif source == "sql":
         given = ["--sql", f"SELECT * FROM '{file}' WHERE label >= 0"]
     said = score(tmp_path / output, bundle, *given, "--keep", "id", "--part-rows", "300")
-    check(read(tmp_path / output), bundle)
+    check_scores(read(tmp_path / output), bundle)
     assert f"{COUNT:,} rows scored in " in said and " rows/s" in said
     if output == "scores":
         parts = [f"part-0000{at}.parquet" for at in range(4)]
@@ -108,7 +92,7 @@ def test_a_directory_of_files_is_read_in_the_order_of_names(tmp_path: Path, bund
         (folder / hidden).parent.mkdir(exist_ok=True)
         (folder / hidden).write_bytes(b"no table")
     score(tmp_path / "out", bundle, str(folder), "--keep", "id", "--part-rows", "350", "--threads", "3")
-    check(read(tmp_path / "out"), bundle)
+    check_scores(read(tmp_path / "out"), bundle)
 
 
 def test_a_delta_table_in_a_version(tmp_path: Path, bundle: Path) -> None:
@@ -119,7 +103,7 @@ def test_a_delta_table_in_a_version(tmp_path: Path, bundle: Path) -> None:
     score(tmp_path / "new", bundle, str(table), "--keep", "id")
     assert read(tmp_path / "new").num_rows == 2 * COUNT
     score(tmp_path / "old", bundle, str(table), "--keep", "id", "--delta-version", "0")
-    check(read(tmp_path / "old"), bundle)
+    check_scores(read(tmp_path / "old"), bundle)
 
 
 def test_a_delta_table_needs_its_package(
@@ -234,7 +218,7 @@ def test_a_run_is_continued_after_its_finished_parts(
     totals = run(bundle, source, tmp_path / output)
     assert totals.rows == COUNT
     assert totals.scored == COUNT - 450, "three parts of 150 rows were finished"
-    check(read(tmp_path / output), bundle)
+    check_scores(read(tmp_path / output), bundle)
 
 
 def test_a_killed_process_is_continued(tmp_path: Path, bundle: Path, file: Path) -> None:
@@ -253,7 +237,7 @@ def test_a_killed_process_is_continued(tmp_path: Path, bundle: Path, file: Path)
     assert 3 <= len(finished["parts"]) < COUNT // 5 and not finished["complete"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=100, check=True)
     assert f"{5 * len(finished['parts']):,} rows were finished before" in done.stdout
-    check(read(tmp_path / "out"), bundle)
+    check_scores(read(tmp_path / "out"), bundle)
     assert not [name for name in names(tmp_path / "out") if name.endswith(".unfinished")]
 
 

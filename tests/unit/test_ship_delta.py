@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.schema import Schema
 from logs import write_segment
 from servers import scorer_in_process
 from shipping import (
@@ -28,11 +32,16 @@ from scorer.errors import ShipError, SinkUnavailableError
 from scorer.log.shipped.position import ShipPosition
 from scorer.log.shipped.schema import DECISIONS, OBSERVATIONS, OUTCOMES, SCHEMAS
 from scorer.log.shipped.storage import SCHEMA_PROPERTY
+from scorer.log.source.delta_tables import ShippedTable
+from scorer.log.source.settings import SourceSettings
+from scorer.ship import rows as ship_rows
+from scorer.ship import tables
 from scorer.ship.delta import DeltaSink
 from scorer.ship.settings import DeltaSection
 from scorer.ship.source import LogSource
 from scorer.ship.tables import Tables
 from scorer.ship.upkeep import Upkeep, maintain
+from scorer.v1.scoring_pb2 import Reason
 
 
 def section(lake: Path, **own: Any) -> DeltaSection:
@@ -223,8 +232,8 @@ def test_a_table_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     log, lake = write_log(tmp_path / "log", [5]), tmp_path / "lake"
     ship(log, lake)
     table = DeltaTable(f"{lake}/decisions")
-    table.alter.set_table_properties({SCHEMA_PROPERTY: "2"}, raise_if_not_exists=False)
-    with pytest.raises(ShipError, match="schema version 2, which a newer version of scorer wrote") as refused:
+    table.alter.set_table_properties({SCHEMA_PROPERTY: "3"}, raise_if_not_exists=False)
+    with pytest.raises(ShipError, match="schema version 3, which a newer version of scorer wrote") as refused:
         ship(log, lake)
     assert not isinstance(refused.value, SinkUnavailableError)
 
@@ -236,10 +245,109 @@ def test_a_table_that_becomes_newer_meanwhile_is_refused(tmp_path: Path) -> None
     batch = source.read(sink.open())
     assert batch is not None
     DeltaTable(f"{lake}/decisions").alter.set_table_properties(
-        {SCHEMA_PROPERTY: "2"}, raise_if_not_exists=False
+        {SCHEMA_PROPERTY: "3"}, raise_if_not_exists=False
     )
     with pytest.raises(ShipError, match="newer version"):
         sink.deliver(batch)
+
+
+@contextmanager
+def version_1(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Ship as a scorer whose tables have no `feature_reasons`."""
+    old = {
+        name: pa.schema([field for field in schema if field.name != "feature_reasons"])
+        for name, schema in SCHEMAS.items()
+    }
+    assert old[DECISIONS] != SCHEMAS[DECISIONS] and old[OBSERVATIONS] != SCHEMAS[OBSERVATIONS]
+    with monkeypatch.context() as patch:
+        patch.setattr(tables, "SCHEMAS", old)
+        patch.setattr(tables, "VERSION", 1)
+        patch.setattr(ship_rows, "SCHEMAS", old)
+        yield
+
+
+def reasons_log(directory: Path) -> Path:
+    """A log of ten decisions, of which the odd ones have a recorded reason."""
+    reason = Reason(code="R01", feature="amount", contribution=0.5, direction=1)
+    payloads = [decision(at, feature_reasons=[reason] if at % 2 else []) for at in range(10)]
+    write_segment(directory, 1, 1, payloads, sealed=False)
+    return directory
+
+
+def table_versions(lake: Path) -> set[str]:
+    return {DeltaTable(f"{lake}/{name}").metadata().configuration[SCHEMA_PROPERTY] for name in SCHEMAS}
+
+
+def test_a_table_of_an_earlier_version_gets_the_new_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, lake = reasons_log(tmp_path / "log"), tmp_path / "lake"
+    with version_1(monkeypatch):
+        ship(log, lake, records=4, batches=1)
+        assert table_versions(lake) == {"1"}
+        files = set(DeltaTable(f"{lake}/decisions").file_uris())
+        # A reader of this version reads the table as it is.
+        before = ShippedTable(f"{lake}/decisions", DECISIONS, SourceSettings())
+        assert before.dataset(before.files).to_table()["feature_reasons"].null_count == 4
+    ship(log, lake, records=4)
+    assert table_versions(lake) == {"2"}
+    assert files <= set(DeltaTable(f"{lake}/decisions").file_uris()), "no file was rewritten"
+    assert delta_keys(str(lake)) == keys_of(log)
+    after = ShippedTable(f"{lake}/decisions", DECISIONS, SourceSettings())
+    assert after.keeps_rows_since(before.version)
+    reason = {"code": "R01", "feature": "amount", "contribution": 0.5, "raises": True}
+    expected = [None] * 4 + [[reason] if at % 2 else [] for at in range(4, 10)]
+    found = after.dataset(after.files).to_table().sort_by("sequence")
+    assert found["feature_reasons"].to_pylist() == expected
+    # The files of both versions are merged.
+    maintain(section(lake), DECISIONS, search=False)
+    merged = DeltaTable(f"{lake}/decisions").to_pyarrow_table().sort_by("sequence")
+    assert len(DeltaTable(f"{lake}/decisions").file_uris()) == 1
+    assert merged["feature_reasons"].to_pylist() == expected
+    assert DeltaTable(f"{lake}/observations").schema().to_arrow().names[-1] == "feature_reasons"
+
+
+def test_a_shipper_of_an_earlier_version_refuses_the_upgraded_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The running one at its next commit, and a new one at its start. Nothing is lost or doubled."""
+    log, lake = reasons_log(tmp_path / "log"), tmp_path / "lake"
+    with version_1(monkeypatch):
+        sink = DeltaSink(section(lake), SERVER)
+        source = LogSource(log, SERVER, max_records=4, max_bytes=1 << 20)
+        batch = source.read(sink.open())
+        assert batch is not None
+        sink.deliver(batch)
+        batch = source.read(batch.end)
+        assert batch is not None
+    ship(reasons_log(tmp_path / "other"), lake, server="b")
+    with version_1(monkeypatch):
+        for refused in (lambda: sink.deliver(batch), lambda: ship(log, lake)):
+            with pytest.raises(ShipError, match="schema version 2, which a newer version of scorer wrote"):
+                refused()
+    source.forget()
+    ship(log, lake)
+    assert delta_keys(str(lake)) == keys_of(tmp_path / "other", "b") + keys_of(log)
+
+
+def test_an_upgrade_is_completed_after_a_kill_and_beside_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, lake = reasons_log(tmp_path / "log"), tmp_path / "lake"
+    with version_1(monkeypatch):
+        ship(log, lake, batches=1, records=4)
+    made = Tables(section(lake), SERVER)
+    late = DeltaTable(f"{lake}/decisions")
+    added = [one for one in Schema.from_arrow(SCHEMAS[DECISIONS]).fields if one.name == "feature_reasons"]
+    DeltaTable(f"{lake}/decisions").alter.add_columns(added)
+    assert table_versions(lake) == {"1"}
+    with pytest.raises(SinkUnavailableError):
+        made._upgrade(DECISIONS, late)
+    ship(log, lake)
+    assert table_versions(lake) == {"2"}
+    assert delta_keys(str(lake)) == keys_of(log)
+    names = DeltaTable(f"{lake}/decisions").schema().to_arrow().names
+    assert names.count("feature_reasons") == 1
 
 
 def test_a_foreign_table_is_refused(tmp_path: Path) -> None:

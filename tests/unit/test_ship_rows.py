@@ -159,6 +159,12 @@ def _random_decision(chance: random.Random, number: int) -> DecisionRecord:
         assert len(eligible_actions(record.eligible_mask, len(record.pmf))) == len(record.pmf)
     record.decided_at_us = NOON_US + chance.randrange(10**11)
     record.lane = chance.choice(["live", "candidate"])
+    for at in range(chance.randrange(3)):
+        # A sensitive feature has no contribution.
+        contribution, direction = chance.choice([0.0, 0.25, -1.5]), chance.randrange(1, 3)
+        record.feature_reasons.add(
+            code=f"R{at}", feature=f"feature-{at}", contribution=contribution, direction=direction
+        )
     return record
 
 

@@ -294,9 +294,9 @@ def test_tables_that_cannot_be_read_are_refused_in_one_line(tmp_path: Path) -> N
     newer = tmp_path / "newer"
     shutil.copytree(lake, newer)
     DeltaTable(f"{newer}/outcomes").alter.set_table_properties(
-        {SCHEMA_PROPERTY: "2"}, raise_if_not_exists=False
+        {SCHEMA_PROPERTY: "3"}, raise_if_not_exists=False
     )
-    with pytest.raises(LogError, match="has schema version 2, which a newer version") as error:
+    with pytest.raises(LogError, match="has schema version 3, which a newer version") as error:
         read(lake_source(newer).logs[0])
     assert one_line(error).endswith("upgrade scorer on this host")
 

@@ -8,21 +8,33 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from itertools import chain
+from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
-import pyarrow.csv as pacsv
-import pyarrow.parquet as pq
+from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
 from scorer.batch.encoding import ColumnEncoder
+from scorer.batch.portions import (
+    CsvPortion,
+    DeltaPortion,
+    FileStamp,
+    ParquetPortion,
+    Portion,
+    dropping,
+    group_rows,
+    one_line,
+    open_parquet,
+    reading,
+    unreadable,
+)
 from scorer.batch.scoring import BatchColumns
 from scorer.errors import BatchError
 
 _PARQUET = frozenset({".parquet", ".pq"})
-_CSV_BLOCK = 1 << 20
-_PAGE_BUFFER = 1 << 20
 
 
 class ColumnReader(Protocol):
@@ -78,6 +90,13 @@ class BatchInput(Protocol):
             BatchError: The input cannot be read.
         """
 
+    def portions(self) -> Sequence[Portion]:
+        """Return the input as portions that separate processes can read, in order.
+
+        Raises:
+            BatchError: Only one process can read the input.
+        """
+
 
 @dataclass(frozen=True)
 class SourceOptions:
@@ -94,6 +113,19 @@ class SourceOptions:
     sql: str | None = None
     delta_version: int | None = None
     memory: int = 1 << 28
+
+    @classmethod
+    def of_files(
+        cls, inputs: str | PathLike[str] | Sequence[str | PathLike[str]], delta_version: int | None = None
+    ) -> SourceOptions:
+        """Return the options that read one path or several.
+
+        Args:
+            inputs: Files or a directory.
+            delta_version: Version of the Delta table; None for the newest.
+        """
+        given = [inputs] if isinstance(inputs, str | PathLike) else inputs
+        return cls(paths=tuple(Path(one) for one in given), delta_version=delta_version)
 
 
 def open_input(source: SourceOptions, scorer: ColumnReader) -> BatchInput:
@@ -124,30 +156,61 @@ def open_input(source: SourceOptions, scorer: ColumnReader) -> BatchInput:
     return ParquetInput(files, scorer) if endings == {"parquet"} else CsvInput(files, scorer)
 
 
-class ParquetInput:
-    """Parquet files, one after the other. Rows before the first one that is needed are not read."""
+class _PortionedInput:
+    """The common part of inputs that are a sequence of portions, one for each file."""
 
     has_stable_rows = True
+    _portions: Sequence[Portion] = ()
+
+    @property
+    def rows(self) -> int | None:
+        """Number of rows; None if it is known only at the end."""
+        counts = [portion.rows for portion in self._portions]
+        return None if None in counts else sum(count or 0 for count in counts)
+
+    def portions(self) -> Sequence[Portion]:
+        """Return the files, in order; see `BatchInput`."""
+        return self._portions
+
+    def batches(self, skip: int, most: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows from position `skip` on; see `BatchInput`."""
+        if self.rows is None:
+            every = chain.from_iterable(portion.batches(0, most) for portion in self._portions)
+            yield from dropping(every, skip)
+            return
+        for portion in self._portions:
+            count = portion.rows or 0
+            if skip < count:
+                yield from portion.batches(skip, most)
+            skip = max(0, skip - count)
+
+
+class ParquetInput(_PortionedInput):
+    """Parquet files, one after the other. Rows before the first one that is needed are not read."""
 
     def __init__(self, files: Sequence[Path], scorer: ColumnReader) -> None:
-        self._files = files
-        self._columns = scorer.inputs
         # Categories are encoded once per distinct text, so their columns are read as dictionaries.
-        self._dictionaries = [
+        dictionaries = tuple(
             feature.name
             for feature in scorer.encoder.features
             if feature.type == "category" and feature.name not in scorer.columns.keep
-        ]
-        self._counts: list[int] = []
-        schemas = []
+        )
+        portions, schemas = [], []
         for file in files:
-            with self._open(file) as opened:
+            with reading(file):
+                stamp = FileStamp.of(file)
+            with open_parquet(file, dictionaries) as opened:
                 scorer.check(opened.schema_arrow, f'"{file}"')
                 schemas.append(opened.schema_arrow)
-                self._counts.append(opened.metadata.num_rows)
+                groups = group_rows(opened.metadata)
+            portions.append(
+                ParquetPortion(
+                    stamp=stamp, columns=tuple(scorer.inputs), dictionaries=dictionaries, groups=groups
+                )
+            )
         self.schema = schemas[0]
-        self.rows = sum(self._counts)
-        self.identity = {"files": [_stamp(file) for file in files]}
+        self._portions = portions
+        self.identity = {"files": [asdict(portion.stamp) for portion in portions]}
         for file, schema in zip(files, schemas, strict=True):
             for name in scorer.columns.keep:
                 kind, first = schema.field(name).type, self.schema.field(name).type
@@ -157,85 +220,32 @@ class ParquetInput:
                         "give the files one type, for example with --sql and CAST"
                     )
 
-    def batches(self, skip: int, most: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows from position `skip` on; see `BatchInput`."""
-        for file, count in zip(self._files, self._counts, strict=True):
-            if skip >= count:
-                skip -= count
-                continue
-            with self._open(file) as opened, _reading(file):
-                groups, skip = _groups_from(opened.metadata, skip)
-                parts = opened.iter_batches(batch_size=most, row_groups=groups, columns=self._columns)
-                yield from dropping(parts, skip)
-            skip = 0
 
-    @contextmanager
-    def _open(self, file: Path) -> Iterator[pq.ParquetFile]:
-        with _reading(file):
-            # Pages are read as they are needed. Reading ahead would hold a whole row group in memory.
-            opened = pq.ParquetFile(
-                file, pre_buffer=False, buffer_size=_PAGE_BUFFER, read_dictionary=self._dictionaries
-            )
-        with opened:
-            yield opened
-
-
-class CsvInput:
+class CsvInput(_PortionedInput):
     """CSV files with a header, one after the other. An empty field is a missing value."""
 
-    has_stable_rows = True
-    rows = None
-
     def __init__(self, files: Sequence[Path], scorer: ColumnReader) -> None:
-        self._files = files
-        self._columns = scorer.inputs
         kinds = {"number": pa.float64(), "flag": pa.bool_(), "category": pa.string()}
-        self._types = {feature.name: kinds[feature.type] for feature in scorer.encoder.features}
+        types = {feature.name: kinds[feature.type] for feature in scorer.encoder.features}
         if scorer.columns.id is not None:
-            self._types.setdefault(scorer.columns.id, pa.string())
+            types.setdefault(scorer.columns.id, pa.string())
+        stamps = []
         for file in files:
-            with self._open(file, None) as reader:
+            with reading(file):
+                stamps.append(FileStamp.of(file))
+            with CsvPortion(stamps[-1], (), types).opened() as reader:
                 scorer.check(reader.schema, f'"{file}"')
                 schema = reader.schema
             if file is files[0]:
                 self.schema = schema
                 # The types of kept columns are those of the first block of the first file.
-                self._types.update({name: schema.field(name).type for name in scorer.columns.keep})
-        self.identity = {"files": [_stamp(file) for file in files]}
-
-    def batches(self, skip: int, most: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows from position `skip` on; see `BatchInput`."""
-        for file in self._files:
-            with self._open(file, self._columns) as reader, _reading(file):
-                for batch in reader:
-                    if skip >= batch.num_rows:
-                        skip -= batch.num_rows
-                        continue
-                    yield from _sliced(batch.slice(skip), most)
-                    skip = 0
-
-    @contextmanager
-    def _open(self, file: Path, columns: Sequence[str] | None) -> Iterator[pacsv.CSVStreamingReader]:
-        with _reading(file):
-            reader = pacsv.open_csv(
-                file,
-                read_options=pacsv.ReadOptions(block_size=_CSV_BLOCK),
-                # Only an empty field is missing: "NA" is a category in some columns.
-                convert_options=pacsv.ConvertOptions(
-                    column_types=self._types,
-                    include_columns=columns,
-                    null_values=[""],
-                    strings_can_be_null=True,
-                ),
-            )
-        with reader:
-            yield reader
+                types.update({name: schema.field(name).type for name in scorer.columns.keep})
+        self._portions = [CsvPortion(stamp, tuple(scorer.inputs), types) for stamp in stamps]
+        self.identity = {"files": [asdict(stamp) for stamp in stamps]}
 
 
-class DeltaInput:
+class DeltaInput(_PortionedInput):
     """A Delta table in one of its versions."""
-
-    has_stable_rows = True
 
     def __init__(self, path: Path, scorer: ColumnReader, version: int | None) -> None:
         try:
@@ -245,25 +255,29 @@ class DeltaInput:
                 f'input "{path}": reading a Delta table needs the package "deltalake"; '
                 "install it (pip install deltalake)"
             ) from None
+        where = path.resolve()
         try:
-            table = deltalake.DeltaTable(path, version=version)
-            self._dataset = table.to_pyarrow_dataset()
+            table = deltalake.DeltaTable(where, version=version)
+            # Arrow's own file system: a process that reads a portion needs no deltalake.
+            dataset = table.to_pyarrow_dataset(filesystem=SubTreeFileSystem(str(where), LocalFileSystem()))
         except Exception as error:  # deltalake's errors have no common base
-            raise _unreadable(path, error) from error
-        self._path = path
-        self._columns = scorer.inputs
-        self.schema = self._dataset.schema
+            raise unreadable(path, error) from error
+        self.schema = dataset.schema
         scorer.check(self.schema, f'"{path}"')
-        self.rows = self._dataset.count_rows()
-        self.identity = {"delta": str(path.resolve()), "version": table.version()}
-
-    def batches(self, skip: int, most: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows from position `skip` on; see `BatchInput`."""
-        with _reading(self._path):
-            parts = self._dataset.to_batches(
-                columns=self._columns, batch_size=most, batch_readahead=1, fragment_readahead=1
+        self._portions = []
+        for fragment in dataset.get_fragments():
+            with reading(f"{where}/{fragment.path}"):
+                groups = group_rows(fragment.metadata)
+            self._portions.append(
+                DeltaPortion(
+                    columns=tuple(scorer.inputs),
+                    groups=groups,
+                    table=str(where),
+                    schema=self.schema,
+                    fragment=fragment,
+                )
             )
-            yield from dropping(parts, skip)
+        self.identity = {"delta": str(where), "version": table.version()}
 
 
 class SqlInput:
@@ -283,9 +297,13 @@ class SqlInput:
 
     def batches(self, skip: int, most: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows from position `skip` on; see `BatchInput`."""
-        with self._opened() as relation, _reading("--sql"):
+        with self._opened() as relation, reading("--sql"):
             reader = relation.to_arrow_reader(most)
             yield from dropping((batch.select(self._columns) for batch in reader), skip)
+
+    def portions(self) -> Sequence[Portion]:
+        """Refuse to be cut; see `BatchInput`."""
+        raise BatchError("--sql: a query is computed by one process; give files to an engine, or no --engine")
 
     @contextmanager
     def _opened(self) -> Iterator[Any]:
@@ -303,31 +321,7 @@ class SqlInput:
                     raise BatchError("--sql: exactly one SELECT is needed; remove other statements")
                 yield opened.sql(self._query)
         except duckdb.Error as error:
-            raise BatchError(f"--sql: {_one_line(error)}; correct the query") from error
-
-
-def dropping(batches: Iterator[pa.RecordBatch], skip: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of batches without the first `skip`."""
-    for batch in batches:
-        if skip >= batch.num_rows:
-            skip -= batch.num_rows
-            continue
-        yield batch.slice(skip) if skip else batch
-        skip = 0
-
-
-def _sliced(batch: pa.RecordBatch, most: int) -> Iterator[pa.RecordBatch]:
-    for start in range(0, batch.num_rows, most):
-        yield batch.slice(start, most)
-
-
-def _groups_from(metadata: pq.FileMetaData, skip: int) -> tuple[list[int], int]:
-    """Return the row groups from a row on, and the rows to skip in the first of them."""
-    first = 0
-    while skip >= metadata.row_group(first).num_rows:
-        skip -= metadata.row_group(first).num_rows
-        first += 1
-    return list(range(first, metadata.num_row_groups)), skip
+            raise BatchError(f"--sql: {one_line(error)}; correct the query") from error
 
 
 def _files(path: Path) -> list[Path]:
@@ -347,25 +341,3 @@ def _files(path: Path) -> list[Path]:
     if not found:
         raise BatchError(f'input "{path}": the directory has no Parquet or CSV files; correct the path')
     return found
-
-
-def _stamp(file: Path) -> dict[str, Any]:
-    about = file.stat()
-    return {"path": str(file.resolve()), "bytes": about.st_size, "modified_ns": about.st_mtime_ns}
-
-
-@contextmanager
-def _reading(what: Path | str) -> Iterator[None]:
-    """Turn errors of Arrow and of the file system into one line that names the input."""
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        raise _unreadable(what, error) from error
-
-
-def _unreadable(what: Path | str, error: Exception) -> BatchError:
-    return BatchError(f'input "{what}": it cannot be read: {_one_line(error)}; correct or replace it')
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()).rstrip(".;")[:300]

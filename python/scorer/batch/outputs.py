@@ -2,7 +2,8 @@
 
 The parts of a directory are `part-00000.parquet` and so on. A single file is made of parts in a directory
 beside it, which are joined at the end. The record, `_run.json`, lists the finished parts, so that the run can
-be continued. Readers of tables skip names that start with an underscore.
+be continued. Workers of a cluster write parts to staged files, and the driver gives one file of each part its
+name. Readers of tables skip names that start with an underscore.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import secrets
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -21,6 +23,8 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
+from scorer.batch.portions import one_line
+from scorer.batch.scoring import PROBLEM
 from scorer.durable import sync_directory, write_atomically
 from scorer.errors import BatchError
 
@@ -125,27 +129,80 @@ class BatchOutput:
         Raises:
             BatchError: The part cannot be written.
         """
-        part = self.part(number)
-        unfinished = part.with_name(f"_{part.name}.unfinished")
-        with _writing(self.path):
-            writer = _new_writer(unfinished, schema, is_csv=self.is_csv)
-
-        def write(batch: pa.RecordBatch) -> None:
-            with _writing(self.path):
-                writer.write_batch(batch)
-
-        try:
+        with writing_file(self.part(number), schema) as write:
             yield write
-            with _writing(self.path):
-                writer.close()
-                _sync(unfinished)
-                unfinished.replace(part)
-                sync_directory(self._parts)
-        except BaseException:
-            with suppress(pa.ArrowException, OSError):
-                writer.close()
-            unfinished.unlink(missing_ok=True)
-            raise
+
+    def stage(self, number: int, run: str) -> Path:
+        """Return a new path for a part that another process writes and `commit` names.
+
+        Args:
+            number: Number of the part, from 0.
+            run: Hexadecimal name of the run.
+        """
+        ending = self.part(number).suffix
+        return self._parts / f"_staged-{run}-{number:05d}-{secrets.token_hex(8)}{ending}"
+
+    def staged(self, run: str) -> dict[int, Path]:
+        """Return one complete file of each part that processes of a run have written.
+
+        Args:
+            run: Hexadecimal name of the run.
+        """
+        with _writing(self.path):
+            found = sorted(self._parts.glob(f"_staged-{run}-*"))
+        return {int(path.name.split("-")[2]): path for path in found}
+
+    def commit(self, record: RunRecord, staged: Mapping[int, Path], rows: Mapping[int, int | None]) -> None:
+        """Give staged files the names of their parts and add them to the record.
+
+        Args:
+            record: The record of the run.
+            staged: Files by the number of their part.
+            rows: The number of rows that each part must have; None if it is not known.
+
+        Raises:
+            BatchError: A staged file is missing or has another number of rows, or the output cannot be
+                written.
+        """
+        if not staged:
+            return
+        finished = [part for part in record.parts if part.name not in {self.part(at).name for at in staged}]
+        for number, path in sorted(staged.items()):
+            part = self.part(number)
+            try:
+                about = _finished_part(path, part.name)
+            except (pa.ArrowException, OSError) as error:
+                raise BatchError(
+                    f'output "{path}": a worker has written this file, and it is not readable here: '
+                    f"{one_line(error)}; all machines must have the same file system at this path"
+                ) from error
+            if rows[number] not in {None, about.rows}:
+                raise BatchError(
+                    f'output "{path}": the file has {about.rows:,} rows and the input {rows[number]:,}; '
+                    "remove the file and continue the run"
+                )
+            finished.append(about)
+        with _writing(self.path):
+            for number, path in staged.items():
+                path.replace(self.part(number))
+            sync_directory(self._parts)
+        record.parts = sorted(finished, key=lambda part: self._number(part.name))
+        self.save(record)
+
+    def numbers(self, record: RunRecord) -> set[int]:
+        """Return the numbers of the finished parts."""
+        return {self._number(part.name) for part in record.parts}
+
+    def discard_staged(self) -> None:
+        """Remove the files that processes have written and that are no parts.
+
+        Raises:
+            BatchError: A file cannot be removed.
+        """
+        with _writing(self.path):
+            for pattern in ("_staged-*", "__staged-*"):
+                for path in self._parts.glob(pattern):
+                    path.unlink(missing_ok=True)
 
     def save(self, record: RunRecord) -> None:
         """Write the record of the run.
@@ -180,6 +237,10 @@ class BatchOutput:
             sync_directory(self.path.parent)
             shutil.rmtree(self._parts)
 
+    @staticmethod
+    def _number(name: str) -> int:
+        return int(name.partition("-")[2].partition(".")[0])
+
     def _read(self, identity: Mapping[str, Any]) -> RunRecord:
         file = self._parts / RECORD
         try:
@@ -200,9 +261,10 @@ class BatchOutput:
             ) from error
         if found.get("format") != _FORMAT:
             raise BatchError(f'output "{file}": the record has an unknown format; remove the output')
-        for name, value in json.loads(json.dumps(identity)).items():
-            if (before := found["identity"].get(name)) != value:
-                what = f"{name}: {_difference(before, value)}"
+        now = json.loads(json.dumps(identity))
+        for name in {**now, **found["identity"]}:
+            if (before := found["identity"].get(name)) != now.get(name):
+                what = f"{name}: {_difference(before, now.get(name))}"
                 raise BatchError(
                     f'output "{self.path}": it belongs to another run ({what}); give the same again, give '
                     f"another output, or remove {self._parts}"
@@ -215,6 +277,50 @@ class BatchOutput:
                     f'output "{path}": the finished part is missing or was changed; remove {self._parts}'
                 )
         return record
+
+
+@contextmanager
+def writing_file(path: Path, schema: pa.Schema) -> Iterator[Callable[[pa.RecordBatch], None]]:
+    """Yield a function that writes rows to a file, which gets its name when it is complete and on disk.
+
+    Args:
+        path: The file, which ends with .parquet, .pq or .csv.
+        schema: Schema of its rows.
+
+    Raises:
+        BatchError: The file cannot be written.
+    """
+    unfinished = path.with_name(f"_{path.name}.unfinished")
+    with _writing(path):
+        writer = _new_writer(unfinished, schema, is_csv=path.suffix == ".csv")
+
+    def write(batch: pa.RecordBatch) -> None:
+        with _writing(path):
+            writer.write_batch(batch)
+
+    try:
+        yield write
+        with _writing(path):
+            writer.close()
+            _sync(unfinished)
+            unfinished.replace(path)
+            sync_directory(path.parent)
+    except BaseException:
+        with suppress(pa.ArrowException, OSError):
+            writer.close()
+        unfinished.unlink(missing_ok=True)
+        raise
+
+
+def _finished_part(path: Path, name: str) -> FinishedPart:
+    """Read the number of rows, and of rows without results, from a Parquet file's footer."""
+    about = pq.read_metadata(path)
+    rows, bad = about.num_rows, 0
+    paths = [about.schema.column(at).path for at in range(len(about.schema))]
+    if rows and PROBLEM in paths:
+        columns = (about.row_group(at).column(paths.index(PROBLEM)) for at in range(about.num_row_groups))
+        bad = rows - sum(column.statistics.null_count for column in columns)
+    return FinishedPart(name, rows, bad, path.stat().st_size)
 
 
 def _difference(before: object, now: object) -> str:
@@ -268,5 +374,6 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        reason = " ".join(str(error).split()).rstrip(".;")[:300]
-        raise BatchError(f'output "{path}": it cannot be written: {reason}; correct the cause') from error
+        raise BatchError(
+            f'output "{path}": it cannot be written: {one_line(error)}; correct the cause'
+        ) from error

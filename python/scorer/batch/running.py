@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -92,30 +92,12 @@ class BatchRun:
         began = time.monotonic()
         source = open_input(self.source, self.scorer)
         output = BatchOutput(self.output)
-        schema = self.scorer.output_schema(source.schema)
-        schema = schema.with_metadata({"scorer.bundle": self.scorer.bundle.digest})
-        _check_writable(output, schema)
-        with output.opened(self._identity(source)) as record:
+        schema = result_schema(self.scorer, source, output)
+        with output.opened(run_identity(self.scorer, source, self.part_rows)) as record:
             before = sum(part.rows for part in record.parts)
             if not record.complete:
-                self._finish(source, output, record, schema, report or _ignore)
-            rows = sum(part.rows for part in record.parts)
-        return BatchTotals(
-            rows=rows,
-            bad_rows=sum(part.bad_rows for part in record.parts),
-            parts=len(record.parts),
-            scored=rows - before,
-            seconds=time.monotonic() - began,
-            unused=tuple(unused(source.schema, self.scorer.inputs)),
-        )
-
-    def _identity(self, source: BatchInput) -> Mapping[str, Any]:
-        return {
-            "bundle": self.scorer.bundle.digest,
-            "input": dict(source.identity),
-            "columns": asdict(self.scorer.columns),
-            "part_rows": self.part_rows,
-        }
+                self._finish(source, output, record, schema, report or ignore_rows)
+            return totals_of(record, source, self.scorer, before, began)
 
     def _finish(
         self,
@@ -128,8 +110,7 @@ class BatchRun:
         """Write the parts that are not finished, then complete the output."""
         done = sum(part.rows for part in record.parts)
         threads = self.threads or len(os.sched_getaffinity(0))
-        most = self.memory // ((threads + _WAITING) * self.scorer.row_bytes)
-        most = max(_LEAST_ROWS, min(_MOST_ROWS, most))
+        most = batch_rows(self.scorer, self.memory, threads)
         skip = done if source.has_stable_rows else 0
         rows = _Rows(source.batches(skip, most))
         if not source.has_stable_rows:
@@ -219,14 +200,76 @@ def _bad_rows(batch: pa.RecordBatch) -> int:
     return 0 if at < 0 else batch.num_rows - batch.column(at).null_count
 
 
-def _check_writable(output: BatchOutput, schema: pa.Schema) -> None:
+def result_schema(scorer: BatchScorer, source: BatchInput, output: BatchOutput) -> pa.Schema:
+    """Return the schema of a run's output, whose metadata contain the bundle's digest.
+
+    Args:
+        scorer: The scorer.
+        source: The input.
+        output: The output.
+
+    Raises:
+        BatchError: The output's format cannot hold a column.
+    """
+    schema = scorer.output_schema(source.schema)
     nested = [field.name for field in schema if pa.types.is_nested(field.type)]
     if output.is_csv and nested:
         raise BatchError(
             f'output "{output.path}": column "{nested[0]}" is a list or a struct, which CSV cannot hold; '
             "give an output that ends with .parquet"
         )
+    return schema.with_metadata({"scorer.bundle": scorer.bundle.digest})
 
 
-def _ignore(_done: int, _total: int | None) -> None:
+def run_identity(scorer: BatchScorer, source: BatchInput, part_rows: int) -> dict[str, Any]:
+    """Return what must be the same for a run to be continued.
+
+    Args:
+        scorer: The scorer.
+        source: The input.
+        part_rows: Rows of a part.
+    """
+    return {
+        "bundle": scorer.bundle.digest,
+        "input": dict(source.identity),
+        "columns": asdict(scorer.columns),
+        "part_rows": part_rows,
+    }
+
+
+def batch_rows(scorer: BatchScorer, memory: int, threads: int) -> int:
+    """Return the number of rows of a batch.
+
+    Args:
+        scorer: The scorer.
+        memory: Memory in bytes for the rows in work.
+        threads: Batches that are scored at the same time.
+    """
+    return max(_LEAST_ROWS, min(_MOST_ROWS, memory // ((threads + _WAITING) * scorer.row_bytes)))
+
+
+def totals_of(
+    record: RunRecord, source: BatchInput, scorer: BatchScorer, before: int, began: float
+) -> BatchTotals:
+    """Return the totals of a run that has ended.
+
+    Args:
+        record: The record of the run.
+        source: The input.
+        scorer: The scorer.
+        before: Rows that earlier runs have finished.
+        began: Start of this run, by the monotonic clock in seconds.
+    """
+    rows = sum(part.rows for part in record.parts)
+    return BatchTotals(
+        rows=rows,
+        bad_rows=sum(part.bad_rows for part in record.parts),
+        parts=len(record.parts),
+        scored=rows - before,
+        seconds=time.monotonic() - began,
+        unused=tuple(unused(source.schema, scorer.inputs)),
+    )
+
+
+def ignore_rows(_done: int, _total: int | None) -> None:
     """Report no progress to anyone."""

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from scorer.clusters import ray_cluster, spark_session
 from scorer.commands.output import print_json
 from scorer.commands.progress import rows_bar
+from scorer.errors import BatchError
 
 if TYPE_CHECKING:
-    from scorer.batch.running import BatchTotals
+    from scorer.batch.cluster import ClusterRun
+    from scorer.batch.running import BatchTotals, ReportRows
 
 _SHOWN = 5
+
+
+class _Engine(StrEnum):
+    LOCAL = "local"
+    SPARK = "spark"
+    RAY = "ray"
 
 
 class _BadRows(StrEnum):
@@ -101,15 +111,34 @@ def score(
         int | None,
         typer.Option(metavar="NUMBER", min=0, help="Version of the Delta table. Default: the newest."),
     ] = None,
+    engine: Annotated[
+        _Engine,
+        typer.Option(
+            help="Where rows are scored: in this process, or by tasks of Spark or Ray, which read and write "
+            "the files themselves."
+        ),
+    ] = _Engine.LOCAL,
+    cluster: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Spark's master or Ray's address. Default: what spark-submit or RAY_ADDRESS give, or else a "
+            "local cluster.",
+        ),
+    ] = "",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Score a table with a bundle, with the bits of a server's answers.
 
     The same command continues an interrupted run after its finished parts.
     """
+    from scorer.batch.cluster import ClusterRun
     from scorer.batch.inputs import SourceOptions
     from scorer.batch.running import BatchRun
     from scorer.batch.scoring import BatchColumns, BatchScorer
+
+    if cluster and engine is _Engine.LOCAL:
+        raise BatchError("--cluster: the engine is local; add --engine spark or --engine ray")
 
     columns = BatchColumns(
         keep=tuple(keep or ()),
@@ -120,20 +149,39 @@ def score(
         reasons=reasons,
         bad_rows="null" if bad_rows is _BadRows.NULL else "fail",
     )
-    run = BatchRun(
-        scorer=BatchScorer.load(bundle, columns),
-        source=SourceOptions(tuple(inputs or ()), sql, delta_version, memory << 20),
-        output=output,
-        part_rows=part_rows,
-        memory=memory << 20,
-        threads=threads,
-    )
+    source = SourceOptions(tuple(inputs or ()), sql, delta_version, memory << 20)
     with rows_bar("scoring") as advance:
-        totals = run.run(advance)
+        if engine is _Engine.LOCAL:
+            scorer = BatchScorer.load(bundle, columns)
+            totals = BatchRun(scorer, source, output, part_rows, memory << 20, threads).run(advance)
+        else:
+            run = ClusterRun(bundle, columns, source, output, part_rows, memory << 20)
+            totals = _on_cluster(run, engine, cluster, advance)
     if json:
         print_json({**asdict(totals), "rows_per_second": round(totals.rate)})
         return
     _print(totals, output)
+
+
+def _on_cluster(run: ClusterRun, engine: _Engine, address: str, report: ReportRows | None) -> BatchTotals:
+    """Run on an engine, which is started or connected for the run."""
+    try:
+        if engine is _Engine.SPARK:
+            from scorer.batch.spark import execute_parts as on_spark
+
+            with spark_session("scorer score", address) as session:
+                return run.run(partial(on_spark, session), report)
+        from scorer.batch.ray import execute_parts as on_ray
+
+        with ray_cluster(address):
+            return run.run(partial(on_ray, {}), report)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in {"pyspark", "ray"}:
+            raise
+        raise BatchError(
+            f"--engine {engine}: the package {package} is not installed; pip install 'scorer[{engine}]'"
+        ) from error
 
 
 def _print(totals: BatchTotals, output: Path) -> None:

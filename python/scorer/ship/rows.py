@@ -14,6 +14,7 @@ from scorer.errors import ShipError
 from scorer.ids import digest_text, eligible_actions
 from scorer.log.proof import proof_in_words
 from scorer.log.shipped.schema import DECISIONS, EVENTS, OBSERVATIONS, OUTCOMES, SCHEMAS, TIME
+from scorer.log.tables import feature_reasons
 from scorer.ship.batch import Batch
 from scorer.ship.decoding import UNKNOWN, kind_of, record_class
 
@@ -151,6 +152,7 @@ def _decision(records: Sequence[Any], *, action: Sequence[bool] | None = None) -
         "eligible": _eligible(paired),
         "pmf": _nullable(_floats([one.pmf for one in records], "<f8", 8), is_action),
         "reasons": [list(one.reasons) for one in records],
+        "feature_reasons": [feature_reasons(one) for one in records],
     }
 
 

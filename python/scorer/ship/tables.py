@@ -49,7 +49,7 @@ class Tables:
         return f"{self._settings.url.rstrip('/')}/{name}"
 
     def prepare(self) -> dict[str, ShipPosition | None]:
-        """Create the tables that do not exist, check the others, and return the position of each.
+        """Create the tables that do not exist, check and upgrade the others, and return the position of each.
 
         Raises:
             ShipError: A table is missing, is another program's, or has a newer schema.
@@ -68,6 +68,8 @@ class Tables:
         for name, table in found.items():
             if table is None:
                 self._create(name)
+            else:
+                self._upgrade(name, table)
         return {name: self.position(self.load(name)) for name in SCHEMAS}
 
     def load(self, name: str) -> DeltaTable:
@@ -181,6 +183,23 @@ class Tables:
             metadata = table.metadata()
         _check(self.url(name), metadata.configuration, metadata.partition_columns)
         return table
+
+    def _upgrade(self, name: str, table: DeltaTable) -> None:
+        """Add the columns that a table of an earlier version lacks. No file is rewritten; old rows have null.
+
+        The version is set last, so a table that has it has the columns. If another process changes the table
+        at the same time, the commit fails as if the storage were busy, and the next attempt finds the change.
+        """
+        from deltalake.schema import Schema
+
+        with _errors(table.table_uri):
+            if schema_version(table.metadata().configuration) == VERSION:
+                return
+            known = {field.name for field in table.schema().fields}
+            missing = [one for one in Schema.from_arrow(SCHEMAS[name]).fields if one.name not in known]
+            if missing:
+                table.alter.add_columns(missing)
+            table.alter.set_table_properties({SCHEMA_PROPERTY: str(VERSION)}, raise_if_not_exists=False)
 
     def _create(self, name: str) -> None:
         from deltalake import DeltaTable

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import xgboost
 
+from scorer.clusters import ray_cluster
 from scorer.learn.decisions import DecisionRows
 from scorer.learn.experience_store import RowGroup
 from scorer.learn.oracle import OracleTask
@@ -33,16 +34,8 @@ def ray_trainer(task: OracleTask, plan: TrainSettings, work: Path) -> Iterator[R
         plan: the settings.
         work: directory that all machines share.
     """
-    import ray
-
-    connected = ray.is_initialized()
-    if not connected:
-        ray.init(address=plan.cluster or None, log_to_driver=False, **dict(plan.cluster_options))
-    try:
+    with ray_cluster(plan.cluster, plan.cluster_options):
         yield RayTrainer(task, plan, work)
-    finally:
-        if not connected:
-            ray.shutdown()
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import xgboost
 
+from scorer.clusters import spark_session
 from scorer.learn.decisions import DecisionRows
 from scorer.learn.experience_store import RowGroup
 from scorer.learn.oracle import OracleTask, xgboost_types
@@ -38,22 +39,8 @@ def spark_trainer(task: OracleTask, plan: TrainSettings, work: Path) -> Iterator
         plan: the settings.
         work: directory that all machines share.
     """
-    from pyspark.sql import SparkSession
-
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        yield SparkTrainer(task, plan, work, active)
-        return
-    builder = SparkSession.builder.appName(f"scorer learn train {task.name}")
-    if plan.cluster:
-        builder = builder.master(plan.cluster)
-    for key, value in plan.cluster_options.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    try:
+    with spark_session(f"scorer learn train {task.name}", plan.cluster, plan.cluster_options) as session:
         yield SparkTrainer(task, plan, work, session)
-    finally:
-        session.stop()
 
 
 @dataclass(frozen=True)

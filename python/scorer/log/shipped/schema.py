@@ -6,8 +6,10 @@ from typing import Final
 
 import pyarrow as pa
 
-VERSION: Final = 1
-"""Version of the schema. A later version only adds columns."""
+from scorer.log.tables import FEATURE_REASONS
+
+VERSION: Final = 2
+"""Version of the schema. A later version only adds columns. Version 2 has added `feature_reasons`."""
 
 DECISIONS: Final = "decisions"
 OUTCOMES: Final = "outcomes"
@@ -52,6 +54,7 @@ _DECISION: Final = [
     ("eligible", pa.list_(_FLAG)),
     ("pmf", pa.list_(pa.float64())),
     ("reasons", pa.list_(_TEXT)),
+    ("feature_reasons", FEATURE_REASONS),
 ]
 """Columns that decisions and observations share."""
 

@@ -38,6 +38,7 @@ _FEATURES: Final = {"timestampNtz", "vacuumProtocolCheck"}
 """Features of the Delta protocol that do not change how files are read."""
 _KEEPS_ROWS: Final = {
     "CREATE TABLE",
+    "ADD COLUMN",
     "OPTIMIZE",
     "VACUUM START",
     "VACUUM END",
