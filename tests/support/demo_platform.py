@@ -37,6 +37,8 @@ from scorer.release.answers import (
 from scorer.release.audit import Audit
 from scorer.release.builds import Builds
 from scorer.release.calendar import Calendar, CalendarPage
+from scorer.release.cards.card import Cards
+from scorer.release.cards.documents import Documents
 from scorer.release.changes import ChangeDetail, Draft, Step
 from scorer.release.changes.review import review
 from scorer.release.errors import ConflictError, InvalidError, NotFoundError
@@ -133,6 +135,10 @@ def demo_platform(
     bundles: Any = DemoBundles()
     decisions = DemoDecisions()
     reviews = Reviews(settings, store, access, audit)
+    parts: Any = SimpleNamespace(
+        store=store, settings=settings, access=access, audit=audit, bundles=bundles, now=now
+    )
+    documents = Documents(parts)
     service = Service(
         access=access,
         additions=Additions(settings, store, Fleet([]), audit, statuses=Statuses(Fleet([]))),
@@ -141,8 +147,10 @@ def demo_platform(
         bundles=bundles,
         checkpoints=DemoCheckpoints(),
         calendar=calendar,
+        cards=Cards(parts, documents, changes),
         changes=changes,
         decisions=decisions,
+        documents=documents,
         metrics=metrics,
         notifications=DemoNotifications(),
         permissions=Permissions(store, access, audit, calendar),
