@@ -373,6 +373,7 @@ def test_tables_that_cannot_be_read_are_a_problem_in_one_line(lake: Lake) -> Non
 def test_a_table_of_a_newer_version_keeps_what_was_read(lake: Lake) -> None:
     from deltalake import DeltaTable
 
+    from scorer.log.shipped.schema import VERSION
     from scorer.log.shipped.storage import SCHEMA_PROPERTY
 
     lake.write("one", [20])
@@ -380,10 +381,10 @@ def test_a_table_of_a_newer_version_keeps_what_was_read(lake: Lake) -> None:
     tables = lake.tables()
     assert tables.logs and not tables.problems
     DeltaTable(f"{lake.url}/outcomes").alter.set_table_properties(
-        {SCHEMA_PROPERTY: "2"}, raise_if_not_exists=False
+        {SCHEMA_PROPERTY: str(VERSION + 1)}, raise_if_not_exists=False
     )
     [log] = tables.logs
-    assert "has schema version 2, which a newer version" in tables.problems[0]
+    assert f"has schema version {VERSION + 1}, which a newer version" in tables.problems[0]
     assert log.newest(POINTS[0], 3)
 
 

@@ -27,7 +27,13 @@ from scorer.log.source.delta_plan import (
     plan,
     rows_within,
 )
-from scorer.log.source.delta_reading import duckdb_on_disk, hour_of, require_packages, sorted_rows
+from scorer.log.source.delta_reading import (
+    duckdb_on_disk,
+    hour_of,
+    reader_of,
+    require_packages,
+    sorted_rows,
+)
 from scorer.log.source.delta_rows import COLUMNS, source_rows
 from scorer.log.source.delta_tables import READ, DataFile, ShippedTable, reading
 from scorer.log.source.interface import ReadPosition, SourceBatch, SourceQuery
@@ -215,7 +221,7 @@ class DeltaPass:
                 batch_readahead=4,
                 fragment_readahead=2,
             )
-            database.register("places", scanner.to_reader())
+            database.register("places", reader_of(scanner))
             rows = database.execute(
                 "select log, segment, hour, min(sequence), max(sequence), count(*) from places group by all"
             ).fetchall()

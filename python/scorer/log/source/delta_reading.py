@@ -14,6 +14,7 @@ from scorer.log.source.delta_tables import DataFile, ShippedTable, reading
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow.dataset as pa_dataset
 
 _SCANNED_ROWS: Final = 16_384
 FEW_ROWS: Final = 4_096
@@ -80,12 +81,21 @@ def sorted_rows(
             yield found.slice(start, rows).combine_chunks()
         return
     with reading(table.url), duckdb_on_disk(memory_mb) as database:
-        database.register("found", table.dataset(files).scanner(**how).to_reader())
+        database.register("found", reader_of(table.dataset(files).scanner(**how)))
         reader = database.sql("select * from found order by sequence").to_arrow_reader(rows)
         for batch in reader:
             # A batch of DuckDB has a multiple of 2,048 rows.
             for start in range(0, len(batch), rows):
                 yield pa.Table.from_batches([batch.slice(start, rows)])
+
+
+def reader_of(scanner: pa_dataset.Scanner) -> pa.RecordBatchReader:
+    """Return a reader of the rows of a scan.
+
+    `Scanner.to_reader` holds the interpreter's lock while it starts the scan. The threads that open the files
+    need the lock, so a file that cannot be opened could stop both for ever. `Scanner.to_batches` releases it.
+    """
+    return pa.RecordBatchReader.from_batches(scanner.projected_schema, scanner.to_batches())
 
 
 class duckdb_on_disk:  # noqa: N801 - a context manager
