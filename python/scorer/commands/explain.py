@@ -9,6 +9,7 @@ import typer
 
 from scorer.cli import TYPER_OPTIONS
 from scorer.commands.explain_row import explain_row
+from scorer.commands.features import read_features
 from scorer.commands.output import check_directory, print_json, print_table, write_texts
 from scorer.commands.progress import work_bar
 
@@ -196,18 +197,9 @@ def counterfactual(
 
 def _columns(file: Path, names: list[str]) -> dict[str, list[object]]:
     """Read a payment as columns of one row. A feature that is left out is missing."""
-    import json as json_module
-
     from scorer.errors import BundleError
 
-    try:
-        found = json_module.loads(file.read_bytes())
-    except OSError as error:
-        raise BundleError(f'payment "{file}": it cannot be read: {error.strerror}') from error
-    except ValueError as error:
-        raise BundleError(f'payment "{file}": it is no JSON: {error}; correct the file') from error
-    if not isinstance(found, dict):
-        raise BundleError(f'payment "{file}": it is no JSON object; write features by name')
+    found = read_features(file)
     if unknown := sorted(set(found) - set(names)):
         raise BundleError(f'payment "{file}": the bundle has no feature "{unknown[0]}"; correct the name')
     for name, value in found.items():

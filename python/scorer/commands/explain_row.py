@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from scorer.commands.features import read_features
 from scorer.commands.output import print_json, print_table
 from scorer.errors import ConfigError, ScorerError
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ExplainCommandError(ScorerError):
-    """The features cannot be read, or the server has not explained the row."""
+    """The server has not explained the row."""
 
 
 def explain_row(
@@ -57,7 +57,7 @@ def explain_row(
     from scorer.client import Client, ClientError
     from scorer.credentials import ClientTls
 
-    values = _read(features)
+    values = read_features(features)
     target = server or _target(config)
     tls = None if target.startswith("unix:") else ClientTls.from_environment()
     credentials = None if tls is None else tls.channel_credentials()
@@ -79,17 +79,6 @@ def _target(config: Path | None) -> str:
     if config is None:
         raise ConfigError("no server is given; use --server host:port, or --config FILE")
     return target_of(load(config).server)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        text = typer.get_text_stream("stdin").read() if str(path) == "-" else path.read_text()
-        values = json.loads(text)
-    except (OSError, ValueError) as error:
-        raise ExplainCommandError(f"{path}: {error}; give a JSON file with the features by name") from None
-    if not isinstance(values, dict):
-        raise ExplainCommandError(f"{path}: it is not a JSON object; give the features by name")
-    return values
 
 
 def _print(found: RowExplanation) -> None:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from scorer.errors import LogError
+from scorer.ids import eligible_actions
 from scorer.log.outcomes import OutcomeJoin
 from scorer.log.reading import Advance
-from scorer.log.ruled import eligible, evaluate, requested
+from scorer.log.ruled import evaluate, requested
 from scorer.log.scanning import scan
 from scorer.log.sealing import ReaderKey
 from scorer.log.tables import is_action
@@ -245,7 +246,8 @@ def amount_band(amount: float) -> str:
 
 def _of_actions(decision: DecisionRecord, allowed: Any, actions: int) -> str:
     """What other rules would make of the eligible actions of a recorded selection."""
-    before, after = eligible(decision, actions), requested(decision, actions) & allowed
+    before = eligible_actions(decision.eligible_mask, actions)
+    after = requested(decision, actions) & allowed
     if not after.any():
         return "nothing left"
     if not after[decision.action_index]:

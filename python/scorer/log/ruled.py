@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scorer.ids import eligible_actions
 from scorer.log.mismatch import Mismatch
 
 if TYPE_CHECKING:
@@ -45,17 +46,7 @@ def requested(decision: DecisionRecord, actions: int) -> Any:
         actions: Number of actions of the catalogue.
     """
     with_rules = decision.HasField("rules")
-    return _bits(decision.requested_mask if with_rules else decision.eligible_mask, actions)
-
-
-def eligible(decision: DecisionRecord, actions: int) -> Any:
-    """Return the actions that could be chosen, bool ``[actions]``.
-
-    Args:
-        decision: The decision.
-        actions: Number of actions of the catalogue.
-    """
-    return _bits(decision.eligible_mask, actions)
+    return eligible_actions(decision.requested_mask if with_rules else decision.eligible_mask, actions)
 
 
 def check_decisions(
@@ -102,15 +93,9 @@ def check_eligible(rows: Sequence[tuple[int, DecisionRecord]], bundle: Bundle) -
     wrong = []
     for at, (sequence, decision) in enumerate(rows):
         actions = len(bundle.actions)
-        asked, logged = requested(decision, actions), eligible(decision, actions)
+        asked, logged = requested(decision, actions), eligible_actions(decision.eligible_mask, actions)
         computed = [asked & result.allowed[at] for result in results]
         if not any(np.array_equal(one, logged) for one in computed):
             ids = [str(np.flatnonzero(one).tolist()) for one in (logged, computed[0])]
             wrong.append(Mismatch(sequence, decision.decision_id, "eligible actions", *ids))
     return wrong
-
-
-def _bits(mask: bytes, actions: int) -> Any:
-    if not mask:
-        return np.ones(actions, bool)
-    return np.unpackbits(np.frombuffer(mask, np.uint8), bitorder="little")[:actions].astype(bool)
