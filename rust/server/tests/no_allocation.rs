@@ -10,8 +10,10 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::fs;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
+use scorer_proto::v1::ScoreRequest;
 use serde_json::json;
 use support::*;
+use tonic::Request;
 
 /// Allocations of the thread that answers.
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
@@ -39,7 +41,9 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-const REQUESTS: u32 = 2000;
+/// Requests of one measurement, and measurements.
+const REQUESTS: u32 = 100;
+const MEASUREMENTS: u32 = 20;
 
 /// Returns the number of the thread that answers; the server must have one.
 fn answering_thread() -> i32 {
@@ -52,6 +56,22 @@ fn answering_thread() -> i32 {
 
 /// Both tests count on one thread at a time.
 static ONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
+/// Returns the fewest allocations per request of any measurement.
+///
+/// The reads and writes of a connection allocate more often when they are split differently, on a busy machine for
+/// half of the requests. What every request allocates is part of every measurement, and of the fewest too.
+async fn fewest_per_request(client: &mut Client, request: impl Fn() -> Request<ScoreRequest>) -> f64 {
+    let mut fewest = u64::MAX;
+    for _ in 0..MEASUREMENTS {
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        for _ in 0..REQUESTS {
+            client.score(request()).await.unwrap();
+        }
+        fewest = fewest.min(ALLOCATIONS.load(Ordering::Relaxed) - before);
+    }
+    fewest as f64 / f64::from(REQUESTS)
+}
 
 #[tokio::test]
 async fn neither_taken_nor_omitted_requests_allocate() {
@@ -67,15 +87,8 @@ async fn neither_taken_nor_omitted_requests_allocate() {
         let lanes = ["a", "b", "c"].map(|name| observer(name, &setup.fraud, sample));
         let lanes = if sample > 0.0 { lanes.to_vec() } else { Vec::new() };
         setup.server.swap(&observed(&setup, version, FRAUD, lanes)).unwrap();
-        let mut before = 0;
-        for number in 0..REQUESTS * 2 {
-            // In the first half, memory is allocated that is used again.
-            if number == REQUESTS {
-                before = ALLOCATIONS.load(Ordering::Relaxed);
-            }
-            client.score(score_dense("", fingerprint, &[1.0, 1.0, 0.0])).await.unwrap();
-        }
-        (ALLOCATIONS.load(Ordering::Relaxed) - before) as f64 / f64::from(REQUESTS)
+        let request = || Request::new(score_dense("", fingerprint, &[1.0, 1.0, 0.0]));
+        fewest_per_request(&mut client, request).await
     };
     THREAD.store(thread, Ordering::Relaxed);
     let none = per_request(2, 0.0).await;
@@ -84,13 +97,21 @@ async fn neither_taken_nor_omitted_requests_allocate() {
     THREAD.store(0, Ordering::Relaxed);
     let status = setup.server.status();
     assert!(none > 1.0 && status.observers.iter().all(|lane| lane.taken == lane.seen), "{status:?}");
-    // Some allocations of a connection depend on time. One allocation per request and lane would add 3.
-    assert!((left_out - none).abs() < 0.5, "{none} without, {left_out} left out");
-    assert!((taken - none).abs() < 0.5, "{none} without, {taken} taken");
+    // One allocation per request and lane would add 3.
+    assert!((left_out - none).abs() < 0.7, "{none} without, {left_out} left out");
+    assert!((taken - none).abs() < 0.7, "{none} without, {taken} taken");
 }
 
-/// Sends requests with and without a context of a caller, and returns the allocations per request.
-async fn per_request(tracing: Option<serde_json::Value>) -> f64 {
+/// Contexts of callers that do not ask for a trace.
+const PARENTS: [Option<&str>; 4] = [
+    None,
+    Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00"),
+    Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-02"),
+    Some("malformed"),
+];
+
+/// Returns the allocations per request for each of [`PARENTS`].
+async fn per_request(tracing: Option<serde_json::Value>) -> [f64; PARENTS.len()] {
     let setup = start_with(|config| {
         config["threads"] = json!(1);
         if let Some(tracing) = tracing {
@@ -100,27 +121,21 @@ async fn per_request(tracing: Option<serde_json::Value>) -> f64 {
     let thread = answering_thread();
     let mut client = setup.client().await;
     let fingerprint = fingerprint(&mut client, FRAUD).await;
-    let mut before = 0;
+    let mut counts = [0.0; PARENTS.len()];
     THREAD.store(thread, Ordering::Relaxed);
-    for number in 0..REQUESTS * 2 {
-        if number == REQUESTS {
-            before = ALLOCATIONS.load(Ordering::Relaxed);
-        }
-        let mut request = tonic::Request::new(score_dense("", fingerprint, &[1.0, 1.0, 0.0]));
-        let parent = match number % 3 {
-            0 => "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00",
-            1 => "malformed",
-            _ => "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-02",
-        };
-        if number % 4 != 0 {
-            request.metadata_mut().insert("traceparent", parent.parse().unwrap());
-            request.metadata_mut().insert("tracestate", "vendor=value".parse().unwrap());
-        }
-        client.score(request).await.unwrap();
+    for (parent, count) in PARENTS.iter().zip(&mut counts) {
+        *count = fewest_per_request(&mut client, || {
+            let mut request = Request::new(score_dense("", fingerprint, &[1.0, 1.0, 0.0]));
+            if let Some(parent) = parent {
+                request.metadata_mut().insert("traceparent", parent.parse().unwrap());
+                request.metadata_mut().insert("tracestate", "vendor=value".parse().unwrap());
+            }
+            request
+        })
+        .await;
     }
-    let count = (ALLOCATIONS.load(Ordering::Relaxed) - before) as f64 / f64::from(REQUESTS);
     THREAD.store(0, Ordering::Relaxed);
-    count
+    counts
 }
 
 #[tokio::test]
@@ -131,7 +146,12 @@ async fn a_request_that_is_not_traced_allocates_nothing_for_it() {
     let all =
         json!({"endpoint": "127.0.0.1:1", "ratio": 1.0, "follow_callers": false, "most_per_second": 1 << 20});
     let sampled = per_request(Some(all)).await;
-    // Some allocations of a connection depend on time.
-    assert!((unsampled - off).abs() < 0.3, "{off} without traces, {unsampled} with");
-    assert!(sampled > off + 1.0, "{off} without traces, {sampled} of traced requests: the test sees none");
+    for ((off, unsampled), (sampled, parent)) in off.iter().zip(unsampled).zip(sampled.iter().zip(PARENTS)) {
+        // One allocation per request would add 1.
+        assert!((unsampled - off).abs() < 0.7, "{off} without traces, {unsampled} with, parent {parent:?}");
+        assert!(
+            sampled > &(off + 1.0),
+            "{off} without traces, {sampled} traced: the test sees none, parent {parent:?}"
+        );
+    }
 }
