@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import components
+import fairlearn_metrics
 import numpy as np
 import pytest
 from pydantic import ValidationError
@@ -97,6 +100,24 @@ def test_metrics_are_fairlearns_definitions() -> None:
     assert {f"group_{name}_{kind}" for name in differences for kind in ("difference", "ratio")} == set(
         METRICS
     )
+
+
+def test_metrics_equal_those_of_fairlearn(tmp_path: Path) -> None:
+    components.require("learning peers")
+    found = evidence(np.random.default_rng(2), selected=(0, 0.05, 0.1, 0.2))
+    rows = found.shadow
+    truth = dict(zip(*found.outcomes["fraud"], strict=True))
+    kept = np.isfinite(rows.score)
+    theirs = fairlearn_metrics.metrics(
+        tmp_path,
+        (rows.label != rows.labels().index("approve"))[kept],
+        np.array([truth[key] > 0.5 for key in rows.key])[kept],
+        rows.segments[kept],
+    )
+    for name in METRICS:
+        values = [feature[name.removeprefix("group_")] for feature in theirs]
+        worst = min(values) if name.endswith("ratio") else max(values)
+        assert measure(name, found, "", False).value == pytest.approx(worst, abs=1e-12), name
 
 
 def test_sentence_names_the_groups_with_the_extremes() -> None:
