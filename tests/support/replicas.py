@@ -156,8 +156,11 @@ class Traffic:
             thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object = None, error: BaseException | None = None, *__: object) -> None:
         self._stop.set()
+        if error is not None and self.failures:
+            # A wait for an effect of the traffic ends without success when the traffic has ended.
+            error.add_note(f"the traffic had failed before: {self.failures[:3]}")
         for thread in self._threads:
             thread.join(PATIENCE)
 
