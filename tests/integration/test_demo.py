@@ -207,8 +207,8 @@ def test_the_bandit_is_compared_with_simpler_policies_on_the_same_log(finished):
     assert result["served"]["value"] < result["best"]
     references = result["references"]
     uniform = references["uniform choice"]
-    # The payments of version 2 are those after the swap, so their number depends on the machine. The width of the
-    # interval is about four standard errors.
+    # The payments of version 2 are those after the swap, so their number depends on the machine. The width of
+    # the interval is about four standard errors.
     width = uniform["rate"]["high"] - uniform["rate"]["low"]
     assert 0 < width < 0.05
     assert uniform["rate"]["value"] == pytest.approx(0.739, abs=width)

@@ -33,6 +33,7 @@ from scorer.release.answers import (
     Delivery,
     MemberView,
     Outlook,
+    RuleText,
 )
 from scorer.release.audit import Audit
 from scorer.release.builds import Builds
@@ -702,9 +703,27 @@ class DemoBundles:
             "program": [{"kind": "forest", "file": "forest.bin"}, {"kind": "threshold", "bands": bands}],
             "files": {"forest.bin": {"sha256": "77" * 32, "bytes": 980_000}},
         }
-        return BundleDetail(
-            self._info(digests[0]), manifest, lineage, reference, features, ["fraud.checkout/canary"]
+        rules = (
+            RuleText("ratio", "value", "amount / average_amount", "", "", ""),
+            RuleText(
+                "unusual_amount",
+                "rule",
+                'ratio > 5.0 && !(country in ["NL", "DE"]) && !(card in list("trusted_cards"))',
+                "decision review, reason R07, queue level_2, floor 0.6",
+                "from 2026-11-01, 25 % of requests",
+                "",
+            ),
+            RuleText(
+                "limits.row1",
+                "table, hit first",
+                "amount > 5000.0",
+                "decision decline, reason T1",
+                "",
+                "agreement with the acquirer, section 4",
+            ),
         )
+        lanes = ["fraud.checkout/canary"]
+        return BundleDetail(self._info(digests[0]), manifest, lineage, reference, features, lanes, rules)
 
     def several(self, actor: Actor, digests: Collection[str]) -> Mapping[str, BundleInfo]:
         return {digest: self._info(digest) for digest in digests}

@@ -248,7 +248,7 @@ def test_scoring_releases_the_interpreter(score_bundle: Trained) -> None:
             ran.append(True)
 
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(1_000)  # The interpreter does not force a thread to release the GIL within the test.
+    sys.setswitchinterval(1_000)  # The interpreter does not force a thread to release the GIL meanwhile.
     thread = threading.Thread(target=other)
     try:
         gate.acquire()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,11 +13,13 @@ import pytest
 from bundles import FEATURES, tiny_action_bundle, tiny_score_bundle
 from versions import MLFLOW, History
 
+from scorer.bundle.rules import BundleRules
 from scorer.bundle.splits import forest_shape
 from scorer.errors import ForestError
 from scorer.forest import Forest
-from scorer.release.answers import BundleDetail, BundleInfo, Figure
+from scorer.release.answers import BundleDetail, BundleInfo, Figure, RuleText
 from scorer.release.errors import InvalidError, NotFoundError
+from scorer.release.rule_texts import rule_texts
 from scorer.release.version_answers import BundleComparison, PropertyDifference
 from scorer.release.versions import figures, swaps
 from scorer.release.versions.differences import differences
@@ -59,6 +62,78 @@ def test_two_bundles_are_compared_property_by_property(history: History) -> None
     assert (result.left.change.id, result.left.rows) == (history.tested, 3_000)  # type: ignore[union-attr]
     assert result.right.run_url == f"{MLFLOW}/#/runs/{22:032x}"
     assert result.notes == ()
+
+
+RULES = """
+name = "checkout"
+decisions = ["decline", "review", "approve"]
+
+[[values]]
+name = "large"
+is = "amount > 500.0"
+
+[[rules]]
+id = "night"
+when = "large && hour < 6.0"
+decision = "review"
+floor = 0.6
+reason = "R1"
+source = "agreement 7"
+from = 2026-11-01
+rollout = 25.0
+
+[[rules]]
+id = "stolen"
+when = "distance > 90.0"
+decision = "decline"
+
+[[tables]]
+id = "limits"
+inputs = ["amount", "hour"]
+outputs = ["decision", "reason"]
+rows = [["> 900.0", "-", "decline", "T1"], ["[700..900]", 3.0, "review", "-"]]
+"""
+
+
+def test_rules_are_listed_and_those_that_differ_are_compared(tmp_path: Path) -> None:
+    changed = RULES.replace("hour < 6.0", "hour < 5.0").replace('id = "stolen"', 'id = "far"')
+    details = {}
+    for name, text in (("none", None), ("first", RULES), ("second", changed)):
+        built = tmp_path / name
+        tiny_score_bundle(built, rules=BundleRules(text) if text else None)
+        info = BundleInfo(name, "n", "score", "p", 1, "u", None)
+        manifest = json.loads((built / "manifest.json").read_bytes())
+        details[name] = BundleDetail(info, manifest, {}, {}, (), (), rule_texts(built))
+    assert details["none"].rules == ()
+    assert details["first"].rules == (
+        RuleText("large", "value", "amount > 500.0", "", "", ""),
+        RuleText(
+            "night",
+            "rule",
+            "large && hour < 6.0",
+            "decision review, reason R1, floor 0.6",
+            "from 2026-11-01, 25 % of requests",
+            "agreement 7",
+        ),
+        RuleText("stolen", "rule", "distance > 90.0", "decision decline", "", ""),
+        RuleText("limits.row1", "table, hit first", "amount > 900.0", "decision decline, reason T1", "", ""),
+        RuleText(
+            "limits.row2", "table, hit first", "amount [700..900] and hour 3", "decision review", "", ""
+        ),
+    )
+
+    def of_rules(left: str, right: str) -> dict[str, str]:
+        found = differences(details[left], details[right], lambda name: tmp_path / name)
+        return {one.name: one.change for one in found if one.group == "rules"}
+
+    assert of_rules("first", "second") == {
+        "number of rules": "same",
+        "night": "changed",
+        "stolen": "removed",
+        "far": "added",
+    }
+    assert set(of_rules("none", "first").values()) == {"added"}
+    assert of_rules("none", "none") == {}
 
 
 def test_different_features_are_listed_and_equal_ones_are_counted(tmp_path: Path) -> None:

@@ -103,8 +103,25 @@ class BundleInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class RuleText:
+    """A rule of a bundle, a named value that rules read, or a row of a decision table."""
+
+    id: str
+    kind: str
+    """`rule`, `value`, or `table` with its hit policy."""
+    condition: str
+    """When it applies; of a value, its expression."""
+    effect: str
+    """What it writes, and which actions it removes or keeps."""
+    active: str
+    """Dates, roll-out, priority and whether it is enabled; empty: always active."""
+    source: str
+    """The regulation or agreement; may be empty."""
+
+
+@dataclass(frozen=True, slots=True)
 class BundleDetail:
-    """A bundle with its manifest, lineage, reference statistics and features."""
+    """A bundle with its manifest, lineage, reference statistics, features and rules."""
 
     info: BundleInfo
     manifest: Mapping[str, Any]
@@ -113,6 +130,8 @@ class BundleDetail:
     features: Sequence[Mapping[str, Any]]
     lanes: Sequence[str]
     """Lanes that it is in now, as `checkpoint/lane`."""
+    rules: Sequence[RuleText] = ()
+    """The bundle's rules in the order of its file; empty: it has none."""
 
 
 @dataclass(frozen=True, slots=True)

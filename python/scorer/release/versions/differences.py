@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from scorer.release.answers import BundleDetail
 
 Value = float | str | None
-GROUPS = ("metrics", "parameters", "schema", "thresholds", "calibration", "policy", "size")
+GROUPS = ("metrics", "parameters", "schema", "thresholds", "calibration", "policy", "rules", "size")
 
 
 def differences(
     left: BundleDetail, right: BundleDetail, local: Callable[[str], Path]
 ) -> tuple[PropertyDifference, ...]:
-    """Return the properties of two bundles, group by group. Of features only those that differ.
+    """Return the properties of two bundles, group by group. Of features and rules only those that differ.
 
     Args:
         left: One bundle.
@@ -35,7 +35,7 @@ def differences(
         first, second = (side.get(group, {}) for side in sides)
         for name in dict.fromkeys((*first, *second)):
             one = _difference(group, name, first.get(name), second.get(name))
-            if group != "schema" or one.change != "same" or name == _COUNT:
+            if group not in _LONG or one.change != "same" or name in _COUNTS:
                 found.append(one)
     return tuple(found)
 
@@ -59,7 +59,10 @@ def _difference(group: str, name: str, left: Value, right: Value) -> PropertyDif
     return PropertyDifference(group, name, left, right, change)
 
 
-_COUNT = "number of features"
+_FEATURES, _RULES = "number of features", "number of rules"
+_COUNTS = (_FEATURES, _RULES)
+_LONG = ("schema", "rules")
+"""Groups whose equal properties are counted and not listed."""
 
 
 def _properties(detail: BundleDetail, directory: Path) -> dict[str, dict[str, Value]]:
@@ -68,12 +71,13 @@ def _properties(detail: BundleDetail, directory: Path) -> dict[str, dict[str, Va
     return {
         "metrics": dict(facts.metrics),
         "parameters": dict(facts.parameters),
-        "schema": {_COUNT: float(len(detail.features)), **dict(_features(detail))},
+        "schema": {_FEATURES: float(len(detail.features)), **dict(_features(detail))},
         "thresholds": {
             str(band["label"]): float(band["from"]) for node in program for band in node.get("bands") or ()
         },
         "calibration": dict(_calibration(program, directory)),
         "policy": dict(_policy(program, directory)),
+        "rules": dict(_rules(detail, program)),
         "size": dict(_sizes(detail, directory)),
     }
 
@@ -131,6 +135,19 @@ def _policy(program: Any, directory: Path) -> Iterator[tuple[str, Value]]:
             ids = [action["id"] for action in json.loads((directory / "actions.json").read_bytes())]
             yield "actions", float(len(ids))
             yield "catalogue", ", ".join(sorted(ids))[:500]
+
+
+def _rules(detail: BundleDetail, program: Any) -> Iterator[tuple[str, Value]]:
+    if not detail.rules:
+        return
+    yield _RULES, float(len(detail.rules))
+    for rule in detail.rules:
+        parts = (rule.kind, f"when {rule.condition}", rule.effect, rule.active, rule.source)
+        yield rule.id, "; ".join(part for part in parts if part)
+    for node in program:
+        for name, entry in node.get("lists", {}).items() if node.get("kind") == "rules" else ():
+            file = detail.manifest["files"][entry["file"]]
+            yield f"list {name}", f"{file['bytes']:,} bytes of {entry['type']}, {file['sha256'][:12]}"
 
 
 def _sizes(detail: BundleDetail, directory: Path) -> Iterator[tuple[str, Value]]:

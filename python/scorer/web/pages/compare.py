@@ -23,6 +23,7 @@ TITLES = {
     "thresholds": "Thresholds",
     "calibration": "Calibration",
     "policy": "Policy and actions",
+    "rules": "Rules",
     "size": "Size",
 }
 
