@@ -68,6 +68,7 @@ from scorer.release.store import Store, micros, utcnow
 from scorer.release.timeseries import MetricsOverTime
 from scorer.release.trying import Trying
 from scorer.v1.log_pb2 import DecisionRecord
+from scorer.v1.scoring_pb2 import AppliedRules
 
 LIVE, NEXT, OTHER = (f"sha256:{letter * 4}{'0123456789ab' * 4}" for letter in ("3f9c", "a71e", "c04d"))
 SETTINGS = """
@@ -193,6 +194,7 @@ def _fill_reviews(
                 score=row["score"],
                 decision="review",
                 reasons=[text.split()[0] for text in row["reasons"][: 1 + place % 3]],
+                rules=AppliedRules(queue="level_2" if place % 3 == 1 else ""),
             ),
         )
         for place, row in enumerate(asked[:14])

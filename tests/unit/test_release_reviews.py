@@ -34,7 +34,7 @@ from scorer.release.reviews.reasons import STANDARD
 from scorer.release.store import Store
 from scorer.release.store import tables as t
 from scorer.v1.log_pb2 import DecisionRecord, ObservationRecord
-from scorer.v1.scoring_pb2 import Reason
+from scorer.v1.scoring_pb2 import AppliedRules, Reason
 
 
 @pytest.fixture
@@ -195,6 +195,8 @@ def _killed(*_: Any) -> None:
         ({"delivery": "delivered"}, ["a"]),
         ({"code": "velocity"}, ["c", "b"]),
         ({"code": "veloc"}, []),
+        ({"queue": "level_2"}, ["d", "b"]),
+        ({"queue": "level"}, []),
         ({"low": 0.6}, ["c", "b"]),
         ({"high": 0.55}, ["e", "d", "a"]),
         ({"amount_low": 100.0}, ["d"]),
@@ -207,9 +209,15 @@ def _killed(*_: Any) -> None:
 def test_cases_are_found_by_their_fields(queue: Queue, asked: dict[str, Any], names: list[str]) -> None:
     queue.take(
         queue.decision("a", minutes=90),
-        queue.decision("b", minutes=80, score=0.6, reasons=["velocity"]),
+        queue.decision("b", minutes=80, score=0.6, reasons=["velocity"], rules=AppliedRules(queue="level_2")),
         queue.decision("c", minutes=20, score=0.7, features=[1.0, 5.0], reasons=["x", "velocity"]),
-        queue.decision("d", minutes=10, features=[1.0, 100.0], reasons=["velocity_2"]),
+        queue.decision(
+            "d",
+            minutes=10,
+            features=[1.0, 100.0],
+            reasons=["velocity_2"],
+            rules=AppliedRules(queue="level_2"),
+        ),
         # It is due after the others, although its queue has the shortest time.
         queue.decision("e", minutes=-55.5, checkpoint=OTHER),
     )
@@ -250,6 +258,9 @@ def test_the_next_case_is_the_most_urgent_that_is_free(queue: Queue) -> None:
     assert queue.reviews.next(queue.mia, "fraud", after=number) == queue.case("a").id
     assert queue.reviews.next(queue.max, "fraud", after=0) == queue.case("b").id
     assert queue.reviews.next(queue.olga, "fraud", after=0) is None
+    queue.take(queue.decision("e", minutes=30, rules=AppliedRules(queue="level_2")))
+    assert queue.reviews.next(queue.mia, "fraud", after=0) == number
+    assert queue.reviews.next(queue.mia, "fraud", after=0, queue="level_2") == queue.case("e").id
 
 
 # --- assignment ---

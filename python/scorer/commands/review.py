@@ -41,6 +41,9 @@ def list_(
     code: Annotated[
         str | None, typer.Option("--code", help="Only cases with this reason code of the answer.")
     ] = None,
+    queue: Annotated[
+        str | None, typer.Option("--queue", help="Only cases of this queue, which the answer's rules select.")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="Largest number of cases.")] = 50,
     url: Url = None,
     json: Json = False,
@@ -55,6 +58,7 @@ def list_(
             unassigned=unassigned,
             overdue=overdue,
             code=code,
+            queue=queue,
         )
         _print(list(islice(found, limit)), json=json)
 

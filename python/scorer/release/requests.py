@@ -241,6 +241,8 @@ class CaseFilter(Request):
     """Whether a server has recorded the outcome."""
     code: Line | None = None
     """A reason code of the answer."""
+    queue: Line | None = None
+    """The queue that the answer's rules select."""
     decision_id: Line | None = None
     """Id of the decision."""
     low: Number | None = None

@@ -28,6 +28,8 @@ class ReviewCase:
     """Value of the feature that the checkpoint's settings name; null: missing, sensitive or not known."""
     codes: Sequence[str]
     """Reason codes of the answer: those of rules, then those of the features that contribute most."""
+    queue: str
+    """The queue that the answer's rules select; empty: none."""
     answered_at: datetime
     """Time of the decision that requires the review."""
     found_at: datetime

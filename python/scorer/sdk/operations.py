@@ -1527,6 +1527,7 @@ class Operations:
         overdue: bool = False,
         delivery: CaseDelivery | str | None = None,
         code: str | None = None,
+        queue: str | None = None,
         decision_id: str | None = None,
         low: float | None = None,
         high: float | None = None,
@@ -1546,6 +1547,7 @@ class Operations:
             overdue: Only cases that are open and late.
             delivery: Whether a server has recorded the outcome: none, waiting, delivered; None: all.
             code: A reason code of the answer; None: all.
+            queue: The queue that the answer's rules select; None: all.
             decision_id: Id of the decision; None: all.
             low: Smallest score; None: all.
             high: Largest score; None: all.
@@ -1566,6 +1568,7 @@ class Operations:
                 "overdue": overdue,
                 "delivery": delivery,
                 "code": code,
+                "queue": queue,
                 "decision_id": decision_id,
                 "low": low,
                 "high": high,

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _AT_ONCE = 500
 """Rows of one statement; SQLite limits its parameters."""
 _CODES, _CODE = 64, 200
-"""Limits on the reason codes of a case, and on the characters of one."""
+"""Limits on the reason codes of a case, and on the characters of one and of the queue's name."""
 
 
 class CaseIntake:
@@ -103,6 +103,7 @@ class CaseIntake:
             "bundle": digest_of(record),
             "score": record.score if math.isfinite(record.score) else None,
             "amount": self._amount(record, queue.amount),
+            "queue": record.rules.queue[:_CODE],
             "codes": [one[:_CODE] for one in dict.fromkeys(codes)][:_CODES],
             "answered_at": answered,
             "found_at": now,

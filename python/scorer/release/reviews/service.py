@@ -153,6 +153,7 @@ class Reviews:
             (_C.assignee, asked.assignee),
             (_C.delivery, asked.delivery),
             (_C.decision_id, asked.decision_id),
+            (_C.queue, asked.queue),
         ):
             if value is not None:
                 yield column == value
@@ -205,17 +206,19 @@ class Reviews:
             row = connection.execute(query).first()
         return None if row is None else rows.case_of(row, self._now())
 
-    def next(self, actor: Actor, project: str, *, after: int) -> int | None:
+    def next(self, actor: Actor, project: str, *, after: int, queue: str = "") -> int | None:
         """Return the id of the most urgent open case that the actor or nobody has claimed; None: none.
 
         Args:
             actor: The calling user.
             project: Name of the project.
             after: Id of a case to leave out.
+            queue: Queue of the cases; empty: those without a queue.
         """
         query = select(_C.id).where(
             self._visible(actor),
             _C.project == project,
+            _C.queue == queue,
             _C.state == CaseState.OPEN,
             or_(_C.assignee.is_(None), _C.assignee == actor.user),
             _C.id != after,

@@ -450,6 +450,7 @@ review_cases = Table(
     Column("score", Float),
     Column("amount", Float),
     Column("codes", Many, nullable=False),  # of rules and features, as the answer has them
+    Column("queue", Words, nullable=False, server_default=""),  # that the answer's rules select
     Column("answered_at", Instant, nullable=False),  # time of the decision
     Column("found_at", Instant, nullable=False),
     Column("due_at", Instant, nullable=False),

@@ -36,6 +36,9 @@ def list_reviews(
         Query(description="Whether a server has recorded the outcome: none, waiting, delivered; null: all."),
     ] = None,
     code: Annotated[Line | None, Query(description="A reason code of the answer; null: all.")] = None,
+    queue: Annotated[
+        Line | None, Query(description="The queue that the answer's rules select; null: all.")
+    ] = None,
     decision_id: Annotated[Line | None, Query(description="Id of the decision; null: all.")] = None,
     low: Annotated[float | None, Query(allow_inf_nan=False, description="Smallest score; null: all.")] = None,
     high: Annotated[float | None, Query(allow_inf_nan=False, description="Largest score; null: all.")] = None,
@@ -64,6 +67,7 @@ def list_reviews(
         overdue=overdue,
         delivery=delivery,
         code=code,
+        queue=queue,
         decision_id=decision_id,
         low=low,
         high=high,

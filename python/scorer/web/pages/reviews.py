@@ -83,7 +83,9 @@ def _show(
         features=decision.get("features", ()),
         reasons=decision.get("decision", {}).get("feature_reasons", ()),
         missing=missing,
-        following=here.service.reviews.next(here.actor, detail.case.project, after=case),
+        following=here.service.reviews.next(
+            here.actor, detail.case.project, after=case, queue=detail.case.queue
+        ),
         reviewers=[
             one.user
             for one in here.service.access.members(here.actor, detail.case.project)
