@@ -150,7 +150,9 @@ def _naive(logs: dict[str, Sequence[LogRecord]]) -> dict[tuple[Any, ...], Counte
         chosen = proven or about
         if not chosen:
             continue
-        best = min(chosen, key=lambda one: (-one[2].outcome.revision, one[0], one[1]))[2].outcome
+        # Of equal revisions, the first that any server received.
+        order = lambda one: (-one[2].outcome.revision, one[2].outcome.received_at_us, one[0], one[1])  # noqa: E731
+        best = min(chosen, key=order)[2].outcome
         at, place = best.received_at_us, ("", "", "")
         if first is not None:
             at, place = first[2].decision.decided_at_us, ("", "", digest_text(first[2].decision.bundle))
