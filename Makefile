@@ -169,7 +169,7 @@ kill-rounds: build ## Run 200 rounds of SIGKILL under load, and compare with a c
 
 .PHONY: ship-kills
 ship-kills: build ## Run 100 rounds of SIGKILL of shipper, server and broker under traffic, and count what was shipped; options: make ship-kills ROUNDS=20
-	$(call say,'SIGKILL of shipper, server and broker')
+	$(call say,'SIGKILL of shipper and server and broker')
 	@SCORER_SHIP_KILLS='$(or $(ROUNDS),100)' '$(RUN)' -m pytest -s --timeout=0 tests/integration/test_ship_kill9.py
 
 .PHONY: lint
