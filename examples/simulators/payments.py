@@ -98,7 +98,7 @@ class Contexts:
         return Contexts(**{column.name: getattr(self, column.name)[rows] for column in fields(self)})
 
     def columns(self) -> Mapping[str, npt.NDArray[Any]]:
-        """Return every column by name, categories as text, including those derived for the rules."""
+        """Return every column by name, categories as text, including those that the rules derive."""
         issuer_3ds, sca_required = _DOES_3DS[self.issuer], _NEEDS_SCA[self.issuer]
         return {
             "amount": self.amount,
@@ -120,7 +120,10 @@ class Contexts:
 
     def eligible(self) -> Bools:
         """Return `[n, actions]` whether each payment may use each action."""
-        return actions.eligible(self.columns())
+        # The rules read these payments as rows of the task, so their module imports this one.
+        from examples.simulators.eligibility import eligible
+
+        return eligible(self)
 
 
 def contexts(transactions: Transactions, risk: npt.NDArray[np.floating[Any]], seed: int) -> Contexts:

@@ -19,6 +19,7 @@ __all__ = [
     "build_profile",
     "check_client_tls",
     "check_server_tls",
+    "compile_action_rules",
     "compile_rules",
     "draft_bundle",
     "draw",
@@ -164,7 +165,14 @@ class RuleSet:
         bands: NDArray[Any],
         written: NDArray[Any],
     ) -> tuple[list[tuple[list[int], int, int, int]], bytes]: ...
+    def reads(self, feature: str) -> bool: ...
+    def removals(
+        self, rows: NDArray[Any], seconds: NDArray[Any], ids: Sequence[str] | None
+    ) -> tuple[bytes, bytes, bytes, tuple[int, int, int]]: ...
 
+def compile_action_rules(
+    features: str, actions: str, text: str, lists: Mapping[str, tuple[bool, bytes]], salt: str
+) -> tuple[RuleSet | None, list[tuple[str, int, int, str]]]: ...
 def compile_rules(
     bundle: Bundle, text: str, lists: Mapping[str, tuple[bool, bytes]], salt: str
 ) -> tuple[RuleSet | None, list[tuple[str, int, int, str]]]: ...

@@ -10,6 +10,7 @@ from gates import CHALLENGE, COUNTRIES, K, bundle, log
 from typer.testing import CliRunner
 
 from scorer.bundle import Bundle, Cap, inspect
+from scorer.bundle.rules import BundleRules, RuleList
 from scorer.cli import app
 from scorer.learn.errors import DataError
 from scorer.learn.experience_files import write
@@ -21,13 +22,17 @@ TRUTH = np.full((len(COUNTRIES), K), 0.7)
 CAPS = [{"attribute": "challenge", "lambda": 0.0, "limit": 0.4}]
 SOFTMAX = {"rule": "softmax", "inverse_temperature": 10.0, "caps": CAPS}
 RULES = """
-[facts.abroad]
-all = [["country", "!=", "NL"]]
+name = "routes"
 [[rules]]
-name = "no route E abroad"
-actions = { route = ["E"] }
-needs = [["abroad", "==", false]]
+id = "no_route_e_abroad"
+when = '!has(country) || country != "NL"'
+remove = { route = ["E"] }
 source = "a test"
+[[rules]]
+id = "listed"
+when = 'country in list("closed")'
+remove = { route = ["D"] }
+source = "a contract"
 """
 
 
@@ -37,6 +42,7 @@ def place(tmp_path_factory):
     bundle(root / "soft", prefers=2, policy=SOFTMAX)
     write(log(TRUTH, n=2_000, seed=1), root / "log.parquet")
     (root / "rules.toml").write_text(RULES)
+    (root / "closed.txt").write_text("ES\n")
     return root
 
 
@@ -48,18 +54,77 @@ def test_a_clean_log_passes_and_a_broken_rule_is_named(place):
     clean = run("check", place / "log.parquet", "--bundle", place / "soft")
     assert clean.exit_code == 0, clean.output
     assert "2000 decisions, no findings" in clean.output
-    result = run(
-        "check", place / "log.parquet", "--bundle", place / "soft", "--rules", place / "rules.toml", "--json"
-    )
-    assert result.exit_code == 1
-    (finding,) = json.loads(result.output)
+    rules = ("--rules", place / "rules.toml", "--list", f"closed={place / 'closed.txt'}")
+    result = run("check", place / "log.parquet", "--bundle", place / "soft", *rules, "--json")
+    assert result.exit_code == 1, result.output
+    abroad_finding, listed = json.loads(result.output)
     logged = log(TRUTH, n=2_000, seed=1)
-    abroad = logged.context[:, 0] != 0
-    assert finding["rows"] == int(abroad.sum())
-    assert finding["detail"] == {
-        "no route E abroad": int(abroad.sum()),
-        "taken": int((abroad & (logged.action == 4)).sum()),
-    }
+    abroad, closed = logged.context[:, 0] != 0, logged.context[:, 0] == 3
+    assert (abroad_finding["rule"], abroad_finding["source"]) == ("no_route_e_abroad", "a test")
+    assert abroad_finding["rows"] == int(abroad.sum())
+    assert abroad_finding["detail"] == {"taken": int((abroad & (logged.action == 4)).sum())}
+    assert (listed["rule"], listed["rows"]) == ("listed", int(closed.sum()))
+    alone = run("check", place / "log.parquet", "--bundle", place / "soft", *rules[2:])
+    assert "--list is for the rules of --rules" in str(alone.exception)
+    shown = run("check", place / "log.parquet", "--bundle", place / "soft", *rules)
+    assert "no_route_e_abroad" in shown.output
+    assert "a contract" in shown.output
+
+
+def test_the_rules_of_the_bundle_are_the_default(place, tmp_path):
+    from scorer.bundle import revise
+    from scorer.bundle.rules import read_rules
+
+    rules = read_rules(place / "rules.toml", {"closed": (place / "closed.txt", "string")})
+    revise(place / "soft", tmp_path / "ruled", rules=rules)
+    logged = log(TRUTH, n=2_000, seed=1)
+    by_bundle = audit(logged, tmp_path / "ruled")
+    assert [finding.rule for finding in by_bundle] == ["no_route_e_abroad", "listed"]
+    assert by_bundle == audit(logged, place / "soft", rules)
+    # A team that enforces the rules has no finding, and none about actions that it does not allow itself.
+    object.__setattr__(logged, "eligible", logged.eligible & allowed(logged))
+    object.__setattr__(
+        logged, "pmf", (logged.eligible / logged.eligible.sum(axis=1, keepdims=True)).astype("f4")
+    )
+    object.__setattr__(logged, "action", np.zeros(len(logged), dtype=np.int64))
+    object.__setattr__(logged, "propensity", logged.pmf[:, 0].astype(np.float64))
+    assert audit(logged, tmp_path / "ruled") == ()
+    assert audit(logged, tmp_path / "ruled", complete=True) == ()
+    logged.eligible[5, 1] = False
+    assert not [one for one in audit(logged, tmp_path / "ruled") if "without a rule" in one.what]
+    (missing,) = [one for one in audit(logged, tmp_path / "ruled", complete=True) if "without" in one.what]
+    assert (missing.rows, missing.example, dict(missing.detail)) == (1, "d5", {"route=B": 1})
+
+
+def allowed(logged):
+    """Return the actions that `RULES` allow, `[n, K]`."""
+    country = logged.context[:, 0]
+    mask = np.ones(logged.eligible.shape, dtype=bool)
+    mask[:, 4] = country == 0
+    mask[:, 3] = country != 3
+    return mask
+
+
+def test_rules_are_read_from_the_settings(place, tmp_path):
+    config = tmp_path / "learn.toml"
+    config.write_text(
+        f"[guardrails]\nrules = '{place / 'rules.toml'}'\n"
+        f"[guardrails.lists.closed]\nfile = '{place / 'closed.txt'}'\n"
+    )
+    result = run("check", place / "log.parquet", "-b", place / "soft", "-c", config, "--json")
+    assert [finding["rule"] for finding in json.loads(result.output)] == ["no_route_e_abroad", "listed"]
+
+
+def test_rules_that_do_not_fit_or_read_withheld_features_are_refused(place):
+    logged = log(TRUTH, n=10, seed=1)
+    with pytest.raises(DataError, match=r'rule "listed", line 10.*unknown list'):
+        audit(logged, place / "soft", BundleRules(RULES))
+    object.__setattr__(logged, "withheld", ("country",))
+    rules = BundleRules(RULES, {"closed": RuleList(b"ES\n")})
+    with pytest.raises(DataError, match=r"lacks \(country\); join with the reader key"):
+        audit(logged, place / "soft", rules)
+    object.__setattr__(logged, "withheld", ("amount",))
+    assert audit(logged, place / "soft", rules), "the rules do not read the amount"
 
 
 def test_a_log_of_another_catalogue_is_refused(place):

@@ -6,8 +6,15 @@ import pytest
 
 from scorer.learn.errors import DataError
 from scorer.learn.guardrails.retries import DAY_MS, HOUR_MS, RetryLedger
-from scorer.learn.guardrails.rules import read_rules
-from scorer.learn.guardrails.tra import TRANSFERS, Quarter, TraSettings, assess, largest_amount, rules_for
+from scorer.learn.guardrails.tra import (
+    TRANSFERS,
+    Quarter,
+    TraSettings,
+    assess,
+    largest_amount,
+    rules_for,
+    rules_text,
+)
 
 
 def quarters(*basis_points: float) -> list[Quarter]:
@@ -79,18 +86,35 @@ def test_invalid_quarters_are_refused(given):
         assess(given)
 
 
-def test_limits_are_converted_to_rules(tmp_path):
+def test_limits_are_converted_to_rules():
     import numpy as np
 
-    (table,) = rules_for({"A": 250.0}, factor="exemption", value="tra")
-    path = tmp_path / "rules.toml"
-    path.write_text(
-        f"[[rules]]\nname = {table['name']!r}\nactions = {{ exemption = ['tra'], route = ['A'] }}\n"
-        f"needs = [['amount', '<=', {table['needs'][0][2]}]]\nsource = {table['source']!r}\n"
-    )
-    actions = [{"exemption": e, "route": r} for e in ("none", "tra") for r in ("A", "B")]
-    mask = read_rules(path, actions).evaluate({"amount": np.array([250.0, 250.01])}).mask
-    assert mask.tolist() == [[True] * 4, [True, True, False, True]]
+    from scorer.bundle import Action, Feature
+    from scorer.bundle.rules import BundleRules, CompiledRules, compile_action_rules
+
+    tables = rules_for({"A": 250.0, "B-1": 30.1}, factor="exemption", value="tra")
+    actions = [
+        Action(id=f"{e}-{r}", factors={"exemption": e, "route": r})
+        for e in ("none", "tra")
+        for r in ("A", "B-1")
+    ]
+    text = 'name = "tra"\n' + rules_text(tables)
+    rules = compile_action_rules(BundleRules(text), [Feature(name="amount")], actions)
+    assert isinstance(rules, CompiledRules), rules
+    assert [rule.id for rule in rules.rules] == ["risk_analysis_route_A", "risk_analysis_route_B_1"]
+    assert "EUR 30.1" in (rules.rules[1].source or "")
+    rows = np.array([[30.1], [30.11], [250.0], [250.01], [np.nan]], dtype=np.float32)
+    mask = rules.eligibility(rows).mask
+    assert mask[:, :2].all()
+    assert mask[:, 2:].tolist() == [
+        [True, True],
+        [True, False],
+        [True, False],
+        [False, False],
+        [False, False],
+    ]
+    with pytest.raises(DataError, match="rename one"):
+        rules_for({"A-1": 100.0, "A 1": 100.0}, factor="exemption", value="tra")
 
 
 def tried(ledger: RetryLedger, times, scheme: str, codes=("51",), amount=1_000) -> None:

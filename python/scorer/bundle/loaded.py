@@ -174,13 +174,10 @@ class Bundle:
             BundleError: The salt is not valid.
         """
         from scorer import bridge
-        from scorer.bundle.rules import CompiledRules, RuleFault
+        from scorer.bundle.rules import compiled_or_faults
 
-        lists = {name: (one.type == "int", one.content) for name, one in rules.lists.items()}
-        raw, faults = bridge.compile_rules(self._raw, rules.text, lists, rules.key)
-        if raw is None:
-            return tuple(RuleFault(*fault) for fault in faults)
-        return CompiledRules(raw, len(self.actions))
+        raw, faults = bridge.compile_rules(self._raw, rules.text, rules.raw_lists, rules.key)
+        return compiled_or_faults(raw, faults, len(self.actions))
 
     @property
     def policy(self) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,11 +19,15 @@ if TYPE_CHECKING:
 
     from scorer.bridge import RawRuleSet
     from scorer.bundle.columns import Rows
+    from scorer.bundle.eligibility import Eligibility
+    from scorer.bundle.models import Action, Feature
 
 RULES = "rules.toml"
 """File of the rules in a bundle."""
 MAX_LISTS = 64
 """Greatest number of lists of a bundle."""
+Faults = Sequence[tuple[str, int, int, str]]
+"""Faults as the compiler returns them: rule, line, column and problem."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +51,11 @@ class BundleRules:
     salt: str | None = None
     """32 hexadecimal digits from which, with the request's id, roll-outs are derived. By default they follow
     from the name of the rule set, so that a roll-out stays the same in the next bundle."""
+
+    @property
+    def raw_lists(self) -> dict[str, tuple[bool, bytes]]:
+        """The lists as the compiler takes them: whether the elements are ints, and the content."""
+        return {name: (one.type == "int", one.content) for name, one in self.lists.items()}
 
     @property
     def key(self) -> str:
@@ -147,6 +157,37 @@ class CompiledRules:
         """Name of the rule set."""
         return self._raw.name
 
+    def reads(self, feature: str) -> bool:
+        """Whether a value or a condition reads a feature."""
+        return self._raw.reads(feature)
+
+    def eligibility(
+        self, rows: Rows, *, seconds: Any = None, ids: Sequence[str] | None = None
+    ) -> Eligibility:
+        """Evaluate rules about actions on rows as a server does, in one call.
+
+        Args:
+            rows: Encoded rows of the bundle's request features, ``[n, features]``; see `encode`.
+            seconds: Times of the requests in seconds since 1970, ``[n]``; left out, all are 0. Only rules
+                with dates depend on them.
+            ids: Ids of the requests, ``[n]``; left out, all are empty. Only roll-outs depend on them.
+
+        Raises:
+            BundleError: An array has another shape.
+        """
+        import numpy as np
+
+        from scorer.bundle.eligibility import Eligibility
+
+        rows = np.ascontiguousarray(rows, dtype=np.float32)
+        times = np.zeros(len(rows), np.int64) if seconds is None else seconds
+        ends, rule, removed, totals = self._raw.removals(
+            rows, np.ascontiguousarray(times, dtype=np.int64), None if ids is None else list(ids)
+        )
+        by = np.frombuffer(rule, np.uint16)
+        masks = np.frombuffer(removed, np.uint8).reshape(len(by), (self._actions + 7) // 8)
+        return Eligibility(self.rules, self._actions, np.frombuffer(ends, np.uint32), by, masks, *totals)
+
     def evaluate(self, rows: Rows, *, scores: Any, seconds: Any, ids: Sequence[str]) -> RuledRows:
         """Evaluate the rules on rows as a server does.
 
@@ -189,6 +230,49 @@ class CompiledRules:
         )
 
 
+def compile_action_rules(
+    rules: BundleRules, features: Sequence[Feature], actions: Sequence[Action]
+) -> CompiledRules | tuple[RuleFault, ...]:
+    """Compile rules about actions without a bundle, with all static checks.
+
+    Args:
+        rules: The rules.
+        features: The features of a request, in the order of the rows' columns.
+        actions: The catalogue.
+
+    Returns:
+        The compiled rules, or every fault that was found.
+
+    Raises:
+        BundleError: The salt, the features or the actions are not valid.
+    """
+    from scorer import bridge
+
+    raw, faults = bridge.compile_action_rules(
+        json.dumps([feature.model_dump(by_alias=True, exclude_none=True) for feature in features]),
+        json.dumps([action.model_dump(mode="json") for action in actions]),
+        rules.text,
+        rules.raw_lists,
+        rules.key,
+    )
+    return compiled_or_faults(raw, faults, len(actions))
+
+
+def compiled_or_faults(
+    raw: RawRuleSet | None, faults: Faults, actions: int
+) -> CompiledRules | tuple[RuleFault, ...]:
+    """Return what the compiler returned: the rules, or the faults.
+
+    Args:
+        raw: The compiled rules; None if there are faults.
+        faults: The faults.
+        actions: Number of actions of the catalogue.
+    """
+    if raw is None:
+        return tuple(RuleFault(*fault) for fault in faults)
+    return CompiledRules(raw, actions)
+
+
 def read_rules(file: Path, lists: Mapping[str, tuple[Path, str]] | None = None) -> BundleRules:
     """Read rules and their lists from files.
 
@@ -199,17 +283,29 @@ def read_rules(file: Path, lists: Mapping[str, tuple[Path, str]] | None = None) 
     Raises:
         BundleError: A file cannot be read, is not UTF-8, or has an unknown type.
     """
-    found = {}
-    for name, (path, kind) in (lists or {}).items():
-        if kind not in ("string", "int"):
-            raise BundleError(f'list "{name}": type "{kind}" is unknown; use string or int')
-        found[name] = RuleList(_read(path, f'list "{name}"'), "int" if kind == "int" else "string")
     try:
-        return BundleRules(_read(file, "rules").decode(), found)
+        return BundleRules(_read(file, "rules").decode(), read_lists(lists or {}))
     except UnicodeDecodeError as error:
         raise BundleError(
             f'rules "{file}": byte {error.start} is not UTF-8; save the file as UTF-8'
         ) from None
+
+
+def read_lists(lists: Mapping[str, tuple[Path, str]]) -> dict[str, RuleList]:
+    """Read lists from files.
+
+    Args:
+        lists: File and type of elements ("string" or "int") of each list, by name.
+
+    Raises:
+        BundleError: A file cannot be read, or has an unknown type.
+    """
+    found = {}
+    for name, (path, kind) in lists.items():
+        if kind not in ("string", "int"):
+            raise BundleError(f'list "{name}": type "{kind}" is unknown; use string or int')
+        found[name] = RuleList(_read(path, f'list "{name}"'), "int" if kind == "int" else "string")
+    return found
 
 
 def rules_node(rules: BundleRules, source: str, output: str) -> tuple[RulesNode, dict[str, bytes]]:

@@ -1,4 +1,4 @@
-"""``scorer rules``: check rules, test them with cases, and evaluate them again on the decision log."""
+"""``scorer rules``: check, test and backtest rules, and write them from packs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from scorer.cli import TYPER_OPTIONS
+from scorer.commands import rule_packs
 from scorer.commands.log_options import ReaderKeyFile, log_directory, moment, reader_key
 from scorer.commands.output import print_json, print_table
 from scorer.commands.progress import bytes_bar
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from scorer.log.rule_backtest import RuleBacktest
 
 app = typer.Typer(help="Check, test and backtest rules.", no_args_is_help=True, **TYPER_OPTIONS)
+app.add_typer(rule_packs.app, name="packs")
 
 Rules = Annotated[
     Path, typer.Argument(metavar="FILE", help="TOML file of the rules, described in docs/rules.md.")

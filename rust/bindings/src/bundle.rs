@@ -21,7 +21,7 @@ use buffers::{copy_in, copy_out};
 pub(crate) use build::{build_golden, draft_bundle, revise_bundle, seal_manifest, transform_rows};
 pub(crate) use policy::{Policy, draw};
 pub(crate) use rows::{score_columns, select_columns};
-pub(crate) use rules::{RuleSet, compile_rules, rules_of};
+pub(crate) use rules::{RuleSet, compile_action_rules, compile_rules, rules_of};
 
 pyo3::import_exception!(scorer.errors, BundleError);
 

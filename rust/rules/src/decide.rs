@@ -270,6 +270,14 @@ impl Decision {
         &self.applied
     }
 
+    /// The actions that a rule of [`Decision::applied`] removed, a bit for each; no bit for a rule that removes none.
+    #[must_use]
+    pub fn removed(&self, rule: u16) -> &[u64] {
+        let words = self.allowed.len();
+        let first = usize::from(rule) * words;
+        self.removed.get(first..first + words).unwrap_or_default()
+    }
+
     /// The score within the floor and the cap of the rules. A cap below a floor wins.
     #[must_use]
     pub fn score(&self, score: f64) -> f64 {

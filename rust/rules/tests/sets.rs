@@ -276,6 +276,20 @@ source = "Scheme rules"
     assert_eq!((nothing.allowed(), nothing.leaves_nothing()), (&[0][..], true));
     assert_eq!(run(&set, &[]).allowed(), [0b11_1111]);
     assert!(set.rules().iter().all(|rule| rule.restricts));
+    // Each rule with an effect names the actions that it removed.
+    let removed = |decision: &Decision| -> Vec<(u16, u64)> {
+        decision.applied().iter().map(|rule| (*rule, decision.removed(*rule)[0])).collect()
+    };
+    assert_eq!(removed(&nothing), [(0, 0b11_1000), (1, 0b01_1011), (3, 0b10_0100)]);
+    assert_eq!(removed(&run(&set, &[("amount", 0.5)])), [(2, 0b01_0010)]);
+    assert!(nothing.removed(4).is_empty());
+}
+
+#[test]
+fn rules_without_eligibility_remove_nothing() {
+    let set = set("[[rules]]\nid = \"late\"\nwhen = \"amount > 1.0\"\nreason = \"R1\"\n");
+    let decision = run(&set, &[("amount", 2.0)]);
+    assert_eq!((decision.applied(), decision.removed(0)), (&[0][..], &[0][..]));
 }
 
 #[test]

@@ -9,6 +9,7 @@ import typer
 
 from scorer.cli import TYPER_OPTIONS
 from scorer.commands.output import print_json, print_table
+from scorer.commands.rule_options import LIST_OPTION, given_lists
 
 if TYPE_CHECKING:
     from scorer.learn.guardrails.settings import GuardrailSettings
@@ -42,28 +43,51 @@ def check(
     bundle: OfBundle,
     rules: Annotated[
         Path | None,
-        typer.Option("--rules", metavar="FILE", help="File with the rules; default: those of learn.toml."),
+        typer.Option(
+            "--rules",
+            metavar="FILE",
+            help="Rule set to audit with; default: that of learn.toml, else the bundle's.",
+        ),
     ] = None,
+    rule_list: Annotated[list[str] | None, LIST_OPTION] = None,
+    complete: Annotated[
+        bool,
+        typer.Option(
+            "--complete", help="Also report actions that were not eligible although no rule excludes them."
+        ),
+    ] = False,
     config: Config = None,
     json: Json = False,
 ) -> None:
-    """Check eligible sets, pmfs, propensities and floors against the rules. Exit code 1 with findings."""
+    """Check eligible sets against rules, and pmfs, propensities and floors. Exit code 1 with findings."""
     from dataclasses import asdict
 
+    from scorer.bundle.rules import read_rules
     from scorer.learn import settings
+    from scorer.learn.errors import DataError
     from scorer.learn.experience_files import read
     from scorer.learn.guardrails.audit import audit
 
+    if rule_list and rules is None:
+        raise DataError("--list is for the rules of --rules; give that file, or remove the list")
     chosen = settings.load(config).guardrails
     logged = read(experience)
-    findings = audit(logged, bundle, rules or chosen.rules)
+    given = chosen.read_rules() if rules is None else read_rules(rules, given_lists(rule_list))
+    findings = audit(logged, bundle, given, complete=complete or chosen.complete)
     if json:
         print_json([asdict(finding) for finding in findings])
     else:
         print_table(
-            ("finding", "decisions", "first", "detail"),
+            ("rule", "finding", "decisions", "first", "detail", "source"),
             [
-                (one.what, str(one.rows), one.example, ", ".join(f"{n}: {k}" for n, k in one.detail.items()))
+                (
+                    one.rule or "-",
+                    one.what,
+                    str(one.rows),
+                    one.example,
+                    ", ".join(f"{name}: {count}" for name, count in one.detail.items()),
+                    one.source,
+                )
                 for one in findings
             ],
             empty=f"{len(logged)} decisions, no findings",

@@ -73,7 +73,9 @@ def judge(
         guardrails,
         actions=inspection.actions,
         features=inspection.data.features,
-        findings=audit(window, live, guardrails.rules) if len(window) else (),
+        findings=audit(window, live, guardrails.read_rules(), complete=guardrails.complete)
+        if len(window)
+        else (),
         experience_digest=experience_digest,
     )
 
@@ -237,7 +239,7 @@ def _interval(scores: Floats, gate: GateSettings) -> ValueInterval:
 
 
 def _promises(findings: Sequence[GuardrailFinding]) -> Check:
-    says = "; ".join(f"{one.what} ({one.rows} decisions, first {one.example})" for one in findings)
+    says = "; ".join(map(str, findings))
     return Check(
         name="promises",
         passed=not findings,

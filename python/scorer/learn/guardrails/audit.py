@@ -10,17 +10,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from scorer.bundle import inspect
+from scorer.bundle import Bundle, Inspection, inspect
+from scorer.bundle.eligibility import Eligibility
 from scorer.bundle.models import PolicySpec
+from scorer.bundle.rules import BundleRules, CompiledRules, compile_action_rules
 from scorer.learn.errors import DataError
 from scorer.learn.experience import Experience
 from scorer.learn.guardrails.caps import policy_of
-from scorer.learn.guardrails.rules import Eligibility, named_columns, read_rules
-from scorer.stats.arrays import Floats
+from scorer.stats.arrays import Bools, Floats, Ints
 
 # pmfs are logged as float32; a sum over a few hundred of them is exact to about this.
 SUM_TOLERANCE = 1e-5
 _FLOAT32 = 1e-6
+# Decisions whose eligibility is in memory at a time.
+_BLOCK = 65_536
 
 
 @dataclass(frozen=True)
@@ -31,41 +34,106 @@ class GuardrailFinding:
         what: in words.
         rows: how many decisions are concerned.
         example: the first one's id.
-        detail: how many by rule, action or the like.
+        detail: how many by action or the like.
+        rule: id of the rule that was violated; empty for the others.
+        source: the regulation or agreement that this rule follows.
     """
 
     what: str
     rows: int
     example: str
     detail: Mapping[str, int] = field(default_factory=dict)
+    rule: str = ""
+    source: str = ""
+
+    def __str__(self) -> str:
+        of = f'rule "{self.rule}": ' if self.rule else ""
+        source = f", {self.source}" if self.source else ""
+        return f"{of}{self.what} ({self.rows} decisions, first {self.example}{source})"
 
 
-def audit_masks(experience: Experience, said: Eligibility) -> tuple[GuardrailFinding, ...]:
-    """Compares logged masks with what the rules say.
+def audit_masks(
+    experience: Experience, rules: CompiledRules, *, complete: bool = False
+) -> tuple[GuardrailFinding, ...]:
+    """Compare logged masks with what the rules allow.
+
+    Args:
+        experience: The decisions.
+        rules: The rules, compiled for the experience's features and actions.
+        complete: Whether an action that no rule excludes must have been eligible. Requests may allow fewer
+            actions than the rules, so this is for callers that leave all eligibility to the rules.
 
     Returns:
-        At most two findings: allowed against a rule (counted by rule), and refused without a reason
-        (counted by action). An action allowed against a rule and *taken* is counted as well.
+        A finding for each rule with decisions in which an action was eligible that the rule excludes; its
+        detail counts those whose action was *taken*. With `complete`, one more for actions that were not
+        eligible without a rule, counted by action.
     """
-    ids, findings = experience.decision_id, []
-    against = experience.eligible & ~said.mask
-    if against.any():
-        by_rule = {
-            rule.name: int((against & said.rules.concerned[at] & ~said.met[:, at : at + 1]).any(axis=1).sum())
-            for at, rule in enumerate(said.rules.rules)
-        }
-        taken = int(against[np.arange(len(experience)), experience.action].sum())
-        findings.append(
-            _finding(
-                "actions were eligible against a rule", against.any(axis=1), ids, by_rule | {"taken": taken}
-            )
+    every = len(rules.rules)
+    rows, taken = np.zeros(every, np.int64), np.zeros(every, np.int64)
+    first = np.full(every, -1, np.int64)
+    refused = np.zeros(len(experience.actions), np.int64)
+    without = np.zeros(len(experience), dtype=bool)
+    for start in range(0, len(experience), _BLOCK):
+        block = experience.take(slice(start, start + _BLOCK))
+        seconds = block.time_ms // 1000
+        found = rules.eligibility(block.context, seconds=seconds, ids=block.decision_id.tolist())
+        row, rule = _violations(block, rules, found, seconds)
+        chosen = np.zeros(block.eligible.shape, dtype=bool)
+        chosen[np.arange(len(block)), block.action] = True
+        used = _pairs(found, found.removes_any(chosen & block.eligible))
+        rows += np.bincount(rule, minlength=every)
+        taken += np.bincount(rule[np.isin(row * every + rule, used)], minlength=every)
+        # Entries are in the order of rows, so the first of each rule is the earliest.
+        seen, where = np.unique(rule, return_index=True)
+        fresh = first[seen] < 0
+        first[seen[fresh]] = start + row[where[fresh]]
+        if complete:
+            missing = found.mask & ~block.eligible
+            refused += missing.sum(axis=0)
+            without[start : start + len(block)] = missing.any(axis=1)
+    findings = [
+        GuardrailFinding(
+            "an action was eligible that the rule excludes",
+            int(rows[at]),
+            str(experience.decision_id[first[at]]),
+            {"taken": int(taken[at])} if taken[at] else {},
+            info.id,
+            info.source or "",
         )
-    without = said.mask & ~experience.eligible
+        for at, info in enumerate(rules.rules)
+        if rows[at]
+    ]
     if without.any():
-        counts = without.sum(axis=0)
-        by_action = {name: int(n) for name, n in zip(experience.actions, counts, strict=True)}
-        findings.append(_finding("actions were refused without a rule", without.any(axis=1), ids, by_action))
+        by_action = {name: int(n) for name, n in zip(experience.actions, refused, strict=True)}
+        findings.append(
+            _finding("actions were not eligible without a rule", without, experience.decision_id, by_action)
+        )
     return tuple(findings)
+
+
+def _violations(
+    block: Experience, rules: CompiledRules, found: Eligibility, seconds: Ints
+) -> tuple[Ints, Ints]:
+    """Return row and rule of every violation, in the order of rows.
+
+    A server may have evaluated the rules in the second before the decision, and a rule may begin or end
+    between, so a violation is one only by the rules of both seconds.
+    """
+    every = len(rules.rules)
+    broken = _pairs(found, found.removes_any(block.eligible))
+    if len(broken):
+        at = np.unique(broken // every)
+        before = rules.eligibility(
+            block.context[at], seconds=seconds[at] - 1, ids=block.decision_id[at].tolist()
+        )
+        earlier = _pairs(before, before.removes_any(block.eligible[at]))
+        broken = broken[np.isin(broken, at[earlier // every] * every + earlier % every)]
+    return np.divmod(broken, max(every, 1))
+
+
+def _pairs(found: Eligibility, entries: Bools) -> Ints:
+    """Return `row * rules + rule` of the chosen entries."""
+    return np.asarray(found.row[entries] * len(found.rules) + found.rule[entries], dtype=np.int64)
 
 
 def audit_pmf(
@@ -114,16 +182,20 @@ def _finding(
     return GuardrailFinding(what, int(bad.sum()), str(ids[int(bad.argmax())]), counted)
 
 
-def audit(experience: Experience, bundle: Path, rules: Path | None) -> tuple[GuardrailFinding, ...]:
-    """Every violation in a log.
+def audit(
+    experience: Experience, bundle: Path, rules: BundleRules | None = None, *, complete: bool = False
+) -> tuple[GuardrailFinding, ...]:
+    """Return every violation in a log.
 
     Args:
-        experience: the decisions.
-        bundle: gives schema, catalogue and, for its own decisions, floors.
-        rules: the rule file; None: masks are not checked.
+        experience: The decisions.
+        bundle: Gives schema, catalogue, rules and, for its own decisions, floors.
+        rules: Rules to use instead of the bundle's. Without any, masks are not compared.
+        complete: See `audit_masks`.
 
     Raises:
-        DataError: the log is over another catalogue or schema.
+        DataError: The log is over another catalogue or schema, lacks features that the rules read, or the
+            rules do not fit the bundle.
     """
     inspection = inspect(bundle)
     spec = policy_of(inspection)
@@ -136,7 +208,21 @@ def audit(experience: Experience, bundle: Path, rules: Path | None) -> tuple[Gua
             "give one that made it"
         )
     findings = audit_pmf(experience, {inspection.digest: spec})
-    if rules is None:
+    compiled = _compiled(inspection, rules)
+    if compiled is None:
         return findings
-    said = read_rules(rules, [action.factors for action in inspection.actions])
-    return findings + audit_masks(experience, said.evaluate(named_columns(columns, experience.context)))
+    if lacking := [name for name in experience.withheld if compiled.reads(name)]:
+        raise DataError(
+            f"rules: they read sensitive features that the experience lacks ({', '.join(lacking)}); join "
+            "with the reader key if these are encrypted, or give rules that do not read them"
+        )
+    return findings + audit_masks(experience, compiled, complete=complete)
+
+
+def _compiled(inspection: Inspection, rules: BundleRules | None) -> CompiledRules | None:
+    if rules is None:
+        return Bundle.load(inspection.path).rules if inspection.rules else None
+    found = compile_action_rules(rules, inspection.data.features, inspection.actions)
+    if isinstance(found, tuple):
+        raise DataError("\n".join(f"rules: {fault}" for fault in found))
+    return found

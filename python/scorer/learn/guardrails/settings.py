@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
+from scorer.bundle.spec import ListSection
 from scorer.learn.guardrails.controller import ControllerSettings
 from scorer.learn.guardrails.retries import RetrySettings
 from scorer.learn.guardrails.tra import TraSettings
 from scorer.learn.section import LearnSection
+
+if TYPE_CHECKING:
+    from scorer.bundle.rules import BundleRules
 
 
 class CapSettings(LearnSection):
@@ -24,8 +29,18 @@ class GuardrailSettings(LearnSection):
 
     rules: Path | None = Field(
         default=None,
-        description="Eligibility rules (docs/guardrails.md); relative to the working directory.",
+        description="Rule set (docs/rules.md) that decisions are audited with, relative to the working"
+        " directory; default: the rules of the bundle.",
         examples=["rules.toml"],
+    )
+    lists: dict[str, ListSection] = Field(
+        default={},
+        description="Files of the lists that the rules name, by name, as in a bundle's specification.",
+    )
+    complete: bool = Field(
+        default=False,
+        description="Whether an action that no rule excludes must have been eligible. Only for callers that"
+        " leave all eligibility to the rules.",
     )
     caps: tuple[CapSettings, ...] = Field(
         default=(),
@@ -34,3 +49,15 @@ class GuardrailSettings(LearnSection):
     controller: ControllerSettings = ControllerSettings()
     tra: TraSettings = TraSettings()
     retries: RetrySettings = RetrySettings()
+
+    def read_rules(self) -> BundleRules | None:
+        """Return the rules of the files; None if the bundle's are to be used.
+
+        Raises:
+            BundleError: A file cannot be read.
+        """
+        from scorer.bundle.rules import read_rules
+
+        if self.rules is None:
+            return None
+        return read_rules(self.rules, {name: (one.file, one.type) for name, one in self.lists.items()})

@@ -22,6 +22,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
+from scorer.bundle.rule_text import table_text
 from scorer.learn.errors import DataError
 from scorer.learn.section import LearnSection
 
@@ -158,21 +159,33 @@ def largest_amount(states: Sequence[BandState]) -> float:
 def rules_for(
     limits: Mapping[str, float], *, factor: str, value: str, amount: str = "amount", per: str = "route"
 ) -> list[dict[str, Any]]:
-    """Rule tables that hold each acquirer (or route) to its amount, for a rule file.
+    """Return the rules that hold each acquirer (or route) to its amount, as tables of a rule set.
 
     Args:
-        limits: acquirer to EUR, from `largest_amount`.
-        factor: the factor of the exemption.
-        value: its value that stands for risk analysis.
-        amount: the context's column.
-        per: the factor whose values are the keys of `limits`.
+        limits: Acquirer to EUR, from `largest_amount`.
+        factor: The factor of the exemption.
+        value: Its value that stands for risk analysis.
+        amount: The feature with the amount in EUR.
+        per: The factor whose values are the keys of `limits`.
+
+    Raises:
+        DataError: Two acquirers would have rules of the same id.
     """
-    return [
-        {
-            "name": f"risk analysis, {per} {name}",
-            "actions": {factor: [value], per: [name]},
-            "needs": [[amount, "<=", limit]],
+    rules: dict[str, dict[str, Any]] = {}
+    for name, limit in limits.items():
+        rule = f"risk_analysis_{per}_{name}".replace("-", "_").replace(" ", "_")
+        rule = "".join(letter for letter in rule if letter == "_" or (letter.isascii() and letter.isalnum()))
+        if rule in rules:
+            raise DataError(f'TRA: {per} "{name}" and another one have the rule id "{rule}"; rename one')
+        rules[rule] = {
+            "id": rule,
+            "when": f"!has({amount}) || {amount} > {float(limit)!r}",
+            "remove": {factor: [value], per: [name]},
             "source": f"RTS (EU) 2018/389, Articles 18 to 20 and Annex: up to EUR {limit:g}",
         }
-        for name, limit in limits.items()
-    ]
+    return list(rules.values())
+
+
+def rules_text(rules: Sequence[Mapping[str, Any]]) -> str:
+    """Return rules of `rules_for` as TOML, to be added to a rule set."""
+    return "\n".join(table_text("rules", rule) for rule in rules)

@@ -7,7 +7,8 @@ use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use scorer_core::bundle::{self as core, ElementType, ListFiles};
-use scorer_core::policy::{Mask, Salt};
+use scorer_core::policy::{Action, ActionCatalogue, Mask, Salt};
+use scorer_core::schema::{FeatureSpec, Schema};
 use scorer_rules::{Fault, Request};
 
 use super::buffers::{copy_in, copy_out};
@@ -32,12 +33,20 @@ type Described = (
 type Applied = (Vec<u16>, u32, u32, u32);
 /// The contents of lists by name, each with whether its elements are ints.
 type GivenLists = BTreeMap<String, (bool, Vec<u8>)>;
+/// Which rules remove which actions from each row: the end of each row's entries (u32), the rule of each entry (u16), the
+/// actions that it removes (one bit each, in whole bytes), and the numbers of unknown, failed and contradicting rules.
+type Removals<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>, (u64, u64, u64));
 
 #[pyclass(frozen, module = "scorer._scorer")]
 pub(crate) struct RuleSet {
-    bundle: Arc<core::Bundle>,
+    /// Absent: rules for features and actions without a bundle.
+    bundle: Option<Arc<core::Bundle>>,
     /// Absent: the rules of the bundle.
     other: Option<core::Rules>,
+    /// Number of features of a row.
+    width: usize,
+    /// Number of actions.
+    actions: usize,
 }
 
 /// Compiles rules for a bundle. Returns them, or the faults that were found.
@@ -49,31 +58,64 @@ pub(crate) fn compile_rules(
     lists: GivenLists,
     salt: &str,
 ) -> PyResult<(Option<RuleSet>, Vec<Found>)> {
-    let salt = Salt::parse(salt).map_err(|_| {
-        failed("rules: salt must be 32 hexadecimal digits; make one with `openssl rand -hex 16`")
-    })?;
+    let salt = parsed(salt)?;
     Ok(py.detach(|| {
-        let kind = |int: bool| if int { ElementType::Int } else { ElementType::String };
-        let lists: ListFiles<'_> = lists
-            .iter()
-            .map(|(name, (int, bytes))| (name.as_str(), (kind(*int), bytes.as_slice())))
-            .collect();
-        match bundle.inner.compile_rules(text, &lists, &salt) {
-            Ok(rules) => {
-                (Some(RuleSet { bundle: Arc::clone(&bundle.inner), other: Some(rules) }), Vec::new())
-            }
-            Err(faults) => {
-                let found = |fault: Fault| (fault.rule, fault.line, fault.column, fault.problem);
-                (None, faults.into_iter().map(found).collect())
-            }
-        }
+        let rules = bundle.inner.compile_rules(text, &listed(&lists), &salt);
+        compiled(rules, |rules| RuleSet::of(&bundle.inner, Some(rules)))
     }))
+}
+
+/// Compiles rules about actions for features and actions, which are JSON in the formats of schema.json and actions.json.
+/// Returns them, or the faults that were found.
+#[pyfunction]
+pub(crate) fn compile_action_rules(
+    py: Python<'_>,
+    features: &str,
+    actions: &str,
+    text: &str,
+    lists: GivenLists,
+    salt: &str,
+) -> PyResult<(Option<RuleSet>, Vec<Found>)> {
+    let salt = parsed(salt)?;
+    let features: Vec<FeatureSpec> = serde_json::from_str(features).map_err(failed)?;
+    let actions: Vec<Action> = serde_json::from_str(actions).map_err(failed)?;
+    let schema = Schema::new(features).map_err(failed)?;
+    let catalogue = ActionCatalogue::new(actions).map_err(failed)?;
+    Ok(py.detach(|| {
+        let rules = core::Rules::for_actions(text, &schema, &catalogue, &listed(&lists), &salt);
+        let (width, actions) = (schema.len(), catalogue.len());
+        compiled(rules, |rules| RuleSet { bundle: None, other: Some(rules), width, actions })
+    }))
+}
+
+fn parsed(salt: &str) -> PyResult<Salt> {
+    Salt::parse(salt).map_err(|_| {
+        failed("rules: salt must be 32 hexadecimal digits; make one with `openssl rand -hex 16`")
+    })
+}
+
+fn listed(lists: &GivenLists) -> ListFiles<'_> {
+    let kind = |int: bool| if int { ElementType::Int } else { ElementType::String };
+    lists.iter().map(|(name, (int, bytes))| (name.as_str(), (kind(*int), bytes.as_slice()))).collect()
+}
+
+fn compiled(
+    rules: Result<core::Rules, Vec<Fault>>,
+    set: impl FnOnce(core::Rules) -> RuleSet,
+) -> (Option<RuleSet>, Vec<Found>) {
+    match rules {
+        Ok(rules) => (Some(set(rules)), Vec::new()),
+        Err(faults) => {
+            let found = |fault: Fault| (fault.rule, fault.line, fault.column, fault.problem);
+            (None, faults.into_iter().map(found).collect())
+        }
+    }
 }
 
 /// Returns the rules of a bundle, if it has some.
 #[pyfunction]
 pub(crate) fn rules_of(bundle: &Bundle) -> Option<RuleSet> {
-    bundle.inner.rules().map(|_| RuleSet { bundle: Arc::clone(&bundle.inner), other: None })
+    bundle.inner.rules().map(|_| RuleSet::of(&bundle.inner, None))
 }
 
 #[pymethods]
@@ -102,6 +144,60 @@ impl RuleSet {
         Ok(self.rules()?.rules().iter().map(describe).collect())
     }
 
+    /// Whether a value or a condition reads a feature.
+    fn reads(&self, feature: &str) -> PyResult<bool> {
+        Ok(self.rules()?.set().reads(feature))
+    }
+
+    /// Evaluates rules about actions on rows, each with a time in seconds since 1970 and an id; without `ids` all have
+    /// the empty one. Returns which rules remove which actions.
+    #[pyo3(signature = (rows, seconds, ids))]
+    fn removals<'py>(
+        &self,
+        py: Python<'py>,
+        rows: PyBuffer<f32>,
+        seconds: PyBuffer<i64>,
+        ids: Option<Vec<String>>,
+    ) -> PyResult<Removals<'py>> {
+        let rules = self.rules()?;
+        let (rows, seconds) = (copy_in(py, &rows, "rows")?, copy_in(py, &seconds, "seconds")?);
+        let (width, count) = (self.width, seconds.len());
+        if width == 0 || rows.len() != count * width || ids.as_ref().is_some_and(|ids| ids.len() != count) {
+            return Err(failed(format!(
+                "rows and ids: {count} times need as many rows of {width} values and ids; give one of each per row"
+            )));
+        }
+        if u32::try_from(count.saturating_mul(rules.rules().len())).is_err() {
+            return Err(failed(format!("rows: {count} are too many for one call; pass them in parts")));
+        }
+        let bytes = self.actions.div_ceil(8);
+        let (ends, by, removed, totals) = py.detach(|| {
+            let mut decision = rules.start();
+            let (mut ends, mut by, mut removed) = (Vec::with_capacity(4 * count), Vec::new(), Vec::new());
+            let (mut entries, mut totals) = (0_u32, (0_u64, 0_u64, 0_u64));
+            for (at, (row, seconds)) in rows.chunks_exact(width).zip(&seconds).enumerate() {
+                let id = ids.as_ref().map_or(&b""[..], |ids| ids[at].as_bytes());
+                rules.evaluate(row, None, Request { seconds: *seconds, id }, &mut decision);
+                for rule in decision.applied() {
+                    let words = decision.removed(*rule);
+                    if words.iter().all(|word| *word == 0) {
+                        continue;
+                    }
+                    entries += 1;
+                    by.extend(rule.to_ne_bytes());
+                    removed.extend(words.iter().flat_map(|word| word.to_le_bytes()).take(bytes));
+                }
+                ends.extend(entries.to_ne_bytes());
+                totals.0 += u64::from(decision.unknown());
+                totals.1 += u64::from(decision.errors());
+                totals.2 += u64::from(decision.conflicts());
+            }
+            (ends, by, removed, totals)
+        });
+        let bytes = |content: &[u8]| PyBytes::new(py, content);
+        Ok((bytes(&ends), bytes(&by), bytes(&removed), totals))
+    }
+
     /// Evaluates the rules on rows. Each row has a score (NaN: missing), a time in seconds since 1970 and an id. Writes
     /// the score within caps and floors and the band to the outputs of a score bundle, and returns what was applied to
     /// each row and, for an action bundle, one mask per row of the eligible actions that the rules allow.
@@ -123,7 +219,7 @@ impl RuleSet {
         let rules = self.rules()?;
         let rows = copy_in(py, &rows, "rows")?;
         let (scores, seconds) = (copy_in(py, &scores, "scores")?, copy_in(py, &seconds, "seconds")?);
-        let width = self.bundle.schema().len();
+        let width = self.width;
         if width == 0
             || rows.len() != ids.len() * width
             || scores.len() != ids.len()
@@ -134,7 +230,7 @@ impl RuleSet {
                 ids.len()
             )));
         }
-        let actions = self.bundle.catalogue().len();
+        let actions = self.actions;
         let (applied, columns, masks) = py.detach(|| {
             let mut decision = rules.start();
             let mut applied: Vec<Applied> = Vec::with_capacity(ids.len());
@@ -153,7 +249,7 @@ impl RuleSet {
                 ));
                 let score = decision.score(score.unwrap_or(f64::NAN));
                 let own = rules.band(&decision);
-                let band = own.or_else(|| self.bundle.band_of(score)).unwrap_or(0);
+                let band = own.or_else(|| self.bundle.as_ref()?.band_of(score)).unwrap_or(0);
                 columns.0.push(score);
                 columns.1.push(u32::try_from(band).unwrap_or(u32::MAX));
                 columns.2.push(u32::from(own.is_some()));
@@ -175,7 +271,13 @@ impl RuleSet {
 }
 
 impl RuleSet {
+    fn of(bundle: &Arc<core::Bundle>, other: Option<core::Rules>) -> RuleSet {
+        let (width, actions) = (bundle.schema().len(), bundle.catalogue().len());
+        RuleSet { bundle: Some(Arc::clone(bundle)), other, width, actions }
+    }
+
     fn rules(&self) -> PyResult<&core::Rules> {
-        self.other.as_ref().or_else(|| self.bundle.rules()).ok_or_else(|| failed("the bundle has no rules"))
+        let of_bundle = || self.bundle.as_ref().and_then(|bundle| bundle.rules());
+        self.other.as_ref().or_else(of_bundle).ok_or_else(|| failed("the bundle has no rules"))
     }
 }

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Bundle, BundleError, EvalError, EvalScratch, Kind};
 use crate::policy::{ActionCatalogue, Mask, Salt};
-use crate::schema::{FeatureSpec, FeatureType};
+use crate::schema::{FeatureSpec, FeatureType, Schema};
 
 /// Name of the file of the rules.
 pub(super) const RULES: &str = "rules.toml";
@@ -161,6 +161,22 @@ impl Rules {
             lists: loaded,
             set,
         })
+    }
+
+    /// Compiles and checks a rule set about actions, for the features and the catalogue of a bundle that need not exist.
+    ///
+    /// # Errors
+    /// Fails with every fault that was found.
+    pub fn for_actions(
+        text: &str,
+        features: &Schema,
+        catalogue: &ActionCatalogue,
+        lists: &ListFiles<'_>,
+        salt: &Salt,
+    ) -> Result<Rules, Vec<Fault>> {
+        let around =
+            Surroundings { kind: Kind::Action, features: features.features(), labels: &[], catalogue };
+        Rules::compile(text, around, lists, salt)
     }
 
     /// The compiled rule set.

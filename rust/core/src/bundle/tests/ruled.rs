@@ -6,7 +6,7 @@ use serde_json::json;
 use super::super::testing::{Recipe, action_recipe, assemble, reseal, score_files, score_recipe};
 use super::super::*;
 use crate::budget::Unlimited;
-use crate::policy::Mask;
+use crate::policy::{Mask, Salt};
 
 const NOW: Request<'static> = Request { seconds: 1_790_000_000, id: b"payment-1" };
 
@@ -265,6 +265,23 @@ fn the_node_and_its_files_belong_together() {
     let last = recipe.manifest["program"].as_array().unwrap().len() - 1;
     recipe.manifest["program"][last].as_object_mut().unwrap().remove("eligible");
     assert!(recipe.build().unwrap_err().to_string().contains("never reads slot \"ruled\""));
+}
+
+#[test]
+fn rules_without_a_bundle_are_those_of_a_bundle() {
+    let bundle = assemble(&actions().with_rules(EXEMPTIONS, &[]).build().unwrap()).unwrap();
+    let (of_bundle, salt) = (bundle.rules().unwrap(), Salt([7; 16]));
+    let alone = Rules::for_actions(EXEMPTIONS, bundle.schema(), bundle.catalogue(), &ListFiles::new(), &salt)
+        .unwrap();
+    let (mut left, mut right) = (of_bundle.start(), alone.start());
+    for row in [[50.0, 0.0, 0.0], [150.0, 1.0, 1.0], [950.0, 1.0, 2.0], [f32::NAN; 3]] {
+        of_bundle.evaluate(&row, None, NOW, &mut left);
+        alone.evaluate(&row, None, NOW, &mut right);
+        assert_eq!((left.applied(), left.allowed()), (right.applied(), right.allowed()));
+    }
+    let wrong = EXEMPTIONS.replace("amount >", "amont >");
+    let faults = Rules::for_actions(&wrong, bundle.schema(), bundle.catalogue(), &ListFiles::new(), &salt);
+    assert!(faults.unwrap_err()[0].problem.contains("amount"));
 }
 
 #[test]
