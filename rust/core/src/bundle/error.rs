@@ -183,6 +183,9 @@ pub enum BundleError {
         /// The rule it breaks.
         reason: String,
     },
+    /// The score map was refused.
+    #[error("score_map.json: {0}; correct it and revise the bundle again")]
+    ScoreMap(String),
     /// An overlay was refused.
     #[error("overlay.json: {0}; correct it and revise the bundle again")]
     Overlay(String),

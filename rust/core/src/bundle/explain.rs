@@ -132,8 +132,10 @@ impl Explainer {
         let reasons =
             reasons.map(|bytes| ReasonsFile::parse(bytes, features)).transpose()?.unwrap_or_default();
         let at = program.margins.iter().position(|margins| margins.contains(&program.margin));
-        let forest =
-            at.ok_or_else(|| BundleError::Program("has a score that comes from no forest".to_owned()))?;
+        let forest = at.ok_or_else(|| BundleError::Surplus {
+            file: COVERS.to_owned(),
+            why: "an ensemble has no single forest that explains its score",
+        })?;
         let output = program.margin - program.margins[forest].start;
         let own = &program.forests[forest];
         let digest = Digest::of(covers);
@@ -248,8 +250,7 @@ impl Bundle {
         self.forest_input(explainer, &mut scratch.buffers)?;
         let Buffers { rows, values, forests, contributions, .. } = &mut scratch.buffers;
         let (forest, paths) = explainer.of_forest();
-        let slot = self.program.row_of(forest);
-        let row = &rows[slot * self.program.width..][..self.program.width];
+        let row = &rows[self.program.row_of(forest)];
         let margins = &mut values[self.program.margins[forest].clone()];
         paths.margins(row, budget, &mut forests[forest], margins, contributions)?;
         Ok(())
@@ -282,8 +283,7 @@ impl Bundle {
         }
         let Attributions { covers, paths, exact, .. } = &*explainer.parts;
         let exact = exact.get_or_init(|| TreeShap::new(paths.forest(), covers));
-        let slot = self.program.row_of(explainer.forest);
-        let row = &buffers.rows[slot * self.program.width..][..self.program.width];
+        let row = &buffers.rows[self.program.row_of(explainer.forest)];
         let memory = memory.get_or_insert_with(|| ExactScratch::new(exact));
         let ExactScratch { shap, contributions } = memory;
         exact.contributions_within(row, paths.output(), budget, shap, contributions)?;
@@ -317,7 +317,7 @@ impl Bundle {
                     self.program.transform(transform, *from, *to, &mut buffers.rows)?;
                 }
                 Step::Forest { forest, .. } if *forest == explainer.forest => return Ok(()),
-                Step::Forest { .. } | Step::Link { .. } | Step::Calibrate { .. } | Step::Overlay { .. } => {}
+                _ => {}
             }
         }
         Ok(())

@@ -5,7 +5,9 @@
 //! file, the schema, catalogue, forests, calibration maps, reference statistics and program (see [`node`]), and
 //! finally every golden case, bit for bit.
 
+mod branches;
 mod calibration;
+mod combine;
 mod digest;
 mod error;
 mod explain;
@@ -19,9 +21,11 @@ mod reference;
 mod revise;
 mod rules;
 mod score;
+mod score_map;
 mod score_rows;
 mod scratch;
 mod select;
+mod switch;
 #[doc(hidden)]
 pub mod testing;
 mod threshold;
@@ -47,6 +51,7 @@ pub use reference::{Distribution, Reference};
 pub use revise::Revised;
 pub use rules::{ElementType, ListEntry, ListFiles, RuledScore, Rules};
 pub use score::ScoreOut;
+pub use score_map::ScoreMap;
 pub use scratch::EvalScratch;
 pub use select::SelectOut;
 
@@ -59,6 +64,7 @@ use oracle::{Oracle, distinct};
 use overlay::{OVERLAY, Overlay};
 use program::{End, Parts, Program};
 use rules::{RULES, Surroundings};
+use score_map::SCORE_MAP;
 
 /// Reads one file of a bundle by its plain name.
 pub type ReadFile<'a> = dyn Fn(&str) -> Result<Vec<u8>, ReadError> + 'a;
@@ -186,6 +192,7 @@ impl Bundle {
                 why: "without covers.bin the bundle gives no reasons",
             });
         }
+        let score_map = take(SCORE_MAP).map(|bytes| ScoreMap::parse(&bytes)).transpose()?;
         let calibration = take("calibration.json").map(|bytes| Calibration::parse(&bytes)).transpose()?;
         let SchemaFile { mut features, action_features } = schema_file;
         let schema = Schema::new(features.clone()).map_err(BundleError::Schema)?;
@@ -253,6 +260,7 @@ impl Bundle {
             features: &features,
             forests,
             calibration,
+            score_map,
             overlay,
             catalogue: &catalogue,
         };
@@ -388,6 +396,7 @@ impl Bundle {
     pub fn heap_bytes(&self) -> usize {
         let forests: usize = distinct(self.forests().iter()).map(|forest| forest.heap_bytes()).sum();
         let overlay = self.program.overlay.as_ref().map_or(0, Overlay::heap_bytes)
+            + self.program.heap_bytes()
             + self.explainer.as_ref().map_or(0, Explainer::heap_bytes)
             + self.rules.as_ref().map_or(0, Rules::heap_bytes);
         forests + self.oracle.as_ref().map_or(0, Oracle::heap_bytes) + overlay

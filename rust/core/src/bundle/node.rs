@@ -14,8 +14,20 @@ use crate::policy::PolicySpec;
 /// The slot that holds the request's row. In an action bundle the action's own features follow the request's.
 pub const INPUT: &str = "row";
 
-const KINDS: [&str; 8] =
-    ["transform", "forest", "link", "calibrate", "overlay", "rules", "threshold", "policy"];
+const KINDS: [&str; 12] = [
+    "transform",
+    "forest",
+    "link",
+    "calibrate",
+    "scoremap",
+    "mean",
+    "stack",
+    "switch",
+    "overlay",
+    "rules",
+    "threshold",
+    "policy",
+];
 
 /// One node of a program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -55,6 +67,57 @@ pub enum Node {
         map: String,
         /// A score slot, or the margins slot of a forest with one output.
         input: String,
+        /// The new score slot.
+        output: String,
+    },
+    /// Computes a score from a score by a static map, so that a new model keeps the thresholds of an older one.
+    ScoreMap {
+        /// `score_map.json`.
+        file: String,
+        /// A score slot.
+        input: String,
+        /// The new score slot.
+        output: String,
+    },
+    /// Computes the weighted mean of scores.
+    Mean {
+        /// Score slots.
+        inputs: Vec<String>,
+        /// One weight above 0 for each input; equal weights if it is empty.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        weights: Vec<f64>,
+        /// The numbers of which the mean is computed.
+        #[serde(default)]
+        of: Quantity,
+        /// The new score slot.
+        output: String,
+    },
+    /// Computes a probability from scores by a logistic regression.
+    Stack {
+        /// Score slots.
+        inputs: Vec<String>,
+        /// One finite coefficient for each input.
+        coefficients: Vec<f64>,
+        /// The number that is added; any finite one.
+        #[serde(default)]
+        intercept: f64,
+        /// The numbers that the coefficients multiply.
+        #[serde(default = "logits")]
+        of: Quantity,
+        /// The new score slot.
+        output: String,
+    },
+    /// Selects one of several scores by a value of the row. The nodes that only another score needs are not evaluated.
+    Switch {
+        /// The row slot that has the feature.
+        #[serde(default = "input_row")]
+        row: String,
+        /// A category, or a number or flag that ranges are stated of.
+        feature: String,
+        /// The scores with the categories or the range for which each is selected.
+        cases: Vec<SwitchCase>,
+        /// The score slot for a missing value and for values that no case lists.
+        default: String,
         /// The new score slot.
         output: String,
     },
@@ -105,6 +168,42 @@ pub enum Node {
         /// The policy.
         policy: PolicySpec,
     },
+}
+
+/// The numbers that an ensemble combines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Quantity {
+    /// The scores themselves.
+    #[default]
+    Scores,
+    /// The logits of scores that are probabilities.
+    Logits,
+}
+
+fn logits() -> Quantity {
+    Quantity::Logits
+}
+
+fn input_row() -> String {
+    INPUT.to_owned()
+}
+
+/// A case of a switch: either categories or a range.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SwitchCase {
+    /// The score slot.
+    pub input: String,
+    /// The categories for which the score is selected.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub categories: Vec<String>,
+    /// Least value of the range, inclusive; without it the range has no lower end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<f64>,
+    /// End of the range, exclusive; without it the range has no upper end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<f64>,
 }
 
 /// A function of one feature. It is computed in float64 and rounded to float32. NaN stays NaN.
@@ -159,6 +258,10 @@ impl Node {
             Node::Forest { .. } => "forest",
             Node::Link { .. } => "link",
             Node::Calibrate { .. } => "calibrate",
+            Node::ScoreMap { .. } => "scoremap",
+            Node::Mean { .. } => "mean",
+            Node::Stack { .. } => "stack",
+            Node::Switch { .. } => "switch",
             Node::Overlay { .. } => "overlay",
             Node::Rules { .. } => "rules",
             Node::Threshold { .. } => "threshold",
@@ -172,6 +275,10 @@ impl Node {
             | Node::Forest { output, .. }
             | Node::Link { output, .. }
             | Node::Calibrate { output, .. }
+            | Node::ScoreMap { output, .. }
+            | Node::Mean { output, .. }
+            | Node::Stack { output, .. }
+            | Node::Switch { output, .. }
             | Node::Overlay { output, .. }
             | Node::Rules { output, .. }
             | Node::Threshold { output, .. }
