@@ -120,6 +120,32 @@ fn forests_of_both_kinds() {
 }
 
 #[test]
+fn transforms() {
+    let mut recipe = score_recipe("fraud", 0.0);
+    recipe.tables = Some(json!({"tables": {"risk": {"values": {"DE": 0.5}, "default": 0.25}}}));
+    recipe.forests.get_mut("forest.bin").unwrap().num_features = 7;
+    let nodes = recipe.manifest["program"].as_array_mut().unwrap();
+    nodes[0]["input"] = json!("inputs");
+    let steps = json!([
+        {"function": "clip", "feature": "amount", "high": 1000.0},
+        {"function": "bucket", "feature": "amount", "edges": [10, 100], "output": "class"},
+        {"function": "table", "feature": "country", "table": "risk", "output": "risk"},
+        {"function": "ratio", "left": "amount", "right": "class", "zero": "missing", "output": "ratio"},
+        {"function": "datepart", "feature": "amount", "part": "hour", "output": "hour"},
+    ]);
+    nodes.insert(0, json!({"kind": "transform", "input": "row", "output": "inputs", "steps": steps}));
+    let bundle = recipe.draft().unwrap();
+    let mut scratch = EvalScratch::new(&bundle);
+    let rows = [500.0, 0.0, 1.0, 5.0, f32::NAN, 0.0];
+    let mut out = Vec::with_capacity(2);
+    let count = allocations(|| {
+        bundle.score(&rows[..3], &Unlimited, &mut scratch).unwrap();
+        bundle.score_rows(&rows, &Unlimited, &mut scratch, &mut out).unwrap();
+    });
+    assert_eq!((count, out.len()), (0, 2));
+}
+
+#[test]
 fn ensembles_and_score_maps() {
     let mut recipe = ensemble_recipe(
         "fraud",

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::BundleError;
+pub use super::date::Part;
 use super::rules::ListEntry;
 use crate::policy::PolicySpec;
 
@@ -33,13 +34,14 @@ const KINDS: [&str; 12] = [
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Node {
-    /// Computes a row from a row: replaces single features by a function of them.
+    /// Computes a row from a row: replaces single features by functions of them, and adds columns.
     Transform {
         /// A row slot.
         input: String,
         /// The new row slot.
         output: String,
-        /// At most one function per feature; features that are not named stay as they are.
+        /// The functions, in the order in which they are computed. At most one replaces each feature; features that none
+        /// names stay as they are.
         steps: Vec<TransformStep>,
     },
     /// Computes margins, a forest's raw outputs, from a row.
@@ -206,7 +208,10 @@ pub struct SwitchCase {
     pub to: Option<f64>,
 }
 
-/// A function of one feature. It is computed in float64 and rounded to float32. NaN stays NaN.
+/// A function of one or two columns of a row. It is computed in float64 and rounded once to float32. Unless stated
+/// otherwise, a missing value (NaN) gives a missing value.
+///
+/// With an `output` the function adds a column of this name to the row, otherwise it replaces the feature.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "function", rename_all = "lowercase", deny_unknown_fields)]
 pub enum TransformStep {
@@ -214,6 +219,9 @@ pub enum TransformStep {
     Log1p {
         /// The feature's name.
         feature: String,
+        /// The new column.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<String>,
     },
     /// `(x - mean) / scale`.
     Standardise {
@@ -223,7 +231,155 @@ pub enum TransformStep {
         mean: f64,
         /// The divisor; above 0.
         scale: f64,
+        /// The new column.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<String>,
     },
+    /// The nearest number from `low` to `high`.
+    Clip {
+        /// The feature's name.
+        feature: String,
+        /// Least result.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        low: Option<f64>,
+        /// Greatest result.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        high: Option<f64>,
+        /// The new column.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<String>,
+    },
+    /// The number of edges at or below the value: 0 below the first edge.
+    Bucket {
+        /// The feature's name.
+        feature: String,
+        /// Ascending edges. They are rounded to float32, as the values are.
+        edges: Vec<f64>,
+        /// The new column.
+        output: String,
+    },
+    /// A flag: 1 for a missing value, otherwise 0.
+    Missing {
+        /// The name of a feature of any type.
+        feature: String,
+        /// The new column.
+        output: String,
+    },
+    /// `left + right`.
+    Add {
+        /// A number or flag.
+        left: String,
+        /// A number or flag.
+        right: String,
+        /// The new column.
+        output: String,
+    },
+    /// `left - right`.
+    Subtract {
+        /// A number or flag.
+        left: String,
+        /// A number or flag.
+        right: String,
+        /// The new column.
+        output: String,
+    },
+    /// `left * right`.
+    Multiply {
+        /// A number or flag.
+        left: String,
+        /// A number or flag.
+        right: String,
+        /// The new column.
+        output: String,
+    },
+    /// `left / right`.
+    Ratio {
+        /// A number or flag.
+        left: String,
+        /// A number or flag.
+        right: String,
+        /// The result if `right` is 0 and `left` is not missing.
+        zero: ZeroDivisor,
+        /// The new column.
+        output: String,
+    },
+    /// The number that a table of `tables.json` has for a category. A missing category has the table's default.
+    Table {
+        /// The name of a category.
+        feature: String,
+        /// The name of the table.
+        table: String,
+        /// The new column.
+        output: String,
+    },
+    /// A part of a time in seconds since 1970-01-01 00:00 UTC.
+    DatePart {
+        /// The name of a number with a range in the schema.
+        feature: String,
+        /// The part.
+        part: Part,
+        /// Seconds that are added to the time, such as 3600 for UTC+1.
+        #[serde(default)]
+        offset: i64,
+        /// The new column.
+        output: String,
+    },
+}
+
+/// The result of a ratio with a divisor of 0.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ZeroDivisor {
+    /// The result is missing.
+    Missing(MissingWord),
+    /// The result is this number.
+    Number(f64),
+}
+
+/// The word `missing`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MissingWord {
+    /// A missing value.
+    Missing,
+}
+
+impl TransformStep {
+    /// The name of the function.
+    #[must_use]
+    pub fn function(&self) -> &'static str {
+        match self {
+            TransformStep::Log1p { .. } => "log1p",
+            TransformStep::Standardise { .. } => "standardise",
+            TransformStep::Clip { .. } => "clip",
+            TransformStep::Bucket { .. } => "bucket",
+            TransformStep::Missing { .. } => "missing",
+            TransformStep::Add { .. } => "add",
+            TransformStep::Subtract { .. } => "subtract",
+            TransformStep::Multiply { .. } => "multiply",
+            TransformStep::Ratio { .. } => "ratio",
+            TransformStep::Table { .. } => "table",
+            TransformStep::DatePart { .. } => "datepart",
+        }
+    }
+
+    /// The column that is added; `None` if the function replaces its feature.
+    #[must_use]
+    pub fn output(&self) -> Option<&str> {
+        match self {
+            TransformStep::Log1p { output, .. }
+            | TransformStep::Standardise { output, .. }
+            | TransformStep::Clip { output, .. } => output.as_deref(),
+            TransformStep::Bucket { output, .. }
+            | TransformStep::Missing { output, .. }
+            | TransformStep::Add { output, .. }
+            | TransformStep::Subtract { output, .. }
+            | TransformStep::Multiply { output, .. }
+            | TransformStep::Ratio { output, .. }
+            | TransformStep::Table { output, .. }
+            | TransformStep::DatePart { output, .. } => Some(output),
+        }
+    }
 }
 
 /// A band of scores.

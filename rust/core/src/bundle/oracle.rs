@@ -65,8 +65,8 @@ impl Specialised {
 
 impl Oracle {
     /// Specialises the program to the catalogue, and shares the specialisations that `known` oracles hold of the same
-    /// forests and rows. Returns `None` if a transform of an action's own feature does not stay finite; evaluating that
-    /// action then returns the error.
+    /// forests and rows. Returns `None` if a transform computes a column of actions from the context or the reverse, or
+    /// if one of an action's own feature does not stay finite; evaluating that action then returns the error.
     pub(super) fn new(
         program: &Program,
         context: usize,
@@ -81,16 +81,20 @@ impl Oracle {
         for step in &program.steps {
             match step {
                 Step::Transform { transform, from, to } => {
-                    let width = program.width - context;
-                    let mut row = vec![f32::NAN; program.width];
-                    let mut changed = own[*from].clone();
-                    for own in changed.chunks_exact_mut(width.max(1)) {
-                        // The context's features are NaN here, and transforms leave NaN unchanged.
-                        row[context..].copy_from_slice(own);
-                        transform.apply(&mut row).ok()?;
-                        own.copy_from_slice(&row[context..]);
+                    if !transform.separates(context) {
+                        return None;
                     }
-                    own[*to] = changed;
+                    let before = program.rows[*from].range.len() - context;
+                    let mut row = vec![f32::NAN; program.rows[*to].range.len()];
+                    let mut all = Vec::with_capacity(actions * (row.len() - context));
+                    for action in 0..actions {
+                        // The context's features are NaN here, and the steps of other columns do not read them.
+                        row[..context].fill(f32::NAN);
+                        row[context..][..before].copy_from_slice(&own[*from][action * before..][..before]);
+                        transform.apply(&mut row).ok()?;
+                        all.extend_from_slice(&row[context..]);
+                    }
+                    own[*to] = all;
                 }
                 Step::Forest { forest, row } => {
                     let catalogue = Catalogue { context, actions, rows: &own[*row] };
@@ -143,6 +147,7 @@ impl Oracle {
             match step {
                 Step::Transform { transform, from, to } => {
                     program.transform(transform, *from, *to, &mut buffers.rows)?;
+                    buffers.rows[program.rows[*to].range.clone()][self.context..].fill(f32::NAN);
                 }
                 Step::Forest { forest: number, row: slot } => {
                     let forest = &program.forests[*number];

@@ -18,8 +18,9 @@ use super::rules::RULES;
 use super::score_map::{SCORE_MAP, ScoreMap};
 use super::scratch::Buffers;
 use super::switch::{Branch, Selector};
+use super::tables::Tables;
 use super::threshold::Thresholds;
-use super::transform::Transform;
+use super::transform::{self, Column, Transform};
 use super::{BundleError, Digest, EvalError, Kind};
 use crate::budget::Budget;
 use crate::forest::{Forest, Link};
@@ -33,6 +34,7 @@ pub(super) struct Parts<'a> {
     pub(super) features: &'a [FeatureSpec],
     /// The forests by file name, each with the SHA-256 of its file.
     pub(super) forests: BTreeMap<String, (Digest, Arc<Forest>)>,
+    pub(super) tables: Tables,
     pub(super) calibration: Option<Calibration>,
     pub(super) score_map: Option<ScoreMap>,
     pub(super) overlay: Option<Overlay>,
@@ -168,6 +170,7 @@ impl Program {
     pub(super) fn compile(nodes: &[Node], mut parts: Parts<'_>) -> Result<Program, BundleError> {
         let mut slots = Slots::default();
         slots.map.insert(INPUT.to_owned(), (Slot::Row(0), false));
+        slots.columns.push(transform::input_columns(parts.features));
         let mut program = Program {
             steps: Vec::new(),
             guards: Vec::new(),
@@ -216,6 +219,10 @@ impl Program {
         if let Some(file) = parts.forests.keys().next() {
             return Err(BundleError::Surplus { file: file.clone(), why: "no forest node evaluates it" });
         }
+        if let Some(table) = parts.tables.unused() {
+            let reason = "no step of a transform uses it, remove it".to_owned();
+            return Err(BundleError::Table { table: table.clone(), reason });
+        }
         if program.score_map.is_some() && !nodes.iter().any(|node| matches!(node, Node::ScoreMap { .. })) {
             return Err(BundleError::Surplus { file: SCORE_MAP.to_owned(), why: "no scoremap node uses it" });
         }
@@ -244,10 +251,19 @@ impl Program {
         match node {
             Node::Transform { input, steps, .. } => {
                 let from = slots.row(input)?;
-                let transform = Transform::compile(steps, parts.features)?;
+                let (transform, columns) =
+                    Transform::compile(steps, &slots.columns[from], &mut parts.tables)?;
                 let to = self.rows.len();
                 let start = self.rows[to - 1].range.end;
-                self.rows.push(RowSlot { range: start..start + self.width, added: Vec::new() });
+                let added = |column: &Column| Added {
+                    name: column.spec.name.clone(),
+                    origins: column.origins.to_vec(),
+                };
+                self.rows.push(RowSlot {
+                    range: start..start + columns.len(),
+                    added: columns[self.width..].iter().map(added).collect(),
+                });
+                slots.columns.push(columns);
                 self.steps.push(Step::Transform { transform, from, to });
                 Ok(Some(Slot::Row(to)))
             }
@@ -333,7 +349,8 @@ impl Program {
             }
             Node::Switch { row, feature, cases, default, .. } => {
                 let slot = slots.row(row)?;
-                let column = self.column(slot, feature, parts.features)?;
+                let column = transform::find(&slots.columns[slot], feature)?;
+                let spec = Arc::clone(&slots.columns[slot][column].spec);
                 let mut probable = true;
                 let mut branches = Vec::with_capacity(cases.len() + 1);
                 for name in cases.iter().map(|case| &case.input).chain([default]) {
@@ -341,7 +358,7 @@ impl Program {
                     probable &= probability;
                     branches.push(Branch { at, margin });
                 }
-                let selector = Selector::compile(slot, column.0, column.1, cases, branches)?;
+                let selector = Selector::compile(slot, column, &spec, cases, branches)?;
                 let switch = self.selectors.len();
                 self.selectors.push(selector);
                 let (to, margin) = (self.new_value(), self.new_value());
@@ -438,20 +455,6 @@ impl Program {
         let (to, margin) = (self.new_value(), self.new_value());
         self.steps.push(Step::Combine { combination, to, margin });
         Slot::Score { at: to, margin, probability }
-    }
-
-    /// The position and the type of a column of a row slot.
-    fn column<'a>(
-        &self,
-        slot: usize,
-        name: &str,
-        features: &'a [FeatureSpec],
-    ) -> Result<(usize, &'a FeatureSpec), String> {
-        let _ = slot;
-        let at = features.iter().position(|feature| feature.name == name);
-        let at =
-            at.ok_or_else(|| format!("feature {name:?} is not a column of the row; correct the name"))?;
-        Ok((at, &features[at]))
     }
 
     fn new_value(&mut self) -> usize {
@@ -564,10 +567,11 @@ impl Program {
         }
     }
 
-    /// Heap memory, in bytes, of the score map, the ensembles and the switches.
+    /// Heap memory, in bytes, of the transforms, the score map, the ensembles and the switches.
     pub(super) fn heap_bytes(&self) -> usize {
         let steps = self.steps.iter().map(|step| match step {
             Step::Combine { combination, .. } => combination.heap_bytes(),
+            Step::Transform { transform, .. } => transform.heap_bytes(),
             _ => 0,
         });
         self.score_map.as_ref().map_or(0, ScoreMap::heap_bytes)
@@ -591,6 +595,8 @@ impl From<String> for Refusal {
 #[derive(Default)]
 struct Slots {
     map: HashMap<String, (Slot, bool)>,
+    /// The columns of each row slot.
+    columns: Vec<Vec<Column>>,
 }
 
 impl Slots {

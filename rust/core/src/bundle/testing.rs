@@ -44,6 +44,8 @@ pub struct Recipe {
     pub actions: Option<Value>,
     /// `calibration.json`.
     pub calibration: Option<Value>,
+    /// `tables.json`.
+    pub tables: Option<Value>,
     /// `score_map.json`.
     pub score_map: Option<Value>,
     /// `overlay.json`.
@@ -90,6 +92,7 @@ pub fn score_recipe(name: &str, base: f32) -> Recipe {
         calibration: Some(
             json!({"maps": {"main": {"method": "isotonic", "x": [0.0, 1.0], "y": [0.0, 1.0]}}}),
         ),
+        tables: None,
         score_map: None,
         overlay: None,
         forests: BTreeMap::from([("forest.bin".to_owned(), model)]),
@@ -150,6 +153,7 @@ pub fn action_recipe(name: &str, base: f32, mut policy: Value) -> Recipe {
         ]}),
         actions: Some(Value::Array(actions)),
         calibration: None,
+        tables: None,
         score_map: None,
         overlay: None,
         forests,
@@ -267,6 +271,7 @@ impl Recipe {
         files.insert("schema.json".to_owned(), text(&self.schema));
         files.extend(self.actions.as_ref().map(|actions| ("actions.json".to_owned(), text(actions))));
         files.extend(self.overlay.as_ref().map(|overlay| ("overlay.json".to_owned(), text(overlay))));
+        files.extend(self.tables.as_ref().map(|tables| ("tables.json".to_owned(), text(tables))));
         files.extend(self.score_map.as_ref().map(|map| ("score_map.json".to_owned(), text(map))));
         files.extend(self.calibration.as_ref().map(|maps| ("calibration.json".to_owned(), text(maps))));
         for (name, model) in &self.forests {

@@ -102,3 +102,4 @@ mod overlays;
 mod parts;
 mod ruled;
 mod together;
+mod transforms;
