@@ -298,7 +298,7 @@ pub enum TransformStep {
         left: String,
         /// A number or flag.
         right: String,
-        /// The result if `right` is 0 and `left` is not missing.
+        /// The result if `right` is 0, or so near to 0 that the quotient is not finite in float32, and no value is missing.
         zero: ZeroDivisor,
         /// The new column.
         output: String,

@@ -63,7 +63,7 @@ enum Operation {
     Subtract,
     Multiply,
     Ratio {
-        /// The result for a divisor of 0; `None` for a missing value.
+        /// The result for a divisor of 0, and for a quotient that is not finite in float32; `None` for a missing value.
         zero: Option<f64>,
     },
 }
@@ -148,8 +148,10 @@ impl Function {
                     Operation::Add => Some(left + right),
                     Operation::Subtract => Some(left - right),
                     Operation::Multiply => Some(left * right),
-                    Operation::Ratio { zero } if right == 0.0 => *zero,
-                    Operation::Ratio { .. } => Some(left / right),
+                    Operation::Ratio { zero } => {
+                        // A divisor of 0 gives NaN or an infinity.
+                        Some(left / right).filter(|quotient| (*quotient as f32).is_finite()).or(*zero)
+                    }
                 }
             }
             Function::Table { from, values, default } => {

@@ -243,7 +243,10 @@ fn ensembles_that_break_a_rule_are_refused_by_node() {
             json!({"kind": "mean", "inputs": three(), "of": "ranks", "output": "combined"}),
             "unknown variant `ranks`",
         ),
-        (switch("colour", json!([{"input": "probability-0", "from": 1.0}])), "\"colour\" is not in the schema"),
+        (
+            switch("colour", json!([{"input": "probability-0", "from": 1.0}])),
+            "\"colour\" is not in the schema",
+        ),
         (
             switch("country", json!([{"input": "probability-0", "from": 1.0}])),
             "case 0: \"country\" is a category",
