@@ -87,6 +87,15 @@ def reference(rows: np.ndarray) -> np.ndarray:
     return np.stack([amount, hour, country, rows[:, 3], *added], axis=1).astype(np.float32)
 
 
+def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr("sys.argv", ["scorer", "bundle", *arguments])
+    try:
+        code = main()
+    except SystemExit as stopped:
+        code = stopped.code
+    return int(code or 0)
+
+
 def build(path: Path, model: Any, **changes: Any) -> Bundle:
     data = contexts(600)
     settings: dict[str, Any] = {
@@ -275,7 +284,7 @@ def test_counterfactuals_refuse_features_of_added_columns(tmp_path: Path) -> Non
 
 
 def test_the_command_line_builds_and_shows_transforms(
-    tmp_path: Path, model: Any, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, model: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model.save_model(tmp_path / "model.ubj")
     rows = contexts(500)
@@ -345,11 +354,11 @@ type = "flag"
 from = 0
 label = "approve"
 """)
-    assert main(["bundle", "build", str(tmp_path / "fraud.toml"), "-o", str(tmp_path / "out")]) == 0
+    assert run(monkeypatch, "build", str(tmp_path / "fraud.toml"), "-o", str(tmp_path / "out")) == 0
     margins = build(tmp_path / "same", model).score(rows).margins
     np.testing.assert_array_equal(verify(tmp_path / "out").score(rows).margins, margins)
     capsys.readouterr()
-    assert main(["bundle", "inspect", str(tmp_path / "out")]) == 0
+    assert run(monkeypatch, "inspect", str(tmp_path / "out")) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "transform > forest" in shown
     for words in ("clip amount high=1000", "ratio amount, hour zero=-1", "table country table=risk"):

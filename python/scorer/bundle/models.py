@@ -157,8 +157,8 @@ class FeatureRatio(_Strict):
     left: str
     right: str
     zero: Literal["missing"] | FiniteFloat
-    """The result for a divisor of 0, or so near to 0 that the quotient is not finite in float32: a number, or a
-    missing value."""
+    """The result, a number or a missing value, for a divisor of 0 or so near to 0 that the quotient is not
+    finite in float32."""
     output: str
 
 

@@ -45,10 +45,10 @@ def fit_score_map(new: npt.ArrayLike, old: npt.ArrayLike) -> ScoreMapFile:
     x, y = _sample(new, "new"), _sample(old, "old")
     tail = np.geomspace(1.0 / min(len(x), len(y)), 0.5, 100)
     levels = np.unique(np.concatenate([np.linspace(0.0, 1.0, 101), tail, 1.0 - tail]))
-    knots, groups = np.unique(np.quantile(x, levels), return_inverse=True)
-    # Several quantiles of the new sample can be equal. Such a score gets the mean of the old quantiles.
-    values = np.bincount(groups, weights=np.quantile(y, levels)) / np.bincount(groups)
-    values = np.maximum.accumulate(values)
+    knots = np.unique(np.quantile(x, levels, method="inverted_cdf"))
+    # Scores of the new sample can be equal. Such a score gets the old quantile in the middle of their ranks.
+    ranks = (np.searchsorted(x, knots, side="left") + np.searchsorted(x, knots, side="right")) / 2
+    values = np.maximum.accumulate(np.quantile(y, ranks / len(x)))
     if min(x[0], y[0]) >= 0.0 and max(x[-1], y[-1]) <= 1.0:
         if knots[0] > 0.0:
             knots, values = np.insert(knots, 0, 0.0), np.insert(values, 0, 0.0)
