@@ -530,7 +530,7 @@ def _golden_rows(
 def _edges_of_steps(steps: Sequence[TransformStep], features: Sequence[Feature]) -> list[tuple[int, float]]:
     """Return the values of features at which a bucket or clip changes, as (column, value)."""
     columns = {feature.name: at for at, feature in enumerate(features)}
-    edges = []
+    edges: list[tuple[str, float]] = []
     for step in steps:
         if isinstance(step, Bucket):
             edges += [(step.feature, edge) for edge in step.edges]
