@@ -266,7 +266,7 @@ def test_an_overlay_also_changes_voters(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "nothing to revise; give rules or an overlay"),
+        ({}, "nothing to revise; give rules, a score map or an overlay"),
         ({"overlay": OVERLAY, "remove_overlay": True}, "do one of both"),
         ({"remove_overlay": True}, "has no overlay.json to remove"),
         ({"caps": {"cost": 0.1}}, 'cap "cost": the policy has no caps; correct the name'),

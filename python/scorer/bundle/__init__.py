@@ -13,21 +13,30 @@ from scorer.bundle.check import Inspection, inspect, read_manifest, verify
 from scorer.bundle.loaded import Bundle, RowReasons, Scores, Selection, Selections
 from scorer.bundle.models import (
     Action,
+    Arithmetic,
     Band,
+    Bucket,
     CalibrationMap,
     Cap,
+    CategoryTable,
+    Clip,
+    DatePart,
     Feature,
+    FeatureRatio,
     IsotonicMap,
     Lineage,
     Log1p,
     Manifest,
+    MissingFlag,
     OverlaySpec,
     PolicySpec,
     ReasonEntry,
     ReasonsFile,
     SchemaFile,
+    ScoreMapFile,
     SigmoidMap,
     Standardise,
+    TableLookup,
 )
 
 if TYPE_CHECKING:
@@ -38,20 +47,31 @@ if TYPE_CHECKING:
         preview_action_bundle,
     )
     from scorer.bundle.calibrate import fit_isotonic, fit_sigmoid
-    from scorer.bundle.columns import encode, transform
+    from scorer.bundle.columns import added_columns, encode, transform
+    from scorer.bundle.ensemble import MeanEnsemble, SegmentCase, StackEnsemble, SwitchEnsemble
     from scorer.bundle.lineage import describe_lineage
     from scorer.bundle.policy import Policy
     from scorer.bundle.revision import revise
+    from scorer.bundle.score_map import ScoreReference, fit_score_map
+    from scorer.bundle.tables import fit_target_table
 
 _HOMES = {
     "HeldOut": "scorer.bundle.build",
+    "MeanEnsemble": "scorer.bundle.ensemble",
     "Policy": "scorer.bundle.policy",
+    "ScoreReference": "scorer.bundle.score_map",
+    "SegmentCase": "scorer.bundle.ensemble",
+    "StackEnsemble": "scorer.bundle.ensemble",
+    "SwitchEnsemble": "scorer.bundle.ensemble",
+    "added_columns": "scorer.bundle.columns",
     "build_action_bundle": "scorer.bundle.build",
     "build_score_bundle": "scorer.bundle.build",
     "describe_lineage": "scorer.bundle.lineage",
     "encode": "scorer.bundle.columns",
     "fit_isotonic": "scorer.bundle.calibrate",
+    "fit_score_map": "scorer.bundle.score_map",
     "fit_sigmoid": "scorer.bundle.calibrate",
+    "fit_target_table": "scorer.bundle.tables",
     "preview_action_bundle": "scorer.bundle.build",
     "revise": "scorer.bundle.revision",
     "transform": "scorer.bundle.columns",
@@ -59,17 +79,25 @@ _HOMES = {
 
 __all__ = [
     "Action",
+    "Arithmetic",
     "Band",
+    "Bucket",
     "Bundle",
     "CalibrationMap",
     "Cap",
+    "CategoryTable",
+    "Clip",
+    "DatePart",
     "Feature",
+    "FeatureRatio",
     "HeldOut",
     "Inspection",
     "IsotonicMap",
     "Lineage",
     "Log1p",
     "Manifest",
+    "MeanEnsemble",
+    "MissingFlag",
     "OverlaySpec",
     "Policy",
     "PolicySpec",
@@ -77,17 +105,26 @@ __all__ = [
     "ReasonsFile",
     "RowReasons",
     "SchemaFile",
+    "ScoreMapFile",
+    "ScoreReference",
     "Scores",
+    "SegmentCase",
     "Selection",
     "Selections",
     "SigmoidMap",
+    "StackEnsemble",
     "Standardise",
+    "SwitchEnsemble",
+    "TableLookup",
+    "added_columns",
     "build_action_bundle",
     "build_score_bundle",
     "describe_lineage",
     "encode",
     "fit_isotonic",
+    "fit_score_map",
     "fit_sigmoid",
+    "fit_target_table",
     "inspect",
     "preview_action_bundle",
     "read_manifest",

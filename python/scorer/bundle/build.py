@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from os import PathLike
@@ -16,34 +16,45 @@ import numpy.typing as npt
 from scorer import bridge
 from scorer.bundle import golden
 from scorer.bundle.calibrate import fit_isotonic, fit_sigmoid
-from scorer.bundle.columns import encode, transform
+from scorer.bundle.columns import added_columns, encode, transform
+from scorer.bundle.ensemble import MeanEnsemble, StackEnsemble, SwitchEnsemble, ensemble_node
 from scorer.bundle.loaded import Bundle
 from scorer.bundle.models import (
     FORMAT,
     Action,
+    Arithmetic,
     Band,
+    Bucket,
     CalibrateNode,
     CalibrationFile,
+    CategoryTable,
+    Clip,
+    Feature,
+    FeatureRatio,
     ForestNode,
     IsotonicMap,
     Lineage,
     LinkNode,
-    Log1p,
     Node,
     PolicyNode,
     PolicySpec,
     ReasonsFile,
     ReferenceFile,
     SchemaFile,
+    ScoreMapFile,
+    ScoreMapNode,
     SigmoidMap,
-    Standardise,
+    TablesFile,
     ThresholdNode,
     TransformNode,
+    TransformStep,
     to_json,
 )
 from scorer.bundle.rules import BundleRules, rules_node
+from scorer.bundle.score_map import SCORE_MAP, ScoreReference, fit_score_map
 from scorer.bundle.source import Margins, Rows, Source, open_source
 from scorer.bundle.statistics import distribution
+from scorer.bundle.tables import TABLES
 from scorer.bundle.write import WrittenBundle, timestamp, write_bundle
 from scorer.errors import BundleError
 
@@ -77,7 +88,8 @@ class _Draft:
     lineage: Lineage
     schema: SchemaFile
     sources: list[Source]
-    steps: Sequence[Log1p | Standardise]
+    steps: Sequence[TransformStep]
+    tables: Mapping[str, CategoryTable]
     program: list[Node] = field(default_factory=list)
     files: dict[str, bytes] = field(default_factory=dict)
 
@@ -100,9 +112,13 @@ class _Draft:
     def bundle(self, end: Node) -> bridge.RawBundle:
         return bridge.draft_bundle(self.head(end), self.files)
 
+    def transformed(self, rows: Rows) -> Rows:
+        """Return the rows that the forests read."""
+        return transform(self.schema.columns, self.steps, rows, self.tables)
+
     def expected(self, rows: Rows) -> npt.NDArray[np.float64]:
         """Return the margins ``[n, outputs]`` that the training libraries compute, in program order."""
-        seen = transform(self.schema.columns, self.steps, rows)
+        seen = self.transformed(rows)
         return np.ascontiguousarray(
             np.concatenate([source.expected(seen) for source in self.sources], axis=1)
         )
@@ -118,8 +134,12 @@ def build_score_bundle(
     training: Any,
     validation: Any,
     lineage: Lineage,
+    members: Sequence[Any] = (),
+    ensemble: MeanEnsemble | StackEnsemble | SwitchEnsemble | None = None,
     calibration: IsotonicMap | SigmoidMap | HeldOut | None = None,
-    steps: Sequence[Log1p | Standardise] = (),
+    score_map: ScoreMapFile | ScoreReference | None = None,
+    steps: Sequence[TransformStep] = (),
+    tables: Mapping[str, CategoryTable] | None = None,
     margins: Margins | None = None,
     output_index: int = 0,
     golden_cases: int = 512,
@@ -140,9 +160,16 @@ def build_score_bundle(
         training: The data trained on: reference scores and golden rows come from it. See `encode`.
         validation: Data the model has not seen, for reference scores.
         lineage: Where the bundle comes from; see `describe_lineage`.
+        members: Further models of the same columns, whose scores the ensemble combines with that of `model`.
+        ensemble: How the scores of `model` and `members` are combined; needed if there are members. The score
+            of an ensemble gives no reasons.
         calibration: A fitted map (isotonic of the model's prediction, sigmoid of its margin), held-out data
-            to fit one on, or None to use the model's prediction as it is.
-        steps: Functions of features in front of the forest; the model was trained on `transform`ed rows.
+            to fit one on, or None to use the model's prediction as it is. That of an ensemble is isotonic, of
+            the combined score.
+        score_map: A static map of the score, or the scores of an older model, whose thresholds the new model
+            keeps: the map is then fitted on them and on the new model's scores for the validation data.
+        steps: Functions of features in front of the forests; the models were trained on `transform`ed rows.
+        tables: The tables that steps name.
         margins: What golden cases are compared with, instead of the library's own prediction.
         output_index: Which output of a model with several is the score.
         golden_cases: At least 256.
@@ -160,12 +187,22 @@ def build_score_bundle(
     """
     if schema.action_features:
         raise BundleError("schema: a score bundle has no action_features; move them to features")
-    draft = _start(name, "score", schema, [open_source(model, margins)], steps, lineage, created_at)
+    if (ensemble is None) != (not members):
+        raise BundleError("ensemble: members and the ensemble belong together; give both or none")
+    sources = [open_source(model, margins), *(open_source(member) for member in members)]
+    draft = _start(name, "score", schema, sources, steps, tables or {}, lineage, created_at)
     known, unseen = encode(schema.features, training), encode(schema.features, validation)
-    if isinstance(calibration, HeldOut):
-        calibration = _fit(draft, calibration, encode(schema.features, calibration.data), output_index)
-    score, _ = _add_nodes(draft, output_index, calibration)
-    _add_reasons(draft, reasons)
+    if ensemble is not None:
+        score = _add_ensemble(draft, ensemble, output_index, calibration)
+        if reasons is not None:
+            raise BundleError("reasons: no single forest explains an ensemble's score; build it without")
+    else:
+        if isinstance(calibration, HeldOut):
+            calibration = _fit(draft, calibration, encode(schema.features, calibration.data), output_index)
+        score, _ = _add_nodes(draft, output_index, calibration)
+        _add_reasons(draft, reasons)
+    if score_map is not None:
+        score = _add_score_map(draft, score_map, score, unseen)
     end = ThresholdNode(input=_add_rules(draft, rules, score) or score, output="decision", bands=list(bands))
     bundle = Bundle(draft.bundle(end))
     random = np.random.default_rng(seed)
@@ -190,7 +227,8 @@ def build_action_bundle(
     lineage: Lineage,
     voters: Sequence[Any] = (),
     calibration: IsotonicMap | SigmoidMap | HeldOut | None = None,
-    steps: Sequence[Log1p | Standardise] = (),
+    steps: Sequence[TransformStep] = (),
+    tables: Mapping[str, CategoryTable] | None = None,
     margins: Margins | None = None,
     output_index: int = 0,
     golden_cases: int = 256,
@@ -215,7 +253,9 @@ def build_action_bundle(
         voters: For bagging: the ensemble members, models of the same columns. List the oracle again to let it
             vote as well.
         calibration: Of the oracle's output; members vote uncalibrated. Held-out data names the action taken.
-        steps: Functions of features in front of every forest.
+        steps: Functions of features in front of every forest. A column that is added from features of the
+            context, or of context and action, makes the server run the program once per action.
+        tables: The tables that steps name.
         margins: What golden cases of the oracle are compared with.
         output_index: Which output of a model with several is the reward.
         golden_cases: At least 256.
@@ -230,7 +270,7 @@ def build_action_bundle(
             bit for bit.
     """
     sources = [open_source(model, margins), *(open_source(voter) for voter in voters)]
-    draft = _start(name, "action", schema, sources, steps, lineage, created_at)
+    draft = _start(name, "action", schema, sources, steps, tables or {}, lineage, created_at)
     draft.files["actions.json"] = _actions_file(actions)
     known, unseen = encode(schema.features, training), encode(schema.features, validation)
     own = _action_rows(schema, actions)
@@ -278,7 +318,7 @@ def preview_action_bundle(
     """
     sources = [open_source(model), *(open_source(voter) for voter in voters)]
     lineage = Lineage(data_digest="none: a preview", code_version="preview")
-    draft = _start("preview", "action", schema, sources, (), lineage, None)
+    draft = _start("preview", "action", schema, sources, (), {}, lineage, None)
     draft.files["actions.json"] = _actions_file(actions)
     score, members = _add_nodes(draft, 0, calibration)
     return Bundle(draft.bundle(PolicyNode(input=score, output="action", voters=members, policy=policy)))
@@ -289,16 +329,18 @@ def _start(
     kind: Literal["score", "action"],
     schema: SchemaFile,
     sources: list[Source],
-    steps: Sequence[Log1p | Standardise],
+    steps: Sequence[TransformStep],
+    tables: Mapping[str, CategoryTable],
     lineage: Lineage,
     created_at: datetime | None,
 ) -> _Draft:
-    names = tuple(feature.name for feature in schema.columns)
+    names = (*(feature.name for feature in schema.columns), *added_columns(steps))
     for source in sources:
         if source.forest.num_features != len(names):
             raise BundleError(
                 f"{source.library} model takes {source.forest.num_features} features, "
-                f"the schema has {len(names)}; build both from the same columns"
+                f"the schema has {len(names)} with the columns that steps add; "
+                "build both from the same columns"
             )
         if source.names and source.names != names:
             at = next(i for i, pair in enumerate(zip(source.names, names, strict=True)) if pair[0] != pair[1])
@@ -306,35 +348,100 @@ def _start(
                 f'{source.library} model: column {at} is "{source.names[at]}", the schema has "{names[at]}"; '
                 "put the schema in the model's order"
             )
-    draft = _Draft(name, kind, created_at, lineage, schema, sources, steps)
+    draft = _Draft(name, kind, created_at, lineage, schema, sources, steps, tables)
     draft.files["schema.json"] = to_json(schema)
+    if tables:
+        draft.files[TABLES] = to_json(TablesFile(tables=dict(tables)))
     return draft
+
+
+def _scores(draft: _Draft, slot: str, rows: Rows) -> npt.NDArray[np.float64]:
+    """Return the scores of a slot of a program that is not complete yet, ``[n]``."""
+    end = ThresholdNode(input=slot, output="decision", bands=[Band(start=0.0, label="any")])
+    return np.asarray(Bundle(draft.bundle(end)).score(rows).scores, dtype=np.float64)
+
+
+def _add_row(draft: _Draft) -> str:
+    """Add the transform node, if there are steps; return the slot of the row that the forests read."""
+    if not draft.steps:
+        return "row"
+    draft.program.append(TransformNode(input="row", output="inputs", steps=list(draft.steps)))
+    return "inputs"
+
+
+def _add_ensemble(
+    draft: _Draft,
+    ensemble: MeanEnsemble | StackEnsemble | SwitchEnsemble,
+    output_index: int,
+    calibration: IsotonicMap | SigmoidMap | HeldOut | None,
+) -> str:
+    """Add the nodes that combine the scores of all models; return the slot of the result."""
+    row, slots = _add_row(draft), []
+    for number, source in enumerate(draft.sources):
+        slots.append(_add_forest(draft, number, source, row, output_index))
+    score = "combined"
+    draft.program.append(ensemble_node(ensemble, slots, row, score))
+    if isinstance(calibration, SigmoidMap) or (
+        isinstance(calibration, HeldOut) and calibration.method == "sigmoid"
+    ):
+        raise BundleError("calibration: sigmoid takes the margin of one model; use isotonic for an ensemble")
+    if isinstance(calibration, HeldOut):
+        rows = encode(draft.schema.features, calibration.data)
+        calibration = fit_isotonic(_scores(draft, score, rows), calibration.labels)
+    if calibration is not None:
+        draft.files["calibration.json"] = to_json(CalibrationFile(maps={"main": calibration}))
+        draft.program.append(CalibrateNode(map="main", input=score, output="score"))
+        score = "score"
+    return score
+
+
+def _add_score_map(
+    draft: _Draft, score_map: ScoreMapFile | ScoreReference, score: str, validation: Rows
+) -> str:
+    """Add the score map, fitted on the scores of the validation data if it is not given."""
+    if isinstance(score_map, ScoreReference):
+        score_map = fit_score_map(_scores(draft, score, validation), score_map.scores)
+    draft.files[SCORE_MAP] = to_json(score_map)
+    draft.program.append(ScoreMapNode(input=score, output="mapped"))
+    return "mapped"
+
+
+def _add_forest(draft: _Draft, number: int, source: Source, row: str, output_index: int) -> str:
+    """Add a forest and its link; return the slot of the prediction."""
+    suffix = f"-{number:02}" if number else ""
+    _add_margins(draft, number, source, row)
+    draft.program.append(
+        LinkNode(input=f"margins{suffix}", output=f"probability{suffix}", index=output_index)
+    )
+    return f"probability{suffix}"
+
+
+def _add_margins(draft: _Draft, number: int, source: Source, row: str) -> str:
+    """Add a forest; return the slot of its margins."""
+    file = f"member-{number:02}.bin" if number else "forest.bin"
+    output = f"margins-{number:02}" if number else "margins"
+    draft.files[file] = source.forest.to_bytes()
+    draft.program.append(ForestNode(file=file, input=row, output=output))
+    return output
 
 
 def _add_nodes(
     draft: _Draft, output_index: int, calibration: IsotonicMap | SigmoidMap | None
 ) -> tuple[str, list[str]]:
     """Add the nodes that compute the scores; return the oracle's slot and those of the members."""
-    row = "row"
-    if draft.steps:
-        row = "inputs"
-        draft.program.append(TransformNode(input="row", output=row, steps=list(draft.steps)))
+    row = _add_row(draft)
     if calibration is not None:
         draft.files["calibration.json"] = to_json(CalibrationFile(maps={"main": calibration}))
     score, members = "probability", []
     for number, source in enumerate(draft.sources):
-        file = f"member-{number:02}.bin" if number else "forest.bin"
-        suffix = f"-{number:02}" if number else ""
-        draft.files[file] = source.forest.to_bytes()
-        draft.program.append(ForestNode(file=file, input=row, output=f"margins{suffix}"))
-        if number or not isinstance(calibration, SigmoidMap):
-            link = LinkNode(input=f"margins{suffix}", output=f"probability{suffix}", index=output_index)
-            draft.program.append(link)
+        if not number and isinstance(calibration, SigmoidMap):
+            given = _add_margins(draft, number, source, row)
+        else:
+            given = _add_forest(draft, number, source, row, output_index)
         if number:
-            members.append(f"probability{suffix}")
+            members.append(given)
         elif calibration is not None:
             score = "score"
-            given = "margins" if isinstance(calibration, SigmoidMap) else "probability"
             draft.program.append(CalibrateNode(map="main", input=given, output=score))
     return score, members
 
@@ -366,7 +473,7 @@ def _add_rules(draft: _Draft, rules: BundleRules | None, source: str) -> str | N
 def _fit(draft: _Draft, held_out: HeldOut, rows: Rows, output_index: int) -> IsotonicMap | SigmoidMap:
     """Fit a calibration map on the model's outputs for the held-out rows, which have all columns."""
     forest = draft.sources[0].forest
-    seen = transform(draft.schema.columns, draft.steps, rows)
+    seen = draft.transformed(rows)
     if held_out.method == "sigmoid":
         if forest.num_outputs != 1:
             raise BundleError(
@@ -397,7 +504,11 @@ def _golden_rows(
 ) -> Rows:
     if len(data) == 0:
         raise BundleError("training: no rows; golden cases are sampled from them")
-    transformed = {step.feature for step in draft.steps}
+    transformed = {
+        step.feature
+        for step in draft.steps
+        if step.output is None and not isinstance(step, Arithmetic | FeatureRatio)
+    }
     features = draft.schema.features
     names = {feature.name for feature in features}
     if unknown := sorted(set(sensitive) - names - {"*"}):
@@ -411,8 +522,21 @@ def _golden_rows(
         for column, threshold in source.splits()
         if column < len(features) and features[column].name not in transformed
     ]
+    splits += _edges_of_steps(draft.steps, features)
     withheld = names if "*" in sensitive else set(sensitive)
     return golden.sample_rows(features, data, splits, count, random, withheld)
+
+
+def _edges_of_steps(steps: Sequence[TransformStep], features: Sequence[Feature]) -> list[tuple[int, float]]:
+    """Return the values of features at which a bucket or clip changes, as (column, value)."""
+    columns = {feature.name: at for at, feature in enumerate(features)}
+    edges: list[tuple[str, float]] = []
+    for step in steps:
+        if isinstance(step, Bucket):
+            edges += [(step.feature, edge) for edge in step.edges]
+        elif isinstance(step, Clip):
+            edges += [(step.feature, limit) for limit in (step.low, step.high) if limit is not None]
+    return [(columns[name], edge) for name, edge in edges if name in columns]
 
 
 def _finish(

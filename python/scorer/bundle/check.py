@@ -18,6 +18,8 @@ from scorer.bundle.models import (
     ReasonsFile,
     ReferenceFile,
     SchemaFile,
+    ScoreMapFile,
+    TablesFile,
 )
 from scorer.bundle.rules import RuleInfo
 from scorer.errors import BundleError
@@ -37,6 +39,9 @@ class Inspection(BaseModel):
     data: SchemaFile
     actions: list[Action]
     calibration: CalibrationFile | None
+    tables: TablesFile | None = None
+    """Numbers for categories, which transforms look up."""
+    score_map: ScoreMapFile | None = None
     overlay: OverlaySpec | None = None
     explains: bool = False
     """Whether the bundle has the covers that reasons need."""
@@ -85,6 +90,8 @@ def inspect(path: str | PathLike[str]) -> Inspection:
     manifest = read_manifest(directory)
     calibration = directory / "calibration.json"
     actions = directory / "actions.json"
+    tables = directory / "tables.json"
+    score_map = directory / "score_map.json"
     overlay = directory / "overlay.json"
     reasons = directory / "reasons.json"
     return Inspection(
@@ -95,6 +102,8 @@ def inspect(path: str | PathLike[str]) -> Inspection:
         calibration=CalibrationFile.model_validate_json(calibration.read_bytes())
         if calibration.exists()
         else None,
+        tables=TablesFile.model_validate_json(tables.read_bytes()) if tables.exists() else None,
+        score_map=ScoreMapFile.model_validate_json(score_map.read_bytes()) if score_map.exists() else None,
         overlay=OverlaySpec.model_validate_json(overlay.read_bytes()) if overlay.exists() else None,
         explains=bundle.explains,
         reasons=ReasonsFile.model_validate_json(reasons.read_bytes()) if reasons.exists() else None,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from scorer.bundle.models import Feature, Log1p, Standardise
+from scorer.bundle.models import CategoryTable, Feature, TablesFile, TransformStep
 from scorer.errors import BundleError
 
 Rows = npt.NDArray[np.float32]
@@ -36,29 +36,45 @@ def encode(features: Sequence[Feature], data: Any) -> Rows:
     return np.ascontiguousarray(np.stack(columns, axis=1)) if columns else np.empty((0, 0), np.float32)
 
 
-def transform(features: Sequence[Feature], steps: Sequence[Log1p | Standardise], rows: Rows) -> Rows:
+def added_columns(steps: Sequence[TransformStep]) -> list[str]:
+    """Return the names of the columns that steps add to a row, in their order.
+
+    Args:
+        steps: The steps of a transform node.
+    """
+    return [step.output for step in steps if step.output is not None]
+
+
+def transform(
+    features: Sequence[Feature],
+    steps: Sequence[TransformStep],
+    rows: Rows,
+    tables: Mapping[str, CategoryTable] | None = None,
+) -> Rows:
     """Apply a transform node to rows. A model of a bundle with `steps` must be trained on the result.
 
     Args:
         features: The features, in the order of the rows' columns.
         steps: The transformations.
         rows: Encoded rows ``[n, features]``.
+        tables: The tables that the steps name.
 
     Returns:
-        The transformed rows ``[n, features]``.
+        The transformed rows ``[n, features + added columns]``; see `added_columns`.
 
     Raises:
-        BundleError: A step does not match the features.
+        BundleError: A step does not match the features or the tables.
     """
     from scorer import bridge
 
     rows = np.ascontiguousarray(rows, dtype=np.float32)
     if not steps:
         return rows
-    out = np.empty_like(rows)
+    out = np.empty((len(rows), len(features) + len(added_columns(steps))), np.float32)
     bridge.transform_rows(
         json.dumps([feature.model_dump(by_alias=True, exclude_none=True) for feature in features]),
-        json.dumps([step.model_dump() for step in steps]),
+        json.dumps([step.model_dump(exclude_none=True) for step in steps]),
+        TablesFile(tables=dict(tables)).model_dump_json(exclude_none=True) if tables else None,
         rows,
         out,
     )

@@ -97,6 +97,8 @@ class Log1p(_Strict):
 
     function: Literal["log1p"] = "log1p"
     feature: str
+    output: str | None = None
+    """Name of the column to add; None replaces the feature."""
 
 
 class Standardise(_Strict):
@@ -106,9 +108,99 @@ class Standardise(_Strict):
     feature: str
     mean: FiniteFloat
     scale: FiniteFloat
+    output: str | None = None
+    """Name of the column to add; None replaces the feature."""
 
 
-TransformStep: TypeAlias = Annotated[Log1p | Standardise, Field(discriminator="function")]
+class Clip(_Strict):
+    """Transform a value to the nearest one from `low` to `high`."""
+
+    function: Literal["clip"] = "clip"
+    feature: str
+    low: FiniteFloat | None = None
+    high: FiniteFloat | None = None
+    output: str | None = None
+    """Name of the column to add; None replaces the feature."""
+
+
+class Bucket(_Strict):
+    """Add a column with the number of edges at or below a value."""
+
+    function: Literal["bucket"] = "bucket"
+    feature: str
+    edges: list[FiniteFloat]
+    """Ascending edges. They are rounded to float32, as the values are."""
+    output: str
+
+
+class MissingFlag(_Strict):
+    """Add a flag that is 1 where a feature of any type is missing."""
+
+    function: Literal["missing"] = "missing"
+    feature: str
+    output: str
+
+
+class Arithmetic(_Strict):
+    """Add a column with the sum, difference or product of two numbers or flags."""
+
+    function: Literal["add", "subtract", "multiply"]
+    left: str
+    right: str
+    output: str
+
+
+class FeatureRatio(_Strict):
+    """Add a column with the quotient of two numbers or flags."""
+
+    function: Literal["ratio"] = "ratio"
+    left: str
+    right: str
+    zero: Literal["missing"] | FiniteFloat
+    """The result, a number or a missing value, for a divisor of 0 or so near to 0 that the quotient is not
+    finite in float32."""
+    output: str
+
+
+class TableLookup(_Strict):
+    """Add a column with the number that a table of ``tables.json`` has for a category."""
+
+    function: Literal["table"] = "table"
+    feature: str
+    table: str
+    output: str
+
+
+class DatePart(_Strict):
+    """Add a column with a part of a time in seconds since 1970-01-01 00:00 UTC."""
+
+    function: Literal["datepart"] = "datepart"
+    feature: str
+    part: Literal["hour", "weekday", "day"]
+    """Hour 0 to 23, weekday 0 (Monday) to 6, or day of the month 1 to 31."""
+    offset: int = 0
+    """Seconds that are added to the time, such as 3600 for UTC+1."""
+    output: str
+
+
+TransformStep: TypeAlias = Annotated[
+    Log1p | Standardise | Clip | Bucket | MissingFlag | Arithmetic | FeatureRatio | TableLookup | DatePart,
+    Field(discriminator="function"),
+]
+
+
+class CategoryTable(_Strict):
+    """A number for each category of a feature."""
+
+    values: dict[str, FiniteFloat]
+    default: FiniteFloat | None = None
+    """The number for a missing category and for those that are not listed; None for a missing value."""
+
+
+class TablesFile(_Strict):
+    """Content of the file ``tables.json`` of a bundle."""
+
+    tables: dict[str, CategoryTable]
 
 
 class TransformNode(_Strict):
@@ -144,6 +236,64 @@ class CalibrateNode(_Strict):
     kind: Literal["calibrate"] = "calibrate"
     map: str
     input: str
+    output: str
+
+
+class ScoreMapNode(_Strict):
+    """Program node that maps a score by ``score_map.json``."""
+
+    kind: Literal["scoremap"] = "scoremap"
+    file: str = "score_map.json"
+    input: str
+    output: str
+
+
+class MeanNode(_Strict):
+    """Program node that computes the weighted mean of scores, or of their logits."""
+
+    kind: Literal["mean"] = "mean"
+    inputs: list[str]
+    weights: list[FiniteFloat] = []
+    """One weight above 0 for each input; equal weights if the list is empty."""
+    of: Literal["scores", "logits"] = "scores"
+    output: str
+
+
+class StackNode(_Strict):
+    """Program node that computes a probability from scores by a logistic regression."""
+
+    kind: Literal["stack"] = "stack"
+    inputs: list[str]
+    coefficients: list[FiniteFloat]
+    intercept: FiniteFloat = 0.0
+    of: Literal["scores", "logits"] = "logits"
+    output: str
+
+
+class SwitchCase(_Strict):
+    """The score that a switch selects for some categories, or for a range of values."""
+
+    input: str
+    categories: list[str] = []
+    start: FiniteFloat | None = Field(
+        default=None, validation_alias=AliasChoices("from", "start"), serialization_alias="from"
+    )
+    """Least value of the range, inclusive."""
+    end: FiniteFloat | None = Field(
+        default=None, validation_alias=AliasChoices("to", "end"), serialization_alias="to"
+    )
+    """End of the range, exclusive."""
+
+
+class SwitchNode(_Strict):
+    """Program node that selects one of several scores by a feature of a row."""
+
+    kind: Literal["switch"] = "switch"
+    row: str = "row"
+    feature: str
+    cases: list[SwitchCase]
+    default: str
+    """The score for a missing value and for values that no case lists."""
     output: str
 
 
@@ -202,6 +352,10 @@ Node: TypeAlias = Annotated[
     | ForestNode
     | LinkNode
     | CalibrateNode
+    | ScoreMapNode
+    | MeanNode
+    | StackNode
+    | SwitchNode
     | OverlayNode
     | RulesNode
     | ThresholdNode
@@ -233,6 +387,18 @@ class CalibrationFile(_Strict):
     """Content of the file ``calibration.json`` of a bundle."""
 
     maps: dict[str, CalibrationMap]
+
+
+class ScoreMapFile(_Strict):
+    """Content of the file ``score_map.json`` of a bundle: a piecewise linear map of scores.
+
+    It is constant outside its knots.
+    """
+
+    x: list[FiniteFloat]
+    """Scores at the knots, strictly ascending."""
+    y: list[FiniteFloat]
+    """The scores that they become, which do not descend."""
 
 
 Offsets: TypeAlias = dict[str, dict[str, FiniteFloat]]

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, TypeAdapter, ValidationError
 
+from scorer.bundle.ensemble import Ensemble
 from scorer.bundle.models import (
     Action,
     Band,
+    CategoryTable,
     Feature,
     PolicySpec,
     ReasonsFile,
@@ -24,6 +26,7 @@ from scorer.errors import BundleError
 if TYPE_CHECKING:
     from scorer.bundle.build import HeldOut
     from scorer.bundle.rules import BundleRules
+    from scorer.bundle.score_map import ScoreReference
     from scorer.bundle.write import WrittenBundle
 
 _T = TypeVar("_T")
@@ -40,6 +43,8 @@ class BundleSection(_Section):
     kind: Literal["score", "action"]
     model: Path
     voters: list[Path] = []
+    members: list[Path] = []
+    """Further models of a score bundle, which [ensemble] combines with the model."""
     output_index: int = 0
     golden_cases: int = Field(default=512, ge=256)
     sensitive: list[str] = []
@@ -66,6 +71,17 @@ class CalibrationSection(_Section):
     """Column of the held-out data with the outcome, 0 or 1."""
     action: str | None = None
     """For action bundles: column of the held-out data with the id of the action that was taken."""
+
+
+class ScoreMapSection(_Section):
+    """The older model whose thresholds the new model keeps: either its scores or its bundle."""
+
+    scores: Path | None = None
+    """Parquet file with scores of the older model."""
+    column: str = "score"
+    """Column of that file."""
+    bundle: Path | None = None
+    """Bundle of the older model, which scores the validation data."""
 
 
 class ListSection(_Section):
@@ -101,11 +117,15 @@ class BuildSpec(_Section):
     features: list[Feature]
     action_features: list[Feature] = []
     steps: list[TransformStep] = []
+    tables: dict[str, CategoryTable] = {}
+    """The tables that steps name."""
     thresholds: list[Band] = []
     policy: PolicySpec | None = None
     actions: Path | None = None
     """JSON file with the catalogue, in the format of a bundle's actions.json."""
+    ensemble: Ensemble | None = None
     calibration: CalibrationSection | None = None
+    score_map: ScoreMapSection | None = None
     rules: RulesSection | None = None
     lineage: LineageSection = LineageSection()
 
@@ -174,6 +194,7 @@ def build_from_spec(path: Path, output: Path) -> WrittenBundle:
         "validation": validation,
         "lineage": lineage,
         "steps": spec.steps,
+        "tables": spec.tables,
         "output_index": spec.bundle.output_index,
         "golden_cases": spec.bundle.golden_cases,
         "sensitive": spec.bundle.sensitive,
@@ -183,7 +204,15 @@ def build_from_spec(path: Path, output: Path) -> WrittenBundle:
     }
     if spec.policy is None or spec.actions is None:
         held_out = _held_out(spec, base, validation, None)
-        return build_score_bundle(output, bands=spec.thresholds, calibration=held_out, **common)
+        return build_score_bundle(
+            output,
+            bands=spec.thresholds,
+            members=[base / member for member in spec.bundle.members],
+            ensemble=spec.ensemble,
+            calibration=held_out,
+            score_map=_older_scores(spec.score_map, base, validation),
+            **common,
+        )
     actions = _read_actions(base / spec.actions)
     return build_action_bundle(
         output,
@@ -200,6 +229,10 @@ def _contradictions(spec: BuildSpec) -> list[str]:
     if spec.bundle.kind == "score":
         if not spec.thresholds:
             wrong.append("thresholds: a score bundle needs at least one; add [[thresholds]]")
+        if (spec.ensemble is None) != (not spec.bundle.members):
+            wrong.append("bundle.members and [ensemble] belong together; give both or none")
+        if spec.score_map and (spec.score_map.scores is None) == (spec.score_map.bundle is None):
+            wrong.append("score_map: give either the scores or the bundle of the older model")
         if spec.policy or spec.actions or spec.action_features or spec.bundle.voters:
             wrong.append("policy, actions, action_features and voters are for action bundles; remove them")
     else:
@@ -209,6 +242,8 @@ def _contradictions(spec: BuildSpec) -> list[str]:
             )
         if spec.thresholds:
             wrong.append("thresholds are for score bundles; remove them")
+        if spec.bundle.members or spec.ensemble or spec.score_map:
+            wrong.append("members, ensemble and score_map are for score bundles; remove them")
         if spec.calibration and spec.calibration.action is None:
             wrong.append("calibration.action: name the column with the action that was taken")
     return wrong
@@ -242,6 +277,21 @@ def _held_out(spec: BuildSpec, base: Path, validation: Any, actions: list[Action
             raise BundleError(f'column "{section.action}": "{unknown}" is no action of the catalogue; add it')
         taken = [index[name] for name in ids]
     return HeldOut(data, _column(data, section.label).to_numpy(), taken, section.method)
+
+
+def _older_scores(section: ScoreMapSection | None, base: Path, validation: Any) -> ScoreReference | None:
+    from scorer.bundle.check import read_schema
+    from scorer.bundle.columns import encode
+    from scorer.bundle.loaded import Bundle
+    from scorer.bundle.score_map import ScoreReference, read_scores
+
+    if section is None:
+        return None
+    if section.scores is not None:
+        return ScoreReference(read_scores(base / section.scores, section.column))
+    older = base / (section.bundle or "")
+    bundle = Bundle.load(older)
+    return ScoreReference(bundle.score(encode(read_schema(older).features, validation)).scores)
 
 
 def _column(table: Any, name: str) -> Any:

@@ -1,9 +1,9 @@
-"""``scorer bundle``: build, revise, sign, verify and inspect bundles."""
+"""``scorer bundle``: build, revise, sign, verify, inspect and draw bundles."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -13,7 +13,8 @@ from scorer.commands.rule_options import LIST_OPTION, given_lists
 from scorer.errors import BundleError
 
 if TYPE_CHECKING:
-    from scorer.bundle import Inspection
+    from scorer.bundle import Inspection, ScoreMapFile
+    from scorer.bundle.models import TransformStep
     from scorer.bundle.write import WrittenBundle
 
 app = typer.Typer(
@@ -40,11 +41,10 @@ def build(
     built = build_from_spec(spec, output)
     _made(built, json)
     if not (built.path / "covers.bin").exists():
-        typer.echo(
-            "the model states no usable weights of its nodes (covers), so the bundle gives no reasons and no "
-            "explanations",
-            err=True,
-        )
+        why = "the model states no usable weights of its nodes (covers)"
+        if read_spec(spec).ensemble is not None:
+            why = "no single forest explains the score of an ensemble"
+        typer.echo(f"{why}, so the bundle gives no reasons and no explanations", err=True)
     if clear := read_spec(spec).clear_features:
         typer.echo(
             f"golden.bin holds values of training rows in the clear for {len(clear)} features "
@@ -66,6 +66,13 @@ def revise(
         ),
     ] = None,
     remove_overlay: Annotated[bool, typer.Option("--remove-overlay", help="Remove the overlay.")] = False,
+    score_map: Annotated[
+        Path | None,
+        typer.Option(metavar="JSON", help="JSON file of the new score map, such as `fit-map` writes."),
+    ] = None,
+    remove_score_map: Annotated[
+        bool, typer.Option("--remove-score-map", help="Remove the score map.")
+    ] = False,
     rules: Annotated[
         Path | None,
         typer.Option(metavar="TOML", help="The new rules, described in docs/rules.md."),
@@ -81,22 +88,60 @@ def revise(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Create a revision of a bundle: the same forests with other rules, overlay or cap prices."""
+    """Create a revision of a bundle: the same forests with other rules, overlay, score map or cap prices."""
     from scorer.bundle.revision import read_notes, read_overlay
     from scorer.bundle.revision import revise as revise_bundle
     from scorer.bundle.rules import read_rules
+    from scorer.bundle.score_map import read_score_map
 
     revised = revise_bundle(
         live,
         output,
         overlay=None if overlay is None else read_overlay(overlay),
         remove_overlay=remove_overlay,
+        score_map=None if score_map is None else read_score_map(score_map),
+        remove_score_map=remove_score_map,
         rules=None if rules is None else read_rules(rules, given_lists(rule_list)),
         remove_rules=remove_rules,
         caps=dict(_price(entry) for entry in cap or []),
         notes=None if notes is None else read_notes(notes),
     )
     _made(revised, json)
+
+
+@app.command("fit-map")
+def fit_map(
+    new: Annotated[
+        Path, typer.Argument(metavar="NEW", help="Parquet file with scores of the model that gets the map.")
+    ],
+    old: Annotated[
+        Path,
+        typer.Argument(
+            metavar="OLD", help="Parquet file with scores of the model whose thresholds are kept."
+        ),
+    ],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="JSON file to write.")],
+    column: Annotated[str, typer.Option("--column", help="Column of the scores in both files.")] = "score",
+    json: Json = False,
+) -> None:
+    """Fit the score map with which a new model keeps the thresholds of an old one."""
+    from scorer.bundle.models import to_json
+    from scorer.bundle.score_map import fit_score_map, mapped, read_scores, share_difference
+
+    scores, wanted = read_scores(new, column), read_scores(old, column)
+    fitted = fit_score_map(scores, wanted)
+    try:
+        output.write_bytes(to_json(fitted))
+    except OSError as error:
+        raise BundleError(f'"{output}" cannot be written: {error.strerror}; name another file') from None
+    before, after = (share_difference(one, wanted) for one in (scores, mapped(fitted, scores)))
+    if json:
+        print_json({"path": str(output), "knots": len(fitted.x), "before": before, "after": after})
+        return
+    typer.echo(
+        f"{len(fitted.x)} knots; the shares of scores at or above a threshold differ by at most "
+        f"{100 * after:.2f} percentage points ({100 * before:.2f} without the map)"
+    )
 
 
 def _price(entry: str) -> tuple[str, float]:
@@ -215,6 +260,39 @@ def inspect(directory: Directory, json: Json = False) -> None:
     _print(inspection)
 
 
+@app.command()
+def graph(
+    directory: Directory,
+    form: Annotated[
+        Literal["text", "dot", "json"],
+        typer.Option("--format", help="A table, a graph for Graphviz, or JSON."),
+    ] = "text",
+) -> None:
+    """Show the nodes of a bundle's program and the slots between them."""
+    from scorer.bundle import inspect as inspect_bundle
+    from scorer.bundle.graph import program_graph, to_dicts, to_dot
+
+    inspection = inspect_bundle(directory)
+    nodes = program_graph(inspection.manifest.program, len(inspection.data.columns))
+    if form == "dot":
+        typer.echo(to_dot(nodes))
+    elif form == "json":
+        print_json(to_dicts(nodes))
+    else:
+        rows = [
+            [
+                "" if node.number < 0 else str(node.number),
+                node.kind,
+                ", ".join(node.reads),
+                node.writes,
+                node.type + "".join(f" + {column}" for column in node.columns),
+                node.settings,
+            ]
+            for node in nodes
+        ]
+        print_table(["node", "kind", "reads", "writes", "type", "settings"], rows, empty="")
+
+
 def _print(inspection: Inspection) -> None:
     manifest = inspection.manifest
     lineage = manifest.lineage
@@ -231,6 +309,7 @@ def _print(inspection: Inspection) -> None:
         ("libraries", ", ".join(f"{name} {version}" for name, version in lineage.library_versions.items())),
         *([("revision", f"{lineage.revision} of {lineage.revision_of}")] if lineage.revision else []),
         ("reasons", "yes" if inspection.explains else "none: the bundle has no covers.bin"),
+        *([] if inspection.score_map is None else [("score map", _shown_map(inspection.score_map))]),
         *((f"revision {name}", str(value)) for name, value in lineage.revision_notes.items()),
         *((f"metric {name}", str(value)) for name, value in lineage.metrics.items()),
     ]
@@ -241,6 +320,9 @@ def _print(inspection: Inspection) -> None:
     columns += [("action", feature) for feature in inspection.data.action_features]
     rows = [[f.name, source, f.type, _domain(f), f.missing] for source, f in columns]
     print_table(["feature", "from", "type", "values", "missing"], rows, empty="no features")
+    steps = [step for node in manifest.program if node.kind == "transform" for step in node.steps]
+    if steps:
+        print_table(["function", "reads", "settings", "column"], [_shown_step(s) for s in steps], empty="")
     _print_end(inspection)
     if inspection.rules:
         shown = [[rule.id, rule.effect, rule.source or "", str(rule.line)] for rule in inspection.rules]
@@ -258,6 +340,22 @@ def _print(inspection: Inspection) -> None:
     print_table(["scores", "count", "mean", "p1", "p50", "p99"], distributions, empty="")
     files = [[name, size(entry.bytes), entry.sha256] for name, entry in manifest.files.items()]
     print_table(["file", "size", "sha256"], files, empty="")
+
+
+def _shown_step(step: TransformStep) -> list[str]:
+    fields = step.model_dump(exclude_none=True)
+    function, output = fields.pop("function"), fields.pop("output", "")
+    reads = [fields.pop(name) for name in ("feature", "left", "right") if name in fields]
+    settings = (
+        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in fields.items()
+    )
+    return [function, ", ".join(reads), ", ".join(settings), output or f"{reads[0]} (replaced)"]
+
+
+def _shown_map(score_map: ScoreMapFile) -> str:
+    ends = [(score_map.x[at], score_map.y[at]) for at in (0, -1)]
+    return f"{len(score_map.x)} knots, " + " to ".join(f"{x:.4g} > {y:.4g}" for x, y in ends)
 
 
 def _print_end(inspection: Inspection) -> None:

@@ -8,6 +8,8 @@ from typing import Final
 
 import numpy as np
 
+from scorer.bundle.check import read_manifest
+from scorer.bundle.models import ForestNode
 from scorer.bundle.splits import forest_shape
 from scorer.explain.document import FeatureImportance
 from scorer.explain.quantity import ExplainedQuantity
@@ -57,6 +59,13 @@ def bootstrap(values: Floats, resamples: int, seed: int) -> tuple[Floats, Floats
     return low, high
 
 
+def _members(directory: Path) -> list[str]:
+    """Return the files of the further forests that a score is computed from."""
+    manifest = read_manifest(directory)
+    files = [node.file for node in manifest.program if isinstance(node, ForestNode)]
+    return [file for file in files if file != FOREST] if manifest.kind == "score" else []
+
+
 def importances(
     directory: Path,
     columns: list[str],
@@ -77,6 +86,10 @@ def importances(
     """
     covers = directory / COVERS
     shape = forest_shape(directory / FOREST, covers if covers.exists() else None)
+    splits = shape.splits.copy()
+    for member in _members(directory):
+        own = forest_shape(directory / member).splits
+        splits[: len(own)] += own[: len(splits)]
     size = None if values is None else np.abs(values)
     means = None if size is None else size.mean(axis=0)
     ends = None if size is None else bootstrap(size, resamples, seed)
@@ -86,7 +99,7 @@ def importances(
             mean=None if means is None else float(means[at]),
             low=None if ends is None else float(ends[0][at]),
             high=None if ends is None else float(ends[1][at]),
-            splits=int(shape.splits[at]),
+            splits=int(splits[at]),
             cover=None if shape.covers is None else float(shape.covers[at]),
             gain=stated.get(name),
         )

@@ -10,8 +10,17 @@ import numpy.typing as npt
 
 from scorer.bundle.check import read_manifest, read_schema
 from scorer.bundle.columns import transform
-from scorer.bundle.models import Feature, Log1p, Standardise, TransformNode
+from scorer.bundle.models import (
+    Arithmetic,
+    Feature,
+    FeatureRatio,
+    ForestNode,
+    SwitchNode,
+    TransformNode,
+    TransformStep,
+)
 from scorer.bundle.splits import split_keys
+from scorer.errors import BundleError
 from scorer.stats.arrays import Rows32
 
 Keys = npt.NDArray[np.int64]
@@ -28,22 +37,53 @@ class ForestThresholds:
         self._features = read_schema(directory).features
         program = read_manifest(directory).program
         self._steps = [step for node in program if isinstance(node, TransformNode) for step in node.steps]
-        self._keys = split_keys(directory / "forest.bin", len(self._features))
+        files = [node.file for node in program if isinstance(node, ForestNode)]
+        keys = [split_keys(directory / file, len(self._features)) for file in files]
+        self._switches = [node for node in program if isinstance(node, SwitchNode)]
+        self._keys = [np.concatenate(own) for own in zip(*keys, strict=True)]
 
     def boundaries(self, column: int) -> Rows32:
         """Return the values at which the tests of a number change, ascending.
 
-        Between two neighbours no test of the forest changes its result, except at 0 if the training library
-        treats 0 as missing.
+        Between two neighbours no test of the forests and switches changes its result, except at 0 if the
+        training library treats 0 as missing.
 
         Args:
             column: Position of the feature.
+
+        Raises:
+            BundleError: A transform computes another column from the feature.
         """
-        keys = self._keys[column]
-        steps = [step for step in self._steps if step.feature == self._features[column].name]
+        feature = self._features[column]
+        # A switch reads the row of the request, or the same row as the forests.
+        of_request, of_forests = (
+            [_ends(node, feature) for node in self._switches if (node.row == "row") is is_request]
+            for is_request in (True, False)
+        )
+        keys = np.unique(np.concatenate([self._keys[column], *of_forests]))
+        for step in self._steps:
+            reads = [step.left, step.right] if isinstance(step, Arithmetic | FeatureRatio) else [step.feature]
+            if step.output is not None and feature.name in reads:
+                raise BundleError(
+                    f'actionable: the bundle computes the column "{step.output}" from "{feature.name}", so '
+                    "the values at which its tests change are not known; leave the feature out"
+                )
+        steps = [
+            step
+            for step in self._steps
+            if not isinstance(step, Arithmetic | FeatureRatio) and step.feature == feature.name
+        ]
         found = inverted(self._features, steps, column, keys) if steps else keys
-        values = float_of(found)
+        values = float_of(np.concatenate([found, *of_request]))
         return np.unique(values[np.isfinite(values)])
+
+
+def _ends(node: SwitchNode, feature: Feature) -> Keys:
+    """Return the keys of the ends of a switch's ranges of a feature, on its row."""
+    if node.feature != feature.name or feature.type != "number":
+        return np.zeros(0, np.int64)
+    ends = [end for case in node.cases for end in (case.start, case.end) if end is not None]
+    return key_of(np.array(ends, np.float32))
 
 
 def key_of(values: Rows32) -> Keys:
@@ -63,12 +103,10 @@ def before(values: Rows32) -> Rows32:
     return np.nextafter(values, np.float32(-np.inf))
 
 
-def inverted(
-    features: Sequence[Feature], steps: Sequence[Log1p | Standardise], column: int, keys: Keys
-) -> Keys:
+def inverted(features: Sequence[Feature], steps: Sequence[TransformStep], column: int, keys: Keys) -> Keys:
     """Return the keys of the smallest values of a request whose transformed value has at least a key.
 
-    The transformations increase, so a bisection over all float32 values finds each exactly.
+    The transformations do not decrease, so a bisection over all float32 values finds each exactly.
 
     Args:
         features: Features of a request.

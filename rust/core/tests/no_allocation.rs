@@ -6,7 +6,7 @@ use std::cell::Cell;
 
 use scorer_core::budget::Unlimited;
 use scorer_core::bundle::EvalScratch;
-use scorer_core::bundle::testing::{action_recipe, assemble, score_files, score_recipe};
+use scorer_core::bundle::testing::{action_recipe, assemble, ensemble_recipe, score_files, score_recipe};
 use scorer_core::forest::actions::{ActionForest, ActionScratch, Catalogue};
 use scorer_core::forest::{
     BaseOrder, Forest, Isa, Link, Missing, Model, NanRule, Node, Precision, Split, Target, Test, Tree,
@@ -117,6 +117,58 @@ fn forests_of_both_kinds() {
         bundle.select(&row, &eligible, "action.authorise", "order-1", &Unlimited, &mut scratch).unwrap();
     });
     assert_eq!(count, 0);
+}
+
+#[test]
+fn transforms() {
+    let mut recipe = score_recipe("fraud", 0.0);
+    recipe.tables = Some(json!({"tables": {"risk": {"values": {"DE": 0.5}, "default": 0.25}}}));
+    recipe.forests.get_mut("forest.bin").unwrap().num_features = 7;
+    let nodes = recipe.manifest["program"].as_array_mut().unwrap();
+    nodes[0]["input"] = json!("inputs");
+    let steps = json!([
+        {"function": "clip", "feature": "amount", "high": 1000.0},
+        {"function": "bucket", "feature": "amount", "edges": [10, 100], "output": "class"},
+        {"function": "table", "feature": "country", "table": "risk", "output": "risk"},
+        {"function": "ratio", "left": "amount", "right": "class", "zero": "missing", "output": "ratio"},
+        {"function": "datepart", "feature": "amount", "part": "hour", "output": "hour"},
+    ]);
+    nodes.insert(0, json!({"kind": "transform", "input": "row", "output": "inputs", "steps": steps}));
+    let bundle = recipe.draft().unwrap();
+    let mut scratch = EvalScratch::new(&bundle);
+    let rows = [500.0, 0.0, 1.0, 5.0, f32::NAN, 0.0];
+    let mut out = Vec::with_capacity(2);
+    let count = allocations(|| {
+        bundle.score(&rows[..3], &Unlimited, &mut scratch).unwrap();
+        bundle.score_rows(&rows, &Unlimited, &mut scratch, &mut out).unwrap();
+    });
+    assert_eq!((count, out.len()), (0, 2));
+}
+
+#[test]
+fn ensembles_and_score_maps() {
+    let mut recipe = ensemble_recipe(
+        "fraud",
+        json!([
+            {"kind": "mean", "inputs": ["probability-0", "probability-1"], "of": "logits", "output": "mean"},
+            {"kind": "stack", "inputs": ["mean", "probability-2"], "coefficients": [0.5, 0.75], "output": "stack"},
+            {"kind": "switch", "feature": "country", "output": "segment", "default": "probability-0",
+             "cases": [{"input": "stack", "categories": ["DE"]}, {"input": "mean", "categories": ["FR"]}]},
+            {"kind": "scoremap", "file": "score_map.json", "input": "segment", "output": "combined"},
+        ]),
+    );
+    recipe.score_map = Some(json!({"x": [0.0, 0.5, 1.0], "y": [0.0, 0.75, 1.0]}));
+    let bundle = assemble(&recipe.build().unwrap()).unwrap();
+    let mut scratch = EvalScratch::new(&bundle);
+    let rows = [500.0, 0.0, 1.0, 50.0, 1.0, 0.0, 150.0, 2.0, 0.0, 250.0, f32::NAN, 1.0];
+    let mut out = Vec::with_capacity(4);
+    let count = allocations(|| {
+        for row in rows.chunks(3) {
+            bundle.score(row, &Unlimited, &mut scratch).unwrap();
+        }
+        bundle.score_rows(&rows, &Unlimited, &mut scratch, &mut out).unwrap();
+    });
+    assert_eq!((count, out.len()), (0, 4));
 }
 
 #[test]

@@ -137,7 +137,7 @@ fn a_bundle_without_covers_answers_without_reasons_and_that_is_counted() {
 }
 
 #[test]
-fn the_contribution_of_a_sensitive_feature_is_not_recorded() {
+fn the_contribution_of_a_sensitive_feature_or_of_a_column_from_it_is_not_recorded() {
     let world = explained(|_| ());
     // `Shape` is built with the rules of the store, so the record is made from a shape with such a rule.
     let lanes = world.engine.lanes();
@@ -152,13 +152,24 @@ fn the_contribution_of_a_sensitive_feature_is_not_recorded() {
         reasons: shape
             .reasons
             .iter()
-            .map(|column| ReasonColumn { code: column.code.clone(), feature: column.feature.clone() })
+            .map(|column| ReasonColumn {
+                code: column.code.clone(),
+                feature: column.feature.clone(),
+                origins: column.origins.clone(),
+            })
+            // Columns that a program adds, from the country and the amount, and from the country alone.
+            .chain([vec![0, 1], vec![1]].map(|origins| ReasonColumn {
+                code: "R09".to_owned(),
+                feature: "added".to_owned(),
+                origins,
+            }))
             .collect(),
         rules: Vec::new(),
     };
     let sensitive = std::sync::Arc::new(sensitive);
     let contribution = |feature, amount| scorer_core::explain::Contribution { feature, amount };
-    let reasons = [contribution(0, -1.5), contribution(2, 0.25)];
+    let reasons =
+        [contribution(0, -1.5), contribution(2, 0.25), contribution(3, 0.75), contribution(4, -0.125)];
     let answered = Answered {
         checkpoint: FRAUD,
         lane: "live",
@@ -178,10 +189,14 @@ fn the_contribution_of_a_sensitive_feature_is_not_recorded() {
     };
     let mut record = DecisionRecord::default();
     fill_record(&mut record, 0, &answered);
-    let [amount, night] = &record.feature_reasons[..] else { panic!("{:?}", record.feature_reasons) };
+    let [amount, night, mixed, other] = &record.feature_reasons[..] else {
+        panic!("{:?}", record.feature_reasons)
+    };
     assert_eq!(
         (&*amount.code, amount.contribution, amount.direction()),
         ("R01", 0.0, ReasonDirection::Lowers)
     );
     assert_eq!((night.contribution, night.direction()), (0.25, ReasonDirection::Raises));
+    assert_eq!((mixed.contribution, mixed.direction()), (0.0, ReasonDirection::Raises));
+    assert_eq!((other.contribution, other.direction()), (-0.125, ReasonDirection::Lowers));
 }

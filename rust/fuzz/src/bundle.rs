@@ -4,7 +4,7 @@ use scorer_core::bundle::testing::{Files, assemble, reseal};
 use scorer_core::bundle::{MANIFEST, Manifest};
 
 /// The names of a bundle's files. Each part of the input begins with the index of a name.
-pub const NAMES: [&str; 13] = [
+pub const NAMES: [&str; 16] = [
     MANIFEST,
     "schema.json",
     "actions.json",
@@ -18,6 +18,9 @@ pub const NAMES: [&str; 13] = [
     "reasons.json",
     "rules.toml",
     "list-01.txt",
+    "score_map.json",
+    "tables.json",
+    "member-02.bin",
 ];
 
 /// Splits the input into files. Each part consists of the index of its name, its length in three bytes, and its

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,17 @@ if TYPE_CHECKING:
     from scorer.release.answers import BundleDetail
 
 Value = float | str | None
-GROUPS = ("metrics", "parameters", "schema", "thresholds", "calibration", "policy", "rules", "size")
+GROUPS = (
+    "metrics",
+    "parameters",
+    "schema",
+    "thresholds",
+    "calibration",
+    "program",
+    "policy",
+    "rules",
+    "size",
+)
 
 
 def differences(
@@ -76,6 +87,7 @@ def _properties(detail: BundleDetail, directory: Path) -> dict[str, dict[str, Va
             str(band["label"]): float(band["from"]) for node in program for band in node.get("bands") or ()
         },
         "calibration": dict(_calibration(program, directory)),
+        "program": dict(_program(program, directory)),
         "policy": dict(_policy(program, directory)),
         "rules": dict(_rules(detail, program)),
         "size": dict(_sizes(detail, directory)),
@@ -126,6 +138,28 @@ def _calibration(program: Any, directory: Path) -> Iterator[tuple[str, Value]]:
             yield f"{prefix}range", f"{min(own['y']):.4g} to {max(own['y']):.4g}"
 
 
+def _program(program: Any, directory: Path) -> Iterator[tuple[str, Value]]:
+    """Yield the steps of transforms, the tables, the ensembles and the score map."""
+    for node in program:
+        kind, output = str(node.get("kind")), str(node.get("output"))
+        if kind == "transform":
+            for step in node.get("steps") or ():
+                rest = {key: value for key, value in step.items() if key not in ("function", "output")}
+                column = step.get("output") or step.get("feature")
+                yield f"{output}: {step.get('function')} {column}", _json(rest)
+        elif kind in ("mean", "stack", "switch"):
+            rest = {key: value for key, value in node.items() if key not in ("kind", "output")}
+            yield f"{kind} {output}", _json(rest)
+        elif kind == "scoremap":
+            content = (directory / "score_map.json").read_bytes()
+            yield f"scoremap {output}", f"{len(json.loads(content)['x'])} knots, {_digest(content)}"
+    tables = directory / "tables.json"
+    if tables.exists():
+        for name, table in json.loads(tables.read_bytes())["tables"].items():
+            content = json.dumps(table, sort_keys=True).encode()
+            yield f"table {name}", f"{len(table['values'])} categories, {_digest(content)}"
+
+
 def _policy(program: Any, directory: Path) -> Iterator[tuple[str, Value]]:
     for node in program:
         if node.get("kind") == "policy":
@@ -156,6 +190,11 @@ def _sizes(detail: BundleDetail, directory: Path) -> Iterator[tuple[str, Value]]
         yield f"{name}: trees", float(shape.trees)
         yield f"{name}: nodes", float(shape.nodes)
         yield f"{name}: bytes", float(detail.manifest["files"][name]["bytes"])
+
+
+def _digest(content: bytes) -> str:
+    """Return the part of a SHA-256 by which contents are told apart."""
+    return f"SHA-256 {sha256(content).hexdigest()[:12]}"
 
 
 def _json(value: Any) -> str:

@@ -22,6 +22,7 @@ TITLES = {
     "schema": "Schema",
     "thresholds": "Thresholds",
     "calibration": "Calibration",
+    "program": "Program",
     "policy": "Policy and actions",
     "rules": "Rules",
     "size": "Size",

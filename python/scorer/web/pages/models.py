@@ -7,13 +7,17 @@ from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import Response
+from pydantic import TypeAdapter, ValidationError
 
+from scorer.bundle.graph import program_graph
+from scorer.bundle.models import Node
 from scorer.release.answers import BundleDetail
 from scorer.release.errors import PlatformError
 from scorer.release.model import Role
 from scorer.release.versions.figures import references
 from scorer.release.versions.lineage import run_url
 from scorer.web.pages.visit import PAGE, Here, Posted, Visit
+from scorer.web.program_drawing import DrawnProgram, draw_program
 
 router = APIRouter()
 
@@ -88,10 +92,20 @@ def model(here: Here, digest: str) -> Response:
         changes=changes,
         chain=_chain(here, detail),
         thresholds=_thresholds(detail.manifest),
+        program=_program(detail),
         metrics=_metrics(detail.lineage),
         histogram=histogram.plotly if histogram else None,
         importance=explanation.figures[0] if explanation else None,
     )
+
+
+def _program(detail: BundleDetail) -> DrawnProgram | None:
+    """Return the drawing of a program; None if it has a node that this version does not know."""
+    try:
+        nodes: list[Node] = TypeAdapter(list[Node]).validate_python(detail.manifest.get("program"))
+    except ValidationError:
+        return None
+    return draw_program(program_graph(nodes, len(detail.features)))
 
 
 def _chain(here: Visit, detail: BundleDetail) -> list[tuple[str, str, str]]:

@@ -57,21 +57,24 @@ pub(crate) fn build_golden<'py>(
     Ok(PyBytes::new(py, &file))
 }
 
-/// Applies the steps of a transform to rows. `features` and `steps` are JSON. `out` may be the buffer of `rows`.
+/// Applies the steps of a transform to rows. `features`, `steps` and `tables` are JSON. The rows of `out` have the columns
+/// that the steps add as well.
 #[pyfunction]
+#[pyo3(signature = (features, steps, tables, rows, out))]
 pub(crate) fn transform_rows(
     py: Python<'_>,
     features: &str,
     steps: &str,
+    tables: Option<&str>,
     rows: PyBuffer<f32>,
     out: PyBuffer<f32>,
 ) -> PyResult<()> {
-    let mut values = copy_in(py, &rows, "rows")?;
-    py.detach(|| {
+    let values = copy_in(py, &rows, "rows")?;
+    let values = py.detach(|| {
         let features: Vec<scorer_core::schema::FeatureSpec> =
             serde_json::from_str(features).map_err(failed)?;
         let steps: Vec<core::node::TransformStep> = serde_json::from_str(steps).map_err(failed)?;
-        core::transform_rows(&features, &steps, &mut values).map_err(failed)
+        core::transform_rows(&features, &steps, tables.map(str::as_bytes), &values).map_err(failed)
     })?;
     copy_out(py, &out, "out", &values)
 }

@@ -94,24 +94,30 @@ impl CalibrationMap {
     #[must_use]
     pub fn apply(&self, value: f64) -> f64 {
         match self {
-            CalibrationMap::Isotonic { x, y } => {
-                let above = x.partition_point(|&knot| knot <= value);
-                match above {
-                    // Every comparison with NaN is false, so NaN has position 0 too.
-                    0 if value.is_nan() => value,
-                    0 => y[0],
-                    _ if above == x.len() => y[above - 1],
-                    _ => {
-                        let (x0, x1, y0, y1) = (x[above - 1], x[above], y[above - 1], y[above]);
-                        // Rounding could otherwise give a value above the upper knot, and so above 1.
-                        (y0 + (y1 - y0) * ((value - x0) / (x1 - x0))).min(y1)
-                    }
-                }
-            }
-            CalibrationMap::Sigmoid { slope, intercept } => {
-                // `libm::exp` is implemented in Rust and gives the same bits on every machine.
-                1.0 / (1.0 + libm::exp(-(slope * value + intercept)))
-            }
+            CalibrationMap::Isotonic { x, y } => interpolate(x, y, value),
+            CalibrationMap::Sigmoid { slope, intercept } => sigmoid(slope * value + intercept),
+        }
+    }
+}
+
+/// Returns `1 / (1 + exp(-logit))`. `libm::exp` is implemented in Rust and gives the same bits on every machine.
+pub(super) fn sigmoid(logit: f64) -> f64 {
+    1.0 / (1.0 + libm::exp(-logit))
+}
+
+/// Returns the value of a piecewise linear function, which is constant beyond its knots. `x` is strictly ascending and
+/// `y` does not descend. NaN stays NaN.
+pub(super) fn interpolate(x: &[f64], y: &[f64], value: f64) -> f64 {
+    let above = x.partition_point(|&knot| knot <= value);
+    match above {
+        // Every comparison with NaN is false, so NaN has position 0 too.
+        0 if value.is_nan() => value,
+        0 => y[0],
+        _ if above == x.len() => y[above - 1],
+        _ => {
+            let (x0, x1, y0, y1) = (x[above - 1], x[above], y[above - 1], y[above]);
+            // Rounding could otherwise give a value above the upper knot, and so above 1.
+            (y0 + (y1 - y0) * ((value - x0) / (x1 - x0))).min(y1)
         }
     }
 }

@@ -183,6 +183,17 @@ pub enum BundleError {
         /// The rule it breaks.
         reason: String,
     },
+    /// A table was refused.
+    #[error("tables.json: table {table:?}: {reason}; correct the table and rebuild the bundle")]
+    Table {
+        /// The table.
+        table: String,
+        /// The rule it breaks.
+        reason: String,
+    },
+    /// The score map was refused.
+    #[error("score_map.json: {0}; correct it and revise the bundle again")]
+    ScoreMap(String),
     /// An overlay was refused.
     #[error("overlay.json: {0}; correct it and revise the bundle again")]
     Overlay(String),

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 
-use super::program::{Program, Step};
+use super::program::{Added, Program, Step};
 use super::scratch::Buffers;
 use super::{Bundle, BundleError, Digest, EvalError, EvalScratch, Kind, ScoreOut, parse_json};
 use crate::budget::Budget;
@@ -89,15 +89,15 @@ struct Attributions {
 }
 
 impl ReasonsFile {
-    fn parse(bytes: &[u8], features: &[FeatureSpec]) -> Result<ReasonsFile, BundleError> {
+    fn parse(bytes: &[u8], columns: &[&str]) -> Result<ReasonsFile, BundleError> {
         let file: ReasonsFile = parse_json(REASONS, bytes)?;
         let fail = |feature: &str, rule: String| Err(BundleError::Reasons(format!("{feature:?}: {rule}")));
         let printable = |text: &str, most: usize| {
             !text.trim().is_empty() && text.len() <= most && !text.chars().any(char::is_control)
         };
         for (name, entry) in &file.features {
-            if !features.iter().any(|feature| feature.name == *name) {
-                return fail(name, "the schema has no such feature".to_owned());
+            if !columns.contains(&name.as_str()) {
+                return fail(name, "the schema has no such feature, and no transform adds it".to_owned());
             }
             if !printable(&entry.code, MAX_CODE) {
                 return fail(name, format!("a code has 1 to {MAX_CODE} printable bytes"));
@@ -129,11 +129,15 @@ impl Explainer {
         reasons: Option<&[u8]>,
         known: &[&Bundle],
     ) -> Result<Explainer, BundleError> {
-        let reasons =
-            reasons.map(|bytes| ReasonsFile::parse(bytes, features)).transpose()?.unwrap_or_default();
         let at = program.margins.iter().position(|margins| margins.contains(&program.margin));
-        let forest =
-            at.ok_or_else(|| BundleError::Program("has a score that comes from no forest".to_owned()))?;
+        let forest = at.ok_or_else(|| BundleError::Surplus {
+            file: COVERS.to_owned(),
+            why: "an ensemble has no single forest that explains its score",
+        })?;
+        let added = program.slot_of(forest).added.iter().map(|column| column.name.as_str());
+        let columns: Vec<&str> = features.iter().map(|feature| feature.name.as_str()).chain(added).collect();
+        let reasons =
+            reasons.map(|bytes| ReasonsFile::parse(bytes, &columns)).transpose()?.unwrap_or_default();
         let output = program.margin - program.margins[forest].start;
         let own = &program.forests[forest];
         let digest = Digest::of(covers);
@@ -153,11 +157,11 @@ impl Explainer {
                 Arc::new(Attributions { digest, covers, paths, exact: OnceLock::new() })
             }
         };
-        let code = |feature: &FeatureSpec| {
-            let entry = reasons.features.get(&feature.name);
-            entry.map_or_else(|| feature.name.clone(), |entry| entry.code.clone())
+        let code = |column: &&str| {
+            let entry = reasons.features.get(*column);
+            entry.map_or_else(|| (*column).to_owned(), |entry| entry.code.clone())
         };
-        Ok(Explainer { parts, forest, codes: features.iter().map(code).collect() })
+        Ok(Explainer { parts, forest, codes: columns.iter().map(code).collect() })
     }
 
     /// Number of values of the buffer for contributions.
@@ -190,7 +194,8 @@ impl Bundle {
         self.explainer.is_some()
     }
 
-    /// The name of a column of the forest: a feature of the request, or of the action.
+    /// The name of a column of the explained forest: a feature of the request or of the action, or a column that a
+    /// transform adds.
     #[must_use]
     pub fn column_name(&self, column: usize) -> Option<&str> {
         let context = self.schema.len();
@@ -198,7 +203,20 @@ impl Bundle {
             None => self.schema.features().get(column),
             Some(own) => self.action_schema.features().get(own),
         };
-        feature.map(|feature| feature.name.as_str())
+        feature.map(|feature| feature.name.as_str()).or_else(|| Some(self.added(column)?.name.as_str()))
+    }
+
+    /// The columns of the input's row that a column of the explained forest is computed from: features of the request,
+    /// then of the action.
+    #[must_use]
+    pub fn column_origins(&self, column: usize) -> Vec<usize> {
+        self.added(column).map_or_else(|| vec![column], |added| added.origins.clone())
+    }
+
+    /// A column that a transform adds for the explained forest.
+    fn added(&self, column: usize) -> Option<&Added> {
+        let slot = self.program.slot_of(self.explainer.as_ref()?.forest);
+        slot.added.get(column.checked_sub(self.program.width)?)
     }
 
     /// The reason code of a column of the forest; `None` if the bundle has no explanations or no such column.
@@ -248,8 +266,7 @@ impl Bundle {
         self.forest_input(explainer, &mut scratch.buffers)?;
         let Buffers { rows, values, forests, contributions, .. } = &mut scratch.buffers;
         let (forest, paths) = explainer.of_forest();
-        let slot = self.program.row_of(forest);
-        let row = &rows[slot * self.program.width..][..self.program.width];
+        let row = &rows[self.program.row_of(forest)];
         let margins = &mut values[self.program.margins[forest].clone()];
         paths.margins(row, budget, &mut forests[forest], margins, contributions)?;
         Ok(())
@@ -282,8 +299,7 @@ impl Bundle {
         }
         let Attributions { covers, paths, exact, .. } = &*explainer.parts;
         let exact = exact.get_or_init(|| TreeShap::new(paths.forest(), covers));
-        let slot = self.program.row_of(explainer.forest);
-        let row = &buffers.rows[slot * self.program.width..][..self.program.width];
+        let row = &buffers.rows[self.program.row_of(explainer.forest)];
         let memory = memory.get_or_insert_with(|| ExactScratch::new(exact));
         let ExactScratch { shap, contributions } = memory;
         exact.contributions_within(row, paths.output(), budget, shap, contributions)?;
@@ -317,7 +333,7 @@ impl Bundle {
                     self.program.transform(transform, *from, *to, &mut buffers.rows)?;
                 }
                 Step::Forest { forest, .. } if *forest == explainer.forest => return Ok(()),
-                Step::Forest { .. } | Step::Link { .. } | Step::Calibrate { .. } | Step::Overlay { .. } => {}
+                _ => {}
             }
         }
         Ok(())

@@ -51,7 +51,7 @@ pub fn build(bundle: &Bundle, cases: &[GoldenInput]) -> Result<Vec<u8>, BundleEr
     for number in [cases.len(), shape.row, shape.margins, shape.actions, shape.voters] {
         file.extend(u32::try_from(number).unwrap_or(u32::MAX).to_le_bytes());
     }
-    let mut scratch = EvalScratch::new(bundle);
+    let mut scratch = whole(bundle);
     for (number, case) in cases.iter().enumerate() {
         let refuse = |reason: &str| BundleError::GoldenCase { case: number, reason: reason.to_owned() };
         if case.eligible.is_some() != (bundle.kind() == Kind::Action) {
@@ -90,7 +90,7 @@ pub fn revise(revision: &Bundle, file: &[u8]) -> Result<Vec<u8>, BundleError> {
 
 /// Scores every case of `golden.bin` again and returns the rows of the cases.
 pub(super) fn verify(bundle: &Bundle, file: &[u8]) -> Result<Vec<GoldenRow>, BundleError> {
-    let mut scratch = EvalScratch::new(bundle);
+    let mut scratch = whole(bundle);
     // The number of cases is read from the file, so it is not trusted as a capacity.
     let mut golden = Vec::new();
     for (number, case) in Cases::open(bundle, file)?.enumerate() {
@@ -103,6 +103,13 @@ pub(super) fn verify(bundle: &Bundle, file: &[u8]) -> Result<Vec<GoldenRow>, Bun
         golden.push(GoldenRow { row: row.into(), eligible });
     }
     Ok(golden)
+}
+
+/// Working memory with which every branch of a switch is evaluated, because a case has the margins of all forests.
+fn whole(bundle: &Bundle) -> EvalScratch {
+    let mut scratch = EvalScratch::new(bundle);
+    scratch.buffers.whole = true;
+    scratch
 }
 
 /// One case as it is stored in the file.

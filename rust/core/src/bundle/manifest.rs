@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 use super::explain::{COVERS, REASONS};
 use super::overlay::OVERLAY;
 use super::rules::{RULES, is_list_name};
+use super::score_map::SCORE_MAP;
+use super::tables::TABLES;
 use super::{BundleError, Digest};
 
 /// The file name of the manifest.
@@ -28,11 +30,13 @@ const ZERO: Digest = Digest([0; 32]);
 
 /// The file names that a bundle may have, besides the manifest, the signature, `member-01.bin` to `member-64.bin` and
 /// `list-01.txt` to `list-64.txt`.
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 12] = [
     "forest.bin",
     "schema.json",
     "actions.json",
     "calibration.json",
+    TABLES,
+    SCORE_MAP,
     OVERLAY,
     "reference.json",
     "golden.bin",

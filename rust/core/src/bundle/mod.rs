@@ -5,7 +5,10 @@
 //! file, the schema, catalogue, forests, calibration maps, reference statistics and program (see [`node`]), and
 //! finally every golden case, bit for bit.
 
+mod branches;
 mod calibration;
+mod combine;
+mod date;
 mod digest;
 mod error;
 mod explain;
@@ -19,9 +22,12 @@ mod reference;
 mod revise;
 mod rules;
 mod score;
+mod score_map;
 mod score_rows;
 mod scratch;
 mod select;
+mod switch;
+mod tables;
 #[doc(hidden)]
 pub mod testing;
 mod threshold;
@@ -47,8 +53,10 @@ pub use reference::{Distribution, Reference};
 pub use revise::Revised;
 pub use rules::{ElementType, ListEntry, ListFiles, RuledScore, Rules};
 pub use score::ScoreOut;
+pub use score_map::ScoreMap;
 pub use scratch::EvalScratch;
 pub use select::SelectOut;
+pub use tables::{Table, TablesFile};
 
 use crate::forest::Forest;
 use crate::policy::{Action, ActionCatalogue, CatalogueError, Policy, Salt};
@@ -59,6 +67,8 @@ use oracle::{Oracle, distinct};
 use overlay::{OVERLAY, Overlay};
 use program::{End, Parts, Program};
 use rules::{RULES, Surroundings};
+use score_map::SCORE_MAP;
+use tables::{TABLES, Tables};
 
 /// Reads one file of a bundle by its plain name.
 pub type ReadFile<'a> = dyn Fn(&str) -> Result<Vec<u8>, ReadError> + 'a;
@@ -186,6 +196,8 @@ impl Bundle {
                 why: "without covers.bin the bundle gives no reasons",
             });
         }
+        let tables = take(TABLES).map(|bytes| Tables::parse(&bytes)).transpose()?.unwrap_or_default();
+        let score_map = take(SCORE_MAP).map(|bytes| ScoreMap::parse(&bytes)).transpose()?;
         let calibration = take("calibration.json").map(|bytes| Calibration::parse(&bytes)).transpose()?;
         let SchemaFile { mut features, action_features } = schema_file;
         let schema = Schema::new(features.clone()).map_err(BundleError::Schema)?;
@@ -252,7 +264,9 @@ impl Bundle {
             kind: manifest.kind,
             features: &features,
             forests,
+            tables,
             calibration,
+            score_map,
             overlay,
             catalogue: &catalogue,
         };
@@ -388,6 +402,7 @@ impl Bundle {
     pub fn heap_bytes(&self) -> usize {
         let forests: usize = distinct(self.forests().iter()).map(|forest| forest.heap_bytes()).sum();
         let overlay = self.program.overlay.as_ref().map_or(0, Overlay::heap_bytes)
+            + self.program.heap_bytes()
             + self.explainer.as_ref().map_or(0, Explainer::heap_bytes)
             + self.rules.as_ref().map_or(0, Rules::heap_bytes);
         forests + self.oracle.as_ref().map_or(0, Oracle::heap_bytes) + overlay
@@ -476,19 +491,23 @@ fn read_files(
     Ok(files)
 }
 
-/// Applies the steps of a transform node to row-major `[n, features]` rows in place. Training uses it, so that models
-/// are trained on the same values that they score.
+/// Applies the steps of a transform node to row-major `[n, features]` rows and returns the new rows, which have the added
+/// columns as well. Training uses it, so that models are trained on the same values that they score. `tables` is the
+/// content of `tables.json`, if there is one.
 ///
 /// # Errors
-/// Fails if the steps do not match the features, if `rows` is not a whole number of rows, or if a value does not stay
-/// finite.
+/// Fails if the steps do not match the features or the tables, if `rows` is not a whole number of rows, or if a value does
+/// not stay finite.
 pub fn transform_rows(
     features: &[FeatureSpec],
     steps: &[node::TransformStep],
-    rows: &mut [f32],
-) -> Result<(), BundleError> {
+    tables: Option<&[u8]>,
+    rows: &[f32],
+) -> Result<Vec<f32>, BundleError> {
     let fail = |reason: String| BundleError::Node { node: 0, kind: "transform", reason };
-    let transform = transform::Transform::compile(steps, features).map_err(fail)?;
+    let mut tables = tables.map(Tables::parse).transpose()?.unwrap_or_default();
+    let columns = transform::input_columns(features);
+    let (transform, columns) = transform::Transform::compile(steps, &columns, &mut tables).map_err(fail)?;
     let width = features.len().max(1);
     if !rows.len().is_multiple_of(width) {
         return Err(fail(format!(
@@ -496,12 +515,16 @@ pub fn transform_rows(
             rows.len()
         )));
     }
-    for (at, row) in rows.chunks_exact_mut(width).enumerate() {
-        transform.apply(row).map_err(|value| {
+    let mut out = vec![f32::NAN; rows.len() / width * columns.len()];
+    for (at, (row, out)) in
+        rows.chunks_exact(width).zip(out.chunks_exact_mut(columns.len().max(1))).enumerate()
+    {
+        out[..width].copy_from_slice(row);
+        transform.apply(out).map_err(|value| {
             fail(format!("row {at}: a value became {value}; keep it within the schema's range"))
         })?;
     }
-    Ok(())
+    Ok(out)
 }
 
 /// Builds the manifest's list of files from their contents.

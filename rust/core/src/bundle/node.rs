@@ -8,26 +8,40 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::BundleError;
+pub use super::date::Part;
 use super::rules::ListEntry;
 use crate::policy::PolicySpec;
 
 /// The slot that holds the request's row. In an action bundle the action's own features follow the request's.
 pub const INPUT: &str = "row";
 
-const KINDS: [&str; 8] =
-    ["transform", "forest", "link", "calibrate", "overlay", "rules", "threshold", "policy"];
+const KINDS: [&str; 12] = [
+    "transform",
+    "forest",
+    "link",
+    "calibrate",
+    "scoremap",
+    "mean",
+    "stack",
+    "switch",
+    "overlay",
+    "rules",
+    "threshold",
+    "policy",
+];
 
 /// One node of a program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
 pub enum Node {
-    /// Computes a row from a row: replaces single features by a function of them.
+    /// Computes a row from a row: replaces single features by functions of them, and adds columns.
     Transform {
         /// A row slot.
         input: String,
         /// The new row slot.
         output: String,
-        /// At most one function per feature; features that are not named stay as they are.
+        /// The functions, in the order in which they are computed. At most one replaces each feature; features that none
+        /// names stay as they are.
         steps: Vec<TransformStep>,
     },
     /// Computes margins, a forest's raw outputs, from a row.
@@ -55,6 +69,57 @@ pub enum Node {
         map: String,
         /// A score slot, or the margins slot of a forest with one output.
         input: String,
+        /// The new score slot.
+        output: String,
+    },
+    /// Computes a score from a score by a static map, so that a new model keeps the thresholds of an older one.
+    ScoreMap {
+        /// `score_map.json`.
+        file: String,
+        /// A score slot.
+        input: String,
+        /// The new score slot.
+        output: String,
+    },
+    /// Computes the weighted mean of scores.
+    Mean {
+        /// Score slots.
+        inputs: Vec<String>,
+        /// One weight above 0 for each input; equal weights if it is empty.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        weights: Vec<f64>,
+        /// The numbers of which the mean is computed.
+        #[serde(default)]
+        of: Quantity,
+        /// The new score slot.
+        output: String,
+    },
+    /// Computes a probability from scores by a logistic regression.
+    Stack {
+        /// Score slots.
+        inputs: Vec<String>,
+        /// One finite coefficient for each input.
+        coefficients: Vec<f64>,
+        /// The number that is added; any finite one.
+        #[serde(default)]
+        intercept: f64,
+        /// The numbers that the coefficients multiply.
+        #[serde(default = "logits")]
+        of: Quantity,
+        /// The new score slot.
+        output: String,
+    },
+    /// Selects one of several scores by a value of the row. The nodes that only another score needs are not evaluated.
+    Switch {
+        /// The row slot that has the feature.
+        #[serde(default = "input_row")]
+        row: String,
+        /// A category, or a number or flag that ranges are stated of.
+        feature: String,
+        /// The scores with the categories or the range for which each is selected.
+        cases: Vec<SwitchCase>,
+        /// The score slot for a missing value and for values that no case lists.
+        default: String,
         /// The new score slot.
         output: String,
     },
@@ -107,7 +172,46 @@ pub enum Node {
     },
 }
 
-/// A function of one feature. It is computed in float64 and rounded to float32. NaN stays NaN.
+/// The numbers that an ensemble combines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Quantity {
+    /// The scores themselves.
+    #[default]
+    Scores,
+    /// The logits of scores that are probabilities.
+    Logits,
+}
+
+fn logits() -> Quantity {
+    Quantity::Logits
+}
+
+fn input_row() -> String {
+    INPUT.to_owned()
+}
+
+/// A case of a switch: either categories or a range.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SwitchCase {
+    /// The score slot.
+    pub input: String,
+    /// The categories for which the score is selected.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub categories: Vec<String>,
+    /// Least value of the range, inclusive; without it the range has no lower end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<f64>,
+    /// End of the range, exclusive; without it the range has no upper end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<f64>,
+}
+
+/// A function of one or two columns of a row. It is computed in float64 and rounded once to float32. Unless stated
+/// otherwise, a missing value (NaN) gives a missing value.
+///
+/// With an `output` the function adds a column of this name to the row, otherwise it replaces the feature.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "function", rename_all = "lowercase", deny_unknown_fields)]
 pub enum TransformStep {
@@ -115,6 +219,9 @@ pub enum TransformStep {
     Log1p {
         /// The feature's name.
         feature: String,
+        /// The new column.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<String>,
     },
     /// `(x - mean) / scale`.
     Standardise {
@@ -124,7 +231,155 @@ pub enum TransformStep {
         mean: f64,
         /// The divisor; above 0.
         scale: f64,
+        /// The new column.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<String>,
     },
+    /// The nearest number from `low` to `high`.
+    Clip {
+        /// The feature's name.
+        feature: String,
+        /// Least result.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        low: Option<f64>,
+        /// Greatest result.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        high: Option<f64>,
+        /// The new column.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        output: Option<String>,
+    },
+    /// The number of edges at or below the value: 0 below the first edge.
+    Bucket {
+        /// The feature's name.
+        feature: String,
+        /// Ascending edges. They are rounded to float32, as the values are.
+        edges: Vec<f64>,
+        /// The new column.
+        output: String,
+    },
+    /// A flag: 1 for a missing value, otherwise 0.
+    Missing {
+        /// The name of a feature of any type.
+        feature: String,
+        /// The new column.
+        output: String,
+    },
+    /// `left + right`.
+    Add {
+        /// A number or flag.
+        left: String,
+        /// A number or flag.
+        right: String,
+        /// The new column.
+        output: String,
+    },
+    /// `left - right`.
+    Subtract {
+        /// A number or flag.
+        left: String,
+        /// A number or flag.
+        right: String,
+        /// The new column.
+        output: String,
+    },
+    /// `left * right`.
+    Multiply {
+        /// A number or flag.
+        left: String,
+        /// A number or flag.
+        right: String,
+        /// The new column.
+        output: String,
+    },
+    /// `left / right`.
+    Ratio {
+        /// A number or flag.
+        left: String,
+        /// A number or flag.
+        right: String,
+        /// The result if `right` is 0, or so near to 0 that the quotient is not finite in float32, and no value is missing.
+        zero: ZeroDivisor,
+        /// The new column.
+        output: String,
+    },
+    /// The number that a table of `tables.json` has for a category. A missing category has the table's default.
+    Table {
+        /// The name of a category.
+        feature: String,
+        /// The name of the table.
+        table: String,
+        /// The new column.
+        output: String,
+    },
+    /// A part of a time in seconds since 1970-01-01 00:00 UTC.
+    DatePart {
+        /// The name of a number with a range in the schema.
+        feature: String,
+        /// The part.
+        part: Part,
+        /// Seconds that are added to the time, such as 3600 for UTC+1.
+        #[serde(default)]
+        offset: i64,
+        /// The new column.
+        output: String,
+    },
+}
+
+/// The result of a ratio with a divisor of 0.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ZeroDivisor {
+    /// The result is missing.
+    Missing(MissingWord),
+    /// The result is this number.
+    Number(f64),
+}
+
+/// The word `missing`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MissingWord {
+    /// A missing value.
+    Missing,
+}
+
+impl TransformStep {
+    /// The name of the function.
+    #[must_use]
+    pub fn function(&self) -> &'static str {
+        match self {
+            TransformStep::Log1p { .. } => "log1p",
+            TransformStep::Standardise { .. } => "standardise",
+            TransformStep::Clip { .. } => "clip",
+            TransformStep::Bucket { .. } => "bucket",
+            TransformStep::Missing { .. } => "missing",
+            TransformStep::Add { .. } => "add",
+            TransformStep::Subtract { .. } => "subtract",
+            TransformStep::Multiply { .. } => "multiply",
+            TransformStep::Ratio { .. } => "ratio",
+            TransformStep::Table { .. } => "table",
+            TransformStep::DatePart { .. } => "datepart",
+        }
+    }
+
+    /// The column that is added; `None` if the function replaces its feature.
+    #[must_use]
+    pub fn output(&self) -> Option<&str> {
+        match self {
+            TransformStep::Log1p { output, .. }
+            | TransformStep::Standardise { output, .. }
+            | TransformStep::Clip { output, .. } => output.as_deref(),
+            TransformStep::Bucket { output, .. }
+            | TransformStep::Missing { output, .. }
+            | TransformStep::Add { output, .. }
+            | TransformStep::Subtract { output, .. }
+            | TransformStep::Multiply { output, .. }
+            | TransformStep::Ratio { output, .. }
+            | TransformStep::Table { output, .. }
+            | TransformStep::DatePart { output, .. } => Some(output),
+        }
+    }
 }
 
 /// A band of scores.
@@ -159,6 +414,10 @@ impl Node {
             Node::Forest { .. } => "forest",
             Node::Link { .. } => "link",
             Node::Calibrate { .. } => "calibrate",
+            Node::ScoreMap { .. } => "scoremap",
+            Node::Mean { .. } => "mean",
+            Node::Stack { .. } => "stack",
+            Node::Switch { .. } => "switch",
             Node::Overlay { .. } => "overlay",
             Node::Rules { .. } => "rules",
             Node::Threshold { .. } => "threshold",
@@ -172,6 +431,10 @@ impl Node {
             | Node::Forest { output, .. }
             | Node::Link { output, .. }
             | Node::Calibrate { output, .. }
+            | Node::ScoreMap { output, .. }
+            | Node::Mean { output, .. }
+            | Node::Stack { output, .. }
+            | Node::Switch { output, .. }
             | Node::Overlay { output, .. }
             | Node::Rules { output, .. }
             | Node::Threshold { output, .. }

@@ -23,6 +23,8 @@ pub(super) struct Oracle {
     /// For each row slot the actions' own features as that slot holds them, `[actions, action features]`. Empty if no
     /// forest is evaluated row by row.
     own: Vec<Vec<f32>>,
+    /// For each switch the branch of every action, if it reads a feature of the action.
+    choices: Vec<Option<Box<[usize]>>>,
     context: usize,
 }
 
@@ -63,8 +65,8 @@ impl Specialised {
 
 impl Oracle {
     /// Specialises the program to the catalogue, and shares the specialisations that `known` oracles hold of the same
-    /// forests and rows. Returns `None` if a transform of an action's own feature does not stay finite; evaluating that
-    /// action then returns the error.
+    /// forests and rows. Returns `None` if a transform computes a column of actions from the context or the reverse, or
+    /// if one of an action's own feature does not stay finite; evaluating that action then returns the error.
     pub(super) fn new(
         program: &Program,
         context: usize,
@@ -72,22 +74,27 @@ impl Oracle {
         rows: &[f32],
         known: &[&Oracle],
     ) -> Option<Oracle> {
-        let mut own = vec![Vec::new(); program.rows];
+        let mut own = vec![Vec::new(); program.rows.len()];
         own[0] = rows.to_vec();
+        let mut choices = vec![None; program.selectors.len()];
         let mut forests = Vec::with_capacity(program.forests.len());
         for step in &program.steps {
             match step {
                 Step::Transform { transform, from, to } => {
-                    let width = program.width - context;
-                    let mut row = vec![f32::NAN; program.width];
-                    let mut changed = own[*from].clone();
-                    for own in changed.chunks_exact_mut(width.max(1)) {
-                        // The context's features are NaN here, and transforms leave NaN unchanged.
-                        row[context..].copy_from_slice(own);
-                        transform.apply(&mut row).ok()?;
-                        own.copy_from_slice(&row[context..]);
+                    if !transform.separates(context) {
+                        return None;
                     }
-                    own[*to] = changed;
+                    let before = program.rows[*from].range.len() - context;
+                    let mut row = vec![f32::NAN; program.rows[*to].range.len()];
+                    let mut all = Vec::with_capacity(actions * (row.len() - context));
+                    for action in 0..actions {
+                        // The context's features are NaN here, and the steps of other columns do not read them.
+                        row[..context].fill(f32::NAN);
+                        row[context..][..before].copy_from_slice(&own[*from][action * before..][..before]);
+                        transform.apply(&mut row).ok()?;
+                        all.extend_from_slice(&row[context..]);
+                    }
+                    own[*to] = all;
                 }
                 Step::Forest { forest, row } => {
                     let catalogue = Catalogue { context, actions, rows: &own[*row] };
@@ -97,20 +104,31 @@ impl Oracle {
                     let same = all.find(|known: &&Arc<Specialised>| known.is_of(forest, &catalogue)).cloned();
                     forests.push(same.or_else(|| Specialised::new(forest, &catalogue)));
                 }
-                Step::Link { .. } | Step::Calibrate { .. } | Step::Overlay { .. } => {}
+                Step::Choose { switch } => {
+                    let selector = &program.selectors[*switch];
+                    let width = program.rows[selector.row].range.len() - context;
+                    choices[*switch] = selector.column.checked_sub(context).map(|column| {
+                        own[selector.row]
+                            .chunks_exact(width)
+                            .map(|own| selector.choose(own[column]))
+                            .collect()
+                    });
+                }
+                _ => {}
             }
         }
         if forests.iter().all(Option::is_some) {
             own = Vec::new();
         }
-        Some(Oracle { forests, own, context })
+        Some(Oracle { forests, own, choices, context })
     }
 
     /// Heap memory in bytes.
     pub(super) fn heap_bytes(&self) -> usize {
         let forests: usize = distinct(self.forests.iter().flatten()).map(|forest| forest.heap_bytes()).sum();
         let own: usize = self.own.iter().map(|rows| size_of::<Vec<f32>>() + 4 * rows.len()).sum();
-        forests + own + size_of::<Option<Arc<Specialised>>>() * self.forests.len()
+        let choices: usize = self.choices.iter().flatten().map(|choice| size_of_val(&**choice)).sum();
+        forests + own + choices + size_of::<Option<Arc<Specialised>>>() * self.forests.len()
     }
 
     fn run(
@@ -129,11 +147,12 @@ impl Oracle {
             match step {
                 Step::Transform { transform, from, to } => {
                     program.transform(transform, *from, *to, &mut buffers.rows)?;
+                    buffers.rows[program.rows[*to].range.clone()][self.context..].fill(f32::NAN);
                 }
                 Step::Forest { forest: number, row: slot } => {
                     let forest = &program.forests[*number];
                     let range = program.margins[*number].clone();
-                    let row = &mut buffers.rows[slot * program.width..(slot + 1) * program.width];
+                    let row = &mut buffers.rows[program.rows[*slot].range.clone()];
                     if let (Some(factored), Some(scratch)) = (&self.forests[*number], &mut forests[*number]) {
                         let together = &mut together[..range.len() * stride];
                         factored.forest.margins(forest, row, eligible.words(), budget, scratch, together)?;
@@ -145,7 +164,7 @@ impl Oracle {
                         continue;
                     }
                     let own = &self.own[*slot];
-                    let width = program.width - self.context;
+                    let width = row.len() - self.context;
                     for (at, &action) in members.iter().enumerate() {
                         let action = action as usize;
                         row[self.context..].copy_from_slice(&own[action * width..(action + 1) * width]);
@@ -183,6 +202,33 @@ impl Oracle {
                     values.copy_within(place(*from), to * stride);
                     for (score, &action) in values[place(*to)].iter_mut().zip(&*members) {
                         *score = overlay::moved(*score, odds[action as usize]);
+                    }
+                }
+                Step::ScoreMap { from, to } => {
+                    let Some(map) = &program.score_map else { continue };
+                    values.copy_within(place(*from), to * stride);
+                    values[place(*to)].iter_mut().for_each(|score| *score = map.apply(*score));
+                }
+                Step::Combine { combination, to, margin } => {
+                    for at in 0..count {
+                        let (score, sum) = combination.apply(|value| values[value * stride + at]);
+                        values[to * stride + at] = score;
+                        values[margin * stride + at] = sum;
+                    }
+                }
+                Step::Choose { switch } => {
+                    if self.choices[*switch].is_none() {
+                        buffers.chosen[*switch] = program.choice(*switch, &buffers.rows);
+                    }
+                }
+                Step::Switch { switch, to, margin } => {
+                    let (selector, choices) = (&program.selectors[*switch], &self.choices[*switch]);
+                    for (at, &action) in members.iter().enumerate() {
+                        let chosen =
+                            choices.as_ref().map_or(buffers.chosen[*switch], |all| all[action as usize]);
+                        let branch = selector.branches[chosen];
+                        values[to * stride + at] = values[branch.at * stride + at];
+                        values[margin * stride + at] = values[branch.margin * stride + at];
                     }
                 }
             }

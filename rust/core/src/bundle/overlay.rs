@@ -21,7 +21,7 @@ const MAX_BYTES: usize = 16 << 20;
 /// Greatest number of table entries, segments × actions; they take 32 MiB.
 const MAX_ENTRIES: usize = 1 << 22;
 /// A score is clamped to at least this distance from 0 and from 1 before its odds are multiplied.
-const LEAST: f64 = 1e-9;
+pub(super) const LEAST: f64 = 1e-9;
 
 /// Logit offsets by factor and level.
 pub type Offsets = BTreeMap<String, BTreeMap<String, f64>>;

@@ -2,19 +2,25 @@
 //!
 //! A node reads slots that earlier nodes wrote and writes one slot, so the list is in topological order. All rows are
 //! in one float32 buffer, margins and scores in one float64 buffer; a slot is a position there. Compiling checks
-//! every use of a slot, so running needs no checks.
+//! every use of a slot, so running needs no checks. [`branches`](super::branches) finds the steps that a switch can skip.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 
+use super::branches::{self, Guard};
 use super::calibration::{Calibration, CalibrationMap};
+use super::combine::Combination;
 use super::explain::Explainer;
-use super::node::{INPUT, Node};
+use super::node::{INPUT, Node, Quantity};
 use super::overlay::{self, OVERLAY, Overlay};
 use super::rules::RULES;
+use super::score_map::{SCORE_MAP, ScoreMap};
 use super::scratch::Buffers;
+use super::switch::{Branch, Selector};
+use super::tables::Tables;
 use super::threshold::Thresholds;
-use super::transform::Transform;
+use super::transform::{self, Column, Transform};
 use super::{BundleError, Digest, EvalError, Kind};
 use crate::budget::Budget;
 use crate::forest::{Forest, Link};
@@ -28,7 +34,9 @@ pub(super) struct Parts<'a> {
     pub(super) features: &'a [FeatureSpec],
     /// The forests by file name, each with the SHA-256 of its file.
     pub(super) forests: BTreeMap<String, (Digest, Arc<Forest>)>,
+    pub(super) tables: Tables,
     pub(super) calibration: Option<Calibration>,
+    pub(super) score_map: Option<ScoreMap>,
     pub(super) overlay: Option<Overlay>,
     pub(super) catalogue: &'a ActionCatalogue,
 }
@@ -37,19 +45,24 @@ pub(super) struct Parts<'a> {
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) steps: Vec<Step>,
+    /// For each step the branch of a switch that alone needs it, if there is one.
+    pub(super) guards: Vec<Option<Guard>>,
+    /// The choice of each switch node, in program order.
+    pub(super) selectors: Vec<Selector>,
     pub(super) forests: Vec<Arc<Forest>>,
     /// SHA-256 of the file of each forest.
     pub(super) digests: Vec<Digest>,
+    pub(super) score_map: Option<ScoreMap>,
     pub(super) overlay: Option<Overlay>,
-    /// Number of values in one row.
+    /// Number of values in the input's row.
     pub(super) width: usize,
-    /// Number of row slots, including the input's.
-    pub(super) rows: usize,
+    /// The row slots. The first is the input's.
+    pub(super) rows: Vec<RowSlot>,
     /// Length of the buffer of margins and scores.
     pub(super) values: usize,
     /// Range of each forest's margins in that buffer.
-    pub(super) margins: Vec<std::ops::Range<usize>>,
-    /// Position of the margin that the score comes from.
+    pub(super) margins: Vec<Range<usize>>,
+    /// Position of the margin that the score comes from; for an ensemble that of the number that it combines.
     pub(super) margin: usize,
     /// Position of the score; in an action bundle that of the oracle's score.
     pub(super) score: usize,
@@ -68,11 +81,66 @@ pub(super) enum End {
 /// One compiled node.
 #[derive(Debug)]
 pub(super) enum Step {
-    Transform { transform: Transform, from: usize, to: usize },
-    Forest { forest: usize, row: usize },
-    Link { forest: usize, index: usize, to: usize },
-    Calibrate { map: CalibrationMap, from: usize, to: usize },
-    Overlay { from: usize, to: usize },
+    Transform {
+        transform: Transform,
+        from: usize,
+        to: usize,
+    },
+    Forest {
+        forest: usize,
+        row: usize,
+    },
+    Link {
+        forest: usize,
+        index: usize,
+        to: usize,
+    },
+    Calibrate {
+        map: CalibrationMap,
+        from: usize,
+        to: usize,
+    },
+    Overlay {
+        from: usize,
+        to: usize,
+    },
+    ScoreMap {
+        from: usize,
+        to: usize,
+    },
+    /// A mean or stack. It writes the score and the number that it comes from.
+    Combine {
+        combination: Combination,
+        to: usize,
+        margin: usize,
+    },
+    /// Chooses the branch of a switch, as soon as its row is known.
+    Choose {
+        switch: usize,
+    },
+    /// Copies score and margin of the chosen branch.
+    Switch {
+        switch: usize,
+        to: usize,
+        margin: usize,
+    },
+}
+
+/// A row in the buffer of rows.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct RowSlot {
+    /// Its values in the buffer.
+    pub(super) range: Range<usize>,
+    /// The columns that transforms have added after those of the schema.
+    pub(super) added: Vec<Added>,
+}
+
+/// A column that a transform has added to a row.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct Added {
+    pub(super) name: String,
+    /// The columns of the input's row that its value is computed from, ascending.
+    pub(super) origins: Vec<usize>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -102,13 +170,17 @@ impl Program {
     pub(super) fn compile(nodes: &[Node], mut parts: Parts<'_>) -> Result<Program, BundleError> {
         let mut slots = Slots::default();
         slots.map.insert(INPUT.to_owned(), (Slot::Row(0), false));
+        slots.columns.push(transform::input_columns(parts.features));
         let mut program = Program {
             steps: Vec::new(),
+            guards: Vec::new(),
+            selectors: Vec::new(),
             forests: Vec::new(),
             digests: Vec::new(),
+            score_map: parts.score_map.take(),
             overlay: parts.overlay.take(),
             width: parts.features.len(),
-            rows: 1,
+            rows: vec![RowSlot { range: 0..parts.features.len(), added: Vec::new() }],
             values: 0,
             margins: Vec::new(),
             margin: 0,
@@ -147,6 +219,13 @@ impl Program {
         if let Some(file) = parts.forests.keys().next() {
             return Err(BundleError::Surplus { file: file.clone(), why: "no forest node evaluates it" });
         }
+        if let Some(table) = parts.tables.unused() {
+            let reason = "no step of a transform uses it, remove it".to_owned();
+            return Err(BundleError::Table { table: table.clone(), reason });
+        }
+        if program.score_map.is_some() && !nodes.iter().any(|node| matches!(node, Node::ScoreMap { .. })) {
+            return Err(BundleError::Surplus { file: SCORE_MAP.to_owned(), why: "no scoremap node uses it" });
+        }
         if program.overlay.is_some() && !nodes.iter().any(|node| matches!(node, Node::Overlay { .. })) {
             return Err(BundleError::Surplus { file: OVERLAY.to_owned(), why: "no overlay node uses it" });
         }
@@ -158,6 +237,7 @@ impl Program {
             let reason = "no calibrate node uses it, remove it".to_owned();
             return Err(BundleError::Calibration { map: map.clone(), reason });
         }
+        branches::guard(&mut program);
         Ok(program)
     }
 
@@ -171,9 +251,19 @@ impl Program {
         match node {
             Node::Transform { input, steps, .. } => {
                 let from = slots.row(input)?;
-                let transform = Transform::compile(steps, parts.features)?;
-                let to = self.rows;
-                self.rows += 1;
+                let (transform, columns) =
+                    Transform::compile(steps, &slots.columns[from], &mut parts.tables)?;
+                let to = self.rows.len();
+                let start = self.rows[to - 1].range.end;
+                let added = |column: &Column| Added {
+                    name: column.spec.name.clone(),
+                    origins: column.origins.to_vec(),
+                };
+                self.rows.push(RowSlot {
+                    range: start..start + columns.len(),
+                    added: columns[self.width..].iter().map(added).collect(),
+                });
+                slots.columns.push(columns);
                 self.steps.push(Step::Transform { transform, from, to });
                 Ok(Some(Slot::Row(to)))
             }
@@ -182,11 +272,12 @@ impl Program {
                 let (digest, forest) = parts.forests.remove(file).ok_or_else(|| {
                     format!("{file:?} is not a forest of this bundle, or an earlier node evaluates it; correct the name or reuse that node's slot")
                 })?;
-                if forest.num_features() != self.width {
+                let width = self.rows[row].range.len();
+                if forest.num_features() != width {
+                    let why = if width == self.width { "the schema has" } else { "the row slot has" };
                     return Err(Refusal::Reason(format!(
-                        "{file} takes {} features, the schema has {} (context and action features together); build both from the same columns",
+                        "{file} takes {} features, {why} {width} (context and action features together); build both from the same columns",
                         forest.num_features(),
-                        self.width
                     )));
                 }
                 let number = self.forests.len();
@@ -235,6 +326,44 @@ impl Program {
                 let to = self.new_value();
                 self.steps.push(Step::Calibrate { map, from, to });
                 Ok(Some(Slot::Score { at: to, margin, probability: true }))
+            }
+            Node::ScoreMap { file, input, .. } => {
+                let map = self.score_map.as_ref().filter(|_| file == SCORE_MAP).ok_or_else(|| {
+                    format!("{file:?} is not a score map of this bundle; name {SCORE_MAP} and add it, or remove the node")
+                })?;
+                let probability = map.is_probability();
+                let (from, margin) = slots.score(input)?;
+                let to = self.new_value();
+                self.steps.push(Step::ScoreMap { from, to });
+                Ok(Some(Slot::Score { at: to, margin, probability }))
+            }
+            Node::Mean { inputs, weights, of, .. } => {
+                let (terms, probability) = slots.scores(inputs, *of)?;
+                let combination = Combination::mean(&terms, weights, *of)?;
+                Ok(Some(self.combine(combination, probability)))
+            }
+            Node::Stack { inputs, coefficients, intercept, of, .. } => {
+                let (terms, _) = slots.scores(inputs, *of)?;
+                let combination = Combination::stack(&terms, coefficients, *intercept, *of)?;
+                Ok(Some(self.combine(combination, true)))
+            }
+            Node::Switch { row, feature, cases, default, .. } => {
+                let slot = slots.row(row)?;
+                let column = transform::find(&slots.columns[slot], feature)?;
+                let spec = Arc::clone(&slots.columns[slot][column].spec);
+                let mut probable = true;
+                let mut branches = Vec::with_capacity(cases.len() + 1);
+                for name in cases.iter().map(|case| &case.input).chain([default]) {
+                    let (at, margin, probability) = slots.score_of(name)?;
+                    probable &= probability;
+                    branches.push(Branch { at, margin });
+                }
+                let selector = Selector::compile(slot, column, &spec, cases, branches)?;
+                let switch = self.selectors.len();
+                self.selectors.push(selector);
+                let (to, margin) = (self.new_value(), self.new_value());
+                self.steps.push(Step::Switch { switch, to, margin });
+                Ok(Some(Slot::Score { at: to, margin, probability: probable }))
             }
             Node::Overlay { file, input, .. } => {
                 if parts.kind != Kind::Action {
@@ -322,6 +451,12 @@ impl Program {
         }
     }
 
+    fn combine(&mut self, combination: Combination, probability: bool) -> Slot {
+        let (to, margin) = (self.new_value(), self.new_value());
+        self.steps.push(Step::Combine { combination, to, margin });
+        Slot::Score { at: to, margin, probability }
+    }
+
     fn new_value(&mut self) -> usize {
         self.values += 1;
         self.values - 1
@@ -335,20 +470,25 @@ impl Program {
         to: usize,
         rows: &mut [f32],
     ) -> Result<(), EvalError> {
-        let (from, to) = (from * self.width, to * self.width);
-        rows.copy_within(from..from + self.width, to);
+        let (from, to) = (self.rows[from].range.clone(), self.rows[to].range.clone());
+        rows.copy_within(from, to.start);
         transform
-            .apply(&mut rows[to..to + self.width])
+            .apply(&mut rows[to])
             .map_err(|value| EvalError::NotFinite { what: "a transformed feature", value })
     }
 
     /// The row slot that a forest reads.
-    pub(super) fn row_of(&self, forest: usize) -> usize {
+    pub(super) fn slot_of(&self, forest: usize) -> &RowSlot {
         let reads = |step: &Step| match step {
             Step::Forest { forest: own, row } if *own == forest => Some(*row),
             _ => None,
         };
-        self.steps.iter().find_map(reads).unwrap_or(0)
+        &self.rows[self.steps.iter().find_map(reads).unwrap_or(0)]
+    }
+
+    /// The place in the buffer of the row that a forest reads.
+    pub(super) fn row_of(&self, forest: usize) -> Range<usize> {
+        self.slot_of(forest).range.clone()
     }
 
     /// Runs every step on the row in slot 0 and leaves margins and scores in the buffers, and with an explainer the
@@ -360,14 +500,17 @@ impl Program {
         explainer: Option<&Explainer>,
     ) -> Result<(), EvalError> {
         let explained = explainer.map(Explainer::of_forest);
-        for step in &self.steps {
-            let Buffers { rows, values, forests, contributions, .. } = &mut *buffers;
+        for (step, guard) in self.steps.iter().zip(&self.guards) {
+            let Buffers { rows, values, forests, contributions, chosen, whole, .. } = &mut *buffers;
+            if !*whole && guard.is_some_and(|guard| !guard.holds(chosen)) {
+                continue;
+            }
             match step {
                 Step::Transform { transform, from, to } => {
                     self.transform(transform, *from, *to, rows)?;
                 }
                 Step::Forest { forest, row } => {
-                    let row = &rows[row * self.width..(row + 1) * self.width];
+                    let row = &rows[self.rows[*row].range.clone()];
                     let out = &mut values[self.margins[*forest].clone()];
                     let scratch = &mut forests[*forest];
                     match explained {
@@ -377,17 +520,23 @@ impl Program {
                         _ => self.forests[*forest].margins_within(row, budget, scratch, out)?,
                     }
                 }
-                Step::Link { .. } | Step::Calibrate { .. } | Step::Overlay { .. } => {
-                    self.value(step, buffers);
-                }
+                Step::Choose { switch } => chosen[*switch] = self.choice(*switch, rows),
+                _ => self.value(step, buffers),
             }
         }
         Ok(())
     }
 
-    /// Runs a step that computes a value from values. Steps that compute rows or evaluate forests are ignored.
+    /// The branch of a switch for the rows in the buffer.
+    pub(super) fn choice(&self, switch: usize, rows: &[f32]) -> usize {
+        let selector = &self.selectors[switch];
+        selector.choose(rows[self.rows[selector.row].range.start + selector.column])
+    }
+
+    /// Runs a step that computes a value from values. Steps that compute rows, choose a branch or evaluate forests are
+    /// ignored.
     pub(super) fn value(&self, step: &Step, buffers: &mut Buffers) {
-        let Buffers { rows, values, linked, action, .. } = buffers;
+        let Buffers { rows, values, linked, action, chosen, .. } = buffers;
         match step {
             Step::Link { forest, index, to } => {
                 let margins = &values[self.margins[*forest].clone()];
@@ -402,8 +551,32 @@ impl Program {
                     values[*to] = overlay::moved(values[*from], overlay.odds(rows)[*action]);
                 }
             }
-            Step::Transform { .. } | Step::Forest { .. } => {}
+            Step::ScoreMap { from, to } => {
+                if let Some(map) = &self.score_map {
+                    values[*to] = map.apply(values[*from]);
+                }
+            }
+            Step::Combine { combination, to, margin } => {
+                (values[*to], values[*margin]) = combination.apply(|at| values[at]);
+            }
+            Step::Switch { switch, to, margin } => {
+                let branch = self.selectors[*switch].branches[chosen[*switch]];
+                (values[*to], values[*margin]) = (values[branch.at], values[branch.margin]);
+            }
+            Step::Transform { .. } | Step::Forest { .. } | Step::Choose { .. } => {}
         }
+    }
+
+    /// Heap memory, in bytes, of the transforms, the score map, the ensembles and the switches.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let steps = self.steps.iter().map(|step| match step {
+            Step::Combine { combination, .. } => combination.heap_bytes(),
+            Step::Transform { transform, .. } => transform.heap_bytes(),
+            _ => 0,
+        });
+        self.score_map.as_ref().map_or(0, ScoreMap::heap_bytes)
+            + self.selectors.iter().map(Selector::heap_bytes).sum::<usize>()
+            + steps.sum::<usize>()
     }
 }
 
@@ -422,6 +595,8 @@ impl From<String> for Refusal {
 #[derive(Default)]
 struct Slots {
     map: HashMap<String, (Slot, bool)>,
+    /// The columns of each row slot.
+    columns: Vec<Vec<Column>>,
 }
 
 impl Slots {
@@ -448,10 +623,32 @@ impl Slots {
     }
 
     fn score(&mut self, name: &str) -> Result<(usize, usize), Refusal> {
+        self.score_of(name).map(|(at, margin, _)| (at, margin))
+    }
+
+    /// The positions of a score and of its margin, and whether the score is a probability.
+    fn score_of(&mut self, name: &str) -> Result<(usize, usize, bool), Refusal> {
         match self.read(name)? {
-            Slot::Score { at, margin, .. } => Ok((at, margin)),
+            Slot::Score { at, margin, probability } => Ok((at, margin, probability)),
             other => Err(wrong_type(name, other.name(), "a score")),
         }
+    }
+
+    /// The positions of the inputs of an ensemble, and whether all of them are probabilities.
+    fn scores(&mut self, names: &[String], of: Quantity) -> Result<(Vec<usize>, bool), Refusal> {
+        let mut probable = true;
+        let mut positions = Vec::with_capacity(names.len());
+        for name in names {
+            let (at, _, probability) = self.score_of(name)?;
+            if of == Quantity::Logits && !probability {
+                return Err(Refusal::Reason(format!(
+                    "slot {name:?} holds no probabilities, which have logits; put a calibrate node before, or combine scores"
+                )));
+            }
+            probable &= probability;
+            positions.push(at);
+        }
+        Ok((positions, probable))
     }
 
     fn define(&mut self, name: &str, slot: Option<Slot>) -> Result<(), String> {

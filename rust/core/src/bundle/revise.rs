@@ -1,10 +1,11 @@
-//! Makes the next revision of a bundle: the same forests, schema and catalogue with another overlay, other cap prices
-//! or other rules.
+//! Makes the next revision of a bundle: the same forests, schema and catalogue with another overlay or score map, other
+//! cap prices or other rules.
 
 use std::collections::BTreeMap;
 
 use super::overlay::OVERLAY;
 use super::rules::{RULES, is_list_name};
+use super::score_map::SCORE_MAP;
 use super::{Bundle, BundleError, FileEntry, Manifest, ReadFile, golden, read_files};
 
 /// The files in which a revision differs from the bundle that it revises.
@@ -18,8 +19,8 @@ pub struct Revised {
 
 impl Bundle {
     /// Makes the next revision of this bundle. `manifest` is the revision's manifest; its digest and files are
-    /// replaced. `changing` has the contents of the revision's overlay, rules and lists, as far as it has them. `read`
-    /// reads this bundle's own files.
+    /// replaced. `changing` has the contents of the revision's overlay, score map, rules and lists, as far as it has them,
+    /// and the reference statistics if they change with the score map. `read` reads this bundle's own files.
     ///
     /// # Errors
     /// Fails if [`Bundle::assemble`] would refuse the revision, or if a file of this bundle has changed.
@@ -32,7 +33,7 @@ impl Bundle {
         manifest.files = self.manifest.files.clone();
         let before = manifest.files.remove("golden.bin");
         manifest.files.retain(|name, _| !changes(name));
-        if let Some(fixed) = changing.keys().find(|name| !changes(name)) {
+        if let Some(fixed) = changing.keys().find(|name| !changes(name) && *name != REFERENCE) {
             return Err(BundleError::Surplus { file: fixed.clone(), why: "a revision keeps this file" });
         }
         manifest.files.extend(changing.iter().map(|(name, bytes)| (name.clone(), FileEntry::of(bytes))));
@@ -50,7 +51,10 @@ impl Bundle {
     }
 }
 
-/// Whether a revision has its own content of a file.
+/// The file of the distribution of scores, which another score map changes.
+const REFERENCE: &str = "reference.json";
+
+/// Whether a revision has its own content of a file, or does not have the file.
 fn changes(name: &str) -> bool {
-    name == OVERLAY || name == RULES || is_list_name(name)
+    name == OVERLAY || name == SCORE_MAP || name == RULES || is_list_name(name)
 }

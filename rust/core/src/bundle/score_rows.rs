@@ -8,13 +8,23 @@ use crate::budget::Budget;
 /// Number of rows that are prepared at a time and that forests evaluate as one block.
 const BLOCK: usize = 64;
 
+/// The position of a forest's input that a row does not need.
+const SKIPPED: usize = usize::MAX;
+
 /// The inputs and outputs of the forests for one block of rows.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Blocks {
-    /// Input rows of each forest, `[BLOCK, width]`.
+    /// Input rows of each forest, `[BLOCK, width]`: those of the rows that need it, without gaps.
     rows: Vec<Vec<f32>>,
     /// Margins of each forest, `[BLOCK, outputs]`.
     margins: Vec<Vec<f64>>,
+    /// Number of input rows of each forest.
+    counts: Vec<usize>,
+    /// For each row the position of its input for each forest, `[BLOCK, forests]`; `SKIPPED` where a switch has chosen
+    /// another branch.
+    places: Vec<usize>,
+    /// For each row the branch of each switch, `[BLOCK, switches]`.
+    chosen: Vec<usize>,
     /// For each row the error of a transform, if one failed.
     failed: Vec<Option<EvalError>>,
 }
@@ -26,8 +36,11 @@ impl Blocks {
             return Blocks::default();
         }
         Blocks {
-            rows: program.forests.iter().map(|_| vec![0.0; BLOCK * program.width]).collect(),
+            rows: program.forests.iter().map(|forest| vec![0.0; BLOCK * forest.num_features()]).collect(),
             margins: program.margins.iter().map(|range| vec![0.0; BLOCK * range.len()]).collect(),
+            counts: vec![0; program.forests.len()],
+            places: vec![SKIPPED; BLOCK * program.forests.len()],
+            chosen: vec![0; BLOCK * program.selectors.len()],
             failed: vec![None; BLOCK],
         }
     }
@@ -73,12 +86,16 @@ impl Bundle {
         let (program, width) = (&self.program, self.schema.len());
         let count = rows.len() / width;
         let EvalScratch { buffers, blocks, .. } = scratch;
+        let (forests, switches) = (program.forests.len(), program.selectors.len());
+        blocks.counts.fill(0);
         for (at, row) in rows.chunks_exact(width).enumerate() {
             buffers.rows[..width].copy_from_slice(row);
-            blocks.failed[at] = program.rows_of_forests(buffers, &mut blocks.rows, at).err();
+            blocks.failed[at] = program.rows_of_forests(buffers, blocks, at).err();
+            blocks.chosen[at * switches..][..switches].copy_from_slice(&buffers.chosen);
         }
         for (number, forest) in program.forests.iter().enumerate() {
-            let rows = &blocks.rows[number][..count * width];
+            let count = blocks.counts[number];
+            let rows = &blocks.rows[number][..count * forest.num_features()];
             let margins = &mut blocks.margins[number][..count * forest.num_outputs()];
             forest.margins_rows(rows, budget, &mut buffers.forests[number], margins)?;
         }
@@ -87,11 +104,18 @@ impl Bundle {
                 out.push(Err(error));
                 continue;
             }
-            for (margins, range) in blocks.margins.iter().zip(&program.margins) {
-                buffers.values[range.clone()].copy_from_slice(&margins[at * range.len()..][..range.len()]);
+            buffers.chosen.copy_from_slice(&blocks.chosen[at * switches..][..switches]);
+            let places = &blocks.places[at * forests..][..forests];
+            for ((margins, range), &place) in blocks.margins.iter().zip(&program.margins).zip(places) {
+                if place != SKIPPED {
+                    buffers.values[range.clone()]
+                        .copy_from_slice(&margins[place * range.len()..][..range.len()]);
+                }
             }
-            for step in &program.steps {
-                program.value(step, buffers);
+            for (step, guard) in program.steps.iter().zip(&program.guards) {
+                if guard.is_none_or(|guard| guard.holds(&buffers.chosen)) {
+                    program.value(step, buffers);
+                }
             }
             out.push(self.band(&buffers.values));
         }
@@ -100,23 +124,32 @@ impl Bundle {
 }
 
 impl Program {
-    /// Transforms the row in slot 0 and stores the input of each forest as its `at`-th row.
+    /// Transforms the row in slot 0 and adds it to the inputs of each forest that it needs. It is the block's row `at`.
     fn rows_of_forests(
         &self,
         buffers: &mut Buffers,
-        forests: &mut [Vec<f32>],
+        blocks: &mut Blocks,
         at: usize,
     ) -> Result<(), EvalError> {
-        for step in &self.steps {
+        let forests = self.forests.len();
+        blocks.places[at * forests..][..forests].fill(SKIPPED);
+        for (step, guard) in self.steps.iter().zip(&self.guards) {
+            if guard.is_some_and(|guard| !guard.holds(&buffers.chosen)) {
+                continue;
+            }
             match step {
                 Step::Transform { transform, from, to } => {
                     self.transform(transform, *from, *to, &mut buffers.rows)?;
                 }
+                Step::Choose { switch } => buffers.chosen[*switch] = self.choice(*switch, &buffers.rows),
                 Step::Forest { forest, row } => {
-                    let row = &buffers.rows[row * self.width..(row + 1) * self.width];
-                    forests[*forest][at * self.width..(at + 1) * self.width].copy_from_slice(row);
+                    let row = &buffers.rows[self.rows[*row].range.clone()];
+                    let place = blocks.counts[*forest];
+                    blocks.rows[*forest][place * row.len()..][..row.len()].copy_from_slice(row);
+                    blocks.places[at * forests + *forest] = place;
+                    blocks.counts[*forest] += 1;
                 }
-                Step::Link { .. } | Step::Calibrate { .. } | Step::Overlay { .. } => {}
+                _ => {}
             }
         }
         Ok(())

@@ -33,6 +33,10 @@ pub(super) struct Buffers {
     /// The action that `rows` belong to, if the program runs once per action.
     pub(super) action: usize,
     pub(super) values: Vec<f64>,
+    /// The branch that each switch has chosen.
+    pub(super) chosen: Vec<usize>,
+    /// Whether the branches that are not chosen are evaluated as well.
+    pub(super) whole: bool,
     pub(super) linked: Vec<f64>,
     pub(super) forests: Vec<Scratch>,
     /// The contribution of each column to the explained margin; empty if the bundle has no explanations.
@@ -72,9 +76,12 @@ impl EvalScratch {
         EvalScratch {
             bundle: bundle.digest,
             buffers: Buffers {
-                rows: vec![0.0; program.rows * program.width],
+                rows: vec![0.0; program.rows.last().map_or(0, |slot| slot.range.end)],
                 action: 0,
                 values: vec![0.0; program.values],
+                chosen: vec![0; program.selectors.len()],
+                // The columns of all actions hold the values of every branch.
+                whole: matches!(program.end, End::Policy(_)),
                 linked: vec![0.0; outputs],
                 forests: program.forests.iter().map(|forest| Scratch::new(forest)).collect(),
                 contributions: vec![0.0; bundle.explainer.as_ref().map_or(0, Explainer::buffer_len)],

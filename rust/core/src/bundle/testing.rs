@@ -44,6 +44,10 @@ pub struct Recipe {
     pub actions: Option<Value>,
     /// `calibration.json`.
     pub calibration: Option<Value>,
+    /// `tables.json`.
+    pub tables: Option<Value>,
+    /// `score_map.json`.
+    pub score_map: Option<Value>,
     /// `overlay.json`.
     pub overlay: Option<Value>,
     /// `forest.bin` and ensemble members.
@@ -88,6 +92,8 @@ pub fn score_recipe(name: &str, base: f32) -> Recipe {
         calibration: Some(
             json!({"maps": {"main": {"method": "isotonic", "x": [0.0, 1.0], "y": [0.0, 1.0]}}}),
         ),
+        tables: None,
+        score_map: None,
         overlay: None,
         forests: BTreeMap::from([("forest.bin".to_owned(), model)]),
         covers: false,
@@ -147,6 +153,8 @@ pub fn action_recipe(name: &str, base: f32, mut policy: Value) -> Recipe {
         ]}),
         actions: Some(Value::Array(actions)),
         calibration: None,
+        tables: None,
+        score_map: None,
         overlay: None,
         forests,
         covers: false,
@@ -167,6 +175,34 @@ pub fn score_files(name: &str, base: f32) -> Files {
 pub fn action_files(name: &str, base: f32) -> Files {
     let policy = json!({"rule": "squarecb", "gamma": 20.0, "floor": 0.05});
     action_recipe(name, base, policy).build().expect("the action recipe builds")
+}
+
+/// A score bundle of three forests, whose program ends with `nodes` and a threshold. `nodes` read the slots
+/// `probability-0` to `probability-2` and write the slot `combined`.
+#[must_use]
+pub fn ensemble_recipe(name: &str, nodes: Value) -> Recipe {
+    let mut recipe = score_recipe(name, 0.0);
+    let mut program = recipe.manifest["program"].as_array_mut().map(std::mem::take).expect("a list of nodes");
+    let mut end = program.pop().expect("a program has an end");
+    end["input"] = json!("combined");
+    let mut nodes_of_forests = Vec::new();
+    for number in 0..3 {
+        let file = if number == 0 { "forest.bin".to_owned() } else { format!("member-{number:02}.bin") };
+        let own = model(
+            3,
+            [0.0, -1.0, 0.5][number],
+            vec![stump(0, 100.0 * (number + 1) as f64, -1.0, 1.0), stump(2, 0.5, 0.0, 0.25)],
+        );
+        let (margins, score) = (format!("margins-{number}"), format!("probability-{number}"));
+        nodes_of_forests.push(json!({"kind": "forest", "file": file, "input": "row", "output": margins}));
+        nodes_of_forests.push(json!({"kind": "link", "input": margins, "output": score}));
+        recipe.forests.insert(file, own);
+    }
+    nodes_of_forests.extend(nodes.as_array().cloned().unwrap_or_default());
+    nodes_of_forests.push(end);
+    recipe.manifest["program"] = Value::Array(nodes_of_forests);
+    recipe.calibration = None;
+    recipe
 }
 
 impl Recipe {
@@ -235,6 +271,8 @@ impl Recipe {
         files.insert("schema.json".to_owned(), text(&self.schema));
         files.extend(self.actions.as_ref().map(|actions| ("actions.json".to_owned(), text(actions))));
         files.extend(self.overlay.as_ref().map(|overlay| ("overlay.json".to_owned(), text(overlay))));
+        files.extend(self.tables.as_ref().map(|tables| ("tables.json".to_owned(), text(tables))));
+        files.extend(self.score_map.as_ref().map(|map| ("score_map.json".to_owned(), text(map))));
         files.extend(self.calibration.as_ref().map(|maps| ("calibration.json".to_owned(), text(maps))));
         for (name, model) in &self.forests {
             let (forest, covers) = Forest::compile_with_covers(model).expect("the model compiles");

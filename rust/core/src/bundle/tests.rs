@@ -96,8 +96,10 @@ fn ensemble_members_vote() {
 }
 
 mod bad_input;
+mod ensembles;
 mod explained;
 mod overlays;
 mod parts;
 mod ruled;
 mod together;
+mod transforms;

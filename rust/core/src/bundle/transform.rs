@@ -1,79 +1,390 @@
-//! The transform node, which replaces single features by a function of them.
+//! The transform node, which computes a row from a row: it replaces single features by functions of them, and adds columns.
+//!
+//! The steps run in their order, and a step reads columns as earlier steps left them. Each result is computed in float64
+//! and rounded once to float32.
 
-use super::node::TransformStep;
-use crate::schema::{FeatureSpec, FeatureType};
+use std::sync::Arc;
+
+use super::date::Part;
+use super::node::{TransformStep, ZeroDivisor};
+use super::tables::Tables;
+use crate::schema::{FeatureSpec, FeatureType, MissingRule, UnknownCategoryRule};
+
+/// Greatest number of columns of a row slot.
+const MAX_COLUMNS: usize = 12_288;
+/// Greatest number of edges of a bucket.
+const MAX_EDGES: usize = 4096;
+/// Length of the longest name of a column, in bytes.
+const MAX_NAME: usize = 128;
+
+/// A column of a row slot.
+#[derive(Debug, Clone)]
+pub(super) struct Column {
+    /// Name, type and range.
+    pub(super) spec: Arc<FeatureSpec>,
+    /// The columns of the input's row that its value is computed from, ascending.
+    pub(super) origins: Arc<[usize]>,
+}
+
+/// The columns of the input's row.
+pub(super) fn input_columns(features: &[FeatureSpec]) -> Vec<Column> {
+    let column =
+        |(at, spec): (usize, &FeatureSpec)| Column { spec: Arc::new(spec.clone()), origins: Arc::new([at]) };
+    features.iter().enumerate().map(column).collect()
+}
 
 /// A compiled transform.
 #[derive(Debug, Clone)]
 pub(super) struct Transform {
-    steps: Vec<(usize, Function)>,
+    steps: Vec<Step>,
+}
+
+#[derive(Debug, Clone)]
+struct Step {
+    to: usize,
+    function: Function,
+}
+
+#[derive(Debug, Clone)]
+enum Function {
+    Log1p { from: usize },
+    Standardise { from: usize, mean: f64, scale: f64 },
+    Clip { from: usize, low: f64, high: f64 },
+    Bucket { from: usize, edges: Box<[f32]> },
+    Missing { from: usize },
+    Arithmetic { left: usize, right: usize, operation: Operation },
+    Table { from: usize, values: Box<[f32]>, default: f32 },
+    DatePart { from: usize, part: Part, offset: f64 },
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Function {
-    Log1p,
-    Standardise { mean: f64, scale: f64 },
+enum Operation {
+    Add,
+    Subtract,
+    Multiply,
+    Ratio {
+        /// The result for a divisor of 0, and for a quotient that is not finite in float32; `None` for a missing value.
+        zero: Option<f64>,
+    },
 }
 
 impl Transform {
-    /// Checks and compiles the steps. `features` are the columns of the row: the context's, then the action's.
-    pub(super) fn compile(steps: &[TransformStep], features: &[FeatureSpec]) -> Result<Transform, String> {
-        let mut compiled: Vec<(usize, Function)> = Vec::with_capacity(steps.len());
-        for step in steps {
-            let (TransformStep::Log1p { feature: name } | TransformStep::Standardise { feature: name, .. }) =
-                step;
-            let index = features
-                .iter()
-                .position(|feature| feature.name == *name)
-                .ok_or_else(|| format!("feature {name:?} is not in the schema; correct the name"))?;
-            let feature = &features[index];
-            if feature.kind != FeatureType::Number {
-                let kind = feature.kind.name();
-                return Err(format!(
-                    "feature {name:?} is a {kind}, only numbers are transformed; remove the step"
-                ));
-            }
-            if compiled.iter().any(|(at, _)| *at == index) {
-                return Err(format!("feature {name:?} has two steps; chain a second transform node"));
-            }
-            let function = match *step {
-                TransformStep::Log1p { .. } if feature.minimum.is_none_or(|minimum| minimum <= -1.0) => {
-                    return Err(format!(
-                        "feature {name:?}: log1p needs values above -1; give it a minimum in the schema"
-                    ));
-                }
-                TransformStep::Log1p { .. } => Function::Log1p,
-                TransformStep::Standardise { mean, scale, .. }
-                    if !(mean.is_finite() && scale.is_finite() && scale > 0.0) =>
-                {
-                    return Err(format!(
-                        "feature {name:?}: mean {mean} and scale {scale} must be finite and the scale above 0; correct them"
-                    ));
-                }
-                TransformStep::Standardise { mean, scale, .. } => Function::Standardise { mean, scale },
-            };
-            compiled.push((index, function));
+    /// Checks and compiles the steps, and returns the columns of the new row. `columns` are those of the row that is
+    /// read.
+    pub(super) fn compile(
+        steps: &[TransformStep],
+        columns: &[Column],
+        tables: &mut Tables,
+    ) -> Result<(Transform, Vec<Column>), String> {
+        let mut builder = Builder { columns: columns.to_vec(), written: vec![false; columns.len()], tables };
+        let mut compiled = Vec::with_capacity(steps.len());
+        for (at, step) in steps.iter().enumerate() {
+            let step =
+                builder.add(step).map_err(|reason| format!("step {at} ({}): {reason}", step.function()))?;
+            compiled.push(step);
         }
-        Ok(Transform { steps: compiled })
+        Ok((Transform { steps: compiled }, builder.columns))
     }
 
-    /// Transforms `row` in place. `Err` holds the first value that did not stay finite.
+    /// Transforms `row` in place; it has the columns that are read, and room for those that are added. `Err` holds the
+    /// first value that did not stay finite.
     pub(super) fn apply(&self, row: &mut [f32]) -> Result<(), f64> {
-        for &(index, function) in &self.steps {
-            let value = f64::from(row[index]);
-            if value.is_nan() {
-                continue;
-            }
-            let result = match function {
-                // `libm::log1p` gives the same bits on every machine.
-                Function::Log1p => libm::log1p(value),
-                Function::Standardise { mean, scale } => (value - mean) / scale,
+        for Step { to, function } in &self.steps {
+            row[*to] = match function.of(row) {
+                None => f32::NAN,
+                Some(result) => {
+                    let rounded = result as f32;
+                    if !rounded.is_finite() {
+                        return Err(result);
+                    }
+                    rounded
+                }
             };
-            row[index] = result as f32;
-            if !row[index].is_finite() {
-                return Err(result);
-            }
         }
         Ok(())
     }
+
+    /// Whether the columns before `context` and those from it on are computed independently of each other.
+    pub(super) fn separates(&self, context: usize) -> bool {
+        self.steps.iter().all(|step| {
+            let [left, right] = step.function.inputs();
+            let own = step.to < context;
+            (left < context) == own && (right < context) == own
+        })
+    }
+
+    /// Heap memory in bytes.
+    pub(super) fn heap_bytes(&self) -> usize {
+        let of = |step: &Step| match &step.function {
+            Function::Bucket { edges, .. } => size_of_val(&**edges),
+            Function::Table { values, .. } => size_of_val(&**values),
+            _ => 0,
+        };
+        self.steps.capacity() * size_of::<Step>() + self.steps.iter().map(of).sum::<usize>()
+    }
+}
+
+impl Function {
+    /// The result for a row; `None` for a missing value.
+    fn of(&self, row: &[f32]) -> Option<f64> {
+        let read = |at: &usize| Some(f64::from(row[*at])).filter(|value| !value.is_nan());
+        match self {
+            // `libm::log1p` gives the same bits on every machine.
+            Function::Log1p { from } => Some(libm::log1p(read(from)?)),
+            Function::Standardise { from, mean, scale } => Some((read(from)? - mean) / scale),
+            Function::Clip { from, low, high } => match read(from)? {
+                value if value < *low => Some(*low),
+                value if value > *high => Some(*high),
+                value => Some(value),
+            },
+            Function::Bucket { from, edges } => {
+                let value = row[*from];
+                (!value.is_nan()).then(|| edges.partition_point(|&edge| edge <= value) as f64)
+            }
+            Function::Missing { from } => Some(if row[*from].is_nan() { 1.0 } else { 0.0 }),
+            Function::Arithmetic { left, right, operation } => {
+                let (left, right) = (read(left)?, read(right)?);
+                match operation {
+                    Operation::Add => Some(left + right),
+                    Operation::Subtract => Some(left - right),
+                    Operation::Multiply => Some(left * right),
+                    Operation::Ratio { zero } => {
+                        // A divisor of 0 gives NaN or an infinity.
+                        Some(left / right).filter(|quotient| (*quotient as f32).is_finite()).or(*zero)
+                    }
+                }
+            }
+            Function::Table { from, values, default } => {
+                let code = row[*from];
+                // A missing category is NaN, for which the comparison is false.
+                let known = if code >= 0.0 { values.get(code as usize).copied() } else { None };
+                Some(f64::from(known.unwrap_or(*default))).filter(|value| !value.is_nan())
+            }
+            Function::DatePart { from, part, offset } => Some(part.of(read(from)? + offset)),
+        }
+    }
+
+    /// The columns that are read; the same one twice if it is only one.
+    fn inputs(&self) -> [usize; 2] {
+        match *self {
+            Function::Log1p { from }
+            | Function::Standardise { from, .. }
+            | Function::Clip { from, .. }
+            | Function::Bucket { from, .. }
+            | Function::Missing { from }
+            | Function::Table { from, .. }
+            | Function::DatePart { from, .. } => [from, from],
+            Function::Arithmetic { left, right, .. } => [left, right],
+        }
+    }
+}
+
+/// The columns of the new row while its steps are compiled.
+struct Builder<'a> {
+    columns: Vec<Column>,
+    /// For each column whether a step of this node has written it.
+    written: Vec<bool>,
+    tables: &'a mut Tables,
+}
+
+impl Builder<'_> {
+    fn add(&mut self, step: &TransformStep) -> Result<Step, String> {
+        let (function, result) = self.function(step)?;
+        let origins = self.origins(&function);
+        let to = match step.output() {
+            None => {
+                let [to, _] = function.inputs();
+                if std::mem::replace(&mut self.written[to], true) {
+                    let name = &self.columns[to].spec.name;
+                    return Err(format!("feature {name:?} has two steps; chain a second transform node"));
+                }
+                if let Some((minimum, maximum)) = result.range {
+                    let mut spec = FeatureSpec::clone(&self.columns[to].spec);
+                    (spec.minimum, spec.maximum) = (minimum, maximum);
+                    self.columns[to].spec = Arc::new(spec);
+                }
+                to
+            }
+            Some(name) => {
+                self.check_name(name)?;
+                let (minimum, maximum) = result.range.unwrap_or_default();
+                self.columns.push(Column {
+                    spec: Arc::new(FeatureSpec {
+                        name: name.to_owned(),
+                        kind: result.kind,
+                        categories: Vec::new(),
+                        missing: MissingRule::default(),
+                        unknown_category: UnknownCategoryRule::default(),
+                        minimum,
+                        maximum,
+                    }),
+                    origins,
+                });
+                self.written.push(true);
+                self.columns.len() - 1
+            }
+        };
+        Ok(Step { to, function })
+    }
+
+    fn function(&mut self, step: &TransformStep) -> Result<(Function, Outcome), String> {
+        let number = Outcome { kind: FeatureType::Number, range: None };
+        Ok(match step {
+            TransformStep::Log1p { feature, .. } => {
+                let from = self.number(feature)?;
+                if self.columns[from].spec.minimum.is_none_or(|minimum| minimum <= -1.0) {
+                    return Err(format!(
+                        "feature {feature:?}: log1p needs values above -1; give it a minimum in the schema, or clip it before"
+                    ));
+                }
+                (Function::Log1p { from }, number)
+            }
+            TransformStep::Standardise { feature, mean, scale, .. } => {
+                if !(mean.is_finite() && scale.is_finite() && *scale > 0.0) {
+                    return Err(format!(
+                        "feature {feature:?}: mean {mean} and scale {scale} must be finite and the scale above 0; correct them"
+                    ));
+                }
+                (Function::Standardise { from: self.number(feature)?, mean: *mean, scale: *scale }, number)
+            }
+            TransformStep::Clip { feature, low, high, .. } => {
+                let from = self.number(feature)?;
+                let finite = |limit: &Option<f64>| limit.is_none_or(|limit| (limit as f32).is_finite());
+                if (low.is_none() && high.is_none()) || !finite(low) || !finite(high) {
+                    return Err(format!("feature {feature:?}: give a finite low, high or both"));
+                }
+                let spec = &self.columns[from].spec;
+                let range = (low.or(spec.minimum), high.or(spec.maximum));
+                let (low, high) = (low.unwrap_or(f64::NEG_INFINITY), high.unwrap_or(f64::INFINITY));
+                if low > high {
+                    return Err(format!("feature {feature:?}: low {low} is above high {high}; correct them"));
+                }
+                (Function::Clip { from, low, high }, Outcome { range: Some(range), ..number })
+            }
+            TransformStep::Bucket { feature, edges, .. } => {
+                let from = self.number(feature)?;
+                let rounded: Box<[f32]> = edges.iter().map(|edge| *edge as f32).collect();
+                if rounded.is_empty() || rounded.len() > MAX_EDGES {
+                    return Err(format!("{} edges; give 1 to {MAX_EDGES}", rounded.len()));
+                }
+                if rounded.iter().any(|edge| !edge.is_finite())
+                    || rounded.windows(2).any(|pair| pair[0] >= pair[1])
+                {
+                    return Err("the edges must be finite and ascend in float32; correct them".to_owned());
+                }
+                let range = Some((Some(0.0), Some(rounded.len() as f64)));
+                (Function::Bucket { from, edges: rounded }, Outcome { range, ..number })
+            }
+            TransformStep::Missing { feature, .. } => {
+                let flag = Outcome { kind: FeatureType::Flag, range: None };
+                (Function::Missing { from: self.find(feature)? }, flag)
+            }
+            TransformStep::Add { left, right, .. } => (self.arithmetic(left, right, Operation::Add)?, number),
+            TransformStep::Subtract { left, right, .. } => {
+                (self.arithmetic(left, right, Operation::Subtract)?, number)
+            }
+            TransformStep::Multiply { left, right, .. } => {
+                (self.arithmetic(left, right, Operation::Multiply)?, number)
+            }
+            TransformStep::Ratio { left, right, zero, .. } => {
+                let zero = match zero {
+                    ZeroDivisor::Missing(_) => None,
+                    ZeroDivisor::Number(zero) if (*zero as f32).is_finite() => Some(*zero),
+                    ZeroDivisor::Number(zero) => {
+                        return Err(format!("zero is {zero}; give a finite number or \"missing\""));
+                    }
+                };
+                (self.arithmetic(left, right, Operation::Ratio { zero })?, number)
+            }
+            TransformStep::Table { feature, table, .. } => {
+                let from = self.find(feature)?;
+                let spec = &self.columns[from].spec;
+                if spec.kind != FeatureType::Category {
+                    let kind = spec.kind.name();
+                    return Err(format!(
+                        "feature {feature:?} is a {kind}, a table has values of categories; name a category"
+                    ));
+                }
+                let (values, default) = self.tables.compile(table, spec)?;
+                (Function::Table { from, values, default }, number)
+            }
+            TransformStep::DatePart { feature, part, offset, .. } => {
+                let from = self.number(feature)?;
+                let spec = &self.columns[from].spec;
+                part.check(spec.minimum, spec.maximum, *offset)
+                    .map_err(|reason| format!("feature {feature:?}: {reason}"))?;
+                let (low, high) = part.range();
+                let range = Some((Some(low), Some(high)));
+                let function = Function::DatePart { from, part: *part, offset: *offset as f64 };
+                (function, Outcome { range, ..number })
+            }
+        })
+    }
+
+    fn arithmetic(&self, left: &str, right: &str, operation: Operation) -> Result<Function, String> {
+        let operand = |name: &str| match self.find(name)? {
+            at if self.columns[at].spec.kind == FeatureType::Category => {
+                Err(format!("feature {name:?} is a category, which has no number; name a number or flag"))
+            }
+            at => Ok(at),
+        };
+        Ok(Function::Arithmetic { left: operand(left)?, right: operand(right)?, operation })
+    }
+
+    fn find(&self, name: &str) -> Result<usize, String> {
+        find(&self.columns, name)
+    }
+
+    fn number(&self, name: &str) -> Result<usize, String> {
+        let at = self.find(name)?;
+        if self.columns[at].spec.kind != FeatureType::Number {
+            let kind = self.columns[at].spec.kind.name();
+            return Err(format!(
+                "feature {name:?} is a {kind}, only numbers are transformed; remove the step"
+            ));
+        }
+        Ok(at)
+    }
+
+    fn check_name(&self, name: &str) -> Result<(), String> {
+        if name.is_empty() || name.len() > MAX_NAME || name.chars().any(char::is_control) {
+            return Err(format!(
+                "output {name:?} is not 1 to {MAX_NAME} printable bytes; name it differently"
+            ));
+        }
+        if self.columns.iter().any(|column| column.spec.name == name) {
+            return Err(format!("output {name:?} is already a column of the row; name it differently"));
+        }
+        if self.columns.len() >= MAX_COLUMNS {
+            return Err(format!("the row would have more than {MAX_COLUMNS} columns; add fewer"));
+        }
+        Ok(())
+    }
+
+    /// The columns of the input's row that a function's result is computed from.
+    fn origins(&self, function: &Function) -> Arc<[usize]> {
+        let [left, right] = function.inputs();
+        let (left, right) = (&self.columns[left].origins, &self.columns[right].origins);
+        if left == right {
+            return Arc::clone(left);
+        }
+        let mut all: Vec<usize> = left.iter().chain(right.iter()).copied().collect();
+        all.sort_unstable();
+        all.dedup();
+        all.into()
+    }
+}
+
+/// Returns the position of a column.
+pub(super) fn find(columns: &[Column], name: &str) -> Result<usize, String> {
+    columns.iter().position(|column| column.spec.name == name).ok_or_else(|| {
+        format!("feature {name:?} is not in the schema, and no earlier step adds it; correct the name")
+    })
+}
+
+/// The type of a function's result, and its range if the function sets it.
+#[derive(Clone, Copy)]
+struct Outcome {
+    kind: FeatureType,
+    range: Option<(Option<f64>, Option<f64>)>,
 }

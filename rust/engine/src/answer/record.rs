@@ -96,12 +96,13 @@ pub fn fill(to: &mut DecisionRecord, now_us: i64, answered: &Answered<'_>) {
     }
 }
 
-/// Writes the reasons. A sensitive feature's contribution could reveal its value, so it is 0; the direction remains.
+/// Writes the reasons. The contribution of a sensitive feature, or of a column that is computed from one, could reveal its
+/// value, so it is 0; the direction remains.
 fn set_reasons(to: &mut Vec<Reason>, answered: &Answered<'_>) {
     to.clear();
     for reason in answered.reasons {
         let Some(column) = answered.shape.reasons.get(reason.feature as usize) else { continue };
-        let withheld = answered.shape.sensitive.is_sensitive(reason.feature as usize);
+        let withheld = column.origins.iter().any(|&at| answered.shape.sensitive.is_sensitive(at));
         to.push(Reason {
             code: column.code.clone(),
             feature: column.feature.clone(),

@@ -94,19 +94,22 @@ pub struct Shape {
     pub rules: Vec<FiredRule>,
 }
 
-/// A column of a forest: a feature of the request or of the action.
+/// A column of a forest: a feature of the request or of the action, or a column that the bundle's program adds.
 #[derive(Debug)]
 pub struct ReasonColumn {
     /// Code of the column in the bundle's dictionary of reasons.
     pub code: String,
-    /// Name of the feature.
+    /// Name of the feature or added column.
     pub feature: String,
+    /// Positions of the features that its value is computed from: those of the request, then those of the action.
+    pub origins: Vec<usize>,
 }
 
 fn reason_columns(bundle: &Bundle) -> Vec<ReasonColumn> {
     let column = |at: usize| {
         let (code, feature) = (bundle.reason_code(at)?, bundle.column_name(at)?);
-        Some(ReasonColumn { code: code.to_owned(), feature: feature.to_owned() })
+        let origins = bundle.column_origins(at);
+        Some(ReasonColumn { code: code.to_owned(), feature: feature.to_owned(), origins })
     };
     (0..).map_while(column).collect()
 }

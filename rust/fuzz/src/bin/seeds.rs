@@ -35,6 +35,7 @@ fn main() {
     let rules = "name = \"checkout\"\ndecisions = [\"decline\"]\n[[rules]]\nid = \"listed\"\nwhen = 'country in list(\"blocked\") || score > 0.9'\ndecision = \"decline\"\n";
     let ruled = testing::score_recipe("fraud", 0.0).with_rules(rules, &[("blocked", "string", "FR\n")]);
     write("bundle", "rules", &bundle::join(&ruled.build().expect("the rules compile")));
+    write("bundle", "graph", &bundle::join(&graph().build().expect("the program compiles")));
     for (name, files) in [("score", &score), ("action", &action)] {
         let forest = &files["forest.bin"];
         write("forest", name, &forest[..forest.len() - 4]);
@@ -64,6 +65,33 @@ fn main() {
     for (target, name, bytes) in credentials() {
         write(target, name, &bytes);
     }
+}
+
+/// A bundle with every node that combines scores, and with the functions of transforms in a branch of a switch.
+fn graph() -> testing::Recipe {
+    let mut recipe = testing::ensemble_recipe(
+        "graph",
+        json!([
+            {"kind": "transform", "input": "row", "output": "more", "steps": [
+                {"function": "missing", "feature": "night", "output": "dark"},
+                {"function": "table", "feature": "country", "table": "risk", "output": "risk"},
+                {"function": "multiply", "left": "amount", "right": "risk", "output": "loss"},
+                {"function": "ratio", "left": "loss", "right": "dark", "zero": "missing", "output": "ratio"},
+                {"function": "bucket", "feature": "loss", "edges": [1.0, 10.0], "output": "class"},
+                {"function": "datepart", "feature": "amount", "part": "day", "output": "day"},
+                {"function": "clip", "feature": "amount", "high": 500.0},
+                {"function": "standardise", "feature": "risk", "mean": 0.5, "scale": 2.0},
+            ]},
+            {"kind": "mean", "inputs": ["probability-0", "probability-1"], "of": "logits", "output": "mean"},
+            {"kind": "stack", "inputs": ["mean", "probability-2"], "coefficients": [0.5, 0.75], "output": "stack"},
+            {"kind": "switch", "row": "more", "feature": "class", "output": "segment", "default": "mean",
+             "cases": [{"input": "stack", "from": 1.0}]},
+            {"kind": "scoremap", "file": "score_map.json", "input": "segment", "output": "combined"},
+        ]),
+    );
+    recipe.tables = Some(json!({"tables": {"risk": {"values": {"NL": 0.25}, "default": 0.5}}}));
+    recipe.score_map = Some(json!({"x": [0.0, 0.5, 1.0], "y": [0.0, 0.75, 1.0]}));
+    recipe
 }
 
 /// Tokens, signatures and certificates that are accepted, and parts of them.

@@ -58,11 +58,11 @@ fn transforms_change_a_copy() {
         {"function": "log1p", "feature": "amount"},
     ]))
     .unwrap();
-    let mut rows = vec![0.0, 1.0, 1.0, f32::NAN, 2.0, 0.0, 1.718_281_8, 0.0, 0.0];
-    transform_rows(&features.features, &steps, &mut rows).unwrap();
+    let rows = vec![0.0, 1.0, 1.0, f32::NAN, 2.0, 0.0, 1.718_281_8, 0.0, 0.0];
+    let rows = transform_rows(&features.features, &steps, None, &rows).unwrap();
     assert_eq!((rows[0], rows[1], rows[2]), (0.0, 1.0, 1.0));
     assert!(rows[3].is_nan() && (rows[6] - 1.0).abs() < 1e-6);
-    assert!(transform_rows(&features.features, &steps, &mut rows[1..]).is_err());
+    assert!(transform_rows(&features.features, &steps, None, &rows[1..]).is_err());
 }
 
 #[test]
