@@ -113,7 +113,8 @@ class PropertyDifference:
     """One property of two bundles."""
 
     group: str
-    """`metrics`, `parameters`, `schema`, `thresholds`, `calibration`, `program`, `policy`, `rules` or `size`."""
+    """`metrics`, `parameters`, `schema`, `thresholds`, `calibration`, `program`, `policy`, `rules` or
+    `size`."""
     name: str
     left: float | str | None
     """None: the left bundle does not have it."""
