@@ -112,8 +112,8 @@ impl Batch<'_> {
         let mut rows = Vec::with_capacity(evaluated.len());
         for (at, (row, evaluated)) in self.values.chunks_exact(self.width).zip(evaluated).enumerate() {
             let (mut score, fallback) = decide::or_static(self.context, loaded, row, evaluated)?;
-            let ruled = self.ruled(at, row, &mut score)?;
-            let fallback = fallback.or(instead);
+            let (ruled, failed) = self.ruled(at, row, &mut score);
+            let fallback = fallback.or(failed).or(instead);
             if let Some(reason) = fallback {
                 counters.fell_back(reason);
             }
@@ -131,10 +131,10 @@ impl Batch<'_> {
     }
 
     /// Applies the rules to one row.
-    fn ruled(&self, at: usize, row: &[f32], score: &mut Score) -> Result<Option<Ruled>, Rejection> {
+    fn ruled(&self, at: usize, row: &[f32], score: &mut Score) -> (Option<Ruled>, Option<Reason>) {
         let loaded = &*self.lane.loaded;
         if loaded.bundle.rules().is_none() {
-            return Ok(None);
+            return (None, None);
         }
         let id = format!("{}/{at}", self.context.id);
         with_workspace(|workspace| {
