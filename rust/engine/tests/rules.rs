@@ -120,6 +120,12 @@ fn rules_apply_to_every_row_of_a_batch() {
     let batch = world.run(world.engine.score_batch(&now(), query)).unwrap().value;
     let labels: Vec<&str> = batch.rows.iter().map(|row| &*batch.labels[row.label]).collect();
     assert_eq!(labels, ["review", "decline", "review"]);
+    let fired: Vec<Vec<&str>> = batch
+        .ruled
+        .iter()
+        .map(|ruled| ruled.fired(&batch.shape).map(|rule| rule.id.as_str()).collect())
+        .collect();
+    assert_eq!(fired, [vec![], vec!["large"], vec!["low"]]);
     assert_eq!(hits(&world, Kind::Score), [1, 0, 1]);
     let rules = record(&world, "b/1").rules.unwrap();
     assert_eq!(rules.fired[0].id, "large");
@@ -295,7 +301,7 @@ fn a_panic_in_rules_changes_only_its_row_of_a_batch() {
     let reasons: Vec<Option<Reason>> = batch.rows.iter().map(|row| row.fallback).collect();
     assert_eq!(reasons, [None, Some(Reason::RulesFailed), None]);
     assert_eq!(hits(&world, Kind::Score), [1, 0, 1]);
-    assert_eq!(batch.rows[1].score, 0.5);
+    assert_eq!((batch.ruled[1].errors, batch.rows[1].score), (3, 0.5));
 }
 
 #[test]

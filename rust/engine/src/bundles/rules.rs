@@ -69,7 +69,9 @@ impl Ruled {
         Ruled { applied: None, score, unknown: 0, errors, conflicts: 0 }
     }
 
-    fn applied(&self) -> &[u16] {
+    /// Numbers of the rules that had an effect, ascending.
+    #[must_use]
+    pub fn applied(&self) -> &[u16] {
         self.applied.as_deref().unwrap_or_default()
     }
 
