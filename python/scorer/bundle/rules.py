@@ -147,6 +147,11 @@ class CompiledRules:
         """Name of the rule set."""
         return self._raw.name
 
+    @property
+    def needs_ids(self) -> bool:
+        """Whether a rule is rolled out to a share of the requests, which depends on their ids."""
+        return self._raw.needs_ids
+
     def evaluate(self, rows: Rows, *, scores: Any, seconds: Any, ids: Sequence[str]) -> RuledRows:
         """Evaluate the rules on rows as a server does.
 
