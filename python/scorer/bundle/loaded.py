@@ -477,6 +477,35 @@ class Bundle:
             self._raw.evaluate_actions(chunk, packed, pmf[part], rewards[part])
         return pmf, rewards
 
+    def restrict(
+        self, rows: Any, eligible: npt.NDArray[np.bool_], *, seconds: Any, ids: Sequence[str]
+    ) -> npt.NDArray[np.bool_]:
+        """Return the eligible actions that the bundle's rules allow, as `scorer.bundle.rules.within` does.
+
+        Args:
+            rows: Encoded contexts, float32 ``[n, features]``.
+            eligible: Eligible actions, bool ``[n, actions]``. Without rules they are returned.
+            seconds: Times of the requests in seconds since 1970, ``[n]``.
+            ids: Ids of the requests.
+
+        Raises:
+            BundleError: An array has another shape.
+        """
+        if self.rules is None or not len(ids):
+            return eligible
+        import numpy as np
+
+        from scorer.bundle.rules import within
+
+        whole = self._rows(rows)
+        out = np.empty_like(eligible)
+        for part, chunk in self._chunks(whole):
+            named = ids[part]
+            none = np.full(len(named), np.nan)
+            found = self.rules.evaluate(chunk, scores=none, seconds=seconds[part], ids=named)
+            out[part] = within(eligible[part], found.allowed)
+        return out
+
     def _select(self, row: Any, eligible: Any, ids: tuple[str, str] | None) -> Selection:
         import numpy as np
 

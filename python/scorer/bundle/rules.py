@@ -194,6 +194,22 @@ class CompiledRules:
         )
 
 
+def within(eligible: Any, allowed: Any) -> Any:
+    """Return the eligible actions that rules allow; all eligible ones where the rules allow none of them.
+
+    A server answers with its fallback where rules leave nothing. Estimates that need a policy on every row
+    use the eligible actions there.
+
+    Args:
+        eligible: Eligible actions, bool ``[n, actions]``.
+        allowed: Actions that the rules allow, bool ``[n, actions]``.
+    """
+    import numpy as np
+
+    found = eligible & allowed
+    return np.where(found.any(axis=1, keepdims=True), found, eligible)
+
+
 def read_rules(file: Path, lists: Mapping[str, tuple[Path, str]] | None = None) -> BundleRules:
     """Read rules and their lists from files.
 
