@@ -179,9 +179,7 @@ def score_columns(
     scores: NDArray[Any],
     bands: NDArray[Any],
     reasons: tuple[NDArray[Any], NDArray[Any]] | None,
-    rules: tuple[
-        int, tuple[NDArray[Any], NDArray[Any]] | None, NDArray[Any], NDArray[Any], NDArray[Any]
-    ]
+    rules: tuple[int, tuple[NDArray[Any], NDArray[Any]] | None, NDArray[Any], NDArray[Any], NDArray[Any]]
     | None,
 ) -> tuple[list[tuple[int, str]], tuple[bytes, bytes] | None]: ...
 def select_columns(
@@ -192,9 +190,7 @@ def select_columns(
     ids: tuple[NDArray[Any], NDArray[Any]],
     out: tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any] | None],
     reasons: tuple[NDArray[Any], NDArray[Any]] | None,
-    rules: tuple[
-        int, tuple[NDArray[Any], NDArray[Any]] | None, NDArray[Any], NDArray[Any], NDArray[Any]
-    ]
+    rules: tuple[int, tuple[NDArray[Any], NDArray[Any]] | None, NDArray[Any], NDArray[Any], NDArray[Any]]
     | None,
 ) -> tuple[list[tuple[int, str]], tuple[bytes, bytes] | None]: ...
 def draft_bundle(head: str, files: Mapping[str, bytes]) -> Bundle: ...
