@@ -139,6 +139,8 @@ class RuleSet:
     @property
     def name(self) -> str: ...
     @property
+    def needs_ids(self) -> bool: ...
+    @property
     def rules_in_order(
         self,
     ) -> list[
@@ -185,7 +187,9 @@ def score_columns(
     scores: NDArray[Any],
     bands: NDArray[Any],
     reasons: tuple[NDArray[Any], NDArray[Any]] | None,
-) -> list[tuple[int, str]]: ...
+    rules: tuple[int, tuple[NDArray[Any], NDArray[Any]] | None, NDArray[Any], NDArray[Any], NDArray[Any]]
+    | None,
+) -> tuple[list[tuple[int, str]], tuple[bytes, bytes] | None]: ...
 def select_columns(
     bundle: Bundle,
     columns: NDArray[Any],
@@ -194,7 +198,9 @@ def select_columns(
     ids: tuple[NDArray[Any], NDArray[Any]],
     out: tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any] | None],
     reasons: tuple[NDArray[Any], NDArray[Any]] | None,
-) -> list[tuple[int, str]]: ...
+    rules: tuple[int, tuple[NDArray[Any], NDArray[Any]] | None, NDArray[Any], NDArray[Any], NDArray[Any]]
+    | None,
+) -> tuple[list[tuple[int, str]], tuple[bytes, bytes] | None]: ...
 def draft_bundle(head: str, files: Mapping[str, bytes]) -> Bundle: ...
 def build_golden(draft: Bundle, rows: NDArray[Any], masks: bytes | None, margins: NDArray[Any]) -> bytes: ...
 def revise_bundle(

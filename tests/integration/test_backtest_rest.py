@@ -14,9 +14,27 @@ from bundles import tiny_action_bundle
 from known_payments import DATA, FRAUD, build, known_log
 from platforms import SETTINGS, World
 
+from scorer.bundle import revise
+from scorer.bundle.rules import BundleRules
+
 OLD = timedelta(weeks=4, days=46)
 """Age of the first decision. The outcomes of the whole log are final."""
 MOST_SECONDS = 120
+RULES = """
+name = "checkout"
+decisions = ["decline", "review", "approve"]
+
+[[rules]]
+id = "large"
+when = "amount > 150.0"
+decision = "review"
+
+[[rules]]
+id = "future"
+when = "amount > 100.0"
+decision = "decline"
+from = 2100-01-01
+"""
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +47,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         "permuted": build(at / "permuted", labels=np.random.default_rng(9).permutation),
         "action-1": at / "action",
     }
+    revise(bundles["score-1"], at / "ruled", rules=BundleRules(RULES))
+    bundles["ruled"] = at / "ruled"
     begin = datetime.now(UTC) - OLD
     log = known_log(at / "log", bundles["score-1"], int(begin.timestamp() * 1e6))
     settings = SETTINGS.replace('control = "127.0.0.1:1"\n', f'control = "127.0.0.1:1"\nlog = "{log}"\n')
@@ -112,4 +132,29 @@ def test_the_panel_shows_the_metrics_and_links_to_the_missed_decisions(world: Wo
         panel.get_by_role("link", name=missed, exact=True).click()
         visitor.page.wait_for_url(f"**/decisions/{missed}*")
         assert missed in visitor.page.locator("main").inner_text()
+        visitor.check()
+
+
+def test_a_revision_with_other_rules_shows_the_decisions_that_change_by_rule(world: World) -> None:
+    with chromium() as browser, world.served() as url:
+        with world.api(url, "modeler") as api:
+            detail = backtested(world, api, world.upload("ruled"))
+        backtest = detail["backtest"]
+        rules = backtest["rules"]
+        # The forests are those of the live bundle, so that the rules make every change.
+        assert backtest["metrics"]["auc"]["difference"] == 0.0
+        assert rules["changed"] == rules["changed_by"]["large"] > 0 and rules["never"] == ["future"]
+        assert {change["after"] for change in rules["changes"] if change["changed"]} == {"review"}
+        share = backtest["metrics"]["decisions_changed"]["candidate"]
+        assert share == pytest.approx(rules["changed"] / rules["decisions"])
+        gates = {gate["metric"]: gate for gate in backtest["gates"]}
+        assert gates["backtest_approvals_lost"]["dry_run"] and gates["backtest_approvals_lost"]["value"] > 0
+        visitor = Visitor(browser, url)
+        visitor.sign_in(world.tokens["viewer"])
+        visitor.open(f"/changes/{detail['change']['id']}")
+        panel = visitor.page.locator("#live-backtest")
+        row = panel.get_by_role("row").filter(has_text="large").first
+        assert f"{rules['changed']:,}" in row.inner_text()
+        change = panel.get_by_role("row").filter(has_text="approve").first.inner_text()
+        assert "review" in change and "payment-" in change
         visitor.check()

@@ -1,6 +1,7 @@
 """Bundles of payments whose frauds are known, and a log in which a live one has scored them.
 
-`build` makes a bundle that flags about 3 % of the payments; `decisions` and `outcome` make records of a log.
+`build` makes a bundle that flags about 3 % of the payments; `decisions` and `outcome` make records of a log,
+and `backtest_job` a backtest on it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from bundles import CREATED, FEATURES, rows
 from logs import write_segment
 
 from scorer.bundle import Band, Bundle, Feature, Lineage, SchemaFile, build_score_bundle
+from scorer.release.backtest.job import Job
+from scorer.release.gates.defaults import BACKTEST
 from scorer.stats.blocks import DAY_US
 from scorer.v1.log_pb2 import DecisionRecord, LogRecord, OutcomeRecord
 
@@ -96,3 +99,26 @@ def known_log(directory: Path, live: Path, begin: int = BEGIN) -> Path:
     reports = [outcome(number, float(FRAUD[number])) for number in range(COUNT)]
     write_segment(directory, 1, 1, [*decisions(live, begin), *reports])
     return directory
+
+
+def backtest_job(log: Path, live: Path, candidate: Path, **other: Any) -> Job:
+    """Return a backtest over the four weeks of the log."""
+    return Job(
+        **{
+            "checkpoint": CHECKPOINT,
+            "candidate": str(candidate),
+            "live": str(live),
+            "others": (),
+            "logs": {"live-1": str(log)},
+            "begin": BEGIN,
+            "end": BEGIN + 28 * DAY_US,
+            "outcome": "fraud",
+            "unproven": "exclude",
+            "approve": "approve",
+            "amount": "amount",
+            "most": 1_000_000,
+            "positives": 30,
+            "gates": BACKTEST,
+            **other,
+        }
+    )

@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 from bundles import FEATURES, rows, tiny_action_bundle
-from known_payments import BEGIN, CHECKPOINT, COUNT, DATA, FRAUD, build, decisions, known_log, outcome
+from known_payments import (
+    BEGIN,
+    CHECKPOINT,
+    COUNT,
+    DATA,
+    FRAUD,
+    backtest_job,
+    build,
+    decisions,
+    known_log,
+    outcome,
+)
 from logs import write_segment
 from waiting import wait_until
 
@@ -19,7 +30,6 @@ from scorer.release.backtest.job import BacktestProgress, Job, Result
 from scorer.release.backtest.layout import Layout
 from scorer.release.backtest.rows import Evaluator, Reading, scores
 from scorer.release.backtest.running import Backtests
-from scorer.release.gates.defaults import BACKTEST
 from scorer.release.model import Outcome
 from scorer.stats.blocks import DAY_US
 from scorer.v1.log_pb2 import DecisionRecord, LogRecord, WithdrawnRecord
@@ -41,28 +51,6 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def log(bundles: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     return known_log(tmp_path_factory.mktemp("logs") / "log", bundles["live"])
-
-
-def backtest_job(log: Path, live: Path, candidate: Path, **other: Any) -> Job:
-    return Job(
-        **{
-            "checkpoint": CHECKPOINT,
-            "candidate": str(candidate),
-            "live": str(live),
-            "others": (),
-            "logs": {"live-1": str(log)},
-            "begin": BEGIN,
-            "end": BEGIN + 28 * DAY_US,
-            "outcome": "fraud",
-            "unproven": "exclude",
-            "approve": "approve",
-            "amount": "amount",
-            "most": 1_000_000,
-            "positives": 30,
-            "gates": BACKTEST,
-            **other,
-        }
-    )
 
 
 def run(wanted: Job) -> Result:

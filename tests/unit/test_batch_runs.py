@@ -316,7 +316,7 @@ def test_other_files_and_other_processes_are_left_alone(tmp_path: Path, bundle: 
     assert (tmp_path / "old.csv").read_text() == "mine"
     from scorer.batch.outputs import BatchOutput
 
-    with BatchOutput(tmp_path / "out").opened({}):
+    with BatchOutput(tmp_path / "out").opened({}, at=0):
         assert "another process writes it" in score(tmp_path / "out", bundle, str(file), code=1)
 
 

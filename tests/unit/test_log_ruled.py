@@ -9,6 +9,7 @@ from bundles import ACTIONS, tiny_action_bundle, tiny_score_bundle
 from scorer.bundle import Bundle
 from scorer.bundle.rules import BundleRules
 from scorer.log.ruled import check_decisions, check_eligible
+from scorer.log.verification import _check_scores
 from scorer.v1.log_pb2 import DecisionRecord
 from scorer.v1.scoring_pb2 import AppliedRules, FiredRule
 
@@ -66,6 +67,29 @@ def test_the_decision_of_a_rule_is_computed_again(bundles: dict[str, Bundle]) ->
     # The rule ended less than a second before the decision, so it may or may not have been evaluated.
     assert wrong("decline", ["large"], NOON_US) == wrong(label, [], NOON_US) == []
     assert wrong("decline", ["large"], NOON_US + 1_000_000) == ["decision"]
+
+
+def test_a_decision_whose_rules_failed_is_that_of_the_model(bundles: dict[str, Bundle]) -> None:
+    bundle = bundles["score"]
+    row = np.asarray([[150, 12, 1, 1]], np.float32)
+    scored = bundle.score(row)
+
+    def wrong(decision: str, source: str, fired: list[str]) -> list[str]:
+        record = DecisionRecord(
+            decision_id="d",
+            features=row[0],
+            decided_at_us=NOON_US - 1,
+            margin=scored.margins[0],
+            score=scored.scores[0],
+            decision=decision,
+            fallback_source=source,
+            rules=AppliedRules(fired=[FiredRule(id=one) for one in fired], errors=1),
+        )
+        return [found.field for found in _check_scores([(1, record)], bundle)]
+
+    label = bundle.labels[int(scored.bands[0])]
+    assert wrong(label, "model", []) == [] and wrong("decline", "model", []) == ["decision"]
+    assert wrong("decline", "", ["large"]) == [] and wrong(label, "", []) == ["decision"]
 
 
 def test_the_eligible_actions_are_computed_again(bundles: dict[str, Bundle]) -> None:

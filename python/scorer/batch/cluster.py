@@ -130,18 +130,18 @@ class ClusterRun:
                 "without this ending"
             )
         parts = plan_parts(source.portions(), self.part_rows)
-        schema = result_schema(scorer, source, output)
+        result_schema(scorer, source, output)
         identity = {**run_identity(scorer, source, self.part_rows), "cut": "row groups"}
-        task = PartTask(
-            bundle=str(self.bundle.absolute()),
-            digest=scorer.bundle.digest,
-            columns=scorer.columns,
-            output=output.path,
-            run=_name(identity),
-            schema=schema,
-            memory=self.memory,
-        )
-        with output.opened(identity) as record:
+        with output.opened(identity, scorer.at) as record:
+            task = PartTask(
+                bundle=str(self.bundle.absolute()),
+                digest=scorer.bundle.digest,
+                columns=scorer.columns_at(record.at),
+                output=output.path,
+                run=_name(identity),
+                schema=result_schema(scorer.for_run(record.at, joins_lists=False), source, output),
+                memory=self.memory,
+            )
             # Files that workers of an interrupted run have completed.
             staged = output.staged(task.run)
             missing = staged.keys() - output.numbers(record)

@@ -59,11 +59,13 @@ class RunRecord:
 
     Attributes:
         identity: Bundle, input and settings, which must be the same for the run to be continued.
+        at: Time in seconds since 1970 that rules see, in all parts.
         parts: The finished parts, in order.
         complete: Whether every row has been scored.
     """
 
     identity: Mapping[str, Any]
+    at: int
     parts: list[FinishedPart] = field(default_factory=list)
     complete: bool = False
 
@@ -89,11 +91,12 @@ class BatchOutput:
             )
 
     @contextmanager
-    def opened(self, identity: Mapping[str, Any]) -> Iterator[RunRecord]:
+    def opened(self, identity: Mapping[str, Any], at: int) -> Iterator[RunRecord]:
         """Lock the output and yield the record of its run, which is new or is to be continued.
 
         Args:
             identity: JSON values: bundle, input and settings of the run.
+            at: Time in seconds since 1970 that rules see, if the run is new. Otherwise it is the record's.
 
         Raises:
             BatchError: The output belongs to another run or to another process, or was changed.
@@ -110,7 +113,7 @@ class BatchOutput:
                 raise BatchError(
                     f'output "{self.path}": another process writes it; wait for that process'
                 ) from None
-            yield self._read(identity)
+            yield self._read(identity, at)
         finally:
             os.close(lock)
 
@@ -241,7 +244,7 @@ class BatchOutput:
     def _number(name: str) -> int:
         return int(name.partition("-")[2].partition(".")[0])
 
-    def _read(self, identity: Mapping[str, Any]) -> RunRecord:
+    def _read(self, identity: Mapping[str, Any], at: int) -> RunRecord:
         file = self._parts / RECORD
         try:
             found = json.loads(file.read_bytes())
@@ -252,7 +255,7 @@ class BatchOutput:
                     f'output "{self.path}": the directory has other files, such as "{others[0]}"; give an '
                     "empty or a new directory"
                 ) from None
-            record = RunRecord(identity)
+            record = RunRecord(identity, at)
             self.save(record)
             return record
         except (OSError, ValueError) as error:
@@ -269,7 +272,9 @@ class BatchOutput:
                     f'output "{self.path}": it belongs to another run ({what}); give the same again, give '
                     f"another output, or remove {self._parts}"
                 )
-        record = RunRecord(identity, [FinishedPart(**part) for part in found["parts"]], found["complete"])
+        # Records of earlier versions have no time, and their bundles have no rules.
+        parts = [FinishedPart(**part) for part in found["parts"]]
+        record = RunRecord(identity, found.get("at", at), parts, found["complete"])
         for part in record.parts:
             path = self._parts / part.name
             if not path.is_file() or path.stat().st_size != part.bytes:

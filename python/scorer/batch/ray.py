@@ -134,7 +134,7 @@ def score_dataset(
         BatchError: The columns do not suit the kind of the bundle.
     """
     scorer = BatchScorer.load(bundle, columns)
-    score = partial(_score_table, fspath(bundle), scorer.bundle.digest, scorer.columns)
+    score = partial(_score_table, fspath(bundle), scorer.bundle.digest, scorer.columns_at(scorer.at))
     return dataset.map_batches(
         score, batch_format="pyarrow", batch_size=batch_size, zero_copy_batch=True, **options
     )

@@ -7,7 +7,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -92,12 +93,18 @@ class BatchRun:
         began = time.monotonic()
         source = open_input(self.source, self.scorer)
         output = BatchOutput(self.output)
-        schema = result_schema(self.scorer, source, output)
-        with output.opened(run_identity(self.scorer, source, self.part_rows)) as record:
+        identity = run_identity(self.scorer, source, self.part_rows)
+        result_schema(self._scorer_at(self.scorer.at, output), source, output)
+        with output.opened(identity, self.scorer.at) as record:
             before = sum(part.rows for part in record.parts)
             if not record.complete:
-                self._finish(source, output, record, schema, report or ignore_rows)
+                run = replace(self, scorer=self._scorer_at(record.at, output))
+                schema = result_schema(run.scorer, source, output)
+                run._finish(source, output, record, schema, report or ignore_rows)
             return totals_of(record, source, self.scorer, before, began)
+
+    def _scorer_at(self, at: int, output: BatchOutput) -> BatchScorer:
+        return self.scorer.for_run(at, joins_lists=output.is_csv)
 
     def _finish(
         self,
@@ -201,7 +208,7 @@ def _bad_rows(batch: pa.RecordBatch) -> int:
 
 
 def result_schema(scorer: BatchScorer, source: BatchInput, output: BatchOutput) -> pa.Schema:
-    """Return the schema of a run's output, whose metadata contain the bundle's digest.
+    """Return the schema of a run's output, with the bundle's digest and the time of its rules as metadata.
 
     Args:
         scorer: The scorer.
@@ -218,7 +225,10 @@ def result_schema(scorer: BatchScorer, source: BatchInput, output: BatchOutput) 
             f'output "{output.path}": column "{nested[0]}" is a list or a struct, which CSV cannot hold; '
             "give an output that ends with .parquet"
         )
-    return schema.with_metadata({"scorer.bundle": scorer.bundle.digest})
+    metadata = {"scorer.bundle": scorer.bundle.digest}
+    if scorer.bundle.rules is not None:
+        metadata["scorer.at"] = datetime.fromtimestamp(scorer.at, UTC).isoformat()
+    return schema.with_metadata(metadata)
 
 
 def run_identity(scorer: BatchScorer, source: BatchInput, part_rows: int) -> dict[str, Any]:
@@ -229,12 +239,18 @@ def run_identity(scorer: BatchScorer, source: BatchInput, part_rows: int) -> dic
         source: The input.
         part_rows: Rows of a part.
     """
-    return {
+    columns = asdict(scorer.columns)
+    # Without a given time, a continued run has the time of the first one.
+    if columns["at"] is None:
+        del columns["at"]
+    identity = {
         "bundle": scorer.bundle.digest,
         "input": dict(source.identity),
-        "columns": asdict(scorer.columns),
+        "columns": columns,
         "part_rows": part_rows,
     }
+    # Earlier versions did not apply rules, and their runs are not continued.
+    return identity if scorer.bundle.rules is None else {**identity, "rules": "applied"}
 
 
 def batch_rows(scorer: BatchScorer, memory: int, threads: int) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any, Final, Literal
 
@@ -14,7 +16,7 @@ import pyarrow.compute as pc
 
 from scorer.batch.encoding import ColumnEncoder, Columns32, Problems, find_column, is_text, text_buffers
 from scorer.bundle.check import read_schema, verify
-from scorer.bundle.loaded import MAX_REASONS, Bundle, RowReasons
+from scorer.bundle.loaded import MAX_REASONS, Bundle, RowReasons, RowRules, RuleTime
 from scorer.errors import BatchError
 
 PROBLEM: Final = "problem"
@@ -22,7 +24,8 @@ PROBLEM: Final = "problem"
 _IDS: Final = r"^[ -~]{1,80}$"
 """The server's rule for the id of a decision."""
 _SCORES: Final = ("margin", "score", "decision")
-_NO_REASON: Final = np.iinfo(np.uint32).max
+_NONE: Final = np.iinfo(np.uint32).max
+_RULED: Final = ("ruled_score", "queue", "rules")
 _SELECTIONS: Final = ("action", "propensity", "expected_reward")
 
 
@@ -32,12 +35,15 @@ class BatchColumns:
 
     Attributes:
         keep: Columns that are copied to the output, in this order.
-        id: Column with the decision's id. An action bundle needs it for the draw.
+        id: Column with the decision's id. An action bundle needs it for the draw, and a rule for a roll-out
+            to a share of the requests.
         checkpoint: Name of the checkpoint. An action bundle needs it for the draw.
         eligible: Column with the eligible actions of a row: a list with their ids, or a list of booleans in
             the order of the catalogue. Null, or no such column: every action.
-        pmf: Whether the probabilities of all actions are returned.
+        pmf: Whether the probabilities of all actions, and the actions that rules allow, are returned.
         reasons: Number of reasons of each row, at most 32: the features with the largest path attributions.
+        at: Time in seconds since 1970 that the rules of the bundle see; None for the time when the run or
+            the scorer starts.
         bad_rows: ``fail``: a row that a server would refuse is an error. ``null``: its results are null, and
             the column `problem` has the reason.
     """
@@ -48,6 +54,7 @@ class BatchColumns:
     eligible: str | None = None
     pmf: bool = False
     reasons: int = 0
+    at: int | None = None
     bad_rows: Literal["fail", "null"] = "fail"
 
 
@@ -66,11 +73,20 @@ class BatchScorer:
     def __init__(self, bundle: Bundle, directory: str | PathLike[str], columns: BatchColumns) -> None:
         self.bundle = bundle
         self.columns = columns
+        self.at: int = int(time.time()) if columns.at is None else columns.at
+        """Time in seconds since 1970 that the rules see."""
+        self.joins_lists = False
+        """Whether the ids of rules are one text per row, joined with semicolons, and not a list."""
+        self._rules = () if bundle.rules is None else bundle.rules.rules
         self.encoder = ColumnEncoder(read_schema(directory).features)
         _check_options(bundle, columns)
         results: tuple[str, ...] = _SCORES
         if bundle.kind == "action":
             results = (*_SELECTIONS, "pmf") if columns.pmf else _SELECTIONS
+        if bundle.rules is not None:
+            results += (
+                _RULED if bundle.kind == "score" else ("allowed", "rules") if columns.pmf else ("rules",)
+            )
         results += tuple(name for number in range(columns.reasons) for name in _reason_names(number))
         self._results = (*results, PROBLEM) if columns.bad_rows == "null" else results
         for name in columns.keep:
@@ -83,6 +99,8 @@ class BatchScorer:
         self._actions = pa.array(bundle.actions, pa.string())
         self._codes = pa.array(bundle.reason_codes, pa.string())
         self._columns = pa.array(bundle.columns, pa.string())
+        self._rule_ids = pa.array([rule.id for rule in self._rules], pa.string())
+        self._queues = pa.array([rule.queue for rule in self._rules], pa.string())
 
     @classmethod
     def load(cls, path: str | PathLike[str], columns: BatchColumns | None = None) -> BatchScorer:
@@ -97,6 +115,25 @@ class BatchScorer:
             BatchError: The columns do not suit the kind of the bundle.
         """
         return cls(verify(path), path, columns or BatchColumns())
+
+    def for_run(self, at: int, *, joins_lists: bool) -> BatchScorer:
+        """Return this scorer with the time of a run and the form of lists that its output can hold.
+
+        Args:
+            at: Time in seconds since 1970 that the rules see.
+            joins_lists: Whether the ids of rules are one text per row.
+        """
+        scorer = copy.copy(self)
+        scorer.at, scorer.joins_lists = at, joins_lists
+        return scorer
+
+    def columns_at(self, at: int) -> BatchColumns:
+        """Return the columns for workers that score rows at the same time.
+
+        Args:
+            at: Time in seconds since 1970 that the rules see.
+        """
+        return replace(self.columns, at=at) if self._rules else self.columns
 
     @property
     def inputs(self) -> list[str]:
@@ -146,8 +183,10 @@ class BatchScorer:
             schema: The table's schema.
         """
         kinds = {
-            **dict.fromkeys(("decision", "action", PROBLEM), pa.string()),
+            **dict.fromkeys(("decision", "action", "queue", PROBLEM), pa.string()),
             "pmf": pa.list_(pa.float64()),
+            "allowed": pa.list_(pa.bool_()),
+            "rules": pa.string() if self.joins_lists else pa.list_(pa.string()),
         }
         for number in range(self.columns.reasons):
             code, feature, _ = _reason_names(number)
@@ -172,7 +211,7 @@ class BatchScorer:
         if self.bundle.kind == "action":
             values, problems = self._select(batch, encoded, problems)
         else:
-            values, problems = self._score(encoded, problems)
+            values, problems = self._score(batch, encoded, problems)
         if problems and self.columns.bad_rows == "fail":
             row = min(problems)
             raise BatchError(f"row {first_row + row:,}: {problems[row]}; --bad-rows null skips such rows")
@@ -195,16 +234,44 @@ class BatchScorer:
             return _from_flags(column, self.columns.eligible, len(self._actions))
         return _from_ids(column, self.columns.eligible, self._actions)
 
-    def _score(self, encoded: Columns32, problems: Problems) -> tuple[dict[str, pa.Array], Problems]:
-        out, refused = self.bundle.score_columns(encoded, reasons=self.columns.reasons)
-        problems = {**dict(refused), **problems}
+    def _score(
+        self, batch: pa.RecordBatch, encoded: Columns32, problems: Problems
+    ) -> tuple[dict[str, pa.Array], Problems]:
+        rule_time: RuleTime | None = None
+        wrong: Problems = {}
+        if self._rules:
+            ids = None
+            if self.columns.id is not None:
+                ids, wrong = _ids(batch.column(self.columns.id), self.columns.id)
+            rule_time = RuleTime(self.at, ids)
+        out, refused = self.bundle.score_columns(encoded, reasons=self.columns.reasons, rules=rule_time)
+        problems = {**dict(refused), **wrong, **problems}
         gone = _mask(problems, encoded.shape[1])
         return {
             "margin": pa.array(out.margins, mask=gone),
             "score": pa.array(out.scores, mask=gone),
             "decision": _named(self._labels, out.bands, gone),
+            **self._ruled(out.rules, gone),
             **self._reasons(out.reasons, gone),
         }, problems
+
+    def _ruled(self, rules: RowRules | None, gone: npt.NDArray[np.bool_] | None) -> dict[str, pa.Array]:
+        """Return the columns of the rules, null where a row is gone."""
+        if rules is None:
+            return {}
+        mask = None if gone is None else pa.array(gone)
+        none = rules.queues == _NONE if gone is None else (rules.queues == _NONE) | gone
+        fired = pa.ListArray.from_arrays(
+            pa.array(rules.offsets), self._rule_ids.take(pa.array(rules.fired)), mask=mask
+        )
+        values = {
+            "ruled_score": pa.array(rules.scores, mask=gone),
+            "queue": self._queues.take(pa.array(rules.queues, mask=none)),
+            "rules": pc.binary_join(fired, ";") if self.joins_lists else fired,
+        }
+        if rules.allowed is not None:
+            values["allowed"] = _lists(rules.allowed, gone)
+        return values
 
     def _reasons(self, reasons: RowReasons | None, gone: npt.NDArray[np.bool_] | None) -> dict[str, pa.Array]:
         """Return the columns of the reasons, null where a row has fewer or is gone."""
@@ -213,7 +280,7 @@ class BatchScorer:
             return values
         for number in range(self.columns.reasons):
             places, amounts = reasons.columns[:, number], reasons.contributions[:, number]
-            none = places == _NO_REASON if gone is None else (places == _NO_REASON) | gone
+            none = places == _NONE if gone is None else (places == _NONE) | gone
             named = pa.array(places, mask=none)
             arrays = (self._codes.take(named), self._columns.take(named), pa.array(amounts, mask=none))
             values.update(zip(_reason_names(number), arrays, strict=True))
@@ -231,6 +298,7 @@ class BatchScorer:
             eligible=eligible,
             pmf=self.columns.pmf,
             reasons=self.columns.reasons,
+            seconds=self.at if self._rules else None,
         )
         problems = {**dict(refused), **unusable, **wrong, **problems}
         gone = _mask(problems, batch.num_rows)
@@ -238,16 +306,19 @@ class BatchScorer:
             "action": _named(self._actions, out.indices, gone),
             "propensity": pa.array(out.propensities, mask=gone),
             "expected_reward": pa.array(out.expected_rewards, mask=gone),
+            **self._ruled(out.rules, gone),
             **self._reasons(out.reasons, gone),
         }
         if out.pmf is not None:
-            offsets = np.arange(0, out.pmf.size + 1, len(self._actions), dtype=np.int32)
-            values["pmf"] = pa.ListArray.from_arrays(
-                pa.array(offsets),
-                pa.array(out.pmf.ravel()),
-                mask=None if gone is None else pa.array(gone),
-            )
+            values["pmf"] = _lists(out.pmf, gone)
         return values, problems
+
+
+def _lists(values: npt.NDArray[Any], gone: npt.NDArray[np.bool_] | None) -> pa.Array:
+    """Return the rows of a matrix as lists; null where a row is gone."""
+    offsets = np.arange(0, values.size + 1, values.shape[1], dtype=np.int32)
+    mask = None if gone is None else pa.array(gone)
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values.ravel()), mask=mask)
 
 
 def _reason_names(number: int) -> tuple[str, str, str]:
@@ -265,6 +336,12 @@ def _check_options(bundle: Bundle, columns: BatchColumns) -> None:
         raise BatchError(
             f"bundle {bundle.name}: it has no covers.bin, so it gives no reasons; build it again from its "
             "model, or remove --reasons"
+        )
+    if columns.at is not None and bundle.rules is None:
+        raise BatchError(f"bundle {bundle.name}: it has no rules, which the time is for; remove --at")
+    if bundle.rules is not None and bundle.rules.needs_ids and columns.id is None:
+        raise BatchError(
+            f"bundle {bundle.name}: a rule has a rollout, which depends on the id of the request; give --id"
         )
     if bundle.kind == "action":
         needed = {"--id": columns.id, "--checkpoint": columns.checkpoint}

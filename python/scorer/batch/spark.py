@@ -116,7 +116,7 @@ def score_frame(
     schema = to_arrow_schema(StructType([field for field in frame.schema.fields if field.name in needed]))
     scorer.check(schema, "the data frame")
     rows = frame.select(*(f"`{name.replace('`', '``')}`" for name in scorer.inputs))
-    score = partial(_score_batches, fspath(bundle), scorer.bundle.digest, scorer.columns)
+    score = partial(_score_batches, fspath(bundle), scorer.bundle.digest, scorer.columns_at(scorer.at))
     return rows.mapInArrow(score, from_arrow_schema(scorer.output_schema(schema)))
 
 

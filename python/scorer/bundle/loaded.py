@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from os import PathLike, fspath
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     Rows = npt.NDArray[np.float32]
     Doubles = npt.NDArray[np.float64]
     Refused = Sequence[tuple[int, str]]
+    TextBuffers = tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]
+    RuleArguments = tuple[int, TextBuffers | None, Doubles, npt.NDArray[np.uint32], npt.NDArray[np.uint8]]
 
 _CHUNK_VALUES = 1 << 22
 MAX_REASONS = 32
@@ -45,6 +47,33 @@ class RowReasons:
 
 
 @dataclass(frozen=True)
+class RuleTime:
+    """What the rules of a bundle see beside the rows."""
+
+    seconds: int
+    """Time of the requests in seconds since 1970."""
+    ids: TextBuffers | None = None
+    """The UTF-8 text of the ids of all requests, and the offsets ``[n + 1]`` at which they start and end.
+    Rules that are rolled out to a share of the requests need them."""
+
+
+@dataclass(frozen=True)
+class RowRules:
+    """The rules of a bundle on rows that are given column by column."""
+
+    offsets: npt.NDArray[np.int32]
+    """Offsets ``[n + 1]`` of the rows in `fired`."""
+    fired: npt.NDArray[np.uint16]
+    """Positions in `CompiledRules.rules` of the rules that had an effect, one row after the other."""
+    scores: Doubles
+    """Scores within caps and floors, ``[n]``; NaN in an action bundle and where a row was refused."""
+    queues: npt.NDArray[np.uint32]
+    """Position of the rule whose review queue is used, ``[n]``; the greatest uint32 where there is none."""
+    allowed: npt.NDArray[np.bool_] | None = None
+    """Actions that both the request and the rules allow, ``[n, actions]``, if they were asked for."""
+
+
+@dataclass(frozen=True)
 class Scores:
     """The results of a score bundle, one entry per row."""
 
@@ -56,6 +85,8 @@ class Scores:
     """Index of the score's band in the bundle's labels, ``[n]``."""
     reasons: RowReasons | None = None
     """The reasons, if they were asked for."""
+    rules: RowRules | None = None
+    """What the rules did, if they were applied. The bands are then those that the rules decide."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +121,8 @@ class Selections:
     """Probability of every action of the catalogue, ``[n, actions]``; None if it was not asked for."""
     reasons: RowReasons | None = None
     """The reasons of the chosen action's score, if they were asked for."""
+    rules: RowRules | None = None
+    """What the rules did, if they were applied."""
 
 
 class Bundle:
@@ -233,7 +266,9 @@ class Bundle:
             self._raw.score(chunk, out.margins[part], out.scores[part], out.bands[part])
         return out
 
-    def score_columns(self, columns: Rows, *, reasons: int = 0) -> tuple[Scores, Refused]:
+    def score_columns(
+        self, columns: Rows, *, reasons: int = 0, rules: RuleTime | None = None
+    ) -> tuple[Scores, Refused]:
         """Score rows that are given column by column, each checked as the server checks a request.
 
         The results have the same bits as those of `score`, and take a fraction of its time. All values are
@@ -242,6 +277,7 @@ class Bundle:
         Args:
             columns: Encoded features, float32 ``[features, n]`` in C order.
             reasons: Number of reasons per row, at most 32. Their contributions are path attributions.
+            rules: Time and ids with which the bundle's rules decide; None for the bands of the scores.
 
         Returns:
             The results, and the position and reason of each row that was refused. The entries of a refused
@@ -249,7 +285,7 @@ class Bundle:
 
         Raises:
             BundleError: The columns have another shape, the bundle is an action bundle, or it gives no
-                reasons.
+                reasons or has no rules.
         """
         import numpy as np
 
@@ -258,15 +294,43 @@ class Bundle:
         count = columns.shape[-1]
         causes = self._reasons(count, reasons)
         out = Scores(np.empty(count), np.empty(count), np.empty(count, np.uint32), causes)
-        refused = bridge.score_columns(
+        ruling = self._ruling(count, rules, 0)
+        refused, fired = bridge.score_columns(
             self._raw,
             columns,
             out.margins,
             out.scores,
             out.bands,
             None if causes is None else (causes.columns, causes.contributions),
+            ruling,
         )
-        return out, refused
+        return replace(out, rules=self._ruled(ruling, fired)), refused
+
+    def _ruling(self, rows: int, rules: RuleTime | None, masks: int) -> RuleArguments | None:
+        """Allocate the results of the rules, with masks of that size; None if they are not applied."""
+        if rules is None:
+            return None
+        if self.rules is None:
+            raise BundleError(f"bundle {self.name} has no rules; score it without them")
+        if self.rules.needs_ids and rules.ids is None:
+            raise BundleError(f"bundle {self.name}: a rule has a rollout, which depends on ids; give the ids")
+        import numpy as np
+
+        allowed = np.empty((rows, masks), np.uint8)
+        return rules.seconds, rules.ids, np.empty(rows), np.empty(rows, np.uint32), allowed
+
+    def _ruled(self, ruling: RuleArguments | None, fired: tuple[bytes, bytes] | None) -> RowRules | None:
+        """Return the results of the rules; None if they were not applied."""
+        if ruling is None or fired is None:
+            return None
+        import numpy as np
+
+        _, _, within, queues, masks = ruling
+        allowed = None
+        if masks.shape[1]:
+            allowed = np.unpackbits(masks, axis=1, bitorder="little")[:, : len(self.actions)].astype(bool)
+        offsets, numbers = np.frombuffer(fired[0], np.int32), np.frombuffer(fired[1], np.uint16)
+        return RowRules(offsets, numbers, within, queues, allowed)
 
     def _reasons(self, rows: int, count: int) -> RowReasons | None:
         """Allocate reasons; None if none are asked for."""
@@ -285,10 +349,11 @@ class Bundle:
         columns: Rows,
         *,
         checkpoint: str,
-        ids: tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]],
+        ids: TextBuffers,
         eligible: npt.NDArray[np.bool_] | None = None,
         pmf: bool = False,
         reasons: int = 0,
+        seconds: int | None = None,
     ) -> tuple[Selections, Refused]:
         """Choose an action for each of many rows, as `select` does for one row.
 
@@ -297,15 +362,18 @@ class Bundle:
             checkpoint: The checkpoint's name.
             ids: The UTF-8 text of all decision ids, and the offsets ``[n + 1]`` at which they start and end.
             eligible: Booleans ``[n, actions]``, or None for every action.
-            pmf: Whether the probabilities of all actions are returned.
+            pmf: Whether the probabilities of all actions, and the actions that the rules allow, are returned.
             reasons: Number of reasons of the chosen action's score, as in `score_columns`.
+            seconds: Time in seconds since 1970 at which the bundle's rules restrict the actions; None for a
+                selection without rules.
 
         Returns:
             The results, and the position and reason of each row that was refused. The entries of a refused
             row are NaN, and its index is the greatest uint32.
 
         Raises:
-            BundleError: An array has another shape, the bundle is a score bundle, or it gives no reasons.
+            BundleError: An array has another shape, the bundle is a score bundle, or it gives no reasons or
+                has no rules.
         """
         import numpy as np
 
@@ -323,7 +391,9 @@ class Bundle:
             np.empty((count, actions)) if pmf else None,
             causes,
         )
-        refused = bridge.select_columns(
+        time = None if seconds is None else RuleTime(seconds, ids)
+        ruling = self._ruling(count, time, (actions + 7) // 8 if pmf else 0)
+        refused, fired = bridge.select_columns(
             self._raw,
             columns,
             masks,
@@ -331,8 +401,9 @@ class Bundle:
             ids,
             (out.indices, out.propensities, out.expected_rewards, out.pmf),
             None if causes is None else (causes.columns, causes.contributions),
+            ruling,
         )
-        return out, refused
+        return replace(out, rules=self._ruled(ruling, fired)), refused
 
     def explain(self, row: Any, *, action: int | None = None) -> tuple[float, Doubles]:
         """Explain a margin: that of a score, or that of one action's expected reward.
@@ -402,6 +473,35 @@ class Bundle:
             packed = None if masks is None else np.packbits(masks[part], axis=1, bitorder="little").tobytes()
             self._raw.evaluate_actions(chunk, packed, pmf[part], rewards[part])
         return pmf, rewards
+
+    def restrict(
+        self, rows: Any, eligible: npt.NDArray[np.bool_], *, seconds: Any, ids: Sequence[str]
+    ) -> npt.NDArray[np.bool_]:
+        """Return the eligible actions that the bundle's rules allow, as `scorer.bundle.rules.within` does.
+
+        Args:
+            rows: Encoded contexts, float32 ``[n, features]``.
+            eligible: Eligible actions, bool ``[n, actions]``. Without rules they are returned.
+            seconds: Times of the requests in seconds since 1970, ``[n]``.
+            ids: Ids of the requests.
+
+        Raises:
+            BundleError: An array has another shape.
+        """
+        if self.rules is None or not len(ids):
+            return eligible
+        import numpy as np
+
+        from scorer.bundle.rules import within
+
+        whole = self._rows(rows)
+        out = np.empty_like(eligible)
+        for part, chunk in self._chunks(whole):
+            named = ids[part]
+            none = np.full(len(named), np.nan)
+            found = self.rules.evaluate(chunk, scores=none, seconds=seconds[part], ids=named)
+            out[part] = within(eligible[part], found.allowed)
+        return out
 
     def _select(self, row: Any, eligible: Any, ids: tuple[str, str] | None) -> Selection:
         import numpy as np

@@ -188,6 +188,11 @@ class CompiledRules:
         masks = np.frombuffer(removed, np.uint8).reshape(len(by), (self._actions + 7) // 8)
         return Eligibility(self.rules, self._actions, np.frombuffer(ends, np.uint32), by, masks, *totals)
 
+    @property
+    def needs_ids(self) -> bool:
+        """Whether a rule is rolled out to a share of the requests, which depends on their ids."""
+        return self._raw.needs_ids
+
     def evaluate(self, rows: Rows, *, scores: Any, seconds: Any, ids: Sequence[str]) -> RuledRows:
         """Evaluate the rules on rows as a server does.
 
@@ -271,6 +276,22 @@ def compiled_or_faults(
     if raw is None:
         return tuple(RuleFault(*fault) for fault in faults)
     return CompiledRules(raw, actions)
+
+
+def within(eligible: Any, allowed: Any) -> Any:
+    """Return the eligible actions that rules allow; all eligible ones where the rules allow none of them.
+
+    A server answers with its fallback where rules leave nothing. Estimates that need a policy on every row
+    use the eligible actions there.
+
+    Args:
+        eligible: Eligible actions, bool ``[n, actions]``.
+        allowed: Actions that the rules allow, bool ``[n, actions]``.
+    """
+    import numpy as np
+
+    found = eligible & allowed
+    return np.where(found.any(axis=1, keepdims=True), found, eligible)
 
 
 def read_rules(file: Path, lists: Mapping[str, tuple[Path, str]] | None = None) -> BundleRules:

@@ -66,12 +66,39 @@ def _rules(message: pb.ScoreResponse | pb.SelectActionResponse) -> AppliedRules 
         return None
     rules = message.rules
     return AppliedRules(
-        fired=tuple(FiredRule(one.id, one.reason, one.source) for one in rules.fired),
+        fired=_fired(rules.fired),
         score=rules.score,
         queue=rules.queue,
         unknown=rules.unknown,
         errors=rules.errors,
         conflicts=rules.conflicts,
+    )
+
+
+def _fired(messages: Iterable[pb.FiredRule]) -> tuple[FiredRule, ...]:
+    return tuple(FiredRule(one.id, one.reason, one.source) for one in messages)
+
+
+def _rules_of_rows(message: pb.ScoreBatchResponse, request_id: str) -> tuple[AppliedRules, ...] | None:
+    if not message.ruled_rows:
+        return None
+    rules, rows = _fired(message.rules), message.ruled_rows
+    if len(rows) != len(message.scores) or any(at >= len(rules) for row in rows for at in row.fired):
+        raise ServerFaultError(
+            f"the reply has rules of {len(rows)} rows for {len(message.scores)}, or refers to a rule beyond "
+            f"its {len(rules)} rules",
+            request_id=request_id,
+        )
+    return tuple(
+        AppliedRules(
+            fired=tuple(rules[at] for at in row.fired),
+            score=row.score,
+            queue=row.queue,
+            unknown=row.unknown,
+            errors=row.errors,
+            conflicts=row.conflicts,
+        )
+        for row in rows
     )
 
 
@@ -113,7 +140,8 @@ def read_batch(reply: bytes, request_id: str, rows: int) -> BatchScore:
         rows: Number of rows of the request.
 
     Raises:
-        ServerFaultError: The reply has another number of rows, or refers to a label that it does not list.
+        ServerFaultError: The reply has another number of rows, or refers to a label or a rule that it does
+            not list.
     """
     message = pb.ScoreBatchResponse.FromString(reply)
     if not len(message.scores) == len(message.margins) == len(message.decisions) == rows:
@@ -135,6 +163,7 @@ def read_batch(reply: bytes, request_id: str, rows: int) -> BatchScore:
         served=_served(message.served),
         unlogged=message.unlogged,
         decision_token=message.decision_token,
+        rules=_rules_of_rows(message, request_id),
     )
 
 

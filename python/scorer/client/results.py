@@ -180,6 +180,8 @@ class BatchScore:
         unlogged: Number of rows that are not recorded with the durability that the checkpoint requires; all
             rows for the client's fallback.
         decision_token: Token that proves outcomes of every row; see `Score`.
+        rules: What the bundle's rules did to each row; None if the bundle has no rules, or its server is of a
+            version that does not return them.
     """
 
     request_id: str
@@ -189,6 +191,7 @@ class BatchScore:
     served: Served
     unlogged: int = 0
     decision_token: bytes = b""
+    rules: tuple[AppliedRules, ...] | None = None
 
     def __len__(self) -> int:
         """Number of rows."""

@@ -109,6 +109,20 @@ def print_backtest(found: Mapping[str, Any]) -> None:
     if found["missed"]:
         ids = ", ".join(str(one["decision_id"]) for one in found["missed"][:5])
         typer.echo(f"  live flags and this bundle would miss: {ids}")
+    if ruled := found.get("rules"):
+        typer.echo(f"  {ruled['changed']:,} of {ruled['decisions']:,} decisions change (with rules)")
+        changes = [
+            (f"{one['before']} > {one['after']}", f"{one['count']:,}", ", ".join(one["examples"]))
+            for one in ruled["changes"]
+            if one["changed"]
+        ]
+        print_table(("change", "decisions", "examples"), changes, empty="no decision changes", width=120)
+        counted = ("hits_before", "hits", "changed_by")
+        effects = [
+            (rule, *(f"{ruled[name].get(rule, 0):,}" for name in counted))
+            for rule in dict.fromkeys([*ruled["rules"], *ruled["hits_before"]])
+        ]
+        print_table(("rule", "live", "this bundle", "changed"), effects, empty="no rules", width=120)
     for note in found["notes"]:
         typer.echo(f"  {note}")
     typer.echo("")

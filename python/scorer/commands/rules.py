@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -149,18 +149,9 @@ def backtest(
             advance=advance,
         )
     if json:
-        print_json(_as_json(result))
+        print_json(result.document())
         return
     _show(result)
-
-
-def _as_json(result: RuleBacktest) -> dict[str, Any]:
-    def plain(fields: dict[str, Any]) -> dict[str, Any]:
-        return {name: dict(value) if isinstance(value, Counter) else value for name, value in fields.items()}
-
-    changes = sorted(result.changes.values(), key=lambda one: -one.count)
-    rows = [{**plain(vars(change)), "changed": change.changed} for change in changes]
-    return {**plain(vars(result)), "changes": rows, "changed": result.changed, "never": result.never}
 
 
 def _show(result: RuleBacktest) -> None:
@@ -198,8 +189,12 @@ def _show(result: RuleBacktest) -> None:
             bands.update({(f"{change.before} > {change.after}", band): n for band, n in change.bands.items()})
     if bands:
         print_table(["change", "amount", "decisions"], [[*key, str(n)] for key, n in bands.items()], empty="")
-    hits = [[rule, str(result.hits[rule]), str(result.hits_before[rule])] for rule in result.rules]
-    print_table(["rule", "decisions", "recorded"], hits, empty="no rules")
+    names = [*result.rules, *sorted(result.hits_before.keys() - set(result.rules))]
+    hits = [
+        [rule, str(result.hits[rule]), str(result.hits_before[rule]), str(result.changed_by[rule])]
+        for rule in names
+    ]
+    print_table(["rule", "decisions", "recorded", "changed"], hits, empty="no rules")
     if result.never:
         typer.echo(f"no effect on any decision: {', '.join(result.never)}")
 

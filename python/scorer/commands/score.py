@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scorer.clusters import ray_cluster, spark_session
+from scorer.commands.log_options import moment
 from scorer.commands.output import print_json
 from scorer.commands.progress import rows_bar
 from scorer.errors import BatchError
@@ -63,7 +64,8 @@ def score(
         typer.Option(
             "--id",
             metavar="COLUMN",
-            help="Column with the request id that the server was or would be sent; for action bundles.",
+            help="Column with the request id that the server was or would be sent; for action bundles, and "
+            "for rules with a rollout.",
         ),
     ] = None,
     checkpoint: Annotated[
@@ -79,8 +81,20 @@ def score(
         ),
     ] = None,
     pmf: Annotated[
-        bool, typer.Option("--pmf", help="Add the probabilities of all actions, in the catalogue's order.")
+        bool,
+        typer.Option(
+            "--pmf",
+            help="Add the probabilities of all actions, in the catalogue's order, and the actions that rules "
+            "allow.",
+        ),
     ] = False,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME",
+            help="Time of the requests, which the bundle's rules see. Default: the start of the run.",
+        ),
+    ] = None,
     reasons: Annotated[
         int,
         typer.Option(
@@ -140,6 +154,7 @@ def score(
     if cluster and engine is _Engine.LOCAL:
         raise BatchError("--cluster: the engine is local; add --engine spark or --engine ray")
 
+    time = moment("--at", at)
     columns = BatchColumns(
         keep=tuple(keep or ()),
         id=id_column,
@@ -147,6 +162,7 @@ def score(
         eligible=eligible,
         pmf=pmf,
         reasons=reasons,
+        at=None if time is None else int(time.timestamp()),
         bad_rows="null" if bad_rows is _BadRows.NULL else "fail",
     )
     source = SourceOptions(tuple(inputs or ()), sql, delta_version, memory << 20)

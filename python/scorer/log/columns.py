@@ -92,6 +92,8 @@ class DecisionColumns(Columns):
         features: Features as float32, in the order of the bundle's schema.
         pmf: Probabilities over the catalogue; empty for scores.
         eligible: Masks of eligible actions, as bytes.
+        requested: Masks of the actions that the requests allowed before rules. Shipped tables do not have
+            them; there they are those of the eligible actions.
         id: The decision's id, as bytes.
         entity: The entity, as bytes.
     """
@@ -108,6 +110,7 @@ class DecisionColumns(Columns):
     features: Ragged
     pmf: Ragged
     eligible: Ragged
+    requested: Ragged
     id: Ragged
     entity: Ragged
 
@@ -251,6 +254,7 @@ def record_columns(
             "feature": ("features", [np.array(one.record.features, "<f4").tobytes() for one in decisions], 4),
             "pmf": ("pmf", [np.array(one.record.pmf, "<f8").tobytes() for one in decisions], 8),
             "eligible": ("eligible", [one.record.eligible_mask for one in decisions], 1),
+            "requested": ("requested", [_requested(one.record) for one in decisions], 1),
             "id": ("id", [one.record.decision_id.encode() for one in decisions], 1),
             "entity": ("entity", [one.record.entity.encode() for one in decisions], 1),
         }
@@ -264,6 +268,11 @@ def record_columns(
 
 def _label(record: Any) -> str:
     return str(record.action if record.pmf or record.action else record.decision)
+
+
+def _requested(record: Any) -> bytes:
+    mask: bytes = record.requested_mask if record.HasField("rules") else record.eligible_mask
+    return mask
 
 
 def _coded(values: Sequence[Any]) -> tuple[bytes, list[Any]]:
@@ -298,6 +307,7 @@ def _decisions(raw: Mapping[str, Any]) -> DecisionColumns:
         features=ragged("features", "<f4", "feature_counts"),
         pmf=ragged("pmf", "<f8", "pmf_counts"),
         eligible=ragged("eligible", "u1", "eligible_counts"),
+        requested=ragged("requested", "u1", "requested_counts"),
         id=ragged("id", "u1", "id_counts"),
         entity=ragged("entity", "u1", "entity_counts"),
     )

@@ -17,7 +17,7 @@ from scorer.errors import LogError
 from scorer.ids import eligible_actions
 from scorer.log.outcomes import OutcomeJoin
 from scorer.log.reading import Advance
-from scorer.log.ruled import evaluate, requested
+from scorer.log.ruled import WITHOUT_RULES, evaluate, requested
 from scorer.log.scanning import scan
 from scorer.log.sealing import ReaderKey
 from scorer.log.tables import is_action
@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 
 AMOUNTS = (10.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 5000.0)
 """Upper limits of the amount bands, excluded."""
+SELECTED = "selected"
+ACTION_CHANGES = (SELECTED, "fewer choices", "other choices", "not allowed", "nothing left")
+"""What rules make of a selection: the same choices, fewer ones, others, not the selected action, none."""
 _CHUNK = 4096
-_SCORED = ("", "previous")
+_SCORED = ("", "previous", WITHOUT_RULES)
 """Sources whose answer has the model's score."""
 
 
@@ -78,6 +81,8 @@ class RuleBacktest:
     """Rules that did not fire because their condition has no value, over all decisions."""
     conflicts: int = 0
     """Groups whose rules contradicted each other, over all decisions."""
+    changed_by: Counter[str] = field(default_factory=Counter)
+    """Decisions that would be other ones, by the rules that have or had an effect on them."""
     withheld: int = 0
     """Decisions that were decided again without their sensitive features, which are not in the log."""
     fallbacks: int = 0
@@ -89,6 +94,12 @@ class RuleBacktest:
     def changed(self) -> int:
         """Number of decisions that would be other ones."""
         return sum(change.count for change in self.changes.values() if change.changed)
+
+    def document(self) -> dict[str, Any]:
+        """Return the report as JSON values, with the most frequent changes first."""
+        changes = sorted(self.changes.values(), key=lambda one: -one.count)
+        rows = [{**_plain(vars(change)), "changed": change.changed} for change in changes]
+        return {**_plain(vars(self)), "changes": rows, "changed": self.changed, "never": self.never}
 
     @property
     def never(self) -> list[str]:
@@ -195,13 +206,17 @@ class _Run:
         ids = result.rules
         for at, decision in enumerate(decisions):
             result.withheld += bool(decision.withheld)
-            result.hits.update(ids[number] for number in found.applied[at])
-            result.hits_before.update(rule.id for rule in decision.rules.fired)
+            now = [ids[number] for number in found.applied[at]]
+            recorded = [rule.id for rule in decision.rules.fired]
+            result.hits.update(now)
+            result.hits_before.update(recorded)
             if action:
-                after = _of_actions(decision, found.allowed[at], len(self._bundle.actions))
-                self._count(decision, "selected", after)
+                before, after = SELECTED, _of_actions(decision, found.allowed[at], len(self._bundle.actions))
             else:
-                self._count(decision, decision.decision, self._bundle.labels[int(found.bands[at])])
+                before, after = decision.decision, self._bundle.labels[int(found.bands[at])]
+            self._count(decision, before, after)
+            if before != after:
+                result.changed_by.update({*now, *recorded})
 
     def _fits(self, decision: DecisionRecord) -> bool:
         bundle = self._bundle
@@ -244,14 +259,26 @@ def amount_band(amount: float) -> str:
     return f"{AMOUNTS[at - 1]:g} to {AMOUNTS[at]:g}"
 
 
+def action_changes(before: Any, after: Any, action: Any) -> Any:
+    """Return what other rules would make of selections, as positions in `ACTION_CHANGES`.
+
+    Args:
+        before: Actions that were allowed, bool ``[n, actions]``.
+        after: Actions that would be allowed.
+        action: Positions of the selected actions, ``[n]``.
+    """
+    kept = after[np.arange(len(after)), action]
+    same = (before == after).all(axis=1)
+    fewer = ~(after & ~before).any(axis=1)
+    return np.select([~after.any(axis=1), ~kept, same, fewer], [4, 3, 0, 1], 2)
+
+
 def _of_actions(decision: DecisionRecord, allowed: Any, actions: int) -> str:
     """What other rules would make of the eligible actions of a recorded selection."""
     before = eligible_actions(decision.eligible_mask, actions)
     after = requested(decision, actions) & allowed
-    if not after.any():
-        return "nothing left"
-    if not after[decision.action_index]:
-        return "not allowed"
-    if np.array_equal(before, after):
-        return "selected"
-    return "fewer choices" if (before | after == before).all() else "other choices"
+    return ACTION_CHANGES[int(action_changes(before[None], after[None], [decision.action_index])[0])]
+
+
+def _plain(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: dict(value) if isinstance(value, Counter) else value for name, value in fields.items()}

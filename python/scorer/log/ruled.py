@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 _SECONDS_BEFORE = (0, 1)
 
 
+WITHOUT_RULES = "model"
+"""Fallback source of a score whose rules failed: the model's own decision."""
+
+
 def evaluate(
     rules: CompiledRules, decisions: Sequence[DecisionRecord], scores: Any, *, seconds_before: int = 0
 ) -> RuledRows:

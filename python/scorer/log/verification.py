@@ -7,6 +7,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from os import PathLike
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -17,7 +18,7 @@ from scorer.log.bundles import BundleShelf
 from scorer.log.mismatch import Mismatch
 from scorer.log.outcomes import OutcomeJoin
 from scorer.log.reading import Advance, LogFinding, LogSegment, is_serious
-from scorer.log.ruled import check_decisions, check_eligible
+from scorer.log.ruled import WITHOUT_RULES, check_decisions, check_eligible
 from scorer.log.scanning import scan
 from scorer.log.sealing import ReaderKey, SealedCounts
 from scorer.log.tables import digest_of, is_action
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _Check: TypeAlias = Callable[[str, "Sequence[tuple[int, DecisionRecord]]", BundleShelf, "Verification"], None]
 
 _CHUNK = 4096
+_OF_MODEL = {"", "greedy", WITHOUT_RULES}
+"""Fallback sources of decisions that a model made."""
 _KEPT = 100
 
 
@@ -38,9 +41,10 @@ class Verification:
 
     Decisions of a model are computed again with their bundle, and every number must agree bit for bit: margin
     and score; or pmf, chosen action, propensity and expected reward. For a ``greedy`` fallback (exploration
-    is stopped) the best action is computed again. Other fallbacks do not come from the model, so only two
-    things can be checked: the propensity is 1, and the pmf has all its weight on the chosen action. Decisions
-    that were not logged cannot be verified; the server counts them in ``unlogged``.
+    is stopped) the best action is computed again, and for a ``model`` fallback (the rules failed) the model's
+    own decision. Other fallbacks do not come from the model, so only two things can be checked: the
+    propensity is 1, and the pmf has all its weight on the chosen action. Decisions that were not logged
+    cannot be verified; the server counts them in ``unlogged``.
 
     Observations are computed again with the observing bundle if it is found, and the answer that they contain
     must be that of their decision.
@@ -108,7 +112,7 @@ def verify(
     links = Links()
 
     def take(sequence: int, decision: DecisionRecord, check: _Check) -> None:
-        if decision.withheld and decision.fallback_source in {"", "greedy"}:
+        if decision.withheld and decision.fallback_source in _OF_MODEL:
             report.withheld += 1
             return
         digest = digest_of(decision)
@@ -148,10 +152,10 @@ def verify(
 def _check(
     digest: str, rows: Sequence[tuple[int, DecisionRecord]], bundles: BundleShelf, report: Verification
 ) -> None:
-    static = [row for row in rows if row[1].fallback_source not in {"", "greedy"}]
+    static = [row for row in rows if row[1].fallback_source not in _OF_MODEL]
     report.fallbacks += len(static)
     _note(report, (found for row in static for found in _check_static(*row)))
-    rows = [row for row in rows if row[1].fallback_source in {"", "greedy"}]
+    rows = [row for row in rows if row[1].fallback_source in _OF_MODEL]
     if not rows:
         return
     bundle = _bundle(digest, bundles, report)
@@ -223,12 +227,12 @@ def _check_scores(rows: Sequence[tuple[int, DecisionRecord]], bundle: Bundle) ->
     for (sequence, decision), margin, score in zip(rows, out.margins, out.scores, strict=True):
         yield from _differ(sequence, decision, "margin", decision.margin, float(margin))
         yield from _differ(sequence, decision, "score", decision.score, float(score))
-    if bundle.rules is not None:
-        yield from check_decisions(rows, bundle, out.scores)
-        return
-    for (sequence, decision), band in zip(rows, out.bands, strict=True):
+    ruled = [bundle.rules is not None and decision.fallback_source != WITHOUT_RULES for _, decision in rows]
+    if any(ruled):
+        yield from check_decisions(list(compress(rows, ruled)), bundle, out.scores[ruled])
+    for (sequence, decision), band, has_rules in zip(rows, out.bands, ruled, strict=True):
         label = bundle.labels[band]
-        if decision.decision != label:
+        if not has_rules and decision.decision != label:
             yield Mismatch(sequence, decision.decision_id, "decision", decision.decision, label)
 
 

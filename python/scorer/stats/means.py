@@ -24,6 +24,21 @@ def effective_sample_size(weights: Floats) -> float:
     return float(weights.sum()) ** 2 / square if square else 0.0
 
 
+def mean_of_known(one: Floats, other: Floats) -> Floats:
+    """Return the mean of two estimates, element by element: one of them where the other is missing.
+
+    Args:
+        one: Estimates; NaN where there is none.
+        other: Estimates of the same shape.
+
+    Returns:
+        An array of this shape; 0 where both are missing.
+    """
+    pair = np.stack([one, other])
+    known = np.isfinite(pair)
+    return np.asarray(np.where(known, pair, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1))
+
+
 def student(
     values: Floats, *, confidence: float, degrees: float | None = None, clusters: Ints | None = None
 ) -> Interval:

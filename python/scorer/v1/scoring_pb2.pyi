@@ -403,6 +403,8 @@ class ScoreBatchResponse(_message.Message):
     SERVED_FIELD_NUMBER: _builtins.int
     UNLOGGED_FIELD_NUMBER: _builtins.int
     DECISION_TOKEN_FIELD_NUMBER: _builtins.int
+    RULES_FIELD_NUMBER: _builtins.int
+    RULED_ROWS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     unlogged: _builtins.int
     """Number of rows that are not recorded as the checkpoint's durability requires."""
@@ -420,6 +422,16 @@ class ScoreBatchResponse(_message.Message):
     def labels(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
     def served(self) -> Global___Served: ...
+    @_builtins.property
+    def rules(self) -> _containers.RepeatedCompositeFieldContainer[Global___FiredRule]:
+        """The rules of the bundle that had an effect on at least one row, in the order of the
+        rule set.
+        """
+
+    @_builtins.property
+    def ruled_rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___RuledRow]:
+        """What the rules did to each row; empty if the bundle has no rules."""
+
     def __init__(
         self,
         *,
@@ -431,14 +443,55 @@ class ScoreBatchResponse(_message.Message):
         served: Global___Served | None = ...,
         unlogged: _builtins.int = ...,
         decision_token: _builtins.bytes = ...,
+        rules: _abc.Iterable[Global___FiredRule] | None = ...,
+        ruled_rows: _abc.Iterable[Global___RuledRow] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["served", b"served"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision_token", b"decision_token", "decisions", b"decisions", "labels", b"labels", "margins", b"margins", "request_id", b"request_id", "scores", b"scores", "served", b"served", "unlogged", b"unlogged"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decision_token", b"decision_token", "decisions", b"decisions", "labels", b"labels", "margins", b"margins", "request_id", b"request_id", "ruled_rows", b"ruled_rows", "rules", b"rules", "scores", b"scores", "served", b"served", "unlogged", b"unlogged"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ScoreBatchResponse: _TypeAlias = ScoreBatchResponse  # noqa: Y015
+
+@_typing.final
+class RuledRow(_message.Message):
+    """What the rules of a bundle did to one row of a batch; compare AppliedRules."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRED_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    UNKNOWN_FIELD_NUMBER: _builtins.int
+    ERRORS_FIELD_NUMBER: _builtins.int
+    CONFLICTS_FIELD_NUMBER: _builtins.int
+    score: _builtins.float
+    queue: _builtins.str
+    unknown: _builtins.int
+    errors: _builtins.int
+    conflicts: _builtins.int
+    @_builtins.property
+    def fired(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Positions in `rules` of the rules that had an effect."""
+
+    def __init__(
+        self,
+        *,
+        fired: _abc.Iterable[_builtins.int] | None = ...,
+        score: _builtins.float = ...,
+        queue: _builtins.str = ...,
+        unknown: _builtins.int = ...,
+        errors: _builtins.int = ...,
+        conflicts: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflicts", b"conflicts", "errors", b"errors", "fired", b"fired", "queue", b"queue", "score", b"score", "unknown", b"unknown"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RuledRow: _TypeAlias = RuledRow  # noqa: Y015
 
 @_typing.final
 class SelectActionRequest(_message.Message):

@@ -103,6 +103,9 @@ EXPLANATIONS = {
     "backtest_reward_ips": "Change of the expected reward by inverse propensities.",
     "backtest_agreement": "Share of decisions for which both policies have the same most probable action.",
     "backtest_effective_share": "Effective sample size over the number of decisions.",
+    "backtest_decisions_changed": "Share of logged decisions that this bundle, with rules, changes.",
+    "backtest_approvals_lost": "Share of live's approvals that this bundle, with rules, does not approve.",
+    "backtest_nothing_left": "Share of logged decisions for which the rules of this bundle leave no action.",
     "auc_matured": "Area under the ROC curve over decisions whose outcome is known.",
     "covered_hours_of_week": "Number of the 168 hours of a week with observations.",
     "policy_distance": "Total variation distance between the two policies.",
@@ -120,6 +123,9 @@ BACKTEST = {
     "reward_ips": "Reward, inverse propensities",
     "agreement": "Agreement of the most probable actions",
     "effective_rows": "Effective rows",
+    "decisions_changed": "Decisions that change",
+    "approvals_lost": "Approvals lost",
+    "nothing_left": "Decisions without an action",
 }
 AGAINST = {
     "sla": "the checkpoint's SLA",

@@ -7,6 +7,7 @@ mod build;
 mod policy;
 mod rows;
 mod rules;
+mod ruling;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};

@@ -88,6 +88,10 @@ pub struct ScoredBatch {
     pub timings: Timings,
     /// Number of rows that are not recorded with the checkpoint's durability.
     pub unlogged: u32,
+    /// What the bundle's rules did to each row; empty if the bundle has no rules.
+    pub ruled: Vec<Ruled>,
+    /// The description of the rules.
+    pub shape: Arc<Shape>,
 }
 
 /// One row of a batch.

@@ -20,6 +20,8 @@ pub const EXPLANATION_FAULT: &str = "\u{0}explanation";
 pub enum Fault {
     /// The evaluation panics.
     Panic,
+    /// The evaluation of the rules panics.
+    RulesPanic,
     /// The score is NaN.
     NotFinite,
     /// The evaluation waits at the barrier twice: first when it has started, then until the test lets it continue.
@@ -83,7 +85,7 @@ impl Faults {
     pub(crate) fn strike(&self, id: &str) -> Result<(), EvalError> {
         let fault = self.single.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned();
         match fault {
-            None => Ok(()),
+            None | Some(Fault::RulesPanic) => Ok(()),
             #[expect(clippy::panic, reason = "the fault is a panic")]
             Some(Fault::Panic) => panic!("injected"),
             Some(Fault::NotFinite) => Err(EvalError::NotFinite { what: "the score", value: f64::NAN }),
@@ -95,6 +97,14 @@ impl Faults {
                 });
                 Ok(())
             }
+        }
+    }
+
+    #[expect(clippy::panic, reason = "the fault is a panic")]
+    pub(crate) fn strike_rules(&self, id: &str) {
+        let fault = self.single.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned();
+        if matches!(fault, Some(Fault::RulesPanic)) {
+            panic!("injected");
         }
     }
 

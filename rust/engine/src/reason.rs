@@ -25,13 +25,17 @@ pub enum Reason {
     Cap,
     /// The rules of the bundle leave none of the request's eligible actions.
     NothingAllowed,
+    /// The evaluation of the rules failed, and a static answer replaces the model's.
+    RulesFailed,
+    /// The evaluation of the rules failed, and the model's decision is given without them.
+    WithoutRules,
 }
 
 // === impl Reason ===
 
 impl Reason {
     /// Number of reasons.
-    pub const COUNT: usize = 11;
+    pub const COUNT: usize = 13;
     /// Every reason.
     pub const ALL: [Reason; Reason::COUNT] = [
         Reason::Panic,
@@ -45,10 +49,12 @@ impl Reason {
         Reason::Previous,
         Reason::Cap,
         Reason::NothingAllowed,
+        Reason::RulesFailed,
+        Reason::WithoutRules,
     ];
 
-    /// The source of the answer: the model's best action if only exploration is stopped, the previous bundle, or a
-    /// static answer of the checkpoint.
+    /// The source of the answer: the model's best action if only exploration is stopped, the model without its rules,
+    /// the previous bundle, or a static answer of the checkpoint.
     #[must_use]
     pub fn source(self) -> &'static str {
         match self {
@@ -58,10 +64,12 @@ impl Reason {
             | Reason::Late
             | Reason::Overload
             | Reason::Breaker
-            | Reason::NothingAllowed => "static",
+            | Reason::NothingAllowed
+            | Reason::RulesFailed => "static",
             Reason::Previous => "previous",
             Reason::Cap => "on_cap",
             Reason::Log | Reason::LogOff => "greedy",
+            Reason::WithoutRules => "model",
         }
     }
 
@@ -79,6 +87,7 @@ impl Reason {
             Reason::Breaker | Reason::Previous => "breaker_open",
             Reason::Cap => "exposure_cap",
             Reason::NothingAllowed => "rules_leave_nothing",
+            Reason::RulesFailed | Reason::WithoutRules => "rules_failed",
         }
     }
 }

@@ -120,6 +120,12 @@ fn rules_apply_to_every_row_of_a_batch() {
     let batch = world.run(world.engine.score_batch(&now(), query)).unwrap().value;
     let labels: Vec<&str> = batch.rows.iter().map(|row| &*batch.labels[row.label]).collect();
     assert_eq!(labels, ["review", "decline", "review"]);
+    let fired: Vec<Vec<&str>> = batch
+        .ruled
+        .iter()
+        .map(|ruled| ruled.fired(&batch.shape).map(|rule| rule.id.as_str()).collect())
+        .collect();
+    assert_eq!(fired, [vec![], vec!["large"], vec!["low"]]);
     assert_eq!(hits(&world, Kind::Score), [1, 0, 1]);
     let rules = record(&world, "b/1").rules.unwrap();
     assert_eq!(rules.fired[0].id, "large");
@@ -228,5 +234,110 @@ fn a_missing_value_is_counted() {
     let lanes = world.engine.lanes();
     let (_, lane) = lanes.all().find(|(_, lane)| lane.loaded.kind == Kind::Score).unwrap();
     let counts: Vec<_> = lane.loaded.rules.without_value().collect();
-    assert_eq!(counts, [("missing", 1), ("error", 0), ("conflict", 0)]);
+    assert_eq!(counts, [("missing", 1), ("error", 0), ("conflict", 0), ("fault", 0)]);
+}
+
+/// Number of evaluations of rules that failed.
+fn faults(world: &World, kind: Kind) -> u64 {
+    let lanes = world.engine.lanes();
+    let (_, lane) = lanes.all().find(|(_, lane)| lane.loaded.kind == kind).unwrap();
+    lane.loaded.rules.without_value().find(|(cause, _)| *cause == "fault").unwrap().1
+}
+
+fn struck(world: &World, ids: &[&str]) {
+    for id in ids {
+        world.engine.faults.set(id, Fault::RulesPanic);
+    }
+}
+
+#[test]
+fn a_panic_in_rules_gives_the_stricter_of_the_model_and_the_fallback() {
+    let world = ruled(|_| ());
+    struck(&world, &["a", "b", "c"]);
+    // The model approves; the fallback is `review` with the score 0.5.
+    let answer = world.score("a", 5.0).unwrap().value;
+    assert_eq!((&*answer.label, answer.score, answer.margin), ("review", 0.5, 0.0));
+    let reason = answer.fallback.unwrap();
+    assert_eq!((reason.source(), reason.as_str()), ("static", "rules_failed"));
+    assert_eq!((ids(&answer.rules), answer.rules.ruled().unwrap().errors), (vec![], 3));
+    // The model's own decision is as strict as the fallback.
+    let answer = world.score("b", 500.0).unwrap().value;
+    let plain = support::world().score("b", 500.0).unwrap().value;
+    assert_eq!((&*answer.label, answer.score, answer.margin), ("review", plain.score, plain.margin));
+    let reason = answer.fallback.unwrap();
+    assert_eq!((reason.source(), reason.as_str()), ("model", "rules_failed"));
+    // The reason of a fallback that answers already is kept.
+    world.engine.assume_cost(FRAUD, Duration::from_secs(3600));
+    let answer = world.score("c", 6000.0).unwrap().value;
+    assert_eq!((&*answer.label, answer.fallback), ("review", Some(Reason::Overload)));
+    assert_eq!(answer.rules.ruled().unwrap().errors, 3);
+    assert_eq!((faults(&world, Kind::Score), hits(&world, Kind::Score)), (3, vec![0, 0, 0]));
+    let record = record(&world, "a");
+    assert_eq!((record.fallback_source.as_str(), record.decision.as_str()), ("static", "review"));
+    assert_eq!(record.rules.unwrap().errors, 3);
+    // The next request has its rules again.
+    assert_eq!(ids(&world.score("d", 6000.0).unwrap().value.rules), ["large"]);
+}
+
+#[test]
+fn a_panic_in_rules_without_a_fallback_keeps_the_models_decision() {
+    for fallback in [json!(null), json!({"decision": "hold", "score": 0.9})] {
+        let world = ruled(|settings| settings["checkpoints"][FRAUD]["fallback"] = fallback.clone());
+        struck(&world, &["a"]);
+        let answer = world.score("a", 5.0).unwrap().value;
+        // The strictness of a decision that is not a band's is not known, so the configured fallback answers.
+        let expected = if fallback.is_null() { ("approve", "model") } else { ("hold", "static") };
+        assert_eq!((&*answer.label, answer.fallback.unwrap().source()), expected);
+    }
+}
+
+#[test]
+fn a_panic_in_rules_changes_only_its_row_of_a_batch() {
+    let world = ruled(|_| ());
+    struck(&world, &["b/1"]);
+    let rows = DenseRows(3, [6000.0, 5.0, 5.0].iter().flat_map(|amount| [*amount, 0.0, 0.0]).collect());
+    let query = BatchQuery { checkpoint: FRAUD, request_id: "b".to_owned(), entity: "", rows };
+    let batch = world.run(world.engine.score_batch(&now(), query)).unwrap().value;
+    let reasons: Vec<Option<Reason>> = batch.rows.iter().map(|row| row.fallback).collect();
+    assert_eq!(reasons, [None, Some(Reason::RulesFailed), None]);
+    assert_eq!(hits(&world, Kind::Score), [1, 0, 1]);
+    assert_eq!((batch.ruled[1].errors, batch.rows[1].score), (3, 0.5));
+}
+
+#[test]
+fn a_panic_in_rules_is_answered_by_the_fallback_action() {
+    for pool in [false, true] {
+        let world = ruled(|_| ());
+        if pool {
+            world.engine.assume_cost(ACTION, Duration::from_millis(2));
+        }
+        struck(&world, &["a", "b"]);
+        let answer = world.select("a", 500.0).unwrap().value;
+        assert_eq!((action_of(&answer), answer.propensity), (FALLBACK, 1.0));
+        assert_eq!(answer.fallback, Some(Reason::RulesFailed));
+        assert_eq!((ids(&answer.rules), answer.rules.ruled().unwrap().errors), (vec![], 2));
+        // Which actions the rules allow is not known, so no other action is chosen.
+        let eligible = Some(Eligible { ids: &[], mask: &[0b10] });
+        let query = SelectQuery { eligible, ..select("b", 500.0) };
+        let error = world.run(world.engine.select(&now(), query)).err().unwrap();
+        assert!(matches!(error, Rejection::Internal { .. }), "{error}");
+        assert_eq!(faults(&world, Kind::Action), 2);
+        let record = record(&world, "a");
+        assert_eq!((&record.eligible_mask[..], &record.requested_mask[..]), (&[][..], &[][..]));
+        assert_eq!(ids(&world.select("c", 500.0).unwrap().value.rules), ["tra_limit"]);
+    }
+}
+
+#[test]
+fn panics_in_rules_open_the_breaker_of_the_bundle() {
+    let world = ruled(|_| ());
+    for number in 0..1000 {
+        let id = format!("r{number}");
+        struck(&world, &[&id]);
+        match world.score(&id, 6000.0).unwrap().value.fallback {
+            Some(Reason::Breaker) => return,
+            reason => assert!(reason.is_some()),
+        }
+    }
+    panic!("the breaker stays closed");
 }

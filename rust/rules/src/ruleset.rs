@@ -168,6 +168,12 @@ impl RuleSet {
         &self.name
     }
 
+    /// Whether a rule is rolled out to a share of the requests, which depends on their ids.
+    #[must_use]
+    pub fn needs_ids(&self) -> bool {
+        self.parts.iter().any(|part| part.rollout.is_some())
+    }
+
     /// The rules in the order of the file, then the rows of each table.
     #[must_use]
     pub fn rules(&self) -> &[Rule] {

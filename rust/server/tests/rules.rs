@@ -57,6 +57,14 @@ async fn a_reply_says_which_rules_had_an_effect() {
         (rules.fired, rules.queue.as_str(), large.decision.as_str()),
         (vec![expected], "level_2", "decline")
     );
+    let print = fingerprint(&mut client, FRAUD).await;
+    let batch = batch("batch", print, &[[500.0, 0.0, 0.0], [6000.0, 0.0, 0.0]]);
+    let batch = client.score_batch(batch).await.unwrap().into_inner();
+    let rows: Vec<(Vec<u32>, &str)> =
+        batch.ruled_rows.iter().map(|row| (row.fired.clone(), row.queue.as_str())).collect();
+    assert_eq!(rows, [(vec![], ""), (vec![0], "level_2")]);
+    assert_eq!((batch.rules.len(), batch.rules[0].id.as_str()), (1, "large"));
+    assert_eq!(batch.ruled_rows[0].score, batch.scores[0]);
     let action = client.select_action(select("c", 500.0)).await.unwrap().into_inner();
     assert_eq!(action.rules.unwrap().fired[0].id, "tra_limit");
     assert!(action.action.ends_with("exemption=none"));
@@ -64,7 +72,7 @@ async fn a_reply_says_which_rules_had_an_effect() {
     let metrics = setup.metrics().await;
     let short = &fraud[7..19];
     for line in [
-        format!("scorer_rule_hits_total{{name=\"fraud\",bundle=\"{short}\",rule=\"large\"}} 1"),
+        format!("scorer_rule_hits_total{{name=\"fraud\",bundle=\"{short}\",rule=\"large\"}} 2"),
         format!("scorer_rules_without_effect_total{{name=\"fraud\",bundle=\"{short}\",cause=\"missing\"}} 0"),
     ] {
         assert!(metrics.contains(&line), "{line} is not in {metrics}");

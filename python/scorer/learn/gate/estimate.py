@@ -29,7 +29,9 @@ from scorer.learn.decisions import DecisionRows
 from scorer.learn.experience import Experience, State
 from scorer.learn.ope.estimators import dr_scores
 from scorer.learn.ope.logged import Logged, Target
+from scorer.learn.ruling import eligible_by_rules
 from scorer.stats.arrays import Floats
+from scorer.stats.means import mean_of_known
 
 D = TypeVar("D", bound=DecisionRows)
 
@@ -93,14 +95,15 @@ class PolicyComparison:
 
 
 def gather(window: Experience, candidate: Path, live: Path) -> PolicyComparison:
-    """Evaluates both bundles on a window, with the code that serves them."""
+    """Evaluates both bundles on a window, with the code that serves them and with the rules of each."""
     settled = window.settled()
     pmfs, rewards, served = [], [], []
     for path in (candidate, live):
         bundle = Bundle.load(path)
-        pmf, reward = bundle.evaluate(settled.context, eligible=settled.eligible)
+        eligible = eligible_by_rules(bundle, settled)
+        pmf, reward = bundle.evaluate(settled.context, eligible=eligible)
         pmfs.append(pmf)
-        rewards.append(np.where(settled.eligible, reward, 0.0))
+        rewards.append(np.where(eligible, reward, np.nan))
         served.append(digests_of(path))
     share = lane_share(settled, served[0], served[1])
     rows = np.arange(len(settled))
@@ -110,8 +113,9 @@ def gather(window: Experience, candidate: Path, live: Path) -> PolicyComparison:
         logging[rows, settled.action] = settled.propensity
     else:
         logging = share * pmfs[0] + (1 - share) * pmfs[1]
-    oracle = (rewards[0] + rewards[1]) / 2
-    return PolicyComparison(window, settled, pmfs[0], pmfs[1], oracle, rewards[0], logging, share)
+    oracle = mean_of_known(rewards[0], rewards[1])
+    own = np.nan_to_num(rewards[0])
+    return PolicyComparison(window, settled, pmfs[0], pmfs[1], oracle, own, logging, share)
 
 
 def lane_share(settled: Experience, candidate: Set[str], live: Set[str]) -> float | None:

@@ -23,6 +23,7 @@ from scorer.learn.ope.logged import Logged, Target
 from scorer.learn.ope.value_bounds import value_bounds
 from scorer.learn.ope.weighting import additive, balanced, marginal
 from scorer.learn.oracle import xgboost_types
+from scorer.learn.ruling import eligible_by_rules
 from scorer.stats.arrays import Floats
 from scorer.stats.sequences import asymptotic
 
@@ -160,7 +161,8 @@ def _open(path: Path, rows: Experience) -> Inspection:
 
 
 def _target(found: Inspection, rows: Experience, logged: Logged, model: Floats, name: str) -> Target:
-    pmf, _ = Bundle.load(found.path).evaluate(rows.context, eligible=rows.eligible)
+    bundle = Bundle.load(found.path)
+    pmf, _ = bundle.evaluate(rows.context, eligible=eligible_by_rules(bundle, rows))
     return Target(logged, pmf, model, name=name)
 
 
@@ -192,7 +194,8 @@ def _loggers(paths: Sequence[Path], rows: Experience) -> tuple[list[Floats], lis
         )
     pmfs, counts = [], []
     for digest in sorted(used):
-        pmfs.append(Bundle.load(opened[digest].path).evaluate(rows.context, eligible=rows.eligible)[0])
+        bundle = Bundle.load(opened[digest].path)
+        pmfs.append(bundle.evaluate(rows.context, eligible=eligible_by_rules(bundle, rows))[0])
         counts.append(int((rows.bundle == rows.bundles.index(digest)).sum()))
     return pmfs, counts
 

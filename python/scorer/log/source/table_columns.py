@@ -45,6 +45,7 @@ def decision_columns(rows: pa.Table, base: int) -> tuple[DecisionColumns, list[s
     told = pc.if_else(pc.equal(rows["kind"], "action"), rows["action"], rows["decision"])
     label, labels = _coded(told)
     ids = rows["decision_id"]
+    eligible = _bytes([mask_of(one) for one in rows["eligible"].to_pylist()])
     columns = DecisionColumns(
         sequence=_sequence(rows, base),
         key=_keys(ids),
@@ -57,7 +58,8 @@ def decision_columns(rows: pa.Table, base: int) -> tuple[DecisionColumns, list[s
         propensity=rows["propensity"].fill_null(0.0).to_numpy(),
         features=_lists(rows["features"]),
         pmf=_lists(rows["pmf"]),
-        eligible=_bytes([mask_of(one) for one in rows["eligible"].to_pylist()]),
+        eligible=eligible,
+        requested=eligible,
         id=_bytes([one.encode() for one in ids.to_pylist()]),
         entity=_bytes([(one or "").encode() for one in rows["entity"].to_pylist()]),
     )

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from scorer.ids import eligible_actions
+from scorer.bundle.rules import within
 from scorer.learn.ope.estimators import dr_scores
 from scorer.learn.ope.logged import Logged, Target
 from scorer.log.columns import DecisionColumns
 from scorer.release.backtest.rows import Evaluator
+from scorer.release.backtest.ruling import action_masks
 from scorer.stats.arrays import Bools, Floats, Ints, Rows32
+from scorer.stats.means import mean_of_known
 
 
 def choices(
@@ -28,15 +30,21 @@ def choices(
     usable = (decisions.pmf.counts == count) & ~decisions.fallback & (decisions.action < count)
     usable &= (decisions.propensity > 0) & (list(own.live.actions) == list(own.candidate.actions))
     names = ("weight", "live_weight", "base", "live_base", "same")
-    values = {name: np.zeros(rows) for name in names}
+    values = {name: np.zeros(rows) for name in (*names, "before", "after", "rules")}
     if not usable.any():
         return usable, values
     at = np.flatnonzero(usable)
-    masks = _masks(decisions, at, count)
-    pmf, reward = own.candidate.evaluate(candidate[at], eligible=masks)
-    before, known = own.live.evaluate(live[at], eligible=masks)
+    (mine, theirs), ruled = own.rules.of_actions(decisions, at, (candidate, live))
+    for name, codes in ruled.items():
+        values[name][at] = codes
+    # The log has no draws of actions that were not eligible, so policies are compared on the eligible ones.
+    # If the rules leave none of them, the fallback answers, and the whole set stands for it.
+    masks = action_masks(decisions.eligible.take(at), count)
+    mine, theirs = within(masks, mine), within(masks, theirs)
+    pmf, reward = own.candidate.evaluate(candidate[at], eligible=mine)
+    before, known = own.live.evaluate(live[at], eligible=theirs)
     action: Ints = decisions.action[at].astype(np.int64)
-    model = np.where(masks, (reward + known) / 2, 0.0)
+    model = mean_of_known(np.where(mine, reward, np.nan), np.where(theirs, known, np.nan))
     logged = Logged(action=action, reward=np.zeros(len(at)), propensity=decisions.propensity[at])
     for prefix, policy in (("", pmf), ("live_", before)):
         target = Target(logged, policy, model)
@@ -44,13 +52,3 @@ def choices(
         values[f"{prefix}base"][at] = dr_scores(target)
     values["same"][at] = pmf.argmax(axis=1) == before.argmax(axis=1)
     return usable, values
-
-
-def _masks(decisions: DecisionColumns, at: Ints, count: int) -> Bools:
-    """Return the eligible actions of decisions, `[n, count]`. Each distinct mask is decoded once."""
-    eligible = decisions.eligible.take(at)
-    ends = np.cumsum(eligible.counts)
-    whole = eligible.values.tobytes()
-    masks = [whole[end - size : end] for end, size in zip(ends, eligible.counts, strict=True)]
-    known = {mask: eligible_actions(mask, count) for mask in set(masks)}
-    return np.stack([known[mask] for mask in masks])

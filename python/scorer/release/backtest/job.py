@@ -84,6 +84,7 @@ class Result:
         segments: Metrics of segments of the rows.
         missed: Examples with the outcome that the live bundle flagged and the candidate does not.
         notes: Sentences about rows that were skipped and why.
+        rules: The report of the rules (`scorer.log.rule_backtest`); None if neither bundle has rules.
     """
 
     outcome: Outcome
@@ -97,6 +98,7 @@ class Result:
     segments: Sequence[Mapping[str, Any]] = ()
     missed: Sequence[Mapping[str, Any]] = ()
     notes: Sequence[str] = ()
+    rules: Mapping[str, Any] | None = None
 
 
 def write_job(folder: Path, job: Job) -> None:

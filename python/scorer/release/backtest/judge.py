@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from scorer.release.backtest.actions import choices
 from scorer.release.backtest.job import Job, Result
@@ -27,7 +28,22 @@ def run(job: Job, report: ReportProgress) -> Result:
     of_actions = evaluation.kind == "action"
     found = Reading(job, evaluation, choices if of_actions else scores, report).read()
     compared = compare_actions(found) if of_actions else compare_scores(found, least=job.positives)
-    return judge(job, evaluation.kind, found, compared)
+    if found.rules is None:
+        return judge(job, evaluation.kind, found, compared)
+    compared = replace(
+        compared,
+        measured={**compared.measured, **found.rules.measured},
+        metrics={**compared.metrics, **found.rules.metrics},
+    )
+    result = judge(job, evaluation.kind, found, compared)
+    if not evaluation.rules.given:
+        return result
+    notes = list(result.notes)
+    if found.rules.uncounted:
+        notes.append(
+            f"The rules of {found.rules.uncounted:,} decisions are not counted: too many combinations."
+        )
+    return replace(result, rules=found.rules.report.document(), notes=notes)
 
 
 def judge(job: Job, kind: str, found: Labelled, compared: BacktestComparison) -> Result:

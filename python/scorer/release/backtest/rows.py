@@ -24,6 +24,7 @@ from scorer.log.proof import may_count, precedence
 from scorer.log.source.locations import TableAccess, logs_at
 from scorer.release.backtest.job import BacktestProgress, Job
 from scorer.release.backtest.layout import Layout, schema_of
+from scorer.release.backtest.ruling import RuleEffects, RuleSides
 from scorer.release.segments.settings import NO_PLAN, SegmentPlan
 from scorer.release.segments.split import Codes, SegmentSplit
 from scorer.stats.arrays import Bools, Floats, Ints, Rows32
@@ -74,6 +75,7 @@ class Labelled:
         lacking: Features of the candidate that no logged row has.
         notes: Other remarks, in sentences.
         plan: How rows are split.
+        rules: What the rules of both bundles make of all decisions of the window, also without an outcome.
     """
 
     rows: Scored
@@ -84,6 +86,7 @@ class Labelled:
     lacking: Sequence[str] = ()
     notes: Sequence[str] = ()
     plan: SegmentPlan = NO_PLAN
+    rules: RuleEffects | None = None
 
 
 class Evaluator:
@@ -96,6 +99,7 @@ class Evaluator:
         self.candidate = Bundle.load(job.candidate)
         self.live = Bundle.load(job.live)
         self.kind = self.live.kind
+        self.rules = RuleSides(self.candidate, self.live)
         self._wanted = schema_of(Path(job.candidate)), schema_of(Path(job.live))
         paths = [Path(job.live), Path(job.candidate), *map(Path, job.others)]
         self._known: dict[int, list[Feature]] = {}
@@ -137,15 +141,16 @@ Evaluate = Callable[[Evaluator, DecisionColumns, Rows32, Rows32], tuple[Bools, d
 
 
 def scores(
-    own: Evaluator, _decisions: DecisionColumns, candidate: Rows32, live: Rows32
+    own: Evaluator, decisions: DecisionColumns, candidate: Rows32, live: Rows32
 ) -> tuple[Bools, dict[str, Floats]]:
-    """Compute scores and bands of both bundles."""
+    """Compute scores and bands of both bundles, and what their rules make of them."""
     one, other = own.candidate.score(candidate), own.live.score(live)
     values = {
         "candidate": one.scores,
         "live": other.scores,
         "candidate_band": one.bands.astype(np.float64),
         "live_band": other.bands.astype(np.float64),
+        **own.rules.of_scores(decisions, (candidate, live), (one, other)),
     }
     return np.isfinite(other.scores), values
 
@@ -272,6 +277,7 @@ class Reading:
         _, first = np.unique(rows.key[order], return_index=True)
         rows = rows.take(np.sort(order[first]))
         values, reported = self._of(rows)
+        rules = self._evaluation.rules.effects(rows, values, reported, self._job.outcome, self._job.approve)
         # The outcome of a payment that was declined cannot be known.
         unknown = ~reported & ~rows.passed if self._evaluation.kind == "score" else np.zeros(len(rows), bool)
         if unknown.any():
@@ -292,6 +298,7 @@ class Reading:
             self._evaluation.lacking,
             notes,
             self._job.segments,
+            rules,
         )
 
     def _is_withdrawn(self, logs: npt.NDArray[np.int32], sequences: npt.NDArray[np.uint64]) -> Bools:

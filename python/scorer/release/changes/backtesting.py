@@ -10,6 +10,7 @@ from sqlalchemy import select
 from scorer.errors import ScorerError
 from scorer.release.backtest import job
 from scorer.release.backtest.job import Job, Result
+from scorer.release.backtest.ruling import METRICS as RULE_METRICS
 from scorer.release.changes import rows
 from scorer.release.changes.checks import Checked
 from scorer.release.changes.writer import writing
@@ -137,6 +138,8 @@ class Backtesting:
         failed = [gate for gate in gates if gate.blocks and gate.outcome is Outcome.FAIL]
         if failed:
             said = " ".join(dict.fromkeys(gate.words for gate in failed))
+            if all(gate.metric in RULE_METRICS for gate in failed):
+                return Checked(False, f"it decides logged decisions otherwise than the gates permit. {said}")
             missed = ", ".join(str(one["decision_id"]) for one in result.missed[:3])
             examples = f" It would miss, for instance, {missed}." if missed else ""
             return Checked(
@@ -144,7 +147,9 @@ class Backtesting:
                 f"over {result.rows:,} decisions with a known outcome it does worse than live. {said}"
                 f"{examples}",
             )
-        if all(gate.value is None for gate in gates if not gate.dry_run):
+        decides = [gate for gate in gates if not gate.dry_run]
+        of_outcomes = [gate for gate in decides if gate.metric not in RULE_METRICS]
+        if not decides or (of_outcomes and all(gate.value is None for gate in of_outcomes)):
             return self._without_labels(change, settings, result.words)
         return Checked(True, result.words)
 

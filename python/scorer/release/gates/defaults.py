@@ -65,6 +65,10 @@ BACKTEST: Final = (
     GateSpec("backtest_effective_share", ">= 5%", dry_run=True),
     GateSpec("backtest_reward_ips", ">= -0.02 lower95", dry_run=True),
     GateSpec("backtest_agreement", ">= 70% lower95", dry_run=True),
+    # How many decisions should change depends on the change. A checkpoint's own gates can decide by it.
+    GateSpec("backtest_decisions_changed", "<= 5% upper95", dry_run=True),
+    GateSpec("backtest_approvals_lost", "<= 2% upper95", dry_run=True),
+    GateSpec("backtest_nothing_left", "<= 0.1% upper95", dry_run=True),
 )
 """The standard gates of a backtest, for both kinds of checkpoints."""
 

@@ -58,7 +58,7 @@ def _of_pairs(title: str, unit: str, example: str) -> MetricForm:
     return MetricForm(title, unit, example, ("live",), by_interval=False, kinds=("score",), by_chance=False)
 
 
-def _backtest(title: str, unit: str, example: str, kind: str, *, has_bounds: bool = True) -> MetricForm:
+def _backtest(title: str, unit: str, example: str, *kinds: str, has_bounds: bool = True) -> MetricForm:
     return MetricForm(
         title,
         unit,
@@ -66,7 +66,7 @@ def _backtest(title: str, unit: str, example: str, kind: str, *, has_bounds: boo
         ("live",),
         has_bounds=has_bounds,
         by_interval=False,
-        kinds=(kind,),
+        kinds=kinds,
         backtest=True,
     )
 
@@ -205,6 +205,13 @@ METRICS: Final[Mapping[str, MetricForm]] = {
     ),
     "backtest_effective_share": _backtest(
         "Effective share of the rows", "share", ">= 5%", "action", has_bounds=False
+    ),
+    "backtest_decisions_changed": _backtest(
+        "Share of decisions that change", "share", "<= 5% upper95", "score", "action"
+    ),
+    "backtest_approvals_lost": _backtest("Share of live's approvals lost", "share", "<= 2% upper95", "score"),
+    "backtest_nothing_left": _backtest(
+        "Share of decisions whose rules leave no action", "share", "<= 0.1% upper95", "action"
     ),
 }
 """The metrics by name, in the order of reports."""

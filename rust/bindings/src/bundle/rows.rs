@@ -5,11 +5,12 @@
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use scorer_core::budget::Unlimited;
-use scorer_core::bundle::{self as core, EvalScratch};
+use scorer_core::bundle::{self as core, EvalScratch, ScoreOut};
 use scorer_core::explain::{Contribution, MAX_REASONS};
 use scorer_core::policy::Mask;
 
 use super::buffers::{copy_in, copy_out};
+use super::ruling::{Fired, Ids, RuleOutputs, Ruling};
 use super::{Bundle, failed};
 
 /// Number of rows that are gathered from the columns at a time. Forests evaluate them as one block.
@@ -23,26 +24,39 @@ type Refused = Vec<(usize, String)>;
 type Outputs = (PyBuffer<u32>, PyBuffer<f64>);
 
 /// Scores the rows of `columns` `[features, n]` into three outputs of one entry per row, and their reasons if they are
-/// wanted. The entries of a refused row are NaN, NaN and `u32::MAX`.
+/// wanted. The entries of a refused row are NaN, NaN and `u32::MAX`. With `rules` the bundle's rules change the bands, and
+/// the rules that had an effect are returned.
 #[pyfunction]
-#[pyo3(signature = (bundle, columns, margins, scores, bands, reasons))]
-pub(crate) fn score_columns(
-    py: Python<'_>,
+#[pyo3(signature = (bundle, columns, margins, scores, bands, reasons, rules))]
+#[expect(clippy::too_many_arguments, reason = "the buffers of one call, which numpy owns")]
+pub(crate) fn score_columns<'py>(
+    py: Python<'py>,
     bundle: &Bundle,
     columns: PyBuffer<f32>,
     margins: PyBuffer<f64>,
     scores: PyBuffer<f64>,
     bands: PyBuffer<u32>,
     reasons: Option<Outputs>,
-) -> PyResult<Refused> {
+    rules: Option<RuleOutputs>,
+) -> PyResult<(Refused, Option<Fired<'py>>)> {
     let columns = Columns::copy(py, bundle, &columns)?;
     let mut causes = Causes::new(columns.count, reasons.as_ref())?;
-    let found = py.detach(|| score(&bundle.inner, &columns, &mut causes))?;
+    let mut ruling = rules.as_ref().map(|rules| Ruling::new(py, rules, columns.count)).transpose()?;
+    let found = py.detach(|| score(&bundle.inner, &columns, &mut causes, ruling.as_mut()))?;
     causes.copy_out(py, reasons.as_ref())?;
+    let fired = fired(py, ruling, rules.as_ref())?;
     copy_out(py, &margins, "margins", &found.margins)?;
     copy_out(py, &scores, "scores", &found.scores)?;
     copy_out(py, &bands, "bands", &found.bands)?;
-    Ok(found.refused)
+    Ok((found.refused, fired))
+}
+
+fn fired<'py>(
+    py: Python<'py>,
+    ruling: Option<Ruling>,
+    outputs: Option<&RuleOutputs>,
+) -> PyResult<Option<Fired<'py>>> {
+    ruling.zip(outputs).map(|(ruling, outputs)| ruling.copy_out(py, outputs)).transpose()
 }
 
 /// Selects an action for each row of `columns` `[features, n]`, as `Bundle.select` does for one row.
@@ -50,12 +64,13 @@ pub(crate) fn score_columns(
 /// With `reasons` the reasons of each chosen action are written there.
 /// `masks` holds one mask after the other; `None` for every action. `ids` is the text of all decision ids and the
 /// `n + 1` offsets of their ends. `out` is the index, propensity and expected reward of each row and, if it is wanted,
-/// the pmf `[n, actions]`. The entries of a refused row are `u32::MAX` and NaN.
+/// the pmf `[n, actions]`. The entries of a refused row are `u32::MAX` and NaN. With `rules` the actions are those that
+/// the bundle's rules allow, too, and the rules that had an effect are returned.
 #[pyfunction]
-#[pyo3(signature = (bundle, columns, masks, checkpoint, ids, out, reasons))]
+#[pyo3(signature = (bundle, columns, masks, checkpoint, ids, out, reasons, rules))]
 #[expect(clippy::too_many_arguments, reason = "the buffers of one call, which numpy owns")]
-pub(crate) fn select_columns(
-    py: Python<'_>,
+pub(crate) fn select_columns<'py>(
+    py: Python<'py>,
     bundle: &Bundle,
     columns: PyBuffer<f32>,
     masks: Option<PyBuffer<u8>>,
@@ -63,38 +78,30 @@ pub(crate) fn select_columns(
     ids: (PyBuffer<u8>, PyBuffer<i64>),
     out: (PyBuffer<u32>, PyBuffer<f64>, PyBuffer<f64>, Option<PyBuffer<f64>>),
     reasons: Option<Outputs>,
-) -> PyResult<Refused> {
+    rules: Option<RuleOutputs>,
+) -> PyResult<(Refused, Option<Fired<'py>>)> {
     let columns = Columns::copy(py, bundle, &columns)?;
     let masks = masks.map(|masks| copy_in(py, &masks, "masks")).transpose()?;
     let bytes = bundle.num_actions().div_ceil(8);
     if masks.as_ref().is_some_and(|masks| masks.len() != columns.count * bytes) {
         return Err(failed(format!("masks: {} rows need {bytes} bytes each", columns.count)));
     }
-    let decisions = Decisions {
-        checkpoint,
-        text: copy_in(py, &ids.0, "ids")?,
-        offsets: copy_in(py, &ids.1, "offsets of ids")?,
-        masks,
-        bytes,
-    };
-    if decisions.offsets.len() != columns.count + 1 {
-        return Err(failed(format!(
-            "offsets of ids: {} given, {} needed",
-            decisions.offsets.len(),
-            columns.count + 1
-        )));
-    }
+    let ids = Ids::copy(py, &ids, columns.count)?;
+    let decisions = Decisions { checkpoint, ids, masks, bytes };
     let with_pmf = out.3.is_some();
     let mut causes = Causes::new(columns.count, reasons.as_ref())?;
-    let found = py.detach(|| select(&bundle.inner, &columns, &decisions, with_pmf, &mut causes))?;
+    let mut ruling = rules.as_ref().map(|rules| Ruling::new(py, rules, columns.count)).transpose()?;
+    let found =
+        py.detach(|| select(&bundle.inner, &columns, &decisions, with_pmf, &mut causes, ruling.as_mut()))?;
     causes.copy_out(py, reasons.as_ref())?;
+    let fired = fired(py, ruling, rules.as_ref())?;
     copy_out(py, &out.0, "indices", &found.indices)?;
     copy_out(py, &out.1, "propensities", &found.propensities)?;
     copy_out(py, &out.2, "expected rewards", &found.rewards)?;
     if let Some(pmf) = &out.3 {
         copy_out(py, pmf, "pmf", &found.pmf)?;
     }
-    Ok(found.refused)
+    Ok((found.refused, fired))
 }
 
 /// The values of rows, column by column.
@@ -169,7 +176,12 @@ struct Scored {
     refused: Refused,
 }
 
-fn score(bundle: &core::Bundle, columns: &Columns, causes: &mut Causes) -> PyResult<Scored> {
+fn score(
+    bundle: &core::Bundle,
+    columns: &Columns,
+    causes: &mut Causes,
+    mut ruling: Option<&mut Ruling>,
+) -> PyResult<Scored> {
     let mut scratch = EvalScratch::new(bundle);
     let mut block = vec![0.0; BLOCK * columns.width];
     let mut results = Vec::with_capacity(BLOCK);
@@ -188,11 +200,19 @@ fn score(bundle: &core::Bundle, columns: &Columns, causes: &mut Causes) -> PyRes
         }
         for (row, result) in rows.chunks_exact(columns.width).zip(results.drain(..)) {
             let checked = bundle.schema().check_dense(row).map_err(|error| error.to_string());
-            let scored = checked.and_then(|()| result.map_err(|error| error.to_string()));
+            let at = found.scores.len();
+            let mut scored = checked.and_then(|()| result.map_err(|error| error.to_string()));
+            if let Some(ruling) = &mut ruling {
+                scored = scored.and_then(|out| {
+                    let ruled = ruling.score(bundle, at, row, out.score, &mut scratch)?;
+                    Ok(ScoreOut { band: ruled.band, ..out })
+                });
+                ruling.skip(bundle, at);
+            }
             let (margin, score, band) = match scored {
                 Ok(out) => (out.margin, out.score, out.band as u32),
                 Err(reason) => {
-                    found.refused.push((found.scores.len(), reason));
+                    found.refused.push((at, reason));
                     (f64::NAN, f64::NAN, u32::MAX)
                 }
             };
@@ -207,26 +227,22 @@ fn score(bundle: &core::Bundle, columns: &Columns, causes: &mut Causes) -> PyRes
 /// What the draw of each row depends on, and the eligible actions.
 struct Decisions<'a> {
     checkpoint: &'a str,
-    text: Vec<u8>,
-    offsets: Vec<i64>,
+    ids: Ids,
     masks: Option<Vec<u8>>,
     /// Size of one mask.
     bytes: usize,
 }
 
 impl Decisions<'_> {
-    fn id(&self, at: usize) -> Result<&str, String> {
-        let end = |at: usize| usize::try_from(self.offsets[at]).unwrap_or(usize::MAX);
-        let text = self.text.get(end(at)..end(at + 1)).ok_or("the offsets of ids are not ascending")?;
-        std::str::from_utf8(text).map_err(|_| "the decision id is not UTF-8; send text".to_owned())
-    }
-
     fn read_mask(&self, at: usize, eligible: &mut Mask) -> Result<(), String> {
         match &self.masks {
             Some(masks) => eligible
                 .read(&masks[at * self.bytes..(at + 1) * self.bytes])
                 .map_err(|error| error.to_string()),
-            None => Ok(()),
+            None => {
+                eligible.fill();
+                Ok(())
+            }
         }
     }
 }
@@ -246,6 +262,7 @@ fn select(
     decisions: &Decisions<'_>,
     with_pmf: bool,
     causes: &mut Causes,
+    mut ruling: Option<&mut Ruling>,
 ) -> PyResult<Selected> {
     let actions = bundle.catalogue().len();
     let mut scratch = EvalScratch::new(bundle);
@@ -258,12 +275,18 @@ fn select(
             let mut one = || {
                 bundle.schema().check_dense(row).map_err(|error| error.to_string())?;
                 decisions.read_mask(at, &mut eligible)?;
-                let id = decisions.id(at)?;
+                let id = decisions.ids.id(at)?;
+                if let Some(ruling) = ruling.as_mut().filter(|_| !eligible.is_empty()) {
+                    ruling.restrict(bundle, at, row, &mut eligible, &mut scratch)?;
+                }
                 bundle
                     .select(row, &eligible, decisions.checkpoint, id, &Unlimited, &mut scratch)
                     .map_err(|error| error.to_string())
             };
             let mut chosen = one();
+            if let Some(ruling) = &mut ruling {
+                ruling.skip(bundle, at);
+            }
             if causes.count > 0 {
                 let explained = chosen.as_ref().ok().map(|out| {
                     bundle

@@ -125,6 +125,12 @@ impl RuleSet {
         Ok(self.rules()?.set().name().to_owned())
     }
 
+    /// Whether the rules depend on the id of a request, because one of them is rolled out to a share of the requests.
+    #[getter]
+    fn needs_ids(&self) -> PyResult<bool> {
+        Ok(self.rules()?.set().needs_ids())
+    }
+
     #[getter]
     fn rules_in_order(&self) -> PyResult<Vec<Described>> {
         let describe = |rule: &scorer_rules::Rule| {

@@ -74,6 +74,8 @@ pub(crate) struct Columns {
     pmf_counts: Column,
     eligible: Column,
     eligible_counts: Column,
+    requested: Column,
+    requested_counts: Column,
     id: Column,
     id_counts: Column,
     entity: Column,
@@ -139,6 +141,10 @@ impl Columns {
         self.pmf_counts.push_count(record.pmf.len());
         self.eligible.0.extend_from_slice(&record.eligible_mask);
         self.eligible_counts.push_count(record.eligible_mask.len());
+        // Without rules, the request's eligible set is the only one.
+        let requested = if record.rules.is_some() { &record.requested_mask } else { &record.eligible_mask };
+        self.requested.0.extend_from_slice(requested);
+        self.requested_counts.push_count(requested.len());
         self.id.0.extend_from_slice(record.decision_id.as_bytes());
         self.id_counts.push_count(record.decision_id.len());
         self.entity.0.extend_from_slice(record.entity.as_bytes());
@@ -174,6 +180,8 @@ impl Columns {
             ("pmf_counts", self.pmf_counts),
             ("eligible", self.eligible),
             ("eligible_counts", self.eligible_counts),
+            ("requested", self.requested),
+            ("requested_counts", self.requested_counts),
             ("id", self.id),
             ("id_counts", self.id_counts),
             ("entity", self.entity),

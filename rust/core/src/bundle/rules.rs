@@ -1,7 +1,7 @@
 //! The rules node: a rule set that reads the request's features and the score, or restricts the eligible actions.
 //!
 //! Rules are evaluated after the program of a score bundle and before that of an action bundle. They change neither
-//! margins nor scores, so golden cases, reference statistics and batch scoring do not depend on them.
+//! margins nor scores, so golden cases and reference statistics do not depend on them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

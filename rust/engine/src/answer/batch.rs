@@ -112,8 +112,8 @@ impl Batch<'_> {
         let mut rows = Vec::with_capacity(evaluated.len());
         for (at, (row, evaluated)) in self.values.chunks_exact(self.width).zip(evaluated).enumerate() {
             let (mut score, fallback) = decide::or_static(self.context, loaded, row, evaluated)?;
-            let ruled = self.ruled(at, row, &mut score)?;
-            let fallback = fallback.or(instead);
+            let (ruled, failed) = self.ruled(at, row, &mut score);
+            let fallback = fallback.or(failed).or(instead);
             if let Some(reason) = fallback {
                 counters.fell_back(reason);
             }
@@ -127,14 +127,14 @@ impl Batch<'_> {
         // chunks.
         arrival.decided_batch(id, timings.decided_at_us, rows.len() as u32);
         let unlogged = self.record(&rows, timings).await;
-        Ok(self.scored(&rows, timings, unlogged))
+        Ok(self.scored(rows, timings, unlogged))
     }
 
     /// Applies the rules to one row.
-    fn ruled(&self, at: usize, row: &[f32], score: &mut Score) -> Result<Option<Ruled>, Rejection> {
+    fn ruled(&self, at: usize, row: &[f32], score: &mut Score) -> (Option<Ruled>, Option<Reason>) {
         let loaded = &*self.lane.loaded;
         if loaded.bundle.rules().is_none() {
-            return Ok(None);
+            return (None, None);
         }
         let id = format!("{}/{at}", self.context.id);
         with_workspace(|workspace| {
@@ -201,7 +201,7 @@ impl Batch<'_> {
         unlogged
     }
 
-    fn scored(&self, rows: &[Decided], timings: Timings, unlogged: u32) -> ScoredBatch {
+    fn scored(&self, decided: Vec<Decided>, timings: Timings, unlogged: u32) -> ScoredBatch {
         let loaded = &*self.lane.loaded;
         let mut labels: Vec<Arc<str>> = loaded.labels.to_vec();
         let mut place = |band: Band| match band {
@@ -220,7 +220,9 @@ impl Batch<'_> {
             label: place(score.band),
             fallback: *fallback,
         };
-        let rows = rows.iter().map(row).collect();
-        ScoredBatch { source: Arc::clone(&self.lane.source), rows, labels, timings, unlogged }
+        let rows = decided.iter().map(row).collect();
+        let ruled = decided.into_iter().filter_map(|(_, _, ruled)| ruled).collect();
+        let (source, shape) = (Arc::clone(&self.lane.source), Arc::clone(&loaded.shape));
+        ScoredBatch { source, rows, labels, timings, unlogged, ruled, shape }
     }
 }

@@ -25,18 +25,32 @@ pub(crate) fn or_static(
     row: &[f32],
     evaluated: Result<ScoreOut, Failed>,
 ) -> Result<(Score, Option<Reason>), Rejection> {
-    let failed = match evaluated {
-        Ok(ScoreOut { margin, score, band }) => {
-            return Ok((Score { margin, score, band: Band::Of(band) }, None));
+    match evaluated {
+        Ok(ScoreOut { margin, score, band }) => Ok((Score { margin, score, band: Band::Of(band) }, None)),
+        Err(failed) => {
+            let (score, reason) = static_score(context, loaded, row, failed, |_| true)?;
+            Ok((score, Some(reason)))
         }
-        Err(failed) => failed,
+    }
+}
+
+/// Returns the checkpoint's static score with the reason. `allowed` tests the decision of an answer.
+pub(crate) fn static_score(
+    context: RequestContext<'_>,
+    loaded: &Loaded,
+    row: &[f32],
+    failed: Failed,
+    allowed: impl Fn(&str) -> bool,
+) -> Result<(Score, Reason), Rejection> {
+    let allowed = |answer: &FallbackConfig| match answer {
+        FallbackConfig::Score { decision, .. } => allowed(decision),
+        // A fallback of the other kind is not an answer at this checkpoint.
+        FallbackConfig::Action { .. } => false,
     };
-    let allowed = |answer: &FallbackConfig| matches!(answer, FallbackConfig::Score { .. });
     let (answer, reason) = exposure::reserve(context, loaded, row, failed, allowed)?;
     let band = if reason == Reason::Cap { Band::BeyondCaps } else { Band::Fallback };
     match *answer {
-        FallbackConfig::Score { score, .. } => Ok((Score { margin: 0.0, score, band }, Some(reason))),
-        // A fallback of the other kind is not an answer at this checkpoint.
+        FallbackConfig::Score { score, .. } => Ok((Score { margin: 0.0, score, band }, reason)),
         FallbackConfig::Action { .. } => Err(Rejection::Capped),
     }
 }

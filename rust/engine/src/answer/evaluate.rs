@@ -138,12 +138,18 @@ pub(crate) fn evaluate<T>(
             (Err(Failed { reason: Reason::Panic, rejection: Some(rejection) }), Some(Evaluation::Panic))
         }
     };
-    let now = engine.admission.nanos(now);
-    if evaluation.is_some_and(|evaluation| loaded.breaker.record(now, evaluation)) {
+    if let Some(evaluation) = evaluation {
+        count(engine, loaded, now, evaluation);
+    }
+    result
+}
+
+/// Counts the result of an evaluation in the bundle's breaker, and reports it if the breaker opens.
+pub(super) fn count(engine: &Engine, loaded: &Loaded, now: Instant, evaluation: Evaluation) {
+    if loaded.breaker.record(engine.admission.nanos(now), evaluation) {
         let fields = json!({"bundle": &*loaded.digest_text, "openings": loaded.breaker.openings()});
         engine.events.push(Level::Error, "breaker_opened", fields);
     }
-    result
 }
 
 /// Scores rows together, which takes a fraction of the time. Returns `None` if a row failed, without reporting or
@@ -263,9 +269,9 @@ impl Failed {
         Failed { reason: Reason::NothingAllowed, rejection: Some(rejection) }
     }
 
-    /// Creates the failure of a stage that reported a defect of the server.
-    pub(crate) fn defect(rejection: Rejection) -> Failed {
-        Failed { reason: Reason::Error, rejection: Some(rejection) }
+    /// Creates the failure of an evaluation of rules, which was reported as a defect of the server.
+    pub(crate) fn of_rules(defect: Rejection) -> Failed {
+        Failed { reason: Reason::RulesFailed, rejection: Some(defect) }
     }
 
     /// Creates the failure of an evaluation whose bundle's breaker is open.

@@ -1,23 +1,28 @@
 //! Applies the bundle's rules: to the decision of a score, and to the eligible actions before a selection.
+//!
+//! A panic or a defect in an evaluation of rules is caught, reported as an event and counted. None of the rules has an
+//! effect then, and the answer is the safest that is known without them.
 
-use scorer_core::bundle::{EvalScratch, RuledScore};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+use scorer_admission::Evaluation;
+use scorer_core::bundle::{EvalError, EvalScratch, RuledScore};
 use scorer_core::policy::Mask;
 use scorer_rules::Request;
 
-use super::RequestContext;
-use super::evaluate::{BundleMemory, Failed};
+use super::evaluate::{self, BundleMemory, Failed};
+use super::{RequestContext, decide};
 use crate::answers::{Band, Score};
 use crate::bundles::{Loaded, Ruled};
 use crate::engine::Engine;
-use crate::rejection::Rejection;
+use crate::reason::Reason;
 
 /// Applies the rules to a score that the model or a fallback gave, and changes its band. They do not change the score.
+/// Returns their result, `None` without rules, and the reason if their evaluation failed and the model had answered.
 ///
 /// The rules do not see the score of a fallback, and can only make its decision stricter: with a fallback of unknown
 /// strictness, whose decision is not the label of a band, they change nothing.
-///
-/// # Errors
-/// Fails if the memory belongs to another bundle, which is a defect of the server.
 pub(crate) fn of_score(
     context: RequestContext<'_>,
     loaded: &Loaded,
@@ -25,22 +30,29 @@ pub(crate) fn of_score(
     row: &[f32],
     eval: &mut EvalScratch,
     score: &mut Score,
-) -> Result<Option<Ruled>, Rejection> {
-    if loaded.bundle.rules().is_none() {
-        return Ok(None);
-    }
+) -> (Option<Ruled>, Option<Reason>) {
+    let Some(rules) = loaded.bundle.rules() else { return (None, None) };
     let of_model = match score.band {
         Band::Of(_) => Some(score.score),
         Band::Fallback | Band::BeyondCaps => None,
     };
-    apply(context.engine, loaded, id, row, of_model, eval)?;
-    let Some(RuledScore { score: within, band }) = loaded.bundle.ruled_score(score.score, eval) else {
-        return Ok(None);
+    let given = score.score;
+    let request = request(context.engine, id);
+    let ruled = guarded(context.engine, loaded, id, eval, |eval| {
+        loaded.bundle.apply_rules(row, of_model, request, eval)?;
+        loaded.bundle.ruled_score(given, eval).ok_or(EvalError::Scratch)
+    });
+    let RuledScore { score: within, band } = match ruled {
+        Ok(ruled) => ruled,
+        Err(failed) => {
+            let result = Ruled::failed(rules.rules().len(), given);
+            return (Some(result), without_rules(context, loaded, row, failed, score));
+        }
     };
     match score.band {
         Band::Of(_) => score.band = Band::Of(band),
         Band::Fallback | Band::BeyondCaps => {
-            let label = super::decide::label(context.checkpoint, loaded, score.band);
+            let label = decide::label(context.checkpoint, loaded, score.band);
             let given = loaded.labels.iter().position(|known| *known == label);
             let changed = changes(loaded, within, score.score, eval);
             if changed && given.is_some_and(|given| band > given) {
@@ -48,7 +60,30 @@ pub(crate) fn of_score(
             }
         }
     }
-    Ok(counted(loaded, eval, within))
+    (counted(loaded, eval, within), None)
+}
+
+/// Replaces the model's score by the checkpoint's static answer, if its decision is stricter or cannot be compared.
+/// Without such an answer the model's decision stays. Returns the reason; `None` if a fallback answers already.
+fn without_rules(
+    context: RequestContext<'_>,
+    loaded: &Loaded,
+    row: &[f32],
+    failed: Failed,
+    score: &mut Score,
+) -> Option<Reason> {
+    let Band::Of(band) = score.band else { return None };
+    let stricter = |decision: &str| {
+        let place = loaded.labels.iter().position(|label| **label == *decision);
+        place.is_none_or(|place| place > band)
+    };
+    match decide::static_score(context, loaded, row, failed, stricter) {
+        Ok((answer, reason)) => {
+            *score = answer;
+            Some(reason)
+        }
+        Err(_) => Some(Reason::WithoutRules),
+    }
 }
 
 /// Whether rules wrote a decision or moved the score of a fallback.
@@ -60,7 +95,8 @@ fn changes(loaded: &Loaded, within: f64, score: f64, eval: &EvalScratch) -> bool
 /// Removes the actions that the rules do not allow from the eligible set of the request.
 ///
 /// # Errors
-/// Fails if no action would be left. The eligible set is then that of the request, for the fallback.
+/// Fails if no action would be left, or if the evaluation failed: which actions the rules allow is then not known. The
+/// eligible set is that of the request, for the fallback.
 pub(crate) fn of_actions(
     context: RequestContext<'_>,
     loaded: &Loaded,
@@ -69,30 +105,58 @@ pub(crate) fn of_actions(
 ) -> Result<(), Failed> {
     let BundleMemory { eval, eligible, requested, ruled, .. } = memory;
     *ruled = None;
-    if loaded.bundle.rules().is_none() {
-        return Ok(());
-    }
+    let Some(rules) = loaded.bundle.rules() else { return Ok(()) };
     requested.clone_from(eligible);
-    apply(context.engine, loaded, context.id, row, None, eval).map_err(Failed::defect)?;
-    let some_left = loaded.bundle.restrict(eligible, eval);
-    *ruled = counted(loaded, eval, 0.0);
-    if some_left { Ok(()) } else { Err(Failed::nothing_allowed(loaded)) }
+    let request = request(context.engine, context.id);
+    let restricted = guarded(context.engine, loaded, context.id, eval, |eval| {
+        loaded.bundle.apply_rules(row, None, request, eval)?;
+        Ok(loaded.bundle.restrict(eligible, eval))
+    });
+    match restricted {
+        Ok(some_left) => {
+            *ruled = counted(loaded, eval, 0.0);
+            if some_left { Ok(()) } else { Err(Failed::nothing_allowed(loaded)) }
+        }
+        Err(failed) => {
+            eligible.clone_from(requested);
+            *ruled = Some(Ruled::failed(rules.rules().len(), 0.0));
+            Err(failed)
+        }
+    }
 }
 
-fn apply(
+fn request<'a>(engine: &Engine, id: &'a str) -> Request<'a> {
+    Request { seconds: engine.clock.unix_us().div_euclid(1_000_000), id: id.as_bytes() }
+}
+
+/// Runs `work`, which evaluates the rules. A panic counts in the bundle's breaker. The working memory is usable after a
+/// failure.
+fn guarded<T>(
     engine: &Engine,
     loaded: &Loaded,
     id: &str,
-    row: &[f32],
-    score: Option<f64>,
     eval: &mut EvalScratch,
-) -> Result<(), Rejection> {
-    let request = Request { seconds: engine.clock.unix_us().div_euclid(1_000_000), id: id.as_bytes() };
-    match loaded.bundle.apply_rules(row, score, request, eval) {
-        Ok(_) => Ok(()),
+    work: impl FnOnce(&mut EvalScratch) -> Result<T, EvalError>,
+) -> Result<T, Failed> {
+    let result = catch_unwind(AssertUnwindSafe(|| {
+        #[cfg(feature = "fault-injection")]
+        engine.faults.strike_rules(id);
+        let _ = id;
+        work(eval)
+    }));
+    let defect = match result {
+        Ok(Ok(out)) => return Ok(out),
         // The row was encoded for this bundle, and the memory is its own.
-        Err(error) => Err(engine.defect("rules", &format!("bundle {}: {error}", loaded.digest_text))),
-    }
+        Ok(Err(error)) => engine.defect("rules", &format!("bundle {}: {error}", loaded.digest_text)),
+        Err(panic) => {
+            // Partly written working memory is discarded.
+            *eval = EvalScratch::new(&loaded.bundle);
+            evaluate::count(engine, loaded, Instant::now(), Evaluation::Panic);
+            engine.panicked("rules", panic.as_ref())
+        }
+    };
+    loaded.rules.failed();
+    Err(Failed::of_rules(defect))
 }
 
 fn counted(loaded: &Loaded, eval: &EvalScratch, score: f64) -> Option<Ruled> {

@@ -128,9 +128,11 @@ impl<F: Features> Decision for Scoring<'_, F> {
         };
         let (mut score, fallback) = decide::or_static(context, loaded, &workspace.row, evaluated)?;
         let (row, memory, _) = workspace.parts(loaded);
-        let ruled = rules::of_score(context, loaded, context.id, row, &mut memory.eval, &mut score)?;
+        let (ruled, failed) = rules::of_score(context, loaded, context.id, row, &mut memory.eval, &mut score);
+        // The reasons are those of the model's score, which a static answer does not have.
+        let reasons = reasons.filter(|_| failed.is_none_or(|failed| failed == Reason::WithoutRules));
         let label = decide::label(context.checkpoint, loaded, score.band);
-        Ok(Choice { score, label, fallback: fallback.or(instead), reasons, ruled })
+        Ok(Choice { score, label, fallback: fallback.or(failed).or(instead), reasons, ruled })
     }
 
     fn fallback(choice: &Choice) -> Option<Reason> {

@@ -63,7 +63,15 @@ impl Ruled {
         }
     }
 
-    fn applied(&self) -> &[u16] {
+    /// The result if the evaluation failed: none of the rules had an effect, because none has a value.
+    pub(crate) fn failed(rules: usize, score: f64) -> Ruled {
+        let errors = u32::try_from(rules).unwrap_or(u32::MAX);
+        Ruled { applied: None, score, unknown: 0, errors, conflicts: 0 }
+    }
+
+    /// Numbers of the rules that had an effect, ascending.
+    #[must_use]
+    pub fn applied(&self) -> &[u16] {
         self.applied.as_deref().unwrap_or_default()
     }
 
@@ -91,7 +99,7 @@ pub struct RuleCounters {
 }
 
 /// Why rules did not have an effect, in the order of their counters.
-const WITHOUT_VALUE: [&str; 3] = ["missing", "error", "conflict"];
+const WITHOUT_VALUE: [&str; 4] = ["missing", "error", "conflict", "fault"];
 
 impl RuleCounters {
     pub(super) fn new(rules: usize) -> RuleCounters {
@@ -113,12 +121,18 @@ impl RuleCounters {
         }
     }
 
+    /// Counts an evaluation that failed.
+    pub(crate) fn failed(&self) {
+        let [.., faults] = &self.without_value;
+        faults.fetch_add(1, Relaxed);
+    }
+
     /// Number of decisions on which each rule had an effect, in the order of the rules.
     pub fn hits(&self) -> impl Iterator<Item = u64> {
         self.hits.iter().map(|hits| hits.load(Relaxed))
     }
 
-    /// Numbers of rules without effect, by cause.
+    /// Numbers of rules without effect, by cause, and of evaluations that failed (`fault`).
     pub fn without_value(&self) -> impl Iterator<Item = (&'static str, u64)> {
         WITHOUT_VALUE.into_iter().zip(self.without_value.iter().map(|count| count.load(Relaxed)))
     }

@@ -194,6 +194,30 @@ pub struct ScoreBatchResponse {
     /// Proves outcomes of the decisions "\<request_id>/0" to "\<request_id>/\<rows - 1>".
     #[prost(bytes = "vec", tag = "7")]
     pub decision_token: ::prost::alloc::vec::Vec<u8>,
+    /// The rules of the bundle that had an effect on at least one row, in the order of the
+    /// rule set.
+    #[prost(message, repeated, tag = "30")]
+    pub rules: ::prost::alloc::vec::Vec<FiredRule>,
+    /// What the rules did to each row; empty if the bundle has no rules.
+    #[prost(message, repeated, tag = "31")]
+    pub ruled_rows: ::prost::alloc::vec::Vec<RuledRow>,
+}
+/// What the rules of a bundle did to one row of a batch; compare AppliedRules.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RuledRow {
+    /// Positions in `rules` of the rules that had an effect.
+    #[prost(uint32, repeated, tag = "1")]
+    pub fired: ::prost::alloc::vec::Vec<u32>,
+    #[prost(double, tag = "2")]
+    pub score: f64,
+    #[prost(string, tag = "3")]
+    pub queue: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "4")]
+    pub unknown: u32,
+    #[prost(uint32, tag = "5")]
+    pub errors: u32,
+    #[prost(uint32, tag = "6")]
+    pub conflicts: u32,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct SelectActionRequest {

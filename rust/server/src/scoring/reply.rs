@@ -1,8 +1,10 @@
 //! Converts the engine's answers to `scorer.v1` messages.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use scorer_engine::{
-    Answer, FiredRule, GivenReasons, GivenRules, Reason, ReasonColumn, Scored, ScoredBatch, Selected, Source,
-    Timings, direction,
+    Answer, FiredRule, GivenReasons, GivenRules, Reason, ReasonColumn, Ruled, Scored, ScoredBatch, Selected,
+    Source, Timings, direction,
 };
 use scorer_proto::v1::{self as wire, ScoreBatchResponse, ScoreResponse, SelectActionResponse, Served};
 
@@ -28,15 +30,14 @@ fn reasons(given: &GivenReasons) -> Vec<wire::Reason> {
     given.iter().map(reason).collect()
 }
 
+fn fired_rule(rule: &FiredRule) -> wire::FiredRule {
+    wire::FiredRule { id: rule.id.clone(), reason: rule.reason.clone(), source: rule.source.clone() }
+}
+
 fn rules(given: &GivenRules) -> Option<wire::AppliedRules> {
     let ruled = given.ruled()?;
-    let fired = |rule: &FiredRule| wire::FiredRule {
-        id: rule.id.clone(),
-        reason: rule.reason.clone(),
-        source: rule.source.clone(),
-    };
     Some(wire::AppliedRules {
-        fired: given.fired().map(fired).collect(),
+        fired: given.fired().map(fired_rule).collect(),
         score: ruled.score,
         queue: given.queue().to_owned(),
         unknown: ruled.unknown,
@@ -62,7 +63,8 @@ pub(crate) fn score(answer: Answer<Scored>, decision_token: Vec<u8>) -> ScoreRes
 
 /// `served` states a fallback if at least one row has one; the records state the rows.
 pub(crate) fn batch(answer: Answer<ScoredBatch>, decision_token: Vec<u8>) -> ScoreBatchResponse {
-    let Answer { id, value: ScoredBatch { source, rows, labels, timings, unlogged }, .. } = answer;
+    let (rules, ruled_rows) = rules_of_rows(&answer.value);
+    let Answer { id, value: ScoredBatch { source, rows, labels, timings, unlogged, .. }, .. } = answer;
     let fallback = rows.iter().find_map(|row| row.fallback);
     ScoreBatchResponse {
         request_id: id,
@@ -73,7 +75,25 @@ pub(crate) fn batch(answer: Answer<ScoredBatch>, decision_token: Vec<u8>) -> Sco
         served: Some(served(&source, fallback, timings)),
         unlogged,
         decision_token,
+        rules,
+        ruled_rows,
     }
+}
+
+/// Returns the rules that had an effect on at least one row, and what the rules did to each row.
+fn rules_of_rows(batch: &ScoredBatch) -> (Vec<wire::FiredRule>, Vec<wire::RuledRow>) {
+    let numbers: BTreeSet<u16> = batch.ruled.iter().flat_map(|ruled| ruled.applied()).copied().collect();
+    let places: BTreeMap<u16, u32> = numbers.into_iter().zip(0..).collect();
+    let row = |ruled: &Ruled| wire::RuledRow {
+        fired: ruled.applied().iter().filter_map(|number| places.get(number).copied()).collect(),
+        score: ruled.score,
+        queue: ruled.queue(&batch.shape).to_owned(),
+        unknown: ruled.unknown,
+        errors: ruled.errors,
+        conflicts: ruled.conflicts,
+    };
+    let fired = places.keys().filter_map(|number| batch.shape.rules.get(usize::from(*number)));
+    (fired.map(fired_rule).collect(), batch.ruled.iter().map(row).collect())
 }
 
 pub(crate) fn selection(answer: Answer<Selected>, decision_token: Vec<u8>) -> SelectActionResponse {
