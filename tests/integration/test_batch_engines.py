@@ -10,6 +10,7 @@ import ast
 import json
 import shutil
 import signal
+from datetime import UTC, datetime
 from pathlib import Path
 
 import batch_engines
@@ -18,9 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from bundles import FEATURES, rows
+from bundles import FEATURES, rows, tiny_score_bundle
 
 from scorer.batch import BatchColumns, BatchScorer
+from scorer.bundle.rules import BundleRules
 
 COUNT = 4000
 ENGINES = Path(__file__).parents[1] / "support/engines"
@@ -183,6 +185,49 @@ def test_a_killed_driver_of_spark_is_continued(
     assert 0 < totals["scored"] <= COUNT - sum(PARTS[:staged])
     check_parts(output, table)
     check(output, table, bundle, BatchColumns(keep=("id",)))
+
+
+RULES = """
+name = "checkout"
+decisions = ["decline", "review", "approve"]
+
+[[rules]]
+id = "half"
+when = "amount > 50.0"
+decision = "decline"
+queue = "level_2"
+rollout = 50.0
+
+[[rules]]
+id = "ended"
+when = "hour < 12.0"
+floor = 0.9
+until = 2026-11-20
+"""
+
+
+@pytest.mark.timeout(600)
+def test_tasks_of_spark_apply_the_rules_of_a_bundle(tmp_path: Path, table: pa.Table, files: Path) -> None:
+    components.require("PySpark")
+    bundle, output = tmp_path / "ruled", tmp_path / "out/ruled"
+    tiny_score_bundle(bundle, rules=BundleRules(RULES))
+    at = datetime(2026, 11, 19, tzinfo=UTC)
+    (tmp_path / "spark-defaults.conf").write_text(
+        "spark.ui.enabled false\nspark.driver.memory 1g\nspark.driver.host 127.0.0.1\n"
+        "spark.driver.bindAddress 127.0.0.1\n"
+    )
+    command = ["score", str(files), "-o", str(output), "--bundle", str(bundle), "--keep", "id", "--id", "id"]
+    command += ["--at", at.isoformat(), "--engine", "spark", "--cluster", "local[2]", "--json"]
+    batch_engines.run_program(
+        "spark",
+        ENGINES / "scorer_command.py",
+        command,
+        tmp_path,
+        variables={"SPARK_CONF_DIR": str(tmp_path)},
+    )
+    check(output, table, bundle, BatchColumns(keep=("id",), id="id", at=int(at.timestamp())))
+    fired = {rule for row in pq.read_table(output)["rules"].to_pylist() for rule in row}
+    assert fired == {"half", "ended"}
 
 
 def run_ray(program: str, arguments: list[str], home: Path) -> str:
