@@ -50,13 +50,7 @@ fn functions_of_one_number() {
     let scaled = json!({"function": "standardise", "feature": "a", "mean": 0.3, "scale": 3.0, "output": "c"});
     for value in [-3.0, -2.0, -1.5, -0.0, 0.0, 0.1, 0.7, f32::next_down(0.7), 1e-45, 2.999, 3.0, 3e38, NAN] {
         let row = [value, 0.0, 0.0, 0.0, 0.0];
-        let clipped = if value < -1.5 {
-            -1.5
-        } else if value > 0.1 {
-            0.1
-        } else {
-            value
-        };
+        let clipped = value.clamp(-1.5, 0.1);
         equal(of(&clip, row), clipped);
         let below = [-2.0, 0.7, 3.0].iter().filter(|edge| **edge <= value).count() as f32;
         equal(of(&bucket, row), if value.is_nan() { NAN } else { below });
