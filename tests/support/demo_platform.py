@@ -702,7 +702,39 @@ class DemoBundles:
             "digest": digests[0],
             "name": VERSIONS[digests[0]],
             "kind": "score",
-            "program": [{"kind": "forest", "file": "forest.bin"}, {"kind": "threshold", "bands": bands}],
+            "program": [
+                {
+                    "kind": "transform",
+                    "input": "row",
+                    "output": "cleaned",
+                    "steps": [
+                        {"function": "log1p", "feature": "amount"},
+                        {"function": "table", "feature": "card_country", "table": "risk", "output": "risk"},
+                    ],
+                },
+                {"kind": "forest", "file": "forest.bin", "input": "cleaned", "output": "margins"},
+                {"kind": "forest", "file": "member-01.bin", "input": "cleaned", "output": "margins-1"},
+                {"kind": "link", "input": "margins", "output": "all"},
+                {"kind": "link", "input": "margins-1", "output": "guests"},
+                {
+                    "kind": "switch",
+                    "row": "row",
+                    "feature": "is_guest",
+                    "cases": [{"input": "guests", "from": 0.5}],
+                    "default": "all",
+                    "output": "chosen",
+                },
+                {"kind": "calibrate", "map": "main", "input": "chosen", "output": "probability"},
+                {"kind": "scoremap", "file": "score_map.json", "input": "probability", "output": "score"},
+                {
+                    "kind": "rules",
+                    "file": "rules.toml",
+                    "input": "score",
+                    "output": "ruled",
+                    "salt": "00" * 16,
+                },
+                {"kind": "threshold", "input": "ruled", "output": "decision", "bands": bands},
+            ],
             "files": {"forest.bin": {"sha256": "77" * 32, "bytes": 980_000}},
         }
         rules = (
