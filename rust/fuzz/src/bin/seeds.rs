@@ -80,7 +80,7 @@ fn graph() -> testing::Recipe {
                 {"function": "bucket", "feature": "loss", "edges": [1.0, 10.0], "output": "class"},
                 {"function": "datepart", "feature": "amount", "part": "day", "output": "day"},
                 {"function": "clip", "feature": "amount", "high": 500.0},
-                {"function": "standardise", "feature": "risk", "mean": 0.5, "scale": 2.0},
+                {"function": "standardise", "feature": "risk", "mean": 0.5, "scale": 2.0, "output": "scaled"},
             ]},
             {"kind": "mean", "inputs": ["probability-0", "probability-1"], "of": "logits", "output": "mean"},
             {"kind": "stack", "inputs": ["mean", "probability-2"], "coefficients": [0.5, 0.75], "output": "stack"},
