@@ -11,7 +11,9 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
+import traceback
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -158,9 +160,15 @@ class Traffic:
 
     def __exit__(self, _: object = None, error: BaseException | None = None, *__: object) -> None:
         self._stop.set()
-        if error is not None and self.failures:
-            # A wait for an effect of the traffic ends without success when the traffic has ended.
-            error.add_note(f"the traffic had failed before: {self.failures[:3]}")
+        if error is not None:
+            # A wait for an effect of the traffic ends without success if the traffic has ended or is blocked.
+            frames = sys._current_frames()
+            calls = [
+                "".join(traceback.format_stack(frames[thread.ident], limit=3))
+                for thread in self._threads
+                if thread.ident in frames
+            ]
+            error.add_note(f"{len(self.actions)} payments, failures {self.failures[:3]}\n{''.join(calls)}")
         for thread in self._threads:
             thread.join(PATIENCE)
 
