@@ -19,7 +19,7 @@ from scorer.errors import ForestError
 from scorer.forest import Forest
 from scorer.release.answers import BundleDetail, BundleInfo, Figure, RuleText
 from scorer.release.errors import InvalidError, NotFoundError
-from scorer.release.rule_texts import rule_texts
+from scorer.release.shown_rules import shown_rules
 from scorer.release.version_answers import BundleComparison, PropertyDifference
 from scorer.release.versions import figures, swaps
 from scorer.release.versions.differences import differences
@@ -103,7 +103,7 @@ def test_rules_are_listed_and_those_that_differ_are_compared(tmp_path: Path) -> 
         tiny_score_bundle(built, rules=BundleRules(text) if text else None)
         info = BundleInfo(name, "n", "score", "p", 1, "u", None)
         manifest = json.loads((built / "manifest.json").read_bytes())
-        details[name] = BundleDetail(info, manifest, {}, {}, (), (), rule_texts(built))
+        details[name] = BundleDetail(info, manifest, {}, {}, (), (), shown_rules(built))
     assert details["none"].rules == ()
     assert details["first"].rules == (
         RuleText("large", "value", "amount > 500.0", "", "", ""),

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 import time
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat
 
 from scorer.bundle.models import Feature
+from scorer.bundle.toml_models import read_toml
 from scorer.errors import BundleError
 
 if TYPE_CHECKING:
@@ -87,18 +87,7 @@ def read_cases(file: Path) -> list[RuleCase]:
     Raises:
         BundleError: The file cannot be read, or a case is not valid. The message has one line per error.
     """
-    try:
-        content = tomllib.loads(file.read_text("utf-8"))
-        cases = _Cases.model_validate(content).cases
-    except OSError as error:
-        raise BundleError(f'cases "{file}" cannot be read: {error.strerror}; correct the path') from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BundleError(f'cases "{file}" is not valid TOML: {error}; correct the file') from None
-    except ValidationError as error:
-        mistakes = [
-            f'cases "{file}": {".".join(map(str, one["loc"]))}: {one["msg"]}' for one in error.errors()
-        ]
-        raise BundleError("\n".join(mistakes)) from None
+    cases = read_toml(file, _Cases, "cases").cases
     if not cases:
         raise BundleError(f'cases "{file}" has no [[cases]]; add at least one')
     return cases

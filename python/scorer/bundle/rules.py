@@ -106,15 +106,22 @@ class RuleInfo:
     @property
     def effect(self) -> str:
         """What the rule writes, in a few words."""
-        written = [
-            ("decision", self.decision),
-            ("reason", self.reason),
-            ("queue", self.queue),
-            ("cap", None if self.cap is None else f"{self.cap:g}"),
-            ("floor", None if self.floor is None else f"{self.floor:g}"),
-        ]
-        words = [f"{name} {value}" for name, value in written if value is not None]
+        words = written_effects(vars(self))
         return ", ".join([*words, *(["restricts actions"] if self.restricts else [])]) or "none"
+
+
+def written_effects(rule: Mapping[str, Any]) -> list[str]:
+    """Return what a rule writes to an answer, such as ``decision review``.
+
+    Args:
+        rule: The fields of a rule by name. A field that is left out or None is not written.
+    """
+    written = {name: rule.get(name) for name in ("decision", "reason", "queue", "cap", "floor")}
+    return [
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in written.items()
+        if value is not None
+    ]
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from scorer.release.errors import (
     UnreachableError,
 )
 from scorer.release.model import Actor, Role
-from scorer.release.rule_texts import rule_texts
+from scorer.release.shown_rules import shown_rules
 from scorer.release.store.rows import read, row_of
 from scorer.release.store.searching import contains
 from scorer.release.store.tables import bundles, changes, projects, recorded_tables
@@ -240,7 +240,7 @@ class Bundles:
             reference=reference,
             features=features,
             lanes=self._lanes(info.digest),
-            rules=rule_texts(directory),
+            rules=shown_rules(directory),
         )
 
     def info(self, actor: Actor, reference: str) -> BundleInfo:

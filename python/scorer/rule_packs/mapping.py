@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from scorer.bundle.models import Action, Feature
 from scorer.bundle.rule_text import comment, toml_text
+from scorer.bundle.toml_models import read_toml
 from scorer.errors import BundleError
 from scorer.rule_packs.pack import PackRule, RulePack
 
@@ -62,7 +62,7 @@ def read_mapping(file: Path | None, given: Sequence[str]) -> PackMapping:
     Raises:
         BundleError: The file or an entry is not valid.
     """
-    mapping = PackMapping() if file is None else _read(file)
+    mapping = PackMapping() if file is None else read_toml(file, PackMapping, "mapping")
     features, factors = dict(mapping.features), dict(mapping.factors)
     levels = {factor: dict(names) for factor, names in mapping.levels.items()}
     for entry in given:
@@ -76,20 +76,6 @@ def read_mapping(file: Path | None, given: Sequence[str]) -> PackMapping:
             # Whether it is a feature or a factor is known when the packs are.
             features[name] = factors[name] = value
     return PackMapping(features=features, factors=factors, levels=levels)
-
-
-def _read(file: Path) -> PackMapping:
-    try:
-        return PackMapping.model_validate(tomllib.loads(file.read_text("utf-8")))
-    except OSError as error:
-        raise BundleError(f'mapping "{file}" cannot be read: {error.strerror}; correct the path') from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BundleError(f'mapping "{file}" is not valid TOML: {error}; correct the file') from None
-    except ValidationError as error:
-        mistakes = [
-            f'mapping "{file}": {".".join(map(str, one["loc"]))}: {one["msg"]}' for one in error.errors()
-        ]
-        raise BundleError("\n".join(mistakes)) from None
 
 
 def mapped_names(

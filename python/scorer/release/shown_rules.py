@@ -7,14 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scorer.bundle.rules import RULES
+from scorer.bundle.rules import RULES, written_effects
 from scorer.release.answers import RuleText
 
-_WRITES = ("decision", "reason", "cap", "floor", "queue")
 _ACTIVE = ("from", "until", "snoozed_until")
 
 
-def rule_texts(directory: Path) -> tuple[RuleText, ...]:
+def shown_rules(directory: Path) -> tuple[RuleText, ...]:
     """Return the values, rules and rows of tables of a verified bundle in the order of its file.
 
     Args:
@@ -35,7 +34,7 @@ def rule_texts(directory: Path) -> tuple[RuleText, ...]:
 
 
 def _rule(rule: Mapping[str, Any]) -> RuleText:
-    effects = [f"{name} {_plain(rule[name])}" for name in _WRITES if name in rule]
+    effects = written_effects(rule)
     effects += [f"{name} {_actions(rule[name])}" for name in ("remove", "keep") if name in rule]
     active = [f"{name.replace('_', ' ')} {rule[name]}" for name in _ACTIVE if name in rule]
     if "rollout" in rule:
