@@ -2,7 +2,8 @@
 
 ``python -m loadtests.explain`` prints one line per contender and the ratios. All get the same XGBoost model
 and the same rows and take turns in rounds; the figures are medians over the rounds. The engine is measured
-by a Rust program and from Python. `shap` is left out, by name, if it is not installed.
+by a Rust program and from Python. `shap` is left out, by name, if it is not installed. The walk with reasons
+is also measured on a small and on a large model.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ LEAST: Final = {XGBOOST: 5.0, SHAP: 20.0}
 """By what factor the exact contributions must be faster."""
 MOST_EXACT_US: Final = 300.0
 MOST_REASONS: Final = 2.0
+SHAPES: Final = (Spec(100, 4), Spec(2000, 8))
+"""Further models on which the walk with reasons is measured."""
 TOLERANCE: Final = 1e-5
 
 Explain = Callable[[Rows], Any]
@@ -87,7 +90,12 @@ def race(field: list[Contender], rows: Rows, rounds: int) -> dict[str, float]:
 
 
 def native(forest: Forest, rows: Rows) -> dict[str, float]:
-    """Return the figures of the Rust program: the bare walk, the walk with reasons, exact contributions."""
+    """Return the figures of the Rust program: the bare walk, the walk with reasons, exact contributions.
+
+    Args:
+        forest: A forest with covers.
+        rows: The rows that are explained, ``[n, features]``.
+    """
     covers = forest.covers()
     if covers is None:
         raise SystemExit("the model has no covers; use a model that XGBoost has trained")
@@ -101,6 +109,19 @@ def native(forest: Forest, rows: Rows) -> dict[str, float]:
         done = subprocess.run(command, check=True, capture_output=True, text=True)
     figures: dict[str, float] = json.loads(done.stdout)
     return figures
+
+
+def ratios(spec: Spec, figures: dict[str, float]) -> str:
+    """Return the line with the bare walk and the walk with reasons of one model."""
+    walk, reasons, warm_walk, warm = (
+        figures[f"{key}_ns"] / 1e3 for key in ("walk", "reasons", "warm_walk", "warm_reasons")
+    )
+    return (
+        f"  {spec.words} trees: walk {walk:.2f} us, with reasons {reasons:.2f} us, "
+        f"{figures['reasons_ratio']:.2f}x; with warm caches {warm_walk:.2f} and {warm:.2f} us, "
+        f"{figures['warm_reasons_ratio']:.2f}x; tables {figures['reasons_bytes'] / 1e6:.2f} MB, "
+        f"prepared in {figures['prepare_reasons_ms']:.1f} ms"
+    )
 
 
 def agreement(model: Any, forest: Forest, rows: Rows) -> float:
@@ -143,6 +164,9 @@ def main() -> None:
     print(f"{spec.words} trees, {forest.num_features} features, one row, one thread")
     for key in ("walk_ns", "reasons_ns", "exact_ns"):
         print(f"  Rust, {key.removesuffix('_ns'):8} {figures[key] / 1e3:10.1f} us")
+    print(ratios(spec, figures))
+    for other in SHAPES:
+        print(ratios(other, native(Forest.from_xgboost(booster(other)), sample(other)[0][:SINGLES])))
     for name, microseconds in times.items():
         print(f"  Python, {name:24} {microseconds:10.1f} us")
     for line, met in verdicts(figures, times, agreement(model, forest, rows)):

@@ -10,7 +10,7 @@ use pyo3::buffer::{Element, PyBuffer};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use scorer_core::budget::Unlimited;
-use scorer_core::explain::{Covers, PathAttributions, ShapScratch, TreeShap};
+use scorer_core::explain::{Covers, PathAttributions, PathScratch, ShapScratch, TreeShap};
 use scorer_core::forest as core;
 use scorer_xgboost::ReadError;
 
@@ -207,11 +207,13 @@ impl Forest {
         let paths = self.paths.get_or_init(|| (0..outputs).map(all).collect());
         let width = features + 1;
         let (mut scratch, mut margins) = (core::Scratch::new(&self.inner), vec![0.0; outputs]);
+        let Some(mut found) = paths.first().map(PathScratch::new) else { return Vec::new() };
         let mut out = vec![0.0; rows.len() / features * outputs * width];
         for (row, out) in rows.chunks_exact(features).zip(out.chunks_exact_mut(outputs * width)) {
             for (paths, out) in paths.iter().zip(out.chunks_exact_mut(width)) {
                 // `Unlimited` is never spent.
-                let _ = paths.margins(row, &Unlimited, &mut scratch, &mut margins, out);
+                let _ = paths.margins(row, &Unlimited, &mut scratch, &mut margins, &mut found);
+                out[..features].copy_from_slice(found.contributions());
                 out[features] = paths.expectation();
             }
         }

@@ -9,7 +9,7 @@ use super::program::{Added, Program, Step};
 use super::scratch::Buffers;
 use super::{Bundle, BundleError, Digest, EvalError, EvalScratch, Kind, ScoreOut, parse_json};
 use crate::budget::Budget;
-use crate::explain::{Covers, Largest, PathAttributions, ShapScratch, TreeShap};
+use crate::explain::{Covers, Largest, PathAttributions, PathScratch, ShapScratch, TreeShap};
 use crate::schema::FeatureSpec;
 
 /// File with the cover of each node of the forest that the score comes from.
@@ -164,9 +164,9 @@ impl Explainer {
         Ok(Explainer { parts, forest, codes: columns.iter().map(code).collect() })
     }
 
-    /// Number of values of the buffer for contributions.
-    pub(super) fn buffer_len(&self) -> usize {
-        self.parts.paths.buffer_len()
+    /// Allocates the working memory of path attributions.
+    pub(super) fn new_scratch(&self) -> PathScratch {
+        PathScratch::new(&self.parts.paths)
     }
 
     /// Heap memory in bytes, without that of the forest.
@@ -264,11 +264,12 @@ impl Bundle {
         let explainer = self.explainer.as_ref().ok_or(EvalError::NoCovers)?;
         self.fill_input(row, Some(action), scratch)?;
         self.forest_input(explainer, &mut scratch.buffers)?;
-        let Buffers { rows, values, forests, contributions, .. } = &mut scratch.buffers;
+        let Buffers { rows, values, forests, attributions, .. } = &mut scratch.buffers;
         let (forest, paths) = explainer.of_forest();
         let row = &rows[self.program.row_of(forest)];
         let margins = &mut values[self.program.margins[forest].clone()];
-        paths.margins(row, budget, &mut forests[forest], margins, contributions)?;
+        let attributions = attributions.as_mut().ok_or(EvalError::NoCovers)?;
+        paths.margins(row, budget, &mut forests[forest], margins, attributions)?;
         Ok(())
     }
 
@@ -344,9 +345,7 @@ impl EvalScratch {
     /// The features with the largest contributions in the last explained evaluation. It allocates nothing.
     #[must_use]
     pub fn reasons(&self, count: usize) -> Largest {
-        // The last value belongs to no feature.
-        let contributions = self.buffers.contributions.split_last().map_or(&[][..], |(_, rest)| rest);
-        Largest::of(contributions, count)
+        Largest::of(self.buffers.attributions.as_ref().map_or(&[], PathScratch::contributions), count)
     }
 
     /// The exact contribution of each column in the last [`Bundle::explain`]; empty before the first.

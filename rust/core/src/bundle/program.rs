@@ -501,7 +501,7 @@ impl Program {
     ) -> Result<(), EvalError> {
         let explained = explainer.map(Explainer::of_forest);
         for (step, guard) in self.steps.iter().zip(&self.guards) {
-            let Buffers { rows, values, forests, contributions, chosen, whole, .. } = &mut *buffers;
+            let Buffers { rows, values, forests, attributions, chosen, whole, .. } = &mut *buffers;
             if !*whole && guard.is_some_and(|guard| !guard.holds(chosen)) {
                 continue;
             }
@@ -513,9 +513,9 @@ impl Program {
                     let row = &rows[self.rows[*row].range.clone()];
                     let out = &mut values[self.margins[*forest].clone()];
                     let scratch = &mut forests[*forest];
-                    match explained {
-                        Some((number, paths)) if number == *forest => {
-                            paths.margins(row, budget, scratch, out, contributions)?;
+                    match (explained, attributions) {
+                        (Some((number, paths)), Some(attributions)) if number == *forest => {
+                            paths.margins(row, budget, scratch, out, attributions)?;
                         }
                         _ => self.forests[*forest].margins_within(row, budget, scratch, out)?,
                     }

@@ -5,6 +5,7 @@ use super::program::End;
 use super::rules::Rules;
 use super::score_rows::Blocks;
 use super::{Bundle, Digest};
+use crate::explain::PathScratch;
 use crate::forest::Scratch;
 use crate::forest::actions::ActionScratch;
 use crate::policy::PolicyScratch;
@@ -39,8 +40,8 @@ pub(super) struct Buffers {
     pub(super) whole: bool,
     pub(super) linked: Vec<f64>,
     pub(super) forests: Vec<Scratch>,
-    /// The contribution of each column to the explained margin; empty if the bundle has no explanations.
-    pub(super) contributions: Vec<f64>,
+    /// The contribution of each column to the explained margin; `None` if the bundle has no explanations.
+    pub(super) attributions: Option<PathScratch>,
 }
 
 /// The program's values of every eligible action.
@@ -84,7 +85,7 @@ impl EvalScratch {
                 whole: matches!(program.end, End::Policy(_)),
                 linked: vec![0.0; outputs],
                 forests: program.forests.iter().map(|forest| Scratch::new(forest)).collect(),
-                contributions: vec![0.0; bundle.explainer.as_ref().map_or(0, Explainer::buffer_len)],
+                attributions: bundle.explainer.as_ref().map(Explainer::new_scratch),
             },
             blocks: Blocks::new(program),
             scores: vec![f64::NAN; actions * (1 + program.voters.len())],

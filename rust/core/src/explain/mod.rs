@@ -4,14 +4,15 @@
 //! the difference to the row's margin. They need the [`Covers`] of the forest's nodes.
 //!
 //! * [`PathAttributions`] follows the row's own path: the step from a node to its child changes the expectation, and
-//!   the feature that the node tests is given that change. It costs a few walks. It is an approximation: a feature near
-//!   the root is given too little where it interacts with features below it.
-//! * [`TreeShap`] computes exact Shapley values of the path-dependent game. It takes about a hundred times as long.
+//!   the feature that the node tests is given that change. It costs one to three walks more. It is an approximation: a
+//!   feature near the root is given too little where it interacts with features below it.
+//! * [`TreeShap`] computes exact Shapley values of the path-dependent game. It takes dozens of times as long.
 
 mod covers;
 mod largest;
 mod paths;
 mod quadrature;
+mod quads;
 mod shap;
 
 #[cfg(test)]
@@ -19,7 +20,7 @@ mod tests;
 
 pub use covers::{Covers, CoversError};
 pub use largest::{Contribution, Largest, MAX_REASONS};
-pub use paths::PathAttributions;
+pub use paths::{PathAttributions, PathScratch};
 pub use shap::{ShapScratch, TreeShap};
 
 use crate::forest::{Forest, NodeView, TreeView};

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
+use super::quads::{Quads, Sums};
 use super::{Covers, expectation};
 use crate::budget::{Budget, OutOfTime};
-use crate::forest::{Forest, LeafNumbers, NodeView, Scratch, TreeView};
+use crate::forest::{Forest, NodeView, Reach, Scratch, TreeView};
 
 /// Greatest number of steps of a leaf that are stored in a table. The steps of deeper trees are followed from the leaf
 /// to the root, so the memory per node stays bounded.
@@ -17,19 +18,29 @@ const WAITING: usize = 32;
 pub struct PathAttributions {
     forest: Arc<Forest>,
     output: usize,
-    numbers: LeafNumbers,
     /// One entry per tree of the forest.
     trees: Box<[Paths]>,
+    quads: Quads,
     /// The rows of tables, each of the tree's width.
     steps: Box<[Step]>,
     links: Box<[Link]>,
     expectation: f64,
 }
 
+/// Working memory of one thread for [`PathAttributions::margins`], with the contributions of its last row.
+#[derive(Debug, Clone)]
+pub struct PathScratch {
+    sums: Sums,
+    /// One value per feature, and one that belongs to no feature.
+    contributions: Vec<f64>,
+}
+
 /// The place of one tree's contributions.
 #[derive(Debug, Clone, Copy)]
 enum Paths {
-    /// `width` steps per leaf, from `first` on.
+    /// The quads of a complete tree whose leaves are counted from `first` on.
+    Quads { first: u32 },
+    /// `width` steps per position of a complete tree or per leaf of another tree, from `first` on.
     Table { first: usize, width: usize },
     /// One link per node, from `first` on. The leaves' own links are after those of all nodes.
     Linked { first: usize, nodes: usize },
@@ -57,33 +68,49 @@ impl PathAttributions {
     #[must_use]
     pub fn new(forest: &Arc<Forest>, covers: &Covers, output: usize) -> PathAttributions {
         let features = forest.slot_features();
+        let depths = forest.complete_depths();
         let nothing = Step { feature: forest.num_features() as u32, delta: 0.0 };
-        let (mut trees, mut steps, mut links) = (Vec::new(), Vec::new(), Vec::new());
+        let ranges = forest.trees().filter(|tree| tree.adds_to(output)).map(|tree| tree.range(output));
+        // Slot 0 belongs to no feature.
+        let mut quads = Quads::new(features[1..].to_vec(), ranges.fold(0.0, f64::max));
+        let (mut trees, mut steps, mut links) = (Vec::with_capacity(depths.len()), Vec::new(), Vec::new());
         let expectation = expectation(forest, covers, output, |tree, expected| {
+            let depth = depths[trees.len()];
             let Some(expected) = expected else {
                 trees.push(Paths::Table { first: 0, width: 0 });
                 return;
             };
             let edges = Edges::new(tree, expected, &features);
             let first = steps.len();
-            trees.push(match edges.table(tree, TABLE, nothing, &mut steps) {
+            let ends: Vec<usize> = match depth {
+                None => {
+                    tree.nodes().enumerate().filter(|(_, node)| node.is_leaf()).map(|(at, _)| at).collect()
+                }
+                Some(depth) => {
+                    let heap = tree.complete(depth);
+                    if let Some(first) = quads.push(depth, |at| edges.step(heap[at / 2], heap[at])) {
+                        trees.push(Paths::Quads { first });
+                        return;
+                    }
+                    heap[1 << depth..].to_vec()
+                }
+            };
+            trees.push(match edges.table(&ends, TABLE, nothing, &mut steps) {
                 Some(width) => Paths::Table { first, width },
                 None => {
                     let first = links.len();
                     links.extend(edges.links());
-                    links.extend(tree.nodes().enumerate().filter_map(|(at, node)| {
-                        let own = Link { parent: at as u32, step: nothing };
-                        matches!(node, NodeView::Leaf(_)).then_some(own)
-                    }));
+                    links.extend(ends.iter().map(|&at| Link { parent: at as u32, step: nothing }));
                     Paths::Linked { first, nodes: tree.len() }
                 }
             });
         });
+        quads.shrink();
         PathAttributions {
             forest: Arc::clone(forest),
             output,
-            numbers: forest.leaf_numbers(),
             trees: trees.into_boxed_slice(),
+            quads,
             steps: steps.into_boxed_slice(),
             links: links.into_boxed_slice(),
             expectation,
@@ -108,79 +135,137 @@ impl PathAttributions {
         self.expectation
     }
 
-    /// Number of values of the buffer for contributions: one per feature and one more.
-    #[must_use]
-    pub fn buffer_len(&self) -> usize {
-        self.forest.num_features() + 1
-    }
-
     /// Heap memory in bytes, without that of the forest.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
-        self.numbers.heap_bytes()
+        self.quads.heap_bytes()
             + size_of_val(&*self.trees)
             + size_of_val(&*self.steps)
             + size_of_val(&*self.links)
     }
 
     /// Computes the margins of one row as [`Forest::margins_within`] does, in the same walk the contribution of each
-    /// feature. The last value of `contributions` is not used. It allocates nothing.
+    /// feature, which [`PathScratch::contributions`] returns. It allocates nothing.
     ///
     /// # Errors
     /// Returns [`OutOfTime`] if the budget is spent before the end; the results are then unspecified.
     ///
     /// # Panics
-    /// Panics as [`Forest::margins`] does, and if `contributions` has not [`PathAttributions::buffer_len`] values.
+    /// Panics as [`Forest::margins`] does, and if `paths` belongs to a forest with another number of features.
     pub fn margins(
         &self,
         row: &[f32],
         budget: &dyn Budget,
         scratch: &mut Scratch,
         margins: &mut [f64],
-        contributions: &mut [f64],
+        paths: &mut PathScratch,
     ) -> Result<(), OutOfTime> {
+        let PathScratch { sums, contributions } = paths;
         assert_eq!(
             contributions.len(),
-            self.buffer_len(),
-            "the buffer has not one value per feature and one"
+            self.forest.num_features() + 1,
+            "the memory belongs to a forest with another number of features"
         );
         contributions.fill(0.0);
-        let (trees, steps) = (&*self.trees, &*self.steps);
-        // A row of steps is rarely in the nearest cache. Reading the first step of many rows before any is added lets the
-        // processor fetch them at the same time.
-        let mut waiting = [(0, 0); WAITING];
-        let (mut count, mut touched) = (0, 0);
-        let add = |rows: &[(usize, usize)], contributions: &mut [f64]| {
-            for &(start, width) in rows {
-                for step in &steps[start..start + width] {
-                    contributions[step.feature as usize] += f64::from(step.delta);
-                }
-            }
-        };
-        let each = |tree: usize, leaf: usize| match trees[tree] {
+        self.quads.start(sums);
+        let waiting = [(0, 0); WAITING];
+        let listed = Listed { of: self, contributions, waiting, count: 0, touched: 0 };
+        let mut adder = Adder { sums, listed };
+        self.forest.margins_reaching(row, budget, scratch, &mut adder, margins)?;
+        adder.listed.add_waiting();
+        std::hint::black_box(adder.listed.touched);
+        self.quads.finish(sums, contributions);
+        Ok(())
+    }
+}
+
+impl PathScratch {
+    /// Allocates the memory for one forest.
+    #[must_use]
+    pub fn new(paths: &PathAttributions) -> PathScratch {
+        PathScratch { sums: Sums::new(), contributions: vec![0.0; paths.forest.num_features() + 1] }
+    }
+
+    /// The contribution of each feature in the last row.
+    #[must_use]
+    pub fn contributions(&self) -> &[f64] {
+        self.contributions.split_last().map_or(&[], |(_, rest)| rest)
+    }
+}
+
+/// Adds the contributions of the leaves that a row reaches.
+struct Adder<'a> {
+    sums: &'a mut Sums,
+    listed: Listed<'a>,
+}
+
+/// Adds those of trees that have no quads.
+struct Listed<'a> {
+    of: &'a PathAttributions,
+    contributions: &'a mut [f64],
+    /// Rows of steps, as start and width. A row of steps is rarely in the nearest cache. Reading the first step of many
+    /// rows before any is added lets the processor fetch them at the same time.
+    waiting: [(usize, usize); WAITING],
+    count: usize,
+    touched: u32,
+}
+
+impl Listed<'_> {
+    /// Adds the steps to an end of a tree.
+    #[inline]
+    fn add(&mut self, tree: usize, end: usize) {
+        match self.of.trees[tree] {
             Paths::Table { first, width } => {
-                let start = first + leaf * width;
-                touched |= steps.get(start).map_or(0, |step| step.feature);
-                waiting[count] = (start, width);
-                count += 1;
-                if count == WAITING {
-                    add(&waiting, contributions);
-                    count = 0;
+                let start = first + end * width;
+                self.touched |= self.of.steps.get(start).map_or(0, |step| step.feature);
+                self.waiting[self.count] = (start, width);
+                self.count += 1;
+                if self.count == WAITING {
+                    self.add_waiting();
                 }
             }
             Paths::Linked { first, nodes } => {
-                let mut at = self.links[first + nodes + leaf].parent as usize;
+                let links = &self.of.links;
+                let mut at = links[first + nodes + end].parent as usize;
                 while at != 0 {
-                    let link = self.links[first + at];
-                    contributions[link.step.feature as usize] += f64::from(link.step.delta);
+                    let link = links[first + at];
+                    self.contributions[link.step.feature as usize] += f64::from(link.step.delta);
                     at = link.parent as usize;
                 }
             }
-        };
-        self.forest.margins_reaching(row, budget, scratch, (&self.numbers, each), margins)?;
-        add(&waiting[..count], contributions);
-        std::hint::black_box(touched);
-        Ok(())
+            Paths::Quads { .. } => {}
+        }
+    }
+
+    fn add_waiting(&mut self) {
+        for &(start, width) in &self.waiting[..self.count] {
+            for step in &self.of.steps[start..start + width] {
+                self.contributions[step.feature as usize] += f64::from(step.delta);
+            }
+        }
+        self.count = 0;
+    }
+}
+
+impl Reach for Adder<'_> {
+    #[inline(always)]
+    fn complete(&mut self, first_tree: usize, depth: usize, positions: &[u8]) {
+        let of = self.listed.of;
+        let trees = &of.trees[first_tree..first_tree + positions.len()];
+        let leaves =
+            trees.iter().zip(positions).enumerate().filter_map(|(at, (tree, &position))| match *tree {
+                Paths::Quads { first } => Some(first + u32::from(position)),
+                Paths::Table { .. } | Paths::Linked { .. } => {
+                    self.listed.add(first_tree + at, usize::from(position));
+                    None
+                }
+            });
+        of.quads.add(depth, leaves, self.sums);
+    }
+
+    #[inline(always)]
+    fn leaf(&mut self, tree: usize, leaf: usize) {
+        self.listed.add(tree, leaf);
     }
 }
 
@@ -200,17 +285,20 @@ impl Edges {
         Edges(edges)
     }
 
-    /// Appends a row for each leaf: the steps on its path, one per feature, filled up to the longest row. Returns the
-    /// length of the rows, or `None` and appends nothing if it would be above `limit`.
-    fn table(&self, tree: TreeView<'_>, limit: usize, nothing: Step, steps: &mut Vec<Step>) -> Option<usize> {
+    /// The feature and the amount of the step from a node to its child; `None` if both are the same leaf.
+    fn step(&self, parent: usize, child: usize) -> Option<(u32, f64)> {
+        let (_, feature, delta) = self.0[child];
+        (parent != child).then_some((feature, delta))
+    }
+
+    /// Appends a row for each of a tree's ends: the steps on its path, one per feature, filled up to the longest row.
+    /// Returns the length of the rows, or `None` and appends nothing if it would be above `limit`.
+    fn table(&self, ends: &[usize], limit: usize, nothing: Step, steps: &mut Vec<Step>) -> Option<usize> {
         let mut all: Vec<(u32, f64)> = Vec::new();
-        let mut ends = Vec::with_capacity(tree.leaves());
+        let mut rows = Vec::with_capacity(ends.len());
         let mut width = 0;
-        for (at, node) in tree.nodes().enumerate() {
-            if !matches!(node, NodeView::Leaf(_)) {
-                continue;
-            }
-            let (start, mut at) = (all.len(), at);
+        for &end in ends {
+            let (start, mut at) = (all.len(), end);
             while at != 0 {
                 let (parent, feature, delta) = self.0[at];
                 match all[start..].iter_mut().find(|(known, _)| *known == feature) {
@@ -223,10 +311,10 @@ impl Edges {
             if width > limit {
                 return None;
             }
-            ends.push(all.len());
+            rows.push(all.len());
         }
         let mut start = 0;
-        for end in ends {
+        for end in rows {
             let row = all[start..end].iter();
             steps.extend(row.map(|&(feature, delta)| Step { feature, delta: delta as f32 }));
             steps.extend(std::iter::repeat_n(nothing, width - (end - start)));

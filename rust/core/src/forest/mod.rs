@@ -40,7 +40,7 @@ pub use model::{
     BaseOrder, CategoryRule, Missing, Model, NanRule, Node, Precision, Side, Split, Target, Test, Tree,
     ZeroRule,
 };
-pub(crate) use reach::LeafNumbers;
+pub(crate) use reach::Reach;
 pub use scratch::Scratch;
 pub(crate) use view::{NodeView, TreeView};
 
@@ -48,7 +48,7 @@ use crate::budget::{Budget, OutOfTime, Unlimited};
 use layout::{Layout, Leaves};
 use plan::Plan;
 use rank::ROWS;
-use reach::{Ignored, Numbered, Reach};
+use reach::Ignored;
 use scratch::Blocks;
 
 /// The limits of forests. A forest that exceeds one is refused.
@@ -229,28 +229,22 @@ impl Forest {
         self.evaluate(row, budget, scratch, &mut Ignored, out)
     }
 
-    /// Prepares [`Forest::margins_reaching`].
-    pub(crate) fn leaf_numbers(&self) -> LeafNumbers {
-        LeafNumbers::new(self)
-    }
-
-    /// Does what [`Forest::margins_within`] does, and calls `each` with the index of every tree and the number of the
-    /// leaf that the row reaches in it.
+    /// Does what [`Forest::margins_within`] does, and reports the leaf that the row reaches in every tree.
     ///
     /// # Errors
     /// Fails as [`Forest::margins_within`] does.
     ///
     /// # Panics
-    /// Panics as [`Forest::margins`] does, and if `numbers` belongs to another forest.
+    /// Panics as [`Forest::margins`] does.
     pub(crate) fn margins_reaching(
         &self,
         row: &[f32],
         budget: &dyn Budget,
         scratch: &mut Scratch,
-        (numbers, each): (&LeafNumbers, impl FnMut(usize, usize)),
+        reach: &mut impl Reach,
         out: &mut [f64],
     ) -> Result<(), OutOfTime> {
-        self.evaluate(row, budget, scratch, &mut Numbered { numbers, each }, out)
+        self.evaluate(row, budget, scratch, reach, out)
     }
 
     /// Computes the margins `[n, num_outputs]` of any number of row-major rows `[n, num_features]`. The results have

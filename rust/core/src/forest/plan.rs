@@ -138,8 +138,7 @@ impl<T: Real> Engine<T> {
                     let nodes = self.ranked(usize::from(depth), first_line, run.trees);
                     kernel::find(isa, nodes, self.byte_slots(), &scratch.ranks, &mut scratch.positions);
                     self.add(leaves, trees, usize::from(depth), first_leaf, &scratch.positions, sums);
-                    let depth = usize::from(depth);
-                    reach.complete(run.first_tree, run.trees, depth, first_leaf, &scratch.positions);
+                    reach.complete(run.first_tree, usize::from(depth), &scratch.positions[..run.trees]);
                 }
                 Walk::Tipped { first_line, first_exit, steps } => {
                     let nodes = self.ranked(LINE_DEPTH, first_line, run.trees);
@@ -163,7 +162,7 @@ impl<T: Real> Engine<T> {
                     // and `Scratch::check` has shown that there are as many slots as the layout has.
                     let found = unsafe { walk::padded(usize::from(depth), nodes, &scratch.slots) };
                     self.add(leaves, trees, usize::from(depth), first_leaf, &found, sums);
-                    reach.complete(run.first_tree, run.trees, usize::from(depth), first_leaf, &found);
+                    reach.complete(run.first_tree, usize::from(depth), &found[..run.trees]);
                 }
                 Walk::Linked { steps } => {
                     let walk = (usize::from(steps), [0; GROUP]);
@@ -248,7 +247,7 @@ fn add_linked<T: Real>(
         let number = layout.nodes[tree.first_node + found[lane]].leaf_number();
         let first = tree.first_value + number * layout.width(tree.target);
         add_row(tree, &leaves[first..], sums);
-        reach.linked(first_tree + lane, number);
+        reach.leaf(first_tree + lane, number);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The structure of a forest, for explanations.
 
 use super::Forest;
-use super::layout::{Layout, Span};
+use super::layout::{Layout, PackedNode, Span};
 use super::model::Target;
 
 /// One tree. Its nodes are in breadth-first order, and the two children of a split are adjacent.
@@ -20,6 +20,12 @@ pub(crate) enum NodeView {
     Leaf(usize),
 }
 
+impl NodeView {
+    pub(crate) fn is_leaf(self) -> bool {
+        matches!(self, NodeView::Leaf(_))
+    }
+}
+
 impl TreeView<'_> {
     /// Position of the root among the nodes of all trees.
     pub(crate) fn first_node(&self) -> usize {
@@ -34,14 +40,31 @@ impl TreeView<'_> {
         self.span.leaves()
     }
 
+    fn packed(&self) -> &[PackedNode] {
+        &self.layout.nodes[self.span.first_node..self.span.first_node + self.span.nodes]
+    }
+
     pub(crate) fn nodes(&self) -> impl ExactSizeIterator<Item = NodeView> + DoubleEndedIterator {
-        let nodes = &self.layout.nodes[self.span.first_node..self.span.first_node + self.span.nodes];
-        nodes.iter().map(|node| {
+        self.packed().iter().map(|node| {
             if node.is_leaf() {
                 return NodeView::Leaf(node.leaf_number());
             }
             NodeView::Split { slot: node.slot as usize, key: node.key, left: node.left as usize }
         })
+    }
+
+    /// The node at each position of a complete tree of this depth in heap order: the root is at 1, and the children of
+    /// position i are at 2i and 2i + 1. Every position below a leaf of an upper level is that leaf.
+    pub(crate) fn complete(&self, depth: usize) -> Vec<usize> {
+        let nodes = self.packed();
+        let mut heap = vec![0; 2 << depth];
+        for at in 1..1 << depth {
+            let node = nodes[heap[at]];
+            let left = node.left as usize;
+            let children = if node.is_leaf() { [heap[at]; 2] } else { [left, left + 1] };
+            heap[2 * at..2 * at + 2].copy_from_slice(&children);
+        }
+        heap
     }
 
     /// Whether the tree's leaves are added to this output.
@@ -58,6 +81,16 @@ impl TreeView<'_> {
         let column = if width == 1 { 0 } else { output };
         let value = self.layout.leaves.get(self.span.first_value + leaf * width + column);
         self.layout.divisor.get(output).map_or(value, |divisor| value / divisor)
+    }
+
+    /// The difference between the greatest and the least value of the leaves.
+    pub(crate) fn range(&self, output: usize) -> f64 {
+        let values = (0..self.leaves()).map(|leaf| self.value(leaf, output));
+        let (least, greatest) = values
+            .fold((f64::INFINITY, f64::NEG_INFINITY), |(least, greatest), value| {
+                (least.min(value), greatest.max(value))
+            });
+        greatest - least
     }
 }
 

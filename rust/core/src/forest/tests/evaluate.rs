@@ -38,6 +38,30 @@ pub(super) fn planned(forest: &Forest, isa: Isa, padding: usize, ranked: bool) -
     Forest { layout, plan, isa: Detected::new(isa).unwrap() }
 }
 
+/// The reached leaves as numbers of trees and of leaves.
+struct Leaves<'a> {
+    forest: &'a Forest,
+    reached: Vec<(usize, usize)>,
+}
+
+impl Reach for Leaves<'_> {
+    fn complete(&mut self, first_tree: usize, depth: usize, positions: &[u8]) {
+        let depths = self.forest.complete_depths();
+        for (at, &position) in positions.iter().enumerate() {
+            assert_eq!(depths[first_tree + at], Some(depth));
+            let tree = self.forest.trees().nth(first_tree + at).unwrap();
+            let end = tree.complete(depth)[(1 << depth) + usize::from(position)];
+            let Some(NodeView::Leaf(leaf)) = tree.nodes().nth(end) else { panic!("node {end} is no leaf") };
+            self.reached.push((first_tree + at, leaf));
+        }
+    }
+
+    fn leaf(&mut self, tree: usize, leaf: usize) {
+        assert_eq!(self.forest.complete_depths()[tree], None);
+        self.reached.push((tree, leaf));
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
@@ -67,11 +91,12 @@ proptest! {
         for isa in Isa::available() {
             for (padding, ranked) in [(0, false), (usize::MAX, false), (0, true), (usize::MAX, true)] {
                 let planned = planned(&forest, isa, padding, ranked);
-                let (numbers, mut scratch) = (planned.leaf_numbers(), Scratch::new(&planned));
+                let mut scratch = Scratch::new(&planned);
                 for row in rows.chunks(model.num_features) {
-                    let (mut out, mut reached) = (vec![0.0; model.num_outputs], Vec::new());
-                    let each = |tree, leaf| reached.push((tree, leaf));
-                    planned.margins_reaching(row, &Unlimited, &mut scratch, (&numbers, each), &mut out).unwrap();
+                    let mut out = vec![0.0; model.num_outputs];
+                    let mut leaves = Leaves { forest: &planned, reached: Vec::new() };
+                    planned.margins_reaching(row, &Unlimited, &mut scratch, &mut leaves, &mut out).unwrap();
+                    let reached = leaves.reached;
                     prop_assert_eq!(bits(&out), bits(&reference::margins(&model, row)));
                     for (at, (&(tree, leaf), view)) in reached.iter().zip(planned.trees()).enumerate() {
                         let raw = &model.trees[at];
