@@ -1,5 +1,7 @@
 //! Working memory of evaluations. It is allocated once per thread and bundle, and evaluations then allocate nothing.
 
+use scorer_onnx::NetScratch;
+
 use super::explain::{ExactScratch, Explainer};
 use super::program::End;
 use super::rules::Rules;
@@ -39,6 +41,7 @@ pub(super) struct Buffers {
     pub(super) whole: bool,
     pub(super) linked: Vec<f64>,
     pub(super) forests: Vec<Scratch>,
+    pub(super) nets: Vec<NetScratch>,
     /// The contribution of each column to the explained margin; empty if the bundle has no explanations.
     pub(super) contributions: Vec<f64>,
 }
@@ -84,6 +87,7 @@ impl EvalScratch {
                 whole: matches!(program.end, End::Policy(_)),
                 linked: vec![0.0; outputs],
                 forests: program.forests.iter().map(|forest| Scratch::new(forest)).collect(),
+                nets: program.nets.iter().map(|node| NetScratch::new(&node.net)).collect(),
                 contributions: vec![0.0; bundle.explainer.as_ref().map_or(0, Explainer::buffer_len)],
             },
             blocks: Blocks::new(program),
