@@ -1,10 +1,10 @@
 """Measure an ONNX model of three layers of 64 for one row on one thread, beside ONNX Runtime.
 
 ``python -m loadtests.onnx`` builds the net, measures this engine by a Rust program and ONNX Runtime from
-Python, and prints the ratios. Both take turns in rounds; the figures are medians over the rounds. ONNX Runtime
-is called with bound inputs and outputs on one thread, so its call neither converts nor copies. The time of the
-same call for a model that only copies its input is printed and subtracted, which gives the least time that its
-own work can take.
+Python, and prints the ratios. Both take turns in rounds; the figures are medians over the rounds. ONNX
+Runtime is called with bound inputs and outputs on one thread, so its call neither converts nor copies. The
+time of the same call for a model that only copies its input is printed and subtracted, which gives the least
+time that its own work can take.
 """
 
 from __future__ import annotations

@@ -118,8 +118,9 @@ class _Draft:
         return transform(self.schema.columns, self.steps, rows, self.tables)
 
     def expected(self, rows: Rows) -> npt.NDArray[np.float64]:
-        """Return the margins ``[n, outputs]`` that the training libraries compute: of the forests in program order,
-        then of the ONNX models.
+        """Return the margins ``[n, outputs]`` that the training libraries compute.
+
+        Those of the forests come first, in program order, and then the outputs of the ONNX models.
         """
         seen = self.transformed(rows)
         ordered = sorted(self.sources, key=lambda source: isinstance(source, NetSource))

@@ -108,7 +108,7 @@ class NetFacts:
 
     @property
     def summary(self) -> str:
-        """File, size and operators."""
+        """The file, its size and its operators in one line."""
         return f"{self.file}: {self.columns} columns, {self.constants} constants, {self.shown_operators}"
 
 
