@@ -107,7 +107,7 @@ impl Net {
 
     /// Computes the score of a row of [`Net::width`] values. It allocates no memory.
     ///
-    /// `stop` is called at the start and then about every 65,536 multiplications.
+    /// `stop` is called at the start and then about every 65,536 multiplications, between steps and within products.
     ///
     /// # Errors
     /// Fails if `stop` returned true.
