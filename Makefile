@@ -251,6 +251,10 @@ learning-peers: $(LEARNING)/.packages
 bench-learning: build learning-peers ## Measure learning and its peers; parts: make bench-learning ARGS='estimators intervals'
 	@PYTHONPATH='$(CURDIR)/python' '$(LEARNING)/bin/python' -m loadtests.learning $(ARGS)
 
+.PHONY: bench-onnx
+bench-onnx: build ## Measure an ONNX model of three layers of 64 for one row beside ONNX Runtime
+	@'$(RUN)' -m loadtests.onnx $(ARGS)
+
 .PHONY: bench-rules
 bench-rules: | cargo ## Measure rules beside cel-rust and zen-engine, compare results with cel-rust, and measure lists (compiles the peers for minutes)
 	@cargo run --release --quiet --package scorer-rules --example speed

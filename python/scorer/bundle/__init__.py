@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from scorer.bundle.check import Inspection, inspect, read_manifest, verify
-from scorer.bundle.loaded import Bundle, RowReasons, Scores, Selection, Selections
+from scorer.bundle.loaded import Bundle, NetFacts, RowReasons, Scores, Selection, Selections
 from scorer.bundle.models import (
     Action,
     Arithmetic,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from scorer.bundle.columns import added_columns, encode, transform
     from scorer.bundle.ensemble import MeanEnsemble, SegmentCase, StackEnsemble, SwitchEnsemble
     from scorer.bundle.lineage import describe_lineage
+    from scorer.bundle.net import OnnxModel
     from scorer.bundle.policy import Policy
     from scorer.bundle.revision import revise
     from scorer.bundle.score_map import ScoreReference, fit_score_map
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "HeldOut": "scorer.bundle.build",
     "MeanEnsemble": "scorer.bundle.ensemble",
+    "OnnxModel": "scorer.bundle.net",
     "Policy": "scorer.bundle.policy",
     "ScoreReference": "scorer.bundle.score_map",
     "SegmentCase": "scorer.bundle.ensemble",
@@ -98,6 +100,8 @@ __all__ = [
     "Manifest",
     "MeanEnsemble",
     "MissingFlag",
+    "NetFacts",
+    "OnnxModel",
     "OverlaySpec",
     "Policy",
     "PolicySpec",

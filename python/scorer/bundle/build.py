@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from os import PathLike
 from pathlib import Path
@@ -50,6 +50,7 @@ from scorer.bundle.models import (
     TransformStep,
     to_json,
 )
+from scorer.bundle.net import NetSource, is_net, open_net
 from scorer.bundle.rules import BundleRules, rules_node
 from scorer.bundle.score_map import SCORE_MAP, ScoreReference, fit_score_map
 from scorer.bundle.source import Margins, Rows, Source, open_source
@@ -87,7 +88,7 @@ class _Draft:
     created_at: datetime | None
     lineage: Lineage
     schema: SchemaFile
-    sources: list[Source]
+    sources: list[Source | NetSource]
     steps: Sequence[TransformStep]
     tables: Mapping[str, CategoryTable]
     program: list[Node] = field(default_factory=list)
@@ -117,11 +118,13 @@ class _Draft:
         return transform(self.schema.columns, self.steps, rows, self.tables)
 
     def expected(self, rows: Rows) -> npt.NDArray[np.float64]:
-        """Return the margins ``[n, outputs]`` that the training libraries compute, in program order."""
+        """Return the margins ``[n, outputs]`` that the training libraries compute.
+
+        Those of the forests come first, in program order, and then the outputs of the ONNX models.
+        """
         seen = self.transformed(rows)
-        return np.ascontiguousarray(
-            np.concatenate([source.expected(seen) for source in self.sources], axis=1)
-        )
+        ordered = sorted(self.sources, key=lambda source: isinstance(source, NetSource))
+        return np.ascontiguousarray(np.concatenate([source.expected(seen) for source in ordered], axis=1))
 
 
 def build_score_bundle(
@@ -154,7 +157,7 @@ def build_score_bundle(
     Args:
         output: The directory to create; it must not exist.
         name: The bundle's name, such as "fraud-checkout".
-        model: See `scorer.bundle.source.open_source`.
+        model: See `scorer.bundle.source.open_source`; or an `OnnxModel`, or the path of an .onnx file.
         schema: What a request brings, in the order of the model's columns.
         bands: Decision thresholds in ascending order, the first from 0.
         training: The data trained on: reference scores and golden rows come from it. See `encode`.
@@ -189,7 +192,8 @@ def build_score_bundle(
         raise BundleError("schema: a score bundle has no action_features; move them to features")
     if (ensemble is None) != (not members):
         raise BundleError("ensemble: members and the ensemble belong together; give both or none")
-    sources = [open_source(model, margins), *(open_source(member) for member in members)]
+    columns = (*(feature.name for feature in schema.columns), *added_columns(steps))
+    sources = [_open(model, columns, margins), *(_open(member, columns) for member in members)]
     draft = _start(name, "score", schema, sources, steps, tables or {}, lineage, created_at)
     known, unseen = encode(schema.features, training), encode(schema.features, validation)
     if ensemble is not None:
@@ -328,7 +332,7 @@ def _start(
     name: str,
     kind: Literal["score", "action"],
     schema: SchemaFile,
-    sources: list[Source],
+    sources: Sequence[Source | NetSource],
     steps: Sequence[TransformStep],
     tables: Mapping[str, CategoryTable],
     lineage: Lineage,
@@ -336,6 +340,9 @@ def _start(
 ) -> _Draft:
     names = (*(feature.name for feature in schema.columns), *added_columns(steps))
     for source in sources:
+        if isinstance(source, NetSource):
+            # The engine compares its inputs with the columns.
+            continue
         if source.forest.num_features != len(names):
             raise BundleError(
                 f"{source.library} model takes {source.forest.num_features} features, "
@@ -348,7 +355,7 @@ def _start(
                 f'{source.library} model: column {at} is "{source.names[at]}", the schema has "{names[at]}"; '
                 "put the schema in the model's order"
             )
-    draft = _Draft(name, kind, created_at, lineage, schema, sources, steps, tables)
+    draft = _Draft(name, kind, created_at, lineage, schema, list(sources), steps, tables)
     draft.files["schema.json"] = to_json(schema)
     if tables:
         draft.files[TABLES] = to_json(TablesFile(tables=dict(tables)))
@@ -378,7 +385,7 @@ def _add_ensemble(
     """Add the nodes that combine the scores of all models; return the slot of the result."""
     row, slots = _add_row(draft), []
     for number, source in enumerate(draft.sources):
-        slots.append(_add_forest(draft, number, source, row, output_index))
+        slots.append(_add_model(draft, number, source, row, output_index))
     score = "combined"
     draft.program.append(ensemble_node(ensemble, slots, row, score))
     if isinstance(calibration, SigmoidMap) or (
@@ -406,8 +413,23 @@ def _add_score_map(
     return "mapped"
 
 
-def _add_forest(draft: _Draft, number: int, source: Source, row: str, output_index: int) -> str:
-    """Add a forest and its link; return the slot of the prediction."""
+def _open(model: Any, columns: tuple[str, ...], margins: Margins | None = None) -> Source | NetSource:
+    """Open a model of a score bundle."""
+    return open_net(model, columns, margins) if is_net(model) else open_source(model, margins)
+
+
+def _add_net(draft: _Draft, number: int, source: NetSource, row: str, *, link: bool = True) -> str:
+    """Add an ONNX model; return the slot of its score."""
+    node = source.node(number, row, link=link)
+    draft.files[node.file] = source.content
+    draft.program.append(node)
+    return node.output
+
+
+def _add_model(draft: _Draft, number: int, source: Source | NetSource, row: str, output_index: int) -> str:
+    """Add a forest and its link, or an ONNX model; return the slot of the prediction."""
+    if isinstance(source, NetSource):
+        return _add_net(draft, number, source, row)
     suffix = f"-{number:02}" if number else ""
     _add_margins(draft, number, source, row)
     draft.program.append(
@@ -434,10 +456,12 @@ def _add_nodes(
         draft.files["calibration.json"] = to_json(CalibrationFile(maps={"main": calibration}))
     score, members = "probability", []
     for number, source in enumerate(draft.sources):
-        if not number and isinstance(calibration, SigmoidMap):
-            given = _add_margins(draft, number, source, row)
+        if number or not isinstance(calibration, SigmoidMap):
+            given = _add_model(draft, number, source, row, output_index)
+        elif isinstance(source, NetSource):
+            given = _add_net(draft, number, source, row, link=False)
         else:
-            given = _add_forest(draft, number, source, row, output_index)
+            given = _add_margins(draft, number, source, row)
         if number:
             members.append(given)
         elif calibration is not None:
@@ -448,13 +472,18 @@ def _add_nodes(
 
 def _add_reasons(draft: _Draft, reasons: ReasonsFile | None) -> None:
     """Add the files that reasons need; none of them if the model states no weights of its nodes."""
-    covers = draft.sources[0].forest.covers()
+    source = draft.sources[0]
+    if isinstance(source, NetSource):
+        if reasons is not None:
+            raise BundleError("reasons: no forest explains the score of an ONNX model; build it without")
+        return
+    covers = source.forest.covers()
     if covers is not None:
         draft.files["covers.bin"] = covers
     if reasons is not None:
         if covers is None:
             raise BundleError(
-                f"reasons: the {draft.sources[0].library} model states no usable weights of its nodes, so "
+                f"reasons: the {source.library} model states no usable weights of its nodes, so "
                 "the bundle cannot give reasons; build it without, or from the original model"
             )
         draft.files["reasons.json"] = to_json(reasons)
@@ -472,9 +501,17 @@ def _add_rules(draft: _Draft, rules: BundleRules | None, source: str) -> str | N
 
 def _fit(draft: _Draft, held_out: HeldOut, rows: Rows, output_index: int) -> IsotonicMap | SigmoidMap:
     """Fit a calibration map on the model's outputs for the held-out rows, which have all columns."""
-    forest = draft.sources[0].forest
+    source = draft.sources[0]
+    sigmoid = held_out.method == "sigmoid"
+    if isinstance(source, NetSource):
+        # A sigmoid map takes the output of the model itself.
+        alone = replace(draft, program=[], files=dict(draft.files))
+        slot = _add_net(alone, 0, source, _add_row(alone), link=not sigmoid)
+        scores = _scores(alone, slot, rows)
+        return (fit_sigmoid if sigmoid else fit_isotonic)(scores, held_out.labels)
+    forest = source.forest
     seen = draft.transformed(rows)
-    if held_out.method == "sigmoid":
+    if sigmoid:
         if forest.num_outputs != 1:
             raise BundleError(
                 f"calibration: sigmoid takes the margin of a model with one output, this one has "

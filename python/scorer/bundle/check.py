@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from scorer.bundle.loaded import Bundle
+from scorer.bundle.loaded import Bundle, NetFacts
 from scorer.bundle.models import (
     Action,
     CalibrationFile,
@@ -51,6 +51,8 @@ class Inspection(BaseModel):
     reference: ReferenceFile
     schema_fingerprint: str
     forests: list[dict[str, int]]
+    nets: list[NetFacts] = []
+    """The ONNX models, in the order of the program."""
 
     @property
     def digest(self) -> str:
@@ -111,6 +113,7 @@ def inspect(path: str | PathLike[str]) -> Inspection:
         reference=ReferenceFile.model_validate_json((directory / "reference.json").read_bytes()),
         schema_fingerprint=f"{bundle.schema_fingerprint:016x}",
         forests=[dict(forest) for forest in bundle.forests],
+        nets=list(bundle.nets),
     )
 
 

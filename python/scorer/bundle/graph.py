@@ -8,11 +8,13 @@ from dataclasses import asdict, dataclass
 from typing import Final
 
 from scorer.bundle.columns import added_columns
+from scorer.bundle.loaded import NetFacts
 from scorer.bundle.models import (
     CalibrateNode,
     LinkNode,
     MeanNode,
     Node,
+    OnnxNode,
     PolicyNode,
     RulesNode,
     StackNode,
@@ -47,13 +49,17 @@ class GraphNode:
     """Columns that the node adds to a row."""
 
 
-def program_graph(program: Sequence[Node], features: int) -> tuple[GraphNode, ...]:
+def program_graph(
+    program: Sequence[Node], features: int, nets: Sequence[NetFacts] = ()
+) -> tuple[GraphNode, ...]:
     """Return the nodes of a program in the order in which they run, after one for the request's row.
 
     Args:
         program: The nodes of a verified bundle.
         features: Number of features of a row; in an action bundle with those of the action.
+        nets: The ONNX models of the bundle, to describe their nodes.
     """
+    described = {net.file: net.summary for net in nets}
     return (
         GraphNode(-1, "request", (), INPUT, "row", f"{features} features"),
         *(
@@ -65,7 +71,7 @@ def program_graph(program: Sequence[Node], features: int) -> tuple[GraphNode, ..
                 _TYPES.get(node.kind, "score")
                 if not (isinstance(node, RulesNode) and node.input == INPUT)
                 else "eligible",
-                _settings(node),
+                described.get(node.file, node.file) if isinstance(node, OnnxNode) else _settings(node),
                 tuple(added_columns(node.steps)) if isinstance(node, TransformNode) else (),
             )
             for number, node in enumerate(program)

@@ -17,7 +17,7 @@ from scorer.bundle.models import Lineage
 from scorer.errors import BundleError
 from scorer.ids import SCHEME
 
-_LIBRARIES = ("scorer", "xgboost", "lightgbm", "scikit-learn", "treelite", "numpy", "pyarrow")
+_LIBRARIES = ("scorer", "xgboost", "lightgbm", "scikit-learn", "treelite", "onnxruntime", "numpy", "pyarrow")
 
 
 def describe_lineage(

@@ -90,6 +90,29 @@ class Scores:
 
 
 @dataclass(frozen=True)
+class NetFacts:
+    """An ONNX model of a bundle."""
+
+    file: str
+    columns: int
+    """Number of columns of a row."""
+    constants: int
+    """Number of constants, which are mostly weights. Matrices are filled up to a multiple of 32 columns."""
+    operators: dict[str, int]
+    """Number of nodes of each operator that the score needs."""
+
+    @property
+    def shown_operators(self) -> str:
+        """The operators in alphabetical order, each with its number."""
+        return ", ".join(f"{count} {name}" for name, count in self.operators.items())
+
+    @property
+    def summary(self) -> str:
+        """The file, its size and its operators in one line."""
+        return f"{self.file}: {self.columns} columns, {self.constants} constants, {self.shown_operators}"
+
+
+@dataclass(frozen=True)
 class Selection:
     """The action that an action bundle chose, with the probabilities and expected rewards of all actions."""
 
@@ -238,6 +261,14 @@ class Bundle:
         return [
             {"trees": trees, "nodes": nodes, "outputs": outputs}
             for trees, nodes, outputs in self._raw.forests
+        ]
+
+    @cached_property
+    def nets(self) -> Sequence[NetFacts]:
+        """The ONNX models, in the order of the program."""
+        return [
+            NetFacts(file, columns, constants, dict(operators))
+            for file, columns, constants, operators in self._raw.nets
         ]
 
     def check(self, rows: Any) -> None:

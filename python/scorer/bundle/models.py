@@ -221,6 +221,21 @@ class ForestNode(_Strict):
     output: str
 
 
+class OnnxNode(_Strict):
+    """Program node that maps a row to a score, by a model in the ONNX format."""
+
+    kind: Literal["onnx"] = "onnx"
+    file: str
+    input: str
+    output: str
+    index: int | None = None
+    """Which value of the model's output is the score; None for the only one, or the second one of two."""
+    link: Literal["identity", "sigmoid"] = "identity"
+    """Function from the model's output to the score; "sigmoid" for a model that gives logits."""
+    missing: FiniteFloat | Literal["nan"] | None = None
+    """What the model reads in place of missing values: a number, or "nan" if it handles them itself."""
+
+
 class LinkNode(_Strict):
     """Program node that maps margins to a score, by the link function of the training library."""
 
@@ -350,6 +365,7 @@ class PolicyNode(_Strict):
 Node: TypeAlias = Annotated[
     TransformNode
     | ForestNode
+    | OnnxNode
     | LinkNode
     | CalibrateNode
     | ScoreMapNode

@@ -126,6 +126,10 @@ def _read(path: Path) -> Any:
             raise BundleError(
                 f'model "{path}" is not a Treelite checkpoint; save it with Model.serialize'
             ) from None
+    if path.suffix == ".onnx":
+        raise BundleError(
+            f'model "{path}": only score bundles evaluate ONNX models; use a forest, or build a score bundle'
+        )
     raise BundleError(
         f'model "{path}" has the ending "{path.suffix}"; .ubj and .json (XGBoost), .txt (LightGBM) and .tl '
         "(Treelite) are read, others only from Python"

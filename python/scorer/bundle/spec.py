@@ -25,6 +25,7 @@ from scorer.errors import BundleError
 
 if TYPE_CHECKING:
     from scorer.bundle.build import HeldOut
+    from scorer.bundle.net import OnnxModel
     from scorer.bundle.rules import BundleRules
     from scorer.bundle.score_map import ScoreReference
     from scorer.bundle.write import WrittenBundle
@@ -45,7 +46,9 @@ class BundleSection(_Section):
     voters: list[Path] = []
     members: list[Path] = []
     """Further models of a score bundle, which [ensemble] combines with the model."""
-    output_index: int = 0
+    output_index: int | None = None
+    """Which output of the models is the score. Default: the first one of a forest; of an ONNX model the only
+    one, or the second one of two."""
     golden_cases: int = Field(default=512, ge=256)
     sensitive: list[str] = []
     """Features whose values in the training data do not go into golden cases; `*` stands for all of them."""
@@ -91,6 +94,13 @@ class ListSection(_Section):
     type: Literal["string", "int"] = "string"
 
 
+class OnnxSection(_Section):
+    """Settings of the nodes of ONNX models; see `OnnxModel`."""
+
+    missing: FiniteFloat | Literal["nan"] | None = None
+    link: Literal["identity", "sigmoid"] = "identity"
+
+
 class RulesSection(_Section):
     """Rules of the bundle; see docs/rules.md."""
 
@@ -123,6 +133,7 @@ class BuildSpec(_Section):
     policy: PolicySpec | None = None
     actions: Path | None = None
     """JSON file with the catalogue, in the format of a bundle's actions.json."""
+    onnx: OnnxSection | None = None
     ensemble: Ensemble | None = None
     calibration: CalibrationSection | None = None
     score_map: ScoreMapSection | None = None
@@ -188,14 +199,14 @@ def build_from_spec(path: Path, output: Path) -> WrittenBundle:
     )
     common: dict[str, Any] = {
         "name": spec.bundle.name,
-        "model": base / spec.bundle.model,
+        "model": _model(spec, base / spec.bundle.model),
         "schema": schema,
         "training": training,
         "validation": validation,
         "lineage": lineage,
         "steps": spec.steps,
         "tables": spec.tables,
-        "output_index": spec.bundle.output_index,
+        "output_index": spec.bundle.output_index or 0,
         "golden_cases": spec.bundle.golden_cases,
         "sensitive": spec.bundle.sensitive,
         "reasons": None if spec.bundle.reasons is None else _read_reasons(base / spec.bundle.reasons),
@@ -207,7 +218,7 @@ def build_from_spec(path: Path, output: Path) -> WrittenBundle:
         return build_score_bundle(
             output,
             bands=spec.thresholds,
-            members=[base / member for member in spec.bundle.members],
+            members=[_model(spec, base / member) for member in spec.bundle.members],
             ensemble=spec.ensemble,
             calibration=held_out,
             score_map=_older_scores(spec.score_map, base, validation),
@@ -224,8 +235,21 @@ def build_from_spec(path: Path, output: Path) -> WrittenBundle:
     )
 
 
+def _model(spec: BuildSpec, path: Path) -> Path | OnnxModel:
+    """Return what the builder takes for the file of a model."""
+    from scorer.bundle.net import OnnxModel, is_net
+
+    if spec.bundle.kind != "score" or not is_net(path):
+        return path
+    settings = spec.onnx or OnnxSection()
+    return OnnxModel(path, settings.missing, settings.link, spec.bundle.output_index)
+
+
 def _contradictions(spec: BuildSpec) -> list[str]:
     wrong = []
+    models = [spec.bundle.model, *spec.bundle.members]
+    if spec.onnx and not any(model.suffix == ".onnx" for model in models):
+        wrong.append("onnx: no model has the ending .onnx; remove the section")
     if spec.bundle.kind == "score":
         if not spec.thresholds:
             wrong.append("thresholds: a score bundle needs at least one; add [[thresholds]]")

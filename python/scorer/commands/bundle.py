@@ -44,6 +44,8 @@ def build(
         why = "the model states no usable weights of its nodes (covers)"
         if read_spec(spec).ensemble is not None:
             why = "no single forest explains the score of an ensemble"
+        elif read_spec(spec).bundle.model.suffix == ".onnx":
+            why = "no forest explains the score of an ONNX model"
         typer.echo(f"{why}, so the bundle gives no reasons and no explanations", err=True)
     if clear := read_spec(spec).clear_features:
         typer.echo(
@@ -273,7 +275,7 @@ def graph(
     from scorer.bundle.graph import program_graph, to_dicts, to_dot
 
     inspection = inspect_bundle(directory)
-    nodes = program_graph(inspection.manifest.program, len(inspection.data.columns))
+    nodes = program_graph(inspection.manifest.program, len(inspection.data.columns), inspection.nets)
     if form == "dot":
         typer.echo(to_dot(nodes))
     elif form == "json":
@@ -315,7 +317,13 @@ def _print(inspection: Inspection) -> None:
     ]
     print_table(["bundle", ""], facts, empty="")
     forests = [[str(f["trees"]), str(f["nodes"]), str(f["outputs"])] for f in inspection.forests]
-    print_table(["trees", "nodes", "outputs"], forests, empty="no forest")
+    if forests or not inspection.nets:
+        print_table(["trees", "nodes", "outputs"], forests, empty="no forest")
+    if inspection.nets:
+        nets = [
+            [net.file, str(net.columns), str(net.constants), net.shown_operators] for net in inspection.nets
+        ]
+        print_table(["net", "columns", "constants", "operators"], nets, empty="")
     columns = [("request", feature) for feature in inspection.data.features]
     columns += [("action", feature) for feature in inspection.data.action_features]
     rows = [[f.name, source, f.type, _domain(f), f.missing] for source, f in columns]

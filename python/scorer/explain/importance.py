@@ -85,8 +85,10 @@ def importances(
         seed: Seed of the bootstrap.
     """
     covers = directory / COVERS
-    shape = forest_shape(directory / FOREST, covers if covers.exists() else None)
-    splits = shape.splits.copy()
+    forest = directory / FOREST
+    shape = forest_shape(forest, covers if covers.exists() else None) if forest.exists() else None
+    # An ONNX model has no splits.
+    splits = np.zeros(len(columns), dtype=np.int64) if shape is None else shape.splits.copy()
     for member in _members(directory):
         own = forest_shape(directory / member).splits
         splits[: len(own)] += own[: len(splits)]
@@ -100,7 +102,7 @@ def importances(
             low=None if ends is None else float(ends[0][at]),
             high=None if ends is None else float(ends[1][at]),
             splits=int(splits[at]),
-            cover=None if shape.covers is None else float(shape.covers[at]),
+            cover=None if shape is None or shape.covers is None else float(shape.covers[at]),
             gain=stated.get(name),
         )
         for at, name in enumerate(columns)

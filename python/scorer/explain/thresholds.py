@@ -15,6 +15,7 @@ from scorer.bundle.models import (
     Feature,
     FeatureRatio,
     ForestNode,
+    OnnxNode,
     SwitchNode,
     TransformNode,
     TransformStep,
@@ -31,12 +32,19 @@ class ForestThresholds:
 
     Args:
         directory: Directory of the verified bundle.
+
+    Raises:
+        BundleError: The score is that of an ONNX model.
     """
 
     def __init__(self, directory: Path) -> None:
         self._features = read_schema(directory).features
         program = read_manifest(directory).program
         self._steps = [step for node in program if isinstance(node, TransformNode) for step in node.steps]
+        if any(isinstance(node, OnnxNode) for node in program):
+            raise BundleError(
+                "bundle: the score of an ONNX model has no thresholds to search between; use one of forests"
+            )
         files = [node.file for node in program if isinstance(node, ForestNode)]
         keys = [split_keys(directory / file, len(self._features)) for file in files]
         self._switches = [node for node in program if isinstance(node, SwitchNode)]

@@ -139,6 +139,14 @@ impl Bundle {
         self.inner.forests().iter().map(|f| (f.num_trees(), f.num_nodes(), f.num_outputs())).collect()
     }
 
+    /// File, number of columns, number of constants and operators of each ONNX model, in the order of the program. The
+    /// operators are names with the number of nodes of each.
+    #[getter]
+    fn nets(&self) -> Vec<(String, usize, usize, Vec<(String, usize)>)> {
+        let nets = self.inner.nets();
+        nets.map(|net| (net.file.to_owned(), net.columns, net.constants, net.operators.to_vec())).collect()
+    }
+
     #[getter]
     fn policy(&self) -> Option<String> {
         self.inner.policy().map(|policy| policy.spec().to_string())

@@ -6,7 +6,9 @@ use std::cell::Cell;
 
 use scorer_core::budget::Unlimited;
 use scorer_core::bundle::EvalScratch;
-use scorer_core::bundle::testing::{action_recipe, assemble, ensemble_recipe, score_files, score_recipe};
+use scorer_core::bundle::testing::{
+    action_recipe, assemble, ensemble_recipe, net_recipe, score_files, score_recipe,
+};
 use scorer_core::forest::actions::{ActionForest, ActionScratch, Catalogue};
 use scorer_core::forest::{
     BaseOrder, Forest, Isa, Link, Missing, Model, NanRule, Node, Precision, Split, Target, Test, Tree,
@@ -169,6 +171,21 @@ fn ensembles_and_score_maps() {
         bundle.score_rows(&rows, &Unlimited, &mut scratch, &mut out).unwrap();
     });
     assert_eq!((count, out.len()), (0, 4));
+}
+
+#[test]
+fn nets() {
+    let bundle = assemble(&net_recipe("fraud").build().unwrap()).unwrap();
+    let mut scratch = EvalScratch::new(&bundle);
+    let rows = [500.0, 0.0, 1.0, 50.0, f32::NAN, f32::NAN];
+    let mut out = Vec::with_capacity(2);
+    let count = allocations(|| {
+        for row in rows.chunks(3) {
+            bundle.score(row, &Unlimited, &mut scratch).unwrap();
+        }
+        bundle.score_rows(&rows, &Unlimited, &mut scratch, &mut out).unwrap();
+    });
+    assert_eq!((count, out.len()), (0, 2));
 }
 
 #[test]

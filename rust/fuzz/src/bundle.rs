@@ -4,7 +4,7 @@ use scorer_core::bundle::testing::{Files, assemble, reseal};
 use scorer_core::bundle::{MANIFEST, Manifest};
 
 /// The names of a bundle's files. Each part of the input begins with the index of a name.
-pub const NAMES: [&str; 16] = [
+pub const NAMES: [&str; 17] = [
     MANIFEST,
     "schema.json",
     "actions.json",
@@ -21,6 +21,7 @@ pub const NAMES: [&str; 16] = [
     "score_map.json",
     "tables.json",
     "member-02.bin",
+    "member-03.onnx",
 ];
 
 /// Splits the input into files. Each part consists of the index of its name, its length in three bytes, and its

@@ -13,6 +13,7 @@ pub mod jwt;
 pub mod lanes;
 pub mod log;
 pub mod model;
+pub mod net;
 pub mod request;
 pub mod rules;
 pub mod serving;

@@ -124,7 +124,7 @@ def _chain(here: Visit, detail: BundleDetail) -> list[tuple[str, str, str]]:
     forests = [
         (name, entry)
         for name, entry in detail.manifest.get("files", {}).items()
-        if name.endswith("forest.bin")
+        if name.endswith(("forest.bin", "model.onnx"))
     ]
     chain += [("model", f"{name} {str(entry.get('sha256', ''))[:12]}", "") for name, entry in forests]
     chain.append(("bundle", detail.info.digest, ""))

@@ -118,7 +118,7 @@ fn cases<'a>(
 ) -> PyResult<Vec<GoldenInput>> {
     let actions = draft.catalogue().len();
     let bytes = actions.div_ceil(8);
-    let outputs: usize = draft.forests().iter().map(|forest| forest.num_outputs()).sum();
+    let outputs = draft.num_margins();
     if masks.is_some_and(|masks| masks.len() != rows.len() * bytes) {
         return Err(failed(format!("masks: {} rows need {bytes} bytes each", rows.len())));
     }

@@ -88,6 +88,12 @@ fn needs(program: &Program) -> Vec<Need> {
                 rows[*row] = rows[*row].or(need);
                 need
             }
+            Step::Net { net } => {
+                let node = &program.nets[*net];
+                let need = values[node.to].or(values[node.margin]);
+                rows[node.row] = rows[node.row].or(need);
+                need
+            }
             Step::Link { forest, to, .. } => {
                 let need = values[*to];
                 for value in &mut values[program.margins[*forest].clone()] {

@@ -141,6 +141,14 @@ pub enum BundleError {
         /// The reason.
         source: ForestError,
     },
+    /// An ONNX model was refused.
+    #[error("{file}: {source}")]
+    Net {
+        /// The file.
+        file: String,
+        /// The reason.
+        source: scorer_onnx::NetError,
+    },
     /// The schema was refused.
     #[error("schema.json: {0}")]
     Schema(SchemaError),
@@ -230,6 +238,20 @@ pub enum BundleError {
         got_value: f64,
         /// The expected value as a number.
         expected_value: f64,
+    },
+    /// The output of an ONNX model for a golden case is not near that of the model's own runtime.
+    #[error(
+        "golden case {case}: {file} gives {got}, its own runtime gave {expected}; this engine does not reproduce the model, standardise its inputs or rebuild the bundle with this version"
+    )]
+    GoldenOutput {
+        /// Number of the case.
+        case: usize,
+        /// File of the model.
+        file: String,
+        /// The computed output.
+        got: f64,
+        /// The output of the model's own runtime.
+        expected: f64,
     },
     /// A golden case could not be evaluated.
     #[error("golden case {case}: {reason}; rebuild the bundle")]

@@ -132,7 +132,7 @@ impl Explainer {
         let at = program.margins.iter().position(|margins| margins.contains(&program.margin));
         let forest = at.ok_or_else(|| BundleError::Surplus {
             file: COVERS.to_owned(),
-            why: "an ensemble has no single forest that explains its score",
+            why: "no single forest explains the score of an ensemble or of an ONNX model",
         })?;
         let added = program.slot_of(forest).added.iter().map(|column| column.name.as_str());
         let columns: Vec<&str> = features.iter().map(|feature| feature.name.as_str()).chain(added).collect();

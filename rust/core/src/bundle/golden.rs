@@ -1,11 +1,13 @@
 //! Golden cases: rows with the margins that the training library computed for them.
 //!
-//! Loading a bundle scores every case again and compares the results bit for bit. A bundle whose answers would differ
+//! Loading a bundle scores every case again and compares the results bit for bit. Of an ONNX model, whose own runtime gives
+//! other last bits on every machine, the output is compared within a tolerance, and everything after it is computed from
+//! the stored output, again bit for bit. A bundle whose answers would differ
 //! with this engine, build or machine is therefore refused before it serves. `docs/bundle-format.md` describes the
 //! layout of `golden.bin`.
 
 use super::program::End;
-use super::{Bundle, BundleError, EvalError, EvalScratch, Kind};
+use super::{Bundle, BundleError, EvalError, EvalScratch, Kind, ScoreOut};
 use crate::budget::Unlimited;
 use crate::policy::{Mask, Policy};
 
@@ -13,6 +15,9 @@ use crate::policy::{Mask, Policy};
 pub const MIN_CASES: usize = 256;
 /// The checkpoint name that seeds the draws of golden selections; case `i` has the decision id `golden-<i>`.
 pub const CHECKPOINT: &str = "golden";
+
+/// Greatest difference between an output of an ONNX model and that of its own runtime, relative to outputs above 1.
+pub const TOLERANCE: f64 = 1e-5;
 
 const MAGIC: &[u8; 8] = b"SCGOLD1\n";
 
@@ -23,7 +28,8 @@ pub struct GoldenInput {
     pub row: Vec<f32>,
     /// The eligible actions; `None` for a score bundle.
     pub eligible: Option<Mask>,
-    /// The training library's margins: those of every forest in program order. An action bundle has them once per
+    /// The training library's margins: those of every forest in program order, then the outputs of the ONNX models as
+    /// their own runtime computes them. An action bundle has them once per
     /// eligible action, in catalogue order.
     pub margins: Vec<f64>,
 }
@@ -57,15 +63,11 @@ pub fn build(bundle: &Bundle, cases: &[GoldenInput]) -> Result<Vec<u8>, BundleEr
         if case.eligible.is_some() != (bundle.kind() == Kind::Action) {
             return Err(refuse("action bundles need an eligible set, score bundles must not have one"));
         }
-        let seen = evaluate(bundle, number, &case.row, case.eligible.as_ref(), &mut scratch)?;
-        if seen.margins.len() != case.margins.len() {
-            return Err(refuse(&format!(
-                "{} margins given, {} are needed",
-                case.margins.len(),
-                seen.margins.len()
-            )));
+        let needed = case.eligible.as_ref().map_or(1, Mask::count) * shape.margins;
+        if needed != case.margins.len() {
+            return Err(refuse(&format!("{} margins given, {needed} are needed", case.margins.len())));
         }
-        compare(number, "margin", &seen.margins, &case.margins)?;
+        let seen = evaluate(bundle, number, case, &mut scratch)?;
         file.extend(case.row.iter().flat_map(|value| value.to_le_bytes()));
         file.extend(case.eligible.iter().flat_map(Mask::to_bytes));
         let numbers = case.margins.iter().chain(&seen.scores).chain(&seen.pmf);
@@ -94,13 +96,12 @@ pub(super) fn verify(bundle: &Bundle, file: &[u8]) -> Result<Vec<GoldenRow>, Bun
     // The number of cases is read from the file, so it is not trusted as a capacity.
     let mut golden = Vec::new();
     for (number, case) in Cases::open(bundle, file)?.enumerate() {
-        let Case { input: GoldenInput { row, eligible, margins }, scores, pmf, choice } = case?;
-        let seen = evaluate(bundle, number, &row, eligible.as_ref(), &mut scratch)?;
-        compare(number, "margin", &seen.margins, &margins)?;
+        let Case { input, scores, pmf, choice } = case?;
+        let seen = evaluate(bundle, number, &input, &mut scratch)?;
         compare(number, "score", &seen.scores, &scores)?;
         compare(number, "probability", &seen.pmf, &pmf)?;
         compare(number, "choice", &[f64::from(seen.choice)], &[f64::from(choice)])?;
-        golden.push(GoldenRow { row: row.into(), eligible });
+        golden.push(GoldenRow { row: input.row.into(), eligible: input.eligible });
     }
     Ok(golden)
 }
@@ -209,42 +210,81 @@ impl Shape {
     fn of(bundle: &Bundle) -> Shape {
         Shape {
             row: bundle.schema.len(),
-            margins: bundle.program.margins.iter().map(ExactSizeIterator::len).sum(),
+            margins: bundle.num_margins(),
             actions: bundle.catalogue.len(),
             voters: bundle.program.voters.len(),
         }
     }
 }
 
-/// The values that the engine computes for one case, in the order of the file.
+/// The values that the engine computes for one case, in the order of the file, without the margins.
 struct Seen {
-    margins: Vec<f64>,
     scores: Vec<f64>,
     pmf: Vec<f64>,
     choice: u32,
 }
 
+/// Evaluates a case and compares its margins.
 fn evaluate(
     bundle: &Bundle,
     number: usize,
-    row: &[f32],
-    eligible: Option<&Mask>,
+    case: &GoldenInput,
     scratch: &mut EvalScratch,
 ) -> Result<Seen, BundleError> {
     let fail = |error: EvalError| BundleError::GoldenCase { case: number, reason: error.to_string() };
-    match (&bundle.program.end, eligible) {
+    match (&bundle.program.end, &case.eligible) {
         (End::Policy(policy), Some(eligible)) => {
-            evaluate_actions(bundle, policy, number, row, eligible, scratch).map_err(fail)
+            let (margins, seen) =
+                evaluate_actions(bundle, policy, number, &case.row, eligible, scratch).map_err(fail)?;
+            compare(number, "margin", &margins, &case.margins)?;
+            Ok(seen)
         }
         _ => {
-            let out = bundle.score(row, &Unlimited, scratch).map_err(fail)?;
+            let mut out = bundle.score(&case.row, &Unlimited, scratch).map_err(fail)?;
+            let program = &bundle.program;
             let values = &scratch.buffers.values;
-            let margins =
-                bundle.program.margins.iter().flat_map(|range| &values[range.clone()]).copied().collect();
+            let margins: Vec<f64> =
+                program.margins.iter().flat_map(|range| &values[range.clone()]).copied().collect();
+            compare(number, "margin", &margins, &case.margins[..margins.len()])?;
+            if !program.nets.is_empty() {
+                let outputs = &case.margins[margins.len()..];
+                compare_outputs(bundle, number, values, outputs)?;
+                out = from_outputs(bundle, outputs, scratch).map_err(fail)?;
+            }
             let choice = u32::try_from(out.band).unwrap_or(u32::MAX);
-            Ok(Seen { margins, scores: vec![out.score], pmf: Vec::new(), choice })
+            Ok(Seen { scores: vec![out.score], pmf: Vec::new(), choice })
         }
     }
+}
+
+/// Compares the outputs of ONNX models with those of their own runtime, within [`TOLERANCE`].
+fn compare_outputs(
+    bundle: &Bundle,
+    case: usize,
+    values: &[f64],
+    expected: &[f64],
+) -> Result<(), BundleError> {
+    for (node, &expected) in bundle.program.nets.iter().zip(expected) {
+        let got = values[node.margin];
+        // A NaN on one side alone is a difference.
+        let near = (got - expected).abs() <= TOLERANCE * expected.abs().max(1.0);
+        if !near && !(got.is_nan() && expected.is_nan()) {
+            return Err(BundleError::GoldenOutput { case, file: node.file.clone(), got, expected });
+        }
+    }
+    Ok(())
+}
+
+/// Computes the score from these outputs of the ONNX models, and from the margins that the buffer holds.
+fn from_outputs(bundle: &Bundle, outputs: &[f64], scratch: &mut EvalScratch) -> Result<ScoreOut, EvalError> {
+    let program = &bundle.program;
+    for (node, &output) in program.nets.iter().zip(outputs) {
+        scratch.buffers.values[node.margin] = output;
+    }
+    for step in &program.steps {
+        program.value(step, &mut scratch.buffers);
+    }
+    bundle.band(&scratch.buffers.values)
 }
 
 fn evaluate_actions(
@@ -254,7 +294,7 @@ fn evaluate_actions(
     row: &[f32],
     eligible: &Mask,
     scratch: &mut EvalScratch,
-) -> Result<Seen, EvalError> {
+) -> Result<(Vec<f64>, Seen), EvalError> {
     let out = bundle.select(row, eligible, CHECKPOINT, &format!("golden-{number}"), &Unlimited, scratch)?;
     let actions = bundle.catalogue.len();
     let columns = &scratch.columns;
@@ -263,12 +303,12 @@ fn evaluate_actions(
         values.map(move |value| columns.of(value)[at])
     };
     let voter = |action: usize| (0..=policy.voters()).map(move |voter| voter * actions + action);
-    Ok(Seen {
-        margins: (0..columns.eligible.len()).flat_map(each).collect(),
+    let seen = Seen {
         scores: eligible.iter().flat_map(voter).map(|at| scratch.scores[at]).collect(),
         pmf: eligible.iter().map(|action| scratch.pmf[action]).collect(),
         choice: u32::try_from(out.index).unwrap_or(u32::MAX),
-    })
+    };
+    Ok(((0..columns.eligible.len()).flat_map(each).collect(), seen))
 }
 
 fn compare(case: usize, what: &str, got_all: &[f64], expected: &[f64]) -> Result<(), BundleError> {

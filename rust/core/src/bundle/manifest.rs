@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::explain::{COVERS, REASONS};
+use super::nets::MODEL;
 use super::overlay::OVERLAY;
 use super::rules::{RULES, is_list_name};
 use super::score_map::SCORE_MAP;
@@ -28,10 +29,11 @@ const MAX_PROBLEM: usize = 200;
 
 const ZERO: Digest = Digest([0; 32]);
 
-/// The file names that a bundle may have, besides the manifest, the signature, `member-01.bin` to `member-64.bin` and
-/// `list-01.txt` to `list-64.txt`.
-const NAMES: [&str; 12] = [
+/// The file names that a bundle may have, besides the manifest, the signature, `member-01.bin` to `member-64.bin`,
+/// `member-01.onnx` to `member-64.onnx` and `list-01.txt` to `list-64.txt`.
+const NAMES: [&str; 13] = [
     "forest.bin",
+    MODEL,
     "schema.json",
     "actions.json",
     "calibration.json",
@@ -225,9 +227,10 @@ pub fn is_file_name(name: &str) -> bool {
     NAMES.contains(&name) || is_member_name(name) || is_list_name(name)
 }
 
-/// Whether `name` is the forest of an ensemble member: `member-01.bin` to `member-64.bin`.
+/// Whether `name` is the model of an ensemble member: `member-01.bin` to `member-64.bin`, or the same with `.onnx`.
 fn is_member_name(name: &str) -> bool {
-    (1..=64).any(|number| name == format!("member-{number:02}.bin"))
+    (1..=64)
+        .any(|number| name == format!("member-{number:02}.bin") || name == format!("member-{number:02}.onnx"))
 }
 
 /// Computes the SHA-256 of the bytes with the digits of the stated digest replaced by zeros.

@@ -14,6 +14,7 @@ mod error;
 mod explain;
 pub mod golden;
 mod manifest;
+mod nets;
 pub mod node;
 mod oracle;
 mod overlay;
@@ -47,6 +48,7 @@ pub use manifest::{
     FORMAT, FileEntry, Kind, Lineage, MANIFEST, MAX_FILE_BYTES, MAX_MANIFEST_BYTES, Manifest, SIGNATURE,
     is_file_name,
 };
+pub use nets::NetFacts;
 pub use node::Band;
 pub use overlay::{Offsets, OverlayFile};
 pub use reference::{Distribution, Reference};
@@ -241,6 +243,8 @@ impl Bundle {
         };
         let (mut lists, files): (BTreeMap<_, _>, BTreeMap<_, _>) =
             files.into_iter().partition(|(name, _)| rules::is_list_name(name));
+        let (nets, files): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            files.into_iter().partition(|(name, _)| nets::is_net_name(name));
         let mut forests: BTreeMap<String, (Digest, Arc<Forest>)> = BTreeMap::new();
         for (name, bytes) in files {
             let digest = manifest.files.get(&name).map_or_else(|| Digest::of(&bytes), |entry| entry.sha256);
@@ -264,6 +268,7 @@ impl Bundle {
             kind: manifest.kind,
             features: &features,
             forests,
+            nets,
             tables,
             calibration,
             score_map,
@@ -380,6 +385,17 @@ impl Bundle {
     #[must_use]
     pub fn forests(&self) -> &[Arc<Forest>] {
         &self.program.forests
+    }
+
+    /// The ONNX models in program order.
+    pub fn nets(&self) -> impl ExactSizeIterator<Item = NetFacts<'_>> {
+        self.program.nets.iter().map(nets::NetNode::facts)
+    }
+
+    /// Number of margins of a golden case for one row: those of all forests, then the outputs of the ONNX models.
+    #[must_use]
+    pub fn num_margins(&self) -> usize {
+        self.program.margins.iter().map(ExactSizeIterator::len).sum::<usize>() + self.program.nets.len()
     }
 
     /// The forest of a file with this SHA-256.

@@ -15,9 +15,10 @@ use crate::policy::PolicySpec;
 /// The slot that holds the request's row. In an action bundle the action's own features follow the request's.
 pub const INPUT: &str = "row";
 
-const KINDS: [&str; 12] = [
+const KINDS: [&str; 13] = [
     "transform",
     "forest",
+    "onnx",
     "link",
     "calibrate",
     "scoremap",
@@ -52,6 +53,25 @@ pub enum Node {
         input: String,
         /// The new margins slot.
         output: String,
+    },
+    /// Computes a score from a row by a model in the ONNX format, in a score bundle.
+    Onnx {
+        /// `model.onnx`, or `member-01.onnx` and so on for members of an ensemble.
+        file: String,
+        /// A row slot.
+        input: String,
+        /// The new score slot.
+        output: String,
+        /// Which value of the model's output is the score. Without it the output has one value, or two, of which the
+        /// second one is the positive class.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        index: Option<usize>,
+        /// The function that gives the score from the model's output.
+        #[serde(default)]
+        link: NetLink,
+        /// What takes the place of missing values. It is needed if a column of the row may be missing.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        missing: Option<MissingInput>,
     },
     /// Computes a score from margins: applies the training library's link function and selects one of its outputs.
     Link {
@@ -189,6 +209,35 @@ fn logits() -> Quantity {
 
 fn input_row() -> String {
     INPUT.to_owned()
+}
+
+/// The function that gives the score from the output of an ONNX model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NetLink {
+    /// The output is the score.
+    #[default]
+    Identity,
+    /// The output is a logit, and the score is its probability.
+    Sigmoid,
+}
+
+/// What an ONNX model reads in place of a missing value.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum MissingInput {
+    /// This number.
+    Number(f64),
+    /// NaN, which the model itself handles.
+    Nan(NanWord),
+}
+
+/// The word `nan`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NanWord {
+    /// Not a number.
+    Nan,
 }
 
 /// A case of a switch: either categories or a range.
@@ -412,6 +461,7 @@ impl Node {
         match self {
             Node::Transform { .. } => "transform",
             Node::Forest { .. } => "forest",
+            Node::Onnx { .. } => "onnx",
             Node::Link { .. } => "link",
             Node::Calibrate { .. } => "calibrate",
             Node::ScoreMap { .. } => "scoremap",
@@ -429,6 +479,7 @@ impl Node {
         match self {
             Node::Transform { output, .. }
             | Node::Forest { output, .. }
+            | Node::Onnx { output, .. }
             | Node::Link { output, .. }
             | Node::Calibrate { output, .. }
             | Node::ScoreMap { output, .. }

@@ -176,6 +176,8 @@ impl Oracle {
                     }
                     row[self.context..].fill(f32::NAN);
                 }
+                // Compiling refuses ONNX models in action bundles.
+                Step::Net { .. } => {}
                 Step::Link { forest: number, index, to } => {
                     let (forest, range) = (&program.forests[*number], program.margins[*number].clone());
                     if forest.link().is_elementwise() {

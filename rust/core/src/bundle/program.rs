@@ -8,10 +8,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
+use scorer_onnx::{NetScratch, Stopped};
+
 use super::branches::{self, Guard};
 use super::calibration::{Calibration, CalibrationMap};
 use super::combine::Combination;
 use super::explain::Explainer;
+use super::nets::{self, NetNode, NetSettings, Refused};
 use super::node::{INPUT, Node, Quantity};
 use super::overlay::{self, OVERLAY, Overlay};
 use super::rules::RULES;
@@ -22,7 +25,7 @@ use super::tables::Tables;
 use super::threshold::Thresholds;
 use super::transform::{self, Column, Transform};
 use super::{BundleError, Digest, EvalError, Kind};
-use crate::budget::Budget;
+use crate::budget::{Budget, OutOfTime};
 use crate::forest::{Forest, Link};
 use crate::policy::{ActionCatalogue, Policy};
 use crate::schema::FeatureSpec;
@@ -34,6 +37,8 @@ pub(super) struct Parts<'a> {
     pub(super) features: &'a [FeatureSpec],
     /// The forests by file name, each with the SHA-256 of its file.
     pub(super) forests: BTreeMap<String, (Digest, Arc<Forest>)>,
+    /// The ONNX models by file name.
+    pub(super) nets: BTreeMap<String, Vec<u8>>,
     pub(super) tables: Tables,
     pub(super) calibration: Option<Calibration>,
     pub(super) score_map: Option<ScoreMap>,
@@ -52,6 +57,7 @@ pub(super) struct Program {
     pub(super) forests: Vec<Arc<Forest>>,
     /// SHA-256 of the file of each forest.
     pub(super) digests: Vec<Digest>,
+    pub(super) nets: Vec<NetNode>,
     pub(super) score_map: Option<ScoreMap>,
     pub(super) overlay: Option<Overlay>,
     /// Number of values in the input's row.
@@ -89,6 +95,9 @@ pub(super) enum Step {
     Forest {
         forest: usize,
         row: usize,
+    },
+    Net {
+        net: usize,
     },
     Link {
         forest: usize,
@@ -171,12 +180,14 @@ impl Program {
         let mut slots = Slots::default();
         slots.map.insert(INPUT.to_owned(), (Slot::Row(0), false));
         slots.columns.push(transform::input_columns(parts.features));
+        slots.may_miss.push(nets::missing_inputs(parts.features));
         let mut program = Program {
             steps: Vec::new(),
             guards: Vec::new(),
             selectors: Vec::new(),
             forests: Vec::new(),
             digests: Vec::new(),
+            nets: Vec::new(),
             score_map: parts.score_map.take(),
             overlay: parts.overlay.take(),
             width: parts.features.len(),
@@ -219,6 +230,9 @@ impl Program {
         if let Some(file) = parts.forests.keys().next() {
             return Err(BundleError::Surplus { file: file.clone(), why: "no forest node evaluates it" });
         }
+        if let Some(file) = parts.nets.keys().next() {
+            return Err(BundleError::Surplus { file: file.clone(), why: "no onnx node evaluates it" });
+        }
         if let Some(table) = parts.tables.unused() {
             let reason = "no step of a transform uses it, remove it".to_owned();
             return Err(BundleError::Table { table: table.clone(), reason });
@@ -259,6 +273,8 @@ impl Program {
                     name: column.spec.name.clone(),
                     origins: column.origins.to_vec(),
                 };
+                let may_miss = nets::missing_after(steps, &columns, &slots.may_miss[from], &parts.tables);
+                slots.may_miss.push(may_miss);
                 self.rows.push(RowSlot {
                     range: start..start + columns.len(),
                     added: columns[self.width..].iter().map(added).collect(),
@@ -287,6 +303,24 @@ impl Program {
                 self.digests.push(digest);
                 self.steps.push(Step::Forest { forest: number, row });
                 Ok(Some(Slot::Margins(number)))
+            }
+            Node::Onnx { file, input, index, link, missing, .. } => {
+                if parts.kind != Kind::Score {
+                    return Err(Refusal::Reason(
+                        "an action bundle evaluates forests alone; use a forest".to_owned(),
+                    ));
+                }
+                let row = slots.row(input)?;
+                let bytes = parts.nets.remove(file).ok_or_else(|| {
+                    format!("{file:?} is not an ONNX model of this bundle, or an earlier node evaluates it; correct the name or reuse that node's slot")
+                })?;
+                let settings = NetSettings { index: *index, link: *link, missing: *missing };
+                let net = nets::compile(file, &bytes, &slots.columns[row], &slots.may_miss[row], &settings)?;
+                let node = NetNode::new(file, net, row, &settings, || self.new_value());
+                let (at, margin, probability) = (node.to, node.margin, node.is_probability());
+                self.steps.push(Step::Net { net: self.nets.len() });
+                self.nets.push(node);
+                Ok(Some(Slot::Score { at, margin, probability }))
             }
             Node::Link { input, index, .. } => {
                 let forest = slots.margins(input)?;
@@ -501,7 +535,7 @@ impl Program {
     ) -> Result<(), EvalError> {
         let explained = explainer.map(Explainer::of_forest);
         for (step, guard) in self.steps.iter().zip(&self.guards) {
-            let Buffers { rows, values, forests, attributions, chosen, whole, .. } = &mut *buffers;
+            let Buffers { rows, values, forests, nets, attributions, chosen, whole, .. } = &mut *buffers;
             if !*whole && guard.is_some_and(|guard| !guard.holds(chosen)) {
                 continue;
             }
@@ -520,11 +554,29 @@ impl Program {
                         _ => self.forests[*forest].margins_within(row, budget, scratch, out)?,
                     }
                 }
+                Step::Net { net } => {
+                    let node = &self.nets[*net];
+                    values[node.margin] = self.net_output(*net, rows, budget, &mut nets[*net])?;
+                    node.apply_link(values);
+                }
                 Step::Choose { switch } => chosen[*switch] = self.choice(*switch, rows),
                 _ => self.value(step, buffers),
             }
         }
         Ok(())
+    }
+
+    /// Evaluates an ONNX model on the rows in the buffer.
+    pub(super) fn net_output(
+        &self,
+        net: usize,
+        rows: &[f32],
+        budget: &dyn Budget,
+        scratch: &mut NetScratch,
+    ) -> Result<f64, OutOfTime> {
+        let node = &self.nets[net];
+        let row = &rows[self.rows[node.row].range.clone()];
+        node.net.run(row, scratch, || budget.spent()).map(f64::from).map_err(|Stopped| OutOfTime)
     }
 
     /// The branch of a switch for the rows in the buffer.
@@ -534,7 +586,7 @@ impl Program {
     }
 
     /// Runs a step that computes a value from values. Steps that compute rows, choose a branch or evaluate forests are
-    /// ignored.
+    /// ignored. Of an ONNX model only the link is computed.
     pub(super) fn value(&self, step: &Step, buffers: &mut Buffers) {
         let Buffers { rows, values, linked, action, chosen, .. } = buffers;
         match step {
@@ -545,6 +597,7 @@ impl Program {
                 self.forests[*forest].transform(linked);
                 values[*to] = linked[*index];
             }
+            Step::Net { net } => self.nets[*net].apply_link(values),
             Step::Calibrate { map, from, to } => values[*to] = map.apply(values[*from]),
             Step::Overlay { from, to } => {
                 if let Some(overlay) = &self.overlay {
@@ -567,7 +620,7 @@ impl Program {
         }
     }
 
-    /// Heap memory, in bytes, of the transforms, the score map, the ensembles and the switches.
+    /// Heap memory, in bytes, of the ONNX models, the transforms, the score map, the ensembles and the switches.
     pub(super) fn heap_bytes(&self) -> usize {
         let steps = self.steps.iter().map(|step| match step {
             Step::Combine { combination, .. } => combination.heap_bytes(),
@@ -575,6 +628,7 @@ impl Program {
             _ => 0,
         });
         self.score_map.as_ref().map_or(0, ScoreMap::heap_bytes)
+            + self.nets.iter().map(|node| node.net.heap_bytes()).sum::<usize>()
             + self.selectors.iter().map(Selector::heap_bytes).sum::<usize>()
             + steps.sum::<usize>()
     }
@@ -583,6 +637,15 @@ impl Program {
 enum Refusal {
     Reason(String),
     Bundle(BundleError),
+}
+
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Refusal {
+        match refused {
+            Refused::Node(reason) => Refusal::Reason(reason),
+            Refused::File(error) => Refusal::Bundle(error),
+        }
+    }
 }
 
 impl From<String> for Refusal {
@@ -597,6 +660,8 @@ struct Slots {
     map: HashMap<String, (Slot, bool)>,
     /// The columns of each row slot.
     columns: Vec<Vec<Column>>,
+    /// For each column of each row slot whether its value may be missing.
+    may_miss: Vec<Vec<bool>>,
 }
 
 impl Slots {

@@ -18,6 +18,8 @@ pub(super) struct Blocks {
     rows: Vec<Vec<f32>>,
     /// Margins of each forest, `[BLOCK, outputs]`.
     margins: Vec<Vec<f64>>,
+    /// Output of each ONNX model for each row, `[BLOCK, models]`.
+    nets: Vec<f64>,
     /// Number of input rows of each forest.
     counts: Vec<usize>,
     /// For each row the position of its input for each forest, `[BLOCK, forests]`; `SKIPPED` where a switch has chosen
@@ -38,6 +40,7 @@ impl Blocks {
         Blocks {
             rows: program.forests.iter().map(|forest| vec![0.0; BLOCK * forest.num_features()]).collect(),
             margins: program.margins.iter().map(|range| vec![0.0; BLOCK * range.len()]).collect(),
+            nets: vec![0.0; BLOCK * program.nets.len()],
             counts: vec![0; program.forests.len()],
             places: vec![SKIPPED; BLOCK * program.forests.len()],
             chosen: vec![0; BLOCK * program.selectors.len()],
@@ -90,7 +93,10 @@ impl Bundle {
         blocks.counts.fill(0);
         for (at, row) in rows.chunks_exact(width).enumerate() {
             buffers.rows[..width].copy_from_slice(row);
-            blocks.failed[at] = program.rows_of_forests(buffers, blocks, at).err();
+            blocks.failed[at] = match program.prepare(budget, buffers, blocks, at) {
+                Err(EvalError::OutOfTime(late)) => return Err(late.into()),
+                prepared => prepared.err(),
+            };
             blocks.chosen[at * switches..][..switches].copy_from_slice(&buffers.chosen);
         }
         for (number, forest) in program.forests.iter().enumerate() {
@@ -112,6 +118,10 @@ impl Bundle {
                         .copy_from_slice(&margins[place * range.len()..][..range.len()]);
                 }
             }
+            let outputs = &blocks.nets[at * program.nets.len()..];
+            for (node, &output) in program.nets.iter().zip(outputs) {
+                buffers.values[node.margin] = output;
+            }
             for (step, guard) in program.steps.iter().zip(&program.guards) {
                 if guard.is_none_or(|guard| guard.holds(&buffers.chosen)) {
                     program.value(step, buffers);
@@ -124,9 +134,11 @@ impl Bundle {
 }
 
 impl Program {
-    /// Transforms the row in slot 0 and adds it to the inputs of each forest that it needs. It is the block's row `at`.
-    fn rows_of_forests(
+    /// Transforms the row in slot 0, adds it to the inputs of each forest that it needs, and evaluates ONNX models. It is
+    /// the block's row `at`.
+    fn prepare(
         &self,
+        budget: &dyn Budget,
         buffers: &mut Buffers,
         blocks: &mut Blocks,
         at: usize,
@@ -148,6 +160,10 @@ impl Program {
                     blocks.rows[*forest][place * row.len()..][..row.len()].copy_from_slice(row);
                     blocks.places[at * forests + *forest] = place;
                     blocks.counts[*forest] += 1;
+                }
+                Step::Net { net } => {
+                    blocks.nets[at * self.nets.len() + *net] =
+                        self.net_output(*net, &buffers.rows, budget, &mut buffers.nets[*net])?;
                 }
                 _ => {}
             }

@@ -1,5 +1,7 @@
 //! Working memory of evaluations. It is allocated once per thread and bundle, and evaluations then allocate nothing.
 
+use scorer_onnx::NetScratch;
+
 use super::explain::{ExactScratch, Explainer};
 use super::program::End;
 use super::rules::Rules;
@@ -42,6 +44,7 @@ pub(super) struct Buffers {
     pub(super) forests: Vec<Scratch>,
     /// The contribution of each column to the explained margin; `None` if the bundle has no explanations.
     pub(super) attributions: Option<PathScratch>,
+    pub(super) nets: Vec<NetScratch>,
 }
 
 /// The program's values of every eligible action.
@@ -85,6 +88,7 @@ impl EvalScratch {
                 whole: matches!(program.end, End::Policy(_)),
                 linked: vec![0.0; outputs],
                 forests: program.forests.iter().map(|forest| Scratch::new(forest)).collect(),
+                nets: program.nets.iter().map(|node| NetScratch::new(&node.net)).collect(),
                 attributions: bundle.explainer.as_ref().map(Explainer::new_scratch),
             },
             blocks: Blocks::new(program),

@@ -79,6 +79,11 @@ impl Tables {
         Ok((spec.categories.iter().map(of).collect(), default))
     }
 
+    /// Whether a table has a number for every category, and for a missing one.
+    pub(super) fn has_default(&self, name: &str) -> bool {
+        self.file.tables.get(name).is_some_and(|table| table.default.is_some())
+    }
+
     /// Returns the name of a table that no transform uses.
     pub(super) fn unused(&self) -> Option<&String> {
         self.file.tables.keys().find(|name| !self.used.contains(*name))

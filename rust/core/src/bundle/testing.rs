@@ -52,6 +52,8 @@ pub struct Recipe {
     pub overlay: Option<Value>,
     /// `forest.bin` and ensemble members.
     pub forests: BTreeMap<String, Model>,
+    /// `model.onnx` and ensemble members.
+    pub nets: BTreeMap<String, Vec<u8>>,
     /// Whether the bundle has `covers.bin`.
     pub covers: bool,
     /// `reasons.json`.
@@ -96,6 +98,7 @@ pub fn score_recipe(name: &str, base: f32) -> Recipe {
         score_map: None,
         overlay: None,
         forests: BTreeMap::from([("forest.bin".to_owned(), model)]),
+        nets: BTreeMap::new(),
         covers: false,
         reasons: None,
         rules: None,
@@ -157,6 +160,7 @@ pub fn action_recipe(name: &str, base: f32, mut policy: Value) -> Recipe {
         score_map: None,
         overlay: None,
         forests,
+        nets: BTreeMap::new(),
         covers: false,
         reasons: None,
         rules: None,
@@ -202,6 +206,20 @@ pub fn ensemble_recipe(name: &str, nodes: Value) -> Recipe {
     nodes_of_forests.push(end);
     recipe.manifest["program"] = Value::Array(nodes_of_forests);
     recipe.calibration = None;
+    recipe
+}
+
+/// A score bundle with a net of dense layers in place of the forest. A missing value is 0 for the net.
+#[must_use]
+pub fn net_recipe(name: &str) -> Recipe {
+    let mut recipe = score_recipe(name, 0.0);
+    recipe.manifest["program"] = json!([
+        {"kind": "onnx", "file": "model.onnx", "input": "row", "output": "probability", "missing": 0.0},
+        recipe.manifest["program"][2].clone(),
+        recipe.manifest["program"][3].clone(),
+    ]);
+    recipe.forests.clear();
+    recipe.nets.insert("model.onnx".to_owned(), scorer_onnx::testing::dense_net(&[3, 40, 8, 1]));
     recipe
 }
 
@@ -274,6 +292,7 @@ impl Recipe {
         files.extend(self.tables.as_ref().map(|tables| ("tables.json".to_owned(), text(tables))));
         files.extend(self.score_map.as_ref().map(|map| ("score_map.json".to_owned(), text(map))));
         files.extend(self.calibration.as_ref().map(|maps| ("calibration.json".to_owned(), text(maps))));
+        files.extend(self.nets.iter().map(|(name, net)| (name.clone(), net.clone())));
         for (name, model) in &self.forests {
             let (forest, covers) = Forest::compile_with_covers(model).expect("the model compiles");
             files.insert(name.clone(), forest.to_bytes());
@@ -328,6 +347,10 @@ fn golden_cases(draft: &Bundle) -> Vec<GoldenInput> {
                 let mut out = vec![0.0; forest.num_outputs()];
                 forest.margins(&row, scratch, &mut out);
                 margins.extend(out);
+            }
+            for node in &draft.program.nets {
+                let output = node.net.run(&row, &mut scorer_onnx::NetScratch::new(&node.net), || false);
+                margins.push(f64::from(output.expect("nothing stops it")));
             }
         }
         cases.push(GoldenInput { row, eligible, margins });

@@ -98,6 +98,7 @@ fn ensemble_members_vote() {
 mod bad_input;
 mod ensembles;
 mod explained;
+mod nets;
 mod overlays;
 mod parts;
 mod ruled;

@@ -71,7 +71,8 @@ pub(crate) fn warm_up(mut candidate: Subject<'_>, live: Option<Subject<'_>>) -> 
 
 /// Whether every forest of `bundle` is shared with `other`.
 fn shares(bundle: &Bundle, other: &Bundle) -> bool {
-    bundle.forests().iter().all(|own| other.forests().iter().any(|theirs| Arc::ptr_eq(own, theirs)))
+    bundle.nets().len() == 0
+        && bundle.forests().iter().all(|own| other.forests().iter().any(|theirs| Arc::ptr_eq(own, theirs)))
 }
 
 // === impl Subject ===

@@ -13,6 +13,7 @@ use scorer_core::bundle::testing;
 use scorer_fuzz::{bundle, certificate, connection, jwt, log, request, rules, serving, signature, token};
 use scorer_log::sim::SimMachine;
 use scorer_log::{Durability, Log, LogConfig};
+use scorer_onnx::testing::{ModelWriter, Value, dense_net};
 use scorer_proto::inference::model_infer_request::InferInputTensor;
 use scorer_proto::inference::{InferTensorContents, ModelInferRequest, ModelMetadataRequest};
 use scorer_proto::v1::{
@@ -59,12 +60,44 @@ fn main() {
     for (name, bytes) in connections() {
         write("connection", name, &bytes);
     }
+    for (name, columns, file) in nets() {
+        write("net", name, &[&[columns - 1], &file[..]].concat());
+    }
     for (name, text) in rules::SEEDS {
         write("rules", name, text.as_bytes());
     }
     for (target, name, bytes) in credentials() {
         write(target, name, &bytes);
     }
+}
+
+/// ONNX files that are accepted, with the number of their columns.
+fn nets() -> Vec<(&'static str, u8, Vec<u8>)> {
+    let scaler = [("offset", Value::Floats(vec![1.0, 2.0])), ("scale", Value::Floats(vec![2.0, 0.5]))];
+    let classifier = [
+        ("coefficients", Value::Floats(vec![-1.0, -1.0, 1.0, 1.0])),
+        ("intercepts", Value::Floats(vec![-0.5, 0.5])),
+        ("classlabels_ints", Value::Integers(vec![0, 1])),
+        ("post_transform", Value::Text("LOGISTIC")),
+    ];
+    let pipeline = ModelWriter::new(2, 2)
+        .classical("Scaler", "x", "s", &scaler)
+        .classical("LinearClassifier", "s", "label,p", &classifier)
+        .classical("Normalizer", "p", "y", &[("norm", Value::Text("L1"))]);
+    let shapes = ModelWriter::new(4, 1)
+        .integers("sizes", &[1, 3])
+        .integers("target", &[0, -1])
+        .integers("last", &[-1])
+        .node("Split", "x,sizes", "a,b", &[("axis", Value::Integer(1))])
+        .node("Concat", "b,a", "c", &[("axis", Value::Integer(1))])
+        .node("Reshape", "c,target", "r", &[])
+        .node("Gather", "r,last", "g", &[("axis", Value::Integer(1))])
+        .node("Tanh", "g", "y", &[]);
+    vec![
+        ("dense", 3, dense_net(&[3, 4, 2, 1])),
+        ("pipeline", 2, pipeline.finish()),
+        ("shapes", 4, shapes.finish()),
+    ]
 }
 
 /// A bundle with every node that combines scores, and with the functions of transforms in a branch of a switch.
