@@ -13,6 +13,7 @@ mod digest;
 mod error;
 mod explain;
 pub mod golden;
+mod list;
 mod manifest;
 pub mod node;
 mod oracle;
@@ -43,6 +44,7 @@ pub use digest::{Digest, DigestError};
 pub use error::{BundleError, EvalError, ReadError};
 pub use explain::{Explained, ReasonEntry, ReasonsFile};
 pub use golden::GoldenRow;
+pub use list::{Element, ElementType, LIST_ELEMENTS, ListManifest, ListParser};
 pub use manifest::{
     FORMAT, FileEntry, Kind, Lineage, MANIFEST, MAX_FILE_BYTES, MAX_MANIFEST_BYTES, Manifest, SIGNATURE,
     is_file_name,
@@ -51,7 +53,7 @@ pub use node::Band;
 pub use overlay::{Offsets, OverlayFile};
 pub use reference::{Distribution, Reference};
 pub use revise::Revised;
-pub use rules::{ElementType, ListEntry, ListFiles, RuledScore, Rules};
+pub use rules::{ExternalList, ListEntry, ListFiles, ListSource, RuledScore, Rules};
 pub use score::ScoreOut;
 pub use score_map::ScoreMap;
 pub use scratch::EvalScratch;
@@ -240,7 +242,7 @@ impl Bundle {
             }
         };
         let (mut lists, files): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            files.into_iter().partition(|(name, _)| rules::is_list_name(name));
+            files.into_iter().partition(|(name, _)| rules::is_list_file(name));
         let mut forests: BTreeMap<String, (Digest, Arc<Forest>)> = BTreeMap::new();
         for (name, bytes) in files {
             let digest = manifest.files.get(&name).map_or_else(|| Digest::of(&bytes), |entry| entry.sha256);
