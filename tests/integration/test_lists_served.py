@@ -16,13 +16,14 @@ from typing import Any
 
 import pytest
 from bundles import tiny_action_bundle, tiny_score_bundle
+from mlflow_server import start_mlflow
 from servers import ACTION, SCORE, RunningServer, environment, scorer, settings, start_server
 from waiting import wait_until
 
 from scorer.bundle.rules import BundleRules, RuleList
 from scorer.bundle.signing import new_key, sign
 from scorer.client import Client
-from scorer.registry import Registry, lists
+from scorer.registry import Registry, lists, open_registry
 
 PATIENT = 20.0
 
@@ -238,6 +239,27 @@ def test_versions_are_signed_like_bundles(tmp_path: Path) -> None:
         published = put(tmp_path, 80, keys=[str(tmp_path / "release.key")])
         in_use(server, published.version)
         assert fired(client, 80) == ["listed"]
+
+
+def test_versions_are_followed_on_an_mlflow_server(tmp_path: Path) -> None:
+    tiny_score_bundle(tmp_path / "score", rules=BundleRules(CHECKOUT, EXTERNAL))
+    file = tmp_path / "amounts.txt"
+    (tmp_path / "mlflow").mkdir()
+    with start_mlflow(tmp_path / "mlflow") as mlflow:
+        registry = open_registry(mlflow.location)
+        registry.alias("fraud-checkout", "live", registry.push(tmp_path / "score"))
+        file.write_text("60\n")
+        assert lists.put(registry, "amounts", file, kind="int")[0].version == 1
+        toml = settings(SCORE, registry=f'url = "{mlflow.location}"')
+        with start_server(tmp_path, toml) as server, Client(server.address, timeout=PATIENT) as client:
+            client.wait_ready()
+            in_use(server, 1)
+            file.write_text("70\n")
+            assert lists.put(registry, "amounts", file)[0].version == 2
+            in_use(server, 2)
+            assert fired(client, 70) == ["listed"] and fired(client, 60) == []
+        assert [one.version for one in lists.published(registry, "amounts")] == [2, 1]
+        assert lists.names(registry) == ["amounts"]
 
 
 KILLED = """

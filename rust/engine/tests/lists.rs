@@ -164,7 +164,7 @@ fn a_version_replaces_the_one_before_it_for_every_bundle() {
     let records = world.decisions();
     let of =
         |id: &str| records.iter().find(|record| record.decision_id == id).unwrap().rules.clone().unwrap();
-    assert_eq!(of("c").lists, [expected.clone()]);
+    assert_eq!(of("c").lists, std::slice::from_ref(&expected));
     assert_eq!(of("y").lists, [expected]);
     assert_eq!(of("a").lists[0].version, 1);
 }
@@ -247,7 +247,7 @@ fn what_is_wrong_is_refused_and_the_version_in_use_stays() {
     assert_eq!(fired(&world, "a", 500.0), (vec!["listed".to_owned()], 0));
     let state = status(&world);
     assert_eq!((state.version, state.loads), (5, 1));
-    assert_eq!(state.refused, [("content", 8), ("plausibility", 3), ("version", 3)].into());
+    assert_eq!(state.refused, [("content", 9), ("plausibility", 3), ("version", 3)].into());
     // A version that states that it shrinks is accepted.
     let shrinks = Stated { shrinks: true, ..stated(6) };
     load(&world, "500\n", &shrinks).unwrap();
