@@ -34,7 +34,7 @@ from loadtests.options import Options
 from loadtests.peers import servers
 from loadtests.peers.subject import Subject, subject
 from loadtests.ratesearch import median_rate
-from scorer.bundle import Bundle
+from scorer.bundle.check import read_schema
 from scorer.bundle.lists import ELEMENTS
 from scorer.bundle.revision import revise
 from scorer.bundle.rules import BundleRules, RuleList
@@ -185,7 +185,7 @@ def _half_of_capacity(load: Load) -> float:
 
 def _with_rules(model: Subject, target: Path, rules: int) -> Subject:
     """Return the model with rules of which every fourth one reads the list."""
-    features = [feature.name for feature in Bundle.load(model.bundle).features]
+    features = [feature.name for feature in read_schema(model.bundle).features]
     random = np.random.default_rng(7)
     text = 'name = "measured"\ndecisions = ["review"]\n'
     for number in range(rules):

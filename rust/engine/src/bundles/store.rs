@@ -325,7 +325,6 @@ impl Store {
         low_priority: bool,
         work: impl FnOnce() -> T + Send,
     ) -> Result<T, LoadError> {
-        let _loading = lock(&self.loading);
         on_own_thread(low_priority, work)
     }
 

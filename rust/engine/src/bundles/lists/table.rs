@@ -44,7 +44,9 @@ struct Table {
 #[derive(Debug)]
 pub struct ListTable {
     active: ArcSwap<Table>,
-    /// Serialises changes, so that at most one list exists twice at a time.
+    /// Serialises loads, so that at most one list exists twice at a time.
+    loading: Mutex<()>,
+    /// Serialises replacements of the table. It is held for a moment only, because bundles are unloaded under it.
     changing: Mutex<()>,
     counts: Mutex<BTreeMap<String, Counts>>,
 }
@@ -132,6 +134,7 @@ impl ListTable {
     pub(crate) fn new() -> ListTable {
         ListTable {
             active: ArcSwap::from_pointee(Table::default()),
+            loading: Mutex::default(),
             changing: Mutex::default(),
             counts: Mutex::default(),
         }
@@ -159,7 +162,7 @@ impl ListTable {
         store: &Store,
         events: &Events,
     ) -> Result<ListReport, ListError> {
-        let _changing = lock(&self.changing);
+        let _loading = lock(&self.loading);
         let result = self.prepare(request, store, events);
         let mut counts = lock(&self.counts);
         match &result {
@@ -212,17 +215,20 @@ impl ListTable {
                     },
                 )
             })??;
-            let mut sets = same.map(|held| held.sets.clone()).unwrap_or_default();
-            sets.extend(built);
             let next = Held {
                 loaded_at_us: same.map_or_else(|| events.now_us(), |held| held.loaded_at_us),
                 load_ms: began.elapsed().as_secs_f64() * 1e3,
                 manifest: Arc::new(manifest.clone()),
-                sets,
+                sets: built,
             };
-            let mut all = active.held.clone();
-            all.insert(name.to_owned(), next);
-            self.replace(all, store);
+            self.replace(store, |held| {
+                // Only this load can have changed the version, but sets may have been released meanwhile.
+                let before =
+                    held.insert(name.to_owned(), next).filter(|before| before.manifest.digest == expected);
+                if let (Some(before), Some(next)) = (before, held.get_mut(name)) {
+                    next.sets.extend(before.sets);
+                }
+            });
         }
         Ok(ListReport {
             name: name.to_owned(),
@@ -238,11 +244,14 @@ impl ListTable {
 
     /// Takes in bundles that were loaded or unloaded, and frees the sets that no bundle reads any longer.
     pub fn rebind(&self, store: &Store) {
-        let _changing = lock(&self.changing);
-        self.replace(self.active.load().held.clone(), store);
+        self.replace(store, |_| ());
     }
 
-    fn replace(&self, mut held: BTreeMap<String, Held>, store: &Store) {
+    /// Replaces the table by one with changed versions, for the bundles that are in memory now.
+    fn replace(&self, store: &Store, change: impl FnOnce(&mut BTreeMap<String, Held>)) {
+        let _changing = lock(&self.changing);
+        let mut held = self.active.load().held.clone();
+        change(&mut held);
         let bundles = store.all();
         for (name, of) in &mut held {
             let manifest = Arc::clone(&of.manifest);
