@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "config": ("scorer.commands.config:app", "Check settings, or print an example."),
     "registry": ("scorer.commands.registry:app", "Store bundles and point aliases to them."),
     "bundle": ("scorer.commands.bundle:app", "Build, sign, verify and inspect bundles."),
+    "lists": ("scorer.commands.lists:app", "Publish and compare versions of lists that rules read."),
     "rules": ("scorer.commands.rules:app", "Check, test and backtest rules."),
     "log": ("scorer.commands.log:app", "Read, export and verify the decision log."),
     "ship": ("scorer.commands.ship:app", "Ship the decision log to a Delta table or to Kafka."),

@@ -129,6 +129,10 @@ class AmbiguousReferenceError(RegistryError):
     """A prefix that fits several bundles."""
 
 
+class AliasMovedError(RegistryError):
+    """An alias was moved by another process since it was read."""
+
+
 class RegistryUnavailableError(RegistryError):
     """The registry is missing, unreadable or damaged; a later try may succeed."""
 

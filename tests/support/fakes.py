@@ -85,6 +85,8 @@ class FakeDataPlane:
         self.breakers: dict[str, str] = {}
         """State of each breaker that is not closed, by digest."""
         self.quarantined = 0
+        self.lists: dict[str, int] = {}
+        """Version of each list in use."""
         self.entered = threading.Event()
         self.may_load = threading.Event()
         self.may_load.set()
@@ -113,6 +115,22 @@ class FakeDataPlane:
             report["signed"] = {"name": name, "release": release, "key": "k", "signed_at": ""}
         self.loaded[digest] = path
         return report
+
+    def load_list(
+        self, path: Path, digest: str, name: str, minimum_version: int = 0, *, known: bool = False
+    ) -> Mapping[str, Any]:
+        """Accept every version that is new enough, except those in `refuse`."""
+        self.calls.append(f"list {digest[7:11]}")
+        if digest in self.refuse:
+            raise LoadError(self.refuse[digest])
+        version = int(json.loads((path / "manifest.json").read_bytes())["list"]["version"])
+        if version < minimum_version:
+            raise LoadError(f"version {version} is older than version {minimum_version}")
+        before, self.lists[name] = self.lists.get(name, 0), version
+        return {"name": name, "version": version, "previous": before, "already_loaded": before == version}
+
+    def note_list_copy_failed(self, name: str) -> None:
+        self.calls.append(f"list {name} not copied")
 
     def swap(self, table: LaneTable, previous: Mapping[str, str] | None = None) -> None:
         if self.tables and table == self.tables[-1]:

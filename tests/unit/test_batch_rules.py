@@ -20,7 +20,7 @@ from scorer.batch import BatchColumns, BatchScorer
 from scorer.batch.cluster import ClusterRun
 from scorer.batch.inputs import SourceOptions
 from scorer.bundle import Bundle
-from scorer.bundle.rules import BundleRules
+from scorer.bundle.rules import BundleRules, RuleList
 from scorer.errors import BatchError
 
 CHECKPOINT = "action.authorise"
@@ -251,3 +251,12 @@ def test_tasks_of_a_cluster_have_the_results_of_a_local_run(
     local = tmp_path / "local"
     score(local, ruled["score"], file, "--at", datetime.fromtimestamp(at, UTC).isoformat())
     assert pq.read_table(output).equals(pq.read_table(local))
+
+
+def test_rules_that_read_external_lists_are_refused(tmp_path: Path) -> None:
+    text = CHECKOUT + '\n[[rules]]\nid = "listed"\nwhen = \'int(amount) in list("amounts")\'\nreason = "L"\n'
+    external = {"amounts": RuleList(None, "int", external=True)}
+    tiny_score_bundle(tmp_path / "score", rules=BundleRules(text, external))
+    bundle = Bundle.load(tmp_path / "score")
+    with pytest.raises(BatchError, match="does not load the external lists amounts"):
+        BatchScorer(bundle, tmp_path / "score", BatchColumns())

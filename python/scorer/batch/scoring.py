@@ -67,7 +67,7 @@ class BatchScorer:
         columns: The columns that are read and returned.
 
     Raises:
-        BatchError: The columns do not suit the kind of the bundle.
+        BatchError: The columns do not suit the kind of the bundle, or its rules read external lists.
     """
 
     def __init__(self, bundle: Bundle, directory: str | PathLike[str], columns: BatchColumns) -> None:
@@ -78,6 +78,7 @@ class BatchScorer:
         self.joins_lists = False
         """Whether the ids of rules are one text per row, joined with semicolons, and not a list."""
         self._rules = () if bundle.rules is None else bundle.rules.rules
+        _check_lists(bundle)
         self.encoder = ColumnEncoder(read_schema(directory).features)
         _check_options(bundle, columns)
         results: tuple[str, ...] = _SCORES
@@ -325,6 +326,16 @@ def _reason_names(number: int) -> tuple[str, str, str]:
     """Return the names of the columns of a reason, which is counted from 0 here and from 1 there."""
     name = f"reason_{number + 1}"
     return f"{name}_code", f"{name}_feature", f"{name}_contribution"
+
+
+def _check_lists(bundle: Bundle) -> None:
+    external = [one.name for one in bundle.rules.external_lists] if bundle.rules else []
+    if external:
+        raise BatchError(
+            f"bundle {bundle.name}: batch scoring does not load the external lists {', '.join(external)} of "
+            "its rules; score with a revision that has them as files (`scorer bundle revise --rules RULES "
+            "--list NAME=FILE`)"
+        )
 
 
 def _check_options(bundle: Bundle, columns: BatchColumns) -> None:

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, FiniteFloat
+from pydantic import (
+    AliasChoices,
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 FORMAT = 1
 
@@ -324,8 +332,18 @@ class OverlayNode(_Strict):
 class RuleListEntry(_Strict):
     """File and type of a list that conditions name."""
 
-    file: str
+    file: str | None = None
+    """The file in the bundle. An external list may have none."""
     type: Literal["string", "int"] = "string"
+    external: bool = False
+    """Whether the newest version in the registry is read, which changes without another bundle."""
+    minimum_version: int | None = None
+    """The oldest version of an external list that the rules may read."""
+
+    @model_serializer(mode="wrap")
+    def _without_defaults(self, render: SerializerFunctionWrapHandler) -> dict[str, object]:
+        # An engine that does not know external lists must be able to read the other ones.
+        return {key: value for key, value in render(self).items() if value not in (None, False)}
 
 
 class RulesNode(_Strict):

@@ -34,10 +34,14 @@ Faults = Sequence[tuple[str, int, int, str]]
 class RuleList:
     """A list that conditions name with ``list("name")``."""
 
-    content: bytes
-    """One element per line, as UTF-8."""
+    content: bytes | None
+    """One element per line, as UTF-8. None: the list is external and is not loaded at first."""
     type: Literal["string", "int"] = "string"
     """The type of the elements."""
+    external: bool = False
+    """Whether servers read the newest version in the registry; see `scorer lists put`."""
+    minimum_version: int | None = None
+    """The oldest version of an external list that the rules may read."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +57,15 @@ class BundleRules:
     from the name of the rule set, so that a roll-out stays the same in the next bundle."""
 
     @property
-    def raw_lists(self) -> dict[str, tuple[bool, bytes]]:
-        """The lists as the compiler takes them: whether the elements are ints, and the content."""
-        return {name: (one.type == "int", one.content) for name, one in self.lists.items()}
+    def raw_lists(self) -> dict[str, tuple[bool, bytes | None, int | None]]:
+        """The lists as the compiler takes them.
+
+        They are whether the elements are ints, the content, and the oldest version of an external list.
+        """
+        return {
+            name: (one.type == "int", one.content, (one.minimum_version or 0) if one.external else None)
+            for name, one in self.lists.items()
+        }
 
     @property
     def key(self) -> str:
@@ -68,6 +78,17 @@ class BundleRules:
         except tomllib.TOMLDecodeError:
             name = ""
         return sha256(f"scorer rule set {name}".encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class ExternalListInfo:
+    """An external list that compiled rules declare."""
+
+    name: str
+    type: Literal["string", "int"]
+    """The type of the elements."""
+    minimum_version: int
+    """The oldest version that the rules may read, or 0."""
 
 
 @dataclass(frozen=True)
@@ -163,6 +184,26 @@ class CompiledRules:
     def name(self) -> str:
         """Name of the rule set."""
         return self._raw.name
+
+    @property
+    def external_lists(self) -> tuple[ExternalListInfo, ...]:
+        """The external lists that the rules declare."""
+        return tuple(
+            ExternalListInfo(name, "int" if is_int else "string", minimum)
+            for name, is_int, minimum in self._raw.external
+        )
+
+    def with_versions(self, versions: Mapping[str, Path]) -> CompiledRules:
+        """Return the same rules with some versions of their external lists.
+
+        Args:
+            versions: Directory of a version by the name of the list. Other external lists have the content of
+                the bundle's own files, if any.
+
+        Raises:
+            BundleError: A directory does not hold a version of an external list of these rules.
+        """
+        return CompiledRules(self._raw.with_versions(versions), self._actions)
 
     def reads(self, feature: str) -> bool:
         """Whether a value or a condition reads a feature."""
@@ -301,12 +342,25 @@ def within(eligible: Any, allowed: Any) -> Any:
     return np.where(found.any(axis=1, keepdims=True), found, eligible)
 
 
-def read_rules(file: Path, lists: Mapping[str, tuple[Path, str]] | None = None) -> BundleRules:
+@dataclass(frozen=True)
+class ListFile:
+    """Where a list of rules comes from: a file, the registry, or the registry with a file at first."""
+
+    file: Path | None
+    type: str = "string"
+    """The type of the elements, "string" or "int"."""
+    external: bool = False
+    """Whether servers read the newest version in the registry."""
+    minimum_version: int | None = None
+    """The oldest version of an external list that the rules may read."""
+
+
+def read_rules(file: Path, lists: Mapping[str, ListFile | tuple[Path, str]] | None = None) -> BundleRules:
     """Read rules and their lists from files.
 
     Args:
         file: The TOML file of the rules.
-        lists: File and type of elements ("string" or "int") of each list, by name.
+        lists: Each list by name, or its file and the type of its elements.
 
     Raises:
         BundleError: A file cannot be read, is not UTF-8, or has an unknown type.
@@ -319,20 +373,26 @@ def read_rules(file: Path, lists: Mapping[str, tuple[Path, str]] | None = None) 
         ) from None
 
 
-def read_lists(lists: Mapping[str, tuple[Path, str]]) -> dict[str, RuleList]:
+def read_lists(lists: Mapping[str, ListFile | tuple[Path, str]]) -> dict[str, RuleList]:
     """Read lists from files.
 
     Args:
-        lists: File and type of elements ("string" or "int") of each list, by name.
+        lists: Each list by name, or its file and the type of its elements.
 
     Raises:
         BundleError: A file cannot be read, or has an unknown type.
     """
     found = {}
-    for name, (path, kind) in lists.items():
-        if kind not in ("string", "int"):
-            raise BundleError(f'list "{name}": type "{kind}" is unknown; use string or int')
-        found[name] = RuleList(_read(path, f'list "{name}"'), "int" if kind == "int" else "string")
+    for name, given in lists.items():
+        one = given if isinstance(given, ListFile) else ListFile(*given)
+        if one.type not in ("string", "int"):
+            raise BundleError(f'list "{name}": type "{one.type}" is unknown; use string or int')
+        found[name] = RuleList(
+            None if one.file is None else _read(one.file, f'list "{name}"'),
+            "int" if one.type == "int" else "string",
+            one.external,
+            one.minimum_version,
+        )
     return found
 
 
@@ -352,9 +412,18 @@ def rules_node(rules: BundleRules, source: str, output: str) -> tuple[RulesNode,
     files = {RULES: rules.text.encode()}
     entries = {}
     for number, (name, one) in enumerate(sorted(rules.lists.items()), 1):
-        file = f"list-{number:02}.txt"
-        files[file] = one.content
-        entries[name] = {"file": file, "type": one.type}
+        entry: dict[str, object] = {"type": one.type}
+        if one.content is not None:
+            entry["file"] = f"list-{number:02}.txt"
+            files[f"list-{number:02}.txt"] = one.content
+        if one.external:
+            entry |= {"external": True, "minimum_version": one.minimum_version}
+        elif one.content is None or one.minimum_version is not None:
+            raise BundleError(
+                f'list "{name}": a list without a file and a minimum_version are for external lists; declare '
+                "external = true, or give the list a file alone"
+            )
+        entries[name] = {key: value for key, value in entry.items() if value is not None}
     node = {"file": RULES, "input": source, "output": output, "lists": entries, "salt": rules.key}
     return RulesNode.model_validate(node), files
 

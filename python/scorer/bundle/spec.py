@@ -90,8 +90,10 @@ class ScoreMapSection(_Section):
 class ListSection(_Section):
     """A list that conditions name. The path is relative to the TOML file."""
 
-    file: Path
+    file: Path | None = None
     type: Literal["string", "int"] = "string"
+    external: bool = False
+    minimum_version: int | None = Field(default=None, ge=1)
 
 
 class OnnxSection(_Section):
@@ -329,11 +331,14 @@ def _read_actions(path: Path) -> list[Action]:
 
 
 def _read_bundle_rules(section: RulesSection | None, base: Path) -> BundleRules | None:
-    from scorer.bundle.rules import read_rules
+    from scorer.bundle.rules import ListFile, read_rules
 
     if section is None:
         return None
-    lists = {name: (base / one.file, one.type) for name, one in section.lists.items()}
+    lists: dict[str, ListFile | tuple[Path, str]] = {
+        name: ListFile(one.file and base / one.file, one.type, one.external, one.minimum_version)
+        for name, one in section.lists.items()
+    }
     return replace(read_rules(base / section.file, lists), salt=section.salt)
 
 

@@ -12,6 +12,8 @@ import typer
 from scorer.commands.output import print_json, print_table, short, size, when
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from google.protobuf.message import Message
 
     from scorer.v1 import control_pb2 as pb
@@ -115,6 +117,7 @@ def status(address: Address = None, json: Json = False) -> None:
     for bundle in found.bundles:
         if bundle.breaker not in ("", "closed"):
             typer.echo(f"FAILING {short(bundle.digest)}: its breaker is {bundle.breaker.replace('_', ' ')}")
+    _print_lists(found.lists)
     for kept in found.quarantine:
         typer.echo(f"QUARANTINE {when(kept.at_ms)} {short(kept.digest)}: by {kept.by}: {kept.reason}")
     for rejection in found.rejections:
@@ -122,6 +125,32 @@ def status(address: Address = None, json: Json = False) -> None:
             f"REFUSED {when(rejection.at_ms)} {rejection.checkpoint}: {_named(rejection.bundle)}: "
             f"{rejection.reason}"
         )
+
+
+def _print_lists(lists: Sequence[pb.ListStatus]) -> None:
+    if lists:
+        print_table(
+            ("list", "version", "elements", "memory", "published", "bundles"),
+            [
+                (
+                    one.name,
+                    str(one.version or "not loaded"),
+                    f"{one.elements:,}",
+                    size(one.bytes),
+                    when(one.published_at_ms) if one.version else "-",
+                    str(len(one.bundles)),
+                )
+                for one in lists
+            ],
+            empty="",
+        )
+    for one in lists:
+        if one.error:
+            typer.echo(f"LIST {one.name}: {one.error}")
+        for unfit in one.unfit:
+            typer.echo(
+                f"LIST {one.name}: version {one.version} is too old or of another type for {short(unfit)}"
+            )
 
 
 def lanes(

@@ -319,6 +319,8 @@ def _verification(report: Verification) -> dict[str, Any]:
         "mismatched": report.mismatched,
         "mismatches": [asdict(mismatch) for mismatch in report.mismatches],
         "missing_bundles": dict(report.missing),
+        "missing_lists": dict(report.missing_lists),
+        "unrepeated_lists": dict(report.unrepeated_lists),
         "refused_bundles": report.refused,
         "observed": report.observed,
         "unscored": report.unscored,
@@ -358,6 +360,11 @@ def _print_verification(report: Verification) -> None:
     for digest, count in report.missing.items():
         why = report.refused.get(digest, "the bundle is not in --bundles; give its directory or the registry")
         typer.echo(f"{count} not checked, bundle {short(digest)}: {why}")
+    for version, count in report.missing_lists.items():
+        why = report.refused.get(version, "the version is not in --bundles; give the registry")
+        typer.echo(f"{count} not checked, list {version}: {why}")
+    for version, count in report.unrepeated_lists.items():
+        typer.echo(f"{count} observations not repeated: list {version} is not here")
     if report.outcomes.conflicts:
         typer.echo(f"{len(report.outcomes.conflicts)} conflicting outcomes, the first one counts:")
         for conflict in report.outcomes.conflicts[:_SHOWN]:

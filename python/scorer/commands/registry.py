@@ -50,7 +50,7 @@ def push(
     json: Json = False,
 ) -> None:
     """Verify a bundle and store it. Pushing it again changes nothing."""
-    store = _open(registry)
+    store = open_at(registry)
     digest = store.push(directory, by=by)
     record = store.show(digest).record
     if alias is not None:
@@ -74,7 +74,7 @@ def list_bundles(
     json: Json = False,
 ) -> None:
     """List the bundles, newest first, with the aliases that point to them."""
-    records = _open(registry).list(name)
+    records = open_at(registry).list(name)
     if json:
         print_json([asdict(record) for record in records])
         return
@@ -101,7 +101,7 @@ def show(
     json: Json = False,
 ) -> None:
     """Show a bundle with its lineage and the history of the aliases that pointed to it."""
-    details = _open(registry).show(reference)
+    details = open_at(registry).show(reference)
     if json:
         print_json(
             {
@@ -144,7 +144,7 @@ def alias(
     from scorer.registry.reference import parse_alias
 
     target = parse_alias(alias)
-    store = _open(registry)
+    store = open_at(registry)
     change = store.alias(target.name, target.alias, bundle, by=by, reason=reason)
     if json:
         print_json(None if change is None else asdict(change))
@@ -166,7 +166,7 @@ def rollback(
     from scorer.registry.reference import parse_alias
 
     target = parse_alias(alias)
-    change = _open(registry).rollback(target.name, target.alias, by=by, reason=reason)
+    change = open_at(registry).rollback(target.name, target.alias, by=by, reason=reason)
     if json:
         print_json(asdict(change))
     else:
@@ -180,7 +180,7 @@ def history(
     json: Json = False,
 ) -> None:
     """List every change of an alias, oldest first."""
-    changes = _open(registry).history(alias)
+    changes = open_at(registry).history(alias)
     if json:
         print_json([asdict(change) for change in changes])
     else:
@@ -193,7 +193,7 @@ def reindex(registry: At = None, by: By = None, json: Json = False) -> None:
     from scorer.errors import RegistryError
     from scorer.registry import Registry
 
-    store = _open(registry)
+    store = open_at(registry)
     if not isinstance(store, Registry):
         raise RegistryError(f"{store.location} keeps its own index; only a directory is indexed again")
     added = store.reindex(by=by)
@@ -203,7 +203,8 @@ def reindex(registry: At = None, by: By = None, json: Json = False) -> None:
         typer.echo("\n".join(added) or "nothing to add")
 
 
-def _open(location: str | None) -> RegistryBackend:
+def open_at(location: str | None) -> RegistryBackend:
+    """Open the registry of an option, of the environment or of ./scorer.toml."""
     from scorer.registry import open_registry
 
     for variable in ("SCORER_REGISTRY__URL", "SCORER_REGISTRY__PATH"):

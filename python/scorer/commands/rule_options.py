@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from scorer.errors import BundleError
 
+if TYPE_CHECKING:
+    from scorer.bundle.rules import ListFile
+
 LIST_OPTION: Any = typer.Option(
     "--list",
     metavar="NAME=FILE[:int]",
-    help="List that the rules name, with one element per line, strings or ints; repeatable.",
+    help="List that the rules name, with one element per line, strings or ints; NAME=@[MINIMUM][:int] for an "
+    "external list, of that version at least; repeatable.",
 )
 
 
-def given_lists(given: Sequence[str] | None) -> dict[str, tuple[Path, str]]:
-    """Return file and type of each list that is given as ``NAME=FILE`` or ``NAME=FILE:int``, by name.
+def given_lists(given: Sequence[str] | None) -> dict[str, ListFile | tuple[Path, str]]:
+    """Return each list that is given as ``NAME=FILE[:int]`` or ``NAME=@[MINIMUM][:int]``, by name.
 
     Args:
         given: The values of the option.
@@ -26,7 +30,9 @@ def given_lists(given: Sequence[str] | None) -> dict[str, tuple[Path, str]]:
     Raises:
         BundleError: A value does not have that form, or a name occurs twice.
     """
-    lists: dict[str, tuple[Path, str]] = {}
+    from scorer.bundle.rules import ListFile
+
+    lists: dict[str, ListFile | tuple[Path, str]] = {}
     for entry in given or ():
         name, _, rest = entry.partition("=")
         file, kind = (rest[:-4], "int") if rest.endswith(":int") else (rest, "string")
@@ -34,5 +40,13 @@ def given_lists(given: Sequence[str] | None) -> dict[str, tuple[Path, str]]:
             raise BundleError(f'list "{entry}" is not of the form NAME=FILE or NAME=FILE:int; correct it')
         if name in lists:
             raise BundleError(f'list "{name}" is given twice; remove one of the two')
-        lists[name] = (Path(file), kind)
+        lists[name] = _external(entry, file[1:], kind) if file.startswith("@") else ListFile(Path(file), kind)
     return lists
+
+
+def _external(entry: str, minimum: str, kind: str) -> ListFile:
+    from scorer.bundle.rules import ListFile
+
+    if minimum and not (minimum.isdecimal() and int(minimum) > 0):
+        raise BundleError(f'list "{entry}": "{minimum}" is not a version; write NAME=@, or NAME=@12')
+    return ListFile(None, kind, external=True, minimum_version=int(minimum) if minimum else None)

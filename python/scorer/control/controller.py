@@ -18,6 +18,7 @@ from scorer.control import restore
 from scorer.control.active import ActiveLanes, Changed
 from scorer.control.dataplane import DataPlane, LoadFor
 from scorer.control.lanes import Lane, Lanes, LaneTable, check_apart, check_lanes, check_observers, only
+from scorer.control.lists import ExternalLists
 from scorer.control.loaded import LoadedBundles
 from scorer.control.management import NOBODY, BreakGlass, Caller, breaks_glass
 from scorer.control.quarantine import Quarantine
@@ -82,6 +83,11 @@ class Controller:
     def load_reports(self) -> Mapping[str, Mapping[str, Any]]:
         """The data plane's report on loading each loaded bundle, by digest."""
         return self._loaded.reports
+
+    @property
+    def lists(self) -> ExternalLists:
+        """The external lists of the loaded bundles."""
+        return self._loaded.lists
 
     @property
     def role(self) -> str:

@@ -58,6 +58,28 @@ class DataPlane(Protocol):
             LoadError: The bundle was rejected. The active lanes stay unchanged.
         """
 
+    def load_list(
+        self, path: Path, digest: str, name: str, minimum_version: int = 0, *, known: bool = False
+    ) -> Mapping[str, Any]:
+        """Load a version of an external list and use it for all bundles that declare the list.
+
+        Args:
+            path: Directory of the version.
+            digest: Digest that the version must have.
+            name: Name of the list.
+            minimum_version: Older versions are refused.
+            known: Whether this server has used the version before. Its key may have expired since.
+
+        Returns:
+            The report, among others with `version` and `already_loaded`.
+
+        Raises:
+            LoadError: The version is refused. The one before it stays in use.
+        """
+
+    def note_list_copy_failed(self, name: str) -> None:
+        """Count a version of an external list that could not be copied."""
+
     def swap(self, table: LaneTable, previous: Mapping[str, str] | None = None) -> None:
         """Activate a lane table for all new requests.
 
@@ -125,6 +147,19 @@ class NativeDataPlane:
         wanted_json = json.dumps(asdict(wanted or LoadFor()))
         report: Mapping[str, Any] = json.loads(self._server.load(str(path), digest, wanted_json))
         return report
+
+    def load_list(
+        self, path: Path, digest: str, name: str, minimum_version: int = 0, *, known: bool = False
+    ) -> Mapping[str, Any]:
+        """Implement `DataPlane.load_list` with the extension."""
+        report: Mapping[str, Any] = json.loads(
+            self._server.load_list(str(path), digest, name, minimum_version, known)
+        )
+        return report
+
+    def note_list_copy_failed(self, name: str) -> None:
+        """Implement `DataPlane.note_list_copy_failed` with the extension."""
+        self._server.note_list_copy_failed(name)
 
     def swap(self, table: LaneTable, previous: Mapping[str, str] | None = None) -> None:
         """Implement `DataPlane.swap` with the extension."""

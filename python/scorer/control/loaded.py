@@ -15,6 +15,7 @@ from typing import Any
 
 from scorer.control.dataplane import DataPlane, LoadFor
 from scorer.control.lanes import Lane, Lanes
+from scorer.control.lists import ExternalLists
 from scorer.control.state import StateDirectory
 from scorer.control.vetting import Vetting
 from scorer.errors import BundleError, LoadError, RegistryUnavailableError, ScorerError
@@ -41,6 +42,8 @@ class LoadedBundles:
         self.source = source
         self.state = state
         self.vetting = vetting
+        self.lists = ExternalLists(plane, source, state, events)
+        """The external lists of the loaded bundles."""
         self.reports: dict[str, Mapping[str, Any]] = {}
         """The data plane's report on loading each loaded bundle, by digest."""
         self._events = events
@@ -116,6 +119,7 @@ class LoadedBundles:
                 raise
             # The copy was damaged after it was made; the original may be intact.
             await self._copy_and_load(digest, origin, wanted)
+        await self.lists.complete()
         return (asyncio.get_running_loop().time() - started) * 1e3
 
     async def load_copy(self, digest: str, wanted: LoadFor = _KNOWN) -> None:
@@ -129,6 +133,7 @@ class LoadedBundles:
             self.reports[digest] = await asyncio.to_thread(
                 self.plane.load, self.state.bundle(digest), digest, wanted
             )
+            await self.lists.complete()
 
     async def unload(self, digests: Iterable[str]) -> None:
         """Unload bundles that no lane table contains. A failure is logged."""

@@ -25,6 +25,7 @@ async def restore(active: ActiveLanes) -> None:
     Observe lanes wait for `restore_observers`. What cannot be restored is logged and left out.
     """
     saved = await _read(active)
+    await asyncio.to_thread(active.loaded.lists.read)
     active.tell_if_ready()
     if saved is None:
         return

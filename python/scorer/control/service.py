@@ -176,6 +176,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             lane_table=controller.table.version,
             checkpoints=self._checkpoints(),
             bundles=self._bundles(status),
+            lists=self._lists(status),
             rejections=[
                 pb.Rejection(at_ms=r.at_ms, checkpoint=r.checkpoint, bundle=r.bundle, reason=r.reason)
                 for r in watcher.rejections.values()
@@ -359,6 +360,15 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             and checkpoint not in self.controller.managed
         )
         return following.alias if is_followed else ""
+
+    def _lists(self, status: Mapping[str, Any]) -> list[pb.ListStatus]:
+        refused = self.controller.lists.refused
+        found = []
+        for one in status.get("lists") or ():
+            message = ParseDict(dict(one), pb.ListStatus(), ignore_unknown_fields=True)
+            message.error = refused[message.name].reason if message.name in refused else ""
+            found.append(message)
+        return found
 
     def _bundles(self, status: Mapping[str, Any]) -> list[pb.BundleStatus]:
         live = self.controller.table.bundles()

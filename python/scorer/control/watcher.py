@@ -109,7 +109,8 @@ class Watcher:
         await self._controller.save_if_needed()
         try:
             seen_at_us = self._now_ms() * 1000
-            aliases = tuple(self._controller.settings.aliases)
+            lists = self._controller.lists
+            aliases = (*self._controller.settings.aliases, *lists.aliases)
             # The value includes the aliases, so that a new one is followed even if the registry is unchanged.
             version = aliases, await asyncio.to_thread(self._source.version, aliases)
             # Servers of the shadow pool do not follow aliases.
@@ -118,6 +119,8 @@ class Watcher:
             is_due = version != self._seen or bool(self.drifts)
             if is_live and (is_due or await asyncio.to_thread(self._may_have_healed)):
                 await self._follow_all(seen_at_us)
+            if is_due or await lists.may_have_healed():
+                await lists.follow()
         except RegistryUnavailableError as error:
             self._lost(str(error))
             return
@@ -231,7 +234,8 @@ class Watcher:
     def _found(self) -> None:
         if not self.reachable:
             self._controller.events.info("registry_reachable", location=self._source.location)
-        transient = any(rejection.transient for rejection in self.rejections.values())
+        rejected = any(rejection.transient for rejection in self.rejections.values())
+        transient = rejected or self._controller.lists.is_failing
         self._failures = self._failures + 1 if transient else 0
         self.reachable, self.error, self.last_seen_ms = True, "", self._now_ms()
         self._controller.plane.note_registry(True, self.last_seen_ms)

@@ -4,12 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
 from pydantic import TypeAdapter
 
 from scorer.bundle import Action, Bundle, SchemaFile, read_manifest
 from scorer.bundle.check import MANIFEST
+from scorer.bundle.lists import ELEMENTS, list_digest
 from scorer.errors import BundleError
+
+if TYPE_CHECKING:
+    from scorer.bundle.rules import CompiledRules
+    from scorer.v1.log_pb2 import DecisionRecord
+
+ListsRead: TypeAlias = tuple[tuple[str, int, str], ...]
+"""Name, version (0: none was loaded) and digest of each external list that a decision read."""
+_KEPT = 2
+"""Greatest number of rule sets with versions of lists in memory."""
+
+
+class MissingListError(BundleError):
+    """A version of a list that a decision read was not found. The message names it."""
+
+
+def lists_read(decision: DecisionRecord) -> ListsRead:
+    """Return the external lists that the rules of a decision read."""
+    return tuple((one.name, one.version, f"sha256:{one.digest.hex()}") for one in decision.rules.lists)
 
 
 class BundleShelf:
@@ -26,8 +46,15 @@ class BundleShelf:
     def __init__(self, places: Iterable[Path], *, required: bool = True) -> None:
         self._paths: dict[str, Path] = {}
         self._loaded: dict[str, Bundle] = {}
+        self._lists: dict[str, Path] = {}
+        self._ruled: dict[tuple[str, ListsRead], CompiledRules] = {}
         for place in places:
-            found = list(_bundles_in(place))
+            stored = list(stored_in(place))
+            # Registries also hold versions of lists, which are no bundles.
+            found = [path for path in stored if not (path / ELEMENTS).is_file()]
+            for path in stored:
+                if path not in found:
+                    self._lists.setdefault(list_digest(path), path)
             if required and not found:
                 raise BundleError(
                     f'"{place}" holds no bundle; give the directory of one, of several, or of a registry'
@@ -44,6 +71,36 @@ class BundleShelf:
         if digest not in self._loaded and digest in self._paths:
             self._loaded[digest] = Bundle.load(self._paths[digest], digest)
         return self._loaded.get(digest)
+
+    def rules(self, digest: str, lists: ListsRead) -> CompiledRules | None:
+        """Return the rules of a bundle with the versions of external lists that a decision read.
+
+        Args:
+            digest: Digest of the bundle, which was found.
+            lists: The lists as the decision records them.
+
+        Raises:
+            MissingListError: A version was not found.
+            BundleError: The bundle or a version does not load.
+        """
+        bundle = self.get(digest)
+        rules = None if bundle is None else bundle.rules
+        versions = {}
+        for name, version, of in lists:
+            if version == 0:
+                continue
+            if of not in self._lists:
+                raise MissingListError(f"{name} version {version} ({of})")
+            versions[name] = self._lists[of]
+        if rules is None or not versions:
+            return rules
+        known = self._ruled.get((digest, lists))
+        if known is None:
+            # A list can have hundreds of megabytes, so only the last few are kept.
+            while len(self._ruled) >= _KEPT:
+                self._ruled.pop(next(iter(self._ruled)))
+            known = self._ruled[digest, lists] = rules.with_versions(versions)
+        return known
 
     def feature_names(self, digest: str) -> list[str] | None:
         """Return the names of the features in decisions of a bundle, or None if it was not found."""
@@ -77,7 +134,8 @@ class BundleShelf:
         return len(self._paths)
 
 
-def _bundles_in(place: Path) -> Iterator[Path]:
+def stored_in(place: Path) -> Iterator[Path]:
+    """Yield the directories with a manifest at a place: itself, its children, and those of a registry."""
     for directory in (place, place / "bundles"):
         if (directory / MANIFEST).is_file():
             yield directory

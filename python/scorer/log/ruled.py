@@ -54,16 +54,16 @@ def requested(decision: DecisionRecord, actions: int) -> Any:
 
 
 def check_decisions(
-    rows: Sequence[tuple[int, DecisionRecord]], bundle: Bundle, scores: Any
+    rows: Sequence[tuple[int, DecisionRecord]], bundle: Bundle, rules: CompiledRules | None, scores: Any
 ) -> Iterator[Mismatch]:
     """Check that recorded decisions are those of the bundle's rules.
 
     Args:
         rows: Sequences and decisions of the model.
-        bundle: The bundle, which has rules.
+        bundle: The bundle.
+        rules: Its rules, with the lists that the decisions read; without rules nothing is checked.
         scores: Its scores of these decisions, ``[n]``.
     """
-    rules = bundle.rules
     if rules is None:
         return
     decisions = [decision for _, decision in rows]
@@ -80,20 +80,21 @@ def check_decisions(
             yield Mismatch(sequence, decision.decision_id, "rules", str(logged), str(fired[0]))
 
 
-def check_eligible(rows: Sequence[tuple[int, DecisionRecord]], bundle: Bundle) -> list[Mismatch]:
+def check_eligible(
+    rows: Sequence[tuple[int, DecisionRecord]], bundle: Bundle, rules: CompiledRules | None
+) -> list[Mismatch]:
     """Return the decisions whose eligible actions are not those that the bundle's rules allow.
 
     Args:
         rows: Sequences and decisions of the policy.
-        bundle: The bundle; without rules nothing is checked.
+        bundle: The bundle.
+        rules: Its rules, with the lists that the decisions read; without rules nothing is checked.
     """
-    if bundle.rules is None or not rows:
+    if rules is None or not rows:
         return []
     decisions = [decision for _, decision in rows]
     missing = np.full(len(rows), np.nan)
-    results = [
-        evaluate(bundle.rules, decisions, missing, seconds_before=before) for before in _SECONDS_BEFORE
-    ]
+    results = [evaluate(rules, decisions, missing, seconds_before=before) for before in _SECONDS_BEFORE]
     wrong = []
     for at, (sequence, decision) in enumerate(rows):
         actions = len(bundle.actions)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from scorer.errors import BundleError
-from scorer.log.bundles import BundleShelf
+from scorer.log.bundles import BundleShelf, ListsRead, MissingListError, lists_read
 from scorer.log.mismatch import Mismatch
 from scorer.log.outcomes import OutcomeJoin
 from scorer.log.reading import Advance, LogFinding, LogSegment, is_serious
@@ -25,6 +25,7 @@ from scorer.log.tables import digest_of, is_action
 
 if TYPE_CHECKING:
     from scorer.bundle import Bundle
+    from scorer.bundle.rules import CompiledRules
     from scorer.v1.log_pb2 import DecisionRecord, ObservationRecord
 
 _Check: TypeAlias = Callable[[str, "Sequence[tuple[int, DecisionRecord]]", BundleShelf, "Verification"], None]
@@ -61,6 +62,10 @@ class Verification:
     """Decisions that did not come from a model."""
     missing: Counter[str] = field(default_factory=Counter)
     """Decisions that could not be verified, by digest of the missing or unusable bundle."""
+    missing_lists: Counter[str] = field(default_factory=Counter)
+    """Decisions that could not be verified, by version of an external list that was not found."""
+    unrepeated_lists: Counter[str] = field(default_factory=Counter)
+    """The same for observations. This is no error."""
     refused: dict[str, str] = field(default_factory=dict)
     """Bundles that were found and do not load, with the reason."""
     mismatches: list[Mismatch] = field(default_factory=list)
@@ -84,7 +89,8 @@ class Verification:
     @property
     def ok(self) -> bool:
         """Whether no record is damaged, no bundle is missing and no value differs."""
-        wrong = self.mismatched or self.missing or self.outcomes.conflicts or self.records["unknown"]
+        missing = self.missing or self.missing_lists
+        wrong = self.mismatched or missing or self.outcomes.conflicts or self.records["unknown"]
         return not (wrong or self.sealed.altered) and not any(map(is_serious, self.findings))
 
 
@@ -162,11 +168,15 @@ def _check(
     if bundle is None:
         report.missing[digest] += len(rows)
         return
-    failed = _note(report, _repeat(rows, bundle))
-    report.verified += len(rows) - len(failed)
-    report.greedy += sum(
-        decision.fallback_source == "greedy" for sequence, decision in rows if sequence not in failed
-    )
+    for lists, group in _by_lists(rows).items():
+        rules = _rules(digest, lists, len(group), bundles, report, report.missing_lists)
+        if isinstance(rules, _Unusable):
+            continue
+        failed = _note(report, _repeat(group, bundle, rules))
+        report.verified += len(group) - len(failed)
+        report.greedy += sum(
+            decision.fallback_source == "greedy" for sequence, decision in group if sequence not in failed
+        )
 
 
 def _check_observed(
@@ -176,11 +186,49 @@ def _check_observed(
     if bundle is None:
         report.unrepeated[digest] += len(rows)
         return
-    report.observed += len(rows) - len(_note(report, _repeat(rows, bundle)))
+    for lists, group in _by_lists(rows).items():
+        rules = _rules(digest, lists, len(group), bundles, report, report.unrepeated_lists)
+        if not isinstance(rules, _Unusable):
+            report.observed += len(group) - len(_note(report, _repeat(group, bundle, rules)))
 
 
-def _repeat(rows: Sequence[tuple[int, DecisionRecord]], bundle: Bundle) -> list[Mismatch]:
-    """Compute decisions again with a bundle, and return the mismatches."""
+class _Unusable:
+    """A version of a list that is not here, or does not load."""
+
+
+def _by_lists(
+    rows: Sequence[tuple[int, DecisionRecord]],
+) -> dict[ListsRead, list[tuple[int, DecisionRecord]]]:
+    groups: dict[ListsRead, list[tuple[int, DecisionRecord]]] = {}
+    for row in rows:
+        groups.setdefault(lists_read(row[1]), []).append(row)
+    return groups
+
+
+def _rules(
+    digest: str,
+    lists: ListsRead,
+    rows: int,
+    bundles: BundleShelf,
+    report: Verification,
+    missing: Counter[str],
+) -> CompiledRules | _Unusable | None:
+    """Return the rules with the versions of lists that some decisions read, or count these decisions."""
+    try:
+        return bundles.rules(digest, lists)
+    except MissingListError as error:
+        missing[str(error)] += rows
+    except BundleError as error:
+        names = ", ".join(f"{name} version {version} ({of})" for name, version, of in lists)
+        missing[names] += rows
+        report.refused[names] = str(error)
+    return _Unusable()
+
+
+def _repeat(
+    rows: Sequence[tuple[int, DecisionRecord]], bundle: Bundle, rules: CompiledRules | None
+) -> list[Mismatch]:
+    """Compute decisions again with a bundle and its rules, and return the mismatches."""
     wrong: list[Mismatch] = []
     fitting: list[tuple[int, DecisionRecord]] = []
     for sequence, decision in rows:
@@ -190,9 +238,9 @@ def _repeat(rows: Sequence[tuple[int, DecisionRecord]], bundle: Bundle) -> list[
         else:
             wrong.append(misfit)
     if bundle.kind == "action":
-        wrong += check_eligible(fitting, bundle)
+        wrong += check_eligible(fitting, bundle, rules)
         return wrong + [found for row in fitting for found in _check_action(*row, bundle)]
-    return [*wrong, *_check_scores(fitting, bundle)]
+    return [*wrong, *_check_scores(fitting, bundle, rules)]
 
 
 def _bundle(digest: str, bundles: BundleShelf, report: Verification) -> Bundle | None:
@@ -220,16 +268,18 @@ def _misfit(sequence: int, decision: DecisionRecord, bundle: Bundle) -> Mismatch
     return None
 
 
-def _check_scores(rows: Sequence[tuple[int, DecisionRecord]], bundle: Bundle) -> Iterator[Mismatch]:
+def _check_scores(
+    rows: Sequence[tuple[int, DecisionRecord]], bundle: Bundle, rules: CompiledRules | None
+) -> Iterator[Mismatch]:
     if not rows:
         return
     out = bundle.score(np.array([decision.features for _, decision in rows], np.float32))
     for (sequence, decision), margin, score in zip(rows, out.margins, out.scores, strict=True):
         yield from _differ(sequence, decision, "margin", decision.margin, float(margin))
         yield from _differ(sequence, decision, "score", decision.score, float(score))
-    ruled = [bundle.rules is not None and decision.fallback_source != WITHOUT_RULES for _, decision in rows]
+    ruled = [rules is not None and decision.fallback_source != WITHOUT_RULES for _, decision in rows]
     if any(ruled):
-        yield from check_decisions(list(compress(rows, ruled)), bundle, out.scores[ruled])
+        yield from check_decisions(list(compress(rows, ruled)), bundle, rules, out.scores[ruled])
     for (sequence, decision), band, has_rules in zip(rows, out.bands, ruled, strict=True):
         label = bundle.labels[band]
         if not has_rules and decision.decision != label:

@@ -158,7 +158,14 @@ class RegistryBackend(BundleSource, Protocol):
         """Return the changes of one alias (``name@alias``), or of all, oldest first."""
 
     def alias(
-        self, name: str, alias: str, digest: str, *, by: str | None = None, reason: str = ""
+        self,
+        name: str,
+        alias: str,
+        digest: str,
+        *,
+        by: str | None = None,
+        reason: str = "",
+        expected: str | None = None,
     ) -> AliasChange | None:
         """Point ``name@alias`` to a bundle.
 
@@ -168,9 +175,13 @@ class RegistryBackend(BundleSource, Protocol):
             digest: A digest, a prefix of a digest, or another ``name@alias``.
             by: The user to record; default: the user of this process.
             reason: The reason to record in the history.
+            expected: The digest that the alias must point to until now; empty: it must not exist; None: any.
 
         Returns:
             The new entry of the history, or None if the alias already pointed to this bundle.
+
+        Raises:
+            AliasMovedError: The alias points to another bundle than the expected one.
         """
 
     def rollback(self, name: str, alias: str, *, by: str | None = None, reason: str = "") -> AliasChange:

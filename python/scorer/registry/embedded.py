@@ -24,6 +24,7 @@ from scorer.registry.database import Database
 from scorer.registry.reference import (
     AliasReference,
     DigestReference,
+    check_expected,
     check_name,
     full_digest,
     parse_alias,
@@ -165,7 +166,14 @@ class Registry:
     # --- aliases ---
 
     def alias(
-        self, name: str, alias: str, digest: str, *, by: str | None = None, reason: str = ""
+        self,
+        name: str,
+        alias: str,
+        digest: str,
+        *,
+        by: str | None = None,
+        reason: str = "",
+        expected: str | None = None,
     ) -> AliasChange | None:
         """Point ``name@alias`` to a bundle.
 
@@ -175,11 +183,13 @@ class Registry:
             digest: A digest, a prefix of a digest, or another ``name@alias``.
             by: The user to record; default: the user of this process.
             reason: The reason to record in the history.
+            expected: The digest that the alias must point to until now; empty: it must not exist; None: any.
 
         Returns:
             The new entry of the history, or None if the alias already pointed to this bundle.
 
         Raises:
+            AliasMovedError: The alias points to another bundle than the expected one.
             RegistryError: The bundle has another name.
             UnknownReferenceError: There is no such bundle.
         """
@@ -194,6 +204,7 @@ class Registry:
                     f'use "{bundle.name}@{alias}"'
                 )
             current = rows.current(connection).get(str(reference))
+            check_expected(reference, current and f"sha256:{current}", expected)
             if current == target:
                 return None
             return self._move(connection, reference, current, target, action="alias", by=by, reason=reason)

@@ -7,7 +7,12 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from scorer.errors import AmbiguousReferenceError, InvalidReferenceError, UnknownReferenceError
+from scorer.errors import (
+    AliasMovedError,
+    AmbiguousReferenceError,
+    InvalidReferenceError,
+    UnknownReferenceError,
+)
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _HEX = re.compile(r"[0-9a-f]{1,64}")
@@ -118,6 +123,24 @@ def pick_digest(reference: DigestReference, candidates: Iterable[str], where: st
             "give more digits"
         )
     return found[0]
+
+
+def check_expected(reference: AliasReference, current: str | None, expected: str | None) -> None:
+    """Check that an alias points to the bundle that a caller has seen.
+
+    Args:
+        reference: The alias.
+        current: The digest that it points to; None: it does not exist.
+        expected: The digest that the caller has seen; empty: the alias did not exist; None: any.
+
+    Raises:
+        AliasMovedError: The alias points to another bundle.
+    """
+    if expected is not None and (current or "") != expected:
+        raise AliasMovedError(
+            f'"{reference}" was moved to {(current or "nothing")[:19]} by another process; look at it and '
+            "try again"
+        )
 
 
 def unknown_alias(reference: AliasReference, known: Iterable[str], where: str) -> UnknownReferenceError:

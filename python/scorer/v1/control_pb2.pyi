@@ -188,6 +188,7 @@ class GetStatusResponse(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     POOL_FIELD_NUMBER: _builtins.int
     QUARANTINE_FIELD_NUMBER: _builtins.int
+    LISTS_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     build_profile: _builtins.str
     started_at_ms: _builtins.int
@@ -221,6 +222,10 @@ class GetStatusResponse(_message.Message):
     def quarantine(self) -> _containers.RepeatedCompositeFieldContainer[Global___QuarantinedBundle]:
         """Bundles that the server does not load again."""
 
+    @_builtins.property
+    def lists(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListStatus]:
+        """External lists that bundles in memory declare, or that are loaded."""
+
     def __init__(
         self,
         *,
@@ -241,14 +246,108 @@ class GetStatusResponse(_message.Message):
         role: _builtins.str = ...,
         pool: Global___PoolStatus | None = ...,
         quarantine: _abc.Iterable[Global___QuarantinedBundle] | None = ...,
+        lists: _abc.Iterable[Global___ListStatus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["log", b"log", "pool", b"pool", "registry", b"registry"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "build_profile", b"build_profile", "bundles", b"bundles", "checkpoints", b"checkpoints", "lane_table", b"lane_table", "log", b"log", "observers", b"observers", "pool", b"pool", "quarantine", b"quarantine", "ready_after_ms", b"ready_after_ms", "registry", b"registry", "rejections", b"rejections", "resident_bytes", b"resident_bytes", "role", b"role", "started_at_ms", b"started_at_ms", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "build_profile", b"build_profile", "bundles", b"bundles", "checkpoints", b"checkpoints", "lane_table", b"lane_table", "lists", b"lists", "log", b"log", "observers", b"observers", "pool", b"pool", "quarantine", b"quarantine", "ready_after_ms", b"ready_after_ms", "registry", b"registry", "rejections", b"rejections", "resident_bytes", b"resident_bytes", "role", b"role", "started_at_ms", b"started_at_ms", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class ListStatus(_message.Message):
+    """An external list of rules."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class RefusedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    ELEMENTS_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    PUBLISHED_AT_MS_FIELD_NUMBER: _builtins.int
+    LOADED_AT_US_FIELD_NUMBER: _builtins.int
+    LOAD_MS_FIELD_NUMBER: _builtins.int
+    BUNDLES_FIELD_NUMBER: _builtins.int
+    UNFIT_FIELD_NUMBER: _builtins.int
+    LOADS_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    type: _builtins.str
+    """"string" or "int"."""
+    version: _builtins.int
+    """The version in use; 0: none is loaded."""
+    digest: _builtins.str
+    elements: _builtins.int
+    """Number of elements, duplicates included."""
+    bytes: _builtins.int
+    """Memory of the list."""
+    published_at_ms: _builtins.int
+    loaded_at_us: _builtins.int
+    load_ms: _builtins.float
+    loads: _builtins.int
+    """Versions that came into use since the start, and refused ones by cause."""
+    error: _builtins.str
+    """Why the newest version in the registry is not in use; empty: it is."""
+    @_builtins.property
+    def bundles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Bundles in memory that declare the list, and those of them for which the version
+        is too old or of another type, so that the list is not loaded for them.
+        """
+
+    @_builtins.property
+    def unfit(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def refused(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        type: _builtins.str = ...,
+        version: _builtins.int = ...,
+        digest: _builtins.str = ...,
+        elements: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+        published_at_ms: _builtins.int = ...,
+        loaded_at_us: _builtins.int = ...,
+        load_ms: _builtins.float = ...,
+        bundles: _abc.Iterable[_builtins.str] | None = ...,
+        unfit: _abc.Iterable[_builtins.str] | None = ...,
+        loads: _builtins.int = ...,
+        refused: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundles", b"bundles", "bytes", b"bytes", "digest", b"digest", "elements", b"elements", "error", b"error", "load_ms", b"load_ms", "loaded_at_us", b"loaded_at_us", "loads", b"loads", "name", b"name", "published_at_ms", b"published_at_ms", "refused", b"refused", "type", b"type", "unfit", b"unfit", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListStatus: _TypeAlias = ListStatus  # noqa: Y015
 
 @_typing.final
 class QuarantinedBundle(_message.Message):

@@ -245,6 +245,7 @@ class AppliedRules(_message.Message):
     UNKNOWN_FIELD_NUMBER: _builtins.int
     ERRORS_FIELD_NUMBER: _builtins.int
     CONFLICTS_FIELD_NUMBER: _builtins.int
+    LISTS_FIELD_NUMBER: _builtins.int
     score: _builtins.float
     """Kind "score": the score within the caps and floors of the rules. The decision is
     that of a rule, or else of this score's band.
@@ -264,6 +265,12 @@ class AppliedRules(_message.Message):
         effect because of its hit policy; such a rule is not listed.
         """
 
+    @_builtins.property
+    def lists(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListRead]:
+        """Records of the log only: the external lists that the bundle declares, by name, as
+        the rules saw them.
+        """
+
     def __init__(
         self,
         *,
@@ -273,14 +280,46 @@ class AppliedRules(_message.Message):
         unknown: _builtins.int = ...,
         errors: _builtins.int = ...,
         conflicts: _builtins.int = ...,
+        lists: _abc.Iterable[Global___ListRead] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflicts", b"conflicts", "errors", b"errors", "fired", b"fired", "queue", b"queue", "score", b"score", "unknown", b"unknown"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["conflicts", b"conflicts", "errors", b"errors", "fired", b"fired", "lists", b"lists", "queue", b"queue", "score", b"score", "unknown", b"unknown"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AppliedRules: _TypeAlias = AppliedRules  # noqa: Y015
+
+@_typing.final
+class ListRead(_message.Message):
+    """A version of an external list."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    version: _builtins.int
+    """0: no version was loaded. The list then had the content of the bundle's own file,
+    or none, and rules that read it were errors.
+    """
+    digest: _builtins.bytes
+    """SHA-256 that identifies the version, 32 bytes; empty if none was loaded."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        version: _builtins.int = ...,
+        digest: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["digest", b"digest", "name", b"name", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListRead: _TypeAlias = ListRead  # noqa: Y015
 
 @_typing.final
 class FiredRule(_message.Message):

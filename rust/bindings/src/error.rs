@@ -2,7 +2,7 @@
 //! every new error must be added here.
 
 use pyo3::prelude::*;
-use scorer_server::{LoadError, ServerError, SwapError, UnloadError};
+use scorer_server::{ListError, LoadError, ServerError, SwapError, UnloadError};
 
 mod python {
     pyo3::import_exception!(scorer.errors, ConfigError);
@@ -98,6 +98,24 @@ impl From<LoadError> for Failure {
             LoadError::Thread(_) | LoadError::Stopped => Class::Server,
         };
         Failure::new(class, error)
+    }
+}
+
+impl From<ListError> for Failure {
+    fn from(error: ListError) -> Failure {
+        match error {
+            ListError::Manifest { .. }
+            | ListError::Elements { .. }
+            | ListError::Read { .. }
+            | ListError::Unexpected { .. }
+            | ListError::Older { .. }
+            | ListError::Twice { .. }
+            | ListError::Type { .. }
+            | ListError::Shrunk { .. }
+            | ListError::Memory { .. }
+            | ListError::Signature { .. } => Failure::new(Class::Load, error),
+            ListError::Load(error) => error.into(),
+        }
     }
 }
 

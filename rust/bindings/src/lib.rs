@@ -5,6 +5,7 @@ mod enter;
 mod error;
 mod forest;
 mod identity;
+mod list;
 mod load;
 mod log;
 mod privacy;
@@ -28,6 +29,8 @@ mod _scorer {
     use crate::forest::Forest;
     #[pymodule_export]
     use crate::identity::{check_client_tls, check_server_tls, write_fleet};
+    #[pymodule_export]
+    use crate::list::verify_list;
     #[pymodule_export]
     use crate::load::run_load;
     #[pymodule_export]

@@ -73,6 +73,27 @@ impl Server {
         Ok(())
     }
 
+    /// Loads a version of an external list, which must be at least `minimum_version`, and replaces the one before it.
+    /// `known`: whether this server has accepted the version before. Returns the report as JSON.
+    fn load_list(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        digest: &str,
+        name: &str,
+        minimum_version: u64,
+        known: bool,
+    ) -> PyResult<String> {
+        let inner = self.here()?;
+        enter(py, || json(&inner.load_list(&path, digest, name, minimum_version, known)?))
+    }
+
+    /// Counts a version of an external list that could not be copied.
+    fn note_list_copy_failed(&self, name: &str) -> PyResult<()> {
+        self.here()?.note_list_copy_failed(name);
+        Ok(())
+    }
+
     /// Unloads a bundle that no lane uses.
     fn unload(&self, py: Python<'_>, digest: &str) -> PyResult<()> {
         let inner = self.here()?;

@@ -141,7 +141,15 @@ fn list(path: &Path) -> Result<Vec<String>, ReadError> {
 /// Reads a regular file of at most `limit` bytes. The kind is that of the opened file, so the file cannot be replaced
 /// between the check and the read. The file is opened non-blocking, so that a pipe in its place cannot block the
 /// caller.
-fn read(directory: &Path, name: &str, limit: u64) -> Result<Vec<u8>, ReadError> {
+pub(crate) fn read(directory: &Path, name: &str, limit: u64) -> Result<Vec<u8>, ReadError> {
+    let (file, size) = open(directory, name, limit)?;
+    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0));
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(|error| explain(&error))?;
+    Ok(bytes)
+}
+
+/// Opens a file as [`read`] does, and returns it with its size.
+pub(crate) fn open(directory: &Path, name: &str, limit: u64) -> Result<(File, u64), ReadError> {
     let path = directory.join(name);
     let file = File::options()
         .read(true)
@@ -163,12 +171,10 @@ fn read(directory: &Path, name: &str, limit: u64) -> Result<Vec<u8>, ReadError> 
     if metadata.len() > limit {
         return Err(ReadError::TooLarge { bytes: metadata.len(), limit });
     }
-    let mut bytes = Vec::with_capacity(usize::try_from(metadata.len()).unwrap_or(0));
-    file.take(limit + 1).read_to_end(&mut bytes).map_err(|error| explain(&error))?;
-    Ok(bytes)
+    Ok((file, metadata.len()))
 }
 
-fn explain(error: &io::Error) -> ReadError {
+pub(crate) fn explain(error: &io::Error) -> ReadError {
     if error.kind() == io::ErrorKind::NotFound {
         ReadError::Missing
     } else {

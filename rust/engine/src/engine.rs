@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::answers::{Scored, Selected};
 use crate::arrival::Arrival;
-use crate::bundles::{BundleListener, Store};
+use crate::bundles::{BundleListener, ListTable, Store};
 use crate::checkpoint::{AddError, Checkpoint, Checkpoints};
 use crate::config::{CheckpointConfig, LogSettings, OutcomeSettings};
 use crate::counters::Counters;
@@ -87,6 +87,8 @@ pub struct Engine {
     lanes: ArcSwap<ActiveLanes>,
     /// The bundles in memory.
     pub bundles: Store,
+    /// The external lists of rules.
+    pub lists: Arc<ListTable>,
     /// Admission control.
     pub admission: Arc<Gate>,
     pub(crate) pool: Pool,
@@ -167,6 +169,7 @@ impl Engine {
                 listener,
             )
             .map_err(EngineError::Thread)?,
+            lists: Arc::new(ListTable::new()),
             admission,
             pool: Pool::default(),
             watchdog: Watchdog::default(),

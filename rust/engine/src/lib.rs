@@ -52,8 +52,9 @@ pub use answers::{Answer, Band, BatchRow, GivenReasons, GivenRules, Score, Score
 pub use arrival::Arrival;
 pub use bundle_dir::Stages;
 pub use bundles::{
-    ActionInfo, BundleListener, FiredRule, Live, LoadReport, LoadRequest, Loaded, ReasonColumn, RuleCounters,
-    Ruled, Shape, Store, Vetting, WarmUp, WarmUpReport, resident,
+    ActionInfo, BoundLists, BundleListener, FiredRule, ListError, ListRead, ListRefusal, ListReport,
+    ListRequest, ListStatus, ListTable, Live, LoadReport, LoadRequest, Loaded, ReasonColumn, RuleCounters,
+    Ruled, Shape, Store, Vetting, WarmUp, WarmUpReport, resident, verify_list, with_versions,
 };
 pub use checkpoint::{AddError, Checkpoint, Checkpoints};
 pub use config::{

@@ -10,7 +10,7 @@ use prost::encoding::message;
 use scorer_core::budget::Budget;
 use scorer_core::bundle::{EvalError, EvalScratch, ScoreOut, SelectOut};
 use scorer_core::policy::{Mask, PolicyError};
-use scorer_engine::{Kind, Level, Loaded, Ruled, Shape, micros, rules_of_record};
+use scorer_engine::{BoundLists, Kind, Level, Loaded, Ruled, Shape, micros, rules_of_record};
 use scorer_os::sched::thread_cpu_time;
 use scorer_proto::v1::{DecisionRecord, ObservationRecord};
 use scorer_rules::Request;
@@ -40,6 +40,8 @@ pub(crate) struct Evaluator {
     /// The eligible set before the rules of the lane's bundle.
     requested: Mask,
     eval: EvalScratch,
+    /// The external lists of the current evaluation. They are released with its record.
+    lists: Option<Arc<BoundLists>>,
     mappings: Vec<(Arc<Shape>, Mapping)>,
     record: ObservationRecord,
     decision: DecisionRecord,
@@ -65,6 +67,7 @@ impl Evaluator {
             eligible: Mask::all(loaded.bundle.catalogue().len()),
             requested: Mask::all(loaded.bundle.catalogue().len()),
             eval: EvalScratch::new(&loaded.bundle),
+            lists: None,
             mappings: Vec::new(),
             record: ObservationRecord::default(),
             decision: DecisionRecord::default(),
@@ -139,7 +142,9 @@ impl Evaluator {
 
     fn evaluate(&mut self, lane: &Lane, here: &Here, env: &Env) -> Result<Out, Failure> {
         let loaded = &here.loaded;
-        let Evaluator { job, row, eligible, requested, eval, .. } = &mut *self;
+        self.lists = env.lists.of(loaded);
+        let Evaluator { job, row, eligible, requested, eval, lists, .. } = &mut *self;
+        let lists = lists.as_deref().map(|bound| &bound.lists);
         requested.clone_from(eligible);
         let (bundle, id) = (&loaded.bundle, job.id.as_bytes());
         // Rules see the time of the answer, so that those of two equal bundles have equal results.
@@ -151,14 +156,14 @@ impl Evaluator {
             match loaded.kind {
                 Kind::Score => {
                     let out = bundle.score(row, &until, eval)?;
-                    bundle.apply_rules(row, Some(out.score), request, eval)?;
+                    bundle.apply_rules_with(lists, row, Some(out.score), request, eval)?;
                     let ruled = bundle.ruled_score(out.score, eval);
                     let (within, band) =
                         ruled.map_or((out.score, out.band), |ruled| (ruled.score, ruled.band));
                     Ok(Out::Score { out: ScoreOut { band, ..out }, within })
                 }
                 Kind::Action => {
-                    bundle.apply_rules(row, None, request, eval)?;
+                    bundle.apply_rules_with(lists, row, None, request, eval)?;
                     if !bundle.restrict(eligible, eval) {
                         return Err(PolicyError::NoEligibleAction.into());
                     }
@@ -201,7 +206,9 @@ impl Evaluator {
         result: &Result<Out, Failure>,
         [lag, data_load, exec]: [Duration; 3],
     ) {
-        let Evaluator { job, row, eligible, requested, eval, record, decision: to, payload, .. } = self;
+        let Evaluator { job, row, eligible, requested, eval, lists, record, decision: to, payload, .. } =
+            self;
+        let lists = lists.take();
         let loaded = &*here.loaded;
         set(&mut to.decision_id, &job.id);
         set(&mut to.checkpoint, &lane.checkpoint);
@@ -229,7 +236,7 @@ impl Evaluator {
         to.rules = match (result, eval.ruling()) {
             (Ok(out), Some(ruling)) => {
                 let within = if let Out::Score { within, .. } = out { *within } else { 0.0 };
-                Some(rules_of_record(&Ruled::of(ruling, within), &loaded.shape))
+                Some(rules_of_record(&Ruled::of(ruling, within, lists.as_deref()), &loaded.shape))
             }
             _ => None,
         };

@@ -58,6 +58,7 @@ impl Observers {
             clock: Arc::clone(&engine.clock),
             events: Arc::clone(&engine.events),
             privacy: Arc::clone(&engine.privacy),
+            lists: Arc::clone(&engine.lists),
             logs: engine.log.is_some(),
             share: config.cpu,
             finishing: Arc::new(AtomicBool::new(false)),

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use scorer_admission::Pressure;
-use scorer_engine::{Events, Gate, Privacy};
+use scorer_engine::{Events, Gate, ListTable, Privacy};
 use scorer_log::Clock;
 use scorer_os::sched::{set_idle_priority, thread_cpu_time};
 use scorer_os::throttle::CpuThrottle;
@@ -30,6 +30,7 @@ pub(crate) struct Env {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) events: Arc<Events>,
     pub(crate) privacy: Arc<Privacy>,
+    pub(crate) lists: Arc<ListTable>,
     /// Whether there is a decision log for records.
     pub(crate) logs: bool,
     /// Share of one core that the thread may use.

@@ -36,7 +36,7 @@ pub use actions::{Actions, ActionsError};
 pub use decide::{Decision, Request, RuleState};
 pub use environment::{DeclareError, Environment, ListId, ListKind, Slot, Type};
 pub use fault::Fault;
-pub use lists::{KeySet, ListKey, Lists, TooManyKeys};
+pub use lists::{KeySet, KeySetBuilder, ListKey, Lists, TooManyKeys};
 pub use program::{Program, Scratch, Source, TextId};
 pub use ruleset::{Rule, RuleSet};
 pub use source::HitPolicy;

@@ -90,15 +90,17 @@ impl KeySet {
     /// # Errors
     /// Fails if there are too many.
     pub fn new(version: u64, hashes: &[u64]) -> Result<KeySet, TooManyKeys> {
-        if hashes.len() > MAX_KEYS {
-            return Err(TooManyKeys);
-        }
-        let places = (hashes.len() + hashes.len() / 2).next_power_of_two().max(2);
-        let mut set = KeySet { places: vec![0; places].into_boxed_slice(), count: 0, longest: 0, version };
+        let mut builder = KeySetBuilder::new(version, hashes.len())?;
         for hash in hashes {
-            set.insert(*hash);
+            builder.insert(*hash)?;
         }
-        Ok(set)
+        Ok(builder.finish())
+    }
+
+    /// Heap memory, in bytes, of a set that is built for `keys` keys.
+    #[must_use]
+    pub fn bytes_for(keys: usize) -> usize {
+        places_for(keys).saturating_mul(size_of::<u64>())
     }
 
     fn insert(&mut self, hash: u64) {
@@ -167,6 +169,50 @@ impl KeySet {
     pub fn heap_bytes(&self) -> usize {
         size_of_val(&*self.places)
     }
+}
+
+/// Builds a set from one hash after the other, in the memory of the set alone.
+#[derive(Debug)]
+pub struct KeySetBuilder {
+    set: KeySet,
+    most: usize,
+}
+
+impl KeySetBuilder {
+    /// Starts a set for at most `keys` different keys.
+    ///
+    /// # Errors
+    /// Fails if a list must not have that many.
+    pub fn new(version: u64, keys: usize) -> Result<KeySetBuilder, TooManyKeys> {
+        if keys > MAX_KEYS {
+            return Err(TooManyKeys);
+        }
+        // The allocator gives zeroed pages for this, which take no memory before the first key is put into them.
+        let places = vec![0; places_for(keys)].into_boxed_slice();
+        Ok(KeySetBuilder { set: KeySet { places, count: 0, longest: 0, version }, most: keys })
+    }
+
+    /// Adds a hash of [`ListKey`]; duplicates count once.
+    ///
+    /// # Errors
+    /// Fails if the set would have more keys than it was started for.
+    pub fn insert(&mut self, hash: u64) -> Result<(), TooManyKeys> {
+        if self.set.count == self.most && !self.set.contains(hash) {
+            return Err(TooManyKeys);
+        }
+        self.set.insert(hash);
+        Ok(())
+    }
+
+    /// The set.
+    #[must_use]
+    pub fn finish(self) -> KeySet {
+        self.set
+    }
+}
+
+fn places_for(keys: usize) -> usize {
+    keys.saturating_add(keys / 2).checked_next_power_of_two().unwrap_or(usize::MAX / 8).max(2)
 }
 
 /// The lists of an environment. It is immutable: a caller replaces one list by making new `Lists`, which share the
@@ -242,6 +288,20 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_builder_takes_as_many_different_keys_as_it_was_started_for() {
+        let mut builder = KeySetBuilder::new(4, 2).unwrap();
+        for hash in [7, 9, 7, 9] {
+            builder.insert(hash).unwrap();
+        }
+        assert_eq!(builder.insert(11), Err(TooManyKeys));
+        let set = builder.finish();
+        assert_eq!((set.len(), set.version(), set.heap_bytes()), (2, 4, KeySet::bytes_for(2)));
+        assert!(set.contains(7) && set.contains(9) && !set.contains(11));
+        assert!(KeySetBuilder::new(1, MAX_KEYS + 1).is_err());
+        assert_eq!(KeySet::bytes_for(10_000_000), 128 << 20);
     }
 
     #[test]

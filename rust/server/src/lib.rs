@@ -47,8 +47,8 @@ pub use rollout::LoadFor;
 pub use run::Addresses;
 pub use scorer_engine::{
     CapsConfig, CheckpointConfig, Condition, DurabilityClass, FallbackConfig, Kind, Lane, LaneTable,
-    LoadError, LoadReport, LogSettings, Mode, ObserveLane, OnCap, Op, Refuse, Stages, SwapError, UnloadError,
-    WarmUpReport, bundle_dir,
+    ListError, ListReport, LoadError, LoadReport, LogSettings, Mode, ObserveLane, OnCap, Op, Refuse, Stages,
+    SwapError, UnloadError, WarmUpReport, bundle_dir, verify_list, with_versions,
 };
 #[cfg(feature = "fault-injection")]
 pub use scorer_engine::{Fault, Slowness};

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use scorer_core::bundle::{Bundle, Digest};
 use scorer_engine::{
     AddError, BundleListener, CheckpointConfig, DecisionLog, Engine, EngineConfig, EngineError, Events,
-    LaneTable, Level, Live, LoadError, LoadReport, LoadRequest, Loaded, SwapError, UnloadError, Vetting,
+    LaneTable, Level, ListError, ListReport, ListRequest, Live, LoadError, LoadReport, LoadRequest, Loaded,
+    SwapError, UnloadError, Vetting,
 };
 use scorer_log::Env;
 use scorer_observe::{ObserveConfig, Observers, SchemaCache};
@@ -111,6 +112,7 @@ impl Server {
             Ok(report) => {
                 rollouts.loaded(expected, wanted, report, began_us);
                 if !report.already_loaded {
+                    engine.lists.rebind(&engine.bundles);
                     counters.loads.fetch_add(1, Relaxed);
                     engine.events.push(Level::Info, "bundle_loaded", json!({"report": report}));
                 }
@@ -123,6 +125,49 @@ impl Server {
             }
         }
         result
+    }
+
+    /// Loads a version of an external list and replaces the one before it for all bundles at once. The version must be at
+    /// least `minimum_version`; `known` states whether this server has accepted it before.
+    ///
+    /// # Errors
+    /// [`ListError`]; the version in use stays in use.
+    pub fn load_list(
+        &self,
+        path: &Path,
+        digest: &str,
+        name: &str,
+        minimum_version: u64,
+        known: bool,
+    ) -> Result<ListReport, ListError> {
+        let expected: Digest = digest.parse().map_err(|_| LoadError::Digest { digest: digest.to_owned() })?;
+        if self.is_draining() {
+            return Err(LoadError::Stopped.into());
+        }
+        let engine = &self.services.engine;
+        let low_priority = engine.lanes().all().next().is_some();
+        let request = ListRequest { path, expected, name, minimum_version, known, low_priority };
+        let result = engine.lists.load(&request, &engine.bundles, &engine.events);
+        match &result {
+            Ok(report) if report.already_loaded => {}
+            Ok(report) => engine.events.push(Level::Info, "list_loaded", json!({"report": report})),
+            Err(error) => {
+                let reason = error.refusal().as_str();
+                let fields = json!({
+                    "list": name,
+                    "digest": digest,
+                    "reason": reason,
+                    "error": error.to_string(),
+                });
+                engine.events.push(Level::Error, "list_refused", fields);
+            }
+        }
+        result
+    }
+
+    /// Counts a version of an external list that the control plane could not copy.
+    pub fn note_list_copy_failed(&self, name: &str) {
+        self.services.engine.lists.copy_failed(name);
     }
 
     /// The SLA and the live bundle with which a candidate for a checkpoint is compared.
@@ -194,7 +239,9 @@ impl Server {
     }
 
     fn let_go(&self, digest: &Digest) {
-        self.services.engine.bundles.unload(digest);
+        let engine = &self.services.engine;
+        engine.bundles.unload(digest);
+        engine.lists.rebind(&engine.bundles);
         self.services.rollouts.forget(digest);
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-use scorer_engine::{ActiveLanes, Loaded, WarmUpReport};
+use scorer_engine::{ActiveLanes, ListStatus, Loaded, WarmUpReport};
 use scorer_observe::{ObserverStatus, PoolStatus};
 use scorer_signing::Signed;
 use serde::Serialize;
@@ -31,6 +31,8 @@ pub struct Status {
     pub lane_table: u64,
     /// Bundles in memory.
     pub bundles: Vec<BundleStatus>,
+    /// External lists of rules.
+    pub lists: Vec<ListStatus>,
     /// By checkpoint: the digest of the bundle that was live before, kept in memory for a rollback.
     pub previous: BTreeMap<String, String>,
     /// By checkpoint: how well its SLA was met since the start.
@@ -141,6 +143,7 @@ impl Status {
             ready_after_ms: services.ready_after_us.load(Relaxed) as f64 / 1e3,
             lane_table: table.version,
             bundles: bundles.iter().map(|loaded| BundleStatus::of(loaded, &bundles, &table)).collect(),
+            lists: services.engine.lists.status(&services.engine.bundles),
             previous: previous.collect(),
             promises: promises.collect(),
             observers: services.observers.status(),

@@ -56,8 +56,12 @@ class GuardrailSettings(LearnSection):
         Raises:
             BundleError: A file cannot be read.
         """
-        from scorer.bundle.rules import read_rules
+        from scorer.bundle.rules import ListFile, read_rules
 
         if self.rules is None:
             return None
-        return read_rules(self.rules, {name: (one.file, one.type) for name, one in self.lists.items()})
+        lists = {
+            name: ListFile(one.file, one.type, one.external, one.minimum_version)
+            for name, one in self.lists.items()
+        }
+        return read_rules(self.rules, lists)

@@ -21,6 +21,7 @@ from scorer.registry.mlflow.versions import ModelVersion
 from scorer.registry.reference import (
     AliasReference,
     DigestReference,
+    check_expected,
     check_name,
     parse_alias,
     parse_reference,
@@ -190,9 +191,20 @@ class MlflowRegistry:
         return changes
 
     def alias(
-        self, name: str, alias: str, digest: str, *, by: str | None = None, reason: str = ""
+        self,
+        name: str,
+        alias: str,
+        digest: str,
+        *,
+        by: str | None = None,
+        reason: str = "",
+        expected: str | None = None,
     ) -> AliasChange | None:
-        """Point ``name@alias`` to a bundle; see `RegistryBackend.alias`."""
+        """Point ``name@alias`` to a bundle; see `RegistryBackend.alias`.
+
+        MLflow cannot compare and set in one step: two processes that move an alias within milliseconds are
+        not noticed.
+        """
         reference = AliasReference(check_name(name, "bundle name"), check_name(alias, "alias"))
         target = self._target(digest)
         if target.name != name:
@@ -201,6 +213,7 @@ class MlflowRegistry:
                 f'it; use "{target.name}@{alias}"'
             )
         current = versions.by_alias(self._rest, name, alias)
+        check_expected(reference, None if current is None else current.digest, expected)
         if current is not None and current.version == target.version:
             return None
         return self._move(reference, target, action="alias", by=by, reason=reason)

@@ -1,15 +1,16 @@
 //! `_scorer.RuleSet`: the rules of a bundle, or other rules that are compiled for it, evaluated on rows.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use scorer_core::bundle::{self as core, ElementType, ListFiles};
+use scorer_core::bundle::{self as core, ElementType, ListFiles, ListSource};
 use scorer_core::policy::{Action, ActionCatalogue, Mask, Salt};
 use scorer_core::schema::{FeatureSpec, Schema};
-use scorer_rules::{Fault, Request};
+use scorer_rules::{Fault, Lists, Request};
 
 use super::buffers::{copy_in, copy_out};
 use super::{Bundle, failed};
@@ -31,8 +32,8 @@ type Described = (
 );
 /// The result on one row: the rules with an effect, and the numbers of unknown, failed and contradicting ones.
 type Applied = (Vec<u16>, u32, u32, u32);
-/// The contents of lists by name, each with whether its elements are ints.
-type GivenLists = BTreeMap<String, (bool, Vec<u8>)>;
+/// Lists by name: whether the elements are ints, the content, and the oldest version of an external list.
+type GivenLists = BTreeMap<String, (bool, Option<Vec<u8>>, Option<u64>)>;
 /// Which rules remove which actions from each row: the end of each row's entries (u32), the rule of each entry (u16), the
 /// actions that it removes (one bit each, in whole bytes), and the numbers of unknown, failed and contradicting rules.
 type Removals<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, Bound<'py, PyBytes>, (u64, u64, u64));
@@ -42,7 +43,9 @@ pub(crate) struct RuleSet {
     /// Absent: rules for features and actions without a bundle.
     bundle: Option<Arc<core::Bundle>>,
     /// Absent: the rules of the bundle.
-    other: Option<core::Rules>,
+    other: Option<Arc<core::Rules>>,
+    /// Absent: the lists of the bundle's files.
+    lists: Option<Lists>,
     /// Number of features of a row.
     width: usize,
     /// Number of actions.
@@ -84,7 +87,13 @@ pub(crate) fn compile_action_rules(
     Ok(py.detach(|| {
         let rules = core::Rules::for_actions(text, &schema, &catalogue, &listed(&lists), &salt);
         let (width, actions) = (schema.len(), catalogue.len());
-        compiled(rules, |rules| RuleSet { bundle: None, other: Some(rules), width, actions })
+        compiled(rules, |rules| RuleSet {
+            bundle: None,
+            other: Some(Arc::new(rules)),
+            lists: None,
+            width,
+            actions,
+        })
     }))
 }
 
@@ -96,7 +105,13 @@ fn parsed(salt: &str) -> PyResult<Salt> {
 
 fn listed(lists: &GivenLists) -> ListFiles<'_> {
     let kind = |int: bool| if int { ElementType::Int } else { ElementType::String };
-    lists.iter().map(|(name, (int, bytes))| (name.as_str(), (kind(*int), bytes.as_slice()))).collect()
+    lists
+        .iter()
+        .map(|(name, (int, content, external))| {
+            let source = ListSource { kind: kind(*int), content: content.as_deref(), external: *external };
+            (name.as_str(), source)
+        })
+        .collect()
 }
 
 fn compiled(
@@ -120,6 +135,29 @@ pub(crate) fn rules_of(bundle: &Bundle) -> Option<RuleSet> {
 
 #[pymethods]
 impl RuleSet {
+    /// The external lists: name, whether the elements are ints, and the oldest version that the rules may read.
+    #[getter]
+    fn external(&self) -> PyResult<Vec<(String, bool, u64)>> {
+        let describe =
+            |of: &core::ExternalList| (of.name.clone(), of.kind == ElementType::Int, of.minimum_version);
+        Ok(self.rules()?.external().iter().map(describe).collect())
+    }
+
+    /// Returns the rules with the versions of external lists in these directories, by name. Lists without a directory are
+    /// as they are while no version is loaded.
+    fn with_versions(&self, py: Python<'_>, versions: BTreeMap<String, PathBuf>) -> PyResult<RuleSet> {
+        let rules = self.rules()?;
+        let lists = py.detach(|| scorer_server::with_versions(rules, &versions)).map_err(failed)?;
+        let RuleSet { bundle, other, width, actions, .. } = self;
+        Ok(RuleSet {
+            bundle: bundle.clone(),
+            other: other.clone(),
+            lists: Some(lists),
+            width: *width,
+            actions: *actions,
+        })
+    }
+
     #[getter]
     fn name(&self) -> PyResult<String> {
         Ok(self.rules()?.set().name().to_owned())
@@ -177,13 +215,14 @@ impl RuleSet {
             return Err(failed(format!("rows: {count} are too many for one call; pass them in parts")));
         }
         let bytes = self.actions.div_ceil(8);
+        let lists = self.lists.as_ref().unwrap_or_else(|| rules.lists());
         let (ends, by, removed, totals) = py.detach(|| {
             let mut decision = rules.start();
             let (mut ends, mut by, mut removed) = (Vec::with_capacity(4 * count), Vec::new(), Vec::new());
             let (mut entries, mut totals) = (0_u32, (0_u64, 0_u64, 0_u64));
             for (at, (row, seconds)) in rows.chunks_exact(width).zip(&seconds).enumerate() {
                 let id = ids.as_ref().map_or(&b""[..], |ids| ids[at].as_bytes());
-                rules.evaluate(row, None, Request { seconds: *seconds, id }, &mut decision);
+                rules.evaluate_with(lists, row, None, Request { seconds: *seconds, id }, &mut decision);
                 for rule in decision.applied() {
                     let words = decision.removed(*rule);
                     if words.iter().all(|word| *word == 0) {
@@ -237,6 +276,7 @@ impl RuleSet {
             )));
         }
         let actions = self.actions;
+        let lists = self.lists.as_ref().unwrap_or_else(|| rules.lists());
         let (applied, columns, masks) = py.detach(|| {
             let mut decision = rules.start();
             let mut applied: Vec<Applied> = Vec::with_capacity(ids.len());
@@ -246,7 +286,7 @@ impl RuleSet {
             {
                 let score = Some(*score).filter(|score| !score.is_nan());
                 let request = Request { seconds: *seconds, id: id.as_bytes() };
-                rules.evaluate(row, score, request, &mut decision);
+                rules.evaluate_with(lists, row, score, request, &mut decision);
                 applied.push((
                     decision.applied().to_vec(),
                     decision.unknown(),
@@ -279,11 +319,11 @@ impl RuleSet {
 impl RuleSet {
     fn of(bundle: &Arc<core::Bundle>, other: Option<core::Rules>) -> RuleSet {
         let (width, actions) = (bundle.schema().len(), bundle.catalogue().len());
-        RuleSet { bundle: Some(Arc::clone(bundle)), other, width, actions }
+        RuleSet { bundle: Some(Arc::clone(bundle)), other: other.map(Arc::new), lists: None, width, actions }
     }
 
     fn rules(&self) -> PyResult<&core::Rules> {
         let of_bundle = || self.bundle.as_ref().and_then(|bundle| bundle.rules());
-        self.other.as_ref().or_else(of_bundle).ok_or_else(|| failed("the bundle has no rules"))
+        self.other.as_deref().or_else(of_bundle).ok_or_else(|| failed("the bundle has no rules"))
     }
 }

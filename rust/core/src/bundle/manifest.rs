@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::explain::{COVERS, REASONS};
 use super::nets::MODEL;
 use super::overlay::OVERLAY;
-use super::rules::{RULES, is_list_name};
+use super::rules::{RULES, is_list_file};
 use super::score_map::SCORE_MAP;
 use super::tables::TABLES;
 use super::{BundleError, Digest};
@@ -224,7 +224,7 @@ impl Manifest {
 /// outside the bundle.
 #[must_use]
 pub fn is_file_name(name: &str) -> bool {
-    NAMES.contains(&name) || is_member_name(name) || is_list_name(name)
+    NAMES.contains(&name) || is_member_name(name) || is_list_file(name)
 }
 
 /// Whether `name` is the model of an ensemble member: `member-01.bin` to `member-64.bin`, or the same with `.onnx`.
@@ -234,7 +234,7 @@ fn is_member_name(name: &str) -> bool {
 }
 
 /// Computes the SHA-256 of the bytes with the digits of the stated digest replaced by zeros.
-fn digest_of(bytes: &[u8], stated: &Digest) -> Result<Digest, BundleError> {
+pub(super) fn digest_of(bytes: &[u8], stated: &Digest) -> Result<Digest, BundleError> {
     let digits = stated.hex();
     let mut places = bytes.windows(64).enumerate().filter(|(_, window)| *window == digits.as_bytes());
     let (Some((at, _)), None) = (places.next(), places.next()) else {

@@ -13,6 +13,7 @@ mod digest;
 mod error;
 mod explain;
 pub mod golden;
+mod list;
 mod manifest;
 mod nets;
 pub mod node;
@@ -44,6 +45,7 @@ pub use digest::{Digest, DigestError};
 pub use error::{BundleError, EvalError, ReadError};
 pub use explain::{Explained, ReasonEntry, ReasonsFile};
 pub use golden::GoldenRow;
+pub use list::{Element, ElementType, LIST_ELEMENTS, ListManifest, ListParser};
 pub use manifest::{
     FORMAT, FileEntry, Kind, Lineage, MANIFEST, MAX_FILE_BYTES, MAX_MANIFEST_BYTES, Manifest, SIGNATURE,
     is_file_name,
@@ -53,7 +55,7 @@ pub use node::Band;
 pub use overlay::{Offsets, OverlayFile};
 pub use reference::{Distribution, Reference};
 pub use revise::Revised;
-pub use rules::{ElementType, ListEntry, ListFiles, RuledScore, Rules};
+pub use rules::{ExternalList, ListEntry, ListFiles, ListSource, RuledScore, Rules};
 pub use score::ScoreOut;
 pub use score_map::ScoreMap;
 pub use scratch::EvalScratch;
@@ -242,7 +244,7 @@ impl Bundle {
             }
         };
         let (mut lists, files): (BTreeMap<_, _>, BTreeMap<_, _>) =
-            files.into_iter().partition(|(name, _)| rules::is_list_name(name));
+            files.into_iter().partition(|(name, _)| rules::is_list_file(name));
         let (nets, files): (BTreeMap<_, _>, BTreeMap<_, _>) =
             files.into_iter().partition(|(name, _)| nets::is_net_name(name));
         let mut forests: BTreeMap<String, (Digest, Arc<Forest>)> = BTreeMap::new();

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::overlay::OVERLAY;
-use super::rules::{RULES, is_list_name};
+use super::rules::{RULES, is_list_file};
 use super::score_map::SCORE_MAP;
 use super::{Bundle, BundleError, FileEntry, Manifest, ReadFile, golden, read_files};
 
@@ -56,5 +56,5 @@ const REFERENCE: &str = "reference.json";
 
 /// Whether a revision has its own content of a file, or does not have the file.
 fn changes(name: &str) -> bool {
-    name == OVERLAY || name == SCORE_MAP || name == RULES || is_list_name(name)
+    name == OVERLAY || name == SCORE_MAP || name == RULES || is_list_file(name)
 }

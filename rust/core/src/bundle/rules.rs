@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use scorer_rules::{
-    Actions, Decision, DeclareError, Environment, Fault, KeySet, ListKey, ListKind, Lists, Request, Rule,
-    RuleSet, Slot, TextId, Type,
+    Actions, Decision, DeclareError, Environment, Fault, KeySet, ListId, ListKey, ListKind, Lists, Request,
+    Rule, RuleSet, Slot, TextId, Type,
 };
 use serde::{Deserialize, Serialize};
 
+use super::list::{self, ElementType, ListParser};
 use super::{Bundle, BundleError, EvalError, EvalScratch, Kind};
 use crate::policy::{ActionCatalogue, Mask, Salt};
 use crate::schema::{FeatureSpec, FeatureType, Schema};
@@ -27,26 +28,47 @@ const SCORE: &str = "score";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ListEntry {
-    /// Its file, `list-01.txt` to `list-64.txt`, with one element per line.
-    pub file: String,
+    /// Its file, `list-01.txt` to `list-64.txt`, with one element per line. An external list may have none; its file is
+    /// the content until a version of the list is loaded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
     /// The type of its elements.
     #[serde(rename = "type", default)]
     pub kind: ElementType,
+    /// Whether the content is that of the newest version in the registry, which changes without another bundle.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub external: bool,
+    /// The oldest version of an external list that the rules may read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub minimum_version: Option<u64>,
 }
 
-/// The type of a list's elements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ElementType {
-    /// Strings.
-    #[default]
-    String,
-    /// 64-bit integers.
-    Int,
+/// A list as rules are compiled with it.
+#[derive(Debug, Clone, Copy)]
+pub struct ListSource<'a> {
+    /// The type of its elements.
+    pub kind: ElementType,
+    /// One element per line. Without content, the list is not loaded.
+    pub content: Option<&'a [u8]>,
+    /// For an external list: the oldest version that the rules may read, or 0.
+    pub external: Option<u64>,
 }
 
-/// The contents of lists by name.
-pub type ListFiles<'a> = BTreeMap<&'a str, (ElementType, &'a [u8])>;
+/// Lists by name.
+pub type ListFiles<'a> = BTreeMap<&'a str, ListSource<'a>>;
+
+/// An external list of a compiled rule set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExternalList {
+    /// Its name in the rules and in the registry.
+    pub name: String,
+    /// The type of its elements.
+    pub kind: ElementType,
+    /// The oldest version that the rules may read, or 0.
+    pub minimum_version: u64,
+    /// Its place among the lists of the rules.
+    pub list: ListId,
+}
 
 /// The parts of a bundle that its rules are checked against.
 #[derive(Debug, Clone, Copy)]
@@ -63,7 +85,9 @@ pub(super) struct Surroundings<'a> {
 #[derive(Debug)]
 pub struct Rules {
     set: RuleSet,
+    /// The lists of the bundle's files.
     lists: Lists,
+    external: Vec<ExternalList>,
     inputs: Vec<Input>,
     score: Option<Slot>,
     /// The band of each decision of the set.
@@ -123,14 +147,22 @@ impl Rules {
         };
         let key = ListKey::new(salt.0);
         let mut sets = Vec::with_capacity(lists.len());
-        for (name, (kind, bytes)) in lists {
+        let mut external = Vec::new();
+        for (&name, &ListSource { kind, content, external: minimum }) in lists {
             let of = match kind {
                 ElementType::String => ListKind::Text,
                 ElementType::Int => ListKind::Int,
             };
             let list = environment.declare_list(name, of).map_err(declared)?;
+            if let Some(minimum_version) = minimum {
+                if !list::is_list_name(name) {
+                    return Err(whole(format!("list {name:?}: {}", list::NAME_RULE)));
+                }
+                external.push(ExternalList { name: name.to_owned(), kind, minimum_version, list });
+            }
+            let Some(bytes) = content else { continue };
             let set =
-                key_set(key, *kind, bytes).map_err(|problem| whole(format!("list {name:?}: {problem}")))?;
+                key_set(key, kind, bytes).map_err(|problem| whole(format!("list {name:?}: {problem}")))?;
             sets.push((list, Arc::new(set)));
         }
         let set = RuleSet::compile(text, &environment, &factors(around.catalogue)?, key)?;
@@ -159,6 +191,7 @@ impl Rules {
             score,
             bands: set.decisions().iter().filter_map(band).collect(),
             lists: loaded,
+            external,
             set,
         })
     }
@@ -191,6 +224,18 @@ impl Rules {
         self.set.rules()
     }
 
+    /// The lists of the bundle's files. External lists without a file are not loaded.
+    #[must_use]
+    pub fn lists(&self) -> &Lists {
+        &self.lists
+    }
+
+    /// The external lists that the rules declare.
+    #[must_use]
+    pub fn external(&self) -> &[ExternalList] {
+        &self.external
+    }
+
     /// Makes the memory for evaluations.
     #[must_use]
     pub fn start(&self) -> Decision {
@@ -200,6 +245,18 @@ impl Rules {
     /// Evaluates the rules on a request's row. `score` is the bundle's score; without it, as in an action bundle and
     /// after a failure, conditions that read it are unknown. It allocates nothing.
     pub fn evaluate(&self, row: &[f32], score: Option<f64>, request: Request<'_>, decision: &mut Decision) {
+        self.evaluate_with(&self.lists, row, score, request, decision);
+    }
+
+    /// Evaluates as [`Rules::evaluate`] does, with other contents of the lists.
+    pub fn evaluate_with(
+        &self,
+        lists: &Lists,
+        row: &[f32],
+        score: Option<f64>,
+        request: Request<'_>,
+        decision: &mut Decision,
+    ) {
         let values = decision.values();
         for Input { column, slot, kind } in &self.inputs {
             let value = row.get(*column).copied().unwrap_or(f32::NAN);
@@ -215,7 +272,7 @@ impl Rules {
         if let Some(slot) = self.score {
             values.set_double(slot, score.unwrap_or(f64::NAN));
         }
-        self.set.evaluate(decision, &self.lists, request);
+        self.set.evaluate(decision, lists, request);
     }
 
     /// The band of the decision that the rules wrote; `None` if they wrote none.
@@ -274,10 +331,25 @@ impl Bundle {
         request: Request<'_>,
         scratch: &mut EvalScratch,
     ) -> Result<bool, EvalError> {
+        self.apply_rules_with(None, row, score, request, scratch)
+    }
+
+    /// Evaluates as [`Bundle::apply_rules`] does, with `lists` in place of the lists of the bundle's files.
+    ///
+    /// # Errors
+    /// Fails as [`Bundle::apply_rules`] does.
+    pub fn apply_rules_with(
+        &self,
+        lists: Option<&Lists>,
+        row: &[f32],
+        score: Option<f64>,
+        request: Request<'_>,
+        scratch: &mut EvalScratch,
+    ) -> Result<bool, EvalError> {
         let Some(rules) = &self.rules else { return Ok(false) };
         self.check_row(row, scratch)?;
         let ruling = scratch.ruling.as_mut().ok_or(EvalError::Scratch)?;
-        rules.evaluate(row, score, request, ruling);
+        rules.evaluate_with(lists.unwrap_or(&rules.lists), row, score, request, ruling);
         Ok(true)
     }
 
@@ -321,13 +393,29 @@ pub(super) fn read(
         .map_err(|error| BundleError::Rules(format!("byte {} is not UTF-8", error.valid_up_to())))?;
     let mut contents = Vec::with_capacity(entries.len());
     for (name, entry) in entries {
-        let bytes = files.remove(&entry.file).ok_or_else(|| BundleError::NotListed {
-            file: entry.file.clone(),
-            why: "the rules node names it as a list of its own",
-        })?;
-        contents.push((name.as_str(), entry.kind, bytes));
+        let fail = |problem: &str| BundleError::Rules(format!("list {name:?}: {problem}"));
+        if !entry.external && entry.file.is_none() {
+            return Err(fail("it has no file and is not external; give it one of the two"));
+        }
+        if !entry.external && entry.minimum_version.is_some() {
+            return Err(fail("minimum_version is for external lists; remove it, or declare external = true"));
+        }
+        let content = match &entry.file {
+            None => None,
+            Some(file) => Some(files.remove(file).ok_or_else(|| BundleError::NotListed {
+                file: file.clone(),
+                why: "the rules node names it as a list of its own",
+            })?),
+        };
+        contents.push((name.as_str(), entry, content));
     }
-    let lists = contents.iter().map(|(name, kind, bytes)| (*name, (*kind, bytes.as_slice()))).collect();
+    let source = |entry: &ListEntry, content| ListSource {
+        kind: entry.kind,
+        content,
+        external: entry.external.then_some(entry.minimum_version.unwrap_or(0)),
+    };
+    let lists =
+        contents.iter().map(|(name, entry, bytes)| (*name, source(entry, bytes.as_deref()))).collect();
     Rules::compile(text, around, &lists, salt).map_err(|faults| BundleError::Rules(in_one_line(&faults)))
 }
 
@@ -341,7 +429,7 @@ fn in_one_line(faults: &[Fault]) -> String {
 }
 
 /// Whether `name` is that of a list's file.
-pub(super) fn is_list_name(name: &str) -> bool {
+pub(super) fn is_list_file(name: &str) -> bool {
     (1..=MAX_LISTS).any(|number| name == format!("list-{number:02}.txt"))
 }
 
@@ -401,21 +489,14 @@ fn check_writes(set: &RuleSet, around: Surroundings<'_>) -> Vec<Fault> {
 }
 
 fn key_set(key: ListKey, kind: ElementType, bytes: &[u8]) -> Result<KeySet, String> {
-    let text = std::str::from_utf8(bytes).map_err(|error| {
-        format!("byte {} of its file is not UTF-8; save it as UTF-8", error.valid_up_to())
-    })?;
     let mut hashes = Vec::new();
-    for (at, line) in text.lines().enumerate() {
-        if line.is_empty() {
-            continue;
-        }
-        hashes.push(match kind {
-            ElementType::String => key.text(line),
-            ElementType::Int => key.int(
-                line.parse().map_err(|_| format!("line {} of its file is not an int; correct it", at + 1))?,
-            ),
-        });
-    }
+    let mut parser = ListParser::new(kind);
+    let mut each = |element: list::Element<'_>| {
+        hashes.push(element.hash(key));
+        Ok(())
+    };
+    parser.push(bytes, &mut each)?;
+    parser.finish(&mut each)?;
     KeySet::new(0, &hashes).map_err(|error| error.to_string())
 }
 

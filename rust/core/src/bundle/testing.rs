@@ -267,6 +267,15 @@ impl Recipe {
         self
     }
 
+    /// A recipe whose rules also declare an external list without a file.
+    #[must_use]
+    pub fn with_external(mut self, name: &str, kind: &str, minimum_version: u64) -> Recipe {
+        let program = self.manifest["program"].as_array_mut().expect("a program is a list");
+        let rules = program.iter_mut().find(|node| node["kind"] == json!("rules")).expect("a rules node");
+        rules["lists"][name] = json!({"type": kind, "external": true, "minimum_version": minimum_version});
+        self
+    }
+
     /// Builds the bundle; golden margins come from the engine itself.
     pub fn build(&self) -> Result<Files, BundleError> {
         let (mut files, mut manifest, draft) = self.start()?;

@@ -11,11 +11,12 @@ use std::time::Instant;
 use super::evaluate::{Failed, with_workspace};
 use super::features::check_rows;
 use super::many::{self, RowSet};
-use super::{RequestContext, decide, identify, record, route, rules};
+use super::rules::{self, Ruling};
+use super::{RequestContext, decide, identify, record, route};
 use crate::answered::{Answered, Outcome};
 use crate::answers::{Answer, Band, BatchRow, Score, ScoredBatch};
 use crate::arrival::Arrival;
-use crate::bundles::Ruled;
+use crate::bundles::{BoundLists, Ruled};
 use crate::config::Kind;
 use crate::decision_log::{Appended, Commit};
 use crate::engine::Engine;
@@ -109,10 +110,12 @@ impl Batch<'_> {
         let timings = Timings { decided_at_us: engine.clock.unix_us(), data_load_us, exec_us: micros(exec) };
         let counters = engine.counters.checkpoint(checkpoint.index);
         let timed = arrival.measure(Stage::Decide);
+        // Taken once, so that all rows see the same versions.
+        let lists = engine.lists.of(loaded);
         let mut rows = Vec::with_capacity(evaluated.len());
         for (at, (row, evaluated)) in self.values.chunks_exact(self.width).zip(evaluated).enumerate() {
             let (mut score, fallback) = decide::or_static(self.context, loaded, row, evaluated)?;
-            let (ruled, failed) = self.ruled(at, row, &mut score);
+            let (ruled, failed) = self.ruled(at, row, lists.as_deref(), &mut score);
             let fallback = fallback.or(failed).or(instead);
             if let Some(reason) = fallback {
                 counters.fell_back(reason);
@@ -131,7 +134,13 @@ impl Batch<'_> {
     }
 
     /// Applies the rules to one row.
-    fn ruled(&self, at: usize, row: &[f32], score: &mut Score) -> (Option<Ruled>, Option<Reason>) {
+    fn ruled(
+        &self,
+        at: usize,
+        row: &[f32],
+        lists: Option<&BoundLists>,
+        score: &mut Score,
+    ) -> (Option<Ruled>, Option<Reason>) {
         let loaded = &*self.lane.loaded;
         if loaded.bundle.rules().is_none() {
             return (None, None);
@@ -139,7 +148,7 @@ impl Batch<'_> {
         let id = format!("{}/{at}", self.context.id);
         with_workspace(|workspace| {
             let eval = &mut workspace.parts(loaded).1.eval;
-            rules::of_score(self.context, loaded, &id, row, eval, score)
+            rules::of_score(self.context, loaded, lists, Ruling { id: &id, row, eval }, score)
         })
     }
 

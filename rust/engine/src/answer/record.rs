@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use scorer_proto::v1::{AppliedRules, DecisionRecord, FiredRule, Reason, ReasonDirection};
+use scorer_proto::v1::{AppliedRules, DecisionRecord, FiredRule, ListRead, Reason, ReasonDirection};
 
 use crate::answered::{Answered, Outcome};
 use crate::bundles::{Ruled, Shape};
@@ -127,6 +127,15 @@ pub fn rules(ruled: &Ruled, shape: &Shape) -> AppliedRules {
         unknown: ruled.unknown,
         errors: ruled.errors,
         conflicts: ruled.conflicts,
+        lists: ruled.lists().iter().map(list_read).collect(),
+    }
+}
+
+fn list_read(list: &crate::bundles::ListRead) -> ListRead {
+    ListRead {
+        name: list.name.clone(),
+        version: list.version,
+        digest: list.digest.map(|digest| digest.0.to_vec()).unwrap_or_default(),
     }
 }
 

@@ -14,21 +14,29 @@ use scorer_rules::Request;
 use super::evaluate::{self, BundleMemory, Failed};
 use super::{RequestContext, decide};
 use crate::answers::{Band, Score};
-use crate::bundles::{Loaded, Ruled};
+use crate::bundles::{BoundLists, Loaded, Ruled};
 use crate::engine::Engine;
 use crate::reason::Reason;
+
+/// What the rules are evaluated on.
+pub(crate) struct Ruling<'a> {
+    /// The decision's id.
+    pub(crate) id: &'a str,
+    pub(crate) row: &'a [f32],
+    pub(crate) eval: &'a mut EvalScratch,
+}
 
 /// Applies the rules to a score that the model or a fallback gave, and changes its band. They do not change the score.
 /// Returns their result, `None` without rules, and the reason if their evaluation failed and the model had answered.
 ///
 /// The rules do not see the score of a fallback, and can only make its decision stricter: with a fallback of unknown
-/// strictness, whose decision is not the label of a band, they change nothing.
+/// strictness, whose decision is not the label of a band, they change nothing. `lists` are the bundle's external lists,
+/// taken once for the request.
 pub(crate) fn of_score(
     context: RequestContext<'_>,
     loaded: &Loaded,
-    id: &str,
-    row: &[f32],
-    eval: &mut EvalScratch,
+    lists: Option<&BoundLists>,
+    Ruling { id, row, eval }: Ruling<'_>,
     score: &mut Score,
 ) -> (Option<Ruled>, Option<Reason>) {
     let Some(rules) = loaded.bundle.rules() else { return (None, None) };
@@ -39,7 +47,7 @@ pub(crate) fn of_score(
     let given = score.score;
     let request = request(context.engine, id);
     let ruled = guarded(context.engine, loaded, id, eval, |eval| {
-        loaded.bundle.apply_rules(row, of_model, request, eval)?;
+        loaded.bundle.apply_rules_with(lists.map(|bound| &bound.lists), row, of_model, request, eval)?;
         loaded.bundle.ruled_score(given, eval).ok_or(EvalError::Scratch)
     });
     let RuledScore { score: within, band } = match ruled {
@@ -60,7 +68,7 @@ pub(crate) fn of_score(
             }
         }
     }
-    (counted(loaded, eval, within), None)
+    (counted(loaded, lists, eval, within), None)
 }
 
 /// Replaces the model's score by the checkpoint's static answer, if its decision is stricter or cannot be compared.
@@ -108,13 +116,15 @@ pub(crate) fn of_actions(
     let Some(rules) = loaded.bundle.rules() else { return Ok(()) };
     requested.clone_from(eligible);
     let request = request(context.engine, context.id);
+    let lists = context.engine.lists.of(loaded);
+    let lists = lists.as_deref();
     let restricted = guarded(context.engine, loaded, context.id, eval, |eval| {
-        loaded.bundle.apply_rules(row, None, request, eval)?;
+        loaded.bundle.apply_rules_with(lists.map(|bound| &bound.lists), row, None, request, eval)?;
         Ok(loaded.bundle.restrict(eligible, eval))
     });
     match restricted {
         Ok(some_left) => {
-            *ruled = counted(loaded, eval, 0.0);
+            *ruled = counted(loaded, lists, eval, 0.0);
             if some_left { Ok(()) } else { Err(Failed::nothing_allowed(loaded)) }
         }
         Err(failed) => {
@@ -159,8 +169,8 @@ fn guarded<T>(
     Err(Failed::of_rules(defect))
 }
 
-fn counted(loaded: &Loaded, eval: &EvalScratch, score: f64) -> Option<Ruled> {
-    let ruled = Ruled::of(eval.ruling()?, score);
+fn counted(loaded: &Loaded, lists: Option<&BoundLists>, eval: &EvalScratch, score: f64) -> Option<Ruled> {
+    let ruled = Ruled::of(eval.ruling()?, score, lists);
     loaded.rules.count(&ruled);
     Some(ruled)
 }

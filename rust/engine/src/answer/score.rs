@@ -128,7 +128,9 @@ impl<F: Features> Decision for Scoring<'_, F> {
         };
         let (mut score, fallback) = decide::or_static(context, loaded, &workspace.row, evaluated)?;
         let (row, memory, _) = workspace.parts(loaded);
-        let (ruled, failed) = rules::of_score(context, loaded, context.id, row, &mut memory.eval, &mut score);
+        let lists = context.engine.lists.of(loaded);
+        let ruling = rules::Ruling { id: context.id, row, eval: &mut memory.eval };
+        let (ruled, failed) = rules::of_score(context, loaded, lists.as_deref(), ruling, &mut score);
         // The reasons are those of the model's score, which a static answer does not have.
         let reasons = reasons.filter(|_| failed.is_none_or(|failed| failed == Reason::WithoutRules));
         let label = decide::label(context.checkpoint, loaded, score.band);

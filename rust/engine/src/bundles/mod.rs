@@ -1,5 +1,7 @@
 //! Loads, warms up, keeps and frees bundles in memory.
 
+mod bound;
+mod lists;
 mod memory;
 mod reaper;
 mod rules;
@@ -7,6 +9,10 @@ mod store;
 mod vetting;
 mod warm;
 
+pub use bound::{BoundLists, ListRead};
+pub use lists::{
+    ListError, ListRefusal, ListReport, ListRequest, ListStatus, ListTable, verify_list, with_versions,
+};
 pub use memory::resident;
 pub use rules::{FiredRule, RuleCounters, Ruled};
 pub use store::{

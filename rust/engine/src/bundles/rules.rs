@@ -8,6 +8,7 @@ use scorer_core::bundle::Bundle;
 use scorer_rules::Decision;
 
 use super::Shape;
+use super::bound::{BoundLists, ListRead};
 
 /// A rule, as described in replies and records.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,25 +49,34 @@ pub struct Ruled {
     pub errors: u32,
     /// Number of groups whose rules contradicted each other and had no effect.
     pub conflicts: u32,
+    /// The external lists that the bundle declares, as they were; absent if it declares none.
+    lists: Option<Arc<[ListRead]>>,
 }
 
 impl Ruled {
     /// Takes the result of an evaluation. It allocates memory only if a rule had an effect.
     #[must_use]
-    pub fn of(decision: &Decision, score: f64) -> Ruled {
+    pub fn of(decision: &Decision, score: f64, lists: Option<&BoundLists>) -> Ruled {
         Ruled {
             applied: Some(decision.applied()).filter(|applied| !applied.is_empty()).map(Arc::from),
             score,
             unknown: decision.unknown(),
             errors: decision.errors(),
             conflicts: decision.conflicts(),
+            lists: lists.map(|bound| Arc::clone(&bound.read)),
         }
+    }
+
+    /// The external lists that the bundle declares, with the versions that the evaluation read.
+    #[must_use]
+    pub fn lists(&self) -> &[ListRead] {
+        self.lists.as_deref().unwrap_or_default()
     }
 
     /// The result if the evaluation failed: none of the rules had an effect, because none has a value.
     pub(crate) fn failed(rules: usize, score: f64) -> Ruled {
         let errors = u32::try_from(rules).unwrap_or(u32::MAX);
-        Ruled { applied: None, score, unknown: 0, errors, conflicts: 0 }
+        Ruled { applied: None, score, unknown: 0, errors, conflicts: 0, lists: None }
     }
 
     /// Numbers of the rules that had an effect, ascending.

@@ -309,6 +309,31 @@ impl Store {
         self.reaper.stop();
     }
 
+    /// Checks the signature in a directory; see [`Store::load`].
+    pub(crate) fn vet(
+        &self,
+        path: &Path,
+        digest: &Digest,
+        vetting: &Vetting,
+    ) -> Result<Option<Signed>, LoadError> {
+        vetting::verify(&self.trust, path, digest, vetting)
+    }
+
+    /// Runs `work`, which catches its panics, on a thread for loads.
+    pub(crate) fn on_loader_thread<T: Send>(
+        &self,
+        low_priority: bool,
+        work: impl FnOnce() -> T + Send,
+    ) -> Result<T, LoadError> {
+        on_own_thread(low_priority, work)
+    }
+
+    /// Returns the memory of the process and its budget if it has no room for further bytes.
+    pub(crate) fn lacks_memory(&self, needed: u64) -> Option<(u64, &Budget)> {
+        let (budget, resident) = (self.budget.as_ref()?, memory::resident()?);
+        (resident.saturating_add(needed) > budget.bytes).then_some((resident, budget))
+    }
+
     fn check_memory(&self, path: &Path, make_room: &dyn Fn() -> u64) -> Result<(), LoadError> {
         let (Some(budget), Some(resident)) = (&self.budget, memory::resident()) else { return Ok(()) };
         let files =

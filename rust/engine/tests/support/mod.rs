@@ -87,6 +87,7 @@ pub fn empty_world(change: impl FnOnce(&mut Value)) -> World {
         log: serde_json::from_value(settings["log"].take()).unwrap(),
         remembered: settings["remembered"].as_u64().unwrap() as usize,
         explain_queue: settings["explain_queue"].as_u64().unwrap() as usize,
+        memory_budget_bytes: settings["memory_budget_bytes"].as_u64(),
         ..EngineConfig::default()
     };
     let machine = SimMachine::new(7);

@@ -122,6 +122,23 @@ pub struct AppliedRules {
     /// Number of groups whose rules contradicted each other and had no effect.
     #[prost(uint32, tag = "6")]
     pub conflicts: u32,
+    /// Records of the log only: the external lists that the bundle declares, by name, as
+    /// the rules saw them.
+    #[prost(message, repeated, tag = "7")]
+    pub lists: ::prost::alloc::vec::Vec<ListRead>,
+}
+/// A version of an external list.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListRead {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// 0: no version was loaded. The list then had the content of the bundle's own file,
+    /// or none, and rules that read it were errors.
+    #[prost(uint64, tag = "2")]
+    pub version: u64,
+    /// SHA-256 that identifies the version, 32 bytes; empty if none was loaded.
+    #[prost(bytes = "vec", tag = "3")]
+    pub digest: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct FiredRule {
@@ -1449,6 +1466,49 @@ pub struct GetStatusResponse {
     /// Bundles that the server does not load again.
     #[prost(message, repeated, tag = "17")]
     pub quarantine: ::prost::alloc::vec::Vec<QuarantinedBundle>,
+    /// External lists that bundles in memory declare, or that are loaded.
+    #[prost(message, repeated, tag = "18")]
+    pub lists: ::prost::alloc::vec::Vec<ListStatus>,
+}
+/// An external list of rules.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListStatus {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// "string" or "int".
+    #[prost(string, tag = "2")]
+    pub r#type: ::prost::alloc::string::String,
+    /// The version in use; 0: none is loaded.
+    #[prost(uint64, tag = "3")]
+    pub version: u64,
+    #[prost(string, tag = "4")]
+    pub digest: ::prost::alloc::string::String,
+    /// Number of elements, duplicates included.
+    #[prost(uint64, tag = "5")]
+    pub elements: u64,
+    /// Memory of the list.
+    #[prost(uint64, tag = "6")]
+    pub bytes: u64,
+    #[prost(int64, tag = "7")]
+    pub published_at_ms: i64,
+    #[prost(int64, tag = "8")]
+    pub loaded_at_us: i64,
+    #[prost(double, tag = "9")]
+    pub load_ms: f64,
+    /// Bundles in memory that declare the list, and those of them for which the version
+    /// is too old or of another type, so that the list is not loaded for them.
+    #[prost(string, repeated, tag = "10")]
+    pub bundles: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(string, repeated, tag = "11")]
+    pub unfit: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Versions that came into use since the start, and refused ones by cause.
+    #[prost(uint64, tag = "12")]
+    pub loads: u64,
+    #[prost(map = "string, uint64", tag = "13")]
+    pub refused: ::std::collections::HashMap<::prost::alloc::string::String, u64>,
+    /// Why the newest version in the registry is not in use; empty: it is.
+    #[prost(string, tag = "14")]
+    pub error: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct QuarantinedBundle {

@@ -224,7 +224,8 @@ fn slas(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
             counter(&mut family, &[("checkpoint", name), ("cause", cause.as_str())], count)?;
         }
     }
-    rules(services, encoder)
+    rules(services, encoder)?;
+    super::lists::lists(services, encoder)
 }
 
 /// Adds the counters of the rules of the bundles that answer.

@@ -6,6 +6,7 @@ mod exemplars;
 mod explanations;
 mod expose;
 pub(crate) mod http;
+mod lists;
 mod observe;
 mod outcomes;
 mod security;

@@ -43,6 +43,7 @@ fn rules(given: &GivenRules) -> Option<wire::AppliedRules> {
         unknown: ruled.unknown,
         errors: ruled.errors,
         conflicts: ruled.conflicts,
+        lists: Vec::new(),
     })
 }
 
