@@ -12,9 +12,16 @@ use crate::shadow::ShadowError;
 const PUSHBACK: &str = "grpc-retry-pushback-ms";
 
 /// Returns the code of a rejection. The match is exhaustive, so that every new rejection must be added here.
-fn code(rejection: &Rejection) -> Code {
+pub(crate) fn code(rejection: &Rejection) -> Code {
     match rejection {
-        Rejection::WrongKind { .. }
+        Rejection::Step { rejection, .. } => code(rejection),
+        Rejection::NoStep { .. }
+        | Rejection::UnreadFeature { .. }
+        | Rejection::PassedType { .. }
+        | Rejection::PassedTwice { .. }
+        | Rejection::PassedStated { .. }
+        | Rejection::NotPassed { .. }
+        | Rejection::WrongKind { .. }
         | Rejection::Id { .. }
         | Rejection::TooLong { .. }
         | Rejection::TooManyReasons { .. }
