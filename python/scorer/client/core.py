@@ -251,9 +251,9 @@ class Core:
                 decision_feature=decision_feature,
                 action_if_declined=action_if_declined,
             )
-        except TypeError as error:
+        except TypeError as wrong:
             raise InvalidRequestError(
-                f"decision: {error}",
+                f"decision: {wrong}",
                 checkpoint=score_checkpoint,
                 remedy="checkpoints, entity, score_feature and decision_feature are strings",
             ) from None

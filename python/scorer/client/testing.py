@@ -270,14 +270,17 @@ class FakeServer:
         )
 
     def _decide(self, request: pb.DecideRequest, context: grpc.ServicerContext) -> pb.DecideResponse:
-        shared = {"request_id": request.request_id, "named": request.features}
-        score = self._score(pb.ScoreRequest(checkpoint=request.score.checkpoint, **shared), context)
+        identity, named = request.request_id, request.features
+        score = self._score(
+            pb.ScoreRequest(checkpoint=request.score.checkpoint, request_id=identity, named=named), context
+        )
         action = self._select_action(
             pb.SelectActionRequest(
                 checkpoint=request.action.checkpoint,
                 eligible=request.action.eligible if request.action.HasField("eligible") else None,
                 include_pmf=request.action.include_pmf,
-                **shared,
+                request_id=identity,
+                named=named,
             ),
             context,
         )

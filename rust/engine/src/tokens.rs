@@ -62,8 +62,9 @@ impl Engine {
     pub fn decision_token(&self, arrival: &Arrival, id: &str, claims: &Claims) -> Vec<u8> {
         let ring = self.tokens.ring.load();
         let kind = if claims.kind == TokenKind::Action { Kind::Action } else { Kind::Score };
-        let checkpoints = arrival.steps().filter_map(|step| Some(self.checkpoints.at(step.checkpoint()?)));
-        let checkpoint = checkpoints.into_iter().find(|checkpoint| checkpoint.kind == kind);
+        let mut checkpoints =
+            arrival.steps().filter_map(|step| Some(self.checkpoints.at(step.checkpoint()?)));
+        let checkpoint = checkpoints.find(|checkpoint| checkpoint.kind == kind);
         let (Some(ring), Some(checkpoint)) = (ring.as_deref(), checkpoint) else {
             return Vec::new();
         };

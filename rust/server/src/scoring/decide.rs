@@ -9,7 +9,7 @@ use scorer_proto::v1::{DecideRequest, DecideResponse, NoAction};
 
 use super::features::StepRow;
 use super::{reply, token};
-use crate::grpc_status;
+use crate::rejection_code;
 
 /// Scores a payment, and selects an action for it.
 pub(crate) async fn decide(
@@ -62,7 +62,7 @@ pub(crate) async fn decide(
         ActionAnswer::Declined => response.no_action = NoAction::Declined.into(),
         ActionAnswer::Failed(rejection) => {
             response.no_action = NoAction::Failed.into();
-            response.action_code = grpc_status::code(&rejection) as i32;
+            response.action_code = rejection_code::code(&rejection) as i32;
             response.action_error = rejection.to_string();
         }
     }
