@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Self, TypeVar, cast
 
@@ -14,12 +14,13 @@ import grpc.aio
 from scorer.client.base import ClientBase
 from scorer.client.errors import ClientUseError
 from scorer.client.flow import Failure, Flow, Hedges, Outcome, Send, Sleep
-from scorer.client.requests import Eligible, Features, Rows
+from scorer.client.requests import Eligible, Features, FeatureValue, Rows
 from scorer.client.results import (
     BatchScore,
     CheckpointInfo,
     Health,
     OutcomeAck,
+    PaymentDecision,
     RowExplanation,
     Score,
     SelectedAction,
@@ -102,6 +103,42 @@ class AsyncClient(ClientBase):
                 entity=entity,
                 timeout=timeout,
                 reasons=reasons,
+            )
+        )
+
+    async def decide(
+        self,
+        score_checkpoint: str,
+        action_checkpoint: str,
+        features: Mapping[str, FeatureValue],
+        *,
+        score_feature: str = "",
+        decision_feature: str = "",
+        action_if_declined: bool = False,
+        eligible: Eligible = None,
+        include_pmf: bool = False,
+        request_id: str | None = None,
+        entity: str = "",
+        timeout: float | None = None,
+        score_reasons: int = 0,
+        action_reasons: int = 0,
+    ) -> PaymentDecision:
+        """Score a payment and choose its action; as `scorer.Client.decide`."""
+        return await self._run(
+            self._core.decide(
+                score_checkpoint,
+                action_checkpoint,
+                features,
+                score_feature=score_feature,
+                decision_feature=decision_feature,
+                action_if_declined=action_if_declined,
+                eligible=eligible,
+                include_pmf=include_pmf,
+                request_id=request_id,
+                entity=entity,
+                timeout=timeout,
+                score_reasons=score_reasons,
+                action_reasons=action_reasons,
             )
         )
 

@@ -17,12 +17,13 @@ from scorer.client.errors import ClientUseError
 from scorer.client.fallback import Fallback
 from scorer.client.flow import Failure, Flow, Hedges, Outcome, Send, Sleep
 from scorer.client.hedging import Hedge
-from scorer.client.requests import Eligible, Features, Rows
+from scorer.client.requests import Eligible, Features, FeatureValue, Rows
 from scorer.client.results import (
     BatchScore,
     CheckpointInfo,
     Health,
     OutcomeAck,
+    PaymentDecision,
     RowExplanation,
     Score,
     SelectedAction,
@@ -213,6 +214,71 @@ class Client(ClientBase):
                 entity=entity,
                 timeout=timeout,
                 reasons=reasons,
+            )
+        )
+
+    def decide(
+        self,
+        score_checkpoint: str,
+        action_checkpoint: str,
+        features: Mapping[str, FeatureValue],
+        *,
+        score_feature: str = "",
+        decision_feature: str = "",
+        action_if_declined: bool = False,
+        eligible: Eligible = None,
+        include_pmf: bool = False,
+        request_id: str | None = None,
+        entity: str = "",
+        timeout: float | None = None,
+        score_reasons: int = 0,
+        action_reasons: int = 0,
+    ) -> PaymentDecision:
+        """Score a payment, and choose an action for it, in one request.
+
+        Both decisions are routed by the same lane table, share one deadline and have the same id. Everything
+        that is wrong with the request is reported before anything is decided.
+
+        Args:
+            score_checkpoint: A checkpoint of kind "score".
+            action_checkpoint: A checkpoint of kind "action".
+            features: Values by name (None: missing) of both bundles, each stated once.
+            score_feature: Number feature of the action bundle that receives the score. A bundle that does not
+                have it receives nothing. "": the score is not passed on.
+            decision_feature: Category feature of the action bundle that receives the decision of the score.
+            action_if_declined: Whether to choose an action even if the decision of the score is the strictest
+                of its bundle.
+            eligible: As for `select_action()`.
+            include_pmf: As for `select_action()`.
+            request_id: As for `score()`; it becomes the id of both decisions.
+            entity: As for `score()`.
+            timeout: As for `score()`.
+            score_reasons: Number of reasons of the score, as for `score()`.
+            action_reasons: Number of reasons of the action, as for `select_action()`.
+
+        Returns:
+            The score, and the action or the reason for its absence. If the server is unreachable, late or
+            faulty, and both checkpoints have a fallback of this client, those answer.
+
+        Raises:
+            IdConflictError: The request id was used before with other content.
+            ClientError: As for `score()`.
+        """
+        return self._run(
+            self._core.decide(
+                score_checkpoint,
+                action_checkpoint,
+                features,
+                score_feature=score_feature,
+                decision_feature=decision_feature,
+                action_if_declined=action_if_declined,
+                eligible=eligible,
+                include_pmf=include_pmf,
+                request_id=request_id,
+                entity=entity,
+                timeout=timeout,
+                score_reasons=score_reasons,
+                action_reasons=action_reasons,
             )
         )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import random as default_random
 from typing import cast
 
@@ -29,6 +29,7 @@ from scorer.client.replies import (
     read_action,
     read_batch,
     read_checkpoints,
+    read_decision,
     read_explanation,
     read_health,
     read_outcome,
@@ -48,6 +49,7 @@ from scorer.client.requests import (
     number_of_reasons,
     packed_rows,
     request_identity,
+    shared_features,
     with_packed_values,
 )
 from scorer.client.results import (
@@ -55,9 +57,11 @@ from scorer.client.results import (
     CheckpointInfo,
     Health,
     OutcomeAck,
+    PaymentDecision,
     RowExplanation,
     Score,
     SelectedAction,
+    Served,
 )
 from scorer.client.retry import RetryPolicy
 from scorer.client.schemas import SchemaCache, describe_change
@@ -205,15 +209,89 @@ class Core:
         own = self._own.action(call, reply, error, features, allowed)
         if own is None:
             raise error
-        action, served = own
+        return self._own_action(call, *own)
+
+    def decide(
+        self,
+        score_checkpoint: str,
+        action_checkpoint: str,
+        features: Mapping[str, FeatureValue],
+        *,
+        score_feature: str,
+        decision_feature: str,
+        action_if_declined: bool,
+        eligible: Eligible,
+        include_pmf: bool,
+        request_id: str | None,
+        entity: str,
+        timeout: float | None,
+        score_reasons: int,
+        action_reasons: int,
+    ) -> Flow[PaymentDecision]:
+        """Score a payment and choose its action in one request."""
+        call = self._begin(score_checkpoint, request_identity(request_id), timeout)
+        of_action = Call(action_checkpoint, call.request_id, call.deadline)
+        self._own.check(score_checkpoint, ScoreFallback)
+        self._own.check(action_checkpoint, ActionFallback)
+        allowed = normalise_eligible(eligible)
+        try:
+            request = pb.DecideRequest(
+                score=pb.ScoreStep(
+                    checkpoint=score_checkpoint, reasons=number_of_reasons(score_reasons), include_token=True
+                ),
+                action=pb.ActionStep(
+                    checkpoint=action_checkpoint,
+                    reasons=number_of_reasons(action_reasons),
+                    include_pmf=include_pmf,
+                ),
+                request_id=call.request_id,
+                entity=entity,
+                features=shared_features(features),
+                score_feature=score_feature,
+                decision_feature=decision_feature,
+                action_if_declined=action_if_declined,
+            )
+        except TypeError as wrong:
+            raise InvalidRequestError(
+                f"decision: {wrong}",
+                checkpoint=score_checkpoint,
+                remedy="checkpoints, entity, score_feature and decision_feature are strings",
+            ) from None
+        if allowed is not None:
+            request.action.eligible.CopyFrom(eligible_actions(allowed))
+        reply = yield from self._attempts.send(SERVICE + "Decide", call, request.SerializeToString())
+        if isinstance(reply, bytes):
+            decision, failure = read_decision(reply, call.request_id)
+            score, action = decision.score, decision.action
+            self._tokens.keep(score_checkpoint, score.decision_id, score.decision_token)
+            if action is not None:
+                self._tokens.keep(action_checkpoint, action.decision_id, action.decision_token)
+            if failure is None:
+                return decision
+            failed = Failed(failure, 1)
+            error = self._attempts.error(failed, of_action)
+            own = self._own.action(of_action, failed, error, features, allowed)
+            if own is None:
+                return replace(decision, action_error=error)
+            return replace(decision, action=self._own_action(of_action, *own), no_action="")
+        error = self._attempts.error(reply, call)
+        own_score = self._own.score(call, reply, error, features)
+        own = None if own_score is None else self._own.action(of_action, reply, error, features, allowed)
+        if own_score is None or own is None:
+            raise error
+        answer, served = own_score
+        score = Score(call.request_id, "", answer.score, math.nan, answer.decision, served)
+        return PaymentDecision(score=score, action=self._own_action(of_action, *own))
+
+    def _own_action(self, call: Call, action: str, served: Served) -> SelectedAction:
         return SelectedAction(
             request_id=call.request_id,
             decision_id="",
             action=action,
-            action_index=self.schemas.action_places(checkpoint).get(action, -1),
+            action_index=self.schemas.action_places(call.checkpoint).get(action, -1),
             propensity=1.0,
             expected_reward=math.nan,
-            factors=self.schemas.action_factors(checkpoint, action),
+            factors=self.schemas.action_factors(call.checkpoint, action),
             pmf=(),
             logged=False,
             replayed=False,

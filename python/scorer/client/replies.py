@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import grpc
+
 from scorer.client.errors import ServerFaultError
+from scorer.client.flow import Failure
 from scorer.client.results import (
     ActionInfo,
     AppliedRules,
@@ -16,6 +19,7 @@ from scorer.client.results import (
     LaneInfo,
     MarginExplanation,
     OutcomeAck,
+    PaymentDecision,
     RowExplanation,
     Score,
     ScoreReason,
@@ -25,6 +29,12 @@ from scorer.client.results import (
 )
 from scorer.v1 import scoring_pb2 as pb
 
+_NO_ACTION: dict[int, str] = {
+    pb.NO_ACTION_UNSPECIFIED: "",
+    pb.NO_ACTION_DECLINED: "declined",
+    pb.NO_ACTION_FAILED: "failed",
+}
+_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 _HEALTH = (Health.UNKNOWN, Health.SERVING, Health.NOT_SERVING, Health.SERVICE_UNKNOWN)
 
 
@@ -42,7 +52,10 @@ def _served(message: pb.Served) -> Served:
 
 def read_score(reply: bytes, request_id: str) -> Score:
     """Decode a `ScoreResponse` into a `Score`."""
-    message = pb.ScoreResponse.FromString(reply)
+    return _score(pb.ScoreResponse.FromString(reply), request_id)
+
+
+def _score(message: pb.ScoreResponse, request_id: str) -> Score:
     return Score(
         request_id=request_id,
         decision_id=message.decision_id,
@@ -169,7 +182,10 @@ def read_batch(reply: bytes, request_id: str, rows: int) -> BatchScore:
 
 def read_action(reply: bytes, request_id: str) -> SelectedAction:
     """Decode a `SelectActionResponse` into a `SelectedAction`."""
-    message = pb.SelectActionResponse.FromString(reply)
+    return _action(pb.SelectActionResponse.FromString(reply), request_id)
+
+
+def _action(message: pb.SelectActionResponse, request_id: str) -> SelectedAction:
     return SelectedAction(
         request_id=request_id,
         decision_id=message.decision_id,
@@ -186,6 +202,28 @@ def read_action(reply: bytes, request_id: str) -> SelectedAction:
         reasons=_reasons(message.reasons),
         rules=_rules(message),
     )
+
+
+def read_decision(reply: bytes, request_id: str) -> tuple[PaymentDecision, Failure | None]:
+    """Decode a `DecideResponse` into a `PaymentDecision`, and the failure of its action if it has one.
+
+    Raises:
+        ServerFaultError: The reply has no score, or neither an action nor the reason for its absence.
+    """
+    message = pb.DecideResponse.FromString(reply)
+    reason = _NO_ACTION.get(message.no_action)
+    if not message.HasField("score") or reason is None or message.HasField("action") != (reason == ""):
+        raise ServerFaultError("the reply has no score, or no action and no reason", request_id=request_id)
+    decision = PaymentDecision(
+        score=_score(message.score, request_id),
+        action=_action(message.action, request_id) if message.HasField("action") else None,
+        no_action=reason,
+        passed_features=tuple(message.passed_features),
+    )
+    if reason != "failed":
+        return decision, None
+    code = _CODES.get(message.action_code, grpc.StatusCode.UNKNOWN)
+    return decision, Failure(code, message.action_error)
 
 
 def read_outcome(reply: bytes) -> OutcomeAck:

@@ -246,6 +246,15 @@ def normalise_eligible(eligible: Eligible) -> tuple[str, ...] | bytes | None:
     return ids
 
 
+def shared_features(features: object) -> pb.NamedFeatures:
+    """Return the message for the features that both steps of a request share, which have names."""
+    if not isinstance(features, Mapping) and not hasattr(features, "keys"):
+        raise InvalidRequestError(
+            f"features are a {type(features).__name__}", remedy="pass a mapping of names to values"
+        )
+    return named_features(cast("Mapping[str, FeatureValue]", features))
+
+
 def eligible_actions(eligible: tuple[str, ...] | bytes) -> pb.EligibleActions:
     """Return the message for eligible actions that `normalise_eligible` returned."""
     if isinstance(eligible, bytes):

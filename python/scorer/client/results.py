@@ -6,6 +6,8 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from scorer.client.errors import ClientError
+
 
 @dataclass(frozen=True, slots=True)
 class Served:
@@ -245,6 +247,31 @@ class SelectedAction:
     decision_token: bytes = b""
     reasons: tuple[ScoreReason, ...] = ()
     rules: AppliedRules | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PaymentDecision:
+    """The answer to `decide()`: a score, and the action for the same payment.
+
+    Attributes:
+        score: The score, as of `score()`.
+        action: The action, as of `select_action()`; None if none was chosen.
+        no_action: Why there is no action: "declined" if the decision of the score is the strictest of its
+            bundle, "failed" if neither the model nor a fallback could choose one, "" if there is an action.
+        action_error: The error of the action if `no_action` is "failed". The score is valid and recorded.
+        passed_features: Features of the action bundle that received the score or its decision.
+    """
+
+    score: Score
+    action: SelectedAction | None
+    no_action: str = ""
+    action_error: ClientError | None = None
+    passed_features: tuple[str, ...] = ()
+
+    @property
+    def decision_id(self) -> str:
+        """Id of both decisions, each at its own checkpoint; "" for the client's fallback."""
+        return self.score.decision_id
 
 
 @dataclass(frozen=True, slots=True)

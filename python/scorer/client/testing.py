@@ -152,6 +152,7 @@ class FakeServer:
             "Score": (pb.ScoreRequest, self._score),
             "ScoreBatch": (pb.ScoreBatchRequest, self._score_batch),
             "SelectAction": (pb.SelectActionRequest, self._select_action),
+            "Decide": (pb.DecideRequest, self._decide),
             "ReportOutcome": (
                 pb.ReportOutcomeRequest,
                 lambda _request, _context: pb.ReportOutcomeResponse(decision_known=True),
@@ -267,6 +268,23 @@ class FakeServer:
             logged=True,
             served=self._served(described),
         )
+
+    def _decide(self, request: pb.DecideRequest, context: grpc.ServicerContext) -> pb.DecideResponse:
+        identity, named = request.request_id, request.features
+        score = self._score(
+            pb.ScoreRequest(checkpoint=request.score.checkpoint, request_id=identity, named=named), context
+        )
+        action = self._select_action(
+            pb.SelectActionRequest(
+                checkpoint=request.action.checkpoint,
+                eligible=request.action.eligible if request.action.HasField("eligible") else None,
+                include_pmf=request.action.include_pmf,
+                request_id=identity,
+                named=named,
+            ),
+            context,
+        )
+        return pb.DecideResponse(decision_id=request.request_id, score=score, action=action)
 
     def _explain(self, request: pb.ExplainRequest, context: grpc.ServicerContext) -> pb.ExplainResponse:
         dense = request.WhichOneof("features") == "dense"

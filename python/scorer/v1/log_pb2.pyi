@@ -218,6 +218,7 @@ class DecisionRecord(_message.Message):
     FEATURE_REASONS_FIELD_NUMBER: _builtins.int
     RULES_FIELD_NUMBER: _builtins.int
     REQUESTED_MASK_FIELD_NUMBER: _builtins.int
+    LINKED_CHECKPOINT_FIELD_NUMBER: _builtins.int
     decision_id: _builtins.str
     checkpoint: _builtins.str
     lane: _builtins.str
@@ -245,6 +246,8 @@ class DecisionRecord(_message.Message):
     """Kind "action", if the bundle has rules: the eligible set of the request, of which
     `eligible_mask` is the part that the rules allow. Empty: every action.
     """
+    linked_checkpoint: _builtins.str
+    """Decisions of Decide: the checkpoint of the other step, whose decision has the same id."""
     @_builtins.property
     def features(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Features as the forest received them, in schema order; NaN is missing."""
@@ -308,10 +311,11 @@ class DecisionRecord(_message.Message):
         feature_reasons: _abc.Iterable[_scoring_pb2.Reason] | None = ...,
         rules: _scoring_pb2.AppliedRules | None = ...,
         requested_mask: _builtins.bytes = ...,
+        linked_checkpoint: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["rules", b"rules", "sealed", b"sealed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "action_index", b"action_index", "bundle", b"bundle", "checkpoint", b"checkpoint", "data_load_us", b"data_load_us", "decided_at_us", b"decided_at_us", "decision", b"decision", "decision_id", b"decision_id", "eligible_mask", b"eligible_mask", "entity", b"entity", "exec_us", b"exec_us", "expected_reward", b"expected_reward", "fallback_reason", b"fallback_reason", "fallback_source", b"fallback_source", "feature_reasons", b"feature_reasons", "features", b"features", "lane", b"lane", "lane_table", b"lane_table", "margin", b"margin", "pmf", b"pmf", "propensity", b"propensity", "reasons", b"reasons", "requested_mask", b"requested_mask", "rules", b"rules", "schema_fingerprint", b"schema_fingerprint", "score", b"score", "sealed", b"sealed", "withheld", b"withheld"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "action_index", b"action_index", "bundle", b"bundle", "checkpoint", b"checkpoint", "data_load_us", b"data_load_us", "decided_at_us", b"decided_at_us", "decision", b"decision", "decision_id", b"decision_id", "eligible_mask", b"eligible_mask", "entity", b"entity", "exec_us", b"exec_us", "expected_reward", b"expected_reward", "fallback_reason", b"fallback_reason", "fallback_source", b"fallback_source", "feature_reasons", b"feature_reasons", "features", b"features", "lane", b"lane", "lane_table", b"lane_table", "linked_checkpoint", b"linked_checkpoint", "margin", b"margin", "pmf", b"pmf", "propensity", b"propensity", "reasons", b"reasons", "requested_mask", b"requested_mask", "rules", b"rules", "schema_fingerprint", b"schema_fingerprint", "score", b"score", "sealed", b"sealed", "withheld", b"withheld"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -38,6 +38,29 @@ REASON_DIRECTION_RAISES: ReasonDirection.ValueType  # 1
 REASON_DIRECTION_LOWERS: ReasonDirection.ValueType  # 2
 Global___ReasonDirection: _TypeAlias = ReasonDirection  # noqa: Y015
 
+class _NoAction:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _NoActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NoAction.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    NO_ACTION_UNSPECIFIED: _NoAction.ValueType  # 0
+    """There is an action."""
+    NO_ACTION_DECLINED: _NoAction.ValueType  # 1
+    """The decision of the score is the strictest of its bundle."""
+    NO_ACTION_FAILED: _NoAction.ValueType  # 2
+    """Neither the model nor a fallback could choose one; see action_code."""
+
+class NoAction(_NoAction, metaclass=_NoActionEnumTypeWrapper): ...
+
+NO_ACTION_UNSPECIFIED: NoAction.ValueType  # 0
+"""There is an action."""
+NO_ACTION_DECLINED: NoAction.ValueType  # 1
+"""The decision of the score is the strictest of its bundle."""
+NO_ACTION_FAILED: NoAction.ValueType  # 2
+"""Neither the model nor a fallback could choose one; see action_code."""
+Global___NoAction: _TypeAlias = NoAction  # noqa: Y015
+
 @_typing.final
 class Feature(_message.Message):
     """One feature by name. A feature that is absent, or has no value set, is missing."""
@@ -713,6 +736,194 @@ class SelectActionResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SelectActionResponse: _TypeAlias = SelectActionResponse  # noqa: Y015
+
+@_typing.final
+class DecideRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SCORE_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    REQUEST_ID_FIELD_NUMBER: _builtins.int
+    ENTITY_FIELD_NUMBER: _builtins.int
+    FEATURES_FIELD_NUMBER: _builtins.int
+    SCORE_FEATURE_FIELD_NUMBER: _builtins.int
+    DECISION_FEATURE_FIELD_NUMBER: _builtins.int
+    ACTION_IF_DECLINED_FIELD_NUMBER: _builtins.int
+    request_id: _builtins.str
+    """As in ScoreRequest. It becomes the id of both decisions. A retry with the same id and
+    content returns the same score and action.
+    """
+    entity: _builtins.str
+    """Key by which the lanes of both checkpoints are chosen, as in ScoreRequest."""
+    score_feature: _builtins.str
+    """Name of a number feature of the action bundle that receives the score. A bundle whose
+    schema does not have it gets nothing. Empty: the score is not passed on.
+    """
+    decision_feature: _builtins.str
+    """Name of a category feature of the action bundle that receives the decision of the
+    score ("review", ...), as score_feature.
+    """
+    action_if_declined: _builtins.bool
+    """Choose an action even if the score's decision is the strictest of its bundle."""
+    @_builtins.property
+    def score(self) -> Global___ScoreStep: ...
+    @_builtins.property
+    def action(self) -> Global___ActionStep: ...
+    @_builtins.property
+    def features(self) -> Global___NamedFeatures:
+        """The features of both steps, each stated once. A step reads those that the schema of
+        its bundle has; a feature that neither bundle reads is an error.
+        """
+
+    def __init__(
+        self,
+        *,
+        score: Global___ScoreStep | None = ...,
+        action: Global___ActionStep | None = ...,
+        request_id: _builtins.str = ...,
+        entity: _builtins.str = ...,
+        features: Global___NamedFeatures | None = ...,
+        score_feature: _builtins.str = ...,
+        decision_feature: _builtins.str = ...,
+        action_if_declined: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "features", b"features", "score", b"score"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "action_if_declined", b"action_if_declined", "decision_feature", b"decision_feature", "entity", b"entity", "features", b"features", "request_id", b"request_id", "score", b"score", "score_feature", b"score_feature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DecideRequest: _TypeAlias = DecideRequest  # noqa: Y015
+
+@_typing.final
+class ScoreStep(_message.Message):
+    """The first step of Decide."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    DENSE_FIELD_NUMBER: _builtins.int
+    REASONS_FIELD_NUMBER: _builtins.int
+    INCLUDE_TOKEN_FIELD_NUMBER: _builtins.int
+    checkpoint: _builtins.str
+    """A checkpoint of kind "score"."""
+    reasons: _builtins.int
+    """As in ScoreRequest."""
+    include_token: _builtins.bool
+    @_builtins.property
+    def dense(self) -> Global___DenseFeatures:
+        """Features of this step in schema order. It then reads none of DecideRequest.features."""
+
+    def __init__(
+        self,
+        *,
+        checkpoint: _builtins.str = ...,
+        dense: Global___DenseFeatures | None = ...,
+        reasons: _builtins.int = ...,
+        include_token: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["dense", b"dense"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "dense", b"dense", "include_token", b"include_token", "reasons", b"reasons"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ScoreStep: _TypeAlias = ScoreStep  # noqa: Y015
+
+@_typing.final
+class ActionStep(_message.Message):
+    """The second step of Decide."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHECKPOINT_FIELD_NUMBER: _builtins.int
+    DENSE_FIELD_NUMBER: _builtins.int
+    ELIGIBLE_FIELD_NUMBER: _builtins.int
+    INCLUDE_PMF_FIELD_NUMBER: _builtins.int
+    REASONS_FIELD_NUMBER: _builtins.int
+    checkpoint: _builtins.str
+    """A checkpoint of kind "action"."""
+    include_pmf: _builtins.bool
+    reasons: _builtins.int
+    @_builtins.property
+    def dense(self) -> Global___DenseFeatures:
+        """Features of this step in schema order, as in ScoreStep. The values of score_feature and
+        decision_feature are NaN; the server sets them.
+        """
+
+    @_builtins.property
+    def eligible(self) -> Global___EligibleActions:
+        """As in SelectActionRequest."""
+
+    def __init__(
+        self,
+        *,
+        checkpoint: _builtins.str = ...,
+        dense: Global___DenseFeatures | None = ...,
+        eligible: Global___EligibleActions | None = ...,
+        include_pmf: _builtins.bool = ...,
+        reasons: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["dense", b"dense", "eligible", b"eligible"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "dense", b"dense", "eligible", b"eligible", "include_pmf", b"include_pmf", "reasons", b"reasons"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ActionStep: _TypeAlias = ActionStep  # noqa: Y015
+
+@_typing.final
+class DecideResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DECISION_ID_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    NO_ACTION_FIELD_NUMBER: _builtins.int
+    ACTION_CODE_FIELD_NUMBER: _builtins.int
+    ACTION_ERROR_FIELD_NUMBER: _builtins.int
+    PASSED_FEATURES_FIELD_NUMBER: _builtins.int
+    decision_id: _builtins.str
+    """Id of both decisions."""
+    no_action: Global___NoAction.ValueType
+    """Why there is no action."""
+    action_code: _builtins.int
+    """The error of the action step if no_action is FAILED: a status code of gRPC, and the
+    message. The score is valid and recorded.
+    """
+    action_error: _builtins.str
+    @_builtins.property
+    def score(self) -> Global___ScoreResponse:
+        """As the response of Score."""
+
+    @_builtins.property
+    def action(self) -> Global___SelectActionResponse:
+        """As the response of SelectAction; absent if no action was chosen."""
+
+    @_builtins.property
+    def passed_features(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The features of the action bundle that received a value of the score: score_feature,
+        decision_feature, both or none.
+        """
+
+    def __init__(
+        self,
+        *,
+        decision_id: _builtins.str = ...,
+        score: Global___ScoreResponse | None = ...,
+        action: Global___SelectActionResponse | None = ...,
+        no_action: Global___NoAction.ValueType = ...,
+        action_code: _builtins.int = ...,
+        action_error: _builtins.str = ...,
+        passed_features: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "score", b"score"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "action_code", b"action_code", "action_error", b"action_error", "decision_id", b"decision_id", "no_action", b"no_action", "passed_features", b"passed_features", "score", b"score"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DecideResponse: _TypeAlias = DecideResponse  # noqa: Y015
 
 @_typing.final
 class Served(_message.Message):

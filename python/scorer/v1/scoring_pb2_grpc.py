@@ -49,6 +49,11 @@ class ScoringServiceStub:
                 request_serializer=scorer_dot_v1_dot_scoring__pb2.SelectActionRequest.SerializeToString,
                 response_deserializer=scorer_dot_v1_dot_scoring__pb2.SelectActionResponse.FromString,
                 _registered_method=True)
+        self.Decide = channel.unary_unary(
+                '/scorer.v1.ScoringService/Decide',
+                request_serializer=scorer_dot_v1_dot_scoring__pb2.DecideRequest.SerializeToString,
+                response_deserializer=scorer_dot_v1_dot_scoring__pb2.DecideResponse.FromString,
+                _registered_method=True)
         self.ReportOutcome = channel.unary_unary(
                 '/scorer.v1.ScoringService/ReportOutcome',
                 request_serializer=scorer_dot_v1_dot_scoring__pb2.ReportOutcomeRequest.SerializeToString,
@@ -90,6 +95,15 @@ class ScoringServiceServicer:
 
     def SelectAction(self, request, context):
         """Chooses one action among the eligible ones at a checkpoint of kind "action".
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Decide(self, request, context):
+        """Decides one payment at two checkpoints: scores it at a checkpoint of kind "score" and
+        then chooses an action at one of kind "action". Both decisions have the same id, are
+        routed by the same lane table and are recorded as those of Score and SelectAction.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -144,6 +158,11 @@ def add_ScoringServiceServicer_to_server(servicer, server):
                     servicer.SelectAction,
                     request_deserializer=scorer_dot_v1_dot_scoring__pb2.SelectActionRequest.FromString,
                     response_serializer=scorer_dot_v1_dot_scoring__pb2.SelectActionResponse.SerializeToString,
+            ),
+            'Decide': grpc.unary_unary_rpc_method_handler(
+                    servicer.Decide,
+                    request_deserializer=scorer_dot_v1_dot_scoring__pb2.DecideRequest.FromString,
+                    response_serializer=scorer_dot_v1_dot_scoring__pb2.DecideResponse.SerializeToString,
             ),
             'ReportOutcome': grpc.unary_unary_rpc_method_handler(
                     servicer.ReportOutcome,
@@ -247,6 +266,33 @@ class ScoringService:
             '/scorer.v1.ScoringService/SelectAction',
             scorer_dot_v1_dot_scoring__pb2.SelectActionRequest.SerializeToString,
             scorer_dot_v1_dot_scoring__pb2.SelectActionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Decide(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scorer.v1.ScoringService/Decide',
+            scorer_dot_v1_dot_scoring__pb2.DecideRequest.SerializeToString,
+            scorer_dot_v1_dot_scoring__pb2.DecideResponse.FromString,
             options,
             channel_credentials,
             insecure,

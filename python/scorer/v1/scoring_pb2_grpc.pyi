@@ -39,6 +39,11 @@ class ScoringServiceStub:
     """Scores many rows at one checkpoint. The same bundle scores all rows."""
     SelectAction: _grpc.UnaryUnaryMultiCallable[_scoring_pb2.SelectActionRequest, _scoring_pb2.SelectActionResponse]
     """Chooses one action among the eligible ones at a checkpoint of kind "action"."""
+    Decide: _grpc.UnaryUnaryMultiCallable[_scoring_pb2.DecideRequest, _scoring_pb2.DecideResponse]
+    """Decides one payment at two checkpoints: scores it at a checkpoint of kind "score" and
+    then chooses an action at one of kind "action". Both decisions have the same id, are
+    routed by the same lane table and are recorded as those of Score and SelectAction.
+    """
     ReportOutcome: _grpc.UnaryUnaryMultiCallable[_scoring_pb2.ReportOutcomeRequest, _scoring_pb2.ReportOutcomeResponse]
     """Reports what became known about a decision. The call is idempotent. Late and
     out-of-order reports are accepted, and conflicting ones are rejected.
@@ -63,6 +68,11 @@ class ScoringServiceAsyncStub(ScoringServiceStub):
     """Scores many rows at one checkpoint. The same bundle scores all rows."""
     SelectAction: _aio.UnaryUnaryMultiCallable[_scoring_pb2.SelectActionRequest, _scoring_pb2.SelectActionResponse]  # type: ignore[assignment]
     """Chooses one action among the eligible ones at a checkpoint of kind "action"."""
+    Decide: _aio.UnaryUnaryMultiCallable[_scoring_pb2.DecideRequest, _scoring_pb2.DecideResponse]  # type: ignore[assignment]
+    """Decides one payment at two checkpoints: scores it at a checkpoint of kind "score" and
+    then chooses an action at one of kind "action". Both decisions have the same id, are
+    routed by the same lane table and are recorded as those of Score and SelectAction.
+    """
     ReportOutcome: _aio.UnaryUnaryMultiCallable[_scoring_pb2.ReportOutcomeRequest, _scoring_pb2.ReportOutcomeResponse]  # type: ignore[assignment]
     """Reports what became known about a decision. The call is idempotent. Late and
     out-of-order reports are accepted, and conflicting ones are rejected.
@@ -102,6 +112,17 @@ class ScoringServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_scoring_pb2.SelectActionResponse, _abc.Awaitable[_scoring_pb2.SelectActionResponse]]:
         """Chooses one action among the eligible ones at a checkpoint of kind "action"."""
+
+    @_abc_1.abstractmethod
+    def Decide(
+        self,
+        request: _scoring_pb2.DecideRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scoring_pb2.DecideResponse, _abc.Awaitable[_scoring_pb2.DecideResponse]]:
+        """Decides one payment at two checkpoints: scores it at a checkpoint of kind "score" and
+        then chooses an action at one of kind "action". Both decisions have the same id, are
+        routed by the same lane table and are recorded as those of Score and SelectAction.
+        """
 
     @_abc_1.abstractmethod
     def ReportOutcome(

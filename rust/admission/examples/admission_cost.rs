@@ -80,7 +80,16 @@ fn measure(threads: usize, idle: bool) -> Result<f64, Box<dyn Error>> {
 
 fn ask(now: Nanos, caller: u64) -> Ask {
     let hash = caller.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    Ask { checkpoint: 0, bundle: 1, rows: 1, arrived: now, timeout: None, caller: hash % 50, cohort: hash }
+    Ask {
+        checkpoint: 0,
+        bundle: 1,
+        rows: 1,
+        arrived: now,
+        timeout: None,
+        caller: hash % 50,
+        cohort: hash,
+        then: None,
+    }
 }
 
 /// All that one request asks of admission.

@@ -12,7 +12,7 @@ use super::load::{Load, rounded};
 use super::pressure::Pressure;
 use super::settings::{CheckpointSettings, MAX_CHECKPOINTS, Mode, Settings, SettingsError, TIERS};
 use super::tick::Ticker;
-use super::ticket::Ticket;
+use super::ticket::{Second, Ticket};
 use super::time::Nanos;
 use super::verdict::{
     Ask, Instead, Outcome, Place, Queue, SHED_REASONS, Served, Shed, ShedReason, Start, Verdict,
@@ -208,44 +208,63 @@ impl Admission {
         let point = &self.checkpoints[at];
         let settings = &point.settings;
         point.asked.fetch_add(1, Relaxed);
-        let enforced = settings.mode == Mode::Enforce;
         let estimate = point.costs.estimate(ask.bundle, ask.rows);
+        let then = ask.then.map(|then| self.second(then.checkpoint, then.bundle));
+        // What holds for a request with two evaluations: it is admitted once, for their work and their SLAs together.
+        let both = |of: fn(&CheckpointSettings) -> bool| {
+            of(settings) && then.as_ref().is_none_or(|then| of(&self.checkpoints[then.at].settings))
+        };
+        let enforced = both(|settings| settings.mode == Mode::Enforce);
+        let measured = both(|settings| settings.mode != Mode::Off);
+        let tier = then
+            .as_ref()
+            .map_or(settings.tier, |then| settings.tier.min(self.checkpoints[then.at].settings.tier));
+        let budget = settings
+            .budget(ask.rows)
+            .plus(then.as_ref().map_or(Nanos::ZERO, |then| self.checkpoints[then.at].settings.budget(1)));
+        let then_cost = then.as_ref().map_or(0, |then| rounded(then.estimate.mean));
+        let cautious =
+            estimate.cautious.saturating_add(then.as_ref().map_or(0, |then| then.estimate.cautious));
         let chunk = (self.chunk.load(Relaxed) / estimate.row.max(1)).clamp(1, CHUNK_ROWS);
-        let short = settings.tier < 3 && u64::from(ask.rows) <= chunk;
-        let cost = rounded(estimate.mean);
-        let span = if u64::from(ask.rows) <= chunk { cost } else { rounded(estimate.row * chunk) };
-        let level = cutoff::level(settings.tier, ask.cohort);
+        let short = tier < 3 && u64::from(ask.rows) <= chunk;
+        let first_cost = rounded(estimate.mean);
+        let cost = first_cost + then_cost;
+        let span = if u64::from(ask.rows) <= chunk { first_cost } else { rounded(estimate.row * chunk) };
+        let level = cutoff::level(tier, ask.cohort);
 
         let mut queue = Queue::Last;
         if short {
             self.cutoff.arrive(level, cost);
             self.demand.add(1, cost);
-            queue = self.callers.ask(now, ask.caller, settings.tier, cost);
+            queue = self.callers.ask(now, ask.caller, tier, cost);
             if !enforced {
                 queue = Queue::First;
             }
         }
-        self.window.tiers[usize::from(settings.tier)][0].fetch_add(1, Relaxed);
+        self.window.tiers[usize::from(tier)][0].fetch_add(1, Relaxed);
 
+        let request = Request { tier, short, queue, level, cost, cautious, budget };
         let caller_waits_until = ask.timeout.map_or(Nanos::MAX, |timeout| ask.arrived.plus(timeout));
-        let due = ask.arrived.plus(settings.budget(ask.rows)).min(caller_waits_until);
+        let due = ask.arrived.plus(budget).min(caller_waits_until);
         let mut would_shed = None;
         if now >= caller_waits_until {
-            return self.shed(now, ask, point, estimate, ShedReason::Deadline, queue);
+            return self.shed(now, ask, (at, estimate), then, ShedReason::Deadline, &request);
         }
-        if settings.mode != Mode::Off {
-            let request = Request { tier: settings.tier, short, queue, level, cost, estimate };
+        if measured {
             let finish_by = due.minus(self.margin());
             if let Some(reason) = self.gates(now, &request, finish_by) {
                 if enforced {
-                    return self.shed(now, ask, point, estimate, reason, queue);
+                    return self.shed(now, ask, (at, estimate), then, reason, &request);
                 }
                 point.counters.would_shed[reason as usize].fetch_add(1, Relaxed);
+                if let Some(then) = &then {
+                    self.checkpoints[then.at].counters.would_shed[reason as usize].fetch_add(1, Relaxed);
+                }
                 would_shed = Some(reason);
             }
         }
         self.queued[queue as usize].add(1, cost);
-        let inline = short && queue == Queue::First && estimate.cautious <= self.settings.inline_max.0;
+        let inline = short && queue == Queue::First && cautious <= self.settings.inline_max.0;
         let deadline = if enforced { due } else { caller_waits_until };
         Verdict::Admit(Ticket {
             checkpoint: at as u32,
@@ -258,21 +277,61 @@ impl Admission {
             held: Hold::Queued,
             would_shed,
             chunk: chunk as u32,
-            row: cost / u64::from(ask.rows.max(1)),
+            row: first_cost / u64::from(ask.rows.max(1)),
             cost,
-            span: span.min(cost),
+            span: span.min(first_cost),
             cautious: estimate.cautious,
             arrived: ask.arrived,
             due,
             deadline,
             finish_by: if deadline == Nanos::MAX { deadline } else { deadline.minus(self.margin()) },
+            then: then.zip(ask.then).map(|(then, asked)| Second {
+                checkpoint: then.at as u32,
+                slot: then.estimate.slot,
+                bundle: asked.bundle,
+                cost: then_cost,
+                cautious: then.estimate.cautious,
+            }),
+        })
+    }
+
+    /// Counts the second evaluation of a request at its checkpoint, and estimates it.
+    fn second(&self, checkpoint: usize, bundle: u64) -> SecondAsked {
+        let at = checkpoint.min(self.checkpoints.count() - 1);
+        let point = &self.checkpoints[at];
+        point.asked.fetch_add(1, Relaxed);
+        SecondAsked { at, estimate: point.costs.estimate(bundle, 1) }
+    }
+
+    /// Takes the second evaluation of a request that has two out of its ticket, before it starts. Both tickets have the
+    /// terms of the request; each holds its own cost and must be finished or cancelled. `None` if the request has no
+    /// second evaluation, or has started.
+    pub fn split(&self, ticket: &mut Ticket) -> Option<Ticket> {
+        if ticket.held != Hold::Queued {
+            return None;
+        }
+        let Second { checkpoint, slot, bundle, cost, cautious } = ticket.then.take()?;
+        ticket.cost -= cost;
+        self.queued[ticket.queue as usize].add(1, 0);
+        Some(Ticket {
+            checkpoint,
+            rows: 1,
+            slot,
+            bundle,
+            chunk: 1,
+            row: cost,
+            cost,
+            span: cost,
+            cautious,
+            then: None,
+            ..*ticket
         })
     }
 
     /// Returns the reason to shed the request, if any.
     fn gates(&self, now: Nanos, request: &Request, finish_by: Nanos) -> Option<ShedReason> {
-        let Request { tier, short, queue, level, cost, estimate } = *request;
-        if now.0.saturating_add(estimate.cautious) > finish_by.0 {
+        let Request { tier, short, queue, level, cost, cautious, .. } = *request;
+        if now.0.saturating_add(cautious) > finish_by.0 {
             return Some(ShedReason::Deadline);
         }
         let workers = self.settings.workers as u64;
@@ -308,7 +367,7 @@ impl Admission {
         // Both factors are times 256.
         let effective = u128::from(self.rules.workers.load(Relaxed));
         let wait = (u128::from(ahead.1 + running.nanos) * stretch / effective) as u64;
-        let done = now.0.saturating_add(wait).saturating_add(estimate.cautious);
+        let done = now.0.saturating_add(wait).saturating_add(cautious);
         (done > finish_by.0).then_some(ShedReason::Wait)
     }
 
@@ -333,13 +392,17 @@ impl Admission {
         &self,
         now: Nanos,
         ask: &Ask,
-        point: &Point,
-        estimate: Estimate,
+        (at, estimate): (usize, Estimate),
+        then: Option<SecondAsked>,
         reason: ShedReason,
-        queue: Queue,
+        request: &Request,
     ) -> Verdict {
-        let Estimate { slot, cautious, .. } = estimate;
+        let Request { tier, queue, cautious, budget, .. } = *request;
+        let point = &self.checkpoints[at];
         point.counters.shed[reason as usize].fetch_add(1, Relaxed);
+        if let Some(then) = &then {
+            self.checkpoints[then.at].counters.shed[reason as usize].fetch_add(1, Relaxed);
+        }
         let settings = &point.settings;
         if reason == ShedReason::Deadline {
             // The request waited this long to be read. While nothing is started, these are the only known delays.
@@ -350,14 +413,19 @@ impl Admission {
             }
             // The request is too expensive for its SLA even without a delay. The estimate decays, so that it is
             // measured again.
-            if cautious.saturating_add(self.margin().0) > settings.budget(ask.rows).0 {
-                point.costs.refused(slot, ask.rows);
+            if cautious.saturating_add(self.margin().0) > budget.0 {
+                point.costs.refused(estimate.slot, ask.rows);
+                if let Some(then) = &then {
+                    self.checkpoints[then.at].costs.refused(then.estimate.slot, 1);
+                }
             }
         }
         if queue == Queue::First {
-            self.window.tiers[usize::from(settings.tier)][1].fetch_add(1, Relaxed);
+            self.window.tiers[usize::from(tier)][1].fetch_add(1, Relaxed);
         }
-        let instead = if settings.fallback {
+        let fallback =
+            settings.fallback && then.is_none_or(|then| self.checkpoints[then.at].settings.fallback);
+        let instead = if fallback {
             // Fallbacks are counted even while they are refused, because their number decides whether they are given
             // again.
             self.window.fallbacks.fetch_add(1, Relaxed);
@@ -366,7 +434,7 @@ impl Admission {
             Instead::Refuse
         };
         let retry_after = match queue {
-            Queue::Second | Queue::Last if settings.tier < 3 && ask.rows == 1 => {
+            Queue::Second | Queue::Last if tier < 3 && ask.rows == 1 => {
                 Some(self.callers.back_in(now, ask.caller)).filter(|&at| at > Nanos::ZERO)
             }
             _ => None,
@@ -502,6 +570,17 @@ struct Request {
     queue: Queue,
     level: usize,
     cost: u64,
+    /// 95th percentile of the expected service time.
+    cautious: u64,
+    /// SLA of the request.
+    budget: Nanos,
+}
+
+/// The second evaluation of a request, when it asks.
+#[derive(Clone, Copy)]
+struct SecondAsked {
+    /// Index of its checkpoint.
+    at: usize,
     estimate: Estimate,
 }
 

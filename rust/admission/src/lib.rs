@@ -14,7 +14,7 @@
 //! admission.expect(0, 1, Nanos::from_micros(20)); // checkpoint 0, bundle 1: the time measured by its warm-up
 //!
 //! let now = Nanos::from_secs(5);
-//! let ask = Ask { checkpoint: 0, bundle: 1, rows: 1, arrived: now, timeout: None, caller: 7, cohort: 9 };
+//! let ask = Ask { checkpoint: 0, bundle: 1, rows: 1, arrived: now, timeout: None, caller: 7, cohort: 9, then: None };
 //! match admission.ask(now, &ask) {
 //!     Verdict::Shed(shed) => println!("{}", shed.reason.as_str()), // fallback or refusal, see `shed.instead`
 //!     Verdict::Admit(ticket) => {
@@ -72,5 +72,5 @@ pub use tick::WINDOW;
 pub use ticket::{Permit, Ticket};
 pub use time::Nanos;
 pub use verdict::{
-    Ask, Instead, Outcome, Place, Queue, SHED_REASONS, Served, Shed, ShedReason, Start, Verdict,
+    Ask, Instead, Outcome, Place, Queue, SHED_REASONS, Served, Shed, ShedReason, Start, Then, Verdict,
 };

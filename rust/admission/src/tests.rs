@@ -22,7 +22,7 @@ fn admission(workers: usize, points: Vec<CheckpointSettings>) -> Admission {
 }
 
 fn ask(checkpoint: usize, rows: u32) -> Ask {
-    Ask { checkpoint, bundle: 1, rows, arrived: NOW, timeout: None, caller: 1, cohort: 0 }
+    Ask { checkpoint, bundle: 1, rows, arrived: NOW, timeout: None, caller: 1, cohort: 0, then: None }
 }
 
 fn admit(admission: &Admission, now: Nanos, ask: &Ask) -> Result<Ticket, Shed> {
@@ -89,6 +89,56 @@ fn as_many_are_let_in_as_can_be_on_time() {
     assert_eq!(tickets.len(), 9);
     let shed = admit(&admission, NOW, &ask(0, 1)).unwrap_err();
     assert_eq!(shed, Shed { reason: ShedReason::Wait, instead: Instead::Fallback, retry_after: None });
+    for ticket in tickets {
+        admission.cancel(ticket);
+    }
+    assert!(is_at_rest(&admission));
+}
+
+#[test]
+fn a_request_with_two_evaluations_is_admitted_once_for_both() {
+    let admission = admission(1, vec![point(Mode::Enforce), point(Mode::Enforce)]);
+    let both = Ask { then: Some(Then { checkpoint: 1, bundle: 1 }), ..ask(0, 1) };
+    let mut tickets: Vec<Ticket> = (0..50).map_while(|_| admit(&admission, NOW, &both).ok()).collect();
+    // Two SLAs of 10 ms less 150 µs for the reply, and 2 ms of work each.
+    assert_eq!(tickets.len(), 9);
+    let shed = admit(&admission, NOW, &both).unwrap_err();
+    assert_eq!((shed.reason, shed.instead), (ShedReason::Wait, Instead::Fallback));
+    let counted = [0, 1].map(|at| admission.counted(at).shed().map(|(_, count)| count).sum::<u64>());
+    assert_eq!(counted, [2, 2], "the request is counted at both checkpoints");
+
+    let mut first = tickets.pop().unwrap();
+    let work = |admission: &Admission| admission.snapshot().queued_work[0];
+    let before = work(&admission);
+    let mut second = admission.split(&mut first).unwrap();
+    assert_eq!(work(&admission), before, "the work of the request does not change");
+    assert_eq!(admission.split(&mut first), None);
+    assert_eq!(first.deadline(), second.deadline());
+    assert_eq!(first.deadline(), NOW.plus(Nanos::from_millis(20)));
+    let later = NOW.plus(Nanos::from_millis(12));
+    assert_eq!(admission.start(NOW, &mut first), Start::Run);
+    let served = Served { exec: Nanos::from_millis(3), outcome: Outcome::Model };
+    admission.finish(later, first, served);
+    assert_eq!(admission.start(later, &mut second), Start::Run, "after the SLA of one, within that of both");
+    admission.finish(later, second, Served { exec: Nanos::from_millis(5), ..served });
+    for ticket in tickets {
+        admission.cancel(ticket);
+    }
+    assert!(is_at_rest(&admission));
+    admission.tick(later);
+    let expected = [0, 1].map(|at| admission.expected(at, 1, 1).unwrap().0);
+    assert!(expected[0] < Nanos::from_millis(4) && expected[1] > Nanos::from_millis(4), "{expected:?}");
+    assert_eq!([0, 1].map(|at| admission.counted(at).missed), [0, 0]);
+}
+
+#[test]
+fn two_evaluations_are_shed_only_if_both_checkpoints_enforce() {
+    let points = vec![point(Mode::Enforce), CheckpointSettings { tier: 3, ..point(Mode::Observe) }];
+    let admission = admission(1, points);
+    let both = Ask { then: Some(Then { checkpoint: 1, bundle: 1 }), ..ask(0, 1) };
+    let tickets: Vec<Ticket> = (0..50).map(|_| admit(&admission, NOW, &both).unwrap()).collect();
+    assert!(tickets.iter().all(|ticket| ticket.queue() == Queue::First), "the more important tier counts");
+    assert!(tickets.last().unwrap().would_shed().is_some());
     for ticket in tickets {
         admission.cancel(ticket);
     }
@@ -278,6 +328,7 @@ fn a_hundred_thousand_cancelled_requests_leave_nothing_behind() {
                         rows,
                         caller: random % 40,
                         cohort: random << 40,
+                        then: None,
                         ..ask(0, 1)
                     };
                     assert!(admission.enter().is_ok());

@@ -36,6 +36,18 @@ pub struct Ticket {
     pub(super) due: Nanos,
     pub(super) deadline: Nanos,
     pub(super) finish_by: Nanos,
+    /// The second evaluation of the request, whose cost is part of `cost`.
+    pub(super) then: Option<Second>,
+}
+
+/// The part of a ticket for a second evaluation of the same request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Second {
+    pub(super) checkpoint: u32,
+    pub(super) slot: u16,
+    pub(super) bundle: u64,
+    pub(super) cost: u64,
+    pub(super) cautious: u64,
 }
 
 /// A [`Ticket`] that is cancelled when it is dropped. `A` is a reference to the admission: `&Admission`,
@@ -150,6 +162,15 @@ impl<A: Deref<Target = Admission>> Permit<A> {
     #[must_use]
     pub fn would_shed(&self) -> Option<ShedReason> {
         self.grant.would_shed
+    }
+
+    /// Takes the permit of the second evaluation out of this one; see [`Admission::split`].
+    pub fn split(&mut self) -> Option<Permit<A>>
+    where
+        A: Clone,
+    {
+        let ticket = self.admission.split(self.ticket.as_mut()?)?;
+        Some(Permit::new(self.admission.clone(), ticket))
     }
 
     /// See [`Admission::start`].

@@ -21,6 +21,17 @@ pub struct Ask {
     pub caller: u64,
     /// Keyed hash of the entity, rotated hourly. It determines the order of shedding within a tier.
     pub cohort: u64,
+    /// A second evaluation of the same request, after the first; see [`super::Admission::split`].
+    pub then: Option<Then>,
+}
+
+/// The second evaluation of a request that has two, each of one row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Then {
+    /// Index into [`super::Settings::checkpoints`].
+    pub checkpoint: usize,
+    /// Serial number of the bundle that will answer there, never 0.
+    pub bundle: u64,
 }
 
 /// The decision on an [`Ask`].

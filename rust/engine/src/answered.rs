@@ -14,6 +14,8 @@ use crate::timings::Timings;
 pub struct Answered<'a> {
     /// Name of the checkpoint.
     pub checkpoint: &'a str,
+    /// Name of the checkpoint of the other decision of the same request; empty if there is none.
+    pub linked: &'a str,
     /// Name of the lane.
     pub lane: &'a str,
     /// Revision of the lane table.

@@ -8,6 +8,7 @@ use crate::bundles::{FiredRule, Loaded, ReasonColumn, Ruled, Shape};
 use crate::idempotency::Remembered;
 use crate::lanes::Source;
 use crate::reason::Reason;
+use crate::rejection::Rejection;
 use crate::timings::Timings;
 
 /// An answer with the id of its decision.
@@ -31,6 +32,8 @@ pub struct Scored {
     pub margin: f64,
     /// The label of the band or of the static answer.
     pub label: Arc<str>,
+    /// Whether the label is that of the strictest of the bundle's bands, which are at least two.
+    pub strictest: bool,
     /// Whether the decision is recorded with the checkpoint's durability.
     pub logged: bool,
     /// The reason if the drawn lane's model did not answer.
@@ -54,6 +57,8 @@ pub struct Selected {
     pub propensity: f64,
     /// The calibrated expected reward; 0 for a static answer.
     pub expected_reward: f64,
+    /// Whether the action's bundle received the score, and the decision of the score.
+    pub passed: [bool; 2],
     /// The probability of every action, if the request asked for it.
     pub pmf: Option<Arc<[f32]>>,
     /// Whether the decision is recorded with the checkpoint's durability.
@@ -66,6 +71,24 @@ pub struct Selected {
     pub reasons: GivenReasons,
     /// What the bundle's rules did.
     pub rules: GivenRules,
+}
+
+/// The answer of a request with two decisions.
+pub struct Decided {
+    /// The score.
+    pub score: Answer<Scored>,
+    /// The action, or why there is none.
+    pub action: ActionAnswer,
+}
+
+/// The answer of the second decision of a request.
+pub enum ActionAnswer {
+    /// An action was chosen.
+    Selected(Answer<Selected>),
+    /// The decision of the score is the strictest, and the request asks for no action then.
+    Declined,
+    /// Neither the model nor a fallback could choose an action. The score is valid and recorded.
+    Failed(Rejection),
 }
 
 /// The reasons of an answer, and the columns that they refer to. Cached answers keep them, so they contain no forest.

@@ -31,18 +31,29 @@ pub struct Arrival {
     waits: AtomicBool,
     /// Time limit of the caller, in nanoseconds; [`UNLIMITED`] if there is none.
     allowed: AtomicU64,
-    /// Index of the checkpoint, once it is known.
-    checkpoint: AtomicU32,
+    /// The only decision of the request, or the first of two.
+    first: RequestStep,
+    /// The second decision of a request that has two.
+    second: RequestStep,
+    /// Whether the second decision is being made.
+    at_second: AtomicBool,
     /// Time from arrival to first poll, in nanoseconds; [`UNLIMITED`] before it.
     queued: AtomicU64,
-    /// Whether the answer comes from a fallback.
-    fallback: AtomicBool,
     /// Time from arrival to the answer of one row, in nanoseconds; [`UNLIMITED`] before it.
     ready: AtomicU64,
+    /// The times of the stages of each decision, if the request is traced.
+    stages: Option<Box<[StageTimes; 2]>>,
+}
+
+/// One decision of a request.
+#[derive(Debug)]
+pub struct RequestStep {
+    /// Index of the checkpoint, once it is known.
+    checkpoint: AtomicU32,
+    /// Whether the answer comes from a fallback.
+    fallback: AtomicBool,
     /// The decision that answers the request, if it is in the log.
     decision: OnceLock<DecisionMade>,
-    /// The times of the stages, if the request is traced.
-    stages: Option<Box<StageTimes>>,
 }
 
 /// Limit on the length of a request id, in bytes.
@@ -81,11 +92,11 @@ impl Arrival {
             tenant: Tenant::UNNAMED,
             waits: AtomicBool::new(false),
             allowed: AtomicU64::new(timeout.map_or(UNLIMITED, nanos)),
-            checkpoint: AtomicU32::new(NONE),
+            first: RequestStep::new(),
+            second: RequestStep::new(),
+            at_second: AtomicBool::new(false),
             queued: AtomicU64::new(UNLIMITED),
-            fallback: AtomicBool::new(false),
             ready: AtomicU64::new(UNLIMITED),
-            decision: OnceLock::new(),
             stages: None,
         }
     }
@@ -104,19 +115,44 @@ impl Arrival {
         self
     }
 
-    /// Returns the times of the stages, if the request is traced.
-    pub fn stages(&self) -> Option<&StageTimes> {
-        self.stages.as_deref()
+    /// Returns the decisions of the request: one, or two if the checkpoint of the second is known.
+    pub fn steps(&self) -> impl Iterator<Item = &RequestStep> {
+        let second = self.second.checkpoint().is_some().then_some(&self.second);
+        std::iter::once(&self.first).chain(second)
+    }
+
+    /// Returns the times of the stages of each decision, if the request is traced.
+    pub fn stages(&self) -> impl Iterator<Item = (&RequestStep, &StageTimes)> {
+        self.steps().zip(self.stages.iter().flat_map(|stages| stages.iter()))
+    }
+
+    /// Sets the checkpoint of the second decision.
+    pub(crate) fn set_second_checkpoint(&self, index: usize) {
+        self.second.checkpoint.store(index as u32, Relaxed);
+    }
+
+    /// Continues with the second decision.
+    pub(crate) fn next_step(&self) {
+        self.at_second.store(true, Relaxed);
+    }
+
+    fn current(&self) -> &RequestStep {
+        if self.at_second.load(Relaxed) { &self.second } else { &self.first }
+    }
+
+    fn current_stages(&self) -> Option<&StageTimes> {
+        let [first, second] = &**self.stages.as_ref()?;
+        Some(if self.at_second.load(Relaxed) { second } else { first })
     }
 
     /// Measures a stage until the result is dropped, if the request is traced.
     pub(crate) fn measure(&self, stage: Stage) -> Timed<'_> {
-        self.stages.as_ref().map_or(Timed::NONE, |times| times.measure(stage, self.at))
+        self.current_stages().map_or(Timed::NONE, |times| times.measure(stage, self.at))
     }
 
     /// Stores the lane that answers, if the request is traced.
     pub(crate) fn answered_by(&self, source: &Arc<Source>) {
-        if let Some(times) = &self.stages {
+        if let Some(times) = self.current_stages() {
             times.answered_by(source);
         }
     }
@@ -135,18 +171,13 @@ impl Arrival {
         if let Some(to) = made.id.get_mut(..id.len()) {
             to.copy_from_slice(id.as_bytes());
             // Each message of a stream is a separate request, so only the first decision is stored.
-            let _ = self.decision.set(made);
+            let _ = self.current().decision.set(made);
         }
     }
 
     /// Returns the id of the recorded decision that answers the request, and whether it was given before.
     pub fn recorded(&self) -> Option<(&str, bool)> {
-        self.decision.get().map(|made| (made.id(), made.replayed))
-    }
-
-    /// Returns the recorded decision that answers the request.
-    pub(crate) fn decision(&self) -> Option<&DecisionMade> {
-        self.decision.get()
+        self.first.recorded()
     }
 
     /// Returns the caller's time limit, counted from the arrival, if it set one.
@@ -184,12 +215,12 @@ impl Arrival {
 
     /// Records that a fallback answers at least in part.
     pub(crate) fn fell_back(&self) {
-        self.fallback.store(true, Relaxed);
+        self.current().fallback.store(true, Relaxed);
     }
 
     /// Returns whether a fallback answers at least in part.
     pub fn has_fallen_back(&self) -> bool {
-        self.fallback.load(Relaxed)
+        self.first.has_fallen_back()
     }
 
     /// Rejects a request whose deadline has passed.
@@ -210,13 +241,45 @@ impl Arrival {
 
     /// Stores the index of the checkpoint.
     pub(crate) fn set_checkpoint(&self, index: usize) {
-        self.checkpoint.store(index as u32, Relaxed);
+        self.current().checkpoint.store(index as u32, Relaxed);
+    }
+
+    /// Returns the index of the checkpoint of the first decision, once it is known.
+    pub fn checkpoint(&self) -> Option<usize> {
+        self.first.checkpoint()
+    }
+}
+
+// === impl RequestStep ===
+
+impl RequestStep {
+    fn new() -> RequestStep {
+        RequestStep {
+            checkpoint: AtomicU32::new(NONE),
+            fallback: AtomicBool::new(false),
+            decision: OnceLock::new(),
+        }
     }
 
     /// Returns the index of the checkpoint, once it is known.
     pub fn checkpoint(&self) -> Option<usize> {
         let index = self.checkpoint.load(Relaxed);
         (index != NONE).then_some(index as usize)
+    }
+
+    /// Returns whether a fallback answers at least in part.
+    pub fn has_fallen_back(&self) -> bool {
+        self.fallback.load(Relaxed)
+    }
+
+    /// Returns the id of the recorded decision, and whether it was given before.
+    pub fn recorded(&self) -> Option<(&str, bool)> {
+        self.decision.get().map(|made| (made.id(), made.replayed))
+    }
+
+    /// Returns the recorded decision.
+    pub(crate) fn decision(&self) -> Option<&DecisionMade> {
+        self.decision.get()
     }
 }
 

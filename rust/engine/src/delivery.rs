@@ -16,32 +16,34 @@ use crate::engine::Engine;
 // === impl Engine ===
 
 impl Engine {
-    /// Marks the decision of a request, or those of its batch, as undelivered, because the caller was gone before the
+    /// Marks the decisions of a request, or those of its batch, as undelivered, because the caller was gone before the
     /// reply. An answer from the idempotency cache is not marked.
     pub fn given_up(&self, arrival: &Arrival) {
-        let Some((checkpoint, made)) = self.decision_of(arrival) else { return };
-        if made.replayed {
-            return;
+        for (checkpoint, made) in self.decisions_of(arrival).filter(|(_, made)| !made.replayed) {
+            self.counters.undelivered.fetch_add(made.rows.max(1).into(), Relaxed);
+            // Batches are not in the idempotency cache, so a retry is recorded again.
+            if made.rows == 0 {
+                self.set_undelivered(arrival, checkpoint, made, true);
+            }
+            self.record_delivery(checkpoint, made, false);
         }
-        self.counters.undelivered.fetch_add(made.rows.max(1).into(), Relaxed);
-        // Batches are not in the idempotency cache, so a retry is recorded again.
-        if made.rows == 0 {
-            self.set_undelivered(arrival, checkpoint, made, true);
-        }
-        self.record_delivery(checkpoint, made, false);
     }
 
     /// Records that the reply was given to the transport. An answer from the idempotency cache removes the mark of its
     /// decision.
     pub fn handed_over(&self, arrival: &Arrival) {
-        let Some((checkpoint, made)) = self.decision_of(arrival) else { return };
-        if made.replayed && self.set_undelivered(arrival, checkpoint, made, false) {
-            self.record_delivery(checkpoint, made, true);
+        for (checkpoint, made) in self.decisions_of(arrival) {
+            if made.replayed && self.set_undelivered(arrival, checkpoint, made, false) {
+                self.record_delivery(checkpoint, made, true);
+            }
         }
     }
 
-    fn decision_of<'a>(&'a self, arrival: &'a Arrival) -> Option<(&'a Checkpoint, &'a DecisionMade)> {
-        Some((self.checkpoints.at(arrival.checkpoint()?), arrival.decision()?))
+    fn decisions_of<'a>(
+        &'a self,
+        arrival: &'a Arrival,
+    ) -> impl Iterator<Item = (&'a Checkpoint, &'a DecisionMade)> {
+        arrival.steps().filter_map(|step| Some((self.checkpoints.at(step.checkpoint()?), step.decision()?)))
     }
 
     fn set_undelivered(

@@ -82,8 +82,13 @@ impl Faults {
         self.add_us.store(slowness.add_us.to_bits(), Relaxed);
     }
 
-    pub(crate) fn strike(&self, id: &str) -> Result<(), EvalError> {
-        let fault = self.single.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned();
+    /// Applies the fault of the id, or that of the id at this bundle, `<id>@<digest>`.
+    pub(crate) fn strike(&self, id: &str, bundle: &str) -> Result<(), EvalError> {
+        let fault = {
+            let single = self.single.lock().unwrap_or_else(PoisonError::into_inner);
+            let at_bundle = || single.get(&format!("{id}@{bundle}"));
+            single.get(id).or_else(|| if single.is_empty() { None } else { at_bundle() }).cloned()
+        };
         match fault {
             None | Some(Fault::RulesPanic) => Ok(()),
             #[expect(clippy::panic, reason = "the fault is a panic")]

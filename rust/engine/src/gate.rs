@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use scorer_admission::{
     Admission, Ask, CheckpointSettings, Mode as CoreMode, Nanos, Permit as CorePermit, Pressure, Settings,
-    SettingsError, Shed, Snapshot, Verdict,
+    SettingsError, Shed, Snapshot, Then, Verdict,
 };
 
 use crate::arrival::Arrival;
@@ -122,7 +122,9 @@ impl Gate {
         }
     }
 
-    /// Requests admission for the evaluation of `rows` rows. `about` is the subject of the decision.
+    /// Requests admission for the evaluation of `rows` rows, and of one row by the bundle of another checkpoint `then`.
+    /// `about` is the subject of the decision.
+    #[expect(clippy::too_many_arguments, reason = "the properties of a request")]
     pub(crate) fn ask(
         &self,
         now: Instant,
@@ -131,6 +133,7 @@ impl Gate {
         about: &str,
         loaded: &Loaded,
         rows: u32,
+        then: Option<(usize, &Loaded)>,
     ) -> Result<AdmissionPermit, Shed> {
         self.left(arrival);
         let hour = self.nanos(now).0 / Nanos::from(COHORT).0;
@@ -142,6 +145,7 @@ impl Gate {
             timeout: arrival.timeout().map(Nanos::from),
             caller: arrival.caller,
             cohort: self.keys.hash_one((about, hour)),
+            then: then.map(|(checkpoint, loaded)| Then { checkpoint, bundle: serial(loaded) }),
         };
         match self.core.ask(self.nanos(now), &ask) {
             Verdict::Admit(ticket) => Ok(AdmissionPermit::new(Arc::clone(&self.core), ticket)),
@@ -161,6 +165,7 @@ impl Gate {
             timeout: None,
             caller: 0,
             cohort: 0,
+            then: None,
         };
         match self.core.ask(self.nanos(now), &ask) {
             Verdict::Admit(ticket) => Some(AdmissionPermit::new(Arc::clone(&self.core), ticket)),

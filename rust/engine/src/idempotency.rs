@@ -54,6 +54,17 @@ pub(crate) enum Claimed<'a, A: Remembered> {
     Answered(A),
 }
 
+/// What is known about an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Peeked {
+    /// The id is new.
+    New,
+    /// The request was answered, or is being decided.
+    Same,
+    /// The id belongs to a request of other content.
+    ContentDiffers,
+}
+
 /// The id belongs to a request of other content.
 #[derive(Debug)]
 pub(crate) struct ContentDiffers;
@@ -129,6 +140,15 @@ impl<A: Remembered> IdempotencyCache<A> {
                     .insert(key, Entry { content, state: State::Deciding(Vec::new()), undelivered: false });
                 Known::New(Claim { replay: self, key })
             }
+        }
+    }
+
+    /// Looks up an id without claiming it.
+    pub(crate) fn peek(&self, key: u128, content: u128) -> Peeked {
+        match self.shard(key).entries.get(&key) {
+            None => Peeked::New,
+            Some(entry) if entry.content == content => Peeked::Same,
+            Some(_) => Peeked::ContentDiffers,
         }
     }
 

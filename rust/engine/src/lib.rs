@@ -48,8 +48,11 @@ pub use answer::{
     fill_record, rules_of_record,
 };
 pub use answered::{Answered, NamedValues, Outcome, Pmf};
-pub use answers::{Answer, Band, BatchRow, GivenReasons, GivenRules, Score, Scored, ScoredBatch, Selected};
-pub use arrival::Arrival;
+pub use answers::{
+    ActionAnswer, Answer, Band, BatchRow, Decided, GivenReasons, GivenRules, Score, Scored, ScoredBatch,
+    Selected,
+};
+pub use arrival::{Arrival, RequestStep};
 pub use bundle_dir::Stages;
 pub use bundles::{
     ActionInfo, BoundLists, BundleListener, FiredRule, ListError, ListRead, ListRefusal, ListReport,
@@ -78,7 +81,7 @@ pub use lanes::{
     ActiveLane, ActiveLanes, AnswerSink, Condition, Lane, LaneTable, ObserveLane, Op, Source, check_name,
 };
 pub use privacy::{CardRule, EntityRule, Privacy, PrivacyConfig, PrivacyError};
-pub use query::{BatchQuery, Eligible, Features, Query, Rows, SelectQuery};
+pub use query::{BatchQuery, DecideQuery, Eligible, Features, PassedOn, Query, Rows, SelectQuery};
 pub use reason::Reason;
 pub use rejection::Rejection;
 pub use scorer_core::quotable;

@@ -1,6 +1,8 @@
 //! Queries to the engine, independent of protocols. Each protocol of the server has an adapter that converts its
 //! requests to queries and the answers to replies.
 
+use scorer_core::schema::Value;
+
 use crate::answered::NamedValues;
 use crate::content::Content;
 use crate::lanes::ActiveLane;
@@ -30,6 +32,28 @@ pub struct SelectQuery<'a, F> {
     pub include_pmf: bool,
 }
 
+/// One payment that is scored, and for which an action is then selected.
+pub struct DecideQuery<'a, F, G> {
+    /// The score. Its request id and entity are those of both decisions.
+    pub score: Query<'a, F>,
+    /// The selection. Its request id and entity are not used.
+    pub action: SelectQuery<'a, G>,
+    /// The features of the action's bundle that receive the result of the score.
+    pub passed: PassedOn<'a>,
+    /// Whether an action is selected although the decision of the score is the strictest.
+    pub action_if_declined: bool,
+}
+
+/// Names of features of an action bundle that receive the result of a score. A bundle that does not have the feature
+/// receives nothing; an empty name is not passed on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PassedOn<'a> {
+    /// The number that receives the score.
+    pub score: &'a str,
+    /// The category that receives the decision.
+    pub decision: &'a str,
+}
+
 /// A set of actions, by ids or as one bit per action of the catalogue. Exactly one of both is not empty.
 #[derive(Clone, Copy, Debug)]
 pub struct Eligible<'a> {
@@ -57,6 +81,31 @@ pub trait Features: Sync {
     /// # Errors
     /// Fails if the schema rejects a value.
     fn encode(&self, lane: &ActiveLane, row: &mut Vec<f32>) -> Result<(), Self::Error>;
+
+    /// Fills `row` as [`Features::encode`] does, with values that the request does not state.
+    ///
+    /// # Errors
+    /// Fails if the schema rejects a value, or if the request states one of them as well.
+    fn encode_with(
+        &self,
+        lane: &ActiveLane,
+        row: &mut Vec<f32>,
+        given: &[(&str, Value<'_>)],
+    ) -> Result<(), Self::Error> {
+        match given.first() {
+            None => self.encode(lane, row),
+            Some((feature, _)) => Err(Rejection::NotPassed { feature: (*feature).to_owned() }.into()),
+        }
+    }
+
+    /// Checks that one of the bundles of a request with two decisions reads each feature. `self` are the features of
+    /// the first decision.
+    ///
+    /// # Errors
+    /// Fails with the first feature that neither reads.
+    fn check_read(&self, _first: &ActiveLane, _second: &ActiveLane) -> Result<(), Self::Error> {
+        Ok(())
+    }
 
     /// Adds the values to the hash of the request's content.
     fn hash(&self, content: &mut Content);

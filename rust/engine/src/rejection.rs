@@ -167,6 +167,62 @@ pub enum Rejection {
         features: usize,
     },
 
+    // --- two decisions ---
+    /// One of the two decisions of a request cannot be made.
+    #[error("{step}: {rejection}")]
+    Step {
+        /// `score` or `action`.
+        step: &'static str,
+        /// The reason.
+        rejection: Box<Rejection>,
+    },
+    /// A step is not stated.
+    #[error("{step}: it is not set; name the checkpoint of both steps")]
+    NoStep {
+        /// `score` or `action`.
+        step: &'static str,
+    },
+    /// Neither bundle of the request reads a feature.
+    #[error("features: neither bundle reads feature {feature:?}; correct the name or leave it out")]
+    UnreadFeature {
+        /// The feature, shortened.
+        feature: String,
+    },
+    /// The feature that receives the result of the score has another type.
+    #[error(
+        "{field}: feature {feature:?} of bundle {bundle} is not a {expected}; name a feature of that type or leave the field empty"
+    )]
+    PassedType {
+        /// `score_feature` or `decision_feature`.
+        field: &'static str,
+        /// The feature.
+        feature: String,
+        /// The bundle's digest.
+        bundle: String,
+        /// The type that it must have.
+        expected: &'static str,
+    },
+    /// Both results of the score are for the same feature.
+    #[error("decision_feature: feature {feature:?} is score_feature as well; name two features")]
+    PassedTwice {
+        /// The feature, shortened.
+        feature: String,
+    },
+    /// The request states a value of a feature that receives the result of the score.
+    #[error(
+        "features: {feature:?} receives the result of the score; leave it out, or send NaN in a dense vector"
+    )]
+    PassedStated {
+        /// The feature.
+        feature: String,
+    },
+    /// The protocol cannot pass values on.
+    #[error("features: {feature:?} cannot receive a value in this protocol; call scorer.v1 Decide")]
+    NotPassed {
+        /// The feature.
+        feature: String,
+    },
+
     // --- route ---
     /// The checkpoint has no lanes yet.
     #[error("checkpoint {name:?} has no bundle yet; publish one and point the checkpoint's alias at it")]
@@ -368,11 +424,18 @@ impl Rejection {
         }
     }
 
+    /// Names the step of a request with two decisions that is rejected.
+    #[must_use]
+    pub fn at_step(self, step: &'static str) -> Rejection {
+        Rejection::Step { step, rejection: Box::new(self) }
+    }
+
     /// The value of `grpc-retry-pushback-ms`: the delay of a retry in milliseconds, or -1 for no retry. `None` leaves
     /// it to the caller.
     #[must_use]
     pub fn retry_pushback_ms(&self) -> Option<i64> {
         match self {
+            Rejection::Step { rejection, .. } => rejection.retry_pushback_ms(),
             Rejection::Shed { retry_after_ms, .. } => {
                 Some(retry_after_ms.and_then(|ms| i64::try_from(ms).ok()).unwrap_or(-1))
             }

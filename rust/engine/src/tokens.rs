@@ -5,10 +5,11 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 use arc_swap::ArcSwapOption;
-use scorer_token::{Claims, KeyRing, Scope, Token, TokenError};
+use scorer_token::{Claims, KeyRing, Kind as TokenKind, Scope, Token, TokenError};
 
 use crate::arrival::Arrival;
 use crate::checkpoint::Checkpoint;
+use crate::config::Kind;
 use crate::engine::Engine;
 
 /// The current keys and their counters.
@@ -60,10 +61,14 @@ impl Engine {
     #[must_use]
     pub fn decision_token(&self, arrival: &Arrival, id: &str, claims: &Claims) -> Vec<u8> {
         let ring = self.tokens.ring.load();
-        let (Some(ring), Some(checkpoint)) = (ring.as_deref(), arrival.checkpoint()) else {
+        let kind = if claims.kind == TokenKind::Action { Kind::Action } else { Kind::Score };
+        let mut checkpoints =
+            arrival.steps().filter_map(|step| Some(self.checkpoints.at(step.checkpoint()?)));
+        let checkpoint = checkpoints.find(|checkpoint| checkpoint.kind == kind);
+        let (Some(ring), Some(checkpoint)) = (ring.as_deref(), checkpoint) else {
             return Vec::new();
         };
-        let scope = scope(self.checkpoints.at(checkpoint), arrival);
+        let scope = scope(checkpoint, arrival);
         ring.sign(claims, &scope, id).map_or_else(Vec::new, |token| token.as_bytes().to_vec())
     }
 }

@@ -172,6 +172,7 @@ fn the_contribution_of_a_sensitive_feature_or_of_a_column_from_it_is_not_recorde
         [contribution(0, -1.5), contribution(2, 0.25), contribution(3, 0.75), contribution(4, -0.125)];
     let answered = Answered {
         checkpoint: FRAUD,
+        linked: "",
         lane: "live",
         lane_table: 1,
         bundle: &[0; 32],

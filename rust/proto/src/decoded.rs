@@ -11,9 +11,9 @@ use prost::encoding::{WireType, decode_key, decode_varint};
 use crate::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use crate::inference::{InferParameter, InferTensorContents, ModelInferRequest};
 use crate::v1::{
-    AppliedRules, DecisionRecord, DenseFeatures, EligibleActions, ExplainRequest, Feature,
-    FeatureDescription, FiredRule, NamedFeatures, ObserveRequest, ObservedRequest, ObservedSchema, Reason,
-    ScoreBatchRequest, ScoreRequest, SealedFeatures, SelectActionRequest,
+    ActionStep, AppliedRules, DecideRequest, DecisionRecord, DenseFeatures, EligibleActions, ExplainRequest,
+    Feature, FeatureDescription, FiredRule, NamedFeatures, ObserveRequest, ObservedRequest, ObservedSchema,
+    Reason, ScoreBatchRequest, ScoreRequest, ScoreStep, SealedFeatures, SelectActionRequest,
 };
 
 /// What a string or byte field takes beside its bytes, with the allocator's share.
@@ -49,6 +49,9 @@ static ELIGIBLE: Shape = shape::<EligibleActions>(&[], &[]);
 static SCORE: Shape = shape::<ScoreRequest>(&[(3, &NAMED), (4, &DENSE)], &[]);
 static BATCH: Shape = shape::<ScoreBatchRequest>(&[], &[]);
 static SELECT: Shape = shape::<SelectActionRequest>(&[(3, &NAMED), (4, &DENSE), (6, &ELIGIBLE)], &[]);
+static SCORE_STEP: Shape = shape::<ScoreStep>(&[(2, &DENSE)], &[]);
+static ACTION_STEP: Shape = shape::<ActionStep>(&[(2, &DENSE), (3, &ELIGIBLE)], &[]);
+static DECIDE: Shape = shape::<DecideRequest>(&[(1, &SCORE_STEP), (2, &ACTION_STEP), (5, &NAMED)], &[]);
 static EXPLAIN: Shape = shape::<ExplainRequest>(&[(3, &NAMED), (4, &DENSE)], &[]);
 
 static PARAMETER: Shape = shape::<InferParameter>(&[], &[]);
@@ -79,6 +82,10 @@ impl Decoded for ScoreBatchRequest {
 
 impl Decoded for SelectActionRequest {
     const SHAPE: &'static Shape = &SELECT;
+}
+
+impl Decoded for DecideRequest {
+    const SHAPE: &'static Shape = &DECIDE;
 }
 
 impl Decoded for ExplainRequest {

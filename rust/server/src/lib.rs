@@ -26,6 +26,7 @@ mod method;
 mod metrics;
 mod oip;
 mod probe;
+mod rejection_code;
 mod rollout;
 mod run;
 mod scoring;

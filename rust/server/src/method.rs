@@ -5,15 +5,26 @@ use tonic::Status;
 
 use crate::security::Security;
 
-/// Roles of which a caller needs at least one. If the list is empty, any authenticated caller is accepted.
-pub(crate) struct Roles(&'static [Role]);
+/// The roles that a caller needs. If the list is empty, any authenticated caller is accepted.
+pub(crate) enum Roles {
+    /// At least one of them.
+    Any(&'static [Role]),
+    /// All of them.
+    All(&'static [Role]),
+}
 
 // === impl Roles ===
 
 impl Roles {
-    /// Checks that a caller has one of the roles at any checkpoint.
+    /// Checks that a caller has the roles at any checkpoint.
     pub(crate) fn check(&self, security: &Security, caller: Option<&Access>) -> Result<(), Status> {
-        let Some((last, others)) = self.0.split_last() else { return Ok(()) };
+        let roles = match self {
+            Roles::All(roles) => {
+                return roles.iter().try_for_each(|&role| security.check(caller, role, None));
+            }
+            Roles::Any(roles) => roles,
+        };
+        let Some((last, others)) = roles.split_last() else { return Ok(()) };
         let has = |role: &Role| caller.is_some_and(|access| access.check(*role).is_ok());
         if others.iter().any(has) {
             return Ok(());
@@ -28,6 +39,7 @@ pub(crate) enum Method {
     Score,
     ScoreBatch,
     SelectAction,
+    Decide,
     ReportOutcome,
     Describe,
     Explain,
@@ -45,11 +57,12 @@ pub(crate) enum Method {
 // === impl Method ===
 
 impl Method {
-    pub(crate) const COUNT: usize = 11;
+    pub(crate) const COUNT: usize = 12;
     pub(crate) const ALL: [Method; Method::COUNT] = [
         Method::Score,
         Method::ScoreBatch,
         Method::SelectAction,
+        Method::Decide,
         Method::ReportOutcome,
         Method::Describe,
         Method::Explain,
@@ -66,6 +79,7 @@ impl Method {
             "Score" => Method::Score,
             "ScoreBatch" => Method::ScoreBatch,
             "SelectAction" => Method::SelectAction,
+            "Decide" => Method::Decide,
             "ReportOutcome" => Method::ReportOutcome,
             "Describe" => Method::Describe,
             "Explain" => Method::Explain,
@@ -80,6 +94,7 @@ impl Method {
             Method::Score
             | Method::ScoreBatch
             | Method::SelectAction
+            | Method::Decide
             | Method::ModelInfer
             | Method::ModelStreamInfer => true,
             Method::ReportOutcome
@@ -91,17 +106,18 @@ impl Method {
         }
     }
 
-    /// Returns the roles of which a caller needs one. They are checked before the message with its checkpoint is read.
+    /// Returns the roles that a caller needs. They are checked before the message with its checkpoint is read.
     pub(crate) fn roles(self) -> Roles {
         match self {
-            Method::Score | Method::ScoreBatch => Roles(&[Role::Score]),
-            Method::SelectAction => Roles(&[Role::Select]),
-            Method::ModelInfer | Method::ModelStreamInfer => Roles(&[Role::Score, Role::Select]),
-            Method::ReportOutcome => Roles(&[Role::ReportOutcomes]),
-            Method::Describe => Roles(&[Role::Describe]),
-            Method::Explain => Roles(&[Role::Explain]),
-            Method::Observe => Roles(&[Role::Observe]),
-            Method::Noop | Method::Unknown => Roles(&[]),
+            Method::Score | Method::ScoreBatch => Roles::Any(&[Role::Score]),
+            Method::SelectAction => Roles::Any(&[Role::Select]),
+            Method::Decide => Roles::All(&[Role::Score, Role::Select]),
+            Method::ModelInfer | Method::ModelStreamInfer => Roles::Any(&[Role::Score, Role::Select]),
+            Method::ReportOutcome => Roles::Any(&[Role::ReportOutcomes]),
+            Method::Describe => Roles::Any(&[Role::Describe]),
+            Method::Explain => Roles::Any(&[Role::Explain]),
+            Method::Observe => Roles::Any(&[Role::Observe]),
+            Method::Noop | Method::Unknown => Roles::Any(&[]),
         }
     }
 
@@ -110,6 +126,7 @@ impl Method {
             Method::Score => "Score",
             Method::ScoreBatch => "ScoreBatch",
             Method::SelectAction => "SelectAction",
+            Method::Decide => "Decide",
             Method::ReportOutcome => "ReportOutcome",
             Method::Describe => "Describe",
             Method::Explain => "Explain",
@@ -127,6 +144,7 @@ impl Method {
             Method::Score => "scorer.v1.ScoringService/Score",
             Method::ScoreBatch => "scorer.v1.ScoringService/ScoreBatch",
             Method::SelectAction => "scorer.v1.ScoringService/SelectAction",
+            Method::Decide => "scorer.v1.ScoringService/Decide",
             Method::ReportOutcome => "scorer.v1.ScoringService/ReportOutcome",
             Method::Describe => "scorer.v1.ScoringService/Describe",
             Method::Explain => "scorer.v1.ScoringService/Explain",

@@ -13,8 +13,8 @@ use scorer_observe::MAX_MESSAGE;
 use scorer_proto::decoded::{Decoded, is_within};
 use scorer_proto::inference::ModelInferRequest;
 use scorer_proto::v1::{
-    DescribeRequest, ExplainRequest, NoopRequest, NoopResponse, ObserveRequest, ReportOutcomeRequest,
-    ScoreBatchRequest, ScoreRequest, SelectActionRequest,
+    DecideRequest, DescribeRequest, ExplainRequest, NoopRequest, NoopResponse, ObserveRequest,
+    ReportOutcomeRequest, ScoreBatchRequest, ScoreRequest, SelectActionRequest,
 };
 use tonic::Status;
 use tonic::body::Body;
@@ -59,6 +59,15 @@ pub(crate) fn answer(probe: &Probe, method: Method, request: Request<Incoming>, 
             answered(match at(&services, &caller, Role::Select, message, |message| &message.checkpoint) {
                 Ok(message) => {
                     scoring::select_action(&services.engine, &arrival, message).await.map_err(grpc_status::of)
+                }
+                Err(status) => Err(status),
+            })
+        }),
+        Method::Decide => Box::pin(async move {
+            let message = reader.row::<DecideRequest>(request).await;
+            answered(match decide_permitted(&services, &caller, message) {
+                Ok(message) => {
+                    scoring::decide(&services.engine, &arrival, message).await.map_err(grpc_status::of)
                 }
                 Err(status) => Err(status),
             })
@@ -194,6 +203,24 @@ fn at<M>(
 ) -> Result<M, Status> {
     let message = message?;
     services.security.check(caller.0.as_deref(), role, Some(checkpoint(&message)))?;
+    Ok(message)
+}
+
+/// Returns the message if its caller may score at the first checkpoint and select at the second.
+fn decide_permitted(
+    services: &Services,
+    caller: &Caller,
+    message: Result<DecideRequest, Status>,
+) -> Result<DecideRequest, Status> {
+    let message = message?;
+    let checkpoints = [
+        (Role::Score, message.score.as_ref().map(|step| &*step.checkpoint)),
+        (Role::Select, message.action.as_ref().map(|step| &*step.checkpoint)),
+    ];
+    for (role, checkpoint) in checkpoints {
+        // A request without one of the steps is rejected afterwards.
+        services.security.check(caller.0.as_deref(), role, checkpoint)?;
+    }
     Ok(message)
 }
 

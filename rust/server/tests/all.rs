@@ -6,6 +6,7 @@
 
 mod answers;
 mod checkpoints;
+mod decide;
 mod deliveries;
 mod drain;
 mod explanations;

@@ -186,6 +186,12 @@ async fn a_principal_has_the_roles_of_its_grants() {
     let mut fraud = fleet.client("fraud-only").await;
     fraud.score(score("", 10.0)).await.unwrap();
     assert_eq!(refused(fraud.select_action(select("", 10.0)).await).0, Code::PermissionDenied);
+    // A request with two decisions needs the roles of both.
+    let (code, message) = refused(fraud.decide(crate::decide::decide("", 10.0)).await);
+    assert!(code == Code::PermissionDenied && message.contains("role select"), "{message}");
+    let mut plain = crate::decide::decide("both", 10.0);
+    plain.features.as_mut().unwrap().features.truncate(1);
+    checkout.decide(plain).await.unwrap();
     let mut elsewhere = score("", 10.0);
     elsewhere.checkpoint = ACTION.to_owned();
     assert_eq!(refused(fraud.score(elsewhere).await).0, Code::PermissionDenied);

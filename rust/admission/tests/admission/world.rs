@@ -373,6 +373,7 @@ impl<'a> World<'a> {
             timeout: source.timeout,
             caller: request.caller,
             cohort: request.cohort,
+            then: None,
         };
         match self.admission.ask(self.clock(), &ask) {
             Verdict::Admit(ticket) => {

@@ -181,6 +181,19 @@ pub fn action_files(name: &str, base: f32) -> Files {
     action_recipe(name, base, policy).build().expect("the action recipe builds")
 }
 
+/// An action bundle like [`action_recipe`]'s, whose context is `amount`, `fraud_decision` (category approve, review,
+/// decline) and `fraud_score` (number).
+#[must_use]
+pub fn scored_action_recipe(name: &str) -> Recipe {
+    let policy = json!({"rule": "squarecb", "gamma": 20.0, "floor": 0.05});
+    let mut recipe = action_recipe(name, 0.0, policy);
+    recipe.schema["features"][1] = json!({
+        "name": "fraud_decision", "type": "category", "categories": ["approve", "review", "decline"],
+    });
+    recipe.schema["features"][2] = json!({"name": "fraud_score", "type": "number"});
+    recipe
+}
+
 /// A score bundle of three forests, whose program ends with `nodes` and a threshold. `nodes` read the slots
 /// `probability-0` to `probability-2` and write the slot `combined`.
 #[must_use]

@@ -8,6 +8,7 @@ use super::RequestContext;
 use super::evaluate::Failed;
 use super::route::about;
 use crate::bundles::Loaded;
+use crate::counters::CheckpointCounters;
 use crate::gate::AdmissionPermit;
 use crate::reason::Reason;
 use crate::stages::Stage;
@@ -23,8 +24,14 @@ pub(crate) fn rows(
     let RequestContext { engine, arrival, checkpoint, id, entity, .. } = context;
     let _timed = arrival.measure(Stage::Admit);
     let counters = engine.counters.checkpoint(checkpoint.index);
-    let asked = engine.admission.ask(now, arrival, checkpoint.index, about(entity, id), loaded, rows);
-    match &asked {
+    let about = about(entity, id);
+    let asked = engine.admission.ask(now, arrival, checkpoint.index, about, loaded, rows, None);
+    count(counters, &asked);
+    asked
+}
+
+fn count(counters: &CheckpointCounters, asked: &Result<AdmissionPermit, Shed>) {
+    match asked {
         Ok(permit) => {
             if let Some(reason) = permit.would_shed() {
                 counters.would_shed(reason);
@@ -32,7 +39,36 @@ pub(crate) fn rows(
         }
         Err(shed) => counters.shed(shed.reason),
     }
-    asked
+}
+
+/// The right to evaluate one row, or the reason why the model does not answer.
+pub(crate) type Admitted = Result<AdmissionPermit, Failed>;
+
+/// Requests one admission for both evaluations of a request, and returns the right to each. A bundle that is out of
+/// service is not evaluated, and the other one is then admitted alone.
+pub(crate) fn both(
+    first: (RequestContext<'_>, &Loaded, Option<Reason>),
+    second: (RequestContext<'_>, &Loaded, Option<Reason>),
+    now: Instant,
+) -> (Admitted, Admitted) {
+    let out_of_service = |instead| instead == Some(Reason::Breaker);
+    if out_of_service(first.2) || out_of_service(second.2) {
+        return (single(first.0, first.1, first.2, now), single(second.0, second.1, second.2, now));
+    }
+    let RequestContext { engine, arrival, checkpoint, id, entity, .. } = first.0;
+    let _timed = arrival.measure(Stage::Admit);
+    let then = Some((second.0.checkpoint.index, second.1));
+    let asked = engine.admission.ask(now, arrival, checkpoint.index, about(entity, id), first.1, 1, then);
+    for context in [first.0, second.0] {
+        count(engine.counters.checkpoint(context.checkpoint.index), &asked);
+    }
+    match asked {
+        Err(shed) => (Err(Failed::shed(&shed)), Err(Failed::shed(&shed))),
+        Ok(mut permit) => {
+            let second = permit.split().ok_or_else(Failed::late);
+            (Ok(permit), second)
+        }
+    }
 }
 
 /// Returns the permit to evaluate one row, or the reason why the model does not answer. `instead` is the result of

@@ -56,7 +56,15 @@ impl Engine {
             return Err(Rejection::TooManyRows { rows: count, max: checkpoint.max_batch_rows }.into());
         }
         let id = identify::request_id(&self.privacy, request_id)?.text;
-        let context = RequestContext { engine: self, arrival, checkpoint, id: &id, entity, recorded_entity };
+        let context = RequestContext {
+            engine: self,
+            arrival,
+            checkpoint,
+            id: &id,
+            entity,
+            recorded_entity,
+            linked: None,
+        };
 
         let table = Arc::clone(&self.lanes());
         let began = Instant::now();

@@ -189,7 +189,7 @@ fn guarded<T>(
 ) -> std::thread::Result<Result<T, EvalError>> {
     let result = catch_unwind(AssertUnwindSafe(|| {
         #[cfg(feature = "fault-injection")]
-        engine.faults.strike(id)?;
+        engine.faults.strike(id, &loaded.digest_text)?;
         let _ = (engine, id, deadline);
         let Workspace { row, kept, .. } = &mut *workspace;
         let memory = memory_for(kept, loaded);

@@ -25,7 +25,22 @@ pub(crate) fn checkpoint<'a>(
     name: &str,
     kind: Kind,
 ) -> Result<&'a Checkpoint, Rejection> {
-    let checkpoint = engine.checkpoint_of(arrival, name)?;
+    of_kind(engine.checkpoint_of(arrival, name)?, name, kind)
+}
+
+/// Returns the checkpoint of the second decision of a request, as [`checkpoint`] does for the first.
+pub(crate) fn second_checkpoint<'a>(
+    engine: &'a Engine,
+    arrival: &Arrival,
+    name: &str,
+    kind: Kind,
+) -> Result<&'a Checkpoint, Rejection> {
+    let checkpoint = engine.checkpoints.get(name)?;
+    arrival.set_second_checkpoint(checkpoint.index);
+    of_kind(checkpoint, name, kind)
+}
+
+fn of_kind<'a>(checkpoint: &'a Checkpoint, name: &str, kind: Kind) -> Result<&'a Checkpoint, Rejection> {
     if checkpoint.kind == kind {
         return Ok(checkpoint);
     }

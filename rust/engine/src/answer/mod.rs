@@ -17,6 +17,7 @@ mod features;
 mod identify;
 mod many;
 mod outcome;
+mod paired;
 mod pooled;
 mod record;
 mod replay;
@@ -49,4 +50,6 @@ pub(crate) struct RequestContext<'a> {
     pub(crate) entity: &'a str,
     /// Entity as it is recorded and passed to observers.
     pub(crate) recorded_entity: &'a str,
+    /// The checkpoint of the other decision of the same request.
+    pub(crate) linked: Option<&'a Checkpoint>,
 }

@@ -53,6 +53,7 @@ fn unlogged(engine: &Engine) {
 pub fn fill(to: &mut DecisionRecord, now_us: i64, answered: &Answered<'_>) {
     set(&mut to.decision_id, answered.id);
     set(&mut to.checkpoint, answered.checkpoint);
+    set(&mut to.linked_checkpoint, answered.linked);
     set(&mut to.lane, answered.lane);
     to.lane_table = answered.lane_table;
     to.bundle.clear();

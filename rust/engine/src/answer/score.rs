@@ -43,9 +43,10 @@ impl Engine {
     }
 }
 
-struct Scoring<'a, F>(Query<'a, F>);
+/// A score to be decided.
+pub(super) struct Scoring<'a, F>(pub(super) Query<'a, F>);
 
-struct Choice {
+pub(super) struct Choice {
     score: Score,
     label: Arc<str>,
     fallback: Option<Reason>,
@@ -54,7 +55,7 @@ struct Choice {
 }
 
 /// The result of the model, with its reasons if they are wanted.
-struct Explained {
+pub(super) struct Explained {
     out: ScoreOut,
     reasons: Option<Arc<[Contribution]>>,
 }
@@ -166,6 +167,7 @@ impl<F: Features> Decision for Scoring<'_, F> {
         let reasons = GivenReasons::of(&lane.loaded, reasons, self.0.reasons);
         let rules = GivenRules::of(&lane.loaded, ruled);
         let source = Arc::clone(&lane.source);
-        Scored { source, score, margin, label, logged, fallback, timings, reasons, rules }
+        let strictest = lane.loaded.labels.len() > 1 && lane.loaded.labels.last() == Some(&label);
+        Scored { source, score, margin, label, strictest, logged, fallback, timings, reasons, rules }
     }
 }

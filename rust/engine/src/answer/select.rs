@@ -21,7 +21,7 @@ use crate::decision_log::unavailable;
 use crate::engine::Engine;
 use crate::idempotency::IdempotencyCache;
 use crate::lanes::ActiveLane;
-use crate::query::{Eligible, Features, Query, SelectQuery};
+use crate::query::{Eligible, Features, PassedOn, Query, SelectQuery};
 use crate::reason::Reason;
 use crate::rejection::Rejection;
 use crate::timings::Timings;
@@ -40,18 +40,22 @@ impl Engine {
     ) -> Result<Answer<Selected>, F::Error> {
         let SelectQuery { mut query, eligible, include_pmf } = query;
         let id = std::mem::take(&mut query.request_id);
-        sequence::run(self, arrival, &Selection { query, eligible, include_pmf }, id).await
+        let passed = PassedOn::default();
+        sequence::run(self, arrival, &Selection { query, eligible, include_pmf, passed }, id).await
     }
 }
 
-struct Selection<'a, F> {
-    query: Query<'a, F>,
-    eligible: Option<Eligible<'a>>,
-    include_pmf: bool,
+/// An action to be selected.
+pub(super) struct Selection<'a, F> {
+    pub(super) query: Query<'a, F>,
+    pub(super) eligible: Option<Eligible<'a>>,
+    pub(super) include_pmf: bool,
+    /// The features that receive the result of a score.
+    pub(super) passed: PassedOn<'a>,
 }
 
 /// The choice of the model.
-struct Drawn {
+pub(super) struct Drawn {
     out: SelectOut,
     /// The policy's probabilities if another thread evaluated it; else they are in this thread's memory.
     pmf: Option<Box<[f64]>>,
@@ -63,7 +67,7 @@ type Reasons = Option<Arc<[Contribution]>>;
 
 /// How an action is chosen.
 #[derive(Clone, Copy)]
-struct Setup {
+pub(super) struct Setup {
     /// Whether the policy explores.
     explores: bool,
     /// Number of reasons to compute.
@@ -71,7 +75,7 @@ struct Setup {
 }
 
 /// The chosen action, by the way in which it was chosen.
-enum Choice {
+pub(super) enum Choice {
     /// The policy drew it.
     Explored {
         out: SelectOut,
@@ -293,6 +297,8 @@ impl<F: Features> Decision for Selection<'_, F> {
             index: index as u32,
             propensity,
             expected_reward,
+            passed: [self.passed.score, self.passed.decision]
+                .map(|name| !name.is_empty() && lane.loaded.bundle.schema().index_of(name).is_some()),
             pmf: reply,
             logged,
             fallback,

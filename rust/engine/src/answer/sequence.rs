@@ -8,6 +8,7 @@ use scorer_admission::Place;
 use scorer_core::bundle::EvalError;
 use scorer_core::explain::Contribution;
 
+use super::admit::Admitted;
 use super::evaluate::{self, BundleMemory, Failed, Workspace, with_workspace};
 use super::{RequestContext, admit, explain, identify, record, replay, route};
 use crate::answered::{Answered, Outcome};
@@ -25,7 +26,7 @@ use crate::lanes::ActiveLane;
 use crate::query::{Features, Query};
 use crate::reason::Reason;
 use crate::rejection::Rejection;
-use crate::stages::Stage;
+use crate::stages::{Stage, Timed};
 use crate::timings::{Timings, micros};
 
 /// Part of a request's time within which the record of a draw must be in the log.
@@ -139,6 +140,14 @@ pub(crate) trait Decision: Sync {
     ) -> Self::Answer;
 }
 
+/// The lane that answers a request, and whether it may evaluate.
+pub(super) struct Routed {
+    pub(super) lane: ActiveLane,
+    /// The reason if it is not the drawn lane's model that answers.
+    pub(super) instead: Option<Reason>,
+    pub(super) admitted: Admitted,
+}
+
 /// Inputs of an action's draw other than the context.
 #[derive(Clone, Copy)]
 pub(crate) struct Names<'a> {
@@ -192,28 +201,42 @@ pub(crate) async fn run<D: Decision>(
     let recorded_entity = &*engine.privacy.entity(query.entity)?;
     let id = identify::request_id(&engine.privacy, request_id)?;
     let entity = query.entity;
-    let context = RequestContext { engine, arrival, checkpoint, id: &id.text, entity, recorded_entity };
+    let context =
+        RequestContext { engine, arrival, checkpoint, id: &id.text, entity, recorded_entity, linked: None };
+    let (value, replayed) = answer(context, decision, id.given, None).await?;
+    Ok(Answer { id: id.text, value, replayed })
+}
+
+/// Runs the stages from `replay` to the end. `given` states whether the caller chose the id; `routed` are the results
+/// of the stages `route` and `admit`, if they are known. Returns the answer, and whether it comes from the cache.
+pub(super) async fn answer<D: Decision>(
+    context: RequestContext<'_>,
+    decision: &D,
+    given: bool,
+    routed: Option<Routed>,
+) -> Result<(D::Answer, bool), <D::Features as Features>::Error> {
     // A generated id is never sent again, so storing it would only evict other entries.
-    let (value, replayed) = if id.given {
-        replay::once(context, decision).await?
+    let (value, replayed) = if given {
+        replay::once(context, decision, routed).await?
     } else {
-        (decide(context, decision).await?, false)
+        (decide(context, decision, routed).await?, false)
     };
     if value.is_fallback() {
-        arrival.fell_back();
+        context.arrival.fell_back();
     }
     if let Some(decided_at_us) = value.recorded_at_us() {
-        arrival.decided(&id.text, decided_at_us, replayed);
+        context.arrival.decided(context.id, decided_at_us, replayed);
     }
-    Ok(Answer { id: id.text, value, replayed })
+    Ok((value, replayed))
 }
 
 /// Runs the stages from `route` to the end.
 pub(super) async fn decide<D: Decision>(
     context: RequestContext<'_>,
     decision: &D,
+    routed: Option<Routed>,
 ) -> Result<D::Answer, <D::Features as Features>::Error> {
-    let mut step = with_workspace(|workspace| begin(context, decision, workspace))?;
+    let mut step = with_workspace(|workspace| begin(context, decision, workspace, routed))?;
     if let Step::Pool(pooled) = step {
         step = on_pool(context, decision, pooled).await?;
     }
@@ -228,14 +251,31 @@ fn begin<D: Decision>(
     context: RequestContext<'_>,
     decision: &D,
     workspace: &mut Workspace,
+    routed: Option<Routed>,
+) -> Result<Step<D>, <D::Features as Features>::Error> {
+    let began = Instant::now();
+    let timed = context.arrival.measure(Stage::Features);
+    if let Some(Routed { lane, instead, admitted }) = routed {
+        return begin_in(context, decision, workspace, (&lane, instead), Some(admitted), began, timed);
+    }
+    let table = context.engine.lanes();
+    let lane = route::lane(context, &table)?;
+    let in_service = route::in_service(context, &table, lane, began);
+    begin_in(context, decision, workspace, in_service, None, began, timed)
+}
+
+/// Runs the stages from `features`, with the lane that answers and the reason if it is not the drawn one.
+fn begin_in<D: Decision>(
+    context: RequestContext<'_>,
+    decision: &D,
+    workspace: &mut Workspace,
+    (lane, instead): (&ActiveLane, Option<Reason>),
+    admitted: Option<Admitted>,
+    began: Instant,
+    timed: Timed<'_>,
 ) -> Result<Step<D>, <D::Features as Features>::Error> {
     let RequestContext { engine, arrival, checkpoint, id, .. } = context;
     let features = &decision.query().features;
-    let table = engine.lanes();
-    let began = Instant::now();
-    let timed = arrival.measure(Stage::Features);
-    let lane = route::lane(context, &table)?;
-    let (lane, instead) = route::in_service(context, &table, lane, began);
     arrival.answered_by(&lane.source);
     let loaded = &*lane.loaded;
     features.accept(lane)?;
@@ -248,7 +288,8 @@ fn begin<D: Decision>(
     let setup = decision.setup(context, loaded);
     let (row, memory, _) = workspace.parts(loaded);
     let restricted = D::restrict(context, loaded, row, memory);
-    let evaluated = match restricted.and_then(|()| admit::single(context, loaded, instead, encoded)) {
+    let admit = || admitted.unwrap_or_else(|| admit::single(context, loaded, instead, encoded));
+    let evaluated = match restricted.and_then(|()| admit()) {
         Err(failed) => Err(failed),
         Ok(permit) if permit.place() == Place::Pool => {
             let held = Held::of(lane, workspace);
@@ -354,8 +395,11 @@ async fn committed<D: Decision>(
 ) -> Result<D::Answer, Rejection> {
     let RequestContext { engine, arrival, checkpoint, id, .. } = context;
     let Pending { held, choice, timings, commit } = pending;
-    let allowed =
-        arrival.timeout().map_or(checkpoint.record_within, |timeout| timeout.min(checkpoint.record_within));
+    // A request with two decisions has the time of both.
+    let within = context.linked.map_or(checkpoint.record_within, |linked| {
+        checkpoint.record_within.saturating_add(linked.record_within)
+    });
+    let allowed = arrival.timeout().map_or(within, |timeout| timeout.min(within));
     let until = if D::needs_record(&choice) {
         // The rest of the time must suffice for the reply and for finding the best action, which takes as long as
         // this evaluation did.
@@ -411,9 +455,10 @@ fn answered<'a, D: Decision>(
     timings: Timings,
     outcome: Outcome<'a>,
 ) -> Answered<'a> {
-    let RequestContext { checkpoint, id, recorded_entity, .. } = context;
+    let RequestContext { checkpoint, id, recorded_entity, linked, .. } = context;
     Answered {
         checkpoint: &checkpoint.name,
+        linked: linked.map_or("", |linked| &linked.name),
         id,
         entity: recorded_entity,
         row,

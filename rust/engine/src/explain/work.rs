@@ -75,7 +75,7 @@ impl Work for Explaining {
             let deadline = Deadline::new(Some(self.finish_by), Some(&self.completion.cell));
             #[cfg(feature = "fault-injection")]
             let result =
-                self.engine.faults.strike(EXPLANATION_FAULT).and_then(|()| self.task.explain(&deadline));
+                self.engine.faults.strike(EXPLANATION_FAULT, "").and_then(|()| self.task.explain(&deadline));
             #[cfg(not(feature = "fault-injection"))]
             let result = self.task.explain(&deadline);
             let result = result.map_err(|error| match error {

@@ -202,6 +202,7 @@ impl ActiveLane {
     pub(crate) fn answered(&self, fallback: Option<Reason>) -> Answered<'_> {
         Answered {
             checkpoint: "",
+            linked: "",
             lane: &self.source.lane,
             lane_table: self.source.lane_table,
             bundle: &self.loaded.digest.0,

@@ -233,6 +233,21 @@ impl Features for Dense {
         check_dense(self.fingerprint.unwrap_or(own), &self.values, &lane.loaded, row)
     }
 
+    fn encode_with(
+        &self,
+        lane: &ActiveLane,
+        row: &mut Vec<f32>,
+        given: &[(&str, scorer_core::schema::Value<'_>)],
+    ) -> Result<(), Rejection> {
+        let schema = lane.loaded.bundle.schema();
+        let mut values = self.values.clone();
+        for (name, value) in given {
+            let at = schema.index_of(name).unwrap();
+            values[at] = schema.encode_value(at, *value)?;
+        }
+        check_dense(schema.fingerprint(), &values, &lane.loaded, row)
+    }
+
     fn hash(&self, content: &mut Content) {
         self.values.iter().for_each(|value| content.number(value.to_bits().into()));
     }

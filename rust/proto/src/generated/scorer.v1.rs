@@ -324,6 +324,93 @@ pub struct SelectActionResponse {
     #[prost(message, optional, tag = "30")]
     pub rules: ::core::option::Option<AppliedRules>,
 }
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DecideRequest {
+    #[prost(message, optional, tag = "1")]
+    pub score: ::core::option::Option<ScoreStep>,
+    #[prost(message, optional, tag = "2")]
+    pub action: ::core::option::Option<ActionStep>,
+    /// As in ScoreRequest. It becomes the id of both decisions. A retry with the same id and
+    /// content returns the same score and action.
+    #[prost(string, tag = "3")]
+    pub request_id: ::prost::alloc::string::String,
+    /// Key by which the lanes of both checkpoints are chosen, as in ScoreRequest.
+    #[prost(string, tag = "4")]
+    pub entity: ::prost::alloc::string::String,
+    /// The features of both steps, each stated once. A step reads those that the schema of
+    /// its bundle has; a feature that neither bundle reads is an error.
+    #[prost(message, optional, tag = "5")]
+    pub features: ::core::option::Option<NamedFeatures>,
+    /// Name of a number feature of the action bundle that receives the score. A bundle whose
+    /// schema does not have it gets nothing. Empty: the score is not passed on.
+    #[prost(string, tag = "6")]
+    pub score_feature: ::prost::alloc::string::String,
+    /// Name of a category feature of the action bundle that receives the decision of the
+    /// score ("review", ...), as score_feature.
+    #[prost(string, tag = "7")]
+    pub decision_feature: ::prost::alloc::string::String,
+    /// Choose an action even if the score's decision is the strictest of its bundle.
+    #[prost(bool, tag = "8")]
+    pub action_if_declined: bool,
+}
+/// The first step of Decide.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ScoreStep {
+    /// A checkpoint of kind "score".
+    #[prost(string, tag = "1")]
+    pub checkpoint: ::prost::alloc::string::String,
+    /// Features of this step in schema order. It then reads none of DecideRequest.features.
+    #[prost(message, optional, tag = "2")]
+    pub dense: ::core::option::Option<DenseFeatures>,
+    /// As in ScoreRequest.
+    #[prost(uint32, tag = "3")]
+    pub reasons: u32,
+    #[prost(bool, tag = "4")]
+    pub include_token: bool,
+}
+/// The second step of Decide.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ActionStep {
+    /// A checkpoint of kind "action".
+    #[prost(string, tag = "1")]
+    pub checkpoint: ::prost::alloc::string::String,
+    /// Features of this step in schema order, as in ScoreStep. The values of score_feature and
+    /// decision_feature are NaN; the server sets them.
+    #[prost(message, optional, tag = "2")]
+    pub dense: ::core::option::Option<DenseFeatures>,
+    /// As in SelectActionRequest.
+    #[prost(message, optional, tag = "3")]
+    pub eligible: ::core::option::Option<EligibleActions>,
+    #[prost(bool, tag = "4")]
+    pub include_pmf: bool,
+    #[prost(uint32, tag = "5")]
+    pub reasons: u32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DecideResponse {
+    /// Id of both decisions.
+    #[prost(string, tag = "1")]
+    pub decision_id: ::prost::alloc::string::String,
+    /// As the response of Score.
+    #[prost(message, optional, tag = "2")]
+    pub score: ::core::option::Option<ScoreResponse>,
+    /// As the response of SelectAction; absent if no action was chosen.
+    #[prost(message, optional, tag = "3")]
+    pub action: ::core::option::Option<SelectActionResponse>,
+    /// Why there is no action.
+    #[prost(enumeration = "NoAction", tag = "4")]
+    pub no_action: i32,
+    /// The error of the action step if no_action is FAILED: a status code of gRPC, and the
+    /// message. The score is valid and recorded.
+    #[prost(int32, tag = "5")]
+    pub action_code: i32,
+    #[prost(string, tag = "6")]
+    pub action_error: ::prost::alloc::string::String,
+    /// The features of the action bundle that received a value of the score: score_feature,
+    /// decision_feature, both or none.
+    #[prost(string, repeated, tag = "7")]
+    pub passed_features: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
 /// The lane and the bundle that answered, with the times.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Served {
@@ -598,6 +685,38 @@ impl ReasonDirection {
         }
     }
 }
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum NoAction {
+    /// There is an action.
+    Unspecified = 0,
+    /// The decision of the score is the strictest of its bundle.
+    Declined = 1,
+    /// Neither the model nor a fallback could choose one; see action_code.
+    Failed = 2,
+}
+impl NoAction {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "NO_ACTION_UNSPECIFIED",
+            Self::Declined => "NO_ACTION_DECLINED",
+            Self::Failed => "NO_ACTION_FAILED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "NO_ACTION_UNSPECIFIED" => Some(Self::Unspecified),
+            "NO_ACTION_DECLINED" => Some(Self::Declined),
+            "NO_ACTION_FAILED" => Some(Self::Failed),
+            _ => None,
+        }
+    }
+}
 /// Generated client implementations.
 pub mod scoring_service_client {
     #![allow(
@@ -761,6 +880,30 @@ pub mod scoring_service_client {
                 .insert(GrpcMethod::new("scorer.v1.ScoringService", "SelectAction"));
             self.inner.unary(req, path, codec).await
         }
+        /// Decides one payment at two checkpoints: scores it at a checkpoint of kind "score" and
+        /// then chooses an action at one of kind "action". Both decisions have the same id, are
+        /// routed by the same lane table and are recorded as those of Score and SelectAction.
+        pub async fn decide(
+            &mut self,
+            request: impl tonic::IntoRequest<super::DecideRequest>,
+        ) -> std::result::Result<tonic::Response<super::DecideResponse>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/scorer.v1.ScoringService/Decide",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("scorer.v1.ScoringService", "Decide"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Reports what became known about a decision. The call is idempotent. Late and
         /// out-of-order reports are accepted, and conflicting ones are rejected.
         pub async fn report_outcome(
@@ -898,6 +1041,13 @@ pub mod scoring_service_server {
             tonic::Response<super::SelectActionResponse>,
             tonic::Status,
         >;
+        /// Decides one payment at two checkpoints: scores it at a checkpoint of kind "score" and
+        /// then chooses an action at one of kind "action". Both decisions have the same id, are
+        /// routed by the same lane table and are recorded as those of Score and SelectAction.
+        async fn decide(
+            &self,
+            request: tonic::Request<super::DecideRequest>,
+        ) -> std::result::Result<tonic::Response<super::DecideResponse>, tonic::Status>;
         /// Reports what became known about a decision. The call is idempotent. Late and
         /// out-of-order reports are accepted, and conflicting ones are rejected.
         async fn report_outcome(
@@ -1124,6 +1274,51 @@ pub mod scoring_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = SelectActionSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/scorer.v1.ScoringService/Decide" => {
+                    #[allow(non_camel_case_types)]
+                    struct DecideSvc<T: ScoringService>(pub Arc<T>);
+                    impl<
+                        T: ScoringService,
+                    > tonic::server::UnaryService<super::DecideRequest>
+                    for DecideSvc<T> {
+                        type Response = super::DecideResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::DecideRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ScoringService>::decide(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = DecideSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
@@ -3014,6 +3209,9 @@ pub struct DecisionRecord {
     /// `eligible_mask` is the part that the rules allow. Empty: every action.
     #[prost(bytes = "vec", tag = "61")]
     pub requested_mask: ::prost::alloc::vec::Vec<u8>,
+    /// Decisions of Decide: the checkpoint of the other step, whose decision has the same id.
+    #[prost(string, tag = "62")]
+    pub linked_checkpoint: ::prost::alloc::string::String,
 }
 /// Values of a row, encrypted to the owner of a private key by HPKE (RFC 9180) in
 /// mode Base with DHKEM(X25519, HKDF-SHA256), HKDF-SHA256 and AES-256-GCM.

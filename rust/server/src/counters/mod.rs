@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use scorer_admission::Nanos;
-use scorer_engine::{Arrival, LoadErrorKind, Rejection};
+use scorer_engine::{Arrival, LoadErrorKind, Rejection, RequestStep};
 use scorer_http::Limit;
 use tonic::Code;
 
@@ -169,18 +169,41 @@ impl Counters {
         latency: Duration,
         exemplar: Option<&Exemplar>,
     ) {
-        let counters = &self.checkpoints[arrival.checkpoint().map_or(0, |index| index + 1)];
-        counters.codes[method as usize][code as usize].fetch_add(1, Relaxed);
-        counters.latency[method as usize].record(latency, exemplar);
         let end = if code == Code::Cancelled { &self.cancelled } else { &self.replied };
         end.fetch_add(1, Relaxed);
+        // A request with two decisions counts at both checkpoints, under the SLAs of both together.
+        let slas = arrival.steps().map(|step| self.of_step(step).sla.sla());
+        let sla = slas.reduce(|sum, sla| sum.zip(sla).map(|(sum, sla)| sum.saturating_add(sla))).flatten();
+        let sla = sla.filter(|_| method != Method::ScoreBatch);
+        for step in arrival.steps() {
+            self.finished_step(method, arrival, step, code, latency, sla, exemplar);
+        }
+    }
+
+    fn of_step(&self, step: &RequestStep) -> &CheckpointCounters {
+        &self.checkpoints[step.checkpoint().map_or(0, |index| index + 1)]
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the properties of a request that has ended")]
+    fn finished_step(
+        &self,
+        method: Method,
+        arrival: &Arrival,
+        step: &RequestStep,
+        code: Code,
+        latency: Duration,
+        sla: Option<Duration>,
+        exemplar: Option<&Exemplar>,
+    ) {
+        let counters = self.of_step(step);
+        counters.codes[method as usize][code as usize].fetch_add(1, Relaxed);
+        counters.latency[method as usize].record(latency, exemplar);
         if let Some(delay) = arrival.queue_delay() {
             counters.sla.queue_delay.record(delay);
         }
         if method.infers() {
-            let single_row = method != Method::ScoreBatch;
-            let fallback = arrival.has_fallen_back();
-            counters.sla.finished(code, latency, arrival.timeout(), fallback, single_row, exemplar);
+            let fallback = step.has_fallen_back();
+            counters.sla.finished(code, latency, arrival.timeout(), fallback, sla, exemplar);
             let took = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
             counters.took_ns[usize::from(code != Code::Ok)].fetch_add(took, Relaxed);
             let ended = (arrival.at + latency).saturating_duration_since(self.began);

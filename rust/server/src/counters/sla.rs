@@ -65,14 +65,14 @@ impl Sla {
         }
     }
 
-    /// Records the end of a request for an answer. `single_row` states whether the SLA applies to this kind of request.
+    /// Records the end of a request for an answer, with the SLA that applies to it; `None` if none does.
     pub(crate) fn finished(
         &self,
         code: Code,
         latency: Duration,
         timeout: Option<Duration>,
         fallback: bool,
-        single_row: bool,
+        sla: Option<Duration>,
         exemplar: Option<&Exemplar>,
     ) {
         match code {
@@ -82,7 +82,7 @@ impl Sla {
             Code::Cancelled => {}
             _ => self.latency[By::Refused as usize].record(latency, exemplar),
         }
-        let Some(sla) = self.sla.filter(|_| single_row) else { return };
+        let Some(sla) = sla else { return };
         if let Some(met) = verdict(code, latency, sla, timeout) {
             self.budget.record(met.is_ok());
             if let Err(miss) = met {
@@ -189,10 +189,11 @@ mod tests {
 
     #[test]
     fn a_batch_is_measured_but_not_under_the_sla() {
-        let sla = Sla::new(Some(Duration::from_millis(10)));
-        sla.finished(Code::Ok, Duration::from_millis(50), None, false, false, None);
-        sla.finished(Code::Ok, Duration::from_millis(50), None, true, true, None);
-        sla.finished(Code::Ok, Duration::from_millis(5), None, false, true, None);
+        let limit = Some(Duration::from_millis(10));
+        let sla = Sla::new(limit);
+        sla.finished(Code::Ok, Duration::from_millis(50), None, false, None, None);
+        sla.finished(Code::Ok, Duration::from_millis(50), None, true, limit, None);
+        sla.finished(Code::Ok, Duration::from_millis(5), None, false, limit, None);
         assert_eq!(sla.totals(), (2, 1));
         assert_eq!(
             [By::Model, By::Fallback, By::Refused].map(|by| sla.latency[by as usize].histogram.read().1),

@@ -1,5 +1,6 @@
 //! `scorer.v1.ScoringService`: each method converts its request to a query of the engine and the answer to a reply.
 
+mod decide;
 mod describe;
 mod explain;
 mod features;
@@ -16,6 +17,7 @@ use scorer_proto::v1::{
     ScoreResponse, SelectActionRequest, SelectActionResponse,
 };
 
+pub(crate) use decide::decide;
 pub(crate) use describe::describe;
 pub(crate) use explain::explain;
 use features::{DenseRows, Row};

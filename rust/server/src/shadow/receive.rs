@@ -104,6 +104,7 @@ impl Checked {
         let Checked { live, decision, bundle, eligible, .. } = self;
         Answered {
             checkpoint: &checkpoint.name,
+            linked: &decision.linked_checkpoint,
             lane: &decision.lane,
             lane_table: decision.lane_table,
             bundle,

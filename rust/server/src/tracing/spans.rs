@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use scorer_engine::{Engine, StageTimes};
+use scorer_engine::Engine;
 use scorer_proto::CODE_NAMES;
 use scorer_proto::otlp::any_value::Value;
 use scorer_proto::otlp::span::SpanKind;
@@ -22,7 +22,7 @@ const REMOTE: u32 = 1 << 9;
 
 /// Number of spans of a request.
 pub(super) fn count(ended: &Ended) -> u64 {
-    1 + ended.arrival.stages().map_or(0, |times| times.spans(ended.took).count() as u64)
+    1 + ended.arrival.stages().map(|(_, times)| times.spans(ended.took).count() as u64).sum::<u64>()
 }
 
 /// Makes the message that exports the spans of these requests.
@@ -63,8 +63,13 @@ fn of(tracer: &Tracer, engine: &Engine, ended: &Ended) -> Vec<Span> {
             .then(|| Status { message: String::new(), code: StatusCode::Error.into() }),
         flags: if trace.parent.is_some() { flags | REMOTE } else { flags },
     };
-    let stages = arrival.stages().into_iter().flat_map(|times| times.spans(*took));
-    let stages = stages.map(|(stage, began, ended)| Span {
+    let two = arrival.steps().count() > 1;
+    let stages = arrival.stages().flat_map(|(step, times)| {
+        // The spans of a request with two decisions state to which they belong.
+        let checkpoint = step.checkpoint().filter(|_| two).map(|at| &engine.checkpoints.at(at).name);
+        times.spans(*took).map(move |span| (checkpoint, span))
+    });
+    let stages = stages.map(|(checkpoint, (stage, began, ended))| Span {
         trace_id: trace.trace_id.to_vec(),
         span_id: tracer.ids.span().to_vec(),
         trace_state: trace.state.clone(),
@@ -73,7 +78,7 @@ fn of(tracer: &Tracer, engine: &Engine, ended: &Ended) -> Vec<Span> {
         kind: SpanKind::Internal.into(),
         start_time_unix_nano: start + nanos(began),
         end_time_unix_nano: start + nanos(ended),
-        attributes: Vec::new(),
+        attributes: checkpoint.map(|name| text("scorer.checkpoint", name)).into_iter().collect(),
         status: None,
         flags,
     });
@@ -94,7 +99,8 @@ fn attributes(engine: &Engine, ended: &Ended) -> Vec<KeyValue> {
     if let Some(index) = arrival.checkpoint() {
         all.push(text("scorer.checkpoint", &engine.checkpoints.at(index).name));
     }
-    if let Some(source) = arrival.stages().and_then(StageTimes::source) {
+    let mut sources = arrival.stages().map(|(_, times)| times.source());
+    if let Some(source) = sources.next().flatten() {
         all.push(text("scorer.lane", &source.lane));
         all.push(text("scorer.bundle", &source.bundle));
     }
@@ -104,6 +110,16 @@ fn attributes(engine: &Engine, ended: &Ended) -> Vec<KeyValue> {
     }
     if method.infers() {
         all.push(attribute("scorer.fallback", Value::BoolValue(arrival.has_fallen_back())));
+    }
+    if let Some(step) = arrival.steps().nth(1) {
+        if let Some(index) = step.checkpoint() {
+            all.push(text("scorer.action.checkpoint", &engine.checkpoints.at(index).name));
+        }
+        if let Some(source) = sources.next().flatten() {
+            all.push(text("scorer.action.lane", &source.lane));
+            all.push(text("scorer.action.bundle", &source.bundle));
+        }
+        all.push(attribute("scorer.action.fallback", Value::BoolValue(step.has_fallen_back())));
     }
     if let Some(delay) = arrival.queue_delay() {
         let micros = i64::try_from(delay.as_micros()).unwrap_or(i64::MAX);
