@@ -284,7 +284,12 @@ impl RuleSet {
         RuleSet { bundle: Some(Arc::clone(bundle)), other, width, actions }
     }
 
-    fn rules(&self) -> PyResult<&core::Rules> {
+    /// The bundle that the rules were compiled for.
+    pub(crate) fn bundle(&self) -> PyResult<&core::Bundle> {
+        self.bundle.as_deref().ok_or_else(|| failed("the rules were compiled without a bundle; give one"))
+    }
+
+    pub(crate) fn rules(&self) -> PyResult<&core::Rules> {
         let of_bundle = || self.bundle.as_ref().and_then(|bundle| bundle.rules());
         self.other.as_ref().or_else(of_bundle).ok_or_else(|| failed("the bundle has no rules"))
     }
