@@ -12,6 +12,7 @@ __all__ = [
     "Forest",
     "LogReader",
     "Policy",
+    "RuleReplay",
     "RuleSet",
     "Server",
     "__version__",
@@ -275,6 +276,22 @@ class LogReader:
     def total_bytes(self) -> int: ...
     @property
     def bytes_read(self) -> int: ...
+
+@final
+class RuleReplay:
+    def __new__(
+        cls,
+        rules: RuleSet,
+        amount: int | None,
+        limits: list[float],
+        examples: int,
+        since_us: int | None,
+        until_us: int | None,
+    ) -> RuleReplay: ...
+    def outcomes(self, reader: LogReader) -> bool: ...
+    def decisions(self, log: int, reader: LogReader, salt: str, erased: set[str]) -> bool: ...
+    def add(self, records: list[bytes]) -> None: ...
+    def result(self) -> dict[str, Any]: ...
 
 def write_fleet(
     directory: str | PathLike[str],

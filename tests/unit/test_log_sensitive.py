@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import stat
-import struct
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from joining import POINT, Maker, counts, outcome, run
 from logs import write_segment
+from sealing import seal
 from servers import scorer_in_process
 
 from scorer.errors import LogError
@@ -20,8 +20,7 @@ from scorer.learn import experience_files
 from scorer.learn.errors import DataError
 from scorer.learn.ope.evaluate import evaluate
 from scorer.log import BundleShelf, ReaderKey, generate_keys, scan, verify
-from scorer.log import sealing as module
-from scorer.v1.log_pb2 import DecisionRecord, LogRecord, SealedFeatures
+from scorer.v1.log_pb2 import DecisionRecord, LogRecord
 
 READER = X25519PrivateKey.from_private_bytes(bytes(range(32)))
 VALUES = [10.0, 3.0, 1.0, 2.0]
@@ -43,22 +42,8 @@ def _masked(make: Maker, name: str, hour: float, *positions: int) -> bytes:
 
 
 def _sealed(make: Maker, name: str, hour: float, number: int, *positions: int, key: ReaderKey) -> bytes:
-    """Return a record with encrypted values as a server writes it.
-
-    `tests/integration/test_sensitive_features.py` reads the records of a server.
-    """
-    whole = LogRecord.FromString(_masked(make, name, hour, *positions))
-    sender = X25519PrivateKey.generate()
-    # The sender and the reader derive the same key.
-    encapsulated = sender.public_key().public_bytes_raw()
-    cipher, base = key._context(encapsulated)
-    record = whole.decision
-    record.sealed.CopyFrom(
-        SealedFeatures(positions=positions, key_id=key.id, encapsulated_key=encapsulated, number=number)
-    )
-    nonce = (int.from_bytes(base, "big") ^ number).to_bytes(12, "big")
-    plain = struct.pack(f"<{len(positions)}f", *(VALUES[at] for at in positions))
-    record.sealed.ciphertext = cipher.encrypt(nonce, plain, module._bound(record))
+    whole = LogRecord.FromString(make.decision(name, hour, features=VALUES))
+    seal(whole.decision, positions, key, number)
     return whole.SerializeToString()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 from bundles import ACTIONS
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from logs import write_segment
+from sealing import seal
 from typer.testing import CliRunner
 
 from scorer.bundle import Bundle
 from scorer.bundle.rules import BundleRules, CompiledRules
 from scorer.commands.rules import app
 from scorer.errors import LogError
+from scorer.log import ReaderKey
+from scorer.log.erasure import erase
 from scorer.log.rule_backtest import RuleBacktest, RuleChange, amount_band, backtest_rules
-from scorer.v1.log_pb2 import DecisionRecord, LogRecord, OutcomeProof, OutcomeRecord
+from scorer.v1.log_pb2 import DecisionRecord, LogRecord, OutcomeProof, OutcomeRecord, WithdrawnRecord
 from scorer.v1.scoring_pb2 import AppliedRules, FiredRule
 
 CHECKOUT = """
@@ -148,6 +153,92 @@ def test_the_window_and_the_amount_are_checked(log: Path, fraud: Bundle) -> None
 def test_the_rules_of_the_bundle_change_nothing(log: Path, fraud: Bundle) -> None:
     result = backtest_rules([log], fraud, compiled(fraud, 'name = "none"'))
     assert result.changed == 0 and result.decisions == 5
+
+
+def test_every_decision_counts_once_over_logs_chunks_and_withdrawals(tmp_path: Path, fraud: Bundle) -> None:
+    random = np.random.default_rng(3)
+    count = 10_000
+    amounts = random.choice([20.0, 150.0, 230.5, 6000.0, math.nan], count)
+    hours = random.integers(24, size=count)
+    records = [scored(fraud, at, amounts[at], hours[at]) for at in range(count)]
+    # The last revision counts, unproven reports and withdrawn ones do not, and one outcome is of no decision.
+    first, second = outcome(0, 0.0), outcome(0, 1.0)
+    second.outcome.revision = 1
+    forged = outcome(0, 0.0)
+    forged.outcome.revision, forged.outcome.proof = 2, OutcomeProof.OUTCOME_PROOF_UNPROVEN
+    records += [second, first, forged, outcome(1, 1.0), outcome(count, 1.0), outcome(2, 0.0)]
+    # Records begin at sequence 1: a decision and an outcome are withdrawn.
+    for sequence, number, kind in ((6, 5, ""), (count + 4, 1, "fraud")):
+        taken = WithdrawnRecord(
+            sequence=sequence, checkpoint="fraud.checkout", decision_id=f"d{number}", kind=kind
+        )
+        records.append(LogRecord(withdrawn=taken))
+    payloads = [record.SerializeToString() for record in records]
+    write_segment(tmp_path / "one", 1, 1, payloads)
+    write_segment(tmp_path / "other", 1, 1, payloads[2_000:4_000])
+    rules = compiled(fraud, CHECKOUT)
+    steps: list[tuple[int, int]] = []
+    result = backtest_rules(
+        [tmp_path / "one", tmp_path / "other"],
+        fraud,
+        rules,
+        amount="amount",
+        advance=lambda read, whole: steps.append((read, whole)),
+    )
+    assert result.decisions == count - 1
+    expected: dict[tuple[str, str], RuleChange] = {}
+    hits: Counter[str] = Counter()
+    for at in range(count):
+        if at == 5:
+            continue
+        decision = records[at].decision
+        row = np.asarray([decision.features], np.float32)
+        alone = rules.evaluate(row, scores=[decision.score], seconds=[0], ids=[decision.decision_id])
+        hits.update(rules.rules[number].id for number in alone.applied[0])
+        key = decision.decision, fraud.labels[int(alone.bands[0])]
+        change = expected.setdefault(key, RuleChange(*key))
+        change.count += 1
+        change.bands[amount_band(amounts[at])] += 1
+        change.amount += 0.0 if math.isnan(amounts[at]) else amounts[at]
+        if at in (0, 2):
+            change.known["fraud"] += 1
+            change.outcomes["fraud"] += at == 0
+        if len(change.examples) < 5:
+            change.examples.append(decision.decision_id)
+    assert result.hits == hits and list(result.changes) == list(expected)
+    for key, change in expected.items():
+        assert result.changes[key].amount == pytest.approx(change.amount)
+        result.changes[key].amount = change.amount
+        assert result.changes[key] == change
+    assert steps and steps[-1][0] == steps[-1][1]
+
+
+def test_erased_entities_are_left_out(tmp_path: Path, fraud: Bundle) -> None:
+    records = [scored(fraud, at, 300, 12, entity=f"customer-{at % 2}") for at in range(6)]
+    write_segment(tmp_path / "log", 1, 1, [record.SerializeToString() for record in records])
+    erase(tmp_path / "log", "customer-1")
+    result = backtest_rules([tmp_path / "log"], fraud, compiled(fraud, CHECKOUT))
+    assert result.decisions == 3
+    assert {name for change in result.changes.values() for name in change.examples} == {"d0", "d2", "d4"}
+
+
+def test_sensitive_features_are_decrypted_with_their_key(tmp_path: Path, fraud: Bundle) -> None:
+    key = ReaderKey(X25519PrivateKey.generate())
+    decision = scored(fraud, 0, 300, 12).decision
+    seal(decision, [0], key)
+    write_segment(tmp_path / "log", 1, 1, [LogRecord(decision=decision).SerializeToString()])
+    rules = compiled(fraud, CHECKOUT)
+    without = backtest_rules([tmp_path / "log"], fraud, rules)
+    assert (without.decisions, without.withheld, without.hits) == (1, 1, {})
+    opened = backtest_rules([tmp_path / "log"], fraud, rules, amount="amount", reader_key=key)
+    assert (opened.decisions, opened.withheld, opened.hits) == (1, 0, {"large": 1})
+    assert next(iter(opened.changes.values())).bands == {"250 to 500": 1}
+
+
+def test_a_record_of_another_program_is_refused(tmp_path: Path, fraud: Bundle) -> None:
+    write_segment(tmp_path / "log", 1, 1, [b"\xff\xff\xff"])
+    with pytest.raises(LogError, match=r"record 1 is intact but no scorer\.v1\.LogRecord"):
+        backtest_rules([tmp_path / "log"], fraud, compiled(fraud, CHECKOUT))
 
 
 def test_eligible_actions_are_compared(tmp_path: Path, built_bundles: dict[str, Path]) -> None:

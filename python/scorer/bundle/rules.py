@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from scorer.bridge import RawRuleSet
+    from scorer.bridge import RawRuleSet, RuleReplay
     from scorer.bundle.columns import Rows
     from scorer.bundle.eligibility import Eligibility
     from scorer.bundle.models import Action, Feature
@@ -235,6 +235,30 @@ class CompiledRules:
         by = np.frombuffer(rule, np.uint16)
         masks = np.frombuffer(removed, np.uint8).reshape(len(by), (self._actions + 7) // 8)
         return Eligibility(self.rules, self._actions, np.frombuffer(ends, np.uint32), by, masks, *totals)
+
+    def replay(
+        self,
+        amount: int | None,
+        limits: Sequence[float],
+        examples: int,
+        since_us: int | None,
+        until_us: int | None,
+    ) -> RuleReplay:
+        """Begin to decide logged decisions again; see `scorer.log.rule_backtest`.
+
+        Args:
+            amount: Position of the feature with the amount.
+            limits: Upper limits of the amount bands, ascending and excluded.
+            examples: Number of ids that are kept for each change.
+            since_us: Leave out decisions before this time, in microseconds since 1970.
+            until_us: Leave out decisions at or after this time.
+
+        Raises:
+            BundleError: The rules were compiled without a bundle.
+        """
+        from scorer import bridge
+
+        return bridge.RuleReplay(self._raw, amount, list(limits), examples, since_us, until_us)
 
     @property
     def needs_ids(self) -> bool:

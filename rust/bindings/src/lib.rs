@@ -34,7 +34,7 @@ mod _scorer {
     #[pymodule_export]
     use crate::load::run_load;
     #[pymodule_export]
-    use crate::log::{LogReader, mark_shipped, prune_log};
+    use crate::log::{LogReader, RuleReplay, mark_shipped, prune_log};
     #[pymodule_export]
     use crate::privacy::entity_pseudonym;
     #[pymodule_export]

@@ -1,6 +1,7 @@
-//! `_scorer.LogReader`, which returns the decision log in batches of encoded records, and the retention of the log.
+//! `_scorer.LogReader`, which returns the decision log in batches of encoded records, and what works on whole logs.
 
 mod columns;
+mod replay;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,6 +12,7 @@ use pyo3::types::{PyBytes, PyDict};
 use scorer_log::{Env, LogError, Reader, RealFs, Retention};
 
 use self::columns::{Columns, Foreign};
+pub(crate) use self::replay::RuleReplay;
 use crate::enter::enter;
 use crate::error::Failure;
 

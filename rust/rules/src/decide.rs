@@ -34,11 +34,23 @@ pub enum RuleState {
     Error(ErrorKind),
 }
 
+impl RuleState {
+    /// The state of an active rule whose condition has this value.
+    pub(crate) fn of(cell: Cell) -> RuleState {
+        match cell.state {
+            0 if cell.bits == 1 => RuleState::Fired,
+            0 => RuleState::False,
+            UNKNOWN => RuleState::Unknown,
+            error => RuleState::Error(ErrorKind::from_state(error)),
+        }
+    }
+}
+
 /// The memory of evaluations and the result of the last one. It is made once and used for many requests.
 #[derive(Debug, Clone)]
 pub struct Decision {
-    values: Scratch,
-    states: Vec<RuleState>,
+    pub(crate) values: Scratch,
+    pub(crate) states: Vec<RuleState>,
     applied: Vec<u16>,
     decision: Option<u16>,
     cap: Option<f64>,
@@ -46,7 +58,7 @@ pub struct Decision {
     queue: Option<u16>,
     allowed: Vec<u64>,
     /// Actions that the variants of each rule which are true remove.
-    removed: Vec<u64>,
+    pub(crate) removed: Vec<u64>,
     unknown: u32,
     errors: u32,
     conflicts: u32,
@@ -88,6 +100,15 @@ impl RuleSet {
                 Step::Rule(rule) => self.rule(rule, decision, lists, request),
             }
         }
+        self.apply_groups(decision);
+    }
+
+    /// Counts the states of the rules and applies those that fired.
+    pub(crate) fn apply_groups(&self, decision: &mut Decision) {
+        for state in &decision.states {
+            decision.unknown += u32::from(*state == RuleState::Unknown);
+            decision.errors += u32::from(matches!(state, RuleState::Error(_)));
+        }
         for group in &self.groups {
             self.apply_group(*group, decision);
         }
@@ -119,14 +140,7 @@ impl RuleSet {
                 }
                 cell = either(cell, result);
             }
-            state = match cell.state {
-                0 if cell.bits == 1 => RuleState::Fired,
-                0 => RuleState::False,
-                UNKNOWN => RuleState::Unknown,
-                error => RuleState::Error(ErrorKind::from_state(error)),
-            };
-            decision.unknown += u32::from(state == RuleState::Unknown);
-            decision.errors += u32::from(matches!(state, RuleState::Error(_)));
+            state = RuleState::of(cell);
         }
         decision.states[number] = state;
         decision.values.set(part.slot, cell);
@@ -223,7 +237,12 @@ impl RuleSet {
 }
 
 impl Part {
-    fn is_active(&self, request: Request<'_>) -> bool {
+    /// Whether the rule is active whatever the request is.
+    pub(crate) fn is_always_active(&self) -> bool {
+        self.rollout.is_none() && (self.window.from, self.window.until) == (i64::MIN, i64::MAX)
+    }
+
+    pub(crate) fn is_active(&self, request: Request<'_>) -> bool {
         if request.seconds < self.window.from || request.seconds >= self.window.until {
             return false;
         }
@@ -245,7 +264,7 @@ fn either(left: Cell, right: Cell) -> Cell {
 }
 
 impl Decision {
-    fn reset(&mut self, actions: &[u64]) {
+    pub(crate) fn reset(&mut self, actions: &[u64]) {
         self.states.fill(RuleState::Inactive);
         self.applied.clear();
         (self.decision, self.cap, self.floor, self.queue) = (None, None, None, None);

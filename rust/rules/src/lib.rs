@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod actions;
+mod block;
 mod check;
 mod code;
 mod conflicts;
@@ -27,6 +28,7 @@ mod parser;
 mod program;
 #[cfg(test)]
 mod random;
+mod rows;
 mod ruleset;
 mod source;
 mod table;
@@ -38,6 +40,7 @@ pub use environment::{DeclareError, Environment, ListId, ListKind, Slot, Type};
 pub use fault::Fault;
 pub use lists::{KeySet, KeySetBuilder, ListKey, Lists, TooManyKeys};
 pub use program::{Program, Scratch, Source, TextId};
+pub use rows::Rows;
 pub use ruleset::{Rule, RuleSet};
 pub use source::HitPolicy;
 pub use value::{ErrorKind, Outcome, Value};

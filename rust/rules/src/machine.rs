@@ -5,17 +5,61 @@ use crate::lists::{KeySet, Lists};
 use crate::lower::Tables;
 use crate::value::{Arithmetic, ErrorKind, double, int, truncate};
 
+/// When to jump.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum When {
+    True,
+    False,
+    /// There is no value.
+    Lacking,
+}
+
+/// The registers of one request, or of several requests that run the same code together.
+///
+/// Requests may take different jumps. Jumps only go forward, so a request that has jumped waits until the others reach
+/// its target.
+pub(crate) trait Registers {
+    /// Admits the requests that have jumped to this position.
+    fn arrive(&mut self, at: usize);
+    /// Copies a register.
+    fn copy(&mut self, to: Register, a: Register);
+    /// Writes a function of one register, which is no bool.
+    fn map(&mut self, to: Register, a: Register, apply: impl Fn(Cell) -> Cell);
+    /// Writes a function of two registers, which is no bool.
+    fn combine(&mut self, to: Register, a: Register, b: Register, apply: impl Fn(Cell, Cell) -> Cell);
+    /// Puts a test of one register where its goal says, and jumps where that decides.
+    fn test(&mut self, goal: Goal, next: &mut usize, a: Register, apply: impl Fn(Cell) -> Cell);
+    /// Puts a test of two registers where its goal says, and jumps where that decides.
+    fn compare(
+        &mut self,
+        goal: Goal,
+        next: &mut usize,
+        a: Register,
+        b: Register,
+        apply: impl Fn(Cell, Cell) -> Cell,
+    );
+    /// Jumps where a bool register is as `when` says, and copies it to `to` there if that is given.
+    fn jump(&mut self, when: When, end: u16, next: &mut usize, a: Register, to: Option<Register>);
+    /// Jumps.
+    fn go(&mut self, end: u16, next: &mut usize);
+}
+
 /// Runs the code of one expression. `lists` is `None` if they have another key than the program.
 #[inline]
-pub(crate) fn run(code: &[Instruction], cells: &mut [Cell], tables: &Tables, lists: Option<&Lists>) {
+pub(crate) fn run(
+    code: &[Instruction],
+    cells: &mut (impl Registers + ?Sized),
+    tables: &Tables,
+    lists: Option<&Lists>,
+) {
     let mut next = 0;
     while let Some(&instruction) = code.get(next) {
+        cells.arrive(next);
         next += 1;
         match instruction {
-            Instruction::Copy { to, a } => put(cells, to, get(cells, a)),
+            Instruction::Copy { to, a } => cells.copy(to, a),
             Instruction::Not { to, a } => {
-                let a = get(cells, a);
-                put(cells, to, Cell { bits: a.bits ^ 1, ..a });
+                cells.test(Goal::set(to), &mut next, a, |a| Cell { bits: a.bits ^ 1, ..a });
             }
             Instruction::NegateInt { to, a } => one(cells, to, a, |bits| {
                 (bits as i64).checked_neg().map_or(error(ErrorKind::Overflow), Cell::int)
@@ -33,206 +77,256 @@ pub(crate) fn run(code: &[Instruction], cells: &mut [Cell], tables: &Tables, lis
             Instruction::MultiplyDouble { to, a, b } => doubles(cells, to, a, b, Arithmetic::Multiply),
             Instruction::DivideDouble { to, a, b } => doubles(cells, to, a, b, Arithmetic::Divide),
             Instruction::EqualBits { goal, a, b } => {
-                let cell = pair(cells, a, b, |a, b| Cell::bool(a == b));
-                settle(cells, goal, cell, &mut next);
+                cells.compare(goal, &mut next, a, b, |a, b| pair(a, b, |a, b| Cell::bool(a == b)));
             }
             Instruction::NotEqualBits { goal, a, b } => {
-                let cell = pair(cells, a, b, |a, b| Cell::bool(a != b));
-                settle(cells, goal, cell, &mut next);
+                cells.compare(goal, &mut next, a, b, |a, b| pair(a, b, |a, b| Cell::bool(a != b)));
             }
             Instruction::LessInt { goal, a, b } => {
-                let cell = pair(cells, a, b, |a, b| Cell::bool((a as i64) < (b as i64)));
-                settle(cells, goal, cell, &mut next);
+                cells.compare(goal, &mut next, a, b, |a, b| {
+                    pair(a, b, |a, b| Cell::bool((a as i64) < (b as i64)))
+                });
             }
             Instruction::LessEqualInt { goal, a, b } => {
-                let cell = pair(cells, a, b, |a, b| Cell::bool(a as i64 <= b as i64));
-                settle(cells, goal, cell, &mut next);
+                cells.compare(goal, &mut next, a, b, |a, b| {
+                    pair(a, b, |a, b| Cell::bool(a as i64 <= b as i64))
+                });
             }
             Instruction::EqualDouble { goal, a, b } => {
-                let cell = floats(cells, a, b, |a, b| a == b);
-                settle(cells, goal, cell, &mut next);
+                cells.compare(goal, &mut next, a, b, |a, b| floats(a, b, |a, b| a == b));
             }
             Instruction::NotEqualDouble { goal, a, b } => {
-                let cell = floats(cells, a, b, |a, b| a != b);
-                settle(cells, goal, cell, &mut next);
+                cells.compare(goal, &mut next, a, b, |a, b| floats(a, b, |a, b| a != b));
             }
             Instruction::LessDouble { goal, a, b } => {
-                let cell = floats(cells, a, b, |a, b| a < b);
-                settle(cells, goal, cell, &mut next);
+                cells.compare(goal, &mut next, a, b, |a, b| floats(a, b, |a, b| a < b));
             }
             Instruction::LessEqualDouble { goal, a, b } => {
-                let cell = floats(cells, a, b, |a, b| a <= b);
-                settle(cells, goal, cell, &mut next);
+                cells.compare(goal, &mut next, a, b, |a, b| floats(a, b, |a, b| a <= b));
             }
             Instruction::EqualText { goal, a, b } => {
-                let cell = pair(cells, a, b, equal_text);
-                settle(cells, goal, cell, &mut next);
+                cells.compare(goal, &mut next, a, b, |a, b| pair(a, b, equal_text));
             }
-            Instruction::NotEqualText { goal, a, b } => {
-                let equal = pair(cells, a, b, equal_text);
-                settle(cells, goal, Cell { bits: equal.bits ^ 1, ..equal }, &mut next);
-            }
+            Instruction::NotEqualText { goal, a, b } => cells.compare(goal, &mut next, a, b, |a, b| {
+                let equal = pair(a, b, equal_text);
+                Cell { bits: equal.bits ^ 1, ..equal }
+            }),
             Instruction::LessText { goal, a, b } => {
-                let cell = texts(cells, a, b, |a, b| a < b);
-                settle(cells, goal, cell, &mut next);
+                cells.compare(goal, &mut next, a, b, |a, b| texts(a, b, |a, b| a < b));
             }
             Instruction::LessEqualText { goal, a, b } => {
-                let cell = texts(cells, a, b, |a, b| a <= b);
-                settle(cells, goal, cell, &mut next);
+                cells.compare(goal, &mut next, a, b, |a, b| texts(a, b, |a, b| a <= b));
             }
             Instruction::InInts { goal, a, set } => {
                 let set = &tables.ints[usize::from(set)];
-                let cell = single(cells, a, |bits| Cell::bool(set.binary_search(&(bits as i64)).is_ok()));
-                settle(cells, goal, cell, &mut next);
+                cells.test(goal, &mut next, a, |a| {
+                    single(a, |bits| Cell::bool(set.binary_search(&(bits as i64)).is_ok()))
+                });
             }
             Instruction::InDoubles { goal, a, set } => {
                 let set = &tables.doubles[usize::from(set)];
-                let cell = single(cells, a, |bits| {
-                    // The set has 0.0 and no -0.0.
-                    let value = f64::from_bits(bits) + 0.0;
-                    Cell::bool(set.binary_search_by(|number| number.total_cmp(&value)).is_ok())
+                cells.test(goal, &mut next, a, |a| {
+                    single(a, |bits| {
+                        // The set has 0.0 and no -0.0.
+                        let value = f64::from_bits(bits) + 0.0;
+                        Cell::bool(set.binary_search_by(|number| number.total_cmp(&value)).is_ok())
+                    })
                 });
-                settle(cells, goal, cell, &mut next);
             }
             Instruction::InTexts { goal, a, set } => {
                 let set = &tables.bits[usize::from(set)];
-                let cell = single(cells, a, |number| Cell::bool(number != OTHER && bit(set, number)));
-                settle(cells, goal, cell, &mut next);
+                cells.test(goal, &mut next, a, |a| {
+                    single(a, |number| Cell::bool(number != OTHER && bit(set, number)))
+                });
             }
             Instruction::TestText { goal, a, set } => {
                 let set = &tables.bits[usize::from(set)];
-                let cell = single(cells, a, |number| vocabulary(number, || Cell::bool(bit(set, number))));
-                settle(cells, goal, cell, &mut next);
+                cells.test(goal, &mut next, a, |a| {
+                    single(a, |number| vocabulary(number, || Cell::bool(bit(set, number))))
+                });
             }
             Instruction::SizeText { to, a } => one(cells, to, a, |number| {
                 vocabulary(number, || {
                     tables.sizes.get(number as usize).map_or(Cell::MISSING, |size| Cell::int(*size))
                 })
             }),
-            Instruction::ListText { to, a, list } => one(cells, to, a, |number| {
-                vocabulary(number, || {
-                    let hash = tables.hashes.get(number as usize).copied().unwrap_or_default();
-                    look_up(lists, list, |set, _| set.contains(hash))
+            Instruction::ListText { to, a, list } => cells.test(Goal::set(to), &mut next, a, |a| {
+                single(a, |number| {
+                    vocabulary(number, || {
+                        let hash = tables.hashes.get(number as usize).copied().unwrap_or_default();
+                        look_up(lists, list, |set, _| set.contains(hash))
+                    })
                 })
             }),
-            Instruction::ListKey { to, a, list } => {
-                one(cells, to, a, |hash| look_up(lists, list, |set, _| set.contains(hash)));
-            }
-            Instruction::ListInt { to, a, list } => one(cells, to, a, |bits| {
-                look_up(lists, list, |set, lists| set.contains(lists.key().int(bits as i64)))
+            Instruction::ListKey { to, a, list } => cells.test(Goal::set(to), &mut next, a, |a| {
+                single(a, |hash| look_up(lists, list, |set, _| set.contains(hash)))
+            }),
+            Instruction::ListInt { to, a, list } => cells.test(Goal::set(to), &mut next, a, |a| {
+                single(a, |bits| {
+                    look_up(lists, list, |set, lists| set.contains(lists.key().int(bits as i64)))
+                })
             }),
             Instruction::Has { to, a } => {
-                let a = get(cells, a);
-                put(cells, to, Cell::bool(a.state != UNKNOWN));
+                cells.test(Goal::set(to), &mut next, a, |a| Cell::bool(a.state != UNKNOWN));
             }
             Instruction::ToInt { to, a } => {
                 one(cells, to, a, |bits| truncate(f64::from_bits(bits)).map_or_else(error, Cell::int))
             }
             Instruction::ToDouble { to, a } => one(cells, to, a, |bits| Cell::double(bits as i64 as f64)),
             Instruction::And { to, a, end } => {
-                settle(cells, Goal { join: Join::And, to, end }, get(cells, a), &mut next);
+                cells.test(Goal { join: Join::And, to, end }, &mut next, a, |a| a);
             }
             Instruction::Or { to, a, end } => {
-                settle(cells, Goal { join: Join::Or, to, end }, get(cells, a), &mut next);
+                cells.test(Goal { join: Join::Or, to, end }, &mut next, a, |a| a);
             }
-            Instruction::IfFalse { a, end } => {
-                if get(cells, a).is_false() {
-                    next = usize::from(end);
-                }
-            }
-            Instruction::IfTrue { a, end } => {
-                if get(cells, a).is_true() {
-                    next = usize::from(end);
-                }
-            }
+            Instruction::IfFalse { a, end } => cells.jump(When::False, end, &mut next, a, None),
+            Instruction::IfTrue { a, end } => cells.jump(When::True, end, &mut next, a, None),
             Instruction::Require { to, a, end } => {
-                let a = get(cells, a);
-                if a.state != 0 {
-                    put(cells, to, a);
-                    next = usize::from(end);
-                }
+                cells.jump(When::Lacking, end, &mut next, a, Some(to));
             }
-            Instruction::Go { end } => next = usize::from(end),
+            Instruction::Go { end } => cells.go(end, &mut next),
         }
     }
+    cells.arrive(code.len());
 }
 
-#[inline]
-fn get(cells: &[Cell], register: Register) -> Cell {
-    cells[usize::from(register)]
-}
+impl Registers for [Cell] {
+    #[inline]
+    fn arrive(&mut self, _: usize) {}
 
-#[inline]
-fn put(cells: &mut [Cell], register: Register, cell: Cell) {
-    cells[usize::from(register)] = cell;
+    #[inline]
+    fn copy(&mut self, to: Register, a: Register) {
+        self[usize::from(to)] = self[usize::from(a)];
+    }
+
+    #[inline]
+    fn map(&mut self, to: Register, a: Register, apply: impl Fn(Cell) -> Cell) {
+        self[usize::from(to)] = apply(self[usize::from(a)]);
+    }
+
+    #[inline]
+    fn combine(&mut self, to: Register, a: Register, b: Register, apply: impl Fn(Cell, Cell) -> Cell) {
+        self[usize::from(to)] = apply(self[usize::from(a)], self[usize::from(b)]);
+    }
+
+    #[inline]
+    fn test(&mut self, goal: Goal, next: &mut usize, a: Register, apply: impl Fn(Cell) -> Cell) {
+        let cell = apply(self[usize::from(a)]);
+        if settle(goal.join, &mut self[usize::from(goal.to)], cell) {
+            *next = usize::from(goal.end);
+        }
+    }
+
+    #[inline]
+    fn compare(
+        &mut self,
+        goal: Goal,
+        next: &mut usize,
+        a: Register,
+        b: Register,
+        apply: impl Fn(Cell, Cell) -> Cell,
+    ) {
+        let cell = apply(self[usize::from(a)], self[usize::from(b)]);
+        if settle(goal.join, &mut self[usize::from(goal.to)], cell) {
+            *next = usize::from(goal.end);
+        }
+    }
+
+    #[inline]
+    fn jump(&mut self, when: When, end: u16, next: &mut usize, a: Register, to: Option<Register>) {
+        let a = self[usize::from(a)];
+        let holds = match when {
+            When::True => a.is_true(),
+            When::False => a.is_false(),
+            When::Lacking => a.state != 0,
+        };
+        if holds {
+            if let Some(to) = to {
+                self[usize::from(to)] = a;
+            }
+            *next = usize::from(end);
+        }
+    }
+
+    #[inline]
+    fn go(&mut self, end: u16, next: &mut usize) {
+        *next = usize::from(end);
+    }
 }
 
 fn error(kind: ErrorKind) -> Cell {
     Cell { bits: 0, state: kind as u8 }
 }
 
-/// Puts the result of a test where it belongs.
+/// Joins the result of a test to what was joined before. Returns whether that decides the whole.
 #[inline]
-fn settle(cells: &mut [Cell], goal: Goal, cell: Cell, next: &mut usize) {
-    let decided = match goal.join {
+pub(crate) fn settle(join: Join, to: &mut Cell, cell: Cell) -> bool {
+    let decided = match join {
         Join::Set => false,
         Join::FirstAnd | Join::And => cell.is_false(),
         Join::FirstOr | Join::Or => cell.is_true(),
     };
-    if decided {
-        *next = usize::from(goal.end);
-    }
-    let result = match goal.join {
+    *to = match join {
         // What was joined before does not decide, so the result is neutral or has the greater state.
-        Join::And if !decided => Cell { bits: 1, state: get(cells, goal.to).state.max(cell.state) },
-        Join::Or if !decided => Cell { bits: 0, state: get(cells, goal.to).state.max(cell.state) },
+        Join::And if !decided => Cell { bits: 1, state: to.state.max(cell.state) },
+        Join::Or if !decided => Cell { bits: 0, state: to.state.max(cell.state) },
         _ => cell,
     };
-    put(cells, goal.to, result);
+    decided
 }
 
 /// Applies a function to a value that is known.
 #[inline]
-fn single(cells: &[Cell], a: Register, apply: impl FnOnce(u64) -> Cell) -> Cell {
-    let a = get(cells, a);
+fn single(a: Cell, apply: impl FnOnce(u64) -> Cell) -> Cell {
     if a.state == 0 { apply(a.bits) } else { a }
 }
 
 /// Applies a function to two values that are known.
 #[inline]
-fn pair(cells: &[Cell], a: Register, b: Register, apply: impl FnOnce(u64, u64) -> Cell) -> Cell {
-    let (a, b) = (get(cells, a), get(cells, b));
+fn pair(a: Cell, b: Cell, apply: impl FnOnce(u64, u64) -> Cell) -> Cell {
     let state = a.state.max(b.state);
     if state == 0 { apply(a.bits, b.bits) } else { Cell { bits: 0, state } }
 }
 
 #[inline]
-fn one(cells: &mut [Cell], to: Register, a: Register, apply: impl FnOnce(u64) -> Cell) {
-    let cell = single(cells, a, apply);
-    put(cells, to, cell);
+fn one(cells: &mut (impl Registers + ?Sized), to: Register, a: Register, apply: impl Fn(u64) -> Cell) {
+    cells.map(to, a, |a| single(a, &apply));
 }
 
 #[inline]
-fn ints(cells: &mut [Cell], to: Register, a: Register, b: Register, operation: Arithmetic) {
-    let cell = pair(cells, a, b, |a, b| int(operation, a as i64, b as i64).map_or_else(error, Cell::int));
-    put(cells, to, cell);
+fn ints(
+    cells: &mut (impl Registers + ?Sized),
+    to: Register,
+    a: Register,
+    b: Register,
+    operation: Arithmetic,
+) {
+    cells.combine(to, a, b, |a, b| {
+        pair(a, b, |a, b| int(operation, a as i64, b as i64).map_or_else(error, Cell::int))
+    });
 }
 
 #[inline]
-fn doubles(cells: &mut [Cell], to: Register, a: Register, b: Register, operation: Arithmetic) {
-    let cell =
-        pair(cells, a, b, |a, b| Cell::double(double(operation, f64::from_bits(a), f64::from_bits(b))));
-    put(cells, to, cell);
+fn doubles(
+    cells: &mut (impl Registers + ?Sized),
+    to: Register,
+    a: Register,
+    b: Register,
+    operation: Arithmetic,
+) {
+    cells.combine(to, a, b, |a, b| {
+        pair(a, b, |a, b| Cell::double(double(operation, f64::from_bits(a), f64::from_bits(b))))
+    });
 }
 
 #[inline]
-fn floats(cells: &[Cell], a: Register, b: Register, holds: impl FnOnce(f64, f64) -> bool) -> Cell {
-    pair(cells, a, b, |a, b| Cell::bool(holds(f64::from_bits(a), f64::from_bits(b))))
+fn floats(a: Cell, b: Cell, holds: impl FnOnce(f64, f64) -> bool) -> Cell {
+    pair(a, b, |a, b| Cell::bool(holds(f64::from_bits(a), f64::from_bits(b))))
 }
 
 #[inline]
-fn texts(cells: &[Cell], a: Register, b: Register, holds: impl FnOnce(u64, u64) -> bool) -> Cell {
-    pair(cells, a, b, |a, b| vocabulary(a.max(b), || Cell::bool(holds(a, b))))
+fn texts(a: Cell, b: Cell, holds: impl FnOnce(u64, u64) -> bool) -> Cell {
+    pair(a, b, |a, b| vocabulary(a.max(b), || Cell::bool(holds(a, b))))
 }
 
 /// Two strings outside the vocabulary may be equal or not.

@@ -1,7 +1,8 @@
 //! Compiled expressions and the memory in which they run.
 
+use crate::block::Block;
 use crate::check::{Typed, check};
-use crate::code::{Cell, Instruction, OTHER, UNKNOWN};
+use crate::code::{Cell, Instruction, OTHER, Register, UNKNOWN};
 use crate::environment::{Environment, Slot, Type};
 use crate::fault::{Fault, Problem};
 use crate::limits::MAX_EXPRESSIONS;
@@ -179,8 +180,23 @@ impl Program {
     #[inline]
     fn cell(&self, code: Code, scratch: &mut Scratch, lists: Option<&Lists>) -> Cell {
         let instructions = &self.instructions[code.start..code.start + code.length];
-        run(instructions, &mut scratch.cells, &self.tables, lists);
+        run(instructions, &mut scratch.cells[..], &self.tables, lists);
         scratch.cells[usize::from(code.result)]
+    }
+
+    /// Makes the memory for evaluations of several requests at a time.
+    pub(crate) fn block(&self) -> Block {
+        let longest = self.codes.iter().map(|code| code.length).max().unwrap_or(0);
+        let bools = self.environment.names().map(|(_, kind)| kind == Type::Bool);
+        Block::new(bools, &self.tables.constants, self.registers, longest)
+    }
+
+    /// Evaluates the expression number `expression`, which exists, on the active rows of a block of this program. Returns
+    /// the register of the results.
+    pub(crate) fn run_block(&self, expression: usize, block: &mut Block, lists: Option<&Lists>) -> Register {
+        let code = self.codes[expression];
+        run(&self.instructions[code.start..code.start + code.length], block, &self.tables, lists);
+        code.result
     }
 }
 
@@ -222,6 +238,11 @@ impl Scratch {
     /// Sets a key to the hash that [`ListKey::text`] gives.
     pub fn set_key(&mut self, slot: Slot, hash: u64) {
         self.set(slot, Cell::known(hash));
+    }
+
+    /// The values of the names, in the order of their slots.
+    pub(crate) fn names(&self) -> &[Cell] {
+        &self.cells[..self.slots]
     }
 
     pub(crate) fn set(&mut self, slot: Slot, cell: Cell) {

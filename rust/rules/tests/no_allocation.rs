@@ -144,6 +144,16 @@ rows = [["< 1.0", "'DE'", "A", 1], [">= 1.0", "-", "B", 2]]
             assert_eq!(count, 0, "{hit}");
         }
         assert!(applied > 50, "{hit}: {applied}");
+        let mut rows = set.start_rows();
+        let requests: Vec<Request<'_>> =
+            (0..64).map(|number| Request { seconds: number << 24, id: b"payment" }).collect();
+        let count = allocations(|| {
+            while rows.push() {}
+            set.evaluate_rows(&mut rows, &lists, &requests, |_, decision| {
+                std::hint::black_box(decision.applied());
+            });
+        });
+        assert_eq!(count, 0, "{hit}, many requests");
     }
 }
 

@@ -215,14 +215,15 @@ impl RuleSet {
             return Err(failed(format!("rows: {count} are too many for one call; pass them in parts")));
         }
         let bytes = self.actions.div_ceil(8);
-        let lists = self.lists.as_ref().unwrap_or_else(|| rules.lists());
+        let lists = self.lists(rules);
         let (ends, by, removed, totals) = py.detach(|| {
-            let mut decision = rules.start();
             let (mut ends, mut by, mut removed) = (Vec::with_capacity(4 * count), Vec::new(), Vec::new());
             let (mut entries, mut totals) = (0_u32, (0_u64, 0_u64, 0_u64));
-            for (at, (row, seconds)) in rows.chunks_exact(width).zip(&seconds).enumerate() {
+            let all = rows.chunks_exact(width).zip(&seconds).enumerate().map(|(at, (row, seconds))| {
                 let id = ids.as_ref().map_or(&b""[..], |ids| ids[at].as_bytes());
-                rules.evaluate_with(lists, row, None, Request { seconds: *seconds, id }, &mut decision);
+                (row, None, Request { seconds: *seconds, id })
+            });
+            rules.evaluate_all(lists, all, |_, decision| {
                 for rule in decision.applied() {
                     let words = decision.removed(*rule);
                     if words.iter().all(|word| *word == 0) {
@@ -236,7 +237,7 @@ impl RuleSet {
                 totals.0 += u64::from(decision.unknown());
                 totals.1 += u64::from(decision.errors());
                 totals.2 += u64::from(decision.conflicts());
-            }
+            });
             (ends, by, removed, totals)
         });
         let bytes = |content: &[u8]| PyBytes::new(py, content);
@@ -276,25 +277,26 @@ impl RuleSet {
             )));
         }
         let actions = self.actions;
-        let lists = self.lists.as_ref().unwrap_or_else(|| rules.lists());
+        let lists = self.lists(rules);
         let (applied, columns, masks) = py.detach(|| {
-            let mut decision = rules.start();
             let mut applied: Vec<Applied> = Vec::with_capacity(ids.len());
             let mut columns: (Vec<f64>, Vec<u32>, Vec<u32>) = Default::default();
             let mut masks = Vec::new();
-            for (((row, id), score), seconds) in rows.chunks_exact(width).zip(&ids).zip(&scores).zip(&seconds)
-            {
-                let score = Some(*score).filter(|score| !score.is_nan());
-                let request = Request { seconds: *seconds, id: id.as_bytes() };
-                rules.evaluate_with(lists, row, score, request, &mut decision);
+            let known = |score: f64| Some(score).filter(|score| !score.is_nan());
+            let all = rows.chunks_exact(width).zip(&ids).zip(&scores).zip(&seconds).map(
+                |(((row, id), score), seconds)| {
+                    (row, known(*score), Request { seconds: *seconds, id: id.as_bytes() })
+                },
+            );
+            rules.evaluate_all(lists, all, |at, decision| {
                 applied.push((
                     decision.applied().to_vec(),
                     decision.unknown(),
                     decision.errors(),
                     decision.conflicts(),
                 ));
-                let score = decision.score(score.unwrap_or(f64::NAN));
-                let own = rules.band(&decision);
+                let score = decision.score(scores[at]);
+                let own = rules.band(decision);
                 let band = own.or_else(|| self.bundle.as_ref()?.band_of(score)).unwrap_or(0);
                 columns.0.push(score);
                 columns.1.push(u32::try_from(band).unwrap_or(u32::MAX));
@@ -306,7 +308,7 @@ impl RuleSet {
                     }
                     masks.extend(mask.to_bytes());
                 }
-            }
+            });
             (applied, columns, masks)
         });
         copy_out(py, &within, "within", &columns.0)?;
@@ -322,7 +324,17 @@ impl RuleSet {
         RuleSet { bundle: Some(Arc::clone(bundle)), other: other.map(Arc::new), lists: None, width, actions }
     }
 
-    fn rules(&self) -> PyResult<&core::Rules> {
+    /// The contents of the lists that conditions read.
+    pub(crate) fn lists<'a>(&'a self, rules: &'a core::Rules) -> &'a Lists {
+        self.lists.as_ref().unwrap_or_else(|| rules.lists())
+    }
+
+    /// The bundle that the rules were compiled for.
+    pub(crate) fn bundle(&self) -> PyResult<&core::Bundle> {
+        self.bundle.as_deref().ok_or_else(|| failed("the rules were compiled without a bundle; give one"))
+    }
+
+    pub(crate) fn rules(&self) -> PyResult<&core::Rules> {
         let of_bundle = || self.bundle.as_ref().and_then(|bundle| bundle.rules());
         self.other.as_deref().or_else(of_bundle).ok_or_else(|| failed("the bundle has no rules"))
     }

@@ -20,7 +20,7 @@ static KEYS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
      server"
 )]
 pub(crate) struct Foreign {
-    sequence: u64,
+    pub(super) sequence: u64,
 }
 
 /// Little-endian values, one after the other.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use scorer_rules::{
     Actions, Decision, DeclareError, Environment, Fault, KeySet, ListId, ListKey, ListKind, Lists, Request,
-    Rule, RuleSet, Slot, TextId, Type,
+    Rows, Rule, RuleSet, Scratch, Slot, TextId, Type,
 };
 use serde::{Deserialize, Serialize};
 
@@ -257,7 +257,37 @@ impl Rules {
         request: Request<'_>,
         decision: &mut Decision,
     ) {
-        let values = decision.values();
+        self.fill(row, score, decision.values());
+        self.set.evaluate(decision, lists, request);
+    }
+
+    /// Evaluates the rules on the rows of many requests, which have the results of [`Rules::evaluate_with`]. Each has a
+    /// row, a score, and its time and id. Calls `each` with the number and the result of each of them.
+    pub fn evaluate_all<'a>(
+        &self,
+        lists: &Lists,
+        all: impl IntoIterator<Item = (&'a [f32], Option<f64>, Request<'a>)>,
+        mut each: impl FnMut(usize, &Decision),
+    ) {
+        let mut rows = self.set.start_rows();
+        let mut requests = Vec::with_capacity(Rows::CAPACITY);
+        let mut first = 0;
+        let mut all = all.into_iter().peekable();
+        while let Some((row, score, request)) = all.next() {
+            self.fill(row, score, rows.values());
+            rows.push();
+            requests.push(request);
+            if rows.is_full() || all.peek().is_none() {
+                self.set.evaluate_rows(&mut rows, lists, &requests, |at, decision| {
+                    each(first + at, decision);
+                });
+                first += requests.len();
+                requests.clear();
+            }
+        }
+    }
+
+    fn fill(&self, row: &[f32], score: Option<f64>, values: &mut Scratch) {
         for Input { column, slot, kind } in &self.inputs {
             let value = row.get(*column).copied().unwrap_or(f32::NAN);
             match kind {
@@ -272,7 +302,6 @@ impl Rules {
         if let Some(slot) = self.score {
             values.set_double(slot, score.unwrap_or(f64::NAN));
         }
-        self.set.evaluate(decision, lists, request);
     }
 
     /// The band of the decision that the rules wrote; `None` if they wrote none.

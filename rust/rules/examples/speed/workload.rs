@@ -6,7 +6,8 @@ mod random;
 use std::time::{Duration, Instant};
 
 use scorer_rules::{
-    Actions, Decision, Environment, ListKey, Lists, Request, RuleSet, RuleState, TextId, Type,
+    Actions, Decision, Environment, ListKey, Lists, Request, Rows, RuleSet, RuleState, Scratch, Slot, TextId,
+    Type,
 };
 
 pub(crate) use random::Random;
@@ -75,9 +76,10 @@ pub(crate) fn rows(count: usize) -> Vec<Row> {
 pub(crate) struct Ours {
     set: RuleSet,
     decision: Decision,
+    rows: Rows,
     lists: Lists,
     countries: Vec<(&'static str, TextId)>,
-    slots: Vec<scorer_rules::Slot>,
+    slots: Vec<Slot>,
 }
 
 impl Ours {
@@ -105,28 +107,52 @@ impl Ours {
             .unwrap_or_else(|faults| panic!("{}", faults[0]));
         let countries =
             COUNTRIES.into_iter().filter_map(|name| Some((name, set.program().text_id(name)?))).collect();
-        Ours { decision: set.start(), lists: Lists::new(key, &environment), countries, slots, set }
+        Ours {
+            decision: set.start(),
+            rows: set.start_rows(),
+            lists: Lists::new(key, &environment),
+            countries,
+            slots,
+            set,
+        }
     }
 
     /// Sets the values of a request, evaluates all rules and returns how many fired.
     pub(crate) fn run(&mut self, row: &Row) -> usize {
-        let values = self.decision.values();
-        for (slot, value) in self.slots.iter().zip(&row.doubles) {
-            values.set_double(*slot, *value);
-        }
-        for (slot, value) in self.slots[DOUBLES..].iter().zip(&row.ints) {
-            values.set_int(*slot, *value);
-        }
-        for (slot, text) in self.slots[DOUBLES + INTS..].iter().zip(&row.texts) {
-            let id = self.countries.iter().find(|(name, _)| name == text).map(|(_, id)| *id);
-            values.set_text(*slot, id);
-        }
+        fill(self.decision.values(), &self.slots, &self.countries, row);
         self.set.evaluate(&mut self.decision, &self.lists, Request { seconds: 0, id: b"order" });
         self.decision.applied().len()
     }
 
+    /// Evaluates all rules on several requests, at most [`Rows::CAPACITY`], and returns how many fired.
+    pub(crate) fn run_rows(&mut self, rows: &[Row]) -> usize {
+        for row in rows {
+            fill(self.rows.values(), &self.slots, &self.countries, row);
+            self.rows.push();
+        }
+        let requests = [Request { seconds: 0, id: b"order" }; Rows::CAPACITY];
+        let mut fired = 0;
+        self.set.evaluate_rows(&mut self.rows, &self.lists, &requests, |_, decision| {
+            fired += decision.applied().len();
+        });
+        fired
+    }
+
     pub(crate) fn fired(&self) -> Vec<bool> {
         self.decision.states().iter().map(|state| *state == RuleState::Fired).collect()
+    }
+}
+
+fn fill(values: &mut Scratch, slots: &[Slot], countries: &[(&'static str, TextId)], row: &Row) {
+    for (slot, value) in slots.iter().zip(&row.doubles) {
+        values.set_double(*slot, *value);
+    }
+    for (slot, value) in slots[DOUBLES..].iter().zip(&row.ints) {
+        values.set_int(*slot, *value);
+    }
+    for (slot, text) in slots[DOUBLES + INTS..].iter().zip(&row.texts) {
+        let id = countries.iter().find(|(name, _)| name == text).map(|(_, id)| *id);
+        values.set_text(*slot, id);
     }
 }
 
