@@ -18,7 +18,7 @@ from components import BUILD, require
 
 from scorer.bundle import Bundle, Feature, inspect
 from scorer.bundle.rules import BundleRules, CompiledRules
-from scorer.rule_exchange.mapping import Target
+from scorer.rule_exchange.mapping import RuleTarget
 
 ENGINES = Path(__file__).resolve().parent / "rule_engines"
 FEATURES = (
@@ -37,10 +37,10 @@ def exchange_bundle(directory: Path) -> str:
     return score_bundle_of(directory, FEATURES, bands=BANDS)
 
 
-def target_of(directory: Path) -> Target:
+def target_of(directory: Path) -> RuleTarget:
     """Return the names and decisions of a bundle."""
     bundle = Bundle.load(directory)
-    return Target(inspect(directory).data.features, tuple(reversed(bundle.labels)), ())
+    return RuleTarget(inspect(directory).data.features, tuple(reversed(bundle.labels)), ())
 
 
 def random_rows(random: Random, count: int) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ from scorer.rule_exchange.dmn import import_dmn
 from scorer.rule_exchange.export import export_jdm
 from scorer.rule_exchange.expressions import ExchangeError
 from scorer.rule_exchange.jdm import import_jdm
-from scorer.rule_exchange.mapping import ImportMapping, Target
+from scorer.rule_exchange.mapping import ImportMapping, RuleTarget
 from scorer.rule_exchange.xml import read_xml
 
 
@@ -246,7 +246,7 @@ def test_expressions_and_arithmetic_need_consent(directory: Path) -> None:
 def test_outputs_about_actions_become_eligibility(tmp_path: Path) -> None:
     tiny_action_bundle(tmp_path / "action")
     inspection = inspect(tmp_path / "action")
-    target = Target(inspection.data.features, (), inspection.actions)
+    target = RuleTarget(inspection.data.features, (), inspection.actions)
     node = table_node(
         "Exemptions", ["amount"], ["blocked"], [["> 500", "'tra'"], ["> 100", ""], ["", "'tra'"]]
     )

@@ -11,7 +11,7 @@ from scorer.commands.rule_options import LIST_OPTION, given_lists
 from scorer.errors import BundleError
 
 if TYPE_CHECKING:
-    from scorer.rule_exchange.mapping import Target
+    from scorer.rule_exchange.mapping import RuleTarget
 
 _Output = Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="File to write.")]
 _Bundle = Annotated[
@@ -94,10 +94,10 @@ def _check_new(output: Path, force: bool) -> None:
         raise BundleError(f'"{output}" exists; choose another file, or replace it with --force')
 
 
-def _target(directory: Path) -> Target:
+def _target(directory: Path) -> RuleTarget:
     from scorer.bundle import inspect, verify
-    from scorer.rule_exchange.mapping import Target
+    from scorer.rule_exchange.mapping import RuleTarget
 
     inspection, bundle = inspect(directory), verify(directory)
     decisions = tuple(reversed(bundle.labels)) if bundle.kind == "score" else ()
-    return Target(inspection.data.features, decisions, inspection.actions)
+    return RuleTarget(inspection.data.features, decisions, inspection.actions)

@@ -6,13 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from xml.etree.ElementTree import Element
 
-from scorer.rule_exchange.draft import Draft, DraftRow, DraftTable, Hit, Value, place
-from scorer.rule_exchange.expressions import Comparison, Constant, Elements, ExchangeError, Expression, Member
+from scorer.rule_exchange.draft import DraftRow, DraftTable, Hit, RuleDraft, Value, place
+from scorer.rule_exchange.expressions import (
+    Constant,
+    Elements,
+    ExchangeError,
+    Expression,
+    RuleComparison,
+    RuleMember,
+)
 from scorer.rule_exchange.formulas import Fixed, Symbol
 from scorer.rule_exchange.graph import Output
 from scorer.rule_exchange.jdm import rows_of
 from scorer.rule_exchange.languages import FEEL
-from scorer.rule_exchange.mapping import WRITTEN, ImportMapping, Target, mapped_symbol
+from scorer.rule_exchange.mapping import WRITTEN, ImportMapping, RuleTarget, mapped_symbol
 from scorer.rule_exchange.parser import parse_cell, parse_expression
 from scorer.rule_exchange.translate import Translator
 from scorer.rule_exchange.xml import child, children, local, namespace, read_xml, text_of
@@ -33,7 +40,9 @@ _AGGREGATES = {"MIN": "cap", "MAX": "floor"}
 _MAX_DECISIONS = 500
 
 
-def import_dmn(content: bytes, target: Target, mapping: ImportMapping, *, name: str, doubles: bool) -> str:
+def import_dmn(
+    content: bytes, target: RuleTarget, mapping: ImportMapping, *, name: str, doubles: bool
+) -> str:
     """Return the rule set of a DMN file as TOML.
 
     Args:
@@ -53,7 +62,7 @@ def import_dmn(content: bytes, target: Target, mapping: ImportMapping, *, name: 
             "the file is not DMN 1.3, 1.4 or 1.5; export it in one of these versions "
             f"(its element is {local(root)!r} of {namespace(root)!r})"
         )
-    draft = Draft(name, target, mapping)
+    draft = RuleDraft(name, target, mapping)
     _Reader(root, target, mapping, draft, doubles=doubles).read()
     return draft.text(f"Imported from DMN {version}.")
 
@@ -74,7 +83,7 @@ class _Decision:
 
 class _Reader:
     def __init__(
-        self, root: Element, target: Target, mapping: ImportMapping, draft: Draft, *, doubles: bool
+        self, root: Element, target: RuleTarget, mapping: ImportMapping, draft: RuleDraft, *, doubles: bool
     ) -> None:
         self._draft, self._mapping, self._symbols = draft, mapping, target.symbols()
         self._doubles = doubles
@@ -348,9 +357,9 @@ def _listed(text: str) -> list[Value]:
 
 def _items(test: Expression | None) -> Sequence[object]:
     match test:
-        case Member(within=Elements(items=items)):
+        case RuleMember(within=Elements(items=items)):
             return items
-        case Comparison(operator="==", right=right):
+        case RuleComparison(operator="==", right=right):
             return [right]
     return [None]
 

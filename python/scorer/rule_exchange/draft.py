@@ -15,7 +15,7 @@ from scorer.rule_exchange.formulas import (
     Fixed,
     Formula,
     IsTrue,
-    Joined,
+    JoinedFormula,
     Kind,
     OneOf,
     Read,
@@ -26,7 +26,7 @@ from scorer.rule_exchange.formulas import (
     without_guards,
 )
 from scorer.rule_exchange.languages import CEL, cel_text, value_words
-from scorer.rule_exchange.mapping import WRITTEN, ImportMapping, Target
+from scorer.rule_exchange.mapping import WRITTEN, ImportMapping, RuleTarget
 from scorer.rule_exchange.translate import Case, guards
 
 Hit: TypeAlias = Literal["first", "priority", "collect", "any", "unique"]
@@ -89,7 +89,7 @@ class DraftTable:
     is_read: bool = False
 
 
-class Draft:
+class RuleDraft:
     """The values and tables of a rule set.
 
     Args:
@@ -98,7 +98,7 @@ class Draft:
         mapping: What names mean.
     """
 
-    def __init__(self, name: str, target: Target, mapping: ImportMapping) -> None:
+    def __init__(self, name: str, target: RuleTarget, mapping: ImportMapping) -> None:
         self.name = identifier(name)
         self._target, self._mapping = target, mapping
         self._values: list[tuple[str, str, str]] = []
@@ -443,7 +443,7 @@ def _cells(tests: Sequence[Formula], *, is_total: bool) -> Iterator[tuple[str, s
     terms: list[Formula] = []
     for test in tests:
         simple = test if is_total else without_guards(test)
-        terms += simple.terms if isinstance(simple, Joined) and simple.every else [simple]
+        terms += simple.terms if isinstance(simple, JoinedFormula) and simple.every else [simple]
     by_input: dict[str, list[Formula]] = {}
     rest: list[Formula] = []
     for term in dict.fromkeys(terms):

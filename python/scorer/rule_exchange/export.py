@@ -13,16 +13,16 @@ from scorer.rule_exchange.expressions import (
     Constant,
     ExchangeError,
     Expression,
-    Interval,
     Junction,
-    Member,
+    RuleInterval,
+    RuleMember,
 )
 from scorer.rule_exchange.formulas import (
     Compare,
     Fixed,
     Formula,
     IsTrue,
-    Joined,
+    JoinedFormula,
     OneOf,
     Present,
     Read,
@@ -33,7 +33,7 @@ from scorer.rule_exchange.formulas import (
     zen,
 )
 from scorer.rule_exchange.languages import CEL, ZEN, number_text, zen_text
-from scorer.rule_exchange.mapping import WRITTEN, Target
+from scorer.rule_exchange.mapping import WRITTEN, RuleTarget
 from scorer.rule_exchange.parser import parse_expression
 from scorer.rule_exchange.translate import Translator
 
@@ -71,7 +71,7 @@ class _Group:
         return f"some({self.id}, #.rule in {listed})" if self.collects else f"{self.id}.rule in {listed}"
 
 
-def export_jdm(text: str, target: Target, *, doubles: bool) -> str:
+def export_jdm(text: str, target: RuleTarget, *, doubles: bool) -> str:
     """Return a rule set as a JDM graph.
 
     Args:
@@ -155,12 +155,12 @@ def _cell(name: str, subject: str, cell: Any) -> Expression | None:
     if text in ("", "-"):
         return None
     if (interval := _interval(text)) is not None:
-        return Member(_parsed(name, subject), interval)
+        return RuleMember(_parsed(name, subject), interval)
     joiner = text if text.startswith(_COMPARISONS) else f"== ({text})"
     return _parsed(name, f"({subject}) {joiner}")
 
 
-def _interval(text: str) -> Interval | None:
+def _interval(text: str) -> RuleInterval | None:
     if len(text) < 2 or text[0] not in "[(]" or text[-1] not in "])[":
         return None
     low, dots, high = text[1:-1].partition("..")
@@ -168,7 +168,7 @@ def _interval(text: str) -> Interval | None:
         ends = (Constant(float(low)), Constant(float(high)))
     except ValueError:
         return None
-    return Interval(*ends, text[0] != "[", text[-1] != "]") if dots else None
+    return RuleInterval(*ends, text[0] != "[", text[-1] != "]") if dots else None
 
 
 def _exclusive(group: _Group) -> _Group:
@@ -275,7 +275,7 @@ def _written(rule: _Rule, name: str) -> str:
 
 def _cells(formula: Formula) -> dict[str, str]:
     """Return the cells of a row by input; the cell of "" is a condition of several values."""
-    terms = formula.terms if isinstance(formula, Joined) and formula.every else (formula,)
+    terms = formula.terms if isinstance(formula, JoinedFormula) and formula.every else (formula,)
     by_input: dict[str, list[Formula]] = {}
     for term in terms:
         if (name := _input(term)) is not None:

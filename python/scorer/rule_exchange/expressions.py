@@ -31,7 +31,7 @@ class Name:
 
 
 @dataclass(frozen=True)
-class Arithmetic:
+class Calculation:
     """Two numbers and an arithmetic operator."""
 
     sign: Sign
@@ -40,7 +40,7 @@ class Arithmetic:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RuleComparison:
     """Two values and a comparison operator."""
 
     operator: Comparator
@@ -49,7 +49,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Interval:
+class RuleInterval:
     """An interval of numbers. An end of None is unbounded."""
 
     low: Expression
@@ -66,11 +66,11 @@ class Elements:
 
 
 @dataclass(frozen=True)
-class Member:
+class RuleMember:
     """Whether a value is in a list or an interval."""
 
     value: Expression
-    within: Elements | Interval
+    within: Elements | RuleInterval
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Junction:
 
 
 @dataclass(frozen=True)
-class Choice:
+class RuleChoice:
     """One of two values, by a condition."""
 
     condition: Expression
@@ -117,14 +117,14 @@ class Has:
 Expression: TypeAlias = (
     Constant
     | Name
-    | Arithmetic
-    | Comparison
-    | Interval
+    | Calculation
+    | RuleComparison
+    | RuleInterval
     | Elements
-    | Member
+    | RuleMember
     | Not
     | Junction
-    | Choice
+    | RuleChoice
     | TextTest
     | Has
 )

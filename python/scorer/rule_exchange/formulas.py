@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from scorer.rule_exchange.expressions import Arithmetic, Comparator, Constant, Expression
+from scorer.rule_exchange.expressions import Calculation, Comparator, Constant, Expression
 from scorer.rule_exchange.languages import CEL, ZEN, Language, cel_text, number_text, zen_text
 
 Kind: TypeAlias = Literal["number", "string", "bool"]
@@ -41,7 +41,7 @@ class Read:
     symbol: Symbol
 
 
-Operand: TypeAlias = "Constant | Read | Arithmetic"
+Operand: TypeAlias = "Constant | Read | Calculation"
 
 
 @dataclass(frozen=True)
@@ -96,14 +96,14 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class Joined:
+class JoinedFormula:
     """Formulas of which all, or one, must be true."""
 
     every: bool
     terms: tuple[Formula, ...]
 
 
-Formula: TypeAlias = Present | Compare | OneOf | Matching | IsTrue | Fixed | Joined
+Formula: TypeAlias = Present | Compare | OneOf | Matching | IsTrue | Fixed | JoinedFormula
 
 _OPPOSITE: dict[Comparator, Comparator] = {
     "==": "!=",
@@ -122,7 +122,7 @@ def negated(formula: Formula) -> Formula:
             return replace(formula, operator=_OPPOSITE[formula.operator])
         case Fixed():
             return Fixed(not formula.value)
-        case Joined():
+        case JoinedFormula():
             return joined(not formula.every, *(negated(term) for term in formula.terms))
     return replace(formula, negated=not formula.negated)
 
@@ -131,7 +131,7 @@ def joined(every: bool, *terms: Formula) -> Formula:
     """Join formulas by "and" or "or", without those that do not matter."""
     kept: list[Formula] = []
     for term in terms:
-        inside = term.terms if isinstance(term, Joined) and term.every == every else (term,)
+        inside = term.terms if isinstance(term, JoinedFormula) and term.every == every else (term,)
         for one in inside:
             if isinstance(one, Fixed):
                 if one.value is not every:
@@ -140,7 +140,7 @@ def joined(every: bool, *terms: Formula) -> Formula:
                 kept.append(one)
     if not kept:
         return Fixed(every)
-    return kept[0] if len(kept) == 1 else Joined(every, tuple(kept))
+    return kept[0] if len(kept) == 1 else JoinedFormula(every, tuple(kept))
 
 
 def symbols(value: Expression | Read | Formula) -> set[Symbol]:
@@ -148,11 +148,11 @@ def symbols(value: Expression | Read | Formula) -> set[Symbol]:
     match value:
         case Read() | Present() | IsTrue() | Matching():
             return {value.symbol}
-        case Arithmetic() | Compare():
+        case Calculation() | Compare():
             return symbols(value.left) | symbols(value.right)
         case OneOf():
             return symbols(value.value)
-        case Joined():
+        case JoinedFormula():
             return set().union(*map(symbols, value.terms))
     return set()
 
@@ -163,7 +163,7 @@ def without_guards(formula: Formula) -> Formula:
     The result is unknown instead of false where such a value is missing, and a rule does not fire in either
     case. It may not be negated.
     """
-    if not isinstance(formula, Joined):
+    if not isinstance(formula, JoinedFormula):
         return formula
     terms = tuple(without_guards(term) for term in formula.terms)
     if not formula.every:
@@ -186,9 +186,9 @@ def _needs(formula: Formula, symbol: Symbol) -> bool:
     match formula:
         case Present() | Fixed():
             return False
-        case Joined(every=True):
+        case JoinedFormula(every=True):
             return any(_needs(term, symbol) for term in formula.terms)
-        case Joined():
+        case JoinedFormula():
             return all(_needs(term, symbol) for term in formula.terms)
     return symbol in symbols(formula)
 
@@ -224,7 +224,7 @@ def value_text(value: Expression | Read, language: Language, outer: int = 0) -> 
             return number_text(number)
         case Read():
             return value.symbol.name
-        case Arithmetic():
+        case Calculation():
             level = 2 if value.sign in "*/" else 1
             left = value_text(value.left, language, level)
             right = value_text(value.right, language, level + 1)
@@ -239,7 +239,7 @@ def _text(formula: Formula, language: Language, outer: int) -> str:
     match formula:
         case Fixed():
             text = "true" if formula.value else "false"
-        case Joined():
+        case JoinedFormula():
             level = 2 if formula.every else 1
             words = (" and ", " or ") if is_zen else (" && ", " || ")
             text = words[0 if formula.every else 1].join(

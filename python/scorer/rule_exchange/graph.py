@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from scorer.rule_exchange.draft import Draft, DraftTable
+from scorer.rule_exchange.draft import DraftTable, RuleDraft
 from scorer.rule_exchange.expressions import ExchangeError
 from scorer.rule_exchange.formulas import Symbol
 from scorer.rule_exchange.mapping import ImportMapping, mapped_symbol
@@ -28,7 +28,7 @@ class Output:
     symbol: Symbol | None
     writer: str
 
-    def read(self, draft: Draft) -> Symbol:
+    def read(self, draft: RuleDraft) -> Symbol:
         """Return the symbol that stands for the value in conditions.
 
         Args:
@@ -59,7 +59,9 @@ class Scope:
     is_open: bool
     outputs: Mapping[str, tuple[Output, ...]] = field(default_factory=dict)
 
-    def resolve(self, path: str, draft: Draft, mapping: ImportMapping, symbols: dict[str, Symbol]) -> Symbol:
+    def resolve(
+        self, path: str, draft: RuleDraft, mapping: ImportMapping, symbols: dict[str, Symbol]
+    ) -> Symbol:
         """Return what a name stands for.
 
         Raises:

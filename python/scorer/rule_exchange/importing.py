@@ -8,14 +8,14 @@ from scorer.rule_exchange.dmn import import_dmn
 from scorer.rule_exchange.draft import place
 from scorer.rule_exchange.expressions import ExchangeError
 from scorer.rule_exchange.jdm import import_jdm
-from scorer.rule_exchange.mapping import ImportMapping, Target
+from scorer.rule_exchange.mapping import ImportMapping, RuleTarget
 
 MAX_BYTES = 16 << 20
 """Greatest size of a file in bytes."""
 
 
 def import_rules(
-    file: Path, target: Target, mapping: ImportMapping, *, name: str | None = None, doubles: bool = False
+    file: Path, target: RuleTarget, mapping: ImportMapping, *, name: str | None = None, doubles: bool = False
 ) -> str:
     """Return the rule set of a JDM graph (``.json``) or a DMN file (``.dmn`` or ``.xml``) as TOML.
 

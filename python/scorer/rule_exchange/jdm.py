@@ -6,12 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scorer.rule_exchange.draft import Draft, DraftRow, DraftTable, Hit, Value, place
+from scorer.rule_exchange.draft import DraftRow, DraftTable, Hit, RuleDraft, Value, place
 from scorer.rule_exchange.expressions import Constant, ExchangeError, Expression
 from scorer.rule_exchange.formulas import Compare, Fixed, Formula, Read, Symbol, joined, negated
 from scorer.rule_exchange.graph import Branches, Output, Scope, merged_scope
 from scorer.rule_exchange.languages import ZEN
-from scorer.rule_exchange.mapping import WRITTEN, ImportMapping, Target
+from scorer.rule_exchange.mapping import WRITTEN, ImportMapping, RuleTarget
 from scorer.rule_exchange.parser import parse_cell, parse_expression
 from scorer.rule_exchange.translate import Case, Translator
 
@@ -32,7 +32,9 @@ _REMEDIES = {
 }
 
 
-def import_jdm(content: bytes, target: Target, mapping: ImportMapping, *, name: str, doubles: bool) -> str:
+def import_jdm(
+    content: bytes, target: RuleTarget, mapping: ImportMapping, *, name: str, doubles: bool
+) -> str:
     """Return the rule set of a JDM graph as TOML.
 
     Args:
@@ -51,7 +53,7 @@ def import_jdm(content: bytes, target: Target, mapping: ImportMapping, *, name: 
         raise ExchangeError(f"the file is not JSON: {error}; export the graph again") from None
     if not isinstance(document, dict) or "nodes" not in document or "edges" not in document:
         raise ExchangeError('the file is not a JDM graph: "nodes" or "edges" is missing; export it again')
-    reader = _Reader(document, target, mapping, Draft(name, target, mapping), doubles=doubles)
+    reader = _Reader(document, target, mapping, RuleDraft(name, target, mapping), doubles=doubles)
     reader.read()
     return reader.draft.text("Imported from a JDM graph.")
 
@@ -71,7 +73,7 @@ class _Node:
 
     @property
     def title(self) -> str:
-        """The node in messages."""
+        """Return the node as messages name it."""
         return f'node "{self.name}"'
 
 
@@ -79,9 +81,9 @@ class _Reader:
     def __init__(
         self,
         document: Mapping[str, Any],
-        target: Target,
+        target: RuleTarget,
         mapping: ImportMapping,
-        draft: Draft,
+        draft: RuleDraft,
         *,
         doubles: bool,
     ) -> None:

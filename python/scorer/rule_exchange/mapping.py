@@ -48,7 +48,7 @@ class ImportMapping(_Strict):
 
 
 @dataclass(frozen=True)
-class Target:
+class RuleTarget:
     """The bundle that rules are imported for.
 
     Attributes:

@@ -8,20 +8,20 @@ from dataclasses import dataclass
 from typing import cast
 
 from scorer.rule_exchange.expressions import (
-    Arithmetic,
-    Choice,
+    Calculation,
     Comparator,
-    Comparison,
     Constant,
     Elements,
     ExchangeError,
     Expression,
     Has,
-    Interval,
     Junction,
-    Member,
     Name,
     Not,
+    RuleChoice,
+    RuleComparison,
+    RuleInterval,
+    RuleMember,
     Sign,
     TextTest,
 )
@@ -186,19 +186,19 @@ class _Parser:
             raise ExchangeError("a conditional value in a cell is not supported; split the row")
         return self._as_test(found)
 
-    def _listed(self, terms: Sequence[Expression]) -> Member | None:
+    def _listed(self, terms: Sequence[Expression]) -> RuleMember | None:
         """Return a test of a list if every test is that the value equals a constant."""
         constants = [
             term.right
             for term in terms
-            if isinstance(term, Comparison)
+            if isinstance(term, RuleComparison)
             and term.operator == "=="
             and term.left == self._subject
             and isinstance(term.right, Constant)
         ]
         if len(constants) < len(terms) or self._subject is None:
             return None
-        return Member(self._subject, Elements(tuple(constants)))
+        return RuleMember(self._subject, Elements(tuple(constants)))
 
     def _cell_test(self) -> Expression:
         self._implicit = True
@@ -219,13 +219,13 @@ class _Parser:
                 raise ExchangeError(
                     "not of a value is never equal to the input in ZEN; write false, != or not in instead"
                 )
-            case Comparison() | Member() | Not() | TextTest() | Has():
+            case RuleComparison() | RuleMember() | Not() | TextTest() | Has():
                 return found
-            case Elements() | Interval():
-                return Member(subject, found)
-            case Choice():
+            case Elements() | RuleInterval():
+                return RuleMember(subject, found)
+            case RuleChoice():
                 raise ExchangeError("a conditional value in a cell is not supported; split the row")
-        return Comparison("==", subject, found)
+        return RuleComparison("==", subject, found)
 
     # Expressions
 
@@ -241,14 +241,14 @@ class _Parser:
             self.take("then")
             yes = self.expression()
             self.take("else")
-            found: Expression = Choice(condition, yes, self.expression())
+            found: Expression = RuleChoice(condition, yes, self.expression())
         else:
             found = self._or()
             if self._language is not FEEL and self._is("?"):
                 self._at += 1
                 yes = self.expression()
                 self.take(":")
-                found = Choice(found, yes, self.expression())
+                found = RuleChoice(found, yes, self.expression())
         self._implicit = implicit
         self._depth -= 1
         return found
@@ -296,7 +296,7 @@ class _Parser:
         right = self._additive()
         if self._comparator() is not None or self._is("in"):
             raise ExchangeError("two comparisons follow each other; join them with and, or use parentheses")
-        return Comparison(operator, left, right)
+        return RuleComparison(operator, left, right)
 
     def _membership(self, value: Expression) -> Expression:
         negated = self._is("not")
@@ -304,23 +304,23 @@ class _Parser:
         if self._language is FEEL and self._is("("):
             raise ExchangeError("in with tests in parentheses is not supported; write comparisons")
         within = self._additive()
-        if not isinstance(within, Elements | Interval):
+        if not isinstance(within, Elements | RuleInterval):
             raise ExchangeError("in needs a list or an interval of constants on its right; write one")
-        found = Member(value, within)
+        found = RuleMember(value, within)
         return Not(found) if negated else found
 
     def _additive(self) -> Expression:
         found = self._multiplicative()
         while self._is("+", "-"):
             sign = cast(Sign, self._next().text)
-            found = Arithmetic(sign, found, self._multiplicative())
+            found = Calculation(sign, found, self._multiplicative())
         return found
 
     def _multiplicative(self) -> Expression:
         found = self._unary()
         while self._is("*", "/"):
             sign = cast(Sign, self._next().text)
-            found = Arithmetic(sign, found, self._unary())
+            found = Calculation(sign, found, self._unary())
         if self._is("%", "^", "**", "??"):
             raise ExchangeError(
                 f'the operator "{self._peek().text}" is not supported; '
@@ -338,7 +338,7 @@ class _Parser:
                 operand = self._unary()
                 if isinstance(operand, Constant) and isinstance(operand.value, float):
                     return Constant(-operand.value)
-                return Arithmetic("-", Constant(0.0), operand)
+                return Calculation("-", Constant(0.0), operand)
             if self._is("!", "not"):
                 self._at += 1
                 if self._language is FEEL and not self._is("("):
@@ -401,12 +401,12 @@ class _Parser:
         self.take("]")
         return Elements(tuple(items))
 
-    def _interval(self, low: Expression, *, low_open: bool) -> Interval:
+    def _interval(self, low: Expression, *, low_open: bool) -> RuleInterval:
         self.take("..")
         high = self._additive_inside()
         if not self._is("]", ")", "["):
             self.take("]")
-        return Interval(low, high, low_open, self._next().text != "]")
+        return RuleInterval(low, high, low_open, self._next().text != "]")
 
     def _named(self, name: str) -> Expression:
         if name in ("true", "false"):
@@ -454,7 +454,7 @@ class _Parser:
 def _is_condition(expression: Expression) -> bool:
     if isinstance(expression, Not):
         return _is_condition(expression.operand)
-    return isinstance(expression, Comparison | Member | TextTest)
+    return isinstance(expression, RuleComparison | RuleMember | TextTest)
 
 
 def _number(text: str) -> float:

@@ -14,20 +14,20 @@ from operator import ge, gt, le, lt
 from typing import Any
 
 from scorer.rule_exchange.expressions import (
-    Arithmetic,
-    Choice,
+    Calculation,
     Comparator,
-    Comparison,
     Constant,
     Elements,
     ExchangeError,
     Expression,
     Has,
-    Interval,
     Junction,
-    Member,
     Name,
     Not,
+    RuleChoice,
+    RuleComparison,
+    RuleInterval,
+    RuleMember,
     TextTest,
 )
 from scorer.rule_exchange.formulas import (
@@ -53,7 +53,7 @@ _YES, _NO = Fixed(True), Fixed(False)
 
 
 @dataclass(frozen=True)
-class Outcomes:
+class RuleOutcomes:
     """When a condition is true and when it is false. Otherwise it has no value."""
 
     true: Formula
@@ -65,7 +65,7 @@ class Case:
     """A value that an expression can have, and when it has it."""
 
     when: Formula
-    value: Constant | Read | Arithmetic
+    value: Constant | Read | Calculation
 
 
 class Translator:
@@ -85,7 +85,7 @@ class Translator:
 
     # Conditions
 
-    def outcomes(self, condition: Expression) -> Outcomes:
+    def outcomes(self, condition: Expression) -> RuleOutcomes:
         """Return when a condition is true and when it is false.
 
         Raises:
@@ -97,45 +97,47 @@ class Translator:
         match condition:
             case Not():
                 inside = self.outcomes(condition.operand)
-                found = Outcomes(inside.false, inside.true)
+                found = RuleOutcomes(inside.false, inside.true)
             case Junction():
                 found = self._junction(condition)
-            case Comparison():
+            case RuleComparison():
                 found = self._comparison(condition)
-            case Member():
+            case RuleMember():
                 found = self._membership(condition)
             case TextTest():
                 found = self._text_test(condition)
             case Has():
                 present = self._present(self.cases(condition.operand))
-                found = Outcomes(present, negated(present))
-            case Choice():
+                found = RuleOutcomes(present, negated(present))
+            case RuleChoice():
                 found = self._choice(condition)
             case Constant(value=bool() as value):
-                found = Outcomes(Fixed(value), Fixed(not value))
+                found = RuleOutcomes(Fixed(value), Fixed(not value))
             case Name():
                 found = self._named(condition.path)
             case _:
                 raise ExchangeError("the expression is not a condition; compare it with a value")
         return found
 
-    def _choice(self, choice: Choice) -> Outcomes:
+    def _choice(self, choice: RuleChoice) -> RuleOutcomes:
         test = self.outcomes(choice.condition)
         yes, no = self.outcomes(choice.yes), self.outcomes(choice.no)
-        return Outcomes(
+        return RuleOutcomes(
             joined(False, joined(True, test.true, yes.true), joined(True, test.false, no.true)),
             joined(False, joined(True, test.true, yes.false), joined(True, test.false, no.false)),
         )
 
-    def _named(self, path: str) -> Outcomes:
+    def _named(self, path: str) -> RuleOutcomes:
         found = self._resolve(path)
         if not isinstance(found, Symbol):
             return self.outcomes(found)
         self._check_kind(Read(found), "bool")
         guard = _guard(found)
-        return Outcomes(joined(True, guard, IsTrue(found)), joined(True, guard, IsTrue(found, negated=True)))
+        return RuleOutcomes(
+            joined(True, guard, IsTrue(found)), joined(True, guard, IsTrue(found, negated=True))
+        )
 
-    def _junction(self, junction: Junction) -> Outcomes:
+    def _junction(self, junction: Junction) -> RuleOutcomes:
         parts = [self.outcomes(term) for term in junction.terms]
         stops = [one.false if junction.every else one.true for one in parts]
         passes = [one.true if junction.every else one.false for one in parts]
@@ -147,9 +149,9 @@ class Translator:
         else:
             stopped = joined(False, *stops)
         passed = joined(True, *passes)
-        return Outcomes(passed, stopped) if junction.every else Outcomes(stopped, passed)
+        return RuleOutcomes(passed, stopped) if junction.every else RuleOutcomes(stopped, passed)
 
-    def _comparison(self, comparison: Comparison) -> Outcomes:
+    def _comparison(self, comparison: RuleComparison) -> RuleOutcomes:
         lefts, rights = self.cases(comparison.left), self.cases(comparison.right)
         true: list[Formula] = []
         false: list[Formula] = []
@@ -159,61 +161,63 @@ class Translator:
                 when = joined(True, left.when, right.when)
                 true.append(joined(True, when, found.true))
                 false.append(joined(True, when, found.false))
-        return Outcomes(joined(False, *true), joined(False, *false))
+        return RuleOutcomes(joined(False, *true), joined(False, *false))
 
     def _compared(
-        self, operator: Comparator, left: Constant | Read | Arithmetic, right: Constant | Read | Arithmetic
-    ) -> Outcomes:
+        self, operator: Comparator, left: Constant | Read | Calculation, right: Constant | Read | Calculation
+    ) -> RuleOutcomes:
         if operator in ("==", "!="):
             equal = self._equal(left, right)
-            return equal if operator == "==" else Outcomes(equal.false, equal.true)
+            return equal if operator == "==" else RuleOutcomes(equal.false, equal.true)
         if _is_null(left) or _is_null(right):
-            return Outcomes(_NO, _NO)
+            return RuleOutcomes(_NO, _NO)
         for value in (left, right):
             self._check_kind(value, "number", f"{operator} orders numbers only")
         if isinstance(left, Constant) and isinstance(right, Constant):
             holds = _ORDERS[operator](left.value, right.value)
-            return Outcomes(Fixed(holds), Fixed(not holds))
+            return RuleOutcomes(Fixed(holds), Fixed(not holds))
         guard = guards(left, right)
         found = Compare(operator, left, right)
-        return Outcomes(joined(True, guard, found), joined(True, guard, negated(found)))
+        return RuleOutcomes(joined(True, guard, found), joined(True, guard, negated(found)))
 
-    def _equal(self, left: Constant | Read | Arithmetic, right: Constant | Read | Arithmetic) -> Outcomes:
+    def _equal(
+        self, left: Constant | Read | Calculation, right: Constant | Read | Calculation
+    ) -> RuleOutcomes:
         if _is_null(left) or _is_null(right):
             other = right if _is_null(left) else left
             missing = _YES if _is_null(other) else negated(guards(other))
-            return Outcomes(missing, negated(missing))
+            return RuleOutcomes(missing, negated(missing))
         self._check_same(left, right)
         if all(isinstance(one, Read) and one.symbol.kind == "bool" for one in (left, right)):
             raise ExchangeError("two bools are compared; write the cases with and, or and not")
         guard = guards(left, right)
         found = _equality(left, right)
         if not self._language.null_equals:
-            return Outcomes(joined(True, guard, found), joined(True, guard, negated(found)))
+            return RuleOutcomes(joined(True, guard, found), joined(True, guard, negated(found)))
         both_missing = joined(True, negated(guards(left)), negated(guards(right)))
         true = joined(False, joined(True, guard, found), both_missing)
-        return Outcomes(true, negated(true))
+        return RuleOutcomes(true, negated(true))
 
-    def _membership(self, member: Member) -> Outcomes:
+    def _membership(self, member: RuleMember) -> RuleOutcomes:
         within = member.within
-        if isinstance(within, Interval):
-            low = self.outcomes(Comparison(">" if within.low_open else ">=", member.value, within.low))
-            high = self.outcomes(Comparison("<" if within.high_open else "<=", member.value, within.high))
-            return Outcomes(joined(True, low.true, high.true), joined(False, low.false, high.false))
+        if isinstance(within, RuleInterval):
+            low = self.outcomes(RuleComparison(">" if within.low_open else ">=", member.value, within.low))
+            high = self.outcomes(RuleComparison("<" if within.high_open else "<=", member.value, within.high))
+            return RuleOutcomes(joined(True, low.true, high.true), joined(False, low.false, high.false))
         return self._one_of(member.value, within)
 
-    def _one_of(self, value: Expression, within: Elements) -> Outcomes:
+    def _one_of(self, value: Expression, within: Elements) -> RuleOutcomes:
         true: list[Formula] = []
         false: list[Formula] = []
         for case in self.cases(value):
             found = self._case_one_of(case.value, within)
             true.append(joined(True, case.when, found.true))
             false.append(joined(True, case.when, found.false))
-        return Outcomes(joined(False, *true), joined(False, *false))
+        return RuleOutcomes(joined(False, *true), joined(False, *false))
 
-    def _case_one_of(self, value: Constant | Read | Arithmetic, within: Elements) -> Outcomes:
+    def _case_one_of(self, value: Constant | Read | Calculation, within: Elements) -> RuleOutcomes:
         constants: list[str | float | bool] = []
-        others: list[Outcomes] = []
+        others: list[RuleOutcomes] = []
         for item in within.items:
             if isinstance(item, Constant) and item.value is not None and not _is_null(value):
                 self._check_same(value, item)
@@ -224,18 +228,18 @@ class Translator:
             others.insert(0, self._constants(value, constants))
         return self._joined_or(others)
 
-    def _comparison_of(self, value: Constant | Read | Arithmetic, item: Expression) -> Outcomes:
+    def _comparison_of(self, value: Constant | Read | Calculation, item: Expression) -> RuleOutcomes:
         cases = self.cases(item)
         found = [self._equal(value, case.value) for case in cases]
         whens = [case.when for case in cases]
-        return Outcomes(
+        return RuleOutcomes(
             joined(False, *(joined(True, a, b.true) for a, b in zip(whens, found, strict=True))),
             joined(False, *(joined(True, a, b.false) for a, b in zip(whens, found, strict=True))),
         )
 
     def _constants(
-        self, value: Constant | Read | Arithmetic, constants: Sequence[str | float | bool]
-    ) -> Outcomes:
+        self, value: Constant | Read | Calculation, constants: Sequence[str | float | bool]
+    ) -> RuleOutcomes:
         if isinstance(value, Constant):
             found: Formula = Fixed(value.value in constants)
         elif _kind(value) == "bool":
@@ -247,15 +251,15 @@ class Translator:
         guard = guards(value)
         true = joined(True, guard, found)
         if self._language.null_equals:
-            return Outcomes(true, negated(true))
-        return Outcomes(true, joined(True, guard, negated(found)))
+            return RuleOutcomes(true, negated(true))
+        return RuleOutcomes(true, joined(True, guard, negated(found)))
 
-    def _joined_or(self, parts: Sequence[Outcomes]) -> Outcomes:
-        return Outcomes(
+    def _joined_or(self, parts: Sequence[RuleOutcomes]) -> RuleOutcomes:
+        return RuleOutcomes(
             joined(False, *(one.true for one in parts)), joined(True, *(one.false for one in parts))
         )
 
-    def _text_test(self, test: TextTest) -> Outcomes:
+    def _text_test(self, test: TextTest) -> RuleOutcomes:
         true: list[Formula] = []
         false: list[Formula] = []
         for case in self.cases(test.value):
@@ -268,7 +272,7 @@ class Translator:
             guard = joined(True, case.when, guards(case.value))
             true.append(joined(True, guard, found))
             false.append(joined(True, guard, negated(found)))
-        return Outcomes(joined(False, *true), joined(False, *false))
+        return RuleOutcomes(joined(False, *true), joined(False, *false))
 
     # Values
 
@@ -287,7 +291,7 @@ class Translator:
             case Name():
                 found = self._resolve(expression.path)
                 return [Case(_YES, Read(found))] if isinstance(found, Symbol) else self.cases(found)
-            case Choice():
+            case RuleChoice():
                 test = self.outcomes(expression.condition)
                 return [
                     Case(when, case.value)
@@ -295,14 +299,14 @@ class Translator:
                     for case in self.cases(value)
                     if (when := joined(True, branch, case.when)) != _NO
                 ]
-            case Arithmetic():
+            case Calculation():
                 return self._arithmetic(expression)
-            case Elements() | Interval():
+            case Elements() | RuleInterval():
                 raise ExchangeError("a list or an interval is not a value; use it after in")
         found_condition = self.outcomes(expression)
         return [Case(found_condition.true, Constant(True)), Case(found_condition.false, Constant(False))]
 
-    def _arithmetic(self, expression: Arithmetic) -> list[Case]:
+    def _arithmetic(self, expression: Calculation) -> list[Case]:
         cases = []
         for left in self.cases(expression.left):
             for right in self.cases(expression.right):
@@ -315,8 +319,8 @@ class Translator:
         return cases
 
     def _combined(
-        self, sign: str, left: Constant | Read | Arithmetic, right: Constant | Read | Arithmetic
-    ) -> Constant | Arithmetic:
+        self, sign: str, left: Constant | Read | Calculation, right: Constant | Read | Calculation
+    ) -> Constant | Calculation:
         if isinstance(left, Constant) and isinstance(right, Constant):
             return Constant(_folded(sign, left.value, right.value, self._language))
         if not self._doubles:
@@ -326,7 +330,7 @@ class Translator:
             )
         if sign == "/" and not (isinstance(right, Constant) and right.value):
             raise ExchangeError("the divisor is not a constant other than 0; compute the ratio as a feature")
-        return Arithmetic(sign, left, right)  # type: ignore[arg-type]
+        return Calculation(sign, left, right)  # type: ignore[arg-type]
 
     def _present(self, cases: Sequence[Case]) -> Formula:
         return joined(
@@ -336,7 +340,7 @@ class Translator:
 
     # Types
 
-    def _check_kind(self, value: Constant | Read | Arithmetic, wanted: Kind, why: str = "") -> None:
+    def _check_kind(self, value: Constant | Read | Calculation, wanted: Kind, why: str = "") -> None:
         kind = _kind(value)
         if kind != wanted:
             reason = f"{why}, and " if why else ""
@@ -344,7 +348,7 @@ class Translator:
                 f"{reason}{value_words(_described(value))} is a {kind}, not a {wanted}; correct it"
             )
 
-    def _check_same(self, left: Constant | Read | Arithmetic, right: Constant | Read | Arithmetic) -> None:
+    def _check_same(self, left: Constant | Read | Calculation, right: Constant | Read | Calculation) -> None:
         if _kind(left) != _kind(right):
             raise ExchangeError(
                 f"{value_words(_described(left))} is a {_kind(left)} and {value_words(_described(right))} a "
@@ -361,7 +365,7 @@ class Translator:
                 )
 
 
-def _described(value: Constant | Read | Arithmetic) -> str | float | bool | None:
+def _described(value: Constant | Read | Calculation) -> str | float | bool | None:
     match value:
         case Constant():
             return value.value
@@ -370,7 +374,7 @@ def _described(value: Constant | Read | Arithmetic) -> str | float | bool | None
     return "the result"
 
 
-def _kind(value: Constant | Read | Arithmetic) -> Kind:
+def _kind(value: Constant | Read | Calculation) -> Kind:
     match value:
         case Read():
             return value.symbol.kind
@@ -381,7 +385,7 @@ def _kind(value: Constant | Read | Arithmetic) -> Kind:
     return "number"
 
 
-def _is_null(value: Constant | Read | Arithmetic) -> bool:
+def _is_null(value: Constant | Read | Calculation) -> bool:
     return isinstance(value, Constant) and value.value is None
 
 
@@ -389,7 +393,7 @@ def _guard(symbol: Symbol) -> Formula:
     return Present(symbol) if symbol.nullable else _YES
 
 
-def guards(*values: Constant | Read | Arithmetic) -> Formula:
+def guards(*values: Constant | Read | Calculation) -> Formula:
     """Return the test that every value that is read is present."""
     found = {symbol for value in values for symbol in symbols(value)}
     return joined(True, *(_guard(symbol) for symbol in sorted(found, key=lambda one: one.name)))
@@ -408,7 +412,7 @@ def _folded(sign: str, left: Any, right: Any, language: Language) -> float:
     return float(found)
 
 
-def _equality(left: Constant | Read | Arithmetic, right: Constant | Read | Arithmetic) -> Formula:
+def _equality(left: Constant | Read | Calculation, right: Constant | Read | Calculation) -> Formula:
     if isinstance(left, Constant) and isinstance(right, Constant):
         return Fixed(left.value == right.value)
     for one, other in ((left, right), (right, left)):
