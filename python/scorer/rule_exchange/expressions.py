@@ -60,7 +60,7 @@ class RuleInterval:
 
 @dataclass(frozen=True)
 class Elements:
-    """A list of values."""
+    """A list of values that follows in or a cell."""
 
     items: tuple[Expression, ...]
 

@@ -33,7 +33,7 @@ class MappedEligibility(_Strict):
 
 
 class ImportMapping(_Strict):
-    """The file of ``--map``."""
+    """The TOML file of ``--map``, which docs/rule-exchange.md describes."""
 
     names: dict[str, str] = {}
     """Feature of the bundle, or ``score``, by the name in the file."""
