@@ -131,24 +131,35 @@ def tiny_action_bundle(
     return built.digest
 
 
-def score_bundle_of(directory: Path, features: Sequence[Any], *, name: str = "fraud-checkout") -> str:
+def score_bundle_of(
+    directory: Path,
+    features: Sequence[Any],
+    *,
+    name: str = "fraud-checkout",
+    bands: Sequence[tuple[float, str]] = ((0.0, "approve"), (0.8, "decline")),
+) -> str:
     """Build a bundle of kind "score" with other features and return its digest.
 
     Args:
         directory: Directory that the bundle is written to.
         features: `scorer.bundle.Feature` of each input, in order.
         name: Name of the bundle.
+        bands: Start and label of each band.
     """
     from scorer.bundle import Band, Lineage, SchemaFile, build_score_bundle
 
     data = np.tile(rows(2000), (1, len(features)))[:, : len(features)]
+    for column, feature in enumerate(features):
+        levels = {"category": len(feature.categories), "flag": 2}.get(feature.type)
+        if levels is not None:
+            data[:, column] = np.arange(len(data)) % levels
     names = [feature.name for feature in features]
     built = build_score_bundle(
         directory,
         name=name,
         model=_train(data, data[:, 0] / 100 - 1, names, len(features), 8, 3),
         schema=SchemaFile(features=list(features)),
-        bands=[Band(start=0.0, label="approve"), Band(start=0.8, label="decline")],
+        bands=[Band(start=start, label=label) for start, label in bands],
         training=data[:1500],
         validation=data[1500:],
         lineage=Lineage(data_digest="sha256:" + "0" * 64, code_version="test", run_id="others"),

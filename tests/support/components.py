@@ -160,6 +160,7 @@ COMPONENTS: Final[dict[str, Component]] = {
     "client for Node": Component("apt-get install nodejs npm; make foreign-clients", _foreign_client("node")),
     "MLflow": Component("make mlflow", _file("mlflow/bin/mlflow")),
     "oidc-provider": Component("apt-get install nodejs npm; make oidc", _oidc_provider),
+    "rule peers": Component("make rule-peers", _file("rule-peers/.packages")),
     "Airflow": Component("make airflow", _file("airflow/bin/airflow")),
     "PySpark": Component(
         "apt-get install openjdk-17-jre-headless; make spark",

@@ -1,0 +1,1 @@
+"""Exchange of rule sets with other decision engines: GoRules JDM and DMN decision tables."""
