@@ -1,4 +1,4 @@
-"""``scorer rules``: check, test and backtest rules, and write them from packs."""
+"""``scorer rules``: check, test, backtest and edit rules, and write them from packs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scorer.cli import TYPER_OPTIONS
-from scorer.commands import rule_packs
+from scorer.commands import rule_editing, rule_packs
 from scorer.commands.log_options import ReaderKeyFile, log_directory, moment, reader_key
 from scorer.commands.output import print_json, print_table
 from scorer.commands.progress import bytes_bar
@@ -21,8 +21,18 @@ if TYPE_CHECKING:
     from scorer.bundle.rules import CompiledRules
     from scorer.log.rule_backtest import RuleBacktest
 
-app = typer.Typer(help="Check, test and backtest rules.", no_args_is_help=True, **TYPER_OPTIONS)
+app = typer.Typer(help="Check, test, backtest and edit rules.", no_args_is_help=True, **TYPER_OPTIONS)
 app.add_typer(rule_packs.app, name="packs")
+for _command in (
+    rule_editing.get,
+    rule_editing.bench,
+    rule_editing.save,
+    rule_editing.snooze,
+    rule_editing.retire,
+    rule_editing.enable,
+    rule_editing.history,
+):
+    app.command()(_command)
 
 Rules = Annotated[
     Path, typer.Argument(metavar="FILE", help="TOML file of the rules, described in docs/rules.md.")

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from scorer.errors import ScorerError
+from scorer.release.authoring.revisions import saved_cases
 from scorer.release.calendar import moment
 from scorer.release.changes import backtesting, checks, overlays, rows
 from scorer.release.changes.canary import Canary
@@ -103,6 +104,7 @@ class Pipeline:
         with writing(self._parts, change) as work:
             work.step("is done now", status="running")
             last = recorded.newest(work.connection, change.checkpoint)
+            cases = saved_cases(work.connection, change.project, change.bundle)
         settings = self._parts.settings.checkpoints[change.checkpoint]
         about = checks.CheckedChange(
             change,
@@ -111,6 +113,7 @@ class Pipeline:
             settings.p99_ms,
             self._parts.bundles,
             self._parts.permissions.of(change.permission).max_shift if change.permission else None,
+            cases,
         )
         try:
             found = self._checks[change.step](about)
