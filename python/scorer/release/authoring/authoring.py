@@ -18,7 +18,6 @@ from scorer.release.access.attempts import Attempts
 from scorer.release.answers import BundleInfo, Draft
 from scorer.release.authoring.bench import BenchRequest, recorded_request, run_bench
 from scorer.release.authoring.names import rule_names
-from scorer.release.authoring.revisions import newest_of, revision_of, saved_cases
 from scorer.release.authoring.switches import with_switch
 from scorer.release.authoring.tables import table_grids
 from scorer.release.errors import (
@@ -42,6 +41,7 @@ from scorer.release.rule_answers import (
     RuleRevision,
     SavedRules,
 )
+from scorer.release.rule_revisions import newest_of, revision_of, saved_cases
 from scorer.release.store import tables as t
 
 if TYPE_CHECKING:

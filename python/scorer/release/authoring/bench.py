@@ -132,7 +132,9 @@ def _sides(
     found = rules.evaluate(rows, scores=scores, seconds=seconds, ids=ids)
     sides = []
     for at in range(len(ids)):
-        decision, score, eligible = "", None, ()
+        decision = ""
+        score: float | None = None
+        eligible: tuple[str, ...] = ()
         if bundle.kind == "score":
             if not math.isnan(scores[at]) or found.written[at]:
                 decision = bundle.labels[int(found.bands[at])]

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from scorer.errors import ScorerError
-from scorer.release.authoring.revisions import saved_cases
 from scorer.release.calendar import moment
 from scorer.release.changes import backtesting, checks, overlays, rows
 from scorer.release.changes.canary import Canary
@@ -26,6 +25,7 @@ from scorer.release.model import (
     Outcome,
     Severity,
 )
+from scorer.release.rule_revisions import saved_cases
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

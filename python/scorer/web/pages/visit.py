@@ -277,7 +277,8 @@ class Form:
         Raises:
             InvalidError: A field is not valid. The error names the fields and their rules.
         """
-        values = {name: text for name in _field_names(kind) if (text := self.text(name, most=20_000))}
+        names = [name for name in _field_names(kind) if name not in given]
+        values = {name: text for name in names if (text := self.text(name, most=20_000))}
         values |= given
         return read_form(kind, {name: value for name, value in values.items() if value is not None})
 
