@@ -227,6 +227,7 @@ def test_what_is_wrong_is_refused_before_anything_is_saved(world: World) -> None
         (RULES.replace("hour <", "huor <"), {}, "unknown name"),
         (WIDER.replace("< 6.0", "< 2.0"), {}, "1 of 1 failed"),
         (WIDER, {"cases": "x"}, "not valid TOML"),
+        (WIDER, {"note": " \n "}, "reason: write"),
     ):
         with pytest.raises(InvalidError, match=words):
             save(world, text, **fields)

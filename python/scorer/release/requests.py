@@ -24,6 +24,7 @@ from scorer.release.fields import (
     PROJECT,
     Flag,
     Line,
+    LongText,
     Minutes,
     Moment,
     Name,
@@ -223,8 +224,8 @@ class DecisionFilter(Request):
 
 RULE_TEXT: Final = 500_000
 """Largest number of characters of the rules that the platform edits."""
-RuleTextField = Annotated[str, Field(max_length=RULE_TEXT)]
-CaseTextField = Annotated[str, Field(max_length=200_000)]
+RuleTextField = Annotated[LongText, Field(max_length=RULE_TEXT)]
+CaseTextField = Annotated[LongText, Field(max_length=200_000)]
 
 
 class CheckRules(Request):
@@ -246,9 +247,7 @@ class TestRules(CheckRules):
 class BenchRules(CheckRules):
     """Rules to evaluate on recorded decisions, or on one request."""
 
-    decisions: Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=50)] = (
-        Field(default=[])
-    )
+    decisions: Annotated[list[Annotated[Line, Field(min_length=1)]], Field(max_length=50)] = Field(default=[])
     """Ids of recorded decisions."""
     checkpoint: Name | None = None
     """Checkpoint of the decisions; null: any."""

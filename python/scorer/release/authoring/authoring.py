@@ -28,6 +28,7 @@ from scorer.release.errors import (
     QuotaError,
     ThrottledError,
 )
+from scorer.release.fields import reason_of
 from scorer.release.model import Actor, ChangeKind, Role
 from scorer.release.requests import BenchRules, SaveRules, SwitchRule
 from scorer.release.rule_answers import (
@@ -210,6 +211,7 @@ class RuleAuthoring:
         access, bundles = self._parts.access, self._parts.bundles
         access.require(actor, Role.MODELER, project)
         self._parts.calendar.checkpoint(saved.checkpoint)
+        note = reason_of(saved.note)
         base = bundles.info(actor, bundle)
         stored = stored_rules(bundles.local(base.digest), contents=False)
         if stored is not None and stored.text == saved.text:
@@ -226,16 +228,16 @@ class RuleAuthoring:
                 f"cases: {ran.failed} of {len(ran.cases)} failed ({first.name}: {first.differences[0]}); "
                 "correct rules or cases"
             )
-        notes = {"author": actor.user, "note": saved.note, "edited": "rules"}
+        notes = {"author": actor.user, "note": note, "edited": "rules"}
         made = bundles.revise(actor, project, base.digest, rules, notes=notes)
-        title = (saved.title or saved.note.strip().splitlines()[0])[:_TITLE]
+        title = (saved.title or note.splitlines()[0])[:_TITLE]
         draft = Draft(
             project=project,
             kind=ChangeKind.TEST,
             checkpoint=saved.checkpoint,
             bundle=made.digest,
             title=title,
-            description=saved.note,
+            description=note,
             minutes=saved.minutes,
         )
         change = self._changes.draft(actor, draft)
