@@ -45,7 +45,7 @@ from scorer.release.changes import ChangeDetail, Draft, Step
 from scorer.release.changes.review import review
 from scorer.release.errors import ConflictError, InvalidError, NotFoundError
 from scorer.release.fleet import Fleet, Statuses
-from scorer.release.loaded import LoadedBundles
+from scorer.release.loaded import BundlesInMemory
 from scorer.release.model import (
     Actor,
     Booking,
@@ -147,7 +147,9 @@ def demo_platform(
         access=access,
         additions=Additions(settings, store, Fleet([]), audit, statuses=Statuses(Fleet([]))),
         audit=audit,
-        authoring=RuleAuthoring(parts, cast("Any", changes), cast("Any", decisions), LoadedBundles(bundles)),
+        authoring=RuleAuthoring(
+            parts, cast("Any", changes), cast("Any", decisions), BundlesInMemory(bundles)
+        ),
         builds=Builds(settings, store, access, audit, bundles),
         bundles=bundles,
         checkpoints=DemoCheckpoints(),

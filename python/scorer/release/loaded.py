@@ -14,7 +14,7 @@ _LOADED = 2
 """Bundles that are kept. The least recently used one is dropped."""
 
 
-class LoadedBundles:
+class BundlesInMemory:
     """Loads bundles, and keeps the most recently used ones.
 
     Args:

@@ -40,7 +40,7 @@ from scorer.release.fleet.outcomes import OutcomeCalls
 from scorer.release.lanes import recorded
 from scorer.release.lanes.alerts import Alerts, drift_of
 from scorer.release.lanes.reconcile import Reconciler
-from scorer.release.loaded import LoadedBundles
+from scorer.release.loaded import BundlesInMemory
 from scorer.release.notify import Notifications
 from scorer.release.notify.addresses import Destinations
 from scorer.release.permissions import Permissions
@@ -409,7 +409,7 @@ def open_service(
     )
     documents = Documents(parts)
     decisions = Decisions(source, access, bundles, settings, outcomes=readouts.outcomes)
-    loaded = LoadedBundles(bundles)
+    loaded = BundlesInMemory(bundles)
     service = Service(
         access=access,
         additions=additions,

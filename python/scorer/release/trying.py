@@ -14,7 +14,7 @@ from scorer.errors import BundleError
 from scorer.release.answers import Tried, TriedAction
 from scorer.release.errors import InvalidError
 from scorer.release.lanes import recorded
-from scorer.release.loaded import LoadedBundles
+from scorer.release.loaded import BundlesInMemory
 
 if TYPE_CHECKING:
     from scorer.bundle import Bundle
@@ -45,10 +45,10 @@ class Trying:
         settings: PlatformFile,
         calendar: Calendar,
         bundles: Bundles,
-        loaded: LoadedBundles | None = None,
+        loaded: BundlesInMemory | None = None,
     ) -> None:
         self._store, self._settings, self._calendar, self._bundles = store, settings, calendar, bundles
-        self._loaded = loaded or LoadedBundles(bundles)
+        self._loaded = loaded or BundlesInMemory(bundles)
 
     def bundle(self, actor: Actor, checkpoint: str, reference: str | None = None) -> BundleDetail:
         """Return the bundle that a payment at a checkpoint is scored with.

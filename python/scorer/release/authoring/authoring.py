@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from scorer.release.changes.operations import Changes
     from scorer.release.changes.parts import Parts
     from scorer.release.decisions import Decisions
-    from scorer.release.loaded import LoadedBundles
+    from scorer.release.loaded import BundlesInMemory
 
 _PER_MINUTE: Final = 120
 """Checks, runs of cases and benches of one user in a burst; one more every half second."""
@@ -74,7 +74,7 @@ class RuleAuthoring:
         loaded: The bundles in memory.
     """
 
-    def __init__(self, parts: Parts, changes: Changes, decisions: Decisions, loaded: LoadedBundles) -> None:
+    def __init__(self, parts: Parts, changes: Changes, decisions: Decisions, loaded: BundlesInMemory) -> None:
         self._parts, self._changes, self._decisions, self._loaded = parts, changes, decisions, loaded
         # Each call counts against the rate, not only a failed one.
         self._calls = Attempts(limit=_PER_MINUTE, seconds=60.0)
