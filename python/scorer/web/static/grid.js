@@ -60,7 +60,10 @@
     const step = event.key === "Enter" ? [1, 0] : event.altKey ? steps[event.key] : null;
     if (!step) return;
     event.preventDefault();
-    holder.querySelector(`[data-cell="${table} ${row + step[0]} ${column + step[1]}"]`)?.focus();
+    const next = holder.querySelector(`[data-cell="${table} ${row + step[0]} ${column + step[1]}"]`);
+    // Losing the focus is what writes a changed cell.
+    if (next) next.focus();
+    else event.target.blur();
   };
   const button = (parent, text, label, work) => {
     const made = add("button", parent, { type: "button", className: "quiet", textContent: text });
