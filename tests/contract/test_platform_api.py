@@ -117,6 +117,39 @@ case(
     {"purpose": "Payments of web shops."},
 )
 case("get_card", "GET", "/bundles/{bundle}/card", "401 404 200 200 200 200 200")
+NIGHT = 'name = "n"\n[[rules]]\nid = "night"\nwhen = "hour < 5.0"\nfloor = 0.5\n'
+case("get_rules", "GET", "/bundles/{bundle}/rules", "401 404 200 200 200 200 200")
+case("check_rules", "POST", "/bundles/{bundle}/rules/check", "401 404 200 200 200 200 200", {"text": NIGHT})
+case(
+    "test_rules",
+    "POST",
+    "/bundles/{bundle}/rules/test",
+    "401 404 200 200 200 200 200",
+    {"text": NIGHT, "cases": ""},
+)
+case(
+    "bench_rules",
+    "POST",
+    "/bundles/{bundle}/rules/bench",
+    "401 404 200 200 200 200 200",
+    {"text": NIGHT, "features": {"hour": 3}},
+)
+case("rules_over_time", "GET", "/checkpoints/fraud.checkout/rules", "401 200 200 200 200 200 200")
+# The first user who saves is followed by conflicts.
+case(
+    "save_rules",
+    "POST",
+    "/projects/fraud/bundles/{bundle}/rules",
+    "401 404 403 201 409 409 409",
+    {"text": NIGHT, "checkpoint": "fraud.checkout", "note": "night", "submit": False},
+)
+case(
+    "switch_rule",
+    "POST",
+    "/projects/fraud/bundles/{bundle}/rules/night",
+    "401 404 403 404 404 404 404",
+    {"to": "retired", "checkpoint": "fraud.checkout", "reason": "noise", "submit": False},
+)
 case("list_checkpoints", "GET", "/checkpoints", "401 200 200 200 200 200 200")
 case("get_checkpoint", "GET", "/checkpoints/fraud.checkout", "401 200 200 200 200 200 200")
 case("list_tables", "GET", "/checkpoints/fraud.checkout/tables", "401 200 200 200 200 200 200")

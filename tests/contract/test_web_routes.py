@@ -95,6 +95,7 @@ rule(
 # The project of `outsider` may use every checkpoint, so its members see their metrics too.
 METRICS = "L n + + + + + +"
 rule("GET /checkpoints/{name}/metrics", METRICS, "/checkpoints/fraud.checkout/metrics")
+rule("GET /checkpoints/{name}/rules", METRICS, "/checkpoints/fraud.checkout/rules")
 rule(
     "GET /checkpoints/{name}/metrics/metrics.json",
     METRICS,
@@ -131,6 +132,18 @@ rule("POST /builds", MODELS, project="fraud", name="fraud-checkout", version="1"
 rule("GET /builds/{build}", SEES, "/builds/{build}")
 rule("POST /builds/{build}/cancel", MODELS, "/builds/{build}/cancel")
 rule("GET /models/{digest}", SEES, "/models/{bundle}")
+rule("GET /models/{digest}/rules", SEES, "/models/{bundle}/rules")
+rule("POST /models/{digest}/rules", SEES, "/models/{bundle}/rules", then="check", text="", cases="")
+# The bundle has no such rule, and the page after the form shows the refusal.
+rule(
+    "POST /models/{digest}/rules/{rule}",
+    "L x x x x x x x",
+    "/models/{bundle}/rules/night",
+    project="fraud",
+    to="retired",
+    checkpoint="fraud.checkout",
+    reason="r",
+)
 rule("GET /models/{digest}/card", SEES, "/models/{bundle}/card")
 rule("GET /models/{digest}/card/card.{form}", SEES, "/models/{bundle}/card/card.md")
 rule("POST /models/{digest}/card", MODELS, "/models/{bundle}/card", project="fraud", purpose="p")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from overtime import fill, record_tables, write_reference
@@ -36,6 +36,7 @@ from scorer.release.answers import (
     RuleText,
 )
 from scorer.release.audit import Audit
+from scorer.release.authoring import RuleAuthoring, RuleHistories
 from scorer.release.builds import Builds
 from scorer.release.calendar import Calendar, CalendarPage
 from scorer.release.cards.card import Cards
@@ -44,6 +45,7 @@ from scorer.release.changes import ChangeDetail, Draft, Step
 from scorer.release.changes.review import review
 from scorer.release.errors import ConflictError, InvalidError, NotFoundError
 from scorer.release.fleet import Fleet, Statuses
+from scorer.release.loaded import BundlesInMemory
 from scorer.release.model import (
     Actor,
     Booking,
@@ -145,6 +147,9 @@ def demo_platform(
         access=access,
         additions=Additions(settings, store, Fleet([]), audit, statuses=Statuses(Fleet([]))),
         audit=audit,
+        authoring=RuleAuthoring(
+            parts, cast("Any", changes), cast("Any", decisions), BundlesInMemory(bundles)
+        ),
         builds=Builds(settings, store, access, audit, bundles),
         bundles=bundles,
         checkpoints=DemoCheckpoints(),
@@ -158,6 +163,7 @@ def demo_platform(
         permissions=Permissions(store, access, audit, calendar),
         readouts=DemoReadouts(),
         reviews=reviews,
+        rule_histories=RuleHistories(parts, metrics),
         versions=DemoVersions(),
         comparisons=None,
         trying=Trying(store, settings, calendar, bundles),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, FiniteFloat
 
 from scorer.bundle.models import Feature
-from scorer.bundle.toml_models import read_toml
+from scorer.bundle.toml_models import parse_toml, read_toml
 from scorer.errors import BundleError
 
 if TYPE_CHECKING:
@@ -91,6 +91,15 @@ def read_cases(file: Path) -> list[RuleCase]:
     if not cases:
         raise BundleError(f'cases "{file}" has no [[cases]]; add at least one')
     return cases
+
+
+def parse_cases(text: str) -> list[RuleCase]:
+    """Parse the text of a file of cases; an empty text has none.
+
+    Raises:
+        BundleError: A case is not valid. The message has one line per error.
+    """
+    return parse_toml(text, _Cases, "cases").cases if text.strip() else []
 
 
 def run_cases(

@@ -397,6 +397,29 @@ def read_rules(file: Path, lists: Mapping[str, ListFile | tuple[Path, str]] | No
         ) from None
 
 
+def stored_rules(directory: Path, *, contents: bool = True) -> BundleRules | None:
+    """Return the rules of a verified bundle, with its salt and its lists.
+
+    Args:
+        directory: The bundle.
+        contents: Whether the lists have their elements. Static checks need the names and types alone.
+
+    Returns:
+        The rules; None if the bundle has none.
+    """
+    manifest = json.loads((directory / "manifest.json").read_bytes())
+    node = next((one for one in manifest["program"] if one["kind"] == "rules"), None)
+    if node is None:
+        return None
+    lists = {}
+    for name, entry in (node.get("lists") or {}).items():
+        file = entry.get("file")
+        content = None if file is None else (directory / file).read_bytes() if contents else b""
+        external = entry.get("external", False)
+        lists[name] = RuleList(content, entry["type"], external, entry.get("minimum_version"))
+    return BundleRules((directory / node["file"]).read_text("utf-8"), lists, node["salt"])
+
+
 def read_lists(lists: Mapping[str, ListFile | tuple[Path, str]]) -> dict[str, RuleList]:
     """Read lists from files.
 

@@ -26,10 +26,28 @@ def read_toml(file: Path, model: type[_Model], what: str) -> _Model:
     """
     named = f'{what} "{file}"'
     try:
-        return model.model_validate(tomllib.loads(file.read_text("utf-8")))
+        text = file.read_text("utf-8")
     except OSError as error:
         raise BundleError(f"{named} cannot be read: {error.strerror}; correct the path") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise BundleError(f"{named} is not valid TOML: {error}; correct the file") from None
+    return parse_toml(text, model, named)
+
+
+def parse_toml(text: str, model: type[_Model], named: str) -> _Model:
+    """Check the text of a TOML file.
+
+    Args:
+        text: The text.
+        model: Its description.
+        named: What the messages begin with.
+
+    Raises:
+        BundleError: The text is not valid. The message has one line per error.
+    """
+    try:
+        return model.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
         raise BundleError(f"{named} is not valid TOML: {error}; correct the file") from None
     except ValidationError as error:
         mistakes = [f"{named}: {'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]

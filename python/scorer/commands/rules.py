@@ -1,4 +1,4 @@
-"""``scorer rules``: check, test and backtest rules, write them from packs, import and export them."""
+"""``scorer rules``: check, test, backtest and edit rules, write them from packs, import and export them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scorer.cli import TYPER_OPTIONS
-from scorer.commands import rule_exchange, rule_packs
+from scorer.commands import rule_editing, rule_exchange, rule_packs
 from scorer.commands.log_options import ReaderKeyFile, log_directory, moment, reader_key
 from scorer.commands.output import print_json, print_table
 from scorer.commands.progress import bytes_bar
@@ -22,11 +22,21 @@ if TYPE_CHECKING:
     from scorer.log.rule_backtest import RuleBacktest
 
 app = typer.Typer(
-    help="Check, test, backtest, import and export rules.", no_args_is_help=True, **TYPER_OPTIONS
+    help="Check, test, backtest, edit, import and export rules.", no_args_is_help=True, **TYPER_OPTIONS
 )
 app.add_typer(rule_packs.app, name="packs")
 app.command("import")(rule_exchange.import_)
-app.command()(rule_exchange.export)
+for _command in (
+    rule_exchange.export,
+    rule_editing.get,
+    rule_editing.bench,
+    rule_editing.save,
+    rule_editing.snooze,
+    rule_editing.retire,
+    rule_editing.enable,
+    rule_editing.history,
+):
+    app.command()(_command)
 
 Rules = Annotated[
     Path, typer.Argument(metavar="FILE", help="TOML file of the rules, described in docs/rules.md.")

@@ -34,6 +34,7 @@ from scorer.release.store.tables import bundles, changes, projects, recorded_tab
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from scorer.bundle.rules import BundleRules
     from scorer.bundle.signing import Signature
     from scorer.events import EventLog
     from scorer.registry import BundleDetails, BundleRecord, RegistryBackend
@@ -145,6 +146,34 @@ class Bundles:
             full = self._is_full(connection, project)
         with self._room, _translated():
             return self._keep(actor, project, directory, names, "bundle.build", full=full, build=build)
+
+    def revise(
+        self, actor: Actor, project: str, base: str, rules: BundleRules, *, notes: Mapping[str, Any]
+    ) -> BundleInfo:
+        """Make the next revision of a bundle with other rules, and push it to the registry.
+
+        Args:
+            actor: The calling user.
+            project: Name of the project.
+            base: Digest of a bundle that the actor may see.
+            rules: The new rules with their lists.
+            notes: Stored as ``revision_notes`` in the lineage.
+
+        Raises:
+            InvalidError: The revision is not valid and could not be served.
+            QuotaError: The project has reached its limit on bundles.
+        """
+        from scorer.bundle import revise
+        from scorer.registry import files
+
+        self._access.require(actor, Role.MODELER, project)
+        self.room(project)
+        local = self.local(base)
+        with self._room, _translated(), files.staged(self._uploads) as directory:
+            made = directory / "revision"
+            revise(local, made, rules=rules, notes=notes, created_at=self._now())
+            names = sorted(path.name for path in made.iterdir())
+            return self._keep(actor, project, made, names, "bundle.revise", full=False, base=base)
 
     def room(self, project: str) -> None:
         """Raise QuotaError if the project has reached its limit on bundles."""

@@ -87,6 +87,8 @@ Moment = Annotated[
 """An aware time, converted to UTC."""
 Line = Annotated[str, AfterValidator(_plain), Field(max_length=200, pattern=r"^[^\x00-\x1f\x7f]*$")]
 """One line of text."""
+LongText = Annotated[str, AfterValidator(_plain)]
+"""Text of several lines. The field that has this type limits its length."""
 Text = Annotated[str, AfterValidator(_plain), Field(max_length=10_000)]
 """Text of several lines."""
 Reason = Annotated[

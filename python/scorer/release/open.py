@@ -17,6 +17,7 @@ from scorer.events import EventLog
 from scorer.release.access import Access
 from scorer.release.additions import Additions
 from scorer.release.audit import Audit
+from scorer.release.authoring import RuleAuthoring, RuleHistories
 from scorer.release.backtest.running import Backtests
 from scorer.release.builds import Builds
 from scorer.release.bundles import Bundles
@@ -39,6 +40,7 @@ from scorer.release.fleet.outcomes import OutcomeCalls
 from scorer.release.lanes import recorded
 from scorer.release.lanes.alerts import Alerts, drift_of
 from scorer.release.lanes.reconcile import Reconciler
+from scorer.release.loaded import BundlesInMemory
 from scorer.release.notify import Notifications
 from scorer.release.notify.addresses import Destinations
 from scorer.release.permissions import Permissions
@@ -406,26 +408,30 @@ def open_service(
         now=now,
     )
     documents = Documents(parts)
+    decisions = Decisions(source, access, bundles, settings, outcomes=readouts.outcomes)
+    loaded = BundlesInMemory(bundles)
     service = Service(
         access=access,
         additions=additions,
         audit=audit,
+        authoring=RuleAuthoring(parts, changes, decisions, loaded),
         builds=Builds(settings, store, access, audit, bundles, now=now, events=events),
         bundles=bundles,
         checkpoints=Checkpoints(parts, changes),
         calendar=calendar,
         cards=Cards(parts, documents, changes),
         changes=changes,
-        decisions=Decisions(source, access, bundles, settings, outcomes=readouts.outcomes),
+        decisions=decisions,
         documents=documents,
         metrics=metrics,
         notifications=notifications,
         permissions=permissions,
         readouts=readouts,
         reviews=reviews,
+        rule_histories=RuleHistories(parts, metrics),
         versions=Versions(parts),
         comparisons=Comparisons(parts, changes),
-        trying=Trying(store, settings, calendar, bundles),
+        trying=Trying(store, settings, calendar, bundles, loaded),
         control=Control(parts, changes),
         discussion=Discussion(parts),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -24,6 +24,7 @@ from scorer.release.fields import (
     PROJECT,
     Flag,
     Line,
+    LongText,
     Minutes,
     Moment,
     Name,
@@ -217,6 +218,87 @@ class DecisionFilter(Request):
     """Time before which the decision was made."""
     outcome: Literal["known", "positive", "negative", "unknown"] | None = None
     """Whether an outcome of the decision was reported, and whether its value is above 0."""
+
+
+# --- rules of bundles ---
+
+RULE_TEXT: Final = 500_000
+"""Largest number of characters of the rules that the platform edits."""
+RuleTextField = Annotated[LongText, Field(max_length=RULE_TEXT)]
+CaseTextField = Annotated[LongText, Field(max_length=200_000)]
+
+
+class CheckRules(Request):
+    """Rules to check against a bundle."""
+
+    text: RuleTextField
+    """The TOML text of the rules."""
+
+
+class TestRules(CheckRules):
+    """Rules to evaluate on the author's cases."""
+
+    __test__: ClassVar[bool] = False
+
+    cases: CaseTextField
+    """The TOML text of the cases."""
+
+
+class BenchRules(CheckRules):
+    """Rules to evaluate on recorded decisions, or on one request."""
+
+    decisions: Annotated[list[Annotated[Line, Field(min_length=1)]], Field(max_length=50)] = Field(default=[])
+    """Ids of recorded decisions."""
+    checkpoint: Name | None = None
+    """Checkpoint of the decisions; null: any."""
+    features: (
+        Annotated[
+            Mapping[
+                Annotated[str, Field(max_length=200)],
+                float | bool | Annotated[str, Field(max_length=1000)] | None,
+            ],
+            Field(max_length=5000),
+        ]
+        | None
+    ) = None
+    """Values by feature of one request; null: none. An absent feature is missing."""
+    score: Share | None = None
+    """The model's score of that request; null: the bundle computes it."""
+
+
+class SaveRules(CheckRules):
+    """Edited rules to save as the next revision of a bundle, with a change request."""
+
+    checkpoint: Name
+    """Checkpoint of the change request."""
+    note: Reason
+    """What changes and why. It is recorded in the lineage of the bundle."""
+    title: Line = ""
+    """Title of the change request; empty: the first line of the note."""
+    cases: CaseTextField = ""
+    """The author's cases as TOML; all of them must pass."""
+    minutes: Minutes = 60.0
+    """Length of the observation, in minutes."""
+    submit: Flag = True
+    """Whether to submit the change request at once; false: it stays a draft."""
+    over: Reference | None = None
+    """Newer revision of the same bundle that this one replaces; without it, a newer one is a conflict."""
+
+
+class SwitchRule(Request):
+    """One rule to snooze, to retire or to enable."""
+
+    to: Literal["snoozed", "retired", "enabled"]
+    """`snoozed`: without effect until a time; `retired`: without effect; `enabled`: undoes both."""
+    until: Moment | None = None
+    """End of the snooze."""
+    checkpoint: Name
+    """Checkpoint of the change request."""
+    reason: Reason
+    minutes: Minutes = 60.0
+    """Length of the observation, in minutes."""
+    submit: Flag = True
+    """Whether to submit the change request at once; false: it stays a draft."""
 
 
 # --- review queue ---

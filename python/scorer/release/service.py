@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from scorer.release.access import Access
     from scorer.release.additions import Additions
     from scorer.release.audit import Audit
+    from scorer.release.authoring import RuleAuthoring, RuleHistories
     from scorer.release.builds import Builds
     from scorer.release.bundles import Bundles
     from scorer.release.calendar import Calendar
@@ -44,6 +45,7 @@ class Service:
     access: Access
     additions: Additions
     audit: Audit
+    authoring: RuleAuthoring
     builds: Builds
     bundles: Bundles
     checkpoints: Checkpoints
@@ -57,6 +59,7 @@ class Service:
     permissions: Permissions
     readouts: Readouts
     reviews: Reviews
+    rule_histories: RuleHistories
     versions: Versions
     comparisons: Comparisons
     trying: Trying

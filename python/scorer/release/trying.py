@@ -6,8 +6,6 @@ Nothing is logged as a decision, no server is called, and no traffic is touched.
 from __future__ import annotations
 
 import math
-import threading
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +14,7 @@ from scorer.errors import BundleError
 from scorer.release.answers import Tried, TriedAction
 from scorer.release.errors import InvalidError
 from scorer.release.lanes import recorded
+from scorer.release.loaded import BundlesInMemory
 
 if TYPE_CHECKING:
     from scorer.bundle import Bundle
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from scorer.release.settings import PlatformFile
     from scorer.release.store import Store
 
-_LOADED = 2
-"""Bundles that are kept in memory."""
 _FLAGS = {"true": 1.0, "1": 1.0, "yes": 1.0, "false": 0.0, "0": 0.0, "no": 0.0}
 
 
@@ -39,12 +36,19 @@ class Trying:
         settings: The settings.
         calendar: The calendar, which checks the names of checkpoints.
         bundles: Finds bundles, as far as the actor may see them.
+        loaded: The bundles in memory; None: of its own.
     """
 
-    def __init__(self, store: Store, settings: PlatformFile, calendar: Calendar, bundles: Bundles) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: PlatformFile,
+        calendar: Calendar,
+        bundles: Bundles,
+        loaded: BundlesInMemory | None = None,
+    ) -> None:
         self._store, self._settings, self._calendar, self._bundles = store, settings, calendar, bundles
-        self._loaded: OrderedDict[str, Bundle] = OrderedDict()
-        self._lock = threading.Lock()
+        self._loaded = loaded or BundlesInMemory(bundles)
 
     def bundle(self, actor: Actor, checkpoint: str, reference: str | None = None) -> BundleDetail:
         """Return the bundle that a payment at a checkpoint is scored with.
@@ -83,7 +87,7 @@ class Trying:
         detail = self.bundle(actor, checkpoint, reference)
         features = request_features(detail)
         row = np.asarray([_row(features, values)], dtype=np.float32)
-        loaded = self._load(detail.info.digest)
+        loaded = self._loaded.get(detail.info.digest)
         found = Tried(checkpoint=checkpoint, bundle=detail.info.digest, kind=detail.info.kind)
         try:
             loaded.check(row)
@@ -100,16 +104,6 @@ class Trying:
             margin=float(scores.margins[0]),
             decision=loaded.labels[int(scores.bands[0])],
         )
-
-    def _load(self, digest: str) -> Bundle:
-        from scorer.bundle import Bundle
-
-        with self._lock:
-            found = self._loaded.pop(digest, None) or Bundle.load(self._bundles.local(digest), digest)
-            self._loaded[digest] = found
-            while len(self._loaded) > _LOADED:
-                self._loaded.popitem(last=False)
-            return found
 
 
 def request_features(detail: BundleDetail) -> list[Feature]:
@@ -155,7 +149,7 @@ def _row(features: Sequence[Feature], values: Mapping[str, Any]) -> list[float]:
     row = []
     for feature in features:
         try:
-            row.append(_value(feature, values.get(feature.name)))
+            row.append(encoded_value(feature, values.get(feature.name)))
         except ValueError as error:
             problems.append(f"{feature.name}: {error}")
     if problems:
@@ -164,7 +158,7 @@ def _row(features: Sequence[Feature], values: Mapping[str, Any]) -> list[float]:
     return row
 
 
-def _value(feature: Feature, value: Any) -> float:
+def encoded_value(feature: Feature, value: Any) -> float:
     """Return a value as the engine takes it. Raises ValueError with the rule that it breaks."""
     text = value.strip() if isinstance(value, str) else value
     if text is None or text == "":

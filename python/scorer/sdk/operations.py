@@ -38,6 +38,7 @@ from scorer.sdk.results import (
     BundleExplanation,
     BundleInfo,
     CalendarPage,
+    CaseRun,
     ChangeDetail,
     Channel,
     CheckpointAdded,
@@ -55,6 +56,11 @@ from scorer.sdk.results import (
     Readout,
     ReviewCase,
     ReviewCaseDetail,
+    RuleBench,
+    RuleCheck,
+    RuleDocument,
+    RulesOverTime,
+    SavedRules,
     ServerInfo,
     Timeline,
     Token,
@@ -1724,6 +1730,214 @@ class Operations:
             "PUT",
             f"/projects/{_segment(project)}/review-reasons",
             json={"reasons": reasons},
+        )
+
+    def rules(self, bundle: str) -> RuleDocument:
+        """Return the rules of a bundle as text, with the names that they can use.
+
+        Args:
+            bundle: A digest, at least four digits of one, or name@alias.
+
+        Raises:
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(RuleDocument, "GET", f"/bundles/{_segment(bundle)}/rules")
+
+    def check_rules(self, bundle: str, text: str) -> RuleCheck:
+        """Run all static checks on rules for a bundle. Nothing is stored.
+
+        Args:
+            bundle: A digest, at least four digits of one, or name@alias.
+            text: The TOML text of the rules.
+
+        Raises:
+            InvalidError: A field is out of range.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(
+            RuleCheck,
+            "POST",
+            f"/bundles/{_segment(bundle)}/rules/check",
+            json={"text": text},
+            repeatable=True,
+        )
+
+    def test_rules(self, bundle: str, text: str, cases: str) -> CaseRun:
+        """Evaluate rules on the author's cases. Nothing is stored.
+
+        Args:
+            bundle: A digest, at least four digits of one, or name@alias.
+            text: The TOML text of the rules.
+            cases: The TOML text of the cases.
+
+        Raises:
+            InvalidError: A field is out of range.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(
+            CaseRun,
+            "POST",
+            f"/bundles/{_segment(bundle)}/rules/test",
+            json={"text": text, "cases": cases},
+            repeatable=True,
+        )
+
+    def bench_rules(
+        self,
+        bundle: str,
+        text: str,
+        *,
+        decisions: Sequence[str] = (),
+        checkpoint: str | None = None,
+        features: Mapping[str, float | bool | str | None] | None = None,
+        score: float | None = None,
+    ) -> RuleBench:
+        """Evaluate the present and edited rules of a bundle on recorded decisions, or on one request.
+
+        Args:
+            bundle: A digest, at least four digits of one, or name@alias.
+            text: The TOML text of the rules.
+            decisions: Ids of recorded decisions.
+            checkpoint: Checkpoint of the decisions; None: any.
+            features: Values by feature of one request; None: none. An absent feature is missing.
+            score: The model's score of that request; None: the bundle computes it.
+
+        Raises:
+            InvalidError: A field is out of range.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(
+            RuleBench,
+            "POST",
+            f"/bundles/{_segment(bundle)}/rules/bench",
+            json={
+                "text": text,
+                "decisions": decisions,
+                "checkpoint": checkpoint,
+                "features": features,
+                "score": score,
+            },
+            repeatable=True,
+        )
+
+    def rules_over_time(self, checkpoint: str, *, days: int = 30) -> RulesOverTime:
+        """Return hits by day and precision of the rules of a checkpoint, from the decision logs.
+
+        Args:
+            checkpoint: Name of the checkpoint.
+            days: Number of days up to now, 1 to 90.
+
+        Raises:
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(
+            RulesOverTime, "GET", f"/checkpoints/{_segment(checkpoint)}/rules", query={"days": days}
+        )
+
+    def save_rules(
+        self,
+        project: str,
+        bundle: str,
+        text: str,
+        *,
+        checkpoint: str,
+        note: str,
+        title: str = "",
+        cases: str = "",
+        minutes: float = 60.0,
+        submit: bool = True,
+        over: str | None = None,
+    ) -> SavedRules:
+        """Save rules as the next revision of a bundle, and open a TEST for it. For modelers.
+
+        Args:
+            project: Name of the project.
+            bundle: A digest, at least four digits of one, or name@alias.
+            text: The TOML text of the rules.
+            checkpoint: Checkpoint of the change request.
+            note: Reason, recorded in the audit log.
+            title: Title of the change request; empty: the first line of the note.
+            cases: The author's cases as TOML; all of them must pass.
+            minutes: Length of the observation, in minutes.
+            submit: Whether to submit the change request at once; false: it stays a draft.
+            over: Newer revision of the same bundle that this one replaces; without it, a newer one is a
+                conflict.
+
+        Raises:
+            ConflictError: The object's state does not allow this, or it has changed since.
+            FrozenError: A freeze covers the start.
+            InvalidError: A field is out of range.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+            QuotaError: The project's quota is used up.
+        """
+        return self._call(
+            SavedRules,
+            "POST",
+            f"/projects/{_segment(project)}/bundles/{_segment(bundle)}/rules",
+            json={
+                "text": text,
+                "checkpoint": checkpoint,
+                "note": note,
+                "title": title,
+                "cases": cases,
+                "minutes": minutes,
+                "submit": submit,
+                "over": over,
+            },
+            timeout=120.0,
+        )
+
+    def switch_rule(
+        self,
+        project: str,
+        bundle: str,
+        rule: str,
+        to: str,
+        *,
+        until: datetime | None = None,
+        checkpoint: str,
+        reason: str,
+        minutes: float = 60.0,
+        submit: bool = True,
+    ) -> SavedRules:
+        """Snooze, retire or enable one rule of a bundle, and open a TEST for it. For modelers.
+
+        Args:
+            project: Name of the project.
+            bundle: A digest, at least four digits of one, or name@alias.
+            rule: Id of a rule.
+            to: `snoozed`: without effect until a time; `retired`: without effect; `enabled`: undoes both.
+            until: End of the snooze.
+            checkpoint: Checkpoint of the change request.
+            reason: Reason, recorded in the audit log.
+            minutes: Length of the observation, in minutes.
+            submit: Whether to submit the change request at once; false: it stays a draft.
+
+        Raises:
+            ConflictError: The object's state does not allow this, or it has changed since.
+            FrozenError: A freeze covers the start.
+            InvalidError: A field is out of range.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+            QuotaError: The project's quota is used up.
+        """
+        return self._call(
+            SavedRules,
+            "POST",
+            f"/projects/{_segment(project)}/bundles/{_segment(bundle)}/rules/{_segment(rule)}",
+            json={
+                "to": to,
+                "until": until,
+                "checkpoint": checkpoint,
+                "reason": reason,
+                "minutes": minutes,
+                "submit": submit,
+            },
+            timeout=120.0,
         )
 
     def channels(self, project: str) -> list[Channel]:

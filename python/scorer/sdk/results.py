@@ -42,6 +42,24 @@ from scorer.release.answers import (
 from scorer.release.card_answers import BundleExplanation, CardApproval, CardReport, ModelCard
 from scorer.release.model import ChangeEvent, ChangeState
 from scorer.release.review_answers import CaseEvent, ReviewCase, ReviewCaseDetail
+from scorer.release.rule_answers import (
+    BenchRow,
+    CaseReport,
+    CaseRun,
+    CheckedRule,
+    RuleBench,
+    RuleCheck,
+    RuleDocument,
+    RuledSide,
+    RuleName,
+    RuleProblem,
+    RuleRecord,
+    RuleRevision,
+    RulesOverTime,
+    SavedRules,
+    TableCell,
+    TableGrid,
+)
 from scorer.release.version_answers import (
     BundleComparison,
     ComparedSide,
@@ -56,6 +74,7 @@ from scorer.release.version_answers import (
 )
 
 __all__ = [
+    "BenchRow",
     "BuildInfo",
     "BundleComparison",
     "BundleDetail",
@@ -65,8 +84,11 @@ __all__ = [
     "CardApproval",
     "CardReport",
     "CaseEvent",
+    "CaseReport",
+    "CaseRun",
     "ChangeDetail",
     "Channel",
+    "CheckedRule",
     "CheckpointAdded",
     "CheckpointMetrics",
     "CheckpointView",
@@ -93,6 +115,16 @@ __all__ = [
     "ReviewCase",
     "ReviewCaseDetail",
     "RolledBack",
+    "RuleBench",
+    "RuleCheck",
+    "RuleDocument",
+    "RuleName",
+    "RuleProblem",
+    "RuleRecord",
+    "RuleRevision",
+    "RuledSide",
+    "RulesOverTime",
+    "SavedRules",
     "SegmentReport",
     "SegmentResult",
     "SegmentValue",
@@ -100,6 +132,8 @@ __all__ = [
     "Slot",
     "Step",
     "SwapSet",
+    "TableCell",
+    "TableGrid",
     "Timeline",
     "TimelineEntry",
     "Token",

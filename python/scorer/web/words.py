@@ -169,6 +169,8 @@ BUILD_FILES = {
 SAID = {
     "drafted": "The draft is saved. Submit it to book its shadow slot.",
     "edited": "The draft is saved.",
+    "rules-saved": "The rules are saved as the next revision of the bundle, and its TEST is submitted.",
+    "rules-drafted": "The rules are saved as the next revision of the bundle. Its TEST is a draft.",
     "described": "The text of the model card is saved.",
     "delete": "The draft is deleted.",
     "submit": "Submitted: the shadow slot is booked and the checks have started.",

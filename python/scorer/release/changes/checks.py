@@ -43,6 +43,8 @@ class CheckedChange:
     bundles: Bundles
     max_shift: float | None = None
     """For an overlay revision, the largest offset that its permission allows, in log-odds."""
+    cases: str = ""
+    """The author's cases that were saved with the rules, as TOML."""
 
 
 def package(about: CheckedChange) -> Checked:
@@ -80,16 +82,28 @@ def verify(about: CheckedChange) -> Checked:
 
 
 def golden(about: CheckedChange) -> Checked:
-    """Load the bundle with all checks of a server, including every golden case bit for bit."""
+    """Load the bundle with all checks of a server, and run the author's cases."""
     from scorer.bundle import verify as load
+    from scorer.bundle.check import read_schema
+    from scorer.bundle.rule_cases import parse_cases, run_cases
     from scorer.errors import BundleError
 
+    path = about.bundles.local(about.change.bundle)
     try:
-        bundle = load(about.bundles.local(about.change.bundle), about.change.bundle)
+        bundle = load(path, about.change.bundle)
+        cases = parse_cases(about.cases)
+        ran = run_cases(cases, bundle.rules, bundle, read_schema(path).features) if bundle.rules else []
     except BundleError as error:
         return Checked(False, str(error))
+    failed = [f"{one.name}: {one.differences[0]}" for one in ran if not one.passed]
+    if failed:
+        return Checked(
+            False,
+            f"{len(failed)} of {len(ran)} of the author's cases failed ({failed[0]}); correct rules or cases",
+        )
     forests = ", ".join(f"{forest['trees']} trees" for forest in bundle.forests)
-    return Checked(True, f"every golden case gives the same bits ({forests})")
+    words = f"every golden case gives the same bits ({forests})"
+    return Checked(True, f"{words}; all {len(ran)} of the author's cases pass" if ran else words)
 
 
 def fits(about: CheckedChange) -> Checked:

@@ -25,6 +25,7 @@ from scorer.release.model import (
     Outcome,
     Severity,
 )
+from scorer.release.rule_revisions import saved_cases
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -103,6 +104,7 @@ class Pipeline:
         with writing(self._parts, change) as work:
             work.step("is done now", status="running")
             last = recorded.newest(work.connection, change.checkpoint)
+            cases = saved_cases(work.connection, change.project, change.bundle)
         settings = self._parts.settings.checkpoints[change.checkpoint]
         about = checks.CheckedChange(
             change,
@@ -111,6 +113,7 @@ class Pipeline:
             settings.p99_ms,
             self._parts.bundles,
             self._parts.permissions.of(change.permission).max_shift if change.permission else None,
+            cases,
         )
         try:
             found = self._checks[change.step](about)

@@ -168,6 +168,22 @@ bundle_evidence = Table(  # documents about a bundle that are not part of it; th
     Column("at", Instant, nullable=False),
 )
 
+rule_revisions = Table(  # bundles that were made by editing the rules of another one
+    "rule_revisions",
+    metadata,
+    Column("project", ForeignKey("projects.name"), primary_key=True),
+    Column("digest", Words, primary_key=True),
+    Column("base", Words, nullable=False),  # digest of the bundle whose rules were edited
+    Column("checkpoint", Words, nullable=False),
+    Column("change", Words, nullable=False),  # change request that was opened for it
+    Column("note", Words, nullable=False),
+    Column("cases", Words, nullable=False),  # the author's cases as TOML; may be empty
+    Column("by", Words, nullable=False),
+    Column("at", Instant, nullable=False),
+    Index(None, "project", "base"),
+    Index(None, "change"),
+)
+
 builds = Table(  # builds of bundles from model files
     "builds",
     metadata,

@@ -74,6 +74,17 @@ class NewReport(NamedTuple):
     """Kind of the bundle, as the token says."""
 
 
+class NewFiring(NamedTuple):
+    """A rule that had an effect on an answered decision."""
+
+    key: int
+    sequence: int
+    at: int
+    """Microseconds."""
+    checkpoint: str
+    rule: str
+
+
 class Withdrawal(NamedTuple):
     """A record of the same log that does not count."""
 
@@ -108,11 +119,20 @@ class RollupBatch:
     decisions: list[NewDecision] = field(default_factory=list)
     reports: list[NewReport] = field(default_factory=list)
     withdrawals: list[Withdrawal] = field(default_factory=list)
+    firings: list[NewFiring] = field(default_factory=list)
+    begun: dict[str, int] = field(default_factory=dict)
+    """Time of the first decision of each checkpoint, microseconds."""
 
     def decision(self, record: DecisionRecord, row: Mapping[str, Any]) -> None:
         """Add a decision; `row` is of `scorer.release.readout.rows.answer_row`."""
         if record.checkpoint in self.rules:
             self._add(record, row, ANSWER, fallback=bool(row["fallback"]), error=False)
+            own = self.decisions[-1]
+            self.begun[record.checkpoint] = min(own.at, self.begun.get(record.checkpoint, own.at))
+            self.firings += [
+                NewFiring(own.key, own.sequence, own.at, record.checkpoint, one.id)
+                for one in record.rules.fired
+            ]
 
     def observation(self, record: ObservationRecord, row: Mapping[str, Any]) -> None:
         """Add an observation; `row` is of `scorer.release.readout.rows.observation_row`."""

@@ -16,7 +16,7 @@ HOURS_KEPT: Final = 190 * DAY
 _AHEAD: Final = DAY
 """Records of a server whose clock is further ahead are not counted."""
 MOST_REMEMBERED: Final = 4_000_000
-"""Largest number of decisions, and of reports, that are stored to detect duplicates and assign outcomes."""
+"""Largest number of decisions, of reports, and of rules with an effect on a decision, that are stored."""
 EXPIRY_SECONDS: Final = 600.0
 """Interval at which old cells are removed."""
 _AT_ONCE: Final = 40_000
@@ -32,7 +32,7 @@ def spans(now: int) -> dict[int, tuple[int, int]]:
 def forget(connection: sqlite3.Connection, now: int, most: int) -> None:
     """Remove the oldest decisions and reports beyond the limits, a bounded number at a time."""
     begin, _ = spans(now)[HOUR]
-    for table in ("decisions", "reports"):
+    for table in ("decisions", "reports", "firings"):
         query = f"SELECT (SELECT min(rowid) FROM {table}), (SELECT max(rowid) FROM {table})"  # noqa: S608
         first, last = connection.execute(query).fetchone()
         if first is None:

@@ -10,6 +10,7 @@ from typing import Final
 
 from scorer.durable import network_filesystem
 from scorer.release.timeseries.adding import add_days
+from scorer.release.timeseries.firings import TABLES as FIRINGS
 
 VERSION: Final = 2
 _WITHOUT_DAYS: Final = 1
@@ -136,6 +137,7 @@ class RollupFile:
             connection.execute("CREATE TEMP TABLE wanted (key INTEGER PRIMARY KEY)")
             if _version(connection) == 0:
                 connection.executescript(f"BEGIN; {_TABLES} PRAGMA user_version = {VERSION}; COMMIT;")
+            connection.executescript(f"BEGIN; {FIRINGS} COMMIT;")
         except BaseException:
             connection.close()
             raise

@@ -19,6 +19,7 @@ from scorer.release.timeseries import expiry
 from scorer.release.timeseries.adding import add
 from scorer.release.timeseries.batch import OutcomeRule, RollupBatch
 from scorer.release.timeseries.file import RollupFile
+from scorer.release.timeseries.firings import add_firings
 from scorer.release.timeseries.matching import BatchMatch
 from scorer.release.timeseries.names import Names, References
 
@@ -74,6 +75,7 @@ class Ledger:
                 names = Names(connection, self._references)
                 deltas = BatchMatch(connection, names, number, following, batch).deltas()
                 add(connection, deltas, expiry.spans(self._now()))
+                add_firings(connection, number, following, batch.begun, batch.firings, batch.withdrawals)
                 connection.execute("UPDATE logs SET next = ? WHERE id = ?", (last + 1, number))
                 expiry.forget(connection, self._now(), self._most)
                 if time.monotonic() - self._expired_at >= expiry.EXPIRY_SECONDS:

@@ -9,7 +9,7 @@ from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from scorer.release import answers, card_answers, model, review_answers, version_answers
+from scorer.release import answers, card_answers, model, review_answers, rule_answers, version_answers
 from scorer.web.api import (
     additions,
     audit,
@@ -28,6 +28,7 @@ from scorer.web.api import (
     projects,
     readouts,
     reviews,
+    rules,
     versions,
     words,
 )
@@ -55,6 +56,7 @@ ROUTERS = tuple(
         metrics,
         readouts,
         reviews,
+        rules,
         versions,
         notifications,
         audit,
@@ -133,7 +135,7 @@ def _described(app: FastAPI) -> dict[str, Any]:
     schemas = schema["components"]["schemas"]
     for leftover in ("HTTPValidationError", "ValidationError"):
         schemas.pop(leftover, None)
-    words.describe(schemas, answers, card_answers, model, review_answers, version_answers)
+    words.describe(schemas, answers, card_answers, model, review_answers, rule_answers, version_answers)
     schemas["Problem"] = problems.ProblemDetails.model_json_schema()
     problem = {problems.MEDIA: {"schema": {"$ref": "#/components/schemas/Problem"}}}
     for path, operations in schema["paths"].items():

@@ -239,6 +239,23 @@ class Form:
             raise InvalidError(f"{what or name} is {len(text):,} characters long; the limit is {most:,}")
         return text.replace("\r\n", "\n")
 
+    def raw(self, name: str, *, most: int) -> str:
+        """Return a field with its surrounding spaces, and line feeds as line ends.
+
+        Args:
+            name: Name of the field.
+            most: Limit on the length in characters.
+        """
+        value = self._data.get(name, "")
+        text = value.replace("\r\n", "\n") if isinstance(value, str) else ""
+        if len(text) > most:
+            raise InvalidError(f"{name} is {len(text):,} characters long; the limit is {most:,}")
+        return text
+
+    def chosen(self, name: str) -> list[str]:
+        """Return the values of all ticked checkboxes of one name."""
+        return [value for value in self._data.getlist(name) if isinstance(value, str)]
+
     def number(self, name: str, *, what: str, default: float | None = None) -> float:
         """Return a field as a finite number."""
         text = self.text(name, what="" if default is not None else what)
@@ -260,7 +277,8 @@ class Form:
         Raises:
             InvalidError: A field is not valid. The error names the fields and their rules.
         """
-        values = {name: text for name in _field_names(kind) if (text := self.text(name, most=20_000))}
+        names = [name for name in _field_names(kind) if name not in given]
+        values = {name: text for name in names if (text := self.text(name, most=20_000))}
         values |= given
         return read_form(kind, {name: value for name, value in values.items() if value is not None})
 
