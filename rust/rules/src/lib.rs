@@ -16,6 +16,7 @@ mod conflicts;
 mod decide;
 mod environment;
 mod fault;
+mod functions;
 mod implied;
 mod lexer;
 pub mod limits;

@@ -129,6 +129,17 @@ pub(crate) fn run(code: &[Instruction], cells: &mut [Cell], tables: &Tables, lis
                 one(cells, to, a, |bits| truncate(f64::from_bits(bits)).map_or_else(error, Cell::int))
             }
             Instruction::ToDouble { to, a } => one(cells, to, a, |bits| Cell::double(bits as i64 as f64)),
+            Instruction::Call { to, of, function } => {
+                let of = of.map(|register| get(cells, register));
+                let state = of.iter().map(|cell| cell.state).max().unwrap_or_default();
+                let cell = match state {
+                    0 => function
+                        .apply(of.map(|cell| f64::from_bits(cell.bits)))
+                        .map_or_else(error, Cell::double),
+                    state => Cell { bits: 0, state },
+                };
+                put(cells, to, cell);
+            }
             Instruction::And { to, a, end } => {
                 settle(cells, Goal { join: Join::And, to, end }, get(cells, a), &mut next);
             }

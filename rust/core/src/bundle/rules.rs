@@ -22,6 +22,8 @@ pub(super) const RULES: &str = "rules.toml";
 pub(super) const MAX_LISTS: usize = 64;
 /// The name by which rules read the score.
 const SCORE: &str = "score";
+/// The name by which rules read the time of the request, in seconds since 1970, unless a feature has this name.
+const REQUEST_TIME: &str = "request_time";
 
 /// A list that conditions name with `list("name")`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,6 +68,7 @@ pub struct Rules {
     lists: Lists,
     inputs: Vec<Input>,
     score: Option<Slot>,
+    time: Option<Slot>,
     /// The band of each decision of the set.
     bands: Vec<usize>,
 }
@@ -121,6 +124,7 @@ impl Rules {
             Kind::Score => Some(environment.declare(SCORE, Type::Double).map_err(declared)?),
             Kind::Action => None,
         };
+        let time = environment.declare(REQUEST_TIME, Type::Double).ok();
         let key = ListKey::new(salt.0);
         let mut sets = Vec::with_capacity(lists.len());
         for (name, (kind, bytes)) in lists {
@@ -157,6 +161,7 @@ impl Rules {
         Ok(Rules {
             inputs: inputs.collect(),
             score,
+            time: time.filter(|_| set.reads(REQUEST_TIME)),
             bands: set.decisions().iter().filter_map(band).collect(),
             lists: loaded,
             set,
@@ -214,6 +219,9 @@ impl Rules {
         }
         if let Some(slot) = self.score {
             values.set_double(slot, score.unwrap_or(f64::NAN));
+        }
+        if let Some(slot) = self.time {
+            values.set_double(slot, request.seconds as f64);
         }
         self.set.evaluate(decision, &self.lists, request);
     }
