@@ -18,11 +18,15 @@ const NAMES: [(&str, Type); 6] = [
 const VOCABULARY: [&str; 4] = ["", "DE", "NL", "gaming"];
 
 /// Inputs that use every part of the language.
-pub const SEEDS: [(&str, &str); 5] = [
+pub const SEEDS: [(&str, &str); 6] = [
     ("logic", "b && i / n > 2 || d * 1.5 >= 3.0 ? t.x == \"NL\" : k in list(\"texts\")\0\x01\x05\x07"),
     ("texts", "t.x.matches(r'^[A-Z]{2}$') && size(t.x) < 3 && t.x in ['DE', 'gaming']\0\x02\x03"),
     ("macros", "[1, 2].exists(e, e == i % 4) && [1].all(x, x < n) && has(d) && n != null\0"),
     ("numbers", "int(d) in [0x10, -3] && double(i) < 1e3 && -i - 9223372036854775807 != n\0"),
+    (
+        "functions",
+        "within(hour_of_day(d, 1.0), 22.0, 5.0) || max(distance_km(d, 0.0, -d, 9.5), 1.0) > pow(d, 2.0)\0",
+    ),
     (
         "set",
         r#"name = "s"

@@ -3,6 +3,7 @@
 
 use crate::code::{Cell, Goal, Join, Register};
 use crate::environment::Slot;
+use crate::functions::MAX_OPERANDS;
 use crate::machine::{Registers, When};
 
 /// Number of requests that run together: one bit each of a word.
@@ -349,6 +350,19 @@ impl Registers for Block {
         let mut cells = [Cell::MISSING; ROWS];
         let (a, b) = (self.operand(a), self.operand(b));
         rows(self.active).for_each(|row| cells[row] = apply(a.cell(row), b.cell(row)));
+        self.write(to, &cells);
+    }
+
+    #[inline]
+    fn call(
+        &mut self,
+        to: Register,
+        of: [Register; MAX_OPERANDS],
+        apply: impl Fn([Cell; MAX_OPERANDS]) -> Cell,
+    ) {
+        let mut cells = [Cell::MISSING; ROWS];
+        let of = of.map(|register| self.operand(register));
+        rows(self.active).for_each(|row| cells[row] = apply(of.each_ref().map(|one| one.cell(row))));
         self.write(to, &cells);
     }
 

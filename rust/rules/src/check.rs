@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::environment::{Environment, ListId, ListKind, Slot, Type};
 use crate::fault::{Problem, nearest};
+use crate::functions::{Function, MAX_OPERANDS};
 use crate::limits::{MAX_NODES, MAX_REGEX_BYTES, MAX_TEXT};
 use crate::parser::{Expr, ExprKind, Operator};
 use crate::value::{Arithmetic, ErrorKind, Relation, double, int, truncate};
@@ -35,6 +36,8 @@ pub(crate) enum Typed {
     TextSize(Box<Typed>),
     ToInt(Box<Typed>),
     ToDouble(Box<Typed>),
+    /// A function of doubles.
+    Call(Function, Vec<Typed>),
 }
 
 /// A test of a string that is evaluated on all known strings when rules are compiled.
@@ -87,7 +90,7 @@ impl Typed {
             | Typed::InList(..)
             | Typed::TextTest(..) => Type::Bool,
             Typed::Int(_) | Typed::TextSize(_) | Typed::ToInt(_) => Type::Int,
-            Typed::Double(_) | Typed::ToDouble(_) => Type::Double,
+            Typed::Double(_) | Typed::ToDouble(_) | Typed::Call(..) => Type::Double,
             Typed::Text(_) => Type::Text,
             Typed::Error(_, kind) | Typed::Slot(_, kind) => *kind,
             Typed::Negate(operand) | Typed::Arithmetic(_, operand, _) => operand.kind(),
@@ -127,7 +130,7 @@ impl Typed {
             | Typed::ToInt(a)
             | Typed::ToDouble(a) => vec![a],
             Typed::Arithmetic(_, a, b) | Typed::Relation(_, a, b) => vec![a, b],
-            Typed::And(terms) | Typed::Or(terms) => terms.iter().collect(),
+            Typed::And(terms) | Typed::Or(terms) | Typed::Call(_, terms) => terms.iter().collect(),
             Typed::If(parts) => parts.iter().collect(),
         }
     }
@@ -456,8 +459,54 @@ impl<'a> Checker<'a> {
             (None, "list", _) => {
                 Err(Problem::new(at, "list() can only be used after in; write value in list(\"name\")"))
             }
+            (None, name, arguments) => match Function::named(name) {
+                Some((function, operands)) => self.function(at, name, function, operands, arguments),
+                None => Err(Problem::new(at, unsupported(name))),
+            },
             _ => Err(Problem::new(at, unsupported(name))),
         }
+    }
+
+    /// A call of a function of doubles.
+    fn function(
+        &mut self,
+        at: usize,
+        name: &str,
+        function: Function,
+        operands: &[&str],
+        arguments: &'a [Expr],
+    ) -> Result<Typed, Problem> {
+        if arguments.len() != operands.len() {
+            let found = arguments.len();
+            let form = operands.join(", ");
+            return Err(Problem::new(
+                at,
+                format!("{name}() takes {} arguments and not {found}; write {name}({form})", operands.len()),
+            ));
+        }
+        let mut checked = Vec::with_capacity(arguments.len());
+        for argument in arguments {
+            let typed = self.check(argument)?;
+            if typed.kind() != Type::Double {
+                let remedy = match typed.kind() {
+                    Type::Int => "write the literal as a double, such as 2.0, or convert with double()",
+                    _ => "correct the argument",
+                };
+                let problem = format!("{name}() needs double and not {}; {remedy}", typed.kind());
+                return Err(Problem::new(argument.at, problem));
+            }
+            checked.push(typed);
+        }
+        let result = match constants(&checked) {
+            Some(operands) => operands
+                .and_then(|operands| function.apply(operands))
+                .map_or_else(|error| Typed::Error(error, Type::Double), Typed::Double),
+            None => Typed::Call(function, checked),
+        };
+        if function.is_test() {
+            return relation(at, Operator::Equal, Relation::Equal, result, Typed::Double(1.0));
+        }
+        Ok(result)
     }
 
     fn size(&mut self, value: &'a Expr) -> Result<Typed, Problem> {
@@ -574,6 +623,20 @@ impl<'a> Checker<'a> {
     }
 }
 
+/// The operands of a function, if all of them are constant, or the greatest error among them.
+fn constants(operands: &[Typed]) -> Option<Result<[f64; MAX_OPERANDS], ErrorKind>> {
+    let mut numbers = [0.0; MAX_OPERANDS];
+    let mut error = None;
+    for (number, operand) in numbers.iter_mut().zip(operands) {
+        match operand {
+            Typed::Double(value) => *number = *value,
+            Typed::Error(kind, _) => error = error.max(Some(*kind)),
+            _ => return None,
+        }
+    }
+    Some(error.map_or(Ok(numbers), Err))
+}
+
 /// The message for a function that there is not.
 fn unsupported(name: &str) -> String {
     let known = [
@@ -598,10 +661,10 @@ fn unsupported(name: &str) -> String {
         "string" | "bytes" | "type" | "dyn" | "bool" => "compare values of the same type",
         "uint" => "use int()",
         "timestamp" | "duration" | "getFullYear" | "getHours" | "getDayOfWeek" | "getDate" | "getMonth" => {
-            "declare a feature for the part of the time that you need"
+            "use hour_of_day() or day_of_week() of a number of seconds since 1970"
         }
         _ => {
-            let near = nearest(name, known.into_iter());
+            let near = nearest(name, known.into_iter().chain(Function::names()));
             return format!("unknown function {name}(){near}; docs/rules.md lists the functions");
         }
     };

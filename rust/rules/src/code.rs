@@ -1,5 +1,7 @@
 //! Instructions. Each takes constant time, except searches of sorted literal lists, which take logarithmic time.
 
+use crate::functions::{Function, MAX_OPERANDS};
+
 /// Number of a register.
 pub(crate) type Register = u16;
 
@@ -263,6 +265,12 @@ pub(crate) enum Instruction {
     ToDouble {
         to: Register,
         a: Register,
+    },
+    /// A function of doubles. Registers that it does not need repeat the first.
+    Call {
+        to: Register,
+        of: [Register; MAX_OPERANDS],
+        function: Function,
     },
     /// `to = to && a`; goes to `end` if the result is false.
     And {

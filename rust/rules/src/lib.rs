@@ -17,6 +17,7 @@ mod conflicts;
 mod decide;
 mod environment;
 mod fault;
+mod functions;
 mod implied;
 mod lexer;
 pub mod limits;

@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use crate::check::{TextTest, Typed};
 use crate::code::{Cell, Goal, Instruction, Join, Register};
 use crate::environment::{Environment, ListKind, Type};
+use crate::functions::MAX_OPERANDS;
 use crate::limits::{MAX_REGISTERS, MAX_TEXTS};
 use crate::lists::ListKey;
 use crate::value::{Arithmetic, Relation};
@@ -235,6 +236,15 @@ impl<'a> Lowering<'a> {
                     (ListKind::Text, Type::Key) => Instruction::ListKey { to, a, list: list.0 },
                     (ListKind::Text, _) => Instruction::ListText { to, a, list: list.0 },
                 }
+            }
+            Typed::Call(function, operands) => {
+                let mut of = [0; MAX_OPERANDS];
+                for (register, operand) in of.iter_mut().zip(operands) {
+                    *register = self.operand(operand, start)?;
+                }
+                let first = of[0];
+                of.iter_mut().skip(operands.len()).for_each(|register| *register = first);
+                Instruction::Call { to, of, function: *function }
             }
             Typed::ToInt(value) => Instruction::ToInt { to, a: self.operand(value, start)? },
             Typed::ToDouble(value) => Instruction::ToDouble { to, a: self.operand(value, start)? },

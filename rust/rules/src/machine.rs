@@ -1,6 +1,7 @@
 //! Runs instructions.
 
 use crate::code::{Cell, Goal, Instruction, Join, OTHER, Register, UNKNOWN};
+use crate::functions::MAX_OPERANDS;
 use crate::lists::{KeySet, Lists};
 use crate::lower::Tables;
 use crate::value::{Arithmetic, ErrorKind, double, int, truncate};
@@ -27,6 +28,13 @@ pub(crate) trait Registers {
     fn map(&mut self, to: Register, a: Register, apply: impl Fn(Cell) -> Cell);
     /// Writes a function of two registers, which is no bool.
     fn combine(&mut self, to: Register, a: Register, b: Register, apply: impl Fn(Cell, Cell) -> Cell);
+    /// Writes a function of several registers, which is no bool.
+    fn call(
+        &mut self,
+        to: Register,
+        of: [Register; MAX_OPERANDS],
+        apply: impl Fn([Cell; MAX_OPERANDS]) -> Cell,
+    );
     /// Puts a test of one register where its goal says, and jumps where that decides.
     fn test(&mut self, goal: Goal, next: &mut usize, a: Register, apply: impl Fn(Cell) -> Cell);
     /// Puts a test of two registers where its goal says, and jumps where that decides.
@@ -173,6 +181,14 @@ pub(crate) fn run(
                 one(cells, to, a, |bits| truncate(f64::from_bits(bits)).map_or_else(error, Cell::int))
             }
             Instruction::ToDouble { to, a } => one(cells, to, a, |bits| Cell::double(bits as i64 as f64)),
+            Instruction::Call { to, of, function } => {
+                cells.call(to, of, |of| match of.iter().map(|cell| cell.state).max().unwrap_or_default() {
+                    0 => function
+                        .apply(of.map(|cell| f64::from_bits(cell.bits)))
+                        .map_or_else(error, Cell::double),
+                    state => Cell { bits: 0, state },
+                });
+            }
             Instruction::And { to, a, end } => {
                 cells.test(Goal { join: Join::And, to, end }, &mut next, a, |a| a);
             }
@@ -207,6 +223,16 @@ impl Registers for [Cell] {
     #[inline]
     fn combine(&mut self, to: Register, a: Register, b: Register, apply: impl Fn(Cell, Cell) -> Cell) {
         self[usize::from(to)] = apply(self[usize::from(a)], self[usize::from(b)]);
+    }
+
+    #[inline]
+    fn call(
+        &mut self,
+        to: Register,
+        of: [Register; MAX_OPERANDS],
+        apply: impl Fn([Cell; MAX_OPERANDS]) -> Cell,
+    ) {
+        self[usize::from(to)] = apply(of.map(|register| self[usize::from(register)]));
     }
 
     #[inline]

@@ -12,6 +12,8 @@ pub enum ErrorKind {
     Range = 3,
     /// A list is not loaded.
     NoList = 4,
+    /// A function of doubles has no finite result for its operands.
+    NotANumber = 5,
 }
 
 impl ErrorKind {
@@ -20,7 +22,8 @@ impl ErrorKind {
             1 => ErrorKind::DivisionByZero,
             2 => ErrorKind::Overflow,
             3 => ErrorKind::Range,
-            _ => ErrorKind::NoList,
+            4 => ErrorKind::NoList,
+            _ => ErrorKind::NotANumber,
         }
     }
 
@@ -32,6 +35,7 @@ impl ErrorKind {
             ErrorKind::Overflow => "integer overflow",
             ErrorKind::Range => "a double outside the range of int",
             ErrorKind::NoList => "a list that is not loaded",
+            ErrorKind::NotANumber => "a function without finite result",
         }
     }
 }

@@ -564,6 +564,95 @@ fn missing_values() {
     }
 }
 
+const NO_NUMBER: Expected = Error(ErrorKind::NotANumber);
+
+#[test]
+fn functions_of_doubles() {
+    agrees(
+        &[
+            ("abs(-2.5)", Double(2.5)),
+            ("min(2.0, 3.0) + max(2.0, 3.0) * 10.0", Double(32.0)),
+            ("min(0.0, -0.0) == max(-0.0, 0.0)", YES),
+            ("floor(-2.5)", Double(-3.0)),
+            ("ceil(-2.5)", Double(-2.0)),
+            ("round(-2.5)", Double(-3.0)),
+            ("sqrt(2.25)", Double(1.5)),
+            ("pow(2.0, -2.0)", Double(0.25)),
+            ("exp(0.0)", Double(1.0)),
+            ("log(1.0)", Double(0.0)),
+            ("log10(1000.0)", Double(3.0)),
+            ("log1p(0.0)", Double(0.0)),
+            ("smoothed_ratio(9.0, 1.0, 1.0)", Double(5.0)),
+            ("smoothed_ratio(0.0, 0.0, 2.0)", Double(1.0)),
+            // An hour of the day, with its fraction: 22:30 at UTC+1 is 21:30 in UTC.
+            ("hour_of_day(77400.0, 1.0)", Double(22.5)),
+            ("hour_of_day(0.0, -0.5)", Double(23.5)),
+            // 1970-01-01 was a Thursday.
+            ("day_of_week(0.0, 0.0)", Double(3.0)),
+            ("day_of_week(0.0, -1.0)", Double(2.0)),
+            ("day_of_week(1790000000.0, 0.0)", Double(0.0)),
+            ("within(22.0, 22.0, 5.0)", YES),
+            ("within(4.9, 22.0, 5.0)", YES),
+            ("within(5.0, 22.0, 5.0)", NO),
+            ("within(21.9, 22.0, 5.0)", NO),
+            ("within(9.0, 9.0, 17.0)", YES),
+            ("within(17.0, 9.0, 17.0)", NO),
+            ("!within(17.0, 9.0, 17.0) && within(10.0, 9.0, 17.0)", YES),
+            ("distance_km(52.0, 5.0, 52.0, 5.0)", Double(0.0)),
+            // Amsterdam and New York; a quarter of a great circle; half of one; across the date line.
+            ("within(distance_km(52.37, 4.9, 40.71, -74.01), 5850.0, 5875.0)", YES),
+            ("within(distance_km(0.0, 0.0, 90.0, 0.0), 10007.5, 10007.6)", YES),
+            ("within(distance_km(0.0, 0.0, 0.0, 180.0), 20015.1, 20015.2)", YES),
+            ("within(distance_km(0.0, 179.5, 0.0, -179.5), 111.1, 111.3)", YES),
+            // Results that are no finite number.
+            ("sqrt(-1.0)", NO_NUMBER),
+            ("log(0.0)", NO_NUMBER),
+            ("log1p(-2.0) > 0.0", NO_NUMBER),
+            ("pow(-8.0, 0.5)", NO_NUMBER),
+            ("exp(1000.0)", NO_NUMBER),
+            ("abs(1.0 / 0.0)", NO_NUMBER),
+            ("min(0.0 / 0.0, 1.0)", NO_NUMBER),
+            ("max(0.0 / 0.0, 1.0)", NO_NUMBER),
+            ("within(0.0 / 0.0, 22.0, 5.0)", NO_NUMBER),
+            ("within(0.0 / 0.0, 22.0, 5.0) || 1.0 < 2.0", YES),
+            ("smoothed_ratio(1.0, 0.0, 0.0)", NO_NUMBER),
+            ("smoothed_ratio(1.0, -2.0, 3.0)", NO_NUMBER),
+            ("distance_km(90.1, 0.0, 0.0, 0.0)", NO_NUMBER),
+            ("distance_km(0.0, 0.0, 0.0, 360.1)", NO_NUMBER),
+            ("hour_of_day(0.0, 24.5)", NO_NUMBER),
+            ("day_of_week(1.0 / 0.0, 0.0)", NO_NUMBER),
+            // The greater error of two operands.
+            ("max(double(1 / 0), sqrt(-1.0))", NO_NUMBER),
+        ],
+        true,
+    );
+}
+
+/// A missing operand makes the result unknown, also beside an error.
+#[test]
+fn functions_of_missing_values() {
+    let mut environment = Environment::new();
+    let known = environment.declare("known", Type::Double).unwrap();
+    environment.declare("gone", Type::Double).unwrap();
+    let key = ListKey::new(KEY);
+    let cases = [
+        ("max(known, gone)", None),
+        ("within(gone, 1.0, 2.0)", None),
+        ("distance_km(known, 0.0, 0.0, gone) < 5.0", None),
+        ("min(sqrt(-known), gone)", None),
+        ("within(gone, 1.0, 2.0) || abs(known) == 4.0", Some(YES)),
+        ("min(sqrt(-known), known)", Some(NO_NUMBER)),
+    ];
+    for (text, expected) in cases {
+        let program = Program::compile(&environment, key, &[Source { rule: "case", text }]).unwrap();
+        let mut scratch = program.scratch();
+        scratch.set_double(known, 4.0);
+        let outcome = program.evaluate(0, &mut scratch, &Lists::new(key, &environment));
+        assert_eq!(expected.is_none(), outcome == Outcome::Unknown, "{text}");
+        assert_eq!(result(outcome), expected, "{text}");
+    }
+}
+
 /// Everything that the subset does not have is refused, and the message names it and its place.
 #[test]
 fn refused_by_name() {
@@ -598,6 +687,12 @@ fn refused_by_name() {
         ("string(count) == '1'", 1, 1, "string() is not supported"),
         ("timestamp('2026') > 1", 1, 1, "timestamp() is not supported"),
         ("dyn(1) == 1", 1, 1, "dyn() is not supported"),
+        ("abs(count) > 1.0", 1, 5, "abs() needs double and not int; write the literal as a double"),
+        ("within(amount, 22, 5.0)", 1, 16, "within() needs double and not int"),
+        ("max(amount) > 1.0", 1, 1, "max() takes 2 arguments and not 1; write max(x, y)"),
+        ("sqrt(country) > 1.0", 1, 6, "sqrt() needs double and not string; correct the argument"),
+        ("distance_kn(amount) > 1.0", 1, 1, "the nearest name is \"distance_km\""),
+        ("getHours() > 1", 1, 1, "getHours() is not supported; use hour_of_day()"),
         ("type(1) == int", 1, 1, "type() is not supported"),
         ("amount.?x", 1, 8, "optional fields are not supported"),
         ("'a'.b", 1, 5, "fields of values are not supported"),

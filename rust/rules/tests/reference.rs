@@ -21,6 +21,7 @@ fn plain(outcome: Outcome<Value<'_>>) -> Result<Plain, Lack> {
         Outcome::Error(ErrorKind::Overflow) => Err(Lack::Overflow),
         Outcome::Error(ErrorKind::Range) => Err(Lack::Range),
         Outcome::Error(ErrorKind::NoList) => Err(Lack::NoList),
+        Outcome::Error(ErrorKind::NotANumber) => Err(Lack::NotANumber),
     }
 }
 
@@ -82,6 +83,8 @@ fn any_text_is_compiled_or_refused() {
         "size",
         "int",
         "list",
+        "abs",
+        "within",
         "exists",
         "true",
         "null",

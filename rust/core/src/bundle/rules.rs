@@ -23,6 +23,8 @@ pub(super) const RULES: &str = "rules.toml";
 pub(super) const MAX_LISTS: usize = 64;
 /// The name by which rules read the score.
 const SCORE: &str = "score";
+/// The name by which rules read the time of the request, in seconds since 1970, unless a feature has this name.
+const REQUEST_TIME: &str = "request_time";
 
 /// A list that conditions name with `list("name")`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,6 +92,7 @@ pub struct Rules {
     external: Vec<ExternalList>,
     inputs: Vec<Input>,
     score: Option<Slot>,
+    time: Option<Slot>,
     /// The band of each decision of the set.
     bands: Vec<usize>,
 }
@@ -145,6 +148,7 @@ impl Rules {
             Kind::Score => Some(environment.declare(SCORE, Type::Double).map_err(declared)?),
             Kind::Action => None,
         };
+        let time = environment.declare(REQUEST_TIME, Type::Double).ok();
         let key = ListKey::new(salt.0);
         let mut sets = Vec::with_capacity(lists.len());
         let mut external = Vec::new();
@@ -189,6 +193,7 @@ impl Rules {
         Ok(Rules {
             inputs: inputs.collect(),
             score,
+            time: time.filter(|_| set.reads(REQUEST_TIME)),
             bands: set.decisions().iter().filter_map(band).collect(),
             lists: loaded,
             external,
@@ -257,7 +262,7 @@ impl Rules {
         request: Request<'_>,
         decision: &mut Decision,
     ) {
-        self.fill(row, score, decision.values());
+        self.fill(row, score, request.seconds, decision.values());
         self.set.evaluate(decision, lists, request);
     }
 
@@ -274,7 +279,7 @@ impl Rules {
         let mut first = 0;
         let mut all = all.into_iter().peekable();
         while let Some((row, score, request)) = all.next() {
-            self.fill(row, score, rows.values());
+            self.fill(row, score, request.seconds, rows.values());
             rows.push();
             requests.push(request);
             if rows.is_full() || all.peek().is_none() {
@@ -287,7 +292,7 @@ impl Rules {
         }
     }
 
-    fn fill(&self, row: &[f32], score: Option<f64>, values: &mut Scratch) {
+    fn fill(&self, row: &[f32], score: Option<f64>, seconds: i64, values: &mut Scratch) {
         for Input { column, slot, kind } in &self.inputs {
             let value = row.get(*column).copied().unwrap_or(f32::NAN);
             match kind {
@@ -301,6 +306,9 @@ impl Rules {
         }
         if let Some(slot) = self.score {
             values.set_double(slot, score.unwrap_or(f64::NAN));
+        }
+        if let Some(slot) = self.time {
+            values.set_double(slot, seconds as f64);
         }
     }
 

@@ -41,6 +41,8 @@ pub(crate) enum Node {
     Size(Box<Node>),
     ToInt(Box<Node>),
     ToDouble(Box<Node>),
+    /// A function of doubles.
+    Call(&'static str, Vec<Node>),
     /// Macro, elements, and the condition on `e`.
     Macro(&'static str, Vec<Node>, Box<Node>),
 }
@@ -60,6 +62,7 @@ pub(crate) enum Lack {
     Overflow,
     Range,
     NoList,
+    NotANumber,
     Unknown,
 }
 
@@ -186,7 +189,7 @@ pub(crate) fn generate(random: &mut Random, kind: Type, depth: usize, dialect: D
         return Node::If(Box::new([condition, yes, generate(random, kind, depth - 1, dialect)]));
     }
     match kind {
-        Type::Bool => match random.below(if dialect.extended { 13 } else { 10 }) {
+        Type::Bool => match random.below(if dialect.extended { 14 } else { 10 }) {
             0 => Node::Not(below(random, Type::Bool)),
             1 | 2 => {
                 let count = 2 + random.below(3);
@@ -241,6 +244,7 @@ pub(crate) fn generate(random: &mut Random, kind: Type, depth: usize, dialect: D
                 2 => Node::InList(below(random, Type::Key), "texts"),
                 _ => Node::InList(below(random, Type::Text), "gone"),
             },
+            12 => call(random, "within", 3, depth, dialect),
             _ => match random.below(3) {
                 0 => Node::Binary(
                     random.pick(&["==", "!="]),
@@ -267,7 +271,11 @@ pub(crate) fn generate(random: &mut Random, kind: Type, depth: usize, dialect: D
                 Node::Binary(operator, below(random, Type::Int), below(random, Type::Int))
             }
         },
-        Type::Double => match random.below(7) {
+        Type::Double => match random.below(if dialect.extended { 9 } else { 7 }) {
+            7 | 8 => {
+                let (function, operands) = random.pick(&FUNCTIONS);
+                call(random, function, operands, depth, dialect)
+            }
             0 => Node::Negate(below(random, Type::Double)),
             1 => Node::ToDouble(below(random, Type::Int)),
             _ => {
@@ -277,6 +285,36 @@ pub(crate) fn generate(random: &mut Random, kind: Type, depth: usize, dialect: D
         },
         Type::Text | Type::Key => literal_or_name(random, kind),
     }
+}
+
+/// The functions of doubles with the number of their operands.
+const FUNCTIONS: [(&str, usize); 16] = [
+    ("abs", 1),
+    ("min", 2),
+    ("max", 2),
+    ("floor", 1),
+    ("ceil", 1),
+    ("round", 1),
+    ("sqrt", 1),
+    ("pow", 2),
+    ("exp", 1),
+    ("log", 1),
+    ("log10", 1),
+    ("log1p", 1),
+    ("distance_km", 4),
+    ("hour_of_day", 2),
+    ("day_of_week", 2),
+    ("smoothed_ratio", 3),
+];
+
+fn call(
+    random: &mut Random,
+    function: &'static str,
+    operands: usize,
+    depth: usize,
+    dialect: Dialect,
+) -> Node {
+    Node::Call(function, (0..operands).map(|_| generate(random, Type::Double, depth - 1, dialect)).collect())
 }
 
 fn literal_or_name(random: &mut Random, kind: Type) -> Node {
@@ -307,7 +345,9 @@ fn replace(node: &mut Node, random: &mut Random) {
             replace(a, random);
             replace(b, random);
         }
-        Node::And(terms) | Node::Or(terms) => terms.iter_mut().for_each(|term| replace(term, random)),
+        Node::And(terms) | Node::Or(terms) | Node::Call(_, terms) => {
+            terms.iter_mut().for_each(|term| replace(term, random))
+        }
         Node::If(parts) => parts.iter_mut().for_each(|part| replace(part, random)),
         _ => {}
     }
@@ -368,6 +408,7 @@ pub(crate) fn render(node: &Node, random: &mut Random, strength: usize) -> Strin
         Node::Size(a) => (7, format!("size({})", render(a, random, 0))),
         Node::ToInt(a) => (7, format!("int({})", render(a, random, 0))),
         Node::ToDouble(a) => (7, format!("double({})", render(a, random, 0))),
+        Node::Call(function, operands) => (7, format!("{function}({})", joined(operands, ", ", 0, random))),
         Node::Macro(kind, list, condition) => {
             (7, format!("{}.{kind}(e, {})", elements(list, random), render(condition, random, 0)))
         }
@@ -469,6 +510,20 @@ impl Interpreter<'_> {
                 Plain::Int(value) => Plain::Double(value as f64),
                 other => panic!("double of {other:?}"),
             },
+            Node::Call(name, operands) => {
+                let results: Vec<Result> = operands.iter().map(|operand| self.value(operand)).collect();
+                if let Some(lack) = results.iter().filter_map(|result| result.as_ref().err()).max() {
+                    return Err(*lack);
+                }
+                let numbers: Vec<f64> = results
+                    .into_iter()
+                    .map(|result| match result {
+                        Ok(Plain::Double(number)) => number,
+                        other => panic!("{name} of {other:?}"),
+                    })
+                    .collect();
+                return function(name, &numbers);
+            }
             Node::Macro(kind, list, condition) => {
                 let mut results = Vec::new();
                 for element in list {
@@ -497,6 +552,73 @@ impl Interpreter<'_> {
         let results = terms.iter().map(|term| self.value(term)).collect();
         decide(results, any)
     }
+}
+
+/// A function of doubles, written out by its definition.
+fn function(name: &str, numbers: &[f64]) -> Result {
+    let x = numbers[0];
+    let second = numbers.get(1).copied().unwrap_or_default();
+    let third = numbers.get(2).copied().unwrap_or_default();
+    let result = match name {
+        _ if numbers.iter().any(|number| number.is_nan()) => return Err(Lack::NotANumber),
+        "abs" => {
+            if x.is_sign_negative() {
+                -x
+            } else {
+                x
+            }
+        }
+        "min" => {
+            if x <= second {
+                x
+            } else {
+                second
+            }
+        }
+        "max" => {
+            if x >= second {
+                x
+            } else {
+                second
+            }
+        }
+        "floor" => libm::floor(x),
+        "ceil" => libm::ceil(x),
+        "round" => libm::round(x),
+        "sqrt" => libm::sqrt(x),
+        "pow" => libm::pow(x, second),
+        "exp" => libm::exp(x),
+        "log" => libm::log(x),
+        "log10" => libm::log10(x),
+        "log1p" => libm::log1p(x),
+        "distance_km" => {
+            let [_, _, latitude, longitude] = numbers else { panic!("a distance of {numbers:?}") };
+            if [x, *latitude].iter().any(|latitude| !(-90.0..=90.0).contains(latitude))
+                || [second, *longitude].iter().any(|longitude| !(-360.0..=360.0).contains(longitude))
+            {
+                return Err(Lack::NotANumber);
+            }
+            let square = |sine: f64| sine * sine;
+            let north = square(libm::sin((latitude - x).to_radians() / 2.0));
+            let east = square(libm::sin((longitude - second).to_radians() / 2.0));
+            let part = north + libm::cos(x.to_radians()) * libm::cos(latitude.to_radians()) * east;
+            2.0 * 6371.0088 * libm::asin(libm::sqrt(part).min(1.0))
+        }
+        "hour_of_day" | "day_of_week" if !(-24.0..=24.0).contains(&second) || x.abs() >= 2_f64.powi(53) => {
+            f64::NAN
+        }
+        "hour_of_day" => (x + second * 3600.0).rem_euclid(86_400.0) / 3600.0,
+        // Day 4 was the first Monday.
+        "day_of_week" => (((x + second * 3600.0) / 86_400.0).floor() - 4.0).rem_euclid(7.0),
+        "smoothed_ratio" if numbers.iter().any(|number| *number < 0.0) => f64::NAN,
+        "smoothed_ratio" => (x + third) / (second + third),
+        _ => {
+            let inside =
+                if second <= third { (second..third).contains(&x) } else { !(third..second).contains(&x) };
+            return Ok(Plain::Bool(inside));
+        }
+    };
+    if result.is_finite() { Ok(Plain::Double(result)) } else { Err(Lack::NotANumber) }
 }
 
 fn decide(results: Vec<Result>, any: bool) -> Result {

@@ -103,6 +103,33 @@ fn rules_read_features_and_the_score_and_write_the_decision() {
 }
 
 #[test]
+fn rules_read_the_time_of_the_request() {
+    // 2026-09-21, a Monday, 14:13:20 in UTC.
+    let rules = r#"
+name = "times"
+decisions = ["decline", "review", "approve"]
+
+[[rules]]
+id = "afternoon"
+when = "within(hour_of_day(request_time, 0.0), 14.0, 15.0) && day_of_week(request_time, 0.0) == 0.0"
+reason = "T1"
+
+[[rules]]
+id = "night"
+when = "within(hour_of_day(request_time, 9.0), 22.0, 5.0)"
+reason = "T2"
+
+[[rules]]
+id = "evening"
+when = "within(hour_of_day(request_time, 2.0), 17.0, 22.0)"
+reason = "T3"
+"#;
+    let recipe = score_recipe("fraud", 0.0).with_rules(rules, &[]);
+    let bundle = assemble(&recipe.build().unwrap()).unwrap();
+    assert_eq!(ruled(&bundle, [100.0, 1.0, 0.0]).2, ["afternoon", "night"]);
+}
+
+#[test]
 fn a_missing_value_does_not_fire_a_rule_and_is_counted() {
     let bundle = assemble(&fraud().build().unwrap()).unwrap();
     let mut scratch = EvalScratch::new(&bundle);
