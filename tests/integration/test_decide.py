@@ -163,11 +163,18 @@ def test_one_lane_table_decides_while_tables_are_swapped(server: RunningServer, 
     threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:
         thread.start()
-    for fraud, action in [bundles[1], bundles[0], bundles[1]]:
-        before = len(server.named("swapped"))
-        registry.alias("fraud-checkout", "live", fraud)
-        registry.alias("action-authorise", "live", action)
-        wait_until(lambda before=before: len(server.named("swapped")) > before)
+    with Client(server.address, timeout=PATIENT) as client:
+
+        def served() -> list[str]:
+            answer = client.decide(FRAUD, SELECT, row(20.0), action_if_declined=True)
+            assert answer.action is not None
+            return [answer.score.served.bundle, answer.action.served.bundle]
+
+        for number, wanted in enumerate([bundles[1], bundles[0], bundles[1]]):
+            registry.alias("fraud-checkout", "live", wanted[0])
+            registry.alias("action-authorise", "live", wanted[1])
+            # A swap per alias is not certain: the server may read both at once.
+            wait_until(lambda wanted=wanted: served() == wanted, f"swap {number} to {wanted}")
     stop.set()
     for thread in threads:
         thread.join(PATIENT)
