@@ -20,9 +20,9 @@ use prost::Message as _;
 use scorer_loadgen::{Arrivals, Caller, LoadConfig, LoadError, Method, Protocol, Reply, Report, Step, run};
 use scorer_proto::v1::scoring_service_server::{ScoringService, ScoringServiceServer};
 use scorer_proto::v1::{
-    DescribeRequest, DescribeResponse, ExplainRequest, ExplainResponse, NoopRequest, NoopResponse,
-    ReportOutcomeRequest, ReportOutcomeResponse, ScoreBatchRequest, ScoreBatchResponse, ScoreRequest,
-    ScoreResponse, SelectActionRequest, SelectActionResponse, Served,
+    DecideRequest, DecideResponse, DescribeRequest, DescribeResponse, ExplainRequest, ExplainResponse,
+    NoopRequest, NoopResponse, ReportOutcomeRequest, ReportOutcomeResponse, ScoreBatchRequest,
+    ScoreBatchResponse, ScoreRequest, ScoreResponse, SelectActionRequest, SelectActionResponse, Served,
 };
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::oneshot;
@@ -106,6 +106,10 @@ impl ScoringService for Fake {
         }
         self.requests.fetch_add(1, Ordering::Relaxed);
         Ok(Response::new(SelectActionResponse::default()))
+    }
+
+    async fn decide(&self, _: Request<DecideRequest>) -> Answer<DecideResponse> {
+        Err(Status::unimplemented(""))
     }
 
     async fn report_outcome(&self, _: Request<ReportOutcomeRequest>) -> Answer<ReportOutcomeResponse> {
