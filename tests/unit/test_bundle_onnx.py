@@ -182,7 +182,7 @@ def test_logits_become_probabilities(tmp_path: Path) -> None:
     random = np.random.default_rng(4)
     happened = (random.random(len(rows)) < 1 / (1 + np.exp(-2 * logits))).astype(int)
     for method in ("sigmoid", "isotonic"):
-        held = HeldOut(rows, nets.labels(rows), method=method)
+        held = HeldOut(rows, happened, method=method)
         fit = build(tmp_path / method, OnnxModel(content, link="sigmoid"), steps=steps, calibration=held)
         scores = np.asarray(fit.score(rows).scores)
         assert 0 <= scores.min() <= scores.max() <= 1
