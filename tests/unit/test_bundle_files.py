@@ -165,8 +165,8 @@ def seal(directory: Path, manifest: dict[str, Any]) -> None:
         (
             "manifest.json",
             "program.1.kind",
-            "onnx",
-            'unknown kind "onnx"; this build knows transform, forest',
+            "neural",
+            'unknown kind "neural"; this build knows transform, forest, onnx',
         ),
         ("manifest.json", "program.3.bands.1.from", 0.95, "put the bands in ascending order"),
         ("manifest.json", "program.3.bands.1.label", "approve", 'label "approve" occurs twice'),

@@ -109,8 +109,8 @@ fn functions_of_one_value() {
         near(&outputs(&model, &row, 5), &row.map(|x| function(f64::from(x))));
     }
     let positive = [0.5f32, 1.0, 7.25];
-    let cases: [(&str, fn(f64) -> f64); 3] =
-        [("Log", f64::ln), ("Sqrt", f64::sqrt), ("Reciprocal", |x| 1.0 / x)];
+    type Plain = (&'static str, fn(f64) -> f64);
+    let cases: [Plain; 3] = [("Log", f64::ln), ("Sqrt", f64::sqrt), ("Reciprocal", |x| 1.0 / x)];
     for (operator, function) in cases {
         let model = |count| ModelWriter::new(3, count).node(operator, "x", "y", &[]).finish();
         near(&outputs(&model, &positive, 3), &positive.map(|x| function(f64::from(x))));

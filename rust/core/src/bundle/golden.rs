@@ -268,7 +268,8 @@ fn compare_outputs(
         let got = values[node.margin];
         // A NaN on one side alone is a difference.
         let near = (got - expected).abs() <= TOLERANCE * expected.abs().max(1.0);
-        if !near && !(got.is_nan() && expected.is_nan()) {
+        let same = near || (got.is_nan() && expected.is_nan());
+        if !same {
             return Err(BundleError::GoldenOutput { case, file: node.file.clone(), got, expected });
         }
     }

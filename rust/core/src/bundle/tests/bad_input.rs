@@ -286,8 +286,8 @@ fn programs() {
     };
     for (recipe, expected) in [
         (
-            with(&|p| p[1]["kind"] = json!("onnx")),
-            "program node 1 has unknown kind \"onnx\"; this build knows transform, forest, link, calibrate, scoremap, mean, stack, switch, overlay, rules, threshold, policy; upgrade scorer",
+            with(&|p| p[1]["kind"] = json!("neural")),
+            "program node 1 has unknown kind \"neural\"; this build knows transform, forest, onnx, link, calibrate, scoremap, mean, stack, switch, overlay, rules, threshold, policy; upgrade scorer",
         ),
         (with(&|p| p[1] = json!(7)), "program node 1 has unknown kind \"\""),
         (with(&|p| p[0]["depth"] = json!(3)), "program node 0 (forest): unknown field `depth`"),

@@ -290,7 +290,7 @@ fn ensembles_that_break_a_rule_are_refused_by_node() {
     }
     let mut explained = ensemble_recipe("m", by_country());
     explained.covers = true;
-    assert!(refusal(&explained).contains("covers.bin: an ensemble has no single forest"));
+    assert!(refusal(&explained).contains("covers.bin: no single forest explains the score"));
 }
 
 /// The scores of all actions at once, which are also compared with those of actions that are evaluated one by one.
