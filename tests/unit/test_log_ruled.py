@@ -85,7 +85,7 @@ def test_a_decision_whose_rules_failed_is_that_of_the_model(bundles: dict[str, B
             fallback_source=source,
             rules=AppliedRules(fired=[FiredRule(id=one) for one in fired], errors=1),
         )
-        return [found.field for found in _check_scores([(1, record)], bundle)]
+        return [found.field for found in _check_scores([(1, record)], bundle, bundle.rules)]
 
     label = bundle.labels[int(scored.bands[0])]
     assert wrong(label, "model", []) == [] and wrong("decline", "model", []) == ["decision"]
