@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,10 @@ def decide(request: pytest.FixtureRequest, server: RunningServer) -> Iterator[De
         own = aio.Client(server.address, timeout=PATIENT)
         yield lambda *args, **kwargs: runner.run(own.decide(*args, **kwargs))
         runner.run(own.close())
+
+
+def _has_swapped(server: RunningServer, before: int) -> bool:
+    return len(server.named("swapped")) > before
 
 
 def _rows_of(path: Path) -> list[dict[str, Any]]:
@@ -167,7 +172,7 @@ def test_one_lane_table_decides_while_tables_are_swapped(server: RunningServer, 
         before = len(server.named("swapped"))
         registry.alias("fraud-checkout", "live", fraud)
         registry.alias("action-authorise", "live", action)
-        wait_until(lambda before=before: len(server.named("swapped")) > before)
+        wait_until(partial(_has_swapped, server, before))
     stop.set()
     for thread in threads:
         thread.join(PATIENT)
