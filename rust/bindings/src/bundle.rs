@@ -31,6 +31,9 @@ fn failed(error: impl std::fmt::Display) -> PyErr {
     BundleError::new_err(error.to_string())
 }
 
+/// File, number of columns, number of constants, and operators of an ONNX model.
+type NetFacts = (String, usize, usize, Vec<(String, usize)>);
+
 #[pyclass(frozen, module = "scorer._scorer")]
 pub(crate) struct Bundle {
     inner: Arc<core::Bundle>,
@@ -142,7 +145,7 @@ impl Bundle {
     /// File, number of columns, number of constants and operators of each ONNX model, in the order of the program. The
     /// operators are names with the number of nodes of each.
     #[getter]
-    fn nets(&self) -> Vec<(String, usize, usize, Vec<(String, usize)>)> {
+    fn nets(&self) -> Vec<NetFacts> {
         let nets = self.inner.nets();
         nets.map(|net| (net.file.to_owned(), net.columns, net.constants, net.operators.to_vec())).collect()
     }

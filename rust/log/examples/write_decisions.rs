@@ -96,7 +96,7 @@ fn write(dir: &str, decisions: u64, fingerprint: u64, numbers: u64, categories: 
             ..DecisionRecord::default()
         };
         log.append(&encoded(Record::Decision(decision)), Durability::Written)?;
-        if random.next() % 5 == 0 {
+        if random.next().is_multiple_of(5) {
             let outcome = OutcomeRecord {
                 decision_id: id,
                 checkpoint: "fraud.checkout".to_owned(),
@@ -108,7 +108,7 @@ fn write(dir: &str, decisions: u64, fingerprint: u64, numbers: u64, categories: 
             };
             log.append(&encoded(Record::Outcome(outcome)), Durability::Written)?;
         }
-        if at % 1000 == 0 {
+        if at.is_multiple_of(1000) {
             log.sync()?;
         }
     }

@@ -147,7 +147,7 @@ pub enum BundleError {
         /// The file.
         file: String,
         /// The reason.
-        source: scorer_onnx::NetError,
+        source: Box<scorer_onnx::NetError>,
     },
     /// The schema was refused.
     #[error("schema.json: {0}")]

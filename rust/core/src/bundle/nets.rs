@@ -82,7 +82,7 @@ pub(super) fn compile(
     };
     let names: Vec<&str> = columns.iter().map(|column| column.spec.name.as_str()).collect();
     Net::parse(bytes, &names, NetOptions { index: settings.index, missing })
-        .map_err(|source| Refused::File(BundleError::Net { file: file.to_owned(), source }))
+        .map_err(|source| Refused::File(BundleError::Net { file: file.to_owned(), source: Box::new(source) }))
 }
 
 /// The node is wrong, or the file is.

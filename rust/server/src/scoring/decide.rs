@@ -55,7 +55,7 @@ pub(crate) async fn decide(
         ActionAnswer::Selected(answer) => {
             let names = [passed.score, passed.decision].into_iter().zip(answer.value.passed);
             response.passed_features =
-                names.filter_map(|(name, passed)| passed.then(|| name.to_owned())).collect();
+                names.filter(|(_, passed)| *passed).map(|(name, _)| name.to_owned()).collect();
             let token = token::of_selection(engine, arrival, &answer);
             response.action = Some(reply::selection(answer, token));
         }
