@@ -9,6 +9,7 @@ import pytest
 from bundles import ACTIONS
 from typer.testing import CliRunner
 
+from scorer.bundle.rules import ListFile
 from scorer.commands.rule_options import given_lists
 from scorer.commands.rules import app
 from scorer.errors import BundleError
@@ -188,8 +189,8 @@ def test_wrong_cases_are_named(
 
 def test_lists_are_given_by_name() -> None:
     assert given_lists(["a=x.txt", "b=dir/y.txt:int"]) == {
-        "a": (Path("x.txt"), "string"),
-        "b": (Path("dir/y.txt"), "int"),
+        "a": ListFile(Path("x.txt"), "string"),
+        "b": ListFile(Path("dir/y.txt"), "int"),
     }
     for wrong in (["a"], ["=x"], ["a="], ["a=:int"]):
         with pytest.raises(BundleError, match="not of the form NAME=FILE"):
