@@ -158,13 +158,15 @@ def test_the_rollups_contain_no_identities(world: World) -> None:
             for column in connection.execute(f"PRAGMA table_info({table})")
             if column[2] not in ("INTEGER", "BLOB")
         }
-    # Text is only in names of logs, servers, lanes, bundles and labels. A decision is the hash of its id.
+    # Text is only in names of logs, servers, lanes, bundles, labels and rules. A decision is the hash of its id.
     assert columns == {
         ("logs", "name"),
         *(("series", name) for name in ("checkpoint", "server", "lane", "role", "bundle", "kind")),
         *(("labels", name) for name in ("checkpoint", "name")),
         *(("bins", name) for name in ("bundle", "edges", "counts")),
         ("reports", "kinds"),
+        *(("rule_names", name) for name in ("checkpoint", "name")),
+        ("rule_since", "checkpoint"),
     }
     world.metrics.close()
     stored = b"".join(one.read_bytes() for one in file.path.parent.glob(f"{file.path.name}*"))
