@@ -108,7 +108,7 @@ fn write(dir: &str, decisions: u64, fingerprint: u64, numbers: u64, categories: 
             };
             log.append(&encoded(Record::Outcome(outcome)), Durability::Written)?;
         }
-        if at.is_multiple_of(1000) {
+        if at.is_multiple_of(50_000) {
             log.sync()?;
         }
     }
