@@ -24,6 +24,19 @@ struct Batch {
     ends: Vec<usize>,
 }
 
+impl Batch {
+    fn push(&mut self, sequence: u64, payload: &[u8]) {
+        self.sequences.push(sequence);
+        self.bytes.extend_from_slice(payload);
+        self.ends.push(self.bytes.len());
+    }
+
+    fn payloads(&self) -> impl Iterator<Item = &[u8]> {
+        let starts = std::iter::once(0).chain(self.ends.iter().copied());
+        starts.zip(&self.ends).map(|(start, &end)| self.bytes.get(start..end).unwrap_or_default())
+    }
+}
+
 /// Sequences, and the encoded record of each.
 type Records<'py> = (Vec<u64>, Vec<Bound<'py, PyBytes>>);
 
@@ -59,11 +72,7 @@ impl LogReader {
         if batch.sequences.is_empty() {
             return Ok(None);
         }
-        let starts = std::iter::once(0).chain(batch.ends.iter().copied());
-        let payloads = starts
-            .zip(&batch.ends)
-            .map(|(start, &end)| PyBytes::new(py, batch.bytes.get(start..end).unwrap_or_default()))
-            .collect();
+        let payloads = batch.payloads().map(|payload| PyBytes::new(py, payload)).collect();
         Ok(Some((batch.sequences, payloads)))
     }
 
@@ -135,9 +144,7 @@ impl LogReader {
         let mut batch = Batch::default();
         while batch.sequences.len() < max_records.max(1) && batch.bytes.len() < max_bytes.max(1) {
             let Some(record) = reader.next_record()? else { break };
-            batch.sequences.push(record.sequence);
-            batch.bytes.extend_from_slice(record.payload);
-            batch.ends.push(batch.bytes.len());
+            batch.push(record.sequence, record.payload);
         }
         Ok(batch)
     }

@@ -190,19 +190,7 @@ impl Block {
     pub(crate) fn truths(&self, register: Register) -> Truths {
         match self.operand(register) {
             Operand::Rows(column) if column.bools => column.truths,
-            operand => {
-                let mut truths = Truths::FALSE;
-                for row in 0..ROWS {
-                    let cell = operand.cell(row);
-                    if cell.state == 0 {
-                        truths.truth |= (cell.bits & 1) << row;
-                    } else {
-                        truths.lacking |= 1 << row;
-                        truths.states[row] = cell.state;
-                    }
-                }
-                truths
-            }
+            operand => slowly(u64::MAX, |row| operand.cell(row)),
         }
     }
 

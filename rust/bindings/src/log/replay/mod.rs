@@ -21,8 +21,8 @@ use sha2::{Digest, Sha256};
 
 use self::outcomes::{Key, Keys, Outcomes};
 use self::tally::Tally;
-use super::LogReader;
 use super::columns::Foreign;
+use super::{Batch, LogReader};
 use crate::bundle::RuleSet;
 use crate::enter::enter;
 use crate::error::Failure;
@@ -37,16 +37,11 @@ const CHUNK: usize = 4096;
 /// action while exploration is stopped.
 const ANSWERED: [&str; 4] = ["", "previous", "model", "greedy"];
 
-/// A record before or after its decoding.
-type Decoded = Option<Result<Record, Foreign>>;
+/// First byte of a `LogRecord` that holds a decision: field 1, length-delimited.
+const DECISION: u8 = 0x0a;
 
-/// Payloads of records, one after the other.
-#[derive(Default)]
-struct Payloads {
-    bytes: Vec<u8>,
-    /// Sequence and end of each record.
-    records: Vec<(u64, usize)>,
-}
+/// A record, if it was decoded and is of a kind that this version knows.
+type Decoded = Option<Result<Record, Foreign>>;
 
 #[derive(Default)]
 struct State {
@@ -120,15 +115,9 @@ impl RuleReplay {
 
     /// Decides decisions again that the caller has read: encoded `LogRecord`s without withdrawn and erased ones.
     fn add(&self, py: Python<'_>, records: Vec<Bound<'_, PyBytes>>) -> PyResult<()> {
-        let mut payloads = Payloads::default();
-        for record in records {
-            payloads.bytes.extend_from_slice(record.as_bytes());
-            payloads.records.push((0, payloads.bytes.len()));
-        }
-        enter(py, || {
-            let decoded = decode(&payloads);
-            self.replay(decoded, "", &HashSet::new())
-        })
+        let mut batch = Batch::default();
+        records.iter().for_each(|record| batch.push(0, record.as_bytes()));
+        enter(py, || self.replay(decode(&batch, |_| true), "", &HashSet::new()))
     }
 
     /// Returns what was counted.
@@ -182,19 +171,19 @@ impl RuleReplay {
     }
 
     fn read_outcomes(&self, reader: &LogReader) -> Result<bool, Failure> {
-        let payloads = read(reader)?;
+        let batch = reader.read(RECORDS, BYTES)?;
         let mut state = self.lock();
         let State { outcomes, withdrawn, read_to_end, .. } = &mut *state;
         if withdrawn.len() == *read_to_end {
             withdrawn.push(HashSet::new());
         }
-        if payloads.records.is_empty() {
+        if batch.sequences.is_empty() {
             outcomes.settle(u64::MAX, &self.keys);
             *read_to_end += 1;
             return Ok(false);
         }
-        let sequences = payloads.records.iter().map(|(sequence, _)| *sequence);
-        for (sequence, record) in sequences.zip(decode(&payloads)) {
+        let decoded = decode(&batch, |payload| payload.first() != Some(&DECISION));
+        for (&sequence, record) in batch.sequences.iter().zip(decoded) {
             match record.transpose()? {
                 Some(Record::Outcome(report)) => {
                     outcomes.settle(sequence, &self.keys);
@@ -219,11 +208,11 @@ impl RuleReplay {
         salt: &str,
         erased: &HashSet<String>,
     ) -> Result<bool, Failure> {
-        let payloads = read(reader)?;
-        if payloads.records.is_empty() {
+        let batch = reader.read(RECORDS, BYTES)?;
+        if batch.sequences.is_empty() {
             return Ok(false);
         }
-        let mut decoded = decode(&payloads);
+        let mut decoded = decode(&batch, |_| true);
         let mut gone = HashSet::new();
         for record in decoded.iter().flatten().flatten() {
             if let Record::Withdrawn(one) = record {
@@ -233,7 +222,7 @@ impl RuleReplay {
         {
             let state = self.lock();
             let before = state.withdrawn.get(log);
-            for ((sequence, _), record) in payloads.records.iter().zip(&mut decoded) {
+            for (sequence, record) in batch.sequences.iter().zip(&mut decoded) {
                 if gone.contains(sequence) || before.is_some_and(|before| before.contains(sequence)) {
                     *record = None;
                 }
@@ -389,28 +378,19 @@ fn fingerprint(salt: &str, entity: &str) -> String {
     hash.iter().fold(String::with_capacity(64), |text, byte| text + &format!("{byte:02x}"))
 }
 
-fn read(reader: &LogReader) -> Result<Payloads, Failure> {
-    let mut reader = reader.lock();
-    let mut payloads = Payloads::default();
-    while payloads.records.len() < RECORDS && payloads.bytes.len() < BYTES {
-        let Some(record) = reader.next_record()? else { break };
-        payloads.bytes.extend_from_slice(record.payload);
-        payloads.records.push((record.sequence, payloads.bytes.len()));
-    }
-    Ok(payloads)
-}
-
-fn decode(payloads: &Payloads) -> Vec<Decoded> {
-    let starts = std::iter::once(0).chain(payloads.records.iter().map(|(_, end)| *end));
-    let all: Vec<(u64, &[u8])> = starts
-        .zip(&payloads.records)
-        .map(|(start, (sequence, end))| (*sequence, payloads.bytes.get(start..*end).unwrap_or_default()))
-        .collect();
+/// Decodes the records that are wanted.
+fn decode(batch: &Batch, wanted: impl Fn(&[u8]) -> bool + Sync) -> Vec<Decoded> {
+    let all: Vec<(u64, &[u8])> = batch.sequences.iter().copied().zip(batch.payloads()).collect();
     let chunks: Vec<_> = all.chunks(CHUNK).collect();
     let decoded = parallel(&chunks, |chunk| {
-        let one = |(sequence, bytes): &(u64, &[u8])| match LogRecord::decode(*bytes) {
-            Ok(record) => record.record.map(Ok),
-            Err(_) => Some(Err(Foreign { sequence: *sequence })),
+        let one = |(sequence, payload): &(u64, &[u8])| {
+            if !wanted(payload) {
+                return None;
+            }
+            match LogRecord::decode(*payload) {
+                Ok(record) => record.record.map(Ok),
+                Err(_) => Some(Err(Foreign { sequence: *sequence })),
+            }
         };
         chunk.iter().map(one).collect::<Vec<Decoded>>()
     });
