@@ -184,11 +184,14 @@ lint-rust: $(VENV)/.packages | cargo
 	@cargo clippy --locked --workspace --all-targets --quiet -- -D warnings
 	@'$(RUN)' scripts/module_cycles.py
 
-.PHONY: lint-python
-lint-python: build
+.PHONY: lint-style
+lint-style: $(VENV)/.packages
 	$(call say,'Python formatting and lints')
 	@'$(BIN)/ruff' check
 	@'$(BIN)/ruff' format --check
+
+.PHONY: lint-python
+lint-python: lint-style build
 	$(call say,'Python types')
 	@'$(BIN)/mypy'
 	@'$(RUN)' -m mypy.stubtest --concise --mypy-config-file pyproject.toml scorer._scorer

@@ -158,7 +158,7 @@ def test_the_rollups_contain_no_identities(world: World) -> None:
             for column in connection.execute(f"PRAGMA table_info({table})")
             if column[2] not in ("INTEGER", "BLOB")
         }
-    # Text is only in names of logs, servers, lanes, bundles, labels and rules. A decision is the hash of its id.
+    # Text is names of logs, servers, lanes, bundles, labels and rules. A decision is the hash of its id.
     assert columns == {
         ("logs", "name"),
         *(("series", name) for name in ("checkpoint", "server", "lane", "role", "bundle", "kind")),
