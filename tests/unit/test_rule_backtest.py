@@ -126,6 +126,11 @@ def test_changed_decisions_are_counted_by_what_they_were_and_would_be(log: Path,
     assert result.hits == {"large": 2, "night": 1}
     assert result.hits_before == {"large": 1, "old": 1}
     assert (result.never, result.unknown) == (["never"], 1)
+    # A rule that had an effect and still has it counts once; one that is not in the set counts where it had an effect.
+    effects = {1: {"night"}, 2: {"large", "old"}, 3: {"large"}}
+    changed = {int(name[1:]) for change in by_change(result).values() for name in change.examples}
+    assert {2, 3} & changed and changed <= effects.keys()
+    assert result.changed_by == Counter(rule for at in changed for rule in effects[at])
     before = {at: scored(fraud, at, amount, 12).decision.decision for at, amount in ((2, 230.5), (3, 6000))}
     declined = [change for key, change in by_change(result).items() if key[1] == "decline"]
     wanted = [f"d{at}" for at in (2, 3) if before[at] != "decline"]

@@ -183,7 +183,7 @@ def _result(rules: list[str], bundle: Bundle, raw: Mapping[str, Any]) -> RuleBac
     bands = [*(amount_band(math.nextafter(limit, 0)) for limit in AMOUNTS), amount_band(math.inf), "missing"]
     result = RuleBacktest(
         rules,
-        hits=_counter(zip(rules, raw["hits"], strict=True)),
+        hits=Counter(raw["hits"]),
         hits_before=Counter(raw["hits_before"]),
         changed_by=Counter(raw["changed_by"]),
         **{name: raw[name] for name in _COUNTS},

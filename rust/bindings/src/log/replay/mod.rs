@@ -84,11 +84,11 @@ impl RuleReplay {
         since_us: Option<i64>,
         until_us: Option<i64>,
     ) -> PyResult<RuleReplay> {
-        let hits = vec![0; rules.get().rules()?.rules().len()];
+        let tally = Tally::new(rules.get().rules()?.rules().len());
         rules.get().bundle()?;
         let window = (since_us.unwrap_or(i64::MIN), until_us.unwrap_or(i64::MAX));
         let plan = Plan { amount, limits, examples, window };
-        let state = State { tally: Tally { hits, ..Tally::default() }, ..State::default() };
+        let state = State { tally, ..State::default() };
         Ok(RuleReplay { rules, plan, keys: Keys::default(), state: Mutex::new(state) })
     }
 
@@ -136,9 +136,22 @@ impl RuleReplay {
         ] {
             out.set_item(name, count)?;
         }
-        out.set_item("hits", &tally.hits)?;
-        out.set_item("hits_before", &tally.hits_before)?;
-        out.set_item("changed_by", &tally.changed_by)?;
+        let rules = self.rules.get().rules()?.rules();
+        let ids = rules.iter().map(|rule| rule.id.as_str());
+        let counted = ids.zip(&tally.rules).chain(tally.removed.iter().map(|(id, hits)| (id.as_str(), hits)));
+        let (hits, hits_before, changed_by) = (PyDict::new(py), PyDict::new(py), PyDict::new(py));
+        for (rule, counts) in counted {
+            for (by_rule, count) in
+                [(&hits, counts.now), (&hits_before, counts.before), (&changed_by, counts.changed)]
+            {
+                if count > 0 {
+                    by_rule.set_item(rule, count)?;
+                }
+            }
+        }
+        out.set_item("hits", hits)?;
+        out.set_item("hits_before", hits_before)?;
+        out.set_item("changed_by", changed_by)?;
         let changes: Vec<_> = tally
             .changes
             .iter()
@@ -259,8 +272,10 @@ impl RuleReplay {
                 Some(before) => decisions.push((key, before, decision)),
             }
         }
+        let places = rules.rules().iter().map(|rule| rule.id.as_str()).zip(0..).collect();
         let chunks: Vec<_> = decisions.chunks(CHUNK).collect();
-        let found = parallel(&chunks, |chunk| count(&self.plan, (rules, lists), bundle, outcomes, chunk));
+        let found =
+            parallel(&chunks, |chunk| count(&self.plan, (rules, lists, &places), bundle, outcomes, chunk));
         found.into_iter().for_each(|later| tally.add(later, self.plan.examples));
         Ok(())
     }
@@ -283,10 +298,10 @@ fn before(bundle: &Bundle, decision: &DecisionRecord) -> Option<u16> {
     u16::try_from(band).ok()
 }
 
-/// Decides a chunk again.
+/// Decides a chunk again. `places` has the place of each rule by its id.
 fn count(
     plan: &Plan,
-    (rules, lists): (&Rules, &Lists),
+    (rules, lists, places): (&Rules, &Lists, &HashMap<&str, usize>),
     bundle: &Bundle,
     outcomes: &Outcomes,
     chunk: &[(Key, u16, DecisionRecord)],
@@ -296,7 +311,7 @@ fn count(
         let seconds = decision.decided_at_us.div_euclid(1_000_000);
         (decision.features.as_slice(), score, Request { seconds, id: decision.decision_id.as_bytes() })
     });
-    let mut tally = Tally { hits: vec![0; rules.rules().len()], ..Tally::default() };
+    let mut tally = Tally::new(rules.rules().len());
     rules.evaluate_all(lists, all, |at, ruling| {
         let Some((key, before, decision)) = chunk.get(at) else { return };
         tally.decisions += 1;
@@ -304,21 +319,24 @@ fn count(
         tally.unknown += u64::from(ruling.unknown());
         tally.errors += u64::from(ruling.errors());
         tally.conflicts += u64::from(ruling.conflicts());
-        ruling.applied().iter().for_each(|rule| tally.hits[usize::from(*rule)] += 1);
-        let recorded = || decision.rules.iter().flat_map(|rules| &rules.fired).map(|rule| &rule.id);
-        recorded().for_each(|rule| *tally.hits_before.entry(rule.clone()).or_default() += 1);
         let after = if bundle.kind() == Kind::Action {
             change_of_actions(bundle.catalogue().len(), decision, ruling)
         } else {
             let band = rules.band(ruling).or_else(|| bundle.band_of(ruling.score(decision.score)));
             band.and_then(|band| u16::try_from(band).ok()).unwrap_or_default()
         };
-        if after != *before {
-            let now = ruling.applied().iter().filter_map(|rule| rules.rules().get(usize::from(*rule)));
-            let mut names: Vec<&String> = now.map(|rule| &rule.id).chain(recorded()).collect();
-            names.sort_unstable();
-            names.dedup();
-            names.into_iter().for_each(|rule| *tally.changed_by.entry(rule.clone()).or_default() += 1);
+        let changed = u64::from(after != *before);
+        for rule in ruling.applied() {
+            let hits = &mut tally.rules[usize::from(*rule)];
+            hits.now += 1;
+            hits.changed += changed;
+        }
+        for rule in decision.rules.iter().flat_map(|rules| &rules.fired) {
+            let place = places.get(rule.id.as_str()).copied();
+            let applied = place.is_some_and(|place| ruling.applied().iter().any(|now| usize::from(*now) == place));
+            let hits = tally.recorded(place, &rule.id);
+            hits.before += 1;
+            hits.changed += if applied { 0 } else { changed };
         }
         let change = tally.change((*before, after), plan.limits.len() + 2, outcomes.kinds.len());
         change.count += 1;

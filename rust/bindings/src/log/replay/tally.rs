@@ -14,6 +14,24 @@ pub(super) struct Change {
     pub(super) examples: Vec<String>,
 }
 
+/// Decisions on which a rule has an effect.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Hits {
+    pub(super) now: u64,
+    /// Decisions on which it had an effect when they were made.
+    pub(super) before: u64,
+    /// Decisions with an effect now or then that would be other ones.
+    pub(super) changed: u64,
+}
+
+impl Hits {
+    fn add(&mut self, later: &Hits) {
+        self.now += later.now;
+        self.before += later.before;
+        self.changed += later.changed;
+    }
+}
+
 /// What was counted.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Tally {
@@ -24,15 +42,27 @@ pub(super) struct Tally {
     pub(super) withheld: u64,
     pub(super) fallbacks: u64,
     pub(super) others: u64,
-    /// Decisions on which each rule has an effect.
-    pub(super) hits: Vec<u64>,
-    pub(super) hits_before: HashMap<String, u64>,
-    pub(super) changed_by: HashMap<String, u64>,
+    /// Hits of each rule, in the order of the set.
+    pub(super) rules: Vec<Hits>,
+    /// Hits of recorded rules that are not in the set, by id.
+    pub(super) removed: HashMap<String, Hits>,
     /// Changes by what the decision was and would be, in the order of the log.
     pub(super) changes: Vec<((u16, u16), Change)>,
 }
 
 impl Tally {
+    pub(super) fn new(rules: usize) -> Tally {
+        Tally { rules: vec![Hits::default(); rules], ..Tally::default() }
+    }
+
+    /// The hits of a recorded rule, which has a place if it is in the set.
+    pub(super) fn recorded(&mut self, place: Option<usize>, id: &str) -> &mut Hits {
+        match place.and_then(|place| self.rules.get_mut(place)) {
+            Some(hits) => hits,
+            None => self.removed.entry(id.to_owned()).or_default(),
+        }
+    }
+
     pub(super) fn change(&mut self, key: (u16, u16), bands: usize, kinds: usize) -> &mut Change {
         let at = self.changes.iter().position(|(known, _)| *known == key).unwrap_or_else(|| {
             let change = Change { bands: vec![0; bands], outcomes: vec![(0, 0); kinds], ..Change::default() };
@@ -49,12 +79,8 @@ impl Tally {
         self.errors += later.errors;
         self.conflicts += later.conflicts;
         self.withheld += later.withheld;
-        self.hits.iter_mut().zip(&later.hits).for_each(|(sum, count)| *sum += count);
-        for (sums, counts) in
-            [(&mut self.hits_before, later.hits_before), (&mut self.changed_by, later.changed_by)]
-        {
-            counts.into_iter().for_each(|(rule, count)| *sums.entry(rule).or_default() += count);
-        }
+        self.rules.iter_mut().zip(&later.rules).for_each(|(sum, hits)| sum.add(hits));
+        later.removed.iter().for_each(|(id, hits)| self.recorded(None, id).add(hits));
         for (key, change) in later.changes {
             let known = self.change(key, change.bands.len(), change.outcomes.len());
             known.count += change.count;
