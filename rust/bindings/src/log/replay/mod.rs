@@ -3,11 +3,12 @@
 //! Decoding and evaluating are divided among the processors. Results do not depend on their number, because records are
 //! taken in chunks of a fixed size whose counts are added in the order of the log.
 
+mod chunk;
 mod outcomes;
 mod tally;
+mod threads;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use prost::Message;
@@ -17,10 +18,11 @@ use scorer_core::bundle::{Bundle, Kind, Rules};
 use scorer_proto::v1::log_record::Record;
 use scorer_proto::v1::{DecisionRecord, LogRecord};
 use scorer_rules::{Decision, Lists, Request};
-use sha2::{Digest, Sha256};
 
+use self::chunk::{Answer, Chunk, Entry, Filter};
 use self::outcomes::{Key, Keys, Outcomes};
 use self::tally::Tally;
+use self::threads::parallel;
 use super::columns::Foreign;
 use super::{Batch, LogReader};
 use crate::bundle::RuleSet;
@@ -28,20 +30,11 @@ use crate::enter::enter;
 use crate::error::Failure;
 
 /// Records that are read at a time.
-const RECORDS: usize = 1 << 16;
+const RECORDS: usize = 1 << 14;
 /// Bytes of payload at which such a batch ends.
 const BYTES: usize = 64 << 20;
-/// Decisions that are evaluated and counted together.
-const CHUNK: usize = 4096;
-/// Sources whose answers are decided again: the bundle's, that of the previous bundle, that without rules, and the best
-/// action while exploration is stopped.
-const ANSWERED: [&str; 4] = ["", "previous", "model", "greedy"];
-
-/// First byte of a `LogRecord` that holds a decision: field 1, length-delimited.
-const DECISION: u8 = 0x0a;
-
-/// A record, if it was decoded and is of a kind that this version knows.
-type Decoded = Option<Result<Record, Foreign>>;
+/// Records that a thread takes at a time.
+const CHUNK: usize = 1024;
 
 #[derive(Default)]
 struct State {
@@ -52,6 +45,8 @@ struct State {
     read_to_end: usize,
     seen: HashSet<Key>,
     tally: Tally,
+    /// Chunks whose memory is used for the next batch.
+    spare: Vec<Chunk>,
 }
 
 /// What is compared, and how.
@@ -117,7 +112,7 @@ impl RuleReplay {
     fn add(&self, py: Python<'_>, records: Vec<Bound<'_, PyBytes>>) -> PyResult<()> {
         let mut batch = Batch::default();
         records.iter().for_each(|record| batch.push(0, record.as_bytes()));
-        enter(py, || self.replay(decode(&batch, |_| true), "", &HashSet::new()))
+        enter(py, || self.replay(None, &batch, "", &HashSet::new()))
     }
 
     /// Returns what was counted.
@@ -195,9 +190,15 @@ impl RuleReplay {
             *read_to_end += 1;
             return Ok(false);
         }
-        let decoded = decode(&batch, |payload| payload.first() != Some(&DECISION));
-        for (&sequence, record) in batch.sequences.iter().zip(decoded) {
-            match record.transpose()? {
+        let others: Vec<_> = numbered(&batch).filter(|(_, payload)| !chunk::is_decision(payload)).collect();
+        let decoded = parallel(others.chunks(CHUNK).collect(), |chunk: &[(u64, &[u8])]| {
+            chunk
+                .iter()
+                .map(|(sequence, payload)| (*sequence, LogRecord::decode(*payload)))
+                .collect::<Vec<_>>()
+        });
+        for (sequence, record) in decoded.into_iter().flatten() {
+            match record.map_err(|_| Foreign { sequence })?.record {
                 Some(Record::Outcome(report)) => {
                     outcomes.settle(sequence, &self.keys);
                     outcomes.waiting.push_back((sequence, report));
@@ -225,77 +226,63 @@ impl RuleReplay {
         if batch.sequences.is_empty() {
             return Ok(false);
         }
-        let mut decoded = decode(&batch, |_| true);
-        let mut gone = HashSet::new();
-        for record in decoded.iter().flatten().flatten() {
-            if let Record::Withdrawn(one) = record {
-                gone.insert(one.sequence);
-            }
-        }
-        {
-            let state = self.lock();
-            let before = state.withdrawn.get(log);
-            for (sequence, record) in batch.sequences.iter().zip(&mut decoded) {
-                if gone.contains(sequence) || before.is_some_and(|before| before.contains(sequence)) {
-                    *record = None;
-                }
-            }
-        }
-        self.replay(decoded, salt, erased)?;
+        self.replay(Some(log), &batch, salt, erased)?;
         Ok(true)
     }
 
-    /// Decides the decisions among records again.
-    fn replay(&self, decoded: Vec<Decoded>, salt: &str, erased: &HashSet<String>) -> Result<(), Failure> {
+    /// Decides the decisions of a batch again, which is one of a log whose outcomes were read, or of decisions only.
+    fn replay(
+        &self,
+        log: Option<usize>,
+        batch: &Batch,
+        salt: &str,
+        erased: &HashSet<String>,
+    ) -> Result<(), Failure> {
         let mut state = self.lock();
-        let State { outcomes, seen, tally, .. } = &mut *state;
+        let State { outcomes, withdrawn, seen, tally, spare, .. } = &mut *state;
         let set = self.rules.get();
         let (Ok(rules), Ok(bundle)) = (set.rules(), set.bundle()) else { return Ok(()) };
         let lists = set.lists(rules);
-        let mut decisions = Vec::with_capacity(decoded.len());
-        for record in decoded {
-            let Some(Record::Decision(decision)) = record.transpose()? else { continue };
-            let (since, until) = self.plan.window;
-            if decision.decided_at_us < since || decision.decided_at_us >= until {
-                continue;
-            }
-            if !erased.is_empty() && erased.contains(&fingerprint(salt, &decision.entity)) {
-                continue;
-            }
-            let key = self.keys.of(&decision.checkpoint, &decision.decision_id);
-            if !seen.insert(key) {
-                continue;
-            }
-            match before(bundle, &decision) {
-                None => tally.others += 1,
-                Some(_) if !ANSWERED.contains(&decision.fallback_source.as_str()) => tally.fallbacks += 1,
-                Some(before) => decisions.push((key, before, decision)),
+        let filter = Filter { bundle, keys: &self.keys, window: self.plan.window, salt, erased };
+        let all: Vec<_> = numbered(batch).collect();
+        let work = all.chunks(CHUNK).map(|encoded| (spare.pop().unwrap_or_default(), encoded)).collect();
+        let mut chunks = parallel(work, |(mut chunk, encoded): (Chunk, &[(u64, &[u8])])| {
+            chunk.fill(encoded, &filter);
+            chunk
+        });
+
+        // Withdrawals after the first pass are only in this one.
+        let later: HashSet<u64> = chunks.iter().flat_map(Chunk::withdrawn).collect();
+        let before = log.and_then(|log| withdrawn.get(log));
+        let gone =
+            |sequence| later.contains(&sequence) || before.is_some_and(|of_log| of_log.contains(&sequence));
+        for Chunk { entries, chosen, .. } in &mut chunks {
+            for (sequence, entry) in entries.iter().filter(|(sequence, _)| !gone(*sequence)) {
+                match *entry {
+                    Entry::Foreign => return Err(Foreign { sequence: *sequence }.into()),
+                    Entry::Decision(key, answer) if seen.insert(key) => match answer {
+                        Answer::Bundle(place, before) => chosen.push((key, before, place)),
+                        Answer::Fallback => tally.fallbacks += 1,
+                        Answer::Other => tally.others += 1,
+                    },
+                    _ => {}
+                }
             }
         }
+
         let places = rules.rules().iter().map(|rule| rule.id.as_str()).zip(0..).collect();
-        let chunks: Vec<_> = decisions.chunks(CHUNK).collect();
-        let found =
-            parallel(&chunks, |chunk| count(&self.plan, (rules, lists, &places), bundle, outcomes, chunk));
+        let found = parallel(chunks.iter().collect(), |chunk| {
+            count(&self.plan, (rules, lists, &places), bundle, outcomes, chunk)
+        });
         found.into_iter().for_each(|later| tally.add(later, self.plan.examples));
+        spare.extend(chunks);
         Ok(())
     }
 }
 
-/// The band or, for a selection, 0. `None` if the decision is not one of this bundle's kind.
-fn before(bundle: &Bundle, decision: &DecisionRecord) -> Option<u16> {
-    let selects = !decision.pmf.is_empty() || !decision.action.is_empty();
-    if decision.schema_fingerprint != bundle.schema().fingerprint()
-        || selects != (bundle.kind() == Kind::Action)
-    {
-        return None;
-    }
-    if selects {
-        let known = bundle.catalogue().get(decision.action_index as usize)?;
-        let same = decision.pmf.len() == bundle.catalogue().len() && known.id == decision.action;
-        return same.then_some(0);
-    }
-    let band = bundle.labels().iter().position(|label| *label == decision.decision)?;
-    u16::try_from(band).ok()
+/// Sequences and payloads of a batch.
+fn numbered(batch: &Batch) -> impl Iterator<Item = (u64, &[u8])> {
+    batch.sequences.iter().copied().zip(batch.payloads())
 }
 
 /// Decides a chunk again. `places` has the place of each rule by its id.
@@ -304,16 +291,18 @@ fn count(
     (rules, lists, places): (&Rules, &Lists, &HashMap<&str, usize>),
     bundle: &Bundle,
     outcomes: &Outcomes,
-    chunk: &[(Key, u16, DecisionRecord)],
+    chunk: &Chunk,
 ) -> Tally {
-    let all = chunk.iter().map(|(_, _, decision)| {
+    let all = chunk.chosen.iter().map(|(_, _, place)| {
+        let decision = chunk.record(*place);
         let score = (bundle.kind() == Kind::Score).then_some(decision.score);
         let seconds = decision.decided_at_us.div_euclid(1_000_000);
         (decision.features.as_slice(), score, Request { seconds, id: decision.decision_id.as_bytes() })
     });
     let mut tally = Tally::new(rules.rules().len());
     rules.evaluate_all(lists, all, |at, ruling| {
-        let Some((key, before, decision)) = chunk.get(at) else { return };
+        let Some((key, before, place)) = chunk.chosen.get(at) else { return };
+        let decision = chunk.record(*place);
         tally.decisions += 1;
         tally.withheld += u64::from(!decision.withheld.is_empty());
         tally.unknown += u64::from(ruling.unknown());
@@ -333,7 +322,8 @@ fn count(
         }
         for rule in decision.rules.iter().flat_map(|rules| &rules.fired) {
             let place = places.get(rule.id.as_str()).copied();
-            let applied = place.is_some_and(|place| ruling.applied().iter().any(|now| usize::from(*now) == place));
+            let applied =
+                place.is_some_and(|place| ruling.applied().iter().any(|now| usize::from(*now) == place));
             let hits = tally.recorded(place, &rule.id);
             hits.before += 1;
             hits.changed += if applied { 0 } else { changed };
@@ -388,59 +378,4 @@ fn words(actions: usize, mask: &[u8]) -> Vec<u64> {
     (0..actions.div_ceil(64))
         .map(|word| u64::from_le_bytes(std::array::from_fn(|at| byte(8 * word + at))) & used(word))
         .collect()
-}
-
-/// The hash of an entity in the log's file of erasures.
-fn fingerprint(salt: &str, entity: &str) -> String {
-    let hash = Sha256::new().chain_update(salt).chain_update([0]).chain_update(entity).finalize();
-    hash.iter().fold(String::with_capacity(64), |text, byte| text + &format!("{byte:02x}"))
-}
-
-/// Decodes the records that are wanted.
-fn decode(batch: &Batch, wanted: impl Fn(&[u8]) -> bool + Sync) -> Vec<Decoded> {
-    let all: Vec<(u64, &[u8])> = batch.sequences.iter().copied().zip(batch.payloads()).collect();
-    let chunks: Vec<_> = all.chunks(CHUNK).collect();
-    let decoded = parallel(&chunks, |chunk| {
-        let one = |(sequence, payload): &(u64, &[u8])| {
-            if !wanted(payload) {
-                return None;
-            }
-            match LogRecord::decode(*payload) {
-                Ok(record) => record.record.map(Ok),
-                Err(_) => Some(Err(Foreign { sequence: *sequence })),
-            }
-        };
-        chunk.iter().map(one).collect::<Vec<Decoded>>()
-    });
-    decoded.into_iter().flatten().collect()
-}
-
-/// Calls `work` on every item, on as many threads as there are processors, and returns the results in order.
-fn parallel<T: Copy + Sync, R: Send>(items: &[T], work: impl Fn(T) -> R + Sync) -> Vec<R> {
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(items.len());
-    if threads <= 1 {
-        return items.iter().map(|item| work(*item)).collect();
-    }
-    let next = AtomicUsize::new(0);
-    let run = || {
-        let mut found = Vec::new();
-        while let Some((at, item)) = take(&next, items) {
-            found.push((at, work(item)));
-        }
-        found
-    };
-    let mut found: Vec<(usize, R)> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..threads).map(|_| scope.spawn(run)).collect();
-        let joined = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        };
-        threads.into_iter().flat_map(joined).collect()
-    });
-    found.sort_unstable_by_key(|(at, _)| *at);
-    found.into_iter().map(|(_, result)| result).collect()
-}
-
-fn take<T: Copy>(next: &AtomicUsize, items: &[T]) -> Option<(usize, T)> {
-    let at = next.fetch_add(1, Ordering::Relaxed);
-    items.get(at).map(|item| (at, *item))
 }
