@@ -126,7 +126,10 @@ impl Net {
         if let Some(number) = self.missing {
             first.iter_mut().filter(|value| value.is_nan()).for_each(|value| *value = number);
         }
-        let mut unchecked = CHUNK;
+        if stop() {
+            return Err(Stopped);
+        }
+        let mut unchecked = 0;
         for step in &self.steps {
             if unchecked >= CHUNK {
                 unchecked = 0;

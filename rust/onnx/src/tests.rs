@@ -355,6 +355,14 @@ fn a_run_stops_when_it_is_told() {
 }
 
 #[test]
+fn a_run_without_steps_stops_when_it_is_told() {
+    let net = parse(&ModelWriter::new(1, 1).node("Identity", "x", "y", &[]).finish(), 1).unwrap();
+    let mut scratch = NetScratch::new(&net);
+    assert_eq!(net.run(&[2.5], &mut scratch, || false), Ok(2.5));
+    assert_eq!(net.run(&[2.5], &mut scratch, || true), Err(Stopped));
+}
+
+#[test]
 fn models_that_give_no_score_are_refused() {
     let dense =
         |model: ModelWriter| model.floats("w", &[2, 3], &[0.5; 6]).node("MatMul", "x,w", "y", &[]).finish();
