@@ -126,7 +126,7 @@ def test_changed_decisions_are_counted_by_what_they_were_and_would_be(log: Path,
     assert result.hits == {"large": 2, "night": 1}
     assert result.hits_before == {"large": 1, "old": 1}
     assert (result.never, result.unknown) == (["never"], 1)
-    # A rule that had an effect and still has it counts once; one that is not in the set counts where it had an effect.
+    # A rule with an effect before and after counts once. One that is not in the set counts where it had one.
     effects = {1: {"night"}, 2: {"large", "old"}, 3: {"large"}}
     changed = {int(name[1:]) for change in by_change(result).values() for name in change.examples}
     assert {2, 3} & changed and changed <= effects.keys()
@@ -162,7 +162,7 @@ def test_the_rules_of_the_bundle_change_nothing(log: Path, fraud: Bundle) -> Non
 
 def test_every_decision_counts_once_over_logs_chunks_and_withdrawals(tmp_path: Path, fraud: Bundle) -> None:
     random = np.random.default_rng(3)
-    count = 10_000
+    count = 17_000
     amounts = random.choice([20.0, 150.0, 230.5, 6000.0, math.nan], count)
     hours = random.integers(24, size=count)
     records = [scored(fraud, at, amounts[at], hours[at]) for at in range(count)]
@@ -178,7 +178,11 @@ def test_every_decision_counts_once_over_logs_chunks_and_withdrawals(tmp_path: P
             sequence=sequence, checkpoint="fraud.checkout", decision_id=f"d{number}", kind=kind
         )
         records.append(LogRecord(withdrawn=taken))
+    # Memory is used again for the records of the next batch, except that of a large one.
+    records[3].decision.entity = "e" * 20_000
     payloads = [record.SerializeToString() for record in records]
+    # Another encoding of the same decision: the second part adds nothing to the first one.
+    payloads[7] += b"\x0a\x00"
     write_segment(tmp_path / "one", 1, 1, payloads)
     write_segment(tmp_path / "other", 1, 1, payloads[2_000:4_000])
     rules = compiled(fraud, CHECKOUT)
@@ -193,14 +197,17 @@ def test_every_decision_counts_once_over_logs_chunks_and_withdrawals(tmp_path: P
     assert result.decisions == count - 1
     expected: dict[tuple[str, str], RuleChange] = {}
     hits: Counter[str] = Counter()
+    changed_by: Counter[str] = Counter()
     for at in range(count):
         if at == 5:
             continue
         decision = records[at].decision
         row = np.asarray([decision.features], np.float32)
         alone = rules.evaluate(row, scores=[decision.score], seconds=[0], ids=[decision.decision_id])
-        hits.update(rules.rules[number].id for number in alone.applied[0])
+        applied = [rules.rules[number].id for number in alone.applied[0]]
+        hits.update(applied)
         key = decision.decision, fraud.labels[int(alone.bands[0])]
+        changed_by.update(applied if key[0] != key[1] else ())
         change = expected.setdefault(key, RuleChange(*key))
         change.count += 1
         change.bands[amount_band(amounts[at])] += 1
@@ -210,7 +217,8 @@ def test_every_decision_counts_once_over_logs_chunks_and_withdrawals(tmp_path: P
             change.outcomes["fraud"] += at == 0
         if len(change.examples) < 5:
             change.examples.append(decision.decision_id)
-    assert result.hits == hits and list(result.changes) == list(expected)
+    assert (result.hits, result.changed_by) == (hits, changed_by)
+    assert list(result.changes) == list(expected)
     for key, change in expected.items():
         assert result.changes[key].amount == pytest.approx(change.amount)
         result.changes[key].amount = change.amount
