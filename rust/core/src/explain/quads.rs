@@ -45,8 +45,9 @@ pub(super) struct Quads {
 /// The sums of one row.
 #[derive(Debug, Clone)]
 pub(super) struct Sums {
-    /// The sum of each feature.
-    of: Box<[i64; FEATURES]>,
+    /// The sums of each feature, over the trees at even and at odd places. An addition to a sum waits for the one before
+    /// it, and neighbouring trees often test the same features.
+    of: Box<[[i64; FEATURES]; 2]>,
     /// The reached leaves that are not added yet, counted over all quads.
     waiting: Leaves,
 }
@@ -61,7 +62,7 @@ struct Leaves {
 
 impl Sums {
     pub(super) fn new() -> Sums {
-        Sums { of: Box::new([0; FEATURES]), waiting: Leaves { depth: 0, count: 0, leaves: [0; BATCH] } }
+        Sums { of: Box::new([[0; FEATURES]; 2]), waiting: Leaves { depth: 0, count: 0, leaves: [0; BATCH] } }
     }
 }
 
@@ -129,7 +130,7 @@ impl Quads {
     /// Sets the sums to 0.
     pub(super) fn start(&self, sums: &mut Sums) {
         let used = self.columns.len().min(FEATURES);
-        sums.of[..used].fill(0);
+        sums.of.iter_mut().for_each(|of| of[..used].fill(0));
         sums.waiting.count = 0;
     }
 
@@ -148,7 +149,7 @@ impl Quads {
         self.add_leaves(&before, &mut sums.of);
     }
 
-    fn add_leaves(&self, leaves: &Leaves, sums: &mut [i64; FEATURES]) {
+    fn add_leaves(&self, leaves: &Leaves, sums: &mut [[i64; FEATURES]; 2]) {
         match leaves.depth {
             3 => self.add_leaves_in::<3>(leaves, sums),
             4 => self.add_leaves_in::<4>(leaves, sums),
@@ -160,11 +161,12 @@ impl Quads {
     }
 
     #[inline(always)]
-    fn add_leaves_in<const DEPTH: usize>(&self, leaves: &Leaves, sums: &mut [i64; FEATURES]) {
+    fn add_leaves_in<const DEPTH: usize>(&self, leaves: &Leaves, sums: &mut [[i64; FEATURES]; 2]) {
         let quads = &*self.all;
-        for &leaf in leaves.leaves.iter().take(leaves.count) {
+        for (at, &leaf) in leaves.leaves.iter().take(leaves.count).enumerate() {
             let leaf = leaf as usize;
             let quad = &quads[leaf / 4];
+            let sums = &mut sums[at % 2];
             let mut add = |feature: usize, value: usize| {
                 sums[usize::from(quad.features[feature])] += i64::from(quad.values[value]);
             };
@@ -180,8 +182,9 @@ impl Quads {
     /// Adds the sums to the contributions of their columns.
     pub(super) fn finish(&self, sums: &mut Sums, contributions: &mut [f64]) {
         self.add_leaves(&sums.waiting, &mut sums.of);
-        for (&column, &sum) in self.columns.iter().zip(&*sums.of) {
-            contributions[column as usize] += sum as f64 * self.unit;
+        let [even, odd] = &*sums.of;
+        for (&column, (even, odd)) in self.columns.iter().zip(even.iter().zip(odd)) {
+            contributions[column as usize] += (even + odd) as f64 * self.unit;
         }
     }
 }
