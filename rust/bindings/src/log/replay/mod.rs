@@ -3,10 +3,12 @@
 //! Decoding and evaluating are divided among the processors. Results do not depend on their number, because records are
 //! taken in chunks of a fixed size whose counts are added in the order of the log.
 
+mod lists;
 mod outcomes;
 mod tally;
 
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -19,6 +21,7 @@ use scorer_proto::v1::{DecisionRecord, LogRecord};
 use scorer_rules::{Decision, Lists, Request};
 use sha2::{Digest, Sha256};
 
+use self::lists::{RecordedLists, Version, hex, read_alike, versions_in};
 use self::outcomes::{Key, Keys, Outcomes};
 use self::tally::Tally;
 use super::columns::Foreign;
@@ -52,6 +55,7 @@ struct State {
     read_to_end: usize,
     seen: HashSet<Key>,
     tally: Tally,
+    lists: RecordedLists,
 }
 
 /// What is compared, and how.
@@ -62,6 +66,8 @@ struct Plan {
     examples: usize,
     /// Decisions from the first time on and before the second one, in microseconds.
     window: (i64, i64),
+    /// Whether the versions of external lists that decisions read are collected with the outcomes.
+    recorded: bool,
 }
 
 #[pyclass(frozen, module = "scorer._scorer")]
@@ -75,7 +81,7 @@ pub(crate) struct RuleReplay {
 #[pymethods]
 impl RuleReplay {
     #[new]
-    #[pyo3(signature = (rules, amount, limits, examples, since_us, until_us))]
+    #[pyo3(signature = (rules, amount, limits, examples, since_us, until_us, recorded = false))]
     fn new(
         rules: Py<RuleSet>,
         amount: Option<usize>,
@@ -83,11 +89,12 @@ impl RuleReplay {
         examples: usize,
         since_us: Option<i64>,
         until_us: Option<i64>,
+        recorded: bool,
     ) -> PyResult<RuleReplay> {
         let hits = vec![0; rules.get().rules()?.rules().len()];
         rules.get().bundle()?;
         let window = (since_us.unwrap_or(i64::MIN), until_us.unwrap_or(i64::MAX));
-        let plan = Plan { amount, limits, examples, window };
+        let plan = Plan { amount, limits, examples, window, recorded };
         let state = State { tally: Tally { hits, ..Tally::default() }, ..State::default() };
         Ok(RuleReplay { rules, plan, keys: Keys::default(), state: Mutex::new(state) })
     }
@@ -96,6 +103,19 @@ impl RuleReplay {
     /// begins another log. All logs are read in this way before decisions are.
     fn outcomes(&self, py: Python<'_>, reader: &LogReader) -> PyResult<bool> {
         enter(py, || self.read_outcomes(reader))
+    }
+
+    /// Returns name, version and digest of the external lists that decisions read, which were collected with the
+    /// outcomes.
+    fn needed(&self) -> Vec<(String, u64, String)> {
+        let mut needed: Vec<Version> = self.lock().lists.needed.iter().cloned().collect();
+        needed.sort_unstable();
+        needed.into_iter().map(|(name, version, digest)| (name, version, hex(&digest))).collect()
+    }
+
+    /// Evaluates each decision with the versions of external lists that it read, from these directories by digest.
+    fn use_recorded(&self, directories: HashMap<String, PathBuf>) {
+        self.lock().lists.stored = Some(directories);
     }
 
     /// Decides the decisions among the next records of a log again. Returns false at its end.
@@ -161,6 +181,13 @@ impl RuleReplay {
             })
             .collect();
         out.set_item("changes", changes)?;
+        let uses = state.lists.uses();
+        let lists: Vec<_> = uses
+            .map(|((name, version, digest), (count, first, last))| {
+                (name, *version, hex(digest), *count, *first, *last)
+            })
+            .collect();
+        out.set_item("lists", lists)?;
         Ok(out)
     }
 }
@@ -173,7 +200,7 @@ impl RuleReplay {
     fn read_outcomes(&self, reader: &LogReader) -> Result<bool, Failure> {
         let batch = reader.read(RECORDS, BYTES)?;
         let mut state = self.lock();
-        let State { outcomes, withdrawn, read_to_end, .. } = &mut *state;
+        let State { outcomes, withdrawn, read_to_end, lists, .. } = &mut *state;
         if withdrawn.len() == *read_to_end {
             withdrawn.push(HashSet::new());
         }
@@ -181,6 +208,17 @@ impl RuleReplay {
             outcomes.settle(u64::MAX, &self.keys);
             *read_to_end += 1;
             return Ok(false);
+        }
+        if let (true, Ok(bundle)) = (self.plan.recorded, self.rules.get().bundle()) {
+            let (fingerprint, window) = (bundle.schema().fingerprint(), self.plan.window);
+            let decisions: Vec<&[u8]> =
+                batch.payloads().filter(|payload| payload.first() == Some(&DECISION)).collect();
+            let chunks: Vec<_> = decisions.chunks(CHUNK).collect();
+            let versions = parallel(&chunks, |chunk| {
+                let all = chunk.iter().flat_map(|payload| versions_in(payload, fingerprint, window));
+                all.collect::<HashSet<Version>>()
+            });
+            lists.needed.extend(versions.into_iter().flatten());
         }
         let decoded = decode(&batch, |payload| payload.first() != Some(&DECISION));
         for (&sequence, record) in batch.sequences.iter().zip(decoded) {
@@ -235,7 +273,7 @@ impl RuleReplay {
     /// Decides the decisions among records again.
     fn replay(&self, decoded: Vec<Decoded>, salt: &str, erased: &HashSet<String>) -> Result<(), Failure> {
         let mut state = self.lock();
-        let State { outcomes, seen, tally, .. } = &mut *state;
+        let State { outcomes, seen, tally, lists: recorded, .. } = &mut *state;
         let set = self.rules.get();
         let (Ok(rules), Ok(bundle)) = (set.rules(), set.bundle()) else { return Ok(()) };
         let lists = set.lists(rules);
@@ -259,9 +297,19 @@ impl RuleReplay {
                 Some(before) => decisions.push((key, before, decision)),
             }
         }
-        let chunks: Vec<_> = decisions.chunks(CHUNK).collect();
-        let found = parallel(&chunks, |chunk| count(&self.plan, (rules, lists), bundle, outcomes, chunk));
-        found.into_iter().for_each(|later| tally.add(later, self.plan.examples));
+        for alike in decisions.chunk_by(|(_, _, one), (_, _, other)| read_alike(one, other)) {
+            recorded.count(alike.iter().map(|(_, _, decision)| decision));
+        }
+        // Decisions in a row that read the same versions are evaluated together; without recorded versions, all are.
+        let together =
+            |one: &DecisionRecord, other: &DecisionRecord| !self.plan.recorded || read_alike(one, other);
+        for run in decisions.chunk_by(|(_, _, one), (_, _, other)| together(one, other)) {
+            let Some((_, _, first)) = run.first() else { continue };
+            let lists = recorded.of(rules, first)?.unwrap_or(lists);
+            let chunks: Vec<_> = run.chunks(CHUNK).collect();
+            let found = parallel(&chunks, |chunk| count(&self.plan, (rules, lists), bundle, outcomes, chunk));
+            found.into_iter().for_each(|later| tally.add(later, self.plan.examples));
+        }
         Ok(())
     }
 }
@@ -375,7 +423,7 @@ fn words(actions: usize, mask: &[u8]) -> Vec<u64> {
 /// The hash of an entity in the log's file of erasures.
 fn fingerprint(salt: &str, entity: &str) -> String {
     let hash = Sha256::new().chain_update(salt).chain_update([0]).chain_update(entity).finalize();
-    hash.iter().fold(String::with_capacity(64), |text, byte| text + &format!("{byte:02x}"))
+    hex(&hash)
 }
 
 /// Decodes the records that are wanted.
