@@ -95,27 +95,6 @@ async fn the_source_of_an_outcome_is_recorded_and_counted() {
     ] {
         client.report_outcome(report).await.unwrap();
     }
-    let recorded: Vec<_> = setup
-        .records()
-        .into_iter()
-        .filter_map(|record| match record {
-            log_record::Record::Outcome(one) => Some((one.kind, one.source)),
-            _ => None,
-        })
-        .collect();
-    let source =
-        |kind: OutcomeSourceKind, id: &str| Some(OutcomeSource { kind: kind.into(), id: id.to_owned() });
-    assert_eq!(
-        recorded,
-        [
-            ("authorised".to_owned(), None),
-            ("review".to_owned(), source(OutcomeSourceKind::Reviewer, "case-17")),
-            ("fraud".to_owned(), source(OutcomeSourceKind::Scheme, "tc40")),
-            ("refund".to_owned(), source(OutcomeSourceKind::Unspecified, "batch-3")),
-            ("chargeback".to_owned(), source(OutcomeSourceKind::Issuer, &"x".repeat(64))),
-        ]
-    );
-
     let mut unknown = of(OutcomeSourceKind::Reviewer, "", "other");
     unknown.source.as_mut().unwrap().kind = 9;
     for (report, words) in [
@@ -136,4 +115,25 @@ async fn the_source_of_an_outcome_is_recorded_and_counted() {
         let line = format!("scorer_outcomes_recorded_by_source_total{{source=\"{source}\"}} {count}");
         assert!(metrics.lines().any(|one| one == line), "{line}: {metrics}");
     }
+
+    let recorded: Vec<_> = setup
+        .records()
+        .into_iter()
+        .filter_map(|record| match record {
+            log_record::Record::Outcome(one) => Some((one.kind, one.source)),
+            _ => None,
+        })
+        .collect();
+    let source =
+        |kind: OutcomeSourceKind, id: &str| Some(OutcomeSource { kind: kind.into(), id: id.to_owned() });
+    assert_eq!(
+        recorded,
+        [
+            ("authorised".to_owned(), None),
+            ("review".to_owned(), source(OutcomeSourceKind::Reviewer, "case-17")),
+            ("fraud".to_owned(), source(OutcomeSourceKind::Scheme, "tc40")),
+            ("refund".to_owned(), source(OutcomeSourceKind::Unspecified, "batch-3")),
+            ("chargeback".to_owned(), source(OutcomeSourceKind::Issuer, &"x".repeat(64))),
+        ]
+    );
 }
