@@ -192,7 +192,13 @@ def test_report_outcome_returns_its_acknowledgement(client, server):
         "fraud.checkout", "order-1", "chargeback", 1, revision=2, occurred_at_ms=1_700_000_000_000
     )
     assert ack == OutcomeAck(duplicate=False, decision_known=True, superseded=False)
-    (request,) = server.requests("ReportOutcome")
+    client.report_outcome("fraud.checkout", "order-1", "chargeback", 1, source="issuer", source_id="feed-3")
+    client.report_outcome("fraud.checkout", "order-1", "chargeback", 1, source_id="feed-3")
+    with pytest.raises(InvalidRequestError, match="source 'shop'"):
+        client.report_outcome("fraud.checkout", "order-1", "chargeback", 1, source="shop")
+    (request, by_issuer, by_feed) = server.requests("ReportOutcome")
+    assert by_issuer.source == pb.OutcomeSource(kind=pb.OUTCOME_SOURCE_KIND_ISSUER, id="feed-3")
+    assert by_feed.source == pb.OutcomeSource(id="feed-3")
     assert request == pb.ReportOutcomeRequest(
         checkpoint="fraud.checkout",
         decision_id="order-1",

@@ -21,6 +21,7 @@ from scorer.client import Client
 from scorer.client.testing import FakeServer, Fault
 from scorer.registry import Registry
 from scorer.token_keys import add_key
+from scorer.v1 import scoring_pb2 as pb
 
 FRAUD, AUTHORISE = "fraud.checkout", "action.authorise"
 PATIENT = int(PATIENCE * 1000)
@@ -273,10 +274,11 @@ def test_retries_send_the_same_request(language: str, fake: FakeServer) -> None:
             assert first == second == third
             assert first.request_id == "7-attempt-1"
         fake.script("ReportOutcome", Fault("UNAVAILABLE"))
-        report = program.ask(f"outcome {AUTHORISE} 7 1 authorised 1")
+        report = program.ask(f"outcome {AUTHORISE} 7 1 authorised 1 0 issuer:feed-3")
         assert report["attempts"] == "2"
         first, second = fake.requests("ReportOutcome")
         assert first == second
+        assert (first.source.kind, first.source.id) == (pb.OUTCOME_SOURCE_KIND_ISSUER, "feed-3")
 
         fake.script("Score", *[Fault("UNAVAILABLE", "away")] * 3)
         lost = program.ask(f"score {FRAUD} 8 1 amount=1")

@@ -23,7 +23,9 @@ from waiting import wait_until
 from scorer.bundle.rules import BundleRules, RuleList
 from scorer.bundle.signing import new_key, sign
 from scorer.client import Client
+from scorer.errors import RegistryError, UnknownReferenceError
 from scorer.registry import Registry, lists, open_registry
+from scorer.registry.listprune import plan_pruning, prune
 
 PATIENT = 20.0
 
@@ -260,6 +262,43 @@ def test_versions_are_followed_on_an_mlflow_server(tmp_path: Path) -> None:
             assert fired(client, 70) == ["listed"] and fired(client, 60) == []
         assert [one.version for one in lists.published(registry, "amounts")] == [2, 1]
         assert lists.names(registry) == ["amounts"]
+        old = lists.find_version(registry, "amounts", 1)
+        with pytest.raises(RegistryError, match="is in use by amounts@list"):
+            registry.remove_list(lists.find_version(registry, "amounts", 2).digest)
+        prune(registry, plan_pruning(registry, "amounts", 1, {}))
+        for known in (registry, open_registry(mlflow.location)):
+            assert [one.version for one in lists.published(known, "amounts")] == [2]
+            with pytest.raises(UnknownReferenceError):
+                known.resolve(old.digest)
+        stored = list((tmp_path / "mlflow").rglob("elements.txt"))
+        assert [one.read_text() for one in stored] == ["70\n"]
+
+
+def test_the_version_that_a_server_uses_is_not_removed(tmp_path: Path) -> None:
+    publish_bundles(tmp_path)
+    for element in (60, 70):
+        put(tmp_path, element)
+    # The server polls the registry at its start and then not for an hour.
+    toml = settings(SCORE, log=LOG).replace("poll_ms = 20", "poll_ms = 3600000")
+    with start_server(tmp_path, toml) as server:
+        in_use(server, 2)
+        for element in (80, 90):
+            put(tmp_path, element)
+
+        def pruned(*more: str) -> str:
+            done = scorer(
+                "lists", "prune", "amounts", "--keep", "1", *more, "--registry", "registry", cwd=tmp_path
+            )
+            assert done.returncode == 0, done.stderr
+            return done.stdout
+
+        listed = pruned("--server", server.control)
+        assert f"in use at {server.control}" in listed and "2 versions" in listed
+        found = Registry(tmp_path / "registry")
+        assert [one.version for one in lists.published(found, "amounts")] == [4, 3, 2, 1]
+        pruned("--server", server.control, "--apply")
+        assert [one.version for one in lists.published(found, "amounts")] == [4, 2]
+        assert server.stop() == 0
 
 
 KILLED = """

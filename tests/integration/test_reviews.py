@@ -9,6 +9,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import shop
 from bundles import FEATURES, rows
@@ -17,7 +18,8 @@ from servers import SCORE, RunningServer, settings, start_server
 from servers import scorer_in_process as scorer
 
 from scorer.client import Client
-from scorer.log import scan
+from scorer.log import export, scan
+from scorer.log.outcome_source import REVIEWER
 from scorer.log.proof import KNOWN, TOKEN, UNPROVEN
 from scorer.registry import Registry
 from scorer.release.model import CaseDecision, CaseDelivery, CaseState
@@ -134,6 +136,7 @@ def test_a_review_of_a_real_decision_is_an_outcome_in_the_log_of_its_server(
     platform.platform.review()
     assert modeler.review(first.id).case.delivery is CaseDelivery.DELIVERED
     assert outcomes(server.directory / "decisions") == [(first.decision_id, "review", 1.0, 0, KNOWN)]
+    _check_source(server.directory / "decisions", first.id, first.decision_id, url, platform)
 
     modeler.decide_review(first.id, "approve", reason="customer_verified")
     platform.platform.review()
@@ -160,6 +163,26 @@ def test_a_review_of_a_real_decision_is_an_outcome_in_the_log_of_its_server(
     assert modeler.review(second.id).case.delivery is CaseDelivery.DELIVERED
     kept = [one for one in outcomes(server.directory / "decisions") if one[0] == second.decision_id]
     assert kept == [(second.decision_id, "review", 1.0, 0, KNOWN)]
+
+
+def _check_source(log: Path, case: int, decision_id: str, url: str, platform: Platform) -> None:
+    """Check that the log, its exports and the decision explorer name the reviewer as the source."""
+    (record,) = (one.record for one in scan(log, kinds={"outcome"}))
+    assert (record.source.kind, record.source.id) == (REVIEWER, f"case-{case}")
+    decisions, reports = log.with_name("decisions.parquet"), log.with_name("outcomes.parquet")
+    export(log, decisions, outcomes_to=reports)
+    (row,) = (one for one in pq.read_table(reports).to_pylist())
+    assert (row["decision_id"], row["source"], row["source_id"]) == (decision_id, "reviewer", f"case-{case}")
+    joined = {
+        one["decision_id"]: one["outcome_review_source"] for one in pq.read_table(decisions).to_pylist()
+    }
+    assert joined.pop(decision_id) == "reviewer"
+    assert set(joined.values()) == {None}
+    counted = json.loads(scorer("log", "stat", "--log", str(log), "--json").stdout)
+    assert counted["outcome_sources"] == {"reviewer": 1}
+    with platform.api(url, "viewer") as viewer:
+        (shown,) = viewer.get(f"/decisions/{decision_id}").json()["outcomes"]
+    assert (shown["source"], shown["source_id"]) == ("reviewer", f"case-{case}")
 
 
 def _make_due(platform: Platform) -> None:

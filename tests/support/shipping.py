@@ -32,6 +32,7 @@ from scorer.v1.log_pb2 import (
     TokenClaims,
     WithdrawnRecord,
 )
+from scorer.v1.scoring_pb2 import OutcomeSource
 
 SERVER = "scorer-0"
 NOON_US = 1_793_534_400_000_000
@@ -92,6 +93,7 @@ def outcome(number: int, **other: Any) -> bytes:
         "occurred_at_ms": NOON_US // 1000,
         "proof": 3,
         "token": TokenClaims(index=4, propensity=0.5),
+        "source": OutcomeSource(kind=1 + number % 4, id=f"feed-{number}" if number % 2 else ""),
     }
     return LogRecord(outcome=OutcomeRecord(**values | other)).SerializeToString()
 

@@ -15,7 +15,7 @@ from fakes import FakeDataPlane
 from scorer.control.lists import ExternalLists
 from scorer.control.state import StateDirectory
 from scorer.events import EventLog
-from scorer.registry import Registry, lists
+from scorer.registry import Registry, files, lists
 
 
 class World:
@@ -118,6 +118,50 @@ def test_a_failed_copy_is_counted_and_repeated(world: World, monkeypatch: pytest
     assert "No space left" in following.refused["cards"].reason
     play(following.follow)
     assert world.plane.lists == {"cards": 1} and not following.is_failing
+
+
+def test_copies_of_lists_that_no_bundle_declares_are_bounded(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["cards", "devices", "shops"]
+    versions = {}
+    for name in names:
+        file = world.base / "elements.txt"
+        file.write_text(f"{name}\n")
+        versions[name] = lists.put(world.registry, name, file)[0]
+    declare = [{"name": name, "bundles": ["sha256:b"]} for name in names]
+    world.plane.extra_status = {"lists": declare}
+    following = world.start()
+    play(following.follow)
+    # The list that is loaded last is the one that stays longest.
+    world.put("cards", "more")
+    play(following.follow)
+    copies = {name: following._path(following._used[name].digest) for name in names}
+    assert all(path.is_dir() for path in copies.values())
+    size = files.size_of(copies["cards"])
+    monkeypatch.setattr("scorer.control.lists._UNUSED_BYTES", size)
+    world.plane.extra_status = {"lists": declare[1:2]}
+    play(following.follow)
+    assert {name for name, path in copies.items() if path.is_dir()} == {"cards", "devices"}
+    monkeypatch.setattr("scorer.control.lists._UNUSED_BYTES", 0)
+    play(following.follow)
+    assert {name for name, path in copies.items() if path.is_dir()} == {"devices"}
+    # A start deletes nothing: bundles that declare the lists may not be loaded yet.
+    world.plane.extra_status = {"lists": declare}
+    play(following.follow)
+    assert all(path.is_dir() for path in copies.values())
+    again = world.start()
+    world.plane.extra_status = {"lists": declare[:1]}
+    play(again.complete)
+    assert all(path.is_dir() for path in copies.values())
+    # An older version is refused although its copy was deleted.
+    world.plane.extra_status = {"lists": declare[1:2]}
+    play(again.follow)
+    assert not copies["cards"].is_dir()
+    world.registry.alias("cards", "list", versions["cards"].digest)
+    world.plane.extra_status = {"lists": declare[:2]}
+    play(again.follow)
+    assert "older than version 2" in again.refused["cards"].reason
 
 
 def test_without_a_version_the_bundle_is_served_and_the_list_reported(world: World) -> None:

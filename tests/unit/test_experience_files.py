@@ -98,3 +98,18 @@ def test_other_files_are_refused_by_name(tmp_path):
     write(dataclasses.replace(result, pmf=result.pmf[:, :2]), path)
     with pytest.raises(DataError, match="column pmf does not hold 3 values"):
         read(path)
+
+
+def test_a_file_of_a_version_without_sources_has_none(tmp_path):
+    path = tmp_path / "e.parquet"
+    plain = experience(5)
+    written = dataclasses.replace(plain, source=np.array([0, 1, 2, 3, 4], np.int8))
+    assert written.digest() != plain.digest()
+    write(written, path)
+    assert read(path).source.tolist() == [0, 1, 2, 3, 4]
+    assert written.take(slice(1, 3)).source.tolist() == [1, 2]
+    table = pq.read_table(path)
+    pq.write_table(table.drop_columns(["source"]), path)
+    old = read(path)
+    assert old.source.tolist() == [0] * 5
+    assert old.digest() == plain.digest()

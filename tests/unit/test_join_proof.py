@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from joining import SETTINGS, Maker, counts, delivery, known, outcome, run
+from joining import POINT, SETTINGS, Maker, counts, delivery, known, outcome, run
 from logs import write_segment
 
+from scorer.learn.experience_files import read, write
 from scorer.learn.join.cache import CURSOR
 from scorer.log import BundleShelf
 from scorer.log.proof import KNOWN, UNPROVEN
+from scorer.v1.scoring_pb2 import OutcomeSource
 
 
 @pytest.fixture(scope="module")
@@ -201,3 +203,31 @@ def test_a_cache_of_an_older_format_is_read_again_from_the_log(tmp_path, make, s
     assert cursor.read_text() != stored
     assert known(run(log, shelf, 48, **more)) == known(whole) == {"a": ("MISSING", None)}
     assert math.isnan(whole.experience.reward[0])
+
+
+def test_the_source_of_the_outcome_that_counts_is_known(tmp_path, make, shelf):
+    log = tmp_path / "log"
+    reviewer, merchant = OutcomeSource(kind=1, id="case-7"), OutcomeSource(kind=2)
+    records = [
+        *(make.decision(name, 0) for name in ("revised", "repeated", "old", "newer", "waiting")),
+        outcome("revised", 1, 0.0, proof=KNOWN, source=merchant),
+        outcome("revised", 2, 1.0, revision=1, proof=KNOWN, source=reviewer),
+        outcome("repeated", 1, 1.0, proof=KNOWN, source=reviewer),
+        outcome("repeated", 2, 1.0, proof=KNOWN, source=merchant),
+        # Records of a version without sources, and of a version with more kinds of them.
+        outcome("old", 1, 1.0),
+        outcome("newer", 1, 1.0, proof=KNOWN, source=OutcomeSource(kind=99)),
+    ]
+    write_segment(log, 1, 1, records)
+    joined = run(log, shelf, 48)
+    experience = joined.experience
+    sources = dict(zip(experience.decision_id.tolist(), experience.source.tolist(), strict=True))
+    assert sources == {"revised": 1, "repeated": 1, "old": 0, "newer": 0, "waiting": 0}
+    assert joined.sources == {"unspecified": 2, "reviewer": 2}
+    # The same from a cache, and before the revision was reported.
+    again = run(log, shelf, 48, cache=tmp_path / "cache", checkpoint=POINT).experience
+    assert again.source.tolist() == experience.source.tolist()
+    assert run(log, shelf, 1.5).sources == {"unspecified": 2, "reviewer": 1, "merchant": 1}
+    path = tmp_path / "e.parquet"
+    write(experience, path)
+    assert read(path).source.tolist() == experience.source.tolist()

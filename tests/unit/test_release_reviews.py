@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from bundles import FEATURES
 from observing import ADMIN, World
-from reviewing import FRAUD, NOON, OTHER, Queue, approve, decline
+from reviewing import FRAUD, NOON, OTHER, SETTINGS, Queue, approve, decline
 from sqlalchemy import func, select
 
 from scorer.log.scanning import Entry
@@ -24,7 +24,7 @@ from scorer.release.errors import (
     NotFoundError,
     QuotaError,
 )
-from scorer.release.model import CaseDecision, CaseDelivery, CaseReason, CaseState
+from scorer.release.model import Actor, CaseDecision, CaseDelivery, CaseReason, CaseState, Role
 from scorer.release.readout.schemas import Schemas
 from scorer.release.requests import AssignCase, CaseFilter, CaseVersion, SetReasons
 from scorer.release.review_settings import ReviewSettings
@@ -34,7 +34,7 @@ from scorer.release.reviews.reasons import STANDARD
 from scorer.release.store import Store
 from scorer.release.store import tables as t
 from scorer.v1.log_pb2 import DecisionRecord, ObservationRecord
-from scorer.v1.scoring_pb2 import AppliedRules, Reason
+from scorer.v1.scoring_pb2 import AppliedRules, OutcomeSourceKind, Reason
 
 
 @pytest.fixture
@@ -392,11 +392,30 @@ def test_a_decision_is_reported_as_an_outcome(queue: Queue) -> None:
         (FRAUD, "b", "review"): {0: 0.0},
         (OTHER, "r", "refund_review"): {0: 1.0},
     }
+    sources = [(one.source.kind, one.source.id) for one in queue.servers.requests]
+    reviewer = OutcomeSourceKind.Value("OUTCOME_SOURCE_KIND_REVIEWER")
+    assert sources == [(reviewer, f"case-{queue.case(name).id}") for name in ("a", "b", "r")]
     assert queue.servers.requests[0].occurred_at_ms == int(queue.time.timestamp() * 1000)
     assert {one.delivery for one in queue.cases()} == {CaseDelivery.DELIVERED}
     entry = queue.reviews.get(queue.mia, queue.case("a").id).history[-1]
     assert entry.action == "delivered"
     assert entry.details == {"server": "live-1", "revision": 0, "proven": True, "superseded": False}
+
+
+def test_the_source_can_be_the_user(store: Store) -> None:
+    queue = Queue(store, SETTINGS.replace("open_days = 10.0", 'source_id = "user"\nopen_days = 10.0'))
+    queue.take(queue.decision("a"), queue.decision("b"))
+    number = queue.case("a").id
+    queue.reviews.decide(queue.mia, number, decline())
+    queue.reviews.deliver()
+    queue.reviews.decide(queue.otto, number, approve())
+    queue.reviews.deliver()
+    # A name that is longer than what servers accept is not sent.
+    long = Actor("m" * 65, {"fraud": Role.MODELER}, via="token")
+    queue.reviews.decide(long, queue.case("b").id, decline())
+    queue.reviews.deliver()
+    by_case = f"case-{queue.case('b').id}"
+    assert [one.source.id for one in queue.servers.requests] == ["mia", "otto", by_case]
 
 
 def test_a_correction_is_a_new_revision_and_a_repetition_is_not(queue: Queue) -> None:

@@ -24,15 +24,18 @@ from shipping import (
     every_kind,
     keys_of,
     mixed,
+    outcome,
     write_log,
     write_settings,
 )
 
 from scorer.errors import ShipError, SinkUnavailableError
 from scorer.log.shipped.position import ShipPosition
-from scorer.log.shipped.schema import DECISIONS, OBSERVATIONS, OUTCOMES, SCHEMAS
+from scorer.log.shipped.schema import DECISIONS, OBSERVATIONS, OUTCOMES, SCHEMAS, VERSION
 from scorer.log.shipped.storage import SCHEMA_PROPERTY
+from scorer.log.source.delta import DeltaSource
 from scorer.log.source.delta_tables import ShippedTable
+from scorer.log.source.interface import SourceQuery
 from scorer.log.source.settings import SourceSettings
 from scorer.ship import rows as ship_rows
 from scorer.ship import tables
@@ -232,8 +235,8 @@ def test_a_table_of_a_newer_version_is_refused(tmp_path: Path) -> None:
     log, lake = write_log(tmp_path / "log", [5]), tmp_path / "lake"
     ship(log, lake)
     table = DeltaTable(f"{lake}/decisions")
-    table.alter.set_table_properties({SCHEMA_PROPERTY: "3"}, raise_if_not_exists=False)
-    with pytest.raises(ShipError, match="schema version 3, which a newer version of scorer wrote") as refused:
+    table.alter.set_table_properties({SCHEMA_PROPERTY: str(VERSION + 1)}, raise_if_not_exists=False)
+    with pytest.raises(ShipError, match=f"schema version {VERSION + 1}, which a newer") as refused:
         ship(log, lake)
     assert not isinstance(refused.value, SinkUnavailableError)
 
@@ -245,17 +248,20 @@ def test_a_table_that_becomes_newer_meanwhile_is_refused(tmp_path: Path) -> None
     batch = source.read(sink.open())
     assert batch is not None
     DeltaTable(f"{lake}/decisions").alter.set_table_properties(
-        {SCHEMA_PROPERTY: "3"}, raise_if_not_exists=False
+        {SCHEMA_PROPERTY: str(VERSION + 1)}, raise_if_not_exists=False
     )
     with pytest.raises(ShipError, match="newer version"):
         sink.deliver(batch)
 
 
+_LATER = {"feature_reasons", "source", "source_id"}
+
+
 @contextmanager
 def version_1(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Ship as a scorer whose tables have no `feature_reasons`."""
+    """Ship as a scorer whose tables have none of the columns that later versions have added."""
     old = {
-        name: pa.schema([field for field in schema if field.name != "feature_reasons"])
+        name: pa.schema([field for field in schema if field.name not in _LATER])
         for name, schema in SCHEMAS.items()
     }
     assert old[DECISIONS] != SCHEMAS[DECISIONS] and old[OBSERVATIONS] != SCHEMAS[OBSERVATIONS]
@@ -290,7 +296,7 @@ def test_a_table_of_an_earlier_version_gets_the_new_column(
         before = ShippedTable(f"{lake}/decisions", DECISIONS, SourceSettings())
         assert before.dataset(before.files).to_table()["feature_reasons"].null_count == 4
     ship(log, lake, records=4)
-    assert table_versions(lake) == {"2"}
+    assert table_versions(lake) == {str(VERSION)}
     assert files <= set(DeltaTable(f"{lake}/decisions").file_uris()), "no file was rewritten"
     assert delta_keys(str(lake)) == keys_of(log)
     after = ShippedTable(f"{lake}/decisions", DECISIONS, SourceSettings())
@@ -305,6 +311,22 @@ def test_a_table_of_an_earlier_version_gets_the_new_column(
     assert len(DeltaTable(f"{lake}/decisions").file_uris()) == 1
     assert merged["feature_reasons"].to_pylist() == expected
     assert DeltaTable(f"{lake}/observations").schema().to_arrow().names[-1] == "feature_reasons"
+
+
+def test_outcomes_of_an_earlier_version_have_no_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payloads = [decision(at) for at in range(8)] + [outcome(at) for at in range(8)]
+    write_segment(tmp_path / "log", 1, 1, payloads, sealed=False)
+    log, lake = tmp_path / "log", tmp_path / "lake"
+    with version_1(monkeypatch):
+        ship(log, lake, records=12, batches=1)
+    ship(log, lake, records=12)
+    [server] = DeltaSource(str(lake), SourceSettings()).logs
+    [rows] = [one.rows for one in server.read(SourceQuery()) if one.kind == "outcomes"]
+    ordered = rows.sort_by("sequence")
+    assert ordered["source"].to_pylist() == [0, 0, 0, 0, 1, 2, 3, 4]
+    assert ordered["source_id"].to_pylist() == [""] * 5 + ["feed-5", "", "feed-7"]
 
 
 def test_a_shipper_of_an_earlier_version_refuses_the_upgraded_table(
@@ -323,7 +345,7 @@ def test_a_shipper_of_an_earlier_version_refuses_the_upgraded_table(
     ship(reasons_log(tmp_path / "other"), lake, server="b")
     with version_1(monkeypatch):
         for refused in (lambda: sink.deliver(batch), lambda: ship(log, lake)):
-            with pytest.raises(ShipError, match="schema version 2, which a newer version of scorer wrote"):
+            with pytest.raises(ShipError, match=f"schema version {VERSION}, which a newer version"):
                 refused()
     source.forget()
     ship(log, lake)
@@ -344,7 +366,7 @@ def test_an_upgrade_is_completed_after_a_kill_and_beside_another_one(
     with pytest.raises(SinkUnavailableError):
         made._upgrade(DECISIONS, late)
     ship(log, lake)
-    assert table_versions(lake) == {"2"}
+    assert table_versions(lake) == {str(VERSION)}
     assert delta_keys(str(lake)) == keys_of(log)
     names = DeltaTable(f"{lake}/decisions").schema().to_arrow().names
     assert names.count("feature_reasons") == 1

@@ -113,8 +113,10 @@ def test_an_outcome() -> None:
     assert row["proof"] == "decision token" and row["token"]
     assert row["received_at"] == datetime(2026, 11, 1, 12, 0, 1, tzinfo=UTC)
     assert row["occurred_at"] == datetime(2026, 11, 1, 12, tzinfo=UTC)
-    (unknown,) = rows_of([outcome(1, occurred_at_ms=0, token=None)])["outcomes"]
+    assert (row["source"], row["source_id"]) == ("merchant", "feed-1")
+    (unknown,) = rows_of([outcome(1, occurred_at_ms=0, token=None, source=None)])["outcomes"]
     assert unknown["occurred_at"] is None and unknown["token"] is None
+    assert (unknown["source"], unknown["source_id"]) == ("unspecified", None)
 
 
 def test_an_observation() -> None:

@@ -21,6 +21,7 @@ from shipping import outcome as shipped_outcome
 from scorer.errors import LogError
 from scorer.learn.join.joining import join
 from scorer.log import BundleShelf, ReaderKey
+from scorer.log.shipped.schema import VERSION
 from scorer.log.shipped.storage import SCHEMA_PROPERTY
 from scorer.log.source import delta_plan
 from scorer.log.source.addresses import decision_source
@@ -294,9 +295,9 @@ def test_tables_that_cannot_be_read_are_refused_in_one_line(tmp_path: Path) -> N
     newer = tmp_path / "newer"
     shutil.copytree(lake, newer)
     DeltaTable(f"{newer}/outcomes").alter.set_table_properties(
-        {SCHEMA_PROPERTY: "3"}, raise_if_not_exists=False
+        {SCHEMA_PROPERTY: str(VERSION + 1)}, raise_if_not_exists=False
     )
-    with pytest.raises(LogError, match="has schema version 3, which a newer version") as error:
+    with pytest.raises(LogError, match=f"has schema version {VERSION + 1}, which a newer") as error:
         read(lake_source(newer).logs[0])
     assert one_line(error).endswith("upgrade scorer on this host")
 

@@ -16,6 +16,7 @@ package scorer
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -109,6 +110,13 @@ type Action struct {
 	Propensity float64           // probability with which the action was drawn
 	Factors    map[string]string // parts of the action, such as three_ds
 	Replayed   bool              // whether the server repeated its earlier answer to this request id
+}
+
+// Source is who or what reports an outcome: "reviewer", "merchant", "issuer" or "scheme", and a short id that may be
+// empty, such as the name of a feed.
+type Source struct {
+	Kind string
+	ID   string
 }
 
 // Report is the answer of ReportOutcome.
@@ -222,9 +230,9 @@ func (c *Client) SelectAction(ctx context.Context, request ActionRequest) (Actio
 }
 
 // ReportOutcome reports what became known about a decision, with the decision's token. A repeated report has no
-// further effect; another value needs a higher revision.
+// further effect; another value needs a higher revision. At most one source may be given.
 func (c *Client) ReportOutcome(
-	ctx context.Context, decision Decision, kind string, value float64, revision uint32,
+	ctx context.Context, decision Decision, kind string, value float64, revision uint32, sources ...Source,
 ) (Report, error) {
 	if decision.ID == "" {
 		return Report{}, &Error{
@@ -235,6 +243,16 @@ func (c *Client) ReportOutcome(
 	message := &pb.ReportOutcomeRequest{
 		Checkpoint: decision.Checkpoint, DecisionId: decision.ID, DecisionToken: decision.Token,
 		Kind: kind, Value: value, Revision: revision,
+	}
+	for _, source := range sources {
+		number, known := pb.OutcomeSourceKind_value["OUTCOME_SOURCE_KIND_"+strings.ToUpper(source.Kind)]
+		if !known {
+			return Report{}, &Error{
+				Kind: InvalidRequest, Checkpoint: decision.Checkpoint,
+				Message: "source \"" + source.Kind + "\" is none of reviewer, merchant, issuer, scheme",
+			}
+		}
+		message.Source = &pb.OutcomeSource{Kind: pb.OutcomeSourceKind(number), Id: source.ID}
 	}
 	ctx, cancel := c.limit(ctx)
 	defer cancel()

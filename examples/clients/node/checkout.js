@@ -4,7 +4,7 @@
  *
  *     score CHECKPOINT PAYMENT ATTEMPT feature=value ...
  *     select CHECKPOINT PAYMENT ATTEMPT [eligible:ACTION,ACTION] feature=value ...
- *     outcome CHECKPOINT PAYMENT ATTEMPT KIND VALUE [REVISION]
+ *     outcome CHECKPOINT PAYMENT ATTEMPT KIND VALUE [REVISION [SOURCE:ID]]
  */
 import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
@@ -69,9 +69,13 @@ const calls = {
     decisions.set(`${checkpoint} ${id}`, decision);
     return { ...answer, ...origin, token: decision.token.length };
   },
-  async outcome(checkpoint, id, [kind, value, revision = "0"]) {
+  async outcome(checkpoint, id, [kind, value, revision = "0", by]) {
     const decision = decisions.get(`${checkpoint} ${id}`) ?? { checkpoint, id: "" };
-    const report = await client.reportOutcome({ decision, kind, value: Number(value), revision: Number(revision) });
+    const [sourceKind, sourceId = ""] = by?.split(":") ?? [];
+    const source = by ? { kind: sourceKind, id: sourceId } : undefined;
+    const report = await client.reportOutcome({
+      decision, kind, value: Number(value), revision: Number(revision), source,
+    });
     const { duplicate, decisionKnown: known, proven, attempts } = report;
     return { duplicate, known, proven, attempts };
   },

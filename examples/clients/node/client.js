@@ -143,17 +143,25 @@ export class ScorerClient {
    * @param {string} outcome.kind Such as "authorised" or "chargeback".
    * @param {number} outcome.value
    * @param {number} [outcome.revision]
+   * @param {{kind: "reviewer" | "merchant" | "issuer" | "scheme", id?: string}} [outcome.source] Who or what reports it,
+   *   and a short id, such as the name of a feed.
    * @param {number} [outcome.timeoutMs]
    * @returns {Promise<{duplicate: boolean, decisionKnown: boolean, superseded: boolean, proven: boolean,
    *   attempts: number}>} `decisionKnown` is false at a replica that did not make the decision, which is no error;
    *   `proven`: the token proved the outcome, so that it is used for training.
    */
-  async reportOutcome({ decision, kind, value, revision = 0, timeoutMs }) {
+  async reportOutcome({ decision, kind, value, revision = 0, source, timeoutMs }) {
     if (!decision.id) {
       throw invalid("the decision has no id, because the client's fallback answered; report no outcome for it");
     }
     const { checkpoint, id, token } = decision;
     const message = { checkpoint, decisionId: id, decisionToken: token, kind, value, revision };
+    if (source) {
+      if (!SOURCES.has(source.kind)) {
+        throw invalid(`source "${source.kind}" is none of ${[...SOURCES].join(", ")}`);
+      }
+      message.source = { kind: `OUTCOME_SOURCE_KIND_${source.kind.toUpperCase()}`, id: source.id ?? "" };
+    }
     const { reply, sent } = await this.#send("reportOutcome", message, id, timeoutMs, false);
     const { duplicate, decisionKnown, superseded, proven } = reply;
     return { duplicate, decisionKnown, superseded, proven, attempts: sent };
@@ -197,6 +205,7 @@ function checked(id) {
   return id;
 }
 
+const SOURCES = new Set(["reviewer", "merchant", "issuer", "scheme"]);
 const FIELDS = { number: "number", string: "category", boolean: "flag" };
 
 function named(id, features) {

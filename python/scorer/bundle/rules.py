@@ -243,6 +243,8 @@ class CompiledRules:
         examples: int,
         since_us: int | None,
         until_us: int | None,
+        *,
+        recorded: bool = False,
     ) -> RuleReplay:
         """Begin to decide logged decisions again; see `scorer.log.rule_backtest`.
 
@@ -252,13 +254,14 @@ class CompiledRules:
             examples: Number of ids that are kept for each change.
             since_us: Leave out decisions before this time, in microseconds since 1970.
             until_us: Leave out decisions at or after this time.
+            recorded: Collect the versions of external lists that the decisions read, to evaluate with them.
 
         Raises:
             BundleError: The rules were compiled without a bundle.
         """
         from scorer import bridge
 
-        return bridge.RuleReplay(self._raw, amount, list(limits), examples, since_us, until_us)
+        return bridge.RuleReplay(self._raw, amount, list(limits), examples, since_us, until_us, recorded)
 
     @property
     def needs_ids(self) -> bool:

@@ -14,7 +14,7 @@ import grpc.aio
 from scorer.client.base import ClientBase
 from scorer.client.errors import ClientUseError
 from scorer.client.flow import Failure, Flow, Hedges, Outcome, Send, Sleep
-from scorer.client.requests import Eligible, Features, FeatureValue, Rows
+from scorer.client.requests import Eligible, Features, FeatureValue, ReportedBy, Rows
 from scorer.client.results import (
     BatchScore,
     CheckpointInfo,
@@ -176,6 +176,8 @@ class AsyncClient(ClientBase):
         revision: int = 0,
         occurred_at_ms: int = 0,
         decision_token: bytes | None = None,
+        source: ReportedBy | None = None,
+        source_id: str = "",
         timeout: float | None = None,
     ) -> OutcomeAck:
         """Report an outcome; arguments, result and errors as for `scorer.Client.report_outcome`."""
@@ -188,6 +190,8 @@ class AsyncClient(ClientBase):
                 revision=revision,
                 occurred_at_ms=occurred_at_ms,
                 decision_token=decision_token,
+                source=source,
+                source_id=source_id,
                 timeout=timeout,
             )
         )

@@ -17,7 +17,7 @@ from scorer.client.errors import ClientUseError
 from scorer.client.fallback import Fallback
 from scorer.client.flow import Failure, Flow, Hedges, Outcome, Send, Sleep
 from scorer.client.hedging import Hedge
-from scorer.client.requests import Eligible, Features, FeatureValue, Rows
+from scorer.client.requests import Eligible, Features, FeatureValue, ReportedBy, Rows
 from scorer.client.results import (
     BatchScore,
     CheckpointInfo,
@@ -338,6 +338,8 @@ class Client(ClientBase):
         revision: int = 0,
         occurred_at_ms: int = 0,
         decision_token: bytes | None = None,
+        source: ReportedBy | None = None,
+        source_id: str = "",
         timeout: float | None = None,
     ) -> OutcomeAck:
         """Report the outcome of a decision. A repeated report has no further effect.
@@ -351,6 +353,10 @@ class Client(ClientBase):
             occurred_at_ms: Milliseconds since the Unix epoch; 0 if not known.
             decision_token: `decision_token` of the reply, which proves the outcome to any replica. Default:
                 the token that this client received, if it is among the 65,536 newest.
+            source: Who or what reports the outcome; None: not stated. Where callers need grants, "reviewer"
+                requires the role `report_reviews`.
+            source_id: Short id of the source, such as the name of a feed: at most 64 printable ASCII
+                characters.
             timeout: As for `score()`.
 
         Returns:
@@ -369,6 +375,8 @@ class Client(ClientBase):
                 revision=revision,
                 occurred_at_ms=occurred_at_ms,
                 decision_token=decision_token,
+                source=source,
+                source_id=source_id,
                 timeout=timeout,
             )
         )

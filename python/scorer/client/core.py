@@ -39,6 +39,7 @@ from scorer.client.requests import (
     Eligible,
     Features,
     FeatureValue,
+    ReportedBy,
     Rows,
     check_timeout,
     dense_row,
@@ -47,6 +48,7 @@ from scorer.client.requests import (
     named_features,
     normalise_eligible,
     number_of_reasons,
+    outcome_source,
     packed_rows,
     request_identity,
     shared_features,
@@ -340,6 +342,8 @@ class Core:
         revision: int,
         occurred_at_ms: int,
         decision_token: bytes | None,
+        source: ReportedBy | None,
+        source_id: str,
         timeout: float | None,
     ) -> Flow[OutcomeAck]:
         """Report the outcome of a decision."""
@@ -362,6 +366,7 @@ class Core:
                 revision=revision,
                 occurred_at_ms=occurred_at_ms,
                 decision_token=decision_token,
+                source=outcome_source(source, source_id),
             )
         except (TypeError, ValueError) as error:
             raise InvalidRequestError(

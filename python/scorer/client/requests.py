@@ -10,7 +10,7 @@ import sys
 import uuid
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, cast
+from typing import Any, Literal, Protocol, TypeAlias, cast
 
 from scorer.client.errors import InvalidRequestError
 from scorer.v1 import scoring_pb2 as pb
@@ -32,6 +32,8 @@ Dense: TypeAlias = Sequence[float | None] | Array
 Rows: TypeAlias = Sequence[Dense] | Array
 Features: TypeAlias = Mapping[str, FeatureValue] | Dense
 Eligible: TypeAlias = Iterable[str] | bytes | None
+ReportedBy: TypeAlias = Literal["reviewer", "merchant", "issuer", "scheme"]
+"""Who or what reports an outcome: an `OutcomeSourceKind` of scoring.proto."""
 
 MAX_REQUEST_ID = 64
 MAX_REASONS = 32
@@ -260,6 +262,26 @@ def eligible_actions(eligible: tuple[str, ...] | bytes) -> pb.EligibleActions:
     if isinstance(eligible, bytes):
         return pb.EligibleActions(mask=eligible)
     return pb.EligibleActions(ids=eligible)
+
+
+def outcome_source(kind: ReportedBy | None, identifier: str) -> pb.OutcomeSource | None:
+    """Return the source of an outcome; None if neither its kind nor its id is stated.
+
+    Args:
+        kind: Who or what reports the outcome; None: not stated.
+        identifier: Short id of the source; may be empty.
+    """
+    if kind is None and not identifier:
+        return None
+    name = "unspecified" if kind is None else kind
+    try:
+        value = pb.OutcomeSourceKind.Value(f"OUTCOME_SOURCE_KIND_{name.upper()}")
+        return pb.OutcomeSource(kind=value, id=identifier)
+    except (AttributeError, TypeError, ValueError):
+        raise InvalidRequestError(
+            f"source {kind!r} with source_id {identifier!r} cannot be sent",
+            remedy='source is "reviewer", "merchant", "issuer", "scheme" or None, and source_id a string',
+        ) from None
 
 
 def with_packed_values(message: pb.ScoreBatchRequest, packed: bytes) -> bytes:

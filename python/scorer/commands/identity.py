@@ -23,7 +23,7 @@ _ROLES = {
     "checkout": '["score", "select", "describe"]',
     "settlement": '["report_outcomes"]',
     "live": '["observe"]',
-    "platform": '["operate"]',
+    "platform": '["operate", "report_reviews"]',
     "operator": '["operate"]',
 }
 

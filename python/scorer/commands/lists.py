@@ -1,4 +1,4 @@
-"""``scorer lists``: publish, show and compare versions of the external lists that rules read."""
+"""``scorer lists``: publish, show, compare and remove versions of the external lists that rules read."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from scorer.commands.registry import At, By, Json, Reason, open_at
 from scorer.errors import RegistryError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from scorer.registry import RegistryBackend
     from scorer.registry.lists import ListVersion
 
@@ -136,6 +138,77 @@ def diff(
         (found.removed, "removed", found.removed_examples),
     ):
         typer.echo(f"{count:,} {what}{': ' + ', '.join(examples) if examples else ''}")
+
+
+@app.command()
+def prune(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the list.")],
+    keep: Annotated[
+        int, typer.Option("--keep", min=1, metavar="N", help="Number of the newest versions that stay.")
+    ],
+    server: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--server",
+            "-s",
+            metavar="HOST:PORT",
+            help="Control service of a server whose version in use stays; repeatable. Name every server.",
+        ),
+    ] = None,
+    no_servers: Annotated[
+        bool,
+        typer.Option("--no-servers", help="No server follows the list: only aliases and --keep count."),
+    ] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Remove the versions. Without it, they are only listed.")
+    ] = False,
+    registry: At = None,
+    json: Json = False,
+) -> None:
+    """Remove old versions of a list from the registry. Without --apply, only list them.
+
+    A version stays while an alias points to it or a server named by --server reports it as in use. Decisions
+    that were made with a removed version can no longer be verified.
+    """
+    from scorer.registry import listprune
+
+    if bool(server) == no_servers:
+        raise typer.BadParameter("name each server with --server, or give --no-servers if there is none")
+    store = open_at(registry)
+    found = listprune.plan_pruning(store, name, keep, _in_use(name, server or ()))
+    if apply:
+        listprune.prune(store, found)
+    if json:
+        print_json({**asdict(found), "bytes": found.bytes, "applied": apply})
+        return
+    print_table(
+        ("version", "stays because"),
+        [(str(one.version.version), ", ".join(one.reasons)) for one in found.kept],
+        empty="no version stays",
+    )
+    print_table(_HEADS, [_cells(one) for one in found.removed], empty="no version to remove")
+    verb = "were removed" if apply else "would be removed; --apply removes them"
+    if found.removed:
+        typer.echo(f"{len(found.removed)} versions, {size(found.bytes)} {verb}")
+
+
+def _in_use(name: str, servers: Sequence[str]) -> dict[str, list[str]]:
+    """Return, by digest, the servers that report a version of the list as the one in use.
+
+    Raises:
+        ControlUnavailableError: A server does not respond, so that its version is not known.
+    """
+    from scorer.control import client
+    from scorer.v1 import control_pb2 as pb
+
+    found: dict[str, list[str]] = {}
+    for address in servers:
+        with client.connected(address) as stub:
+            status = client.call(stub.GetStatus, pb.GetStatusRequest(), address)
+        for one in status.lists:
+            if one.name == name and one.digest:
+                found.setdefault(one.digest, []).append(address)
+    return found
 
 
 def _elements(store: RegistryBackend, name: str, version: int, directory: Path) -> Path:

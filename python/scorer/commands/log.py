@@ -70,6 +70,7 @@ def stat(log: At = None, json: Json = False) -> None:
                 "observations": dict(summary.observations),
                 "unscored": dict(summary.unscored),
                 "outcomes": _outcome_counts(summary.outcomes),
+                "outcome_sources": dict(summary.outcomes.sources),
                 "findings": [asdict(finding) for finding in summary.findings],
             }
         )
@@ -85,6 +86,7 @@ def stat(log: At = None, json: Json = False) -> None:
     rows += [("observations", name, count) for name, count in sorted(summary.observations.items())]
     rows += [("without a score", name, count) for name, count in sorted(summary.unscored.items())]
     rows += [("outcomes", name, count) for name, count in _outcome_counts(summary.outcomes).items()]
+    rows += [("outcomes by source", name, count) for name, count in sorted(summary.outcomes.sources.items())]
     print_table(
         ("what", "which", "count"), [(what, which, str(n)) for what, which, n in rows], empty="no records"
     )

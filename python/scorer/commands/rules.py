@@ -11,8 +11,9 @@ import typer
 from scorer.cli import TYPER_OPTIONS
 from scorer.commands import rule_editing, rule_exchange, rule_packs
 from scorer.commands.log_options import ReaderKeyFile, log_directory, moment, reader_key
-from scorer.commands.output import print_json, print_table
+from scorer.commands.output import print_json, print_table, when
 from scorer.commands.progress import bytes_bar
+from scorer.commands.registry import At
 from scorer.commands.rule_options import LIST_OPTION, given_lists
 from scorer.errors import BundleError
 
@@ -142,26 +143,38 @@ def backtest(
         str | None, typer.Option(metavar="TIME", help="Leave out decisions at or after this time.")
     ] = None,
     examples: Annotated[int, typer.Option(min=0, max=1000, help="Ids to show for each change.")] = 5,
+    lists: Annotated[
+        str,
+        typer.Option(
+            metavar="given|newest|recorded",
+            help="Versions of external lists: `given` by --list (their file, or none), the `newest` of the "
+            "registry, or for each decision the version that it `recorded`.",
+        ),
+    ] = "given",
+    registry: At = None,
     private_key: ReaderKeyFile = None,
     json: Json = False,
 ) -> None:
     """Decide recorded decisions again with rules, and show which would change."""
+    from scorer.commands.rule_lists import evaluated_lists
     from scorer.log.rule_backtest import backtest_rules
 
     loaded = _bundle(bundle)
     rules = compiled(file, rule_list, loaded)
-    with bytes_bar("backtest") as advance:
+    with evaluated_lists(lists, rules, registry, rule_list) as used, bytes_bar("backtest") as advance:
         result = backtest_rules(
             log or [log_directory(None)],
             loaded,
-            rules,
+            used.rules,
             amount=amount,
             since=moment("--since", since),
             until=moment("--until", until),
             examples=examples,
             reader_key=reader_key(private_key),
+            stored=used.stored,
             advance=advance,
         )
+    result.evaluated_lists = dict(used.described)
     if json:
         print_json(result.document())
         return
@@ -209,8 +222,31 @@ def _show(result: RuleBacktest) -> None:
         for rule in names
     ]
     print_table(["rule", "decisions", "recorded", "changed"], hits, empty="no rules")
+    if result.recorded_lists or result.evaluated_lists:
+        print_table(
+            ["list", "recorded version", "decisions", "first", "last", "evaluated with"],
+            _list_rows(result),
+            empty="no external lists",
+        )
     if result.never:
         typer.echo(f"no effect on any decision: {', '.join(result.never)}")
+
+
+def _list_rows(result: RuleBacktest) -> list[list[str]]:
+    rows = [
+        [
+            one.name,
+            str(one.version or "none loaded"),
+            str(one.decisions),
+            when(one.first_us // 1000),
+            when(one.last_us // 1000),
+            result.evaluated_lists.get(one.name, "not read by these rules"),
+        ]
+        for one in result.recorded_lists
+    ]
+    known = {one.name for one in result.recorded_lists}
+    others = [(name, how) for name, how in result.evaluated_lists.items() if name not in known]
+    return rows + [[name, "not recorded", "-", "-", "-", how] for name, how in others]
 
 
 def compiled(file: Path, lists: list[str] | None, bundle: Bundle) -> CompiledRules:

@@ -12,7 +12,16 @@ from pydantic import Field, ValidationInfo, field_validator
 from scorer.config.fields import Directory, OptionalPath, Section, is_loopback
 from scorer.credentials import ClientTls
 
-Role = Literal["score", "select", "report_outcomes", "describe", "explain", "observe", "operate"]
+Role = Literal[
+    "score",
+    "select",
+    "report_outcomes",
+    "report_reviews",
+    "describe",
+    "explain",
+    "observe",
+    "operate",
+]
 Algorithm = Literal["EdDSA", "ES256", "ES384", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512"]
 
 _PRINCIPAL = re.compile(r"(spiffe://|dns:|jwt:|uid:)[\x21-\x29\x2b-\x7e]*\*?")
@@ -261,8 +270,8 @@ class IdentitySettings(Section):
     grants: list[GrantSettings] = Field(
         default=[],
         max_length=10_000,
-        description="Roles (score, select, report_outcomes, describe, explain, observe, operate) of "
-        "principals at checkpoints: `{ principal, roles, checkpoints }`.",
+        description="Roles (score, select, report_outcomes, report_reviews, describe, explain, observe, "
+        "operate) of principals at checkpoints: `{ principal, roles, checkpoints }`.",
     )
     jwt: JwtSettings = Field(default_factory=JwtSettings)
 

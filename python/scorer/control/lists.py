@@ -31,6 +31,8 @@ FILE = "lists.json"
 _FORMAT = 1
 _MOST = 1000
 """Largest number of lists whose last versions are stored."""
+_UNUSED_BYTES = 1 << 30
+"""Limit on the total size of the copies of lists that no bundle in memory declares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +147,7 @@ class ExternalLists:
             for name in await self._names():
                 await self._follow(name)
             self.refused = {name: one for name, one in self.refused.items() if name in self._declared}
+            await asyncio.to_thread(self._remove_unused)
 
     async def may_have_healed(self) -> bool:
         """Return whether a refused version must be tried again although no alias has moved."""
@@ -218,6 +221,7 @@ class ExternalLists:
             self._source.copy(target, temporary)
             report = self._plane.load_list(temporary, target.digest, name, used.version if used else 0)
             files.commit(temporary, path)
+        self._used.pop(name, None)  # the list that was loaded last is the last one
         self._used[name] = UsedVersion(target.digest, int(report["version"]))
         self._used = dict(list(self._used.items())[-_MOST:])
         text = json.dumps(_SAVED.dump_python(_SavedLists(_FORMAT, self._used), mode="json"), indent=1)
@@ -227,6 +231,20 @@ class ExternalLists:
             if entry.name not in kept:
                 files.remove(entry, staging=self._state.path / "staging")
         return report
+
+    def _remove_unused(self) -> None:
+        """Delete copies of lists that no bundle in memory declares, beyond their limit.
+
+        Those that were loaded most recently stay. Their numbers stay in any case, so that no older version is
+        accepted. This is not done while a server starts, when bundles that declare a list may not be loaded.
+        """
+        left = _UNUSED_BYTES
+        for name, used in reversed(list(self._used.items())):
+            path = self._path(used.digest)
+            if name not in self._declared and path.is_dir():
+                left -= files.size_of(path)
+                if left < 0:
+                    files.remove(path, staging=self._state.path / "staging")
 
     def _refuse(self, name: str, refused: RefusedVersion) -> None:
         known = self.refused.get(name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +64,8 @@ class Experience:
         lanes: names.
         actions: the catalogue's ids, `K` of them.
         withheld: names of context columns that are missing in every row because they are sensitive.
+        source: `[n]` `OutcomeSourceKind` of who or what reported the outcome that counts; 0 unless it is
+            settled and the source was stated. Default: 0 for every decision.
     """
 
     decision_id: Texts
@@ -83,6 +85,11 @@ class Experience:
     lanes: tuple[str, ...]
     actions: tuple[str, ...]
     withheld: tuple[str, ...] = ()
+    source: npt.NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, dtype=np.int8))
+
+    def __post_init__(self) -> None:
+        if not len(self.source):
+            object.__setattr__(self, "source", np.zeros(len(self.action), dtype=np.int8))
 
     def __len__(self) -> int:
         return len(self.action)
@@ -153,6 +160,9 @@ class Experience:
         hasher = hashlib.sha256()
         for column in fields(self):
             value = getattr(self, column.name)
+            if column.name == "source" and not value.any():
+                # Experience without sources has the digest that versions without them computed.
+                continue
             if isinstance(value, tuple):
                 hasher.update("\0".join(value).encode())
             elif value.dtype.kind in "TU":

@@ -36,6 +36,8 @@ _SCALARS: dict[str, Any] = {
     "bundle": np.int64,
     "lane": np.int64,
 }
+_LATER: dict[str, Any] = {"source": np.int8}
+"""Columns that files of earlier versions do not have. They are then 0 in every row."""
 _MATRICES: dict[str, Any] = {"context": np.float32, "eligible": np.bool_, "pmf": np.float32}
 # Row groups of this size let readers that stream, and several at a time, share a file.
 _GROUP_BYTES = 32 << 20
@@ -79,7 +81,8 @@ def write(experience: Experience, path: Path, notes: Mapping[str, Any] | None = 
     columns: dict[str, pa.Array] = {
         name: pa.array(getattr(experience, name).tolist(), pa.string()) for name in _TEXT
     }
-    columns |= {name: pa.array(getattr(experience, name).astype(kind)) for name, kind in _SCALARS.items()}
+    scalars = {**_SCALARS, **_LATER}
+    columns |= {name: pa.array(getattr(experience, name).astype(kind)) for name, kind in scalars.items()}
     columns |= {name: _lists(getattr(experience, name).astype(kind)) for name, kind in _MATRICES.items()}
     about = {
         "version": VERSION,
@@ -157,7 +160,8 @@ def read(path: Path) -> Experience:
     header = read_header(table.schema, path)
     actions, bundles, lanes = header.actions, header.bundles, header.lanes
     columns: dict[str, Any] = {name: texts(table[name]) for name in _TEXT}
-    for name, kind in _SCALARS.items():
+    later = {name: kind for name, kind in _LATER.items() if name in table.column_names}
+    for name, kind in {**_SCALARS, **later}.items():
         if table[name].null_count:
             raise DataError(f"experience {path}: column {name} has {table[name].null_count} empty rows")
         columns[name] = table[name].to_numpy().astype(kind)

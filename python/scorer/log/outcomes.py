@@ -5,10 +5,13 @@ Of several reports of one revision the first counts, and of several revisions th
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from scorer.log.outcome_source import SOURCES, source_in_words
+from scorer.log.outcome_source import UNSPECIFIED as UNSPECIFIED_SOURCE
 from scorer.log.proof import UNSPECIFIED, Unproven, is_proven
 
 if TYPE_CHECKING:
@@ -35,6 +38,10 @@ class Reported:
     """Value of `OutcomeProof`."""
     log: str = ""
     """Name of its log, if there are several."""
+    source: str = SOURCES[UNSPECIFIED_SOURCE]
+    """Kind of the source that reported it, such as "reviewer"; see `scorer.log.outcome_source`."""
+    source_id: str = ""
+    """Id that the source stated; may be empty."""
 
     @property
     def place(self) -> str:
@@ -97,6 +104,8 @@ class OutcomeJoin:
             record.occurred_at_ms,
             record.received_at_us,
             record.proof,
+            source=source_in_words(record.source.kind),
+            source_id=record.source.id,
         )
         kinds = self._first.setdefault((record.checkpoint, record.decision_id), {})
         place = is_proven(report.proof), report.revision
@@ -124,6 +133,11 @@ class OutcomeJoin:
         """Number of unproven reports, without duplicates."""
         every = (revisions for kinds in self._first.values() for revisions in kinds.values())
         return sum(not proven for revisions in every for proven, _ in revisions)
+
+    @property
+    def sources(self) -> Counter[str]:
+        """Number of reports by the kind of their source, without duplicates."""
+        return Counter(report.source for _, _, _, report, _ in self)
 
     @property
     def superseded(self) -> int:

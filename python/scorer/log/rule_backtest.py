@@ -5,12 +5,13 @@ from __future__ import annotations
 import bisect
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from itertools import islice
 from os import PathLike, fspath
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -33,6 +34,8 @@ ACTION_CHANGES = (SELECTED, "fewer choices", "other choices", "not allowed", "no
 """What rules make of a selection: the same choices, fewer ones, others, not the selected action, none."""
 _OPENED = 4096
 """Decisions with decrypted features that are passed on together."""
+_SHOWN = 10
+"""Missing versions that an error names."""
 _COUNTS = ("decisions", "unknown", "errors", "conflicts", "withheld", "fallbacks", "others")
 
 
@@ -58,6 +61,26 @@ class RuleChange:
     def changed(self) -> bool:
         """Whether the decision is another one."""
         return self.before != self.after
+
+
+@dataclass(frozen=True)
+class RecordedList:
+    """A version of an external list that recorded decisions read."""
+
+    name: str
+    version: int
+    """0: no version was loaded."""
+    digest: str
+    """``sha256:<hex>``; empty for version 0."""
+    decisions: int = 0
+    first_us: int = 0
+    """Time of the first decision, in microseconds since 1970."""
+    last_us: int = 0
+    """Time of the last decision."""
+
+
+StoredLists: TypeAlias = Callable[[Sequence[RecordedList]], Mapping[str, Path]]
+"""Returns the directories of versions by digest, of those that are stored."""
 
 
 @dataclass
@@ -88,6 +111,10 @@ class RuleBacktest:
     """Decisions of fallbacks, which are left out."""
     others: int = 0
     """Decisions of bundles with another schema, other decisions or actions, which are left out."""
+    recorded_lists: list[RecordedList] = field(default_factory=list)
+    """The versions of external lists that the decisions of the period were made with."""
+    evaluated_lists: dict[str, str] = field(default_factory=dict)
+    """What the external lists of the rules were evaluated with, in words, by name."""
 
     @property
     def changed(self) -> int:
@@ -98,7 +125,14 @@ class RuleBacktest:
         """Return the report as JSON values, with the most frequent changes first."""
         changes = sorted(self.changes.values(), key=lambda one: -one.count)
         rows = [{**_plain(vars(change)), "changed": change.changed} for change in changes]
-        return {**_plain(vars(self)), "changes": rows, "changed": self.changed, "never": self.never}
+        recorded = [asdict(one) for one in self.recorded_lists]
+        return {
+            **_plain(vars(self)),
+            "changes": rows,
+            "recorded_lists": recorded,
+            "changed": self.changed,
+            "never": self.never,
+        }
 
     @property
     def never(self) -> list[str]:
@@ -116,6 +150,7 @@ def backtest_rules(
     until: datetime | None = None,
     examples: int = 5,
     reader_key: ReaderKey | None = None,
+    stored: StoredLists | None = None,
     advance: Advance | None = None,
 ) -> RuleBacktest:
     """Decide recorded decisions again with rules, and report the changes.
@@ -134,10 +169,13 @@ def backtest_rules(
         until: Leave out decisions at or after this time.
         examples: Number of ids that are kept for each change.
         reader_key: Key that decrypts sensitive features.
+        stored: Returns the directories of recorded versions of external lists. Each decision is then
+            evaluated with the versions that it read. None: with the lists of the rules.
         advance: Called with the bytes read so far and the total bytes of each pass of each log.
 
     Raises:
-        LogError: A directory is not a log, or the bundle has no such amount.
+        LogError: A directory is not a log, the bundle has no such amount, or decisions read versions of the
+            rules' external lists that are not stored, or none.
     """
     at = None
     if amount is not None:
@@ -146,11 +184,13 @@ def backtest_rules(
             raise LogError(f'amount "{amount}" is not a feature of the bundle; name one of its numbers')
         at = names.index(amount)
     window = tuple(None if time is None else int(time.timestamp() * 1e6) for time in (since, until))
-    replay = rules.replay(at, AMOUNTS, examples, *window)
+    replay = rules.replay(at, AMOUNTS, examples, *window, recorded=stored is not None)
     for directory in logs:
         reader = bridge.LogReader(fspath(directory), 0)
         while replay.outcomes(reader):
             _report(reader, advance)
+    if stored is not None:
+        _use_recorded(replay, rules, stored)
     for number, directory in enumerate(logs):
         if reader_key is not None:
             _add_opened(replay, directory, reader_key, advance)
@@ -160,6 +200,29 @@ def backtest_rules(
         while replay.decisions(number, reader, gone.salt, set(gone.hashes)):
             _report(reader, advance)
     return _result([rule.id for rule in rules.rules], bundle, replay.result())
+
+
+def _use_recorded(replay: RuleReplay, rules: CompiledRules, stored: StoredLists) -> None:
+    """Evaluate each decision with the versions of external lists that it read.
+
+    Raises:
+        LogError: A version of a list of the rules is not stored.
+    """
+    names = {one.name for one in rules.external_lists}
+    needed = [
+        RecordedList(name, version, f"sha256:{digest}")
+        for name, version, digest in replay.needed()
+        if version and name in names
+    ]
+    found = stored(needed)
+    missing = [f"{one.name} version {one.version}" for one in needed if one.digest not in found]
+    if missing:
+        shown = ", ".join(missing[:_SHOWN]) + (f" and {len(missing) - _SHOWN} more" * (len(missing) > _SHOWN))
+        raise LogError(
+            f"the registry does not have {shown}, with which decisions of the period were made; begin the "
+            "period after them, or evaluate with the newest version or a file"
+        )
+    replay.use_recorded({digest.removeprefix("sha256:"): path for digest, path in found.items()})
 
 
 def _report(reader: LogReader, advance: Advance | None) -> None:
@@ -186,6 +249,10 @@ def _result(rules: list[str], bundle: Bundle, raw: Mapping[str, Any]) -> RuleBac
         hits=Counter(raw["hits"]),
         hits_before=Counter(raw["hits_before"]),
         changed_by=Counter(raw["changed_by"]),
+        recorded_lists=[
+            RecordedList(name, version, f"sha256:{digest}" if version else "", *counted)
+            for name, version, digest, *counted in raw["lists"]
+        ],
         **{name: raw[name] for name in _COUNTS},
     )
     for before, after, count, amount, by_band, known, positive, examples in raw["changes"]:

@@ -50,6 +50,8 @@ OUTCOMES = pa.schema(
         ("sequence", pa.uint64()),
         ("counts", pa.bool_()),
         ("proof", NAMES),
+        ("source", NAMES),
+        ("source_id", pa.string()),
     ]
 )
 
@@ -133,6 +135,7 @@ class ExportLayout:
                 (f"outcome_{kind}", pa.float64()),
                 (f"outcome_{kind}_revision", pa.uint32()),
                 (f"outcome_{kind}_occurred_at", TIME),
+                (f"outcome_{kind}_source", NAMES),
             ]
         return pa.schema(columns)
 
@@ -253,6 +256,8 @@ def outcomes_batch(rows: Sequence[tuple[str, str, str, Reported, bool]]) -> pa.R
         "sequence": [report.sequence for report in reports],
         "counts": [row[4] for row in rows],
         "proof": [proof_in_words(report.proof) for report in reports],
+        "source": [report.source for report in reports],
+        "source_id": [report.source_id or None for report in reports],
     }
     return batch_of(columns, OUTCOMES)
 
@@ -301,6 +306,7 @@ def _outcome_columns(
         columns[f"outcome_{kind}"] = [report and report.value for report in reports]
         columns[f"outcome_{kind}_revision"] = [report and report.revision for report in reports]
         columns[f"outcome_{kind}_occurred_at"] = [report and _occurred(report) for report in reports]
+        columns[f"outcome_{kind}_source"] = [report and report.source for report in reports]
     return columns
 
 

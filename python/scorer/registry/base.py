@@ -148,6 +148,18 @@ class RegistryBackend(BundleSource, Protocol):
             prefix: Return only bundles whose digest begins with this text, with or without ``sha256:``.
         """
 
+    def remove_list(self, digest: str) -> None:
+        """Remove a stored version of a list. The history of aliases still names its digest.
+
+        Args:
+            digest: ``sha256:<hex>``.
+
+        Raises:
+            UnknownReferenceError: There is no such version.
+            RegistryError: It is a bundle, or an alias points to it.
+            RegistryUnavailableError: The registry cannot be written now.
+        """
+
     def show(self, reference: str) -> BundleDetails:
         """Return everything that is stored about one bundle."""
 

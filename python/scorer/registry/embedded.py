@@ -132,6 +132,25 @@ class Registry:
         path = self._bundles / _hex(digest)
         return BundleDetails(record, path, files.read_manifest(path), tuple(history))
 
+    def remove_list(self, digest: str) -> None:
+        """Remove a stored version of a list; see `RegistryBackend.remove_list`.
+
+        The entry is changed first, so that no alias can be moved to the version, and its directory is deleted
+        afterwards. A directory that an interrupted call has left is deleted by the next call.
+        """
+        with self._database.writing() as connection:
+            hexadecimal = self._digest_of(connection, digest)
+            (record,) = rows.records(connection, prefix=hexadecimal)
+            pushing.check_removable(record)
+            rows.remove_list(connection, hexadecimal)
+            removed = rows.removed(connection)
+        try:
+            for directory in (self._bundles / one for one in removed):
+                if directory.exists():
+                    files.remove(directory, staging=self._staging)
+        except OSError as error:
+            raise _cannot_write(self.path, error) from error
+
     def reindex(self, *, by: str | None = None) -> Sequence[str]:
         """Verify and enter every stored bundle directory that the SQLite file does not list.
 
@@ -235,6 +254,10 @@ class Registry:
                 raise RegistryError(
                     f'"{reference}" has no earlier value to go back to; '
                     f"point it somewhere with `scorer registry alias {reference} DIGEST`"
+                )
+            if not rows.digests(connection, _hex(earlier)):
+                raise RegistryError(
+                    f'"{reference}" cannot go back: {earlier[:19]} was removed; publish its content again'
                 )
             current = _hex(changes[-1].digest)
             return self._move(

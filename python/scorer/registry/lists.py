@@ -13,6 +13,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,6 +31,7 @@ from scorer.registry.reference import check_name
 ALIAS = "list"
 """The alias that points to the newest version of a list."""
 _ZERO = "0" * 64
+_SHOWN = 10
 _SHRINKS = 2
 """A version has at least one element for this many of the version before it, unless that was confirmed."""
 
@@ -102,14 +104,22 @@ def newest(registry: RegistryBackend, name: str) -> ListVersion | None:
 
 
 def published(registry: RegistryBackend, name: str) -> Sequence[ListVersion]:
-    """Return the versions of a list that have been in use, newest first.
+    """Return the versions of a list that have been in use and are stored, newest first.
 
     Raises:
-        UnknownReferenceError: No version was published.
+        UnknownReferenceError: No version was published, or none is stored any longer.
         RegistryUnavailableError: The registry cannot be read.
     """
     digests = dict.fromkeys(change.digest for change in reversed(registry.history(alias_of(name))))
-    return [read_version(registry.show(digest).manifest) for digest in digests]
+    found = []
+    for digest in digests:
+        with suppress(UnknownReferenceError):  # it was removed
+            found.append(read_version(registry.show(digest).manifest))
+    if not found:
+        raise UnknownReferenceError(
+            f'the registry has no version of list "{name}" any longer; publish one with `scorer lists put`'
+        )
+    return found
 
 
 def names(registry: RegistryBackend) -> list[str]:
@@ -187,15 +197,16 @@ def find_version(registry: RegistryBackend, name: str, version: int) -> ListVers
     """Return a version of a list by its number.
 
     Raises:
-        UnknownReferenceError: It was never in use.
+        UnknownReferenceError: It was never in use, or was removed.
     """
     versions = published(registry, name)
     for one in versions:
         if one.version == version:
             return one
+    shown = ", ".join(str(one.version) for one in versions[:_SHOWN])
+    more = f" and {len(versions) - _SHOWN} older ones" if len(versions) > _SHOWN else ""
     raise UnknownReferenceError(
-        f'list "{name}" has no version {version}; its versions are {versions[-1].version} to '
-        f"{versions[0].version}"
+        f'the registry has no version {version} of list "{name}"; it has {shown}{more}'
     )
 
 

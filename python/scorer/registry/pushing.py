@@ -1,4 +1,4 @@
-"""Functions that a push to any kind of registry uses: the check of the bundle, and the user's name."""
+"""Functions that every kind of registry uses: checks of pushed and removed objects, and the user's name."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import os
 from pathlib import Path
 
 from scorer import bridge
-from scorer.errors import BundleError, LoadError
+from scorer.errors import BundleError, LoadError, RegistryError
 from scorer.registry import files
+from scorer.registry.base import BundleRecord
 
 LIST_KIND = "list"
 """Kind of the manifest of a version of an external list."""
@@ -20,6 +21,22 @@ def user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return f"uid {os.getuid()}"
+
+
+def check_removable(record: BundleRecord) -> None:
+    """Check that a stored object may be removed: it is a version of a list, and no alias points to it.
+
+    Raises:
+        RegistryError: It is not.
+    """
+    if record.kind != LIST_KIND:
+        raise RegistryError(
+            f"{record.digest[:19]} is a bundle of kind {record.kind}; only versions of lists are removed"
+        )
+    if record.aliases:
+        raise RegistryError(
+            f"{record.digest[:19]} is in use by {', '.join(record.aliases)}; move the alias first"
+        )
 
 
 def verified(directory: Path) -> str:

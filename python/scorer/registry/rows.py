@@ -16,10 +16,13 @@ WHERE sequence IN (SELECT max(sequence) FROM alias_history GROUP BY name, alias)
 _RECORDS = """
 SELECT digest, name, kind, created_at, pushed_at_ms, pushed_by, bytes FROM bundles
 WHERE digest >= :prefix AND digest < :prefix || 'g' AND (:name IS NULL OR name = :name)
+  AND kind <> 'removed list'
 ORDER BY pushed_at_ms DESC, rowid DESC
 """
 # No hex digit comes after "f", so the range holds the digests that begin with the prefix, by the index.
-_DIGESTS = "SELECT digest FROM bundles WHERE digest >= :prefix AND digest < :prefix || 'g'"
+_DIGESTS = """
+SELECT digest FROM bundles WHERE digest >= :prefix AND digest < :prefix || 'g' AND kind <> 'removed list'
+"""
 _HISTORY = """
 SELECT sequence, name, alias, digest, previous, action, at_ms, by, reason FROM alias_history
 WHERE (:name IS NULL OR (name = :name AND alias = :alias))
@@ -29,8 +32,12 @@ ORDER BY sequence
 _ADD_BUNDLE = """
 INSERT INTO bundles (digest, name, kind, created_at, pushed_at_ms, pushed_by, bytes)
 VALUES (:digest, :name, :kind, :created_at, :pushed_at_ms, :pushed_by, :bytes)
-ON CONFLICT (digest) DO NOTHING
+ON CONFLICT (digest) DO UPDATE SET kind = excluded.kind, pushed_at_ms = excluded.pushed_at_ms,
+  pushed_by = excluded.pushed_by, bytes = excluded.bytes WHERE bundles.kind = 'removed list'
 """
+# The history of aliases refers to the rows of bundles, so the row of a removed version stays.
+_REMOVE_LIST = "UPDATE bundles SET kind = 'removed list', bytes = 0 WHERE digest = ? AND kind = 'list'"
+_REMOVED = "SELECT digest FROM bundles WHERE kind = 'removed list'"
 _ADD_CHANGE = """
 INSERT INTO alias_history (name, alias, digest, previous, action, at_ms, by, reason)
 VALUES (:name, :alias, :digest, :previous, :action, :at_ms, :by, :reason)
@@ -97,6 +104,16 @@ def history(
 def add_bundle(connection: sqlite3.Connection, values: Mapping[str, Any]) -> None:
     """Enter a bundle unless a bundle with its digest is already entered."""
     connection.execute(_ADD_BUNDLE, values)
+
+
+def remove_list(connection: sqlite3.Connection, digest: str) -> None:
+    """Mark a version of a list as removed: from now on, no reference names it."""
+    connection.execute(_REMOVE_LIST, (digest,))
+
+
+def removed(connection: sqlite3.Connection) -> set[str]:
+    """Return the digests of the removed versions of lists, as hex digits."""
+    return {row[0] for row in connection.execute(_REMOVED)}
 
 
 def add_change(connection: sqlite3.Connection, values: Mapping[str, Any]) -> AliasChange:

@@ -45,6 +45,12 @@ class ReviewSettings(Section):
         pattern=r"^[!-~]{1,64}$",
         description="Kind of the outcome that is reported for a decided case: 1 for decline, 0 for approve.",
     )
+    source_id: Literal["case", "user"] = Field(
+        default="case",
+        description="Id of the reviewer in reported outcomes, which servers record in their logs: `case` is "
+        "the number of the case (`case-17`), from which members find the user here; `user` is the user's "
+        "name, if it has at most 64 characters.",
+    )
     open_days: float = Field(
         default=30.0,
         gt=0,

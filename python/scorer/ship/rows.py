@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from scorer.errors import ShipError
 from scorer.ids import digest_text, eligible_actions
+from scorer.log.outcome_source import source_columns
 from scorer.log.proof import proof_in_words
 from scorer.log.shipped.schema import DECISIONS, EVENTS, OBSERVATIONS, OUTCOMES, SCHEMAS, TIME
 from scorer.log.tables import feature_reasons
@@ -198,6 +199,7 @@ def _eligible(paired: Sequence[tuple[Any, bool]]) -> pa.Array:
 def _outcomes(batch: Batch, rows: _Rows) -> dict[str, Any]:
     records = [record for _, record in rows]
     times = [record.received_at_us for record in records]
+    sources = [source_columns(record.source) for record in records]
     return {
         "hour": _hours(times),
         "received_at": _times(times),
@@ -211,6 +213,8 @@ def _outcomes(batch: Batch, rows: _Rows) -> dict[str, Any]:
         "token": [
             record.token.SerializeToString() if record.HasField("token") else None for record in records
         ],
+        "source": [kind for kind, _ in sources],
+        "source_id": [identifier for _, identifier in sources],
     }
 
 

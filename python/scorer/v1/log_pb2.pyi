@@ -460,6 +460,7 @@ class OutcomeRecord(_message.Message):
     RECEIVED_AT_US_FIELD_NUMBER: _builtins.int
     PROOF_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
     checkpoint: _builtins.str
     decision_id: _builtins.str
     kind: _builtins.str
@@ -471,6 +472,12 @@ class OutcomeRecord(_message.Message):
     @_builtins.property
     def token(self) -> Global___TokenClaims:
         """Claims of the decision token; absent without a token."""
+
+    @_builtins.property
+    def source(self) -> _scoring_pb2.OutcomeSource:
+        """Who or what reported it; absent: not stated, or recorded by a version without
+        sources.
+        """
 
     def __init__(
         self,
@@ -484,10 +491,11 @@ class OutcomeRecord(_message.Message):
         received_at_us: _builtins.int = ...,
         proof: Global___OutcomeProof.ValueType = ...,
         token: Global___TokenClaims | None = ...,
+        source: _scoring_pb2.OutcomeSource | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["token", b"token"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source", "token", b"token"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "decision_id", b"decision_id", "kind", b"kind", "occurred_at_ms", b"occurred_at_ms", "proof", b"proof", "received_at_us", b"received_at_us", "revision", b"revision", "token", b"token", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "decision_id", b"decision_id", "kind", b"kind", "occurred_at_ms", b"occurred_at_ms", "proof", b"proof", "received_at_us", b"received_at_us", "revision", b"revision", "source", b"source", "token", b"token", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -61,6 +61,41 @@ NO_ACTION_FAILED: NoAction.ValueType  # 2
 """Neither the model nor a fallback could choose one; see action_code."""
 Global___NoAction: _TypeAlias = NoAction  # noqa: Y015
 
+class _OutcomeSourceKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _OutcomeSourceKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_OutcomeSourceKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    OUTCOME_SOURCE_KIND_UNSPECIFIED: _OutcomeSourceKind.ValueType  # 0
+    """The reporter has not stated it."""
+    OUTCOME_SOURCE_KIND_REVIEWER: _OutcomeSourceKind.ValueType  # 1
+    """A person who reviewed the decision. Where callers need grants, the caller needs the
+    role report_reviews, and report_outcomes for every other kind.
+    """
+    OUTCOME_SOURCE_KIND_MERCHANT: _OutcomeSourceKind.ValueType  # 2
+    """The merchant, such as its checkout or its order system."""
+    OUTCOME_SOURCE_KIND_ISSUER: _OutcomeSourceKind.ValueType  # 3
+    """The bank that issued the card."""
+    OUTCOME_SOURCE_KIND_SCHEME: _OutcomeSourceKind.ValueType  # 4
+    """The card scheme, such as its fraud reports."""
+
+class OutcomeSourceKind(_OutcomeSourceKind, metaclass=_OutcomeSourceKindEnumTypeWrapper): ...
+
+OUTCOME_SOURCE_KIND_UNSPECIFIED: OutcomeSourceKind.ValueType  # 0
+"""The reporter has not stated it."""
+OUTCOME_SOURCE_KIND_REVIEWER: OutcomeSourceKind.ValueType  # 1
+"""A person who reviewed the decision. Where callers need grants, the caller needs the
+role report_reviews, and report_outcomes for every other kind.
+"""
+OUTCOME_SOURCE_KIND_MERCHANT: OutcomeSourceKind.ValueType  # 2
+"""The merchant, such as its checkout or its order system."""
+OUTCOME_SOURCE_KIND_ISSUER: OutcomeSourceKind.ValueType  # 3
+"""The bank that issued the card."""
+OUTCOME_SOURCE_KIND_SCHEME: OutcomeSourceKind.ValueType  # 4
+"""The card scheme, such as its fraud reports."""
+Global___OutcomeSourceKind: _TypeAlias = OutcomeSourceKind  # noqa: Y015
+
 @_typing.final
 class Feature(_message.Message):
     """One feature by name. A feature that is absent, or has no value set, is missing."""
@@ -978,6 +1013,7 @@ class ReportOutcomeRequest(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     OCCURRED_AT_MS_FIELD_NUMBER: _builtins.int
     DECISION_TOKEN_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
     checkpoint: _builtins.str
     decision_id: _builtins.str
     kind: _builtins.str
@@ -995,6 +1031,12 @@ class ReportOutcomeRequest(_message.Message):
     A token of another decision is rejected with PERMISSION_DENIED. Empty: the outcome
     is proven only if a setting accepts decisions that the server knows.
     """
+    @_builtins.property
+    def source(self) -> Global___OutcomeSource:
+        """Who or what reports the outcome; absent: not stated. Equal reports of one revision
+        are duplicates whatever their sources are, and the source of the first is recorded.
+        """
+
     def __init__(
         self,
         *,
@@ -1005,14 +1047,42 @@ class ReportOutcomeRequest(_message.Message):
         revision: _builtins.int = ...,
         occurred_at_ms: _builtins.int = ...,
         decision_token: _builtins.bytes = ...,
+        source: Global___OutcomeSource | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["source", b"source"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "decision_id", b"decision_id", "decision_token", b"decision_token", "kind", b"kind", "occurred_at_ms", b"occurred_at_ms", "revision", b"revision", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "decision_id", b"decision_id", "decision_token", b"decision_token", "kind", b"kind", "occurred_at_ms", b"occurred_at_ms", "revision", b"revision", "source", b"source", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReportOutcomeRequest: _TypeAlias = ReportOutcomeRequest  # noqa: Y015
+
+@_typing.final
+class OutcomeSource(_message.Message):
+    """Who or what reported an outcome."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    kind: Global___OutcomeSourceKind.ValueType
+    id: _builtins.str
+    """Short id that the reporter chooses, such as the number of a case or the name of a
+    feed: at most 64 printable ASCII characters. It may be empty.
+    """
+    def __init__(
+        self,
+        *,
+        kind: Global___OutcomeSourceKind.ValueType = ...,
+        id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "kind", b"kind"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___OutcomeSource: _TypeAlias = OutcomeSource  # noqa: Y015
 
 @_typing.final
 class ReportOutcomeResponse(_message.Message):

@@ -57,6 +57,11 @@ impl Failure {
         Failure::new(Class::Log, error.to_string())
     }
 
+    /// A decision of the log cannot be decided again.
+    pub(crate) fn replay(message: String) -> Failure {
+        Failure::new(Class::Log, message)
+    }
+
     /// The key of the pseudonyms cannot be used.
     pub(crate) fn key(error: &scorer_privacy::KeyError) -> Failure {
         Failure::new(Class::Log, error)

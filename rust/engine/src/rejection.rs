@@ -332,6 +332,23 @@ pub enum Rejection {
         /// Greatest allowed length in bytes.
         max: usize,
     },
+    /// The kind of the source is not one that this version knows.
+    #[error(
+        "source.kind {got} is not known to this server; use UNSPECIFIED, REVIEWER, MERCHANT, ISSUER or SCHEME, or \
+         upgrade the server"
+    )]
+    OutcomeSourceKind {
+        /// The number that was sent.
+        got: i32,
+    },
+    /// The id of the source is too long or not printable.
+    #[error("source.id: {got}; use at most {max} printable ASCII characters, or leave it empty")]
+    OutcomeSourceId {
+        /// The fault.
+        got: String,
+        /// Greatest allowed length in bytes.
+        max: usize,
+    },
     /// The value is NaN or infinite.
     #[error("value is not finite; report a finite number, usually 0 or 1")]
     OutcomeValue,

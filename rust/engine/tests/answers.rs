@@ -388,6 +388,7 @@ fn outcomes_are_recorded_once() {
             revision: 1,
             occurred_at_ms: 0,
             token: Vec::new(),
+            source: None,
         };
         world.run(world.engine.report_outcome(&now(), report))
     };

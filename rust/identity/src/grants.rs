@@ -16,7 +16,7 @@ pub enum Role {
     Score,
     /// Request the selection of actions.
     Select,
-    /// Report outcomes.
+    /// Report outcomes of every source but a reviewer.
     ReportOutcomes,
     /// Read the description of a checkpoint: schemas, actions, metadata, reflection.
     Describe,
@@ -26,6 +26,8 @@ pub enum Role {
     Observe,
     /// Call the control service: lanes, swaps, rollbacks, status.
     Operate,
+    /// Report outcomes whose source is a reviewer, as a platform does.
+    ReportReviews,
 }
 
 // === impl Role ===
@@ -42,6 +44,7 @@ impl Role {
             Role::Explain => "explain",
             Role::Observe => "observe",
             Role::Operate => "operate",
+            Role::ReportReviews => "report_reviews",
         }
     }
 }
@@ -323,6 +326,7 @@ mod tests {
                 Role::Explain,
                 Role::Observe,
                 Role::Operate,
+                Role::ReportReviews,
             ] {
                 assert!(access.check(role).is_err(), "{name}");
             }

@@ -104,6 +104,8 @@ mod tests {
             (Rejection::ContentDiffers { checkpoint: text() }, Code::AlreadyExists),
             (Rejection::OutcomeConflict { kind: text(), revision: 0 }, Code::AlreadyExists),
             (Rejection::OutcomeValue, Code::InvalidArgument),
+            (Rejection::OutcomeSourceKind { got: 9 }, Code::InvalidArgument),
+            (Rejection::OutcomeSourceId { got: text(), max: 1 }, Code::InvalidArgument),
             (Rejection::CardNumber { field: "entity" }, Code::InvalidArgument),
             (Rejection::OutcomeRevision { revision: 2, max: 1 }, Code::InvalidArgument),
             (Rejection::OutcomeRate { kind: text(), most: 1 }, Code::ResourceExhausted),

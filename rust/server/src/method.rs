@@ -113,7 +113,7 @@ impl Method {
             Method::SelectAction => Roles::Any(&[Role::Select]),
             Method::Decide => Roles::All(&[Role::Score, Role::Select]),
             Method::ModelInfer | Method::ModelStreamInfer => Roles::Any(&[Role::Score, Role::Select]),
-            Method::ReportOutcome => Roles::Any(&[Role::ReportOutcomes]),
+            Method::ReportOutcome => Roles::Any(&[Role::ReportReviews, Role::ReportOutcomes]),
             Method::Describe => Roles::Any(&[Role::Describe]),
             Method::Explain => Roles::Any(&[Role::Explain]),
             Method::Observe => Roles::Any(&[Role::Observe]),

@@ -32,6 +32,8 @@ pub(crate) fn code(rejection: &Rejection) -> Code {
         | Rejection::RepeatedAction { .. }
         | Rejection::TooManyActions { .. }
         | Rejection::OutcomeKind { .. }
+        | Rejection::OutcomeSourceKind { .. }
+        | Rejection::OutcomeSourceId { .. }
         | Rejection::OutcomeValue
         | Rejection::OccurredAt
         | Rejection::CardNumber { .. }

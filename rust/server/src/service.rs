@@ -14,7 +14,7 @@ use scorer_proto::decoded::{Decoded, is_within};
 use scorer_proto::inference::ModelInferRequest;
 use scorer_proto::v1::{
     DecideRequest, DescribeRequest, ExplainRequest, NoopRequest, NoopResponse, ObserveRequest,
-    ReportOutcomeRequest, ScoreBatchRequest, ScoreRequest, SelectActionRequest,
+    OutcomeSourceKind, ReportOutcomeRequest, ScoreBatchRequest, ScoreRequest, SelectActionRequest,
 };
 use tonic::Status;
 use tonic::body::Body;
@@ -81,8 +81,7 @@ pub(crate) fn answer(probe: &Probe, method: Method, request: Request<Incoming>, 
         }),
         Method::ReportOutcome => Box::pin(async move {
             let message = reader.flat::<ReportOutcomeRequest>(request).await;
-            let role = Role::ReportOutcomes;
-            answered(match at(&services, &caller, role, message, |message| &message.checkpoint) {
+            answered(match report_permitted(&services, &caller, message) {
                 Ok(message) => scoring::report_outcome(&services.engine, &arrival, message)
                     .await
                     .map_err(grpc_status::of),
@@ -221,6 +220,20 @@ fn decide_permitted(
         // A request without one of the steps is rejected afterwards.
         services.security.check(caller.0.as_deref(), role, checkpoint)?;
     }
+    Ok(message)
+}
+
+/// Returns the report if its caller may report outcomes of its source at the checkpoint.
+fn report_permitted(
+    services: &Services,
+    caller: &Caller,
+    message: Result<ReportOutcomeRequest, Status>,
+) -> Result<ReportOutcomeRequest, Status> {
+    let message = message?;
+    let is_review =
+        message.source.as_ref().is_some_and(|source| source.kind() == OutcomeSourceKind::Reviewer);
+    let role = if is_review { Role::ReportReviews } else { Role::ReportOutcomes };
+    services.security.check(caller.0.as_deref(), role, Some(&message.checkpoint))?;
     Ok(message)
 }
 

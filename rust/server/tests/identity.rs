@@ -17,6 +17,7 @@ use scorer_identity::tls::ClientTlsConfig;
 use scorer_proto::inference::ModelMetadataRequest;
 use scorer_proto::inference::grpc_inference_service_client::GrpcInferenceServiceClient;
 use scorer_proto::v1::scoring_service_client::ScoringServiceClient;
+use scorer_proto::v1::{OutcomeSourceKind, ReportOutcomeRequest};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -93,6 +94,7 @@ fn grants() -> Value {
         {"principal": format!("{DOMAIN}/fraud-only"), "roles": ["score", "describe"], "checkpoints": ["fraud.*"]},
         {"principal": format!("{DOMAIN}/settlement"), "roles": ["report_outcomes"]},
         {"principal": format!("{DOMAIN}/operator"), "roles": ["operate"]},
+        {"principal": format!("{DOMAIN}/platform"), "roles": ["report_reviews"], "checkpoints": ["action*"]},
         {"principal": format!("{DOMAIN}/analyst"), "roles": ["explain"], "checkpoints": ["fraud.*"]},
     ])
 }
@@ -223,6 +225,36 @@ async fn a_principal_has_the_roles_of_its_grants() {
     let event = events.iter().find(|event| event["event"] == "call_refused").unwrap();
     assert!(event["error"].as_str().unwrap().contains("spiffe://example.org/"), "{event}");
     assert!(event["principal"].as_str().unwrap().starts_with("spiffe://example.org/"), "{event}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_principal_that_reports_reviews_is_a_reviewer() {
+    let fleet = Fleet::start();
+    for name in ["settlement", "platform"] {
+        fleet.files.issue(name, &[], |_| ());
+    }
+    let of = |kind| support::outcome_of(kind, "case-1", outcome("a", "review", 1.0, 0));
+    let review = of(OutcomeSourceKind::Reviewer);
+    let mut settlement = fleet.client("settlement").await;
+    let (code, message) = refused(settlement.report_outcome(review.clone()).await);
+    assert!(code == Code::PermissionDenied && message.contains("role report_reviews"), "{message}");
+    settlement.report_outcome(of(OutcomeSourceKind::Merchant)).await.unwrap();
+
+    let mut platform = fleet.client("platform").await;
+    platform
+        .report_outcome(ReportOutcomeRequest { decision_id: "b".to_owned(), ..review.clone() })
+        .await
+        .unwrap();
+    for other in [of(OutcomeSourceKind::Issuer), outcome("a", "authorised", 1.0, 0)] {
+        let (code, message) = refused(platform.report_outcome(other).await);
+        assert!(code == Code::PermissionDenied && message.contains("role report_outcomes"), "{message}");
+    }
+    let elsewhere = ReportOutcomeRequest { checkpoint: FRAUD.to_owned(), ..review.clone() };
+    let (code, message) = refused(platform.report_outcome(elsewhere).await);
+    assert!(code == Code::PermissionDenied && message.contains("at this checkpoint"), "{message}");
+    // A caller with neither role is rejected before its message is read.
+    let (code, message) = refused(fleet.client("checkout").await.report_outcome(review).await);
+    assert!(code == Code::PermissionDenied && message.contains("role report_outcomes"), "{message}");
 }
 
 /// Fault case 50.

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use crate::support::*;
-use scorer_proto::v1::{OutcomeRecord, ReportOutcomeResponse, log_record};
+use scorer_proto::v1::{
+    OutcomeRecord, OutcomeSource, OutcomeSourceKind, ReportOutcomeRequest, ReportOutcomeResponse, log_record,
+};
 use scorer_server::{Server, ServerConfig};
 use std::time::Duration;
 use tonic::Code;
@@ -72,4 +74,66 @@ async fn reported_outcomes_are_known_after_a_restart() {
     assert_eq!(same, answer(true, true, false));
     let status = client.report_outcome(outcome("d", "authorised", 0.0, 0)).await.unwrap_err();
     assert_eq!(status.code(), Code::AlreadyExists);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_source_of_an_outcome_is_recorded_and_counted() {
+    let setup = start();
+    let mut client = setup.client().await;
+    client.select_action(select("d", 10.0)).await.unwrap();
+    let of = |kind, source: &str, name: &str| outcome_of(kind, source, outcome("d", name, 1.0, 0));
+    let unstated =
+        ReportOutcomeRequest { source: Some(OutcomeSource::default()), ..outcome("d", "authorised", 1.0, 0) };
+    for report in [
+        unstated,
+        of(OutcomeSourceKind::Reviewer, "case-17", "review"),
+        // The first report of a revision is the record, whoever repeats it.
+        of(OutcomeSourceKind::Merchant, "", "review"),
+        of(OutcomeSourceKind::Scheme, "tc40", "fraud"),
+        of(OutcomeSourceKind::Unspecified, "batch-3", "refund"),
+        of(OutcomeSourceKind::Issuer, &"x".repeat(64), "chargeback"),
+    ] {
+        client.report_outcome(report).await.unwrap();
+    }
+    let mut unknown = of(OutcomeSourceKind::Reviewer, "", "other");
+    unknown.source.as_mut().unwrap().kind = 9;
+    for (report, words) in [
+        (unknown, "source.kind 9 is not known"),
+        (of(OutcomeSourceKind::Merchant, &"x".repeat(65), "other"), "source.id: has 65 bytes"),
+        (of(OutcomeSourceKind::Merchant, "a\nb", "other"), "source.id: byte 1"),
+        (of(OutcomeSourceKind::Merchant, "4111111111111111", "other"), "source.id"),
+    ] {
+        let status = client.report_outcome(report).await.unwrap_err();
+        assert_eq!(status.code(), Code::InvalidArgument);
+        assert!(status.message().contains(words), "{}", status.message());
+    }
+
+    let metrics = setup.metrics().await;
+    for (source, count) in
+        [("unspecified", 2), ("reviewer", 1), ("merchant", 0), ("issuer", 1), ("scheme", 1)]
+    {
+        let line = format!("scorer_outcomes_recorded_by_source_total{{source=\"{source}\"}} {count}");
+        assert!(metrics.lines().any(|one| one == line), "{line}: {metrics}");
+    }
+
+    let recorded: Vec<_> = setup
+        .records()
+        .into_iter()
+        .filter_map(|record| match record {
+            log_record::Record::Outcome(one) => Some((one.kind, one.source)),
+            _ => None,
+        })
+        .collect();
+    let source =
+        |kind: OutcomeSourceKind, id: &str| Some(OutcomeSource { kind: kind.into(), id: id.to_owned() });
+    assert_eq!(
+        recorded,
+        [
+            ("authorised".to_owned(), None),
+            ("review".to_owned(), source(OutcomeSourceKind::Reviewer, "case-17")),
+            ("fraud".to_owned(), source(OutcomeSourceKind::Scheme, "tc40")),
+            ("refund".to_owned(), source(OutcomeSourceKind::Unspecified, "batch-3")),
+            ("chargeback".to_owned(), source(OutcomeSourceKind::Issuer, &"x".repeat(64))),
+        ]
+    );
 }

@@ -13,7 +13,7 @@ use scorer_proto::inference::grpc_inference_service_client::GrpcInferenceService
 use scorer_proto::inference::infer_parameter::ParameterChoice;
 use scorer_proto::inference::{InferParameter, ModelInferRequest};
 use scorer_proto::v1::feature::Value;
-use scorer_proto::v1::{ScoreRequest, SelectActionRequest, log_record, score_request};
+use scorer_proto::v1::{OutcomeSourceKind, ScoreRequest, SelectActionRequest, log_record, score_request};
 use serde_json::json;
 use tonic::{Code, Request, Status};
 
@@ -42,7 +42,7 @@ fn card(serial: u64) -> String {
 type Send = fn(&str, u64) -> Call;
 
 /// Every text field of a request, and the value of an outcome.
-const FIELDS: [(&str, Send); 13] = [
+const FIELDS: [(&str, Send); 14] = [
     ("request_id", |text, _| Call::Score(score(text, 10.0))),
     ("select's request_id", |text, _| Call::Select(select(text, 10.0))),
     ("batch's request_id", |text, print| Call::Batch(batch(text, print, &[[10.0, 0.0, 0.0]]))),
@@ -59,6 +59,9 @@ const FIELDS: [(&str, Send); 13] = [
     ("a feature's name", |text, _| features(&[("amount", Value::Number(1.0)), (text, Value::Number(1.0))])),
     ("decision_id", |text, _| Call::Outcome(outcome(text, "fraud", 1.0, 0))),
     ("kind", |text, _| Call::Outcome(outcome("d", text, 1.0, 0))),
+    ("a source's id", |text, _| {
+        Call::Outcome(outcome_of(OutcomeSourceKind::Merchant, text, outcome("d", "fraud", 1.0, 0)))
+    }),
     ("value", |text, _| Call::Outcome(outcome("d", "amount", digits(text), 0))),
     ("checkpoint", |text, _| Call::Score(ScoreRequest { checkpoint: text.to_owned(), ..score("", 1.0) })),
     ("an action's id", |text, _| {

@@ -121,6 +121,7 @@ def _summary(joined: Joined, changed: Sequence[Correction] | None) -> dict[str, 
         "families": [rate.as_dict() for rate in joined.families],
         "actions": [rate.as_dict() for rate in joined.actions],
         "dependence": None if joined.dependence is None else asdict(joined.dependence),
+        "sources": joined.sources,
         "findings": [asdict(one) for one in joined.findings],
     }
     if changed is not None:
@@ -150,6 +151,8 @@ def _print(joined: Joined, changed: Sequence[Correction] | None, output: Path) -
             f"missing outcomes by action: chi-squared {found.statistic:.1f} on {found.freedom} degrees of "
             f"freedom, p {found.p:.2g}, Cramer's V {found.cramers_v:.3f}\n"
         )
+    sources = ", ".join(f"{name} {count:,}" for name, count in joined.sources.items())
+    typer.echo(f"outcomes by source: {sources or 'none'}\n")
     print_table(
         ("finding", "count", "effect", "rule", "for example"),
         [_finding(one) for one in joined.findings],

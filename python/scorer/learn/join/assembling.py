@@ -17,6 +17,7 @@ from scorer.learn.join.findings import Findings
 from scorer.learn.join.maturity import Windows, states
 from scorer.learn.join.outcomes import JoinedOutcomes
 from scorer.learn.join.settings import JoinSettings
+from scorer.log.outcome_source import UNSPECIFIED
 
 _SKEW_MS = 60_000
 
@@ -64,7 +65,7 @@ def assemble(
         return np.concatenate([getattr(block, name) for block in blocks])[order]
 
     ids, time_ms, action = column("decision_id"), time_us[order] // 1000, column("action")
-    value, settled_ms = _outcomes(ids, time_ms, outcomes, findings)
+    value, settled_ms, source = _outcomes(ids, time_ms, outcomes, findings)
     state = states(time_ms, action, ~np.isnan(value), as_of_ms, of)
     settled = state == State.SETTLED
     # What has to wait is known when its window ends: training must not learn from it earlier.
@@ -91,6 +92,7 @@ def assemble(
         lanes=tuple(str(name) for name in lanes),
         actions=tuple(action.id for action in newest.actions),
         withheld=tuple(one.name for one in newest.features if one.name in withheld),
+        source=np.where(settled, source, UNSPECIFIED).astype(np.int8),
     )
 
 
@@ -177,14 +179,15 @@ def _carried(block: Block, newest: CatalogueLayout, findings: Findings) -> Block
 
 def _outcomes(
     ids: npt.NDArray[Any], time_ms: npt.NDArray[np.int64], outcomes: JoinedOutcomes, findings: Findings
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
-    """`[n]` the value that counts (NaN: none) and when it became known."""
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64], npt.NDArray[np.int8]]:
+    """`[n]` the value that counts (NaN: none), when it became known, and the kind of its source."""
     row = outcomes.rows_of(ids)
     there = np.flatnonzero(row >= 0)
     value, known = np.full(len(ids), np.nan), np.full(len(ids), -1, dtype=np.int64)
-    value[there] = outcomes.value[row[there]]
+    source = np.full(len(ids), UNSPECIFIED, dtype=np.int8)
+    value[there], source[there] = outcomes.value[row[there]], outcomes.source[row[there]]
     known[there] = np.maximum(outcomes.known_ms[row[there]], time_ms[there])
     occurred = outcomes.occurred_at_ms[row[there]]
     early = there[(occurred > 0) & (occurred < time_ms[there] - _SKEW_MS)]
     findings.add_ids("outcome before its decision", pa.array(ids[early].tolist(), pa.string()))
-    return value, known
+    return value, known, source

@@ -36,7 +36,7 @@ PART_ROWS: Final = 65_536
 LOST_DAYS: Final = 90
 """Days for which rows are kept that the log no longer has because it was replaced or set back."""
 
-_FORMAT = 6
+_FORMAT = 7
 _SMALL_PARTS = 16
 """Small parts that are merged into one."""
 _DAY_US = 86_400_000_000

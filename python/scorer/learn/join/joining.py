@@ -31,6 +31,7 @@ from scorer.learn.join.rates import Dependence, Rate, dependence, rates, windows
 from scorer.learn.join.reading import LogReading, chosen_checkpoint
 from scorer.learn.join.settings import JoinSettings
 from scorer.learn.join.source_columns import SourceColumns
+from scorer.log.outcome_source import SOURCES
 from scorer.log.source.interface import SourceQuery
 
 if TYPE_CHECKING:
@@ -67,6 +68,13 @@ class Joined:
     actions: tuple[Rate, ...]
     dependence: Dependence | None
     catalogue: str
+
+    @property
+    def sources(self) -> dict[str, int]:
+        """Number of settled decisions by the kind of the source of their outcome."""
+        codes = self.experience.source[self.experience.state == State.SETTLED]
+        counts = np.bincount(codes, minlength=len(SOURCES))
+        return {name: int(count) for name, count in zip(SOURCES, counts, strict=True) if count}
 
     def notes(self, settings: JoinSettings) -> dict[str, Any]:
         """What the file remembers of its making."""

@@ -32,6 +32,7 @@ class JoinedOutcomes:
         occurred_at_ms: `[n]` Unix time; 0: not known.
         known_ms: `[n]` when the report became known, Unix time.
         token: `[n]` whether a decision token proves it.
+        source: `[n]` `OutcomeSourceKind` of who or what reported it.
         claims: what the tokens say, a row for each report with one: the `token_` columns of `OUTCOMES`.
     """
 
@@ -40,6 +41,7 @@ class JoinedOutcomes:
     occurred_at_ms: Ints
     known_ms: Ints
     token: Bools
+    source: npt.NDArray[np.int8]
     claims: pa.Table
 
     def rows_of(self, ids: npt.NDArray[Any]) -> Ints:
@@ -109,5 +111,6 @@ def resolve(
         occurred[counts],
         known[counts],
         token,
+        table["source"].to_numpy()[counts],
         table.take(pa.array(counts[token])).select(["decision_id", *CLAIMS]),
     )

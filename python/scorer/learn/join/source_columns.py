@@ -64,7 +64,7 @@ class SourceColumns:
         tables = [log.table("outcomes") for log in self._logs]
         place = np.repeat(np.arange(len(tables), dtype=np.int32), [len(one) for one in tables])
         table = pa.concat_tables(tables).unify_dictionaries().append_column("log", pa.array(place))
-        names = ("token_index", "token_decided_at_ms", "occurred_at_ms", "value", "received_at_us")
+        names = ("source", "token_index", "token_decided_at_ms", "occurred_at_ms", "value", "received_at_us")
         order = np.lexsort([table[name].fill_null(0).to_numpy() for name in names])
         # Most logs are in this order already, and need no copy.
         return table if (order[1:] > order[:-1]).all() else table.take(pa.array(order))

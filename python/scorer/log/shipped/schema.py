@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from scorer.log.tables import FEATURE_REASONS
 
-VERSION: Final = 2
-"""Version of the schema. A later version only adds columns. Version 2 has added `feature_reasons`."""
+VERSION: Final = 3
+"""Version of the schema. A later version only adds columns. Version 2 has added `feature_reasons`, version 3
+`source` and `source_id` of outcomes."""
 
 DECISIONS: Final = "decisions"
 OUTCOMES: Final = "outcomes"
@@ -70,6 +71,8 @@ SCHEMAS: Final = {
             ("revision", _NUMBER),
             ("proof", _TEXT),
             ("token", _BYTES),
+            ("source", _TEXT),
+            ("source_id", _TEXT),
         ]
     ),
     OBSERVATIONS: pa.schema(

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from scorer.ids import digest_text
+from scorer.log.outcome_source import SOURCES, UNSPECIFIED
 from scorer.log.proof import PROOFS, TOKEN
 from scorer.log.sealing import SealedCounts, open_features
 from scorer.log.shipped.schema import DECISIONS, EVENTS, OUTCOMES
@@ -51,6 +52,8 @@ COLUMNS: Final = {
         "revision",
         "proof",
         "token",
+        "source",
+        "source_id",
     ),
     EVENTS: ("sequence", "checkpoint", "kind", "withdrawn_sequence", "record"),
 }
@@ -133,6 +136,7 @@ def _opened(rows: pa.Table, key: ReaderKey) -> dict[str, Any]:
 def _outcomes(rows: pa.Table, base: int) -> pa.Table:
     proofs = pa.array(PROOFS, pa.string())
     proof = pc.index_in(rows["proof"], value_set=proofs).fill_null(PROOFS.index("unproven"))
+    sources = pa.array(SOURCES, pa.string())
     tokens = [
         TokenClaims.FromString(text or b"") if at == TOKEN else None
         for text, at in zip(rows["token"].to_pylist(), proof.to_pylist(), strict=True)
@@ -146,6 +150,9 @@ def _outcomes(rows: pa.Table, base: int) -> pa.Table:
         "occurred_at_ms": pa.array(_time(rows["occurred_at"]).to_numpy() // 1000),
         "received_at_us": _time(rows["received_at"]),
         "proof": proof,
+        # Rows that a version without sources wrote have neither column.
+        "source": pc.index_in(rows["source"], value_set=sources).fill_null(UNSPECIFIED),
+        "source_id": _known(rows["source_id"], ""),
         "token_bundle": [None if one is None else digest_text(one.bundle) for one in tokens],
         **{
             f"token_{name}": [None if one is None else getattr(one, name) for one in tokens]

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from scorer.ids import digest_text, eligible_actions
+from scorer.log.outcome_source import known_kind
 from scorer.log.proof import TOKEN
 from scorer.log.source.interface import Kind
 from scorer.log.tables import digest_of
@@ -48,13 +49,16 @@ OUTCOMES: Final = pa.schema(
         ("occurred_at_ms", pa.int64()),
         ("received_at_us", pa.int64()),
         ("proof", pa.int8()),
+        ("source", pa.int8()),
+        ("source_id", CODED),
         ("token_decided_at_ms", pa.int64()),
         ("token_bundle", CODED),
         ("token_index", pa.int64()),
         ("token_propensity", pa.float64()),
     ]
 )
-"""`proof` is a value of `OutcomeProof`. The claims of the decision token are null without one; `token_bundle`
+"""`proof` is a value of `OutcomeProof` and `source` one of `OutcomeSourceKind`; `source_id` is empty if none
+was stated. The claims of the decision token are null without one; `token_bundle`
 is "sha256:" and the first 16 digits."""
 
 DELIVERIES: Final = pa.schema(
@@ -131,6 +135,8 @@ def _outcomes(records: Sequence[Any]) -> dict[str, Any]:
     names = ("decision_id", "kind", "revision", "value", "occurred_at_ms", "received_at_us", "proof")
     return {
         **_fields(records, names),
+        "source": [known_kind(one) for one in records],
+        "source_id": [one.source.id for one in records],
         "token_bundle": [None if one is None else digest_text(one.bundle) for one in tokens],
         **{
             f"token_{name}": [None if one is None else getattr(one, name) for one in tokens]

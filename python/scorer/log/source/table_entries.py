@@ -13,10 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from scorer.ids import hex_of
+from scorer.log.outcome_source import UNSPECIFIED, source_code
 from scorer.log.proof import PROOFS, UNPROVEN
 from scorer.log.scanning import Entry, entry_of
 from scorer.log.shipped.schema import DECISIONS, EVENTS, OBSERVATIONS, OUTCOMES, SCHEMAS
 from scorer.v1.log_pb2 import DecisionRecord, ObservationRecord, OutcomeRecord, SealedFeatures, TokenClaims
+from scorer.v1.scoring_pb2 import OutcomeSource
 
 _UNREAD: Final = {"server", "log", "segment", "hour"}
 ENTRY_COLUMNS: Final = {
@@ -136,7 +138,16 @@ def _outcome(row: dict[str, Any]) -> OutcomeRecord:
         received_at_us=row["received_at"],
         proof=PROOFS.index(row["proof"]) if row["proof"] in PROOFS else UNPROVEN,  # type: ignore[arg-type]
         token=None if token is None else TokenClaims.FromString(token),
+        source=_source(row["source"], row["source_id"]),
     )
+
+
+def _source(kind: str | None, identifier: str | None) -> OutcomeSource | None:
+    """Return the source of an outcome; None if none was stated."""
+    code = source_code(kind)
+    if code == UNSPECIFIED and not identifier:
+        return None
+    return OutcomeSource(kind=code, id=identifier or "")  # type: ignore[arg-type]
 
 
 def mask_of(eligible: list[bool] | None) -> bytes:

@@ -22,7 +22,7 @@ MAX_MANIFEST_BYTES = 4 << 20
 MAX_FILES = 128
 # The data plane checks the exact set of files when it loads a bundle. This pattern only prevents a name from
 # leading out of the directory.
-_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*\.(bin|json)")
+_NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*\.(bin|json|onnx|toml|txt)")
 _SAFE = re.compile(r"[A-Za-z0-9._-]+")
 
 

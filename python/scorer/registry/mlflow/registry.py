@@ -169,6 +169,23 @@ class MlflowRegistry:
             tuple(change for change in changes if change.alias in touched),
         )
 
+    def remove_list(self, digest: str) -> None:
+        """Remove a stored version of a list; see `RegistryBackend.remove_list`.
+
+        The model versions with this digest and their artifacts are deleted; their runs stay. MLflow deletes
+        the aliases of a model version with it and cannot compare and delete in one step, so remove versions
+        and move aliases of a list from one place.
+        """
+        found = self._by_digest(DigestReference(digest.removeprefix("sha256:")))
+        pushing.check_removable(_record(found, self._pointing({found.name})))
+        for version in versions.every(self._rest, found.name):
+            if version.tags.get(versions.DIGEST) == found.digest:
+                self._sources[found.digest] = version
+                folder = self._folder(found.digest)
+                self._rest.delete("/model-versions/delete", name=version.name, version=version.version)
+                self._rest.delete_artifacts(folder)
+        self._sources.pop(found.digest, None)
+
     # --- aliases ---
 
     def aliases(self) -> Mapping[str, str]:

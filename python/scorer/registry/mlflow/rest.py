@@ -89,6 +89,18 @@ class Rest:
         """Send a POST request with a JSON body; otherwise as `get`."""
         return self._json("POST", API + path, body=body)
 
+    def delete(self, path: str, **body: Any) -> None:
+        """Send a DELETE request with a JSON body; otherwise as `get`."""
+        self._json("DELETE", API + path, body=body)
+
+    def delete_artifacts(self, path: str) -> None:
+        """Delete an artifact directory below the proxy. A directory that does not exist is no error."""
+        try:
+            self._json("DELETE", f"{ARTIFACTS}/{quote(path)}")
+        except MlflowRefusedError as error:
+            if error.code not in {"RESOURCE_DOES_NOT_EXIST", "RESOURCE_NOT_FOUND"}:
+                raise
+
     def list_artifacts(self, path: str) -> Mapping[str, int]:
         """Return the names in one artifact directory with their sizes in bytes; a directory has size -1."""
         found = self._json("GET", ARTIFACTS, query={"path": path}).get("files", [])

@@ -134,6 +134,8 @@ def outcomes_shape(join: OutcomeJoin, servers: Mapping[int, str]) -> list[dict[s
             "counts": counts,
             "proof": proof_in_words(report.proof),
             "proven": is_proven(report.proof),
+            "source": report.source,
+            "source_id": report.source_id,
             "occurred_at": _at(report.occurred_at_ms * 1000) if report.occurred_at_ms else None,
             "received_at": _at(report.received_at_us),
             "server": servers.get(report.sequence, ""),

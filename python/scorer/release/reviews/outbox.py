@@ -39,6 +39,8 @@ _ALONE = timedelta(minutes=10)
 Another server does not know the decision, so the outcome would be unproven there.
 """
 _LONGEST = timedelta(hours=1)
+_SOURCE_ID = 64
+"""Limit of servers on the characters of a source's id."""
 _BOX, _CASE = t.review_outbox.c, t.review_cases.c
 
 
@@ -78,7 +80,7 @@ class OutcomeOutbox:
         """Report outcomes that are due, oldest first; return the number of those that were recorded."""
         until = time.monotonic() + _SECONDS
         now = self._now()
-        columns = (_CASE.checkpoint, _CASE.decision_id, _CASE.server)
+        columns = (_CASE.checkpoint, _CASE.decision_id, _CASE.server, _CASE.decided_by)
         query = (
             select(t.review_outbox, *columns)
             .join(t.review_cases, _CASE.id == _BOX.case)
@@ -125,6 +127,7 @@ class OutcomeOutbox:
             revision=row.revision,
             occurred_at_ms=micros(row.occurred_at) // 1000,
             decision_token=b"" if row.token is None else base64.b64decode(row.token),
+            source=self._source(row),
         )
         failed: PlatformError = UnreachableError(
             "no server has an address for outcomes; set `scoring` of a [[fleet]] server, or of [platform], "
@@ -136,6 +139,13 @@ class OutcomeOutbox:
             except (UnreachableError, NotFoundError) as error:
                 failed = error
         raise failed
+
+    def _source(self, row: Row[Any]) -> pb.OutcomeSource:
+        """Return the reviewer as the source of an outcome."""
+        known = self._settings.checkpoints.get(row.checkpoint)
+        user = row.decided_by if known is not None and known.review.source_id == "user" else None
+        by = user if user is not None and len(user) <= _SOURCE_ID else f"case-{row.case}"
+        return pb.OutcomeSource(kind=pb.OUTCOME_SOURCE_KIND_REVIEWER, id=by)
 
     def _addresses(self, row: Row[Any]) -> Sequence[ScoringAddress]:
         """Return the servers to call, that of the decision first."""

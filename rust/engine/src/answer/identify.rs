@@ -17,6 +17,8 @@ const MAX_DECISION_ID: usize = 80;
 const MAX_ENTITY: usize = 256;
 /// Limit on the length of an outcome's kind, in bytes.
 const MAX_OUTCOME_KIND: usize = 64;
+/// Limit on the length of the id of an outcome's source, in bytes.
+const MAX_SOURCE_ID: usize = 64;
 
 /// Returns the configured checkpoint of this name, which must be of `kind`, and stores it in the arrival for counters.
 pub(crate) fn checkpoint<'a>(
@@ -89,6 +91,15 @@ pub fn check_decision_id(given: &str) -> Result<(), Rejection> {
 pub(crate) fn check_outcome_kind(given: &str) -> Result<(), Rejection> {
     check_printable(given, MAX_OUTCOME_KIND)
         .map_err(|got| Rejection::OutcomeKind { got, max: MAX_OUTCOME_KIND })
+}
+
+/// Checks the id of an outcome's source, which may be empty.
+pub(crate) fn check_source_id(given: &str) -> Result<(), Rejection> {
+    if given.is_empty() {
+        return Ok(());
+    }
+    check_printable(given, MAX_SOURCE_ID)
+        .map_err(|got| Rejection::OutcomeSourceId { got, max: MAX_SOURCE_ID })
 }
 
 /// Checks an entity.

@@ -1,10 +1,10 @@
 //! Reports of outcomes, which become known after a decision was answered.
 
 use scorer_log::{Outcome, ReportRate};
-use scorer_proto::v1::{OutcomeProof, OutcomeRecord, TokenClaims};
+use scorer_proto::v1::{OutcomeProof, OutcomeRecord, OutcomeSource, OutcomeSourceKind, TokenClaims};
 use scorer_token::{Kind, Token};
 
-use super::identify::{check_decision_id, check_outcome_kind};
+use super::identify::{check_decision_id, check_outcome_kind, check_source_id};
 use crate::arrival::Arrival;
 use crate::checkpoint::Checkpoint;
 use crate::config::{ProofRule, Unproven};
@@ -33,6 +33,8 @@ pub struct OutcomeReport {
     pub occurred_at_ms: i64,
     /// Token of the decision; may be empty.
     pub token: Vec<u8>,
+    /// Who or what reports it; `None` if it is not stated.
+    pub source: Option<OutcomeSource>,
 }
 
 /// Result of a report.
@@ -79,7 +81,10 @@ impl Engine {
         report.decision_id = self.privacy.id("decision_id", report.decision_id)?;
         let known = log.decision_known(&report.checkpoint, &report.decision_id);
         let (proof, token) = self.prove(checkpoint, arrival, &report, known)?;
-        let OutcomeReport { checkpoint, decision_id, kind, value, revision, occurred_at_ms, .. } = report;
+        let OutcomeReport { checkpoint, decision_id, kind, value, revision, occurred_at_ms, source, .. } =
+            report;
+        let source = source.filter(|stated| *stated != OutcomeSource::default());
+        let source_kind = source.as_ref().map_or(OutcomeSourceKind::Unspecified, OutcomeSource::kind);
         let record = OutcomeRecord {
             checkpoint,
             decision_id,
@@ -90,6 +95,7 @@ impl Engine {
             received_at_us: self.clock.unix_us(),
             proof: proof.into(),
             token,
+            source,
         };
         let most = self.reports.settings.per_decision_minute;
         let _timed = arrival.measure(Stage::Log);
@@ -100,7 +106,7 @@ impl Engine {
         let proven = proof != OutcomeProof::Unproven;
         let reported = Reported { duplicate: false, decision_known: known, superseded: false, proven };
         if matches!(outcome, Outcome::New | Outcome::Superseded) {
-            self.counters.outcomes.recorded(proof);
+            self.counters.outcomes.recorded(proof, source_kind);
         }
         match outcome {
             Outcome::Conflict { .. } => Err(Rejection::OutcomeConflict { kind, revision }),
@@ -132,6 +138,13 @@ impl Engine {
             return Err(Rejection::OccurredAt);
         }
         self.privacy.plain("kind", &report.kind)?;
+        if let Some(source) = &report.source {
+            if OutcomeSourceKind::try_from(source.kind).is_err() {
+                return Err(Rejection::OutcomeSourceKind { got: source.kind });
+            }
+            check_source_id(&source.id)?;
+            self.privacy.plain("source.id", &source.id)?;
+        }
         self.privacy.number("value", value)?;
         if let Some(&range) = checkpoint.config.outcomes.get(&report.kind)
             && !range.contains(value)

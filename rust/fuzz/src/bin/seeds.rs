@@ -17,7 +17,7 @@ use scorer_onnx::testing::{ModelWriter, Value, dense_net};
 use scorer_proto::inference::model_infer_request::InferInputTensor;
 use scorer_proto::inference::{InferTensorContents, ModelInferRequest, ModelMetadataRequest};
 use scorer_proto::v1::{
-    DescribeRequest, EligibleActions, Feature, NamedFeatures, NoopRequest, ReportOutcomeRequest,
+    DescribeRequest, EligibleActions, Feature, NamedFeatures, NoopRequest, OutcomeSource, ReportOutcomeRequest,
     ScoreBatchRequest, ScoreRequest, SelectActionRequest, feature, score_request, select_action_request,
 };
 use scorer_token::{Claims, KeyRing, Kind, Scope, Tenant};
@@ -262,6 +262,7 @@ fn requests() -> Vec<(String, Vec<u8>)> {
         decision_id: "0190a5e0-0000-7000-8000-000000000000".to_owned(),
         kind: "authorised".to_owned(),
         value: 1.0,
+        source: Some(OutcomeSource { kind: 1, id: "case-1".to_owned() }),
         ..ReportOutcomeRequest::default()
     };
     let infer = ModelInferRequest {

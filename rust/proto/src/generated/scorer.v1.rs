@@ -456,6 +456,20 @@ pub struct ReportOutcomeRequest {
     /// is proven only if a setting accepts decisions that the server knows.
     #[prost(bytes = "vec", tag = "7")]
     pub decision_token: ::prost::alloc::vec::Vec<u8>,
+    /// Who or what reports the outcome; absent: not stated. Equal reports of one revision
+    /// are duplicates whatever their sources are, and the source of the first is recorded.
+    #[prost(message, optional, tag = "8")]
+    pub source: ::core::option::Option<OutcomeSource>,
+}
+/// Who or what reported an outcome.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct OutcomeSource {
+    #[prost(enumeration = "OutcomeSourceKind", tag = "1")]
+    pub kind: i32,
+    /// Short id that the reporter chooses, such as the number of a case or the name of a
+    /// feed: at most 64 printable ASCII characters. It may be empty.
+    #[prost(string, tag = "2")]
+    pub id: ::prost::alloc::string::String,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReportOutcomeResponse {
@@ -713,6 +727,47 @@ impl NoAction {
             "NO_ACTION_UNSPECIFIED" => Some(Self::Unspecified),
             "NO_ACTION_DECLINED" => Some(Self::Declined),
             "NO_ACTION_FAILED" => Some(Self::Failed),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum OutcomeSourceKind {
+    /// The reporter has not stated it.
+    Unspecified = 0,
+    /// A person who reviewed the decision. Where callers need grants, the caller needs the
+    /// role report_reviews, and report_outcomes for every other kind.
+    Reviewer = 1,
+    /// The merchant, such as its checkout or its order system.
+    Merchant = 2,
+    /// The bank that issued the card.
+    Issuer = 3,
+    /// The card scheme, such as its fraud reports.
+    Scheme = 4,
+}
+impl OutcomeSourceKind {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "OUTCOME_SOURCE_KIND_UNSPECIFIED",
+            Self::Reviewer => "OUTCOME_SOURCE_KIND_REVIEWER",
+            Self::Merchant => "OUTCOME_SOURCE_KIND_MERCHANT",
+            Self::Issuer => "OUTCOME_SOURCE_KIND_ISSUER",
+            Self::Scheme => "OUTCOME_SOURCE_KIND_SCHEME",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "OUTCOME_SOURCE_KIND_UNSPECIFIED" => Some(Self::Unspecified),
+            "OUTCOME_SOURCE_KIND_REVIEWER" => Some(Self::Reviewer),
+            "OUTCOME_SOURCE_KIND_MERCHANT" => Some(Self::Merchant),
+            "OUTCOME_SOURCE_KIND_ISSUER" => Some(Self::Issuer),
+            "OUTCOME_SOURCE_KIND_SCHEME" => Some(Self::Scheme),
             _ => None,
         }
     }
@@ -3300,6 +3355,10 @@ pub struct OutcomeRecord {
     /// Claims of the decision token; absent without a token.
     #[prost(message, optional, tag = "9")]
     pub token: ::core::option::Option<TokenClaims>,
+    /// Who or what reported it; absent: not stated, or recorded by a version without
+    /// sources.
+    #[prost(message, optional, tag = "10")]
+    pub source: ::core::option::Option<OutcomeSource>,
 }
 /// Claims of a decision token about its decision, besides the checkpoint and the id.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -17,6 +17,12 @@ pub(super) fn encode(services: &Services, encoder: &mut DescriptorEncoder) -> fm
     for (proof, count) in outcomes.by_proof() {
         counter(&mut family, &[("proof", proof)], count)?;
     }
+    let help = "Outcomes recorded, by the kind of their source";
+    let mut family =
+        encoder.encode_descriptor("outcomes_recorded_by_source", help, None, MetricType::Counter)?;
+    for (source, count) in outcomes.by_source() {
+        counter(&mut family, &[("source", source)], count)?;
+    }
     let help = "Outcomes refused by their token or a limit, by reason";
     let mut family = encoder.encode_descriptor("outcomes_refused", help, None, MetricType::Counter)?;
     for (reason, count) in outcomes.by_refusal() {

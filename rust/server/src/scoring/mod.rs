@@ -98,8 +98,10 @@ pub(crate) async fn report_outcome(
         revision,
         occurred_at_ms,
         decision_token: token,
+        source,
     } = request;
-    let report = OutcomeReport { checkpoint, decision_id, kind, value, revision, occurred_at_ms, token };
+    let report =
+        OutcomeReport { checkpoint, decision_id, kind, value, revision, occurred_at_ms, token, source };
     let reported = engine.report_outcome(arrival, report).await?;
     Ok(ReportOutcomeResponse {
         duplicate: reported.duplicate,

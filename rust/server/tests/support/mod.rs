@@ -16,8 +16,9 @@ use scorer_log::{Env, Reader};
 use scorer_proto::v1::scoring_service_client::ScoringServiceClient;
 use scorer_proto::v1::{
     DecisionRecord, DenseFeatures, DescribeRequest, EligibleActions, ExplainRequest, Feature, LogRecord,
-    NamedFeatures, ObservationRecord, ReportOutcomeRequest, ScoreBatchRequest, ScoreRequest,
-    SelectActionRequest, explain_request, feature, log_record, score_request, select_action_request,
+    NamedFeatures, ObservationRecord, OutcomeSource, OutcomeSourceKind, ReportOutcomeRequest,
+    ScoreBatchRequest, ScoreRequest, SelectActionRequest, explain_request, feature, log_record,
+    score_request, select_action_request,
 };
 use scorer_server::{Condition, Lane, LaneTable, ObserveLane, ObserverStatus, Op, Server, ServerConfig};
 use serde_json::{Value, json};
@@ -279,7 +280,14 @@ pub fn outcome(id: &str, kind: &str, value: f64, revision: u32) -> ReportOutcome
         revision,
         occurred_at_ms: 0,
         decision_token: Vec::new(),
+        source: None,
     }
+}
+
+/// Returns a report with a source.
+pub fn outcome_of(kind: OutcomeSourceKind, id: &str, report: ReportOutcomeRequest) -> ReportOutcomeRequest {
+    let source = OutcomeSource { kind: kind.into(), id: id.to_owned() };
+    ReportOutcomeRequest { source: Some(source), ..report }
 }
 
 pub fn batch(id: &str, fingerprint: u64, rows: &[[f32; 3]]) -> ScoreBatchRequest {

@@ -3,7 +3,7 @@
 //
 //	score CHECKPOINT PAYMENT ATTEMPT feature=value ...
 //	select CHECKPOINT PAYMENT ATTEMPT [eligible:ACTION,ACTION] feature=value ...
-//	outcome CHECKPOINT PAYMENT ATTEMPT KIND VALUE [REVISION]
+//	outcome CHECKPOINT PAYMENT ATTEMPT KIND VALUE [REVISION [SOURCE:ID]]
 package main
 
 import (
@@ -165,7 +165,12 @@ func (p *checkout) call(step, checkpoint, id string, rest []string) ([]string, e
 		if stored, known := p.decisions.Load(checkpoint + " " + id); known {
 			decision = stored.(scorer.Decision)
 		}
-		report, err := p.client.ReportOutcome(ctx, decision, rest[0], value, uint32(revision))
+		var sources []scorer.Source
+		if len(rest) > 3 {
+			kind, id, _ := strings.Cut(rest[3], ":")
+			sources = append(sources, scorer.Source{Kind: kind, ID: id})
+		}
+		report, err := p.client.ReportOutcome(ctx, decision, rest[0], value, uint32(revision), sources...)
 		if err != nil {
 			return nil, err
 		}

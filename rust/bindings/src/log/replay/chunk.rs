@@ -8,6 +8,7 @@ use scorer_proto::v1::log_record::Record;
 use scorer_proto::v1::{DecisionRecord, LogRecord};
 use sha2::{Digest, Sha256};
 
+use super::lists::{hex, read_alike};
 use super::outcomes::{Key, Keys};
 
 /// First bytes of a `LogRecord` with a decision and of one with a withdrawal: fields 1 and 6, length-delimited.
@@ -56,13 +57,38 @@ pub(super) fn is_decision(payload: &[u8]) -> bool {
     payload.first() == Some(&DECISION)
 }
 
+/// A decision that is decided again: key, band, and place of the record.
+pub(super) type Chosen = (Key, u16, usize);
+
+/// Decisions of a chunk that are evaluated with the same lists.
+pub(super) struct Piece<'a> {
+    pub(super) chunk: &'a Chunk,
+    pub(super) chosen: &'a [Chosen],
+}
+
+impl Piece<'_> {
+    pub(super) fn records(&self) -> impl Iterator<Item = &DecisionRecord> {
+        self.chosen.iter().map(|(_, _, place)| self.chunk.record(*place))
+    }
+
+    pub(super) fn first(&self) -> Option<&DecisionRecord> {
+        self.records().next()
+    }
+
+    pub(super) fn reads_as(&self, other: &Piece<'_>) -> bool {
+        match (self.first(), other.first()) {
+            (Some(one), Some(other)) => read_alike(one, other),
+            _ => true,
+        }
+    }
+}
+
 /// Records that one thread decodes, and later decides again.
 #[derive(Default)]
 pub(super) struct Chunk {
     /// Sequences and entries, in the order of the log.
     pub(super) entries: Vec<(u64, Entry)>,
-    /// Decisions that are decided again: key, band, and place of the record.
-    pub(super) chosen: Vec<(Key, u16, usize)>,
+    pub(super) chosen: Vec<Chosen>,
     records: Vec<DecisionRecord>,
     /// Places of records whose memory is not kept.
     large: Vec<usize>,
@@ -176,6 +202,5 @@ fn before(bundle: &Bundle, decision: &DecisionRecord) -> Option<u16> {
 
 /// The hash of an entity in the log's file of erasures.
 fn fingerprint(salt: &str, entity: &str) -> String {
-    let hash = Sha256::new().chain_update(salt).chain_update([0]).chain_update(entity).finalize();
-    hash.iter().fold(String::with_capacity(64), |text, byte| text + &format!("{byte:02x}"))
+    hex(&Sha256::new().chain_update(salt).chain_update([0]).chain_update(entity).finalize())
 }

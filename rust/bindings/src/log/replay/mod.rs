@@ -4,11 +4,13 @@
 //! taken in chunks of a fixed size whose counts are added in the order of the log.
 
 mod chunk;
+mod lists;
 mod outcomes;
 mod tally;
 mod threads;
 
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use prost::Message;
@@ -19,7 +21,8 @@ use scorer_proto::v1::log_record::Record;
 use scorer_proto::v1::{DecisionRecord, LogRecord};
 use scorer_rules::{Decision, Lists, Request};
 
-use self::chunk::{Answer, Chunk, Entry, Filter};
+use self::chunk::{Answer, Chosen, Chunk, Entry, Filter, Piece};
+use self::lists::{RecordedLists, Version, hex, read_alike, versions_in};
 use self::outcomes::{Key, Keys, Outcomes};
 use self::tally::Tally;
 use self::threads::parallel;
@@ -47,6 +50,7 @@ struct State {
     tally: Tally,
     /// Chunks whose memory is used for the next batch.
     spare: Vec<Chunk>,
+    lists: RecordedLists,
 }
 
 /// What is compared, and how.
@@ -57,6 +61,8 @@ struct Plan {
     examples: usize,
     /// Decisions from the first time on and before the second one, in microseconds.
     window: (i64, i64),
+    /// Whether the versions of external lists that decisions read are collected with the outcomes.
+    recorded: bool,
 }
 
 #[pyclass(frozen, module = "scorer._scorer")]
@@ -70,7 +76,7 @@ pub(crate) struct RuleReplay {
 #[pymethods]
 impl RuleReplay {
     #[new]
-    #[pyo3(signature = (rules, amount, limits, examples, since_us, until_us))]
+    #[pyo3(signature = (rules, amount, limits, examples, since_us, until_us, recorded = false))]
     fn new(
         rules: Py<RuleSet>,
         amount: Option<usize>,
@@ -78,11 +84,12 @@ impl RuleReplay {
         examples: usize,
         since_us: Option<i64>,
         until_us: Option<i64>,
+        recorded: bool,
     ) -> PyResult<RuleReplay> {
         let tally = Tally::new(rules.get().rules()?.rules().len());
         rules.get().bundle()?;
         let window = (since_us.unwrap_or(i64::MIN), until_us.unwrap_or(i64::MAX));
-        let plan = Plan { amount, limits, examples, window };
+        let plan = Plan { amount, limits, examples, window, recorded };
         let state = State { tally, ..State::default() };
         Ok(RuleReplay { rules, plan, keys: Keys::default(), state: Mutex::new(state) })
     }
@@ -91,6 +98,19 @@ impl RuleReplay {
     /// begins another log. All logs are read in this way before decisions are.
     fn outcomes(&self, py: Python<'_>, reader: &LogReader) -> PyResult<bool> {
         enter(py, || self.read_outcomes(reader))
+    }
+
+    /// Returns name, version and digest of the external lists that decisions read, which were collected with the
+    /// outcomes.
+    fn needed(&self) -> Vec<(String, u64, String)> {
+        let mut needed: Vec<Version> = self.lock().lists.needed.iter().cloned().collect();
+        needed.sort_unstable();
+        needed.into_iter().map(|(name, version, digest)| (name, version, hex(&digest))).collect()
+    }
+
+    /// Evaluates each decision with the versions of external lists that it read, from these directories by digest.
+    fn use_recorded(&self, directories: HashMap<String, PathBuf>) {
+        self.lock().lists.stored = Some(directories);
     }
 
     /// Decides the decisions among the next records of a log again. Returns false at its end.
@@ -169,6 +189,13 @@ impl RuleReplay {
             })
             .collect();
         out.set_item("changes", changes)?;
+        let uses = state.lists.uses();
+        let lists: Vec<_> = uses
+            .map(|((name, version, digest), (count, first, last))| {
+                (name, *version, hex(digest), *count, *first, *last)
+            })
+            .collect();
+        out.set_item("lists", lists)?;
         Ok(out)
     }
 }
@@ -181,7 +208,7 @@ impl RuleReplay {
     fn read_outcomes(&self, reader: &LogReader) -> Result<bool, Failure> {
         let batch = reader.read(RECORDS, BYTES)?;
         let mut state = self.lock();
-        let State { outcomes, withdrawn, read_to_end, .. } = &mut *state;
+        let State { outcomes, withdrawn, read_to_end, lists, .. } = &mut *state;
         if withdrawn.len() == *read_to_end {
             withdrawn.push(HashSet::new());
         }
@@ -189,6 +216,16 @@ impl RuleReplay {
             outcomes.settle(u64::MAX, &self.keys);
             *read_to_end += 1;
             return Ok(false);
+        }
+        if let (true, Ok(bundle)) = (self.plan.recorded, self.rules.get().bundle()) {
+            let (fingerprint, window) = (bundle.schema().fingerprint(), self.plan.window);
+            let decisions: Vec<&[u8]> =
+                batch.payloads().filter(|payload| chunk::is_decision(payload)).collect();
+            let versions = parallel(decisions.chunks(CHUNK).collect(), |chunk: &[&[u8]]| {
+                let all = chunk.iter().flat_map(|payload| versions_in(payload, fingerprint, window));
+                all.collect::<HashSet<Version>>()
+            });
+            lists.needed.extend(versions.into_iter().flatten());
         }
         let others: Vec<_> = numbered(&batch).filter(|(_, payload)| !chunk::is_decision(payload)).collect();
         let decoded = parallel(others.chunks(CHUNK).collect(), |chunk: &[(u64, &[u8])]| {
@@ -239,7 +276,7 @@ impl RuleReplay {
         erased: &HashSet<String>,
     ) -> Result<(), Failure> {
         let mut state = self.lock();
-        let State { outcomes, withdrawn, seen, tally, spare, .. } = &mut *state;
+        let State { outcomes, withdrawn, seen, tally, spare, lists: recorded, .. } = &mut *state;
         let set = self.rules.get();
         let (Ok(rules), Ok(bundle)) = (set.rules(), set.bundle()) else { return Ok(()) };
         let lists = set.lists(rules);
@@ -270,11 +307,26 @@ impl RuleReplay {
             }
         }
 
+        // The decisions of a piece read the same versions of lists.
+        let mut pieces = Vec::with_capacity(chunks.len());
+        for chunk in &chunks {
+            let alike = |one: &Chosen, other: &Chosen| read_alike(chunk.record(one.2), chunk.record(other.2));
+            pieces.extend(chunk.chosen.chunk_by(alike).map(|chosen| Piece { chunk, chosen }));
+        }
         let places = rules.rules().iter().map(|rule| rule.id.as_str()).zip(0..).collect();
-        let found = parallel(chunks.iter().collect(), |chunk| {
-            count(&self.plan, (rules, lists, &places), bundle, outcomes, chunk)
-        });
-        found.into_iter().for_each(|later| tally.add(later, self.plan.examples));
+        // Without recorded versions, all are evaluated together.
+        for run in pieces.chunk_by(|one, other| !self.plan.recorded || one.reads_as(other)) {
+            run.iter().for_each(|piece| recorded.count(piece.records()));
+            let lists = match run.first().and_then(Piece::first) {
+                Some(first) => recorded.of(rules, first)?.unwrap_or(lists),
+                None => lists,
+            };
+            let found = parallel(run.iter().collect(), |piece| {
+                count(&self.plan, (rules, lists, &places), bundle, outcomes, piece)
+            });
+            found.into_iter().for_each(|later| tally.add(later, self.plan.examples));
+        }
+        drop(pieces);
         spare.extend(chunks);
         Ok(())
     }
@@ -285,24 +337,23 @@ fn numbered(batch: &Batch) -> impl Iterator<Item = (u64, &[u8])> {
     batch.sequences.iter().copied().zip(batch.payloads())
 }
 
-/// Decides a chunk again. `places` has the place of each rule by its id.
+/// Decides a piece again. `places` has the place of each rule by its id.
 fn count(
     plan: &Plan,
     (rules, lists, places): (&Rules, &Lists, &HashMap<&str, usize>),
     bundle: &Bundle,
     outcomes: &Outcomes,
-    chunk: &Chunk,
+    piece: &Piece<'_>,
 ) -> Tally {
-    let all = chunk.chosen.iter().map(|(_, _, place)| {
-        let decision = chunk.record(*place);
+    let all = piece.records().map(|decision| {
         let score = (bundle.kind() == Kind::Score).then_some(decision.score);
         let seconds = decision.decided_at_us.div_euclid(1_000_000);
         (decision.features.as_slice(), score, Request { seconds, id: decision.decision_id.as_bytes() })
     });
     let mut tally = Tally::new(rules.rules().len());
     rules.evaluate_all(lists, all, |at, ruling| {
-        let Some((key, before, place)) = chunk.chosen.get(at) else { return };
-        let decision = chunk.record(*place);
+        let Some((key, before, place)) = piece.chosen.get(at) else { return };
+        let decision = piece.chunk.record(*place);
         tally.decisions += 1;
         tally.withheld += u64::from(!decision.withheld.is_empty());
         tally.unknown += u64::from(ruling.unknown());

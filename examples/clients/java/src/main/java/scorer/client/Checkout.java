@@ -21,6 +21,7 @@ import scorer.client.ScorerClient.Decision;
 import scorer.client.ScorerClient.Origin;
 import scorer.client.ScorerClient.ScoreFallback;
 import scorer.client.ScorerClient.ScoreRequest;
+import scorer.v1.Scoring;
 
 /**
  * Reads the steps of payments from the standard input, one per line, and prints each answer as a line of name=value
@@ -29,7 +30,7 @@ import scorer.client.ScorerClient.ScoreRequest;
  * <pre>
  * score CHECKPOINT PAYMENT ATTEMPT feature=value ...
  * select CHECKPOINT PAYMENT ATTEMPT [eligible:ACTION,ACTION] feature=value ...
- * outcome CHECKPOINT PAYMENT ATTEMPT KIND VALUE [REVISION]
+ * outcome CHECKPOINT PAYMENT ATTEMPT KIND VALUE [REVISION [SOURCE:ID]]
  * </pre>
  *
  * <p>Options, as --name=value: addresses (host:port,host:port), ca, certificate, key, server-name, timeout-ms,
@@ -173,13 +174,24 @@ public final class Checkout {
                 decisions.getOrDefault(checkpoint + " " + id, none),
                 rest[0],
                 Double.parseDouble(rest[1]),
-                rest.length > 2 ? Integer.parseInt(rest[2]) : 0);
+                rest.length > 2 ? Integer.parseInt(rest[2]) : 0,
+                rest.length > 3 ? source(rest[3]) : null);
         return "duplicate=%s\tknown=%s\tproven=%s\tattempts=%d"
             .formatted(report.duplicate(), report.decisionKnown(), report.proven(), report.attempts());
       }
       default ->
           throw new IllegalArgumentException("step " + step + " is none of score, select, outcome");
     }
+  }
+
+  /** Reads a source, written as its kind or as KIND:ID. */
+  private static Scoring.OutcomeSource source(String word) {
+    String[] parts = word.split(":", 2);
+    String kind = "OUTCOME_SOURCE_KIND_" + parts[0].toUpperCase(Locale.ROOT);
+    return Scoring.OutcomeSource.newBuilder()
+        .setKind(Scoring.OutcomeSourceKind.valueOf(kind))
+        .setId(parts.length > 1 ? parts[1] : "")
+        .build();
   }
 
   /** Reads name=value words: numbers, true and false, and categories. */

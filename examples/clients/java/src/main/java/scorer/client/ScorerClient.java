@@ -287,22 +287,33 @@ public final class ScorerClient implements AutoCloseable {
    * another value needs a higher revision.
    */
   public Report reportOutcome(Decision decision, String kind, double value, int revision) {
+    return reportOutcome(decision, kind, value, revision, null);
+  }
+
+  /**
+   * Reports an outcome as the other method does, and states its source: who or what reports it, and a short id, such as
+   * the name of a feed. A null source is not stated.
+   */
+  public Report reportOutcome(
+      Decision decision, String kind, double value, int revision, Scoring.OutcomeSource source) {
     if (decision.id().isEmpty()) {
       throw ScorerException.invalid(
           "the decision has no id, because the client's fallback answered; report no outcome for it", "");
     }
-    Scoring.ReportOutcomeRequest message =
+    Scoring.ReportOutcomeRequest.Builder message =
         Scoring.ReportOutcomeRequest.newBuilder()
             .setCheckpoint(decision.checkpoint())
             .setDecisionId(decision.id())
             .setDecisionToken(ByteString.copyFrom(decision.token()))
             .setKind(kind)
             .setValue(value)
-            .setRevision(revision)
-            .build();
+            .setRevision(revision);
+    if (source != null) {
+      message.setSource(source);
+    }
     return send(
         ScoringServiceGrpc.getReportOutcomeMethod(),
-        message,
+        message.build(),
         new Call(decision.checkpoint(), decision.id(), null, false),
         (reply, sent) ->
                 new Report(
