@@ -221,9 +221,9 @@ def rust(
         (directory / "config.json").write_text(json.dumps(chosen))
         command: list[str | Path] = [binary, "config.json", "lanes.json", subject.bundle]
         with process(command, directory=directory, more=more) as running:
-            addresses = _event(running, "started")["addresses"]
+            addresses = event(running, "started")["addresses"]
             target = addresses["grpc"][0]
-            _event(running, "lanes_swapped")
+            event(running, "lanes_swapped")
             load = Load(target=target, methods=[_score(subject)])
             verify(load, subject)
             yield Serving(load, running, addresses.get("metrics"))
@@ -260,7 +260,7 @@ def hosted(
         )
         command: list[str | Path] = [sys.executable, "-m", "scorer.cli", "serve", "--config", "scorer.toml"]
         with process(command, directory=directory) as running:
-            said = _event(running, "serving")
+            said = event(running, "serving")
             addresses = said["grpc"]
             target = next(address for address in addresses if not address.startswith("unix:"))
             more = {} if tls is None else {"tls": dict(tls)}
@@ -468,7 +468,7 @@ def scratch() -> Iterator[Path]:
         yield Path(name)
 
 
-def _event(running: Process, name: str) -> dict[str, Any]:
+def event(running: Process, name: str) -> dict[str, Any]:
     """Wait until our server has logged the event, and return it."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline:

@@ -28,6 +28,7 @@ __all__ = [
     "forbid_core_dumps",
     "generate_key",
     "mark_shipped",
+    "measure_bundles",
     "prune_log",
     "public_key",
     "read_token",
@@ -226,6 +227,9 @@ def transform_rows(
 def entity_pseudonym(key_file: str | PathLike[str], entity: str) -> str: ...
 def forbid_core_dumps() -> None: ...
 def mark_shipped(directory: str | PathLike[str], sequence: int) -> int: ...
+def measure_bundles(
+    paths: Sequence[str | PathLike[str]], seconds: float, rows: Sequence[NDArray[Any]] | None = None
+) -> tuple[list[list[tuple[str, str, int, int]]], int, list[int], list[int]]: ...
 def prune_log(
     directory: str | PathLike[str],
     max_age_seconds: float | None,

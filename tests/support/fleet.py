@@ -49,6 +49,8 @@ class FakeMember:
     responses_to_lose: int = 0
     counters: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     """Fields of `ObserverStatus` that are not zero, by checkpoint and lane."""
+    nodes: dict[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    """The nodes that the status reports, by the digest of a bundle."""
     tables: list[Mapping[str, CheckpointStatus]] = field(default_factory=list)
     """Every lane table that was active, oldest first."""
 
@@ -169,6 +171,10 @@ class FakeFleet(Fleet):
         """Set counters of an observe lane that the member's status reports from now on."""
         self._held[name].counters.setdefault((checkpoint, lane), {}).update(counters)
 
+    def time_nodes(self, name: str, digest: str, nodes: Sequence[Mapping[str, Any]]) -> None:
+        """Set the nodes of a bundle that the member's status reports, as `NodeStatus` of control.proto."""
+        self._held[name].nodes[digest] = nodes
+
     # --- interface of `Fleet` ---
 
     def status(self, member: Member) -> MemberStatus:
@@ -195,6 +201,7 @@ class FakeFleet(Fleet):
             lane_table=held.version,
             checkpoints=held.checkpoints,
             observers=observers,
+            bundles=[{"digest": digest, "nodes": nodes} for digest, nodes in held.nodes.items()],
             raw={
                 "started_at_ms": held.started,
                 "lane_table": held.version,

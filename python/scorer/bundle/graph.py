@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -23,6 +23,7 @@ from scorer.bundle.models import (
     ThresholdNode,
     TransformNode,
 )
+from scorer.bundle.times import NodeTime
 
 INPUT: Final = "row"
 """The slot of the request's row."""
@@ -98,15 +99,19 @@ def edges(nodes: Sequence[GraphNode]) -> Iterator[tuple[GraphNode, GraphNode]]:
         yield from ((writer[slot], node) for slot in node.reads if slot in writer)
 
 
-def to_dot(nodes: Sequence[GraphNode]) -> str:
+def to_dot(nodes: Sequence[GraphNode], times: Mapping[str, NodeTime] | None = None) -> str:
     """Return a graph in the language of Graphviz.
 
     Args:
         nodes: The result of `program_graph`.
+        times: The times of nodes, by the slot that a node writes.
     """
     lines = ["digraph program {", "  rankdir=LR;", "  node [shape=box];"]
     for node in nodes:
         label = f"{node.kind}\n{node.settings}" if node.settings else node.kind
+        time = (times or {}).get(node.writes)
+        if time is not None and time.timed:
+            label += f"\n{time_text(time.mean_us)}"
         lines.append(f"  n{node.number + 1} [label={json.dumps(label)}];")
     for first, second in edges(nodes):
         label = json.dumps(f"{first.writes} ({first.type})")
@@ -114,13 +119,30 @@ def to_dot(nodes: Sequence[GraphNode]) -> str:
     return "\n".join([*lines, "}"])
 
 
-def to_dicts(nodes: Sequence[GraphNode]) -> list[dict[str, object]]:
+def to_dicts(
+    nodes: Sequence[GraphNode], times: Mapping[str, NodeTime] | None = None
+) -> list[dict[str, object]]:
     """Return the nodes as JSON values.
 
     Args:
         nodes: The result of `program_graph`.
+        times: The times of nodes, by the slot that a node writes; None: they are left out.
     """
-    return [asdict(node) for node in nodes]
+    if times is None:
+        return [asdict(node) for node in nodes]
+    return [
+        asdict(node) | {"time": None if node.writes not in times else asdict(times[node.writes])}
+        for node in nodes
+    ]
+
+
+def time_text(microseconds: float) -> str:
+    """Return a time with three digits and its unit."""
+    if microseconds >= 999.5:
+        return f"{microseconds / 1e3:.3g} ms"
+    if microseconds >= 0.9995:
+        return f"{microseconds:.3g} µs"
+    return f"{microseconds * 1e3:.3g} ns"
 
 
 def _reads(node: Node) -> Iterator[str]:

@@ -18,6 +18,7 @@ from scorer.client.results import (
     Health,
     LaneInfo,
     MarginExplanation,
+    NodeInfo,
     OutcomeAck,
     PaymentDecision,
     RowExplanation,
@@ -258,6 +259,7 @@ def _checkpoint(message: pb.CheckpointDescription) -> CheckpointInfo:
         policy=message.policy,
         sla_p99_ms=message.sla_p99_ms,
         max_batch_rows=message.max_batch_rows,
+        nodes=tuple(NodeInfo(node.name, node.kind, node.mean_us, node.timed) for node in message.nodes),
     )
 
 

@@ -351,6 +351,23 @@ class ThresholdInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """A node of a bundle's program, with its times on the server.
+
+    Attributes:
+        name: The slot that the node writes.
+        kind: "forest", "calibrate", "rules", "policy" and so on.
+        mean_us: Mean time of the measured evaluations in microseconds; 0 if there are none.
+        timed: Number of measured evaluations in which the node ran. One decision in 61 is measured.
+    """
+
+    name: str
+    kind: str
+    mean_us: float
+    timed: int
+
+
+@dataclass(frozen=True, slots=True)
 class CheckpointInfo:
     """What a checkpoint serves now.
 
@@ -368,6 +385,8 @@ class CheckpointInfo:
         policy: One-line description of the policy.
         sla_p99_ms: The checkpoint's SLA in milliseconds.
         max_batch_rows: Largest number of rows of one `score_batch()`.
+        nodes: The nodes of that bundle's program in their order, with their times on the server; empty if the
+            server states none.
     """
 
     checkpoint: str
@@ -383,6 +402,7 @@ class CheckpointInfo:
     policy: str
     sla_p99_ms: float
     max_batch_rows: int
+    nodes: tuple[NodeInfo, ...] = ()
 
     @property
     def feature_names(self) -> tuple[str, ...]:

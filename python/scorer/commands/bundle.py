@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from scorer.cli import TYPER_OPTIONS
+from scorer.commands.node_times import node_times
 from scorer.commands.output import print_json, print_table, size
 from scorer.commands.rule_options import LIST_OPTION, given_lists
 from scorer.errors import BundleError
@@ -269,18 +270,38 @@ def graph(
         Literal["text", "dot", "json"],
         typer.Option("--format", help="A table, a graph for Graphviz, or JSON."),
     ] = "text",
+    times: Annotated[
+        bool,
+        typer.Option("--times", help="Add the time of each node: measured here on the golden cases."),
+    ] = False,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TARGET",
+            help="With --times: take the times from this server, host:port or unix:///path, which has the "
+            "bundle at a checkpoint.",
+        ),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=0.0, max=600.0, help="With --times: length of the measurement.")
+    ] = 1.0,
 ) -> None:
     """Show the nodes of a bundle's program and the slots between them."""
     from scorer.bundle import inspect as inspect_bundle
-    from scorer.bundle.graph import program_graph, to_dicts, to_dot
+    from scorer.bundle.graph import program_graph, time_text, to_dicts, to_dot
 
+    if server is not None and not times:
+        raise BundleError("--server is the source of times; add --times, or leave it out")
     inspection = inspect_bundle(directory)
+    digest = inspection.manifest.digest
     nodes = program_graph(inspection.manifest.program, len(inspection.data.columns), inspection.nets)
+    found = node_times(directory, digest, server, seconds) if times else None
     if form == "dot":
-        typer.echo(to_dot(nodes))
+        typer.echo(to_dot(nodes, found))
     elif form == "json":
-        print_json(to_dicts(nodes))
+        print_json(to_dicts(nodes, found))
     else:
+        shown = {slot: time_text(one.mean_us) for slot, one in (found or {}).items() if one.timed}
         rows = [
             [
                 "" if node.number < 0 else str(node.number),
@@ -288,11 +309,13 @@ def graph(
                 ", ".join(node.reads),
                 node.writes,
                 node.type + "".join(f" + {column}" for column in node.columns),
+                *([] if found is None else [shown.get(node.writes, "")]),
                 node.settings,
             ]
             for node in nodes
         ]
-        print_table(["node", "kind", "reads", "writes", "type", "settings"], rows, empty="")
+        time = [] if found is None else ["time"]
+        print_table(["node", "kind", "reads", "writes", "type", *time, "settings"], rows, empty="")
 
 
 def _print(inspection: Inspection) -> None:

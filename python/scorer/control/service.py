@@ -384,6 +384,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
                 release=int((report.get("signed") or {}).get("release", 0)),
                 signed_by=str((report.get("signed") or {}).get("key", "")),
                 breaker=str(counted.get(digest, {}).get("breaker", "")),
+                nodes=[pb.NodeStatus(**node) for node in counted.get(digest, {}).get("nodes", ())],
             )
             for digest, report in self.controller.load_reports.items()
         ]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import select
 
+from scorer.bundle.times import NodeTime, total_times
 from scorer.release.answers import CheckpointView, MemberView
 from scorer.release.errors import ConflictError, InvalidError, NotAllowedError, PlatformError
 from scorer.release.fields import reason_of
@@ -53,6 +54,17 @@ class Checkpoints:
     def reachable(self) -> Mapping[str, bool]:
         """Return by server whether it responded to the latest status call."""
         return {name: status.reachable for name, status in self._statuses().items()}
+
+    def node_times(self, digest: str) -> Mapping[str, NodeTime]:
+        """Return the times of a bundle's nodes on all servers that have it, by the slot that a node writes.
+
+        Args:
+            digest: Digest of the bundle, which the caller has resolved and may see.
+        """
+        statuses = self._statuses().values()
+        return total_times(
+            one.get("nodes", ()) for status in statuses for one in status.bundles if one["digest"] == digest
+        )
 
     def kind(self, checkpoint: str) -> str:
         """Return `score` or `action`, from the servers' latest statuses; empty if none has reported it."""

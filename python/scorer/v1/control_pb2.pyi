@@ -545,6 +545,7 @@ class BundleStatus(_message.Message):
     RELEASE_FIELD_NUMBER: _builtins.int
     SIGNED_BY_FIELD_NUMBER: _builtins.int
     BREAKER_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
     digest: _builtins.str
     name: _builtins.str
     load_ms: _builtins.float
@@ -558,6 +559,10 @@ class BundleStatus(_message.Message):
     signed_by: _builtins.str
     breaker: _builtins.str
     """State of the bundle's breaker: "closed", "open" or "half_open"."""
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeStatus]:
+        """The nodes of the bundle's program in their order, with their times."""
+
     def __init__(
         self,
         *,
@@ -570,14 +575,49 @@ class BundleStatus(_message.Message):
         release: _builtins.int = ...,
         signed_by: _builtins.str = ...,
         breaker: _builtins.str = ...,
+        nodes: _abc.Iterable[Global___NodeStatus] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["breaker", b"breaker", "bytes", b"bytes", "decisions", b"decisions", "digest", b"digest", "live", b"live", "load_ms", b"load_ms", "name", b"name", "release", b"release", "signed_by", b"signed_by"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["breaker", b"breaker", "bytes", b"bytes", "decisions", b"decisions", "digest", b"digest", "live", b"live", "load_ms", b"load_ms", "name", b"name", "nodes", b"nodes", "release", b"release", "signed_by", b"signed_by"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BundleStatus: _TypeAlias = BundleStatus  # noqa: Y015
+
+@_typing.final
+class NodeStatus(_message.Message):
+    """A node of a bundle's program. Each thread times the nodes of one decision in 61."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    NANOS_FIELD_NUMBER: _builtins.int
+    TIMED_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The slot that the node writes."""
+    kind: _builtins.str
+    """"forest", "calibrate", "rules", "policy", ..."""
+    nanos: _builtins.int
+    """Total time of the timed evaluations in nanoseconds."""
+    timed: _builtins.int
+    """Number of timed evaluations in which the node ran."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        nanos: _builtins.int = ...,
+        timed: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "name", b"name", "nanos", b"nanos", "timed", b"timed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeStatus: _TypeAlias = NodeStatus  # noqa: Y015
 
 @_typing.final
 class Rejection(_message.Message):

@@ -1343,6 +1343,7 @@ class CheckpointDescription(_message.Message):
     POLICY_FIELD_NUMBER: _builtins.int
     SLA_P99_MS_FIELD_NUMBER: _builtins.int
     MAX_BATCH_ROWS_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
     checkpoint: _builtins.str
     kind: _builtins.str
     """"score" or "action"."""
@@ -1362,6 +1363,10 @@ class CheckpointDescription(_message.Message):
     def actions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ActionDescription]: ...
     @_builtins.property
     def thresholds(self) -> _containers.RepeatedCompositeFieldContainer[Global___ThresholdDescription]: ...
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeDescription]:
+        """The nodes of the bundle's program in their order, with their times on this server."""
+
     def __init__(
         self,
         *,
@@ -1378,14 +1383,49 @@ class CheckpointDescription(_message.Message):
         policy: _builtins.str = ...,
         sla_p99_ms: _builtins.float = ...,
         max_batch_rows: _builtins.int = ...,
+        nodes: _abc.Iterable[Global___NodeDescription] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "bundle", b"bundle", "bundle_name", b"bundle_name", "checkpoint", b"checkpoint", "features", b"features", "kind", b"kind", "lane_table", b"lane_table", "lanes", b"lanes", "max_batch_rows", b"max_batch_rows", "policy", b"policy", "schema_fingerprint", b"schema_fingerprint", "sla_p99_ms", b"sla_p99_ms", "thresholds", b"thresholds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "bundle", b"bundle", "bundle_name", b"bundle_name", "checkpoint", b"checkpoint", "features", b"features", "kind", b"kind", "lane_table", b"lane_table", "lanes", b"lanes", "max_batch_rows", b"max_batch_rows", "nodes", b"nodes", "policy", b"policy", "schema_fingerprint", b"schema_fingerprint", "sla_p99_ms", b"sla_p99_ms", "thresholds", b"thresholds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CheckpointDescription: _TypeAlias = CheckpointDescription  # noqa: Y015
+
+@_typing.final
+class NodeDescription(_message.Message):
+    """A node of a bundle's program. Each thread times the nodes of one decision in 61."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    MEAN_US_FIELD_NUMBER: _builtins.int
+    TIMED_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The slot that the node writes."""
+    kind: _builtins.str
+    """"forest", "calibrate", "rules", "policy", ..."""
+    mean_us: _builtins.float
+    """Mean time of the timed evaluations in microseconds; 0 if there are none."""
+    timed: _builtins.int
+    """Number of timed evaluations in which the node ran."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        kind: _builtins.str = ...,
+        mean_us: _builtins.float = ...,
+        timed: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "mean_us", b"mean_us", "name", b"name", "timed", b"timed"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeDescription: _TypeAlias = NodeDescription  # noqa: Y015
 
 @_typing.final
 class LaneDescription(_message.Message):

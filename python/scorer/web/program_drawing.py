@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from scorer.bundle.graph import GraphNode, edges
+from scorer.bundle.graph import GraphNode, edges, time_text
+from scorer.bundle.times import NodeTime
 
 BOX_WIDTH: Final = 168
 BOX_HEIGHT: Final = 44
@@ -26,6 +27,12 @@ class DrawnNode:
     y: int
     text: str
     """The settings, cut to the width of the box."""
+    time: str = ""
+    """Mean time of the node; empty if it was not measured."""
+    timed: int = 0
+    """Number of measured evaluations in which the node ran."""
+    bar: int = 0
+    """Width of the bar that shows its part of the time of all nodes, in units of the box."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +44,21 @@ class DrawnProgram:
     nodes: tuple[DrawnNode, ...]
     paths: tuple[str, ...]
 
+    @property
+    def is_timed(self) -> bool:
+        """Whether a node has a time."""
+        return any(one.time for one in self.nodes)
 
-def draw_program(nodes: Sequence[GraphNode]) -> DrawnProgram:
+
+def draw_program(nodes: Sequence[GraphNode], times: Mapping[str, NodeTime] | None = None) -> DrawnProgram:
     """Place each node in the column after the last of the nodes that it reads.
 
     Args:
         nodes: The result of `scorer.bundle.graph.program_graph`, in the order in which the nodes run.
+        times: The times of nodes, by the slot that a node writes.
     """
+    measured = {slot: time for slot, time in (times or {}).items() if time.timed}
+    total = sum(time.mean_us for time in measured.values())
     column: dict[int, int] = {}
     readers = list(edges(nodes))
     for node in nodes:
@@ -61,11 +76,15 @@ def draw_program(nodes: Sequence[GraphNode]) -> DrawnProgram:
         used[at] = row + 1
         # The boxes of a column are centred.
         top = (most - rows[at]) * (BOX_HEIGHT + _SPACE) // 2
+        time = measured.get(node.writes)
         placed[node.number] = DrawnNode(
             node,
             _MARGIN + at * (BOX_WIDTH + _GAP),
             _MARGIN + top + row * (BOX_HEIGHT + _SPACE),
             node.settings if len(node.settings) <= _LETTERS else f"{node.settings[: _LETTERS - 1]}…",
+            "" if time is None else time_text(time.mean_us),
+            0 if time is None else time.timed,
+            0 if time is None else round(BOX_WIDTH * time.mean_us / total),
         )
     return DrawnProgram(
         2 * _MARGIN + len(rows) * (BOX_WIDTH + _GAP) - _GAP,

@@ -4,6 +4,7 @@
 
 mod buffers;
 mod build;
+mod measure;
 mod policy;
 mod rows;
 mod rules;
@@ -20,6 +21,7 @@ use scorer_core::policy::Mask;
 
 use buffers::{copy_in, copy_out};
 pub(crate) use build::{build_golden, draft_bundle, revise_bundle, seal_manifest, transform_rows};
+pub(crate) use measure::measure_bundles;
 pub(crate) use policy::{Policy, draw};
 pub(crate) use rows::{score_columns, select_columns};
 pub(crate) use rules::{RuleSet, compile_action_rules, compile_rules, rules_of};

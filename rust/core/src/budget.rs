@@ -1,6 +1,7 @@
 //! The time limit of an evaluation, expressed as a condition to stop.
 //!
-//! This crate has no clock. A caller that has one passes a [`Budget`]. Forests check it between chunks of 64 trees,
+//! An evaluation reads no clock, unless the times of nodes are measured. A caller that has a limit passes a [`Budget`].
+//! Forests check it between chunks of 64 trees,
 //! so an evaluation whose caller no longer waits ends within about a microsecond.
 
 /// Decides when an evaluation has to stop.

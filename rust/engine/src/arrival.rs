@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use scorer_token::Tenant;
 
+use crate::bundles::NodeCounters;
 use crate::lanes::Source;
 use crate::rejection::Rejection;
 use crate::stages::{Stage, StageTimes, Timed};
@@ -148,6 +149,18 @@ impl Arrival {
     /// Measures a stage until the result is dropped, if the request is traced.
     pub(crate) fn measure(&self, stage: Stage) -> Timed<'_> {
         self.current_stages().map_or(Timed::NONE, |times| times.measure(stage, self.at))
+    }
+
+    /// Whether the request is traced.
+    pub(crate) fn is_traced(&self) -> bool {
+        self.stages.is_some()
+    }
+
+    /// Stores the times of the nodes that ran, if the request is traced.
+    pub(crate) fn ran(&self, nodes: &Arc<NodeCounters>, times: &[u64]) {
+        if let Some(stages) = self.current_stages() {
+            stages.ran(nodes, times);
+        }
     }
 
     /// Stores the lane that answers, if the request is traced.

@@ -42,6 +42,17 @@ pub fn load(path: &Path, expected: Option<&Digest>) -> Result<Bundle, BundleErro
     load_timed(path, expected, &[]).map(|(bundle, ..)| bundle)
 }
 
+/// Does what [`load`] does, and also returns the rows of the golden cases.
+///
+/// # Errors
+/// Fails as [`load`] does.
+pub fn load_with_rows(
+    path: &Path,
+    expected: Option<&Digest>,
+) -> Result<(Bundle, Vec<GoldenRow>), BundleError> {
+    load_timed(path, expected, &[]).map(|(bundle, rows, _)| (bundle, rows))
+}
+
 /// Does what [`load`] does, and also returns the golden cases' rows and the time of each stage but the warm-up. Forests
 /// of `known` bundles are shared.
 pub(crate) fn load_timed(

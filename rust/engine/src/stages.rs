@@ -2,9 +2,10 @@
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::bundles::NodeCounters;
 use crate::lanes::Source;
 
 /// A stage of the answer path that has a span of its own.
@@ -28,6 +29,8 @@ pub struct StageTimes {
     /// Beginning and end of each stage in nanoseconds after the arrival, plus one; 0 means that it is not known.
     times: [[AtomicU64; 2]; Stage::COUNT],
     source: OnceLock<Arc<Source>>,
+    /// The nodes of the bundle, and the times of those that ran.
+    nodes: Mutex<Option<(Arc<NodeCounters>, Vec<u64>)>>,
 }
 
 /// Measures a stage from its creation until it is dropped, if the request is traced.
@@ -72,6 +75,21 @@ impl StageTimes {
     /// Stores the lane that answers.
     pub(crate) fn answered_by(&self, source: &Arc<Source>) {
         let _ = self.source.set(Arc::clone(source));
+    }
+
+    /// Adds the times of nodes.
+    pub(crate) fn ran(&self, nodes: &Arc<NodeCounters>, times: &[u64]) {
+        let mut known = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let (_, sums) = known.get_or_insert_with(|| (Arc::clone(nodes), vec![0; times.len()]));
+        sums.iter_mut().zip(times).for_each(|(sum, time)| *sum += time);
+    }
+
+    /// Returns the names of the nodes that ran, with their times in nanoseconds.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<(String, u64)> {
+        let known = self.nodes.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((nodes, times)) = &*known else { return Vec::new() };
+        nodes.ran(times).map(|(node, time)| (node.name.clone(), time)).collect()
     }
 
     /// Returns the lane that answered, if one was found.

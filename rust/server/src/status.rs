@@ -95,6 +95,21 @@ pub struct BundleStatus {
     pub breaker: &'static str,
     /// The statement of its signature; absent if no signature was required.
     pub signed: Option<Signed>,
+    /// The nodes of its program, with their times.
+    pub nodes: Vec<NodeStatus>,
+}
+
+/// A node of a bundle's program.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeStatus {
+    /// The slot that the node writes.
+    pub name: String,
+    /// Its kind, as in the manifest.
+    pub kind: &'static str,
+    /// Total time of the timed evaluations in nanoseconds.
+    pub nanos: u64,
+    /// Number of timed evaluations in which the node ran.
+    pub timed: u64,
 }
 
 /// The status of the log, and its directory.
@@ -179,6 +194,16 @@ impl BundleStatus {
             live: table.all().any(|(_, lane)| lane.loaded.digest == loaded.digest),
             breaker: loaded.breaker.state().as_str(),
             signed: loaded.signed.clone(),
+            nodes: loaded
+                .nodes
+                .times()
+                .map(|time| NodeStatus {
+                    name: time.node.name.clone(),
+                    kind: time.node.kind,
+                    nanos: time.nanos,
+                    timed: time.timed,
+                })
+                .collect(),
         }
     }
 }

@@ -13,6 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use scorer_core::bundle::testing::action_recipe;
 use scorer_identity::authority::{Authority, Request as CertificateRequest};
 use scorer_proto::otlp::any_value::Value as Any;
 use scorer_proto::otlp::span::SpanKind;
@@ -21,6 +22,7 @@ use scorer_proto::otlp::trace_service_server::{TraceService, TraceServiceServer}
 use scorer_proto::otlp::{
     ExportTracePartialSuccess, ExportTraceServiceRequest, ExportTraceServiceResponse, KeyValue, Span,
 };
+use scorer_proto::v1::{DescribeRequest, NodeDescription};
 use scorer_server::Fault;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
@@ -269,6 +271,87 @@ async fn a_request_is_one_span_below_its_caller_with_a_span_for_each_stage() {
     let resource = received.resource_spans[0].resource.clone().unwrap();
     let resource = attributes(&resource.attributes);
     assert_eq!((&*resource["service.name"], &*resource["service.instance.id"]), ("scorer", "here"));
+}
+
+/// Returns the nodes of the action bundle as `Describe` reports them.
+async fn described(setup: &Setup) -> Vec<NodeDescription> {
+    let request = DescribeRequest { checkpoint: ACTION.to_owned() };
+    let mut described = setup.client().await.describe(request).await.unwrap().into_inner();
+    described.checkpoints.remove(0).nodes
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_node_that_ran_has_its_time_in_the_span_the_description_and_the_metrics() {
+    const RULES: &str = r#"
+name = "exemptions"
+[[rules]]
+id = "limit"
+when = "amount > 100.0"
+keep = { exemption = ["none"] }
+source = "agreement"
+"#;
+    let collector = Listening::start(Does::Accept).await;
+    let setup = start_traced(collector.settings());
+    let policy = json!({"rule": "squarecb", "gamma": 20.0, "floor": 0.05});
+    let action = action_recipe("action", 0.0, policy).with_rules(RULES, &[]).build().unwrap();
+    let action = load(&setup.server, setup.directory.path(), &action);
+    setup.server.swap(&table(2, &setup.fraud, &action)).unwrap();
+
+    let kinds = [("margins", "forest"), ("score", "link"), ("ruled", "rules"), ("action", "policy")];
+    let nodes = described(&setup).await;
+    let named: Vec<_> = nodes.iter().map(|node| (&*node.name, &*node.kind)).collect();
+    assert_eq!(named, kinds);
+    assert!(
+        nodes.iter().all(|node| (node.mean_us, node.timed) == (0.0, 0)),
+        "nothing was decided: {nodes:?}"
+    );
+
+    let mut client = setup.client().await;
+    client.select_action(select("inline", 500.0)).await.unwrap();
+    setup.server.assume_cost(ACTION, Duration::from_millis(5));
+    client.select_action(select("pooled", 500.0)).await.unwrap();
+    let mut total = BTreeMap::<String, u64>::new();
+    for spans in &collector.requests(3).await[1..] {
+        for span in &spans[1..] {
+            let found = attributes(&span.attributes);
+            if span.name != "evaluate" {
+                assert!(found.is_empty(), "{found:?}");
+                continue;
+            }
+            let keys: Vec<_> = found.keys().copied().collect();
+            assert_eq!(
+                keys,
+                [
+                    "scorer.node.action.ns",
+                    "scorer.node.margins.ns",
+                    "scorer.node.ruled.ns",
+                    "scorer.node.score.ns"
+                ]
+            );
+            for (name, _) in kinds {
+                let nanos: u64 = found[&*format!("scorer.node.{name}.ns")].parse().unwrap();
+                assert!(nanos > 0, "{name}");
+                *total.entry(name.to_owned()).or_default() += nanos;
+            }
+        }
+    }
+    assert_eq!(total.len(), kinds.len(), "both requests have the span");
+
+    let nodes = described(&setup).await;
+    let metrics = setup.metrics().await;
+    let short = &action[7..19];
+    for (node, (name, kind)) in nodes.iter().zip(kinds) {
+        assert_eq!((&*node.name, node.timed), (name, 2));
+        let nanos = total[name] as f64;
+        assert!((node.mean_us - nanos / 2e3).abs() < 1e-6 * node.mean_us, "{node:?}, {nanos} ns");
+        let labels = format!("{{name=\"action\",bundle=\"{short}\",node=\"{name}\",kind=\"{kind}\"}}");
+        let value = |metric: &str| -> f64 {
+            let line = metrics.lines().find_map(|line| line.strip_prefix(&format!("{metric}{labels} ")));
+            line.unwrap_or_else(|| panic!("{metric}{labels} is not in {metrics}")).parse().unwrap()
+        };
+        assert_eq!(value("scorer_node_timed_total"), 2.0);
+        assert!((value("scorer_node_seconds_total") * 1e9 - nanos).abs() < 1e-3 * nanos);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from scorer.bundle.graph import program_graph
 from scorer.bundle.models import Node
+from scorer.bundle.times import NodeTime
 from scorer.release.answers import BundleDetail
 from scorer.release.errors import PlatformError
 from scorer.release.model import Role
@@ -92,20 +93,20 @@ def model(here: Here, digest: str) -> Response:
         changes=changes,
         chain=_chain(here, detail),
         thresholds=_thresholds(detail.manifest),
-        program=_program(detail),
+        program=_program(detail, here.service.checkpoints.node_times(detail.info.digest)),
         metrics=_metrics(detail.lineage),
         histogram=histogram.plotly if histogram else None,
         importance=explanation.figures[0] if explanation else None,
     )
 
 
-def _program(detail: BundleDetail) -> DrawnProgram | None:
+def _program(detail: BundleDetail, times: Mapping[str, NodeTime]) -> DrawnProgram | None:
     """Return the drawing of a program; None if it has a node that this version does not know."""
     try:
         nodes: list[Node] = TypeAdapter(list[Node]).validate_python(detail.manifest.get("program"))
     except ValidationError:
         return None
-    return draw_program(program_graph(nodes, len(detail.features)))
+    return draw_program(program_graph(nodes, len(detail.features)), times)
 
 
 def _chain(here: Visit, detail: BundleDetail) -> list[tuple[str, str, str]]:

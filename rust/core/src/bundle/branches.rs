@@ -47,14 +47,23 @@ pub(super) fn guard(program: &mut Program) {
         program.steps.iter().position(writes).map_or(0, |at| at + 1)
     };
     let places: Vec<usize> = program.selectors.iter().map(|selector| writer(selector.row)).collect();
+    let node_of = |switch: usize| {
+        let is_switch = |step: &Step| matches!(step, Step::Switch { switch: own, .. } if *own == switch);
+        program.steps.iter().position(is_switch).and_then(|at| program.nodes.get(at)).copied()
+    };
+    let choices: Vec<usize> = (0..places.len()).map(|switch| node_of(switch).unwrap_or(0)).collect();
+    let before = std::mem::take(&mut program.nodes);
+    let mut nodes = Vec::with_capacity(before.len() + places.len());
     let mut steps = Vec::with_capacity(program.steps.len() + places.len());
     let mut guards = Vec::with_capacity(steps.capacity());
     for (at, (step, need)) in std::mem::take(&mut program.steps).into_iter().zip(needs).enumerate() {
         for (switch, _) in places.iter().enumerate().filter(|(_, place)| **place == at) {
             steps.push(Step::Choose { switch });
             guards.push(None);
+            nodes.push(choices[switch]);
         }
         steps.push(step);
+        nodes.push(before[at]);
         guards.push(match need {
             Need::Branch(guard) if places[guard.switch] <= at => Some(guard),
             _ => None,
@@ -62,6 +71,7 @@ pub(super) fn guard(program: &mut Program) {
     }
     program.steps = steps;
     program.guards = guards;
+    program.nodes = nodes;
 }
 
 /// Computes for each step which branches need its result, from the last step to the first one.

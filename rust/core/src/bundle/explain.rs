@@ -245,7 +245,7 @@ impl Bundle {
         self.set_row(row, scratch)?;
         let explainer = self.explainer.as_ref().ok_or(EvalError::NoCovers)?;
         self.program.run(budget, &mut scratch.buffers, Some(explainer))?;
-        self.band(&scratch.buffers.values)
+        self.timed_band(&mut scratch.buffers)
     }
 
     /// Computes the path attributions of one action's expected reward, for [`EvalScratch::reasons`]. `row` is the

@@ -15,6 +15,7 @@ mod explain;
 pub mod golden;
 mod list;
 mod manifest;
+mod measure;
 mod nets;
 pub mod node;
 mod oracle;
@@ -33,6 +34,7 @@ mod tables;
 #[doc(hidden)]
 pub mod testing;
 mod threshold;
+mod times;
 mod transform;
 
 use std::collections::BTreeMap;
@@ -50,6 +52,7 @@ pub use manifest::{
     FORMAT, FileEntry, Kind, Lineage, MANIFEST, MAX_FILE_BYTES, MAX_MANIFEST_BYTES, Manifest, SIGNATURE,
     is_file_name,
 };
+pub use measure::{Measured, NodeSum, measure};
 pub use nets::NetFacts;
 pub use node::Band;
 pub use overlay::{Offsets, OverlayFile};
@@ -61,6 +64,7 @@ pub use score_map::ScoreMap;
 pub use scratch::EvalScratch;
 pub use select::SelectOut;
 pub use tables::{Table, TablesFile};
+pub use times::NodeInfo;
 
 use crate::forest::Forest;
 use crate::policy::{Action, ActionCatalogue, CatalogueError, Policy, Salt};
@@ -351,6 +355,12 @@ impl Bundle {
     #[must_use]
     pub fn catalogue(&self) -> &ActionCatalogue {
         &self.catalogue
+    }
+
+    /// The nodes of the program, in its order.
+    #[must_use]
+    pub fn nodes(&self) -> &[NodeInfo] {
+        &self.program.infos
     }
 
     /// The labels of the score bands in ascending order; empty for an action bundle.

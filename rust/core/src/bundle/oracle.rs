@@ -139,11 +139,25 @@ impl Oracle {
         buffers: &mut Buffers,
         columns: &mut Columns,
     ) -> Result<(), EvalError> {
+        let result = self.run_steps(program, eligible, budget, buffers, columns);
+        buffers.times.end();
+        result
+    }
+
+    fn run_steps(
+        &self,
+        program: &Program,
+        eligible: &Mask,
+        budget: &dyn Budget,
+        buffers: &mut Buffers,
+        columns: &mut Columns,
+    ) -> Result<(), EvalError> {
         let Columns { actions, eligible: members, values, together, forests } = columns;
         let (count, stride) = (members.len(), *actions);
         let place = |value: usize| value * stride..value * stride + count;
         buffers.rows[self.context..program.width].fill(f32::NAN);
-        for step in &program.steps {
+        for (step, node) in program.steps.iter().zip(&program.nodes) {
+            buffers.times.begin(*node);
             match step {
                 Step::Transform { transform, from, to } => {
                     program.transform(transform, *from, *to, &mut buffers.rows)?;

@@ -23,6 +23,7 @@ use super::scratch::Buffers;
 use super::switch::{Branch, Selector};
 use super::tables::Tables;
 use super::threshold::Thresholds;
+use super::times::NodeInfo;
 use super::transform::{self, Column, Transform};
 use super::{BundleError, Digest, EvalError, Kind};
 use crate::budget::{Budget, OutOfTime};
@@ -50,6 +51,12 @@ pub(super) struct Parts<'a> {
 #[derive(Debug)]
 pub(super) struct Program {
     pub(super) steps: Vec<Step>,
+    /// For each step the number of the manifest's node that it belongs to.
+    pub(super) nodes: Vec<usize>,
+    /// Number of the node of the rules, if there is one, and of the last node.
+    pub(super) rules_node: Option<usize>,
+    pub(super) last_node: usize,
+    pub(super) infos: Vec<NodeInfo>,
     /// For each step the branch of a switch that alone needs it, if there is one.
     pub(super) guards: Vec<Option<Guard>>,
     /// The choice of each switch node, in program order.
@@ -183,6 +190,13 @@ impl Program {
         slots.may_miss.push(nets::missing_inputs(parts.features));
         let mut program = Program {
             steps: Vec::new(),
+            nodes: Vec::new(),
+            infos: nodes
+                .iter()
+                .map(|node| NodeInfo { name: node.output().to_owned(), kind: node.kind() })
+                .collect(),
+            rules_node: nodes.iter().position(|node| matches!(node, Node::Rules { .. })),
+            last_node: nodes.len().saturating_sub(1),
             guards: Vec::new(),
             selectors: Vec::new(),
             forests: Vec::new(),
@@ -220,6 +234,7 @@ impl Program {
                 Refusal::Reason(reason) => fail(reason),
                 Refusal::Bundle(error) => error,
             })?;
+            program.nodes.resize(program.steps.len(), at);
             slots.define(node.output(), slot).map_err(fail)?;
         }
         if let Some(unread) = slots.unread() {
@@ -533,12 +548,25 @@ impl Program {
         buffers: &mut Buffers,
         explainer: Option<&Explainer>,
     ) -> Result<(), EvalError> {
+        let result = self.run_steps(budget, buffers, explainer);
+        buffers.times.end();
+        result
+    }
+
+    fn run_steps(
+        &self,
+        budget: &dyn Budget,
+        buffers: &mut Buffers,
+        explainer: Option<&Explainer>,
+    ) -> Result<(), EvalError> {
         let explained = explainer.map(Explainer::of_forest);
-        for (step, guard) in self.steps.iter().zip(&self.guards) {
-            let Buffers { rows, values, forests, nets, attributions, chosen, whole, .. } = &mut *buffers;
+        for ((step, guard), node) in self.steps.iter().zip(&self.guards).zip(&self.nodes) {
+            let Buffers { rows, values, forests, nets, attributions, chosen, whole, times, .. } =
+                &mut *buffers;
             if !*whole && guard.is_some_and(|guard| !guard.holds(chosen)) {
                 continue;
             }
+            times.begin(*node);
             match step {
                 Step::Transform { transform, from, to } => {
                     self.transform(transform, *from, *to, rows)?;

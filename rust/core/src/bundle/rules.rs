@@ -386,7 +386,10 @@ impl Bundle {
         let Some(rules) = &self.rules else { return Ok(false) };
         self.check_row(row, scratch)?;
         let ruling = scratch.ruling.as_mut().ok_or(EvalError::Scratch)?;
+        let node = self.program.rules_node.unwrap_or(self.program.last_node);
+        scratch.buffers.times.begin(node);
         rules.evaluate_with(lists.unwrap_or(&rules.lists), row, score, request, ruling);
+        scratch.buffers.times.end();
         Ok(true)
     }
 

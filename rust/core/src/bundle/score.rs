@@ -1,6 +1,7 @@
 //! Scores one row.
 
 use super::program::End;
+use super::scratch::Buffers;
 use super::{Bundle, EvalError, EvalScratch, Kind};
 use crate::budget::Budget;
 
@@ -29,7 +30,15 @@ impl Bundle {
     ) -> Result<ScoreOut, EvalError> {
         self.set_row(row, scratch)?;
         self.program.run(budget, &mut scratch.buffers, None)?;
-        self.band(&scratch.buffers.values)
+        self.timed_band(&mut scratch.buffers)
+    }
+
+    /// Reads the result as [`Bundle::band`] does, and measures the time of the last node if evaluations are timed.
+    pub(super) fn timed_band(&self, buffers: &mut Buffers) -> Result<ScoreOut, EvalError> {
+        buffers.times.begin(self.program.last_node);
+        let out = self.band(&buffers.values);
+        buffers.times.end();
+        out
     }
 
     /// Checks the row of a score and makes it the program's input.

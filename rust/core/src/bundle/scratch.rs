@@ -6,6 +6,7 @@ use super::explain::{ExactScratch, Explainer};
 use super::program::End;
 use super::rules::Rules;
 use super::score_rows::Blocks;
+use super::times::NodeTimes;
 use super::{Bundle, Digest};
 use crate::explain::PathScratch;
 use crate::forest::Scratch;
@@ -45,6 +46,8 @@ pub(super) struct Buffers {
     /// The contribution of each column to the explained margin; `None` if the bundle has no explanations.
     pub(super) attributions: Option<PathScratch>,
     pub(super) nets: Vec<NetScratch>,
+    /// The times of the nodes, if evaluations are timed.
+    pub(super) times: NodeTimes,
 }
 
 /// The program's values of every eligible action.
@@ -90,6 +93,7 @@ impl EvalScratch {
                 forests: program.forests.iter().map(|forest| Scratch::new(forest)).collect(),
                 nets: program.nets.iter().map(|node| NetScratch::new(&node.net)).collect(),
                 attributions: bundle.explainer.as_ref().map(Explainer::new_scratch),
+                times: NodeTimes::new(program.last_node + 1),
             },
             blocks: Blocks::new(program),
             scores: vec![f64::NAN; actions * (1 + program.voters.len())],
@@ -110,6 +114,18 @@ impl EvalScratch {
             ruling: bundle.rules.as_ref().map(Rules::start),
             exact: None,
         }
+    }
+
+    /// Sets whether evaluations measure the time of each node, and discards the times so far.
+    pub fn time_nodes(&mut self, timed: bool) {
+        self.buffers.times.set(timed);
+    }
+
+    /// The time of each node of [`Bundle::nodes`] since [`EvalScratch::time_nodes`], in nanoseconds, 0 if it did not
+    /// run; `None` if evaluations are not timed.
+    #[must_use]
+    pub fn node_times(&self) -> Option<&[u64]> {
+        self.buffers.times.get()
     }
 
     /// The probability of every action of the catalogue in the last selection.

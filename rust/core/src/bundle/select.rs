@@ -34,12 +34,13 @@ impl Bundle {
         scratch: &mut EvalScratch,
     ) -> Result<SelectOut, EvalError> {
         let policy = self.prepare(row, eligible, budget, scratch)?;
-        let EvalScratch { scores, pmf, policy: memory, .. } = scratch;
-        policy.pmf(scores, eligible, pmf, memory.as_mut().ok_or(EvalError::Scratch)?)?;
-        let point = draw(&policy.salt().0, checkpoint, decision_id);
-        // The pmf sums to 1, so at least one action has a probability above 0.
-        let index = choose(pmf, point).ok_or(PolicyError::NoEligibleAction)?;
-        Ok(SelectOut { index, propensity: pmf[index], expected_reward: scores[index] })
+        self.timed_policy(scratch, |EvalScratch { scores, pmf, policy: memory, .. }| {
+            policy.pmf(scores, eligible, pmf, memory.as_mut().ok_or(EvalError::Scratch)?)?;
+            let point = draw(&policy.salt().0, checkpoint, decision_id);
+            // The pmf sums to 1, so at least one action has a probability above 0.
+            let index = choose(pmf, point).ok_or(PolicyError::NoEligibleAction)?;
+            Ok(SelectOut { index, propensity: pmf[index], expected_reward: scores[index] })
+        })
     }
 
     /// Chooses the best eligible action with propensity 1. The server uses it while exploration is stopped. The pmf is
@@ -55,12 +56,25 @@ impl Bundle {
         scratch: &mut EvalScratch,
     ) -> Result<SelectOut, EvalError> {
         let policy = self.prepare(row, eligible, budget, scratch)?;
-        let EvalScratch { scores, pmf, policy: memory, .. } = scratch;
-        let memory: &mut PolicyScratch = memory.as_mut().ok_or(EvalError::Scratch)?;
-        let index = policy.best(scores, eligible, memory)?;
-        pmf.fill(0.0);
-        pmf[index] = 1.0;
-        Ok(SelectOut { index, propensity: 1.0, expected_reward: scores[index] })
+        self.timed_policy(scratch, |EvalScratch { scores, pmf, policy: memory, .. }| {
+            let memory: &mut PolicyScratch = memory.as_mut().ok_or(EvalError::Scratch)?;
+            let index = policy.best(scores, eligible, memory)?;
+            pmf.fill(0.0);
+            pmf[index] = 1.0;
+            Ok(SelectOut { index, propensity: 1.0, expected_reward: scores[index] })
+        })
+    }
+
+    /// Runs the policy, which is the last node, and measures its time if evaluations are timed.
+    fn timed_policy(
+        &self,
+        scratch: &mut EvalScratch,
+        choose: impl FnOnce(&mut EvalScratch) -> Result<SelectOut, EvalError>,
+    ) -> Result<SelectOut, EvalError> {
+        scratch.buffers.times.begin(self.program.last_node);
+        let out = choose(scratch);
+        scratch.buffers.times.end();
+        out
     }
 
     fn prepare(

@@ -102,5 +102,6 @@ mod nets;
 mod overlays;
 mod parts;
 mod ruled;
+mod times;
 mod together;
 mod transforms;

@@ -37,9 +37,15 @@ thread_local! {
 pub(crate) struct Workspace {
     pub(crate) row: Vec<f32>,
     pub(crate) record: RecordBuffer,
+    /// Number of requests since the nodes of one were timed.
+    untimed: u32,
     /// Newest last.
     kept: Vec<BundleMemory>,
 }
+
+/// A thread times the nodes of one decision in this many; the evaluations of the others read no clock. It is a prime, so
+/// that decisions which come in a fixed order, such as the two of a `Decide`, are all timed.
+const TIMED: u32 = 61;
 
 /// Working memory for one bundle.
 pub(crate) struct BundleMemory {
@@ -296,6 +302,27 @@ impl Workspace {
     /// Borrows the row, the memory for the bundle and the record at the same time.
     pub(crate) fn parts(&mut self, loaded: &Loaded) -> (&mut Vec<f32>, &mut BundleMemory, &mut RecordBuffer) {
         (&mut self.row, memory_for(&mut self.kept, loaded), &mut self.record)
+    }
+
+    /// Returns whether the nodes of this decision are timed: one in [`TIMED`] on each thread, not the first ones, for
+    /// which the thread allocates its memory.
+    pub(crate) fn is_timed(&mut self) -> bool {
+        self.untimed += 1;
+        let timed = self.untimed == TIMED;
+        if timed {
+            self.untimed = 0;
+        }
+        timed
+    }
+
+    /// Adds the times of the nodes since they are measured, and passes them to `also`. Nothing is measured afterwards.
+    pub(crate) fn count_nodes(&mut self, loaded: &Loaded, also: impl FnOnce(&[u64])) {
+        let eval = &mut self.parts(loaded).1.eval;
+        if let Some(times) = eval.node_times() {
+            loaded.nodes.add(times);
+            also(times);
+            eval.time_nodes(false);
+        }
     }
 
     /// Replaces the row.

@@ -177,6 +177,8 @@ struct Pooled<D: Decision> {
     permit: AdmissionPermit,
     setup: D::Setup,
     data_load_us: u32,
+    /// Whether the nodes are timed.
+    timed: bool,
 }
 
 struct Pending<D: Decision> {
@@ -286,14 +288,20 @@ fn begin_in<D: Decision>(
     let data_load_us = micros(encoded - began);
 
     let setup = decision.setup(context, loaded);
+    let times_nodes = workspace.is_timed() || arrival.is_traced();
     let (row, memory, _) = workspace.parts(loaded);
+    if times_nodes {
+        memory.eval.time_nodes(true);
+    }
     let restricted = D::restrict(context, loaded, row, memory);
     let admit = || admitted.unwrap_or_else(|| admit::single(context, loaded, instead, encoded));
     let evaluated = match restricted.and_then(|()| admit()) {
         Err(failed) => Err(failed),
         Ok(permit) if permit.place() == Place::Pool => {
+            workspace.count_nodes(loaded, |times| arrival.ran(&loaded.nodes, times));
             let held = Held::of(lane, workspace);
-            return Ok(Step::Pool(Pooled { held, instead, permit, setup, data_load_us }));
+            let timed = times_nodes;
+            return Ok(Step::Pool(Pooled { held, instead, permit, setup, data_load_us, timed }));
         }
         Ok(permit) => evaluate::inline(engine, checkpoint, permit, encoded, |deadline| {
             let names = Names { checkpoint: &checkpoint.name, id };
@@ -314,7 +322,7 @@ async fn on_pool<D: Decision>(
     decision: &D,
     pooled: Pooled<D>,
 ) -> Result<Step<D>, Rejection> {
-    let Pooled { held, instead, permit, setup, data_load_us } = pooled;
+    let Pooled { held, instead, permit, setup, data_load_us, timed: times_nodes } = pooled;
     let evaluation = {
         let (loaded, row, inputs) = (Arc::clone(&held.lane.loaded), held.row.clone(), held.inputs.clone());
         let (id, checkpoint) = (context.id.to_owned(), context.checkpoint.name.clone());
@@ -323,19 +331,31 @@ async fn on_pool<D: Decision>(
                 workspace.set_row(&row);
                 D::install(&inputs, workspace.parts(&loaded).1);
                 let names = Names { checkpoint: &checkpoint, id: &id };
-                evaluate::evaluate(engine, &loaded, workspace, &id, deadline, began, |row, memory| {
-                    let mut evaluated = D::evaluate(setup, &loaded, names, row, memory, deadline)?;
-                    D::detach(&mut evaluated, memory);
-                    Ok(evaluated)
-                })
+                workspace.parts(&loaded).1.eval.time_nodes(times_nodes);
+                let evaluated =
+                    evaluate::evaluate(engine, &loaded, workspace, &id, deadline, began, |row, memory| {
+                        let mut evaluated = D::evaluate(setup, &loaded, names, row, memory, deadline)?;
+                        D::detach(&mut evaluated, memory);
+                        Ok(evaluated)
+                    });
+                let mut times: Option<Box<[u64]>> = None;
+                workspace.count_nodes(&loaded, |all| times = Some(all.into()));
+                evaluated.map(|evaluated| (evaluated, times))
             })
         }
     };
     let timed = context.arrival.measure(Stage::Evaluate);
     let (evaluated, exec_us) = evaluate::on_pool(context, permit, evaluation).await?;
     drop(timed);
+    let evaluated = evaluated.map(|(evaluated, times)| {
+        if let Some(times) = times {
+            context.arrival.ran(&held.lane.loaded.nodes, &times);
+        }
+        evaluated
+    });
     with_workspace(|workspace| {
         held.install(workspace);
+        workspace.parts(&held.lane.loaded).1.eval.time_nodes(times_nodes);
         let timings = Timings { data_load_us, exec_us, ..Timings::default() };
         conclude(context, decision, workspace, &held.lane, setup, evaluated, instead, timings)
     })
@@ -356,7 +376,9 @@ fn conclude<D: Decision>(
     let RequestContext { engine, arrival, checkpoint, .. } = context;
     let timings = Timings { decided_at_us: engine.clock.unix_us(), ..timings };
     let timed = arrival.measure(Stage::Decide);
-    let choice = decision.decide(context, &lane.loaded, workspace, setup, evaluated, instead)?;
+    let choice = decision.decide(context, &lane.loaded, workspace, setup, evaluated, instead);
+    workspace.count_nodes(&lane.loaded, |times| arrival.ran(&lane.loaded.nodes, times));
+    let choice = choice?;
     drop(timed);
     let counters = engine.counters.checkpoint(checkpoint.index);
     counters.exec.record(Duration::from_micros(timings.exec_us.into()));

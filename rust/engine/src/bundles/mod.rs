@@ -3,6 +3,7 @@
 mod bound;
 mod lists;
 mod memory;
+mod nodes;
 mod reaper;
 mod rules;
 mod store;
@@ -14,6 +15,7 @@ pub use lists::{
     ListError, ListRefusal, ListReport, ListRequest, ListStatus, ListTable, verify_list, with_versions,
 };
 pub use memory::resident;
+pub use nodes::{NodeCounters, NodeTime};
 pub use rules::{FiredRule, RuleCounters, Ruled};
 pub use store::{
     ActionInfo, BundleListener, Live, LoadReport, LoadRequest, Loaded, ReasonColumn, Shape, Store,

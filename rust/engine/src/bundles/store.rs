@@ -16,6 +16,7 @@ use scorer_signing::{Signed, Trust};
 use serde::Serialize;
 
 use super::memory::{self, Budget};
+use super::nodes::NodeCounters;
 use super::reaper::Reaper;
 use super::rules::{self, FiredRule, RuleCounters};
 use super::vetting::{self, Vetting};
@@ -64,6 +65,8 @@ pub struct Loaded {
     pub decisions: AtomicU64,
     /// Counters of its rules.
     pub rules: RuleCounters,
+    /// The times of the nodes of its program.
+    pub nodes: Arc<NodeCounters>,
     /// The statement of its signature; absent if no signature was required.
     pub signed: Option<Signed>,
     /// Takes the bundle out of service after repeated failures.
@@ -277,6 +280,7 @@ impl Store {
             signed,
             decisions: AtomicU64::new(0),
             rules: RuleCounters::new(bundle.rules().map_or(0, |rules| rules.rules().len())),
+            nodes: Arc::new(NodeCounters::new(&bundle)),
             breaker: Breaker::new(BreakerSettings::default()),
             was_live: AtomicBool::new(false),
             awaited: AtomicBool::new(false),

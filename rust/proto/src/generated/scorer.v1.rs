@@ -611,6 +611,25 @@ pub struct CheckpointDescription {
     pub sla_p99_ms: f64,
     #[prost(uint32, tag = "13")]
     pub max_batch_rows: u32,
+    /// The nodes of the bundle's program in their order, with their times on this server.
+    #[prost(message, repeated, tag = "14")]
+    pub nodes: ::prost::alloc::vec::Vec<NodeDescription>,
+}
+/// A node of a bundle's program. Each thread times the nodes of one decision in 61.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NodeDescription {
+    /// The slot that the node writes.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// "forest", "calibrate", "rules", "policy", ...
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+    /// Mean time of the timed evaluations in microseconds; 0 if there are none.
+    #[prost(double, tag = "3")]
+    pub mean_us: f64,
+    /// Number of timed evaluations in which the node ran.
+    #[prost(uint64, tag = "4")]
+    pub timed: u64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct LaneDescription {
@@ -1870,6 +1889,25 @@ pub struct BundleStatus {
     /// State of the bundle's breaker: "closed", "open" or "half_open".
     #[prost(string, tag = "9")]
     pub breaker: ::prost::alloc::string::String,
+    /// The nodes of the bundle's program in their order, with their times.
+    #[prost(message, repeated, tag = "10")]
+    pub nodes: ::prost::alloc::vec::Vec<NodeStatus>,
+}
+/// A node of a bundle's program. Each thread times the nodes of one decision in 61.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeStatus {
+    /// The slot that the node writes.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// "forest", "calibrate", "rules", "policy", ...
+    #[prost(string, tag = "2")]
+    pub kind: ::prost::alloc::string::String,
+    /// Total time of the timed evaluations in nanoseconds.
+    #[prost(uint64, tag = "3")]
+    pub nanos: u64,
+    /// Number of timed evaluations in which the node ran.
+    #[prost(uint64, tag = "4")]
+    pub timed: u64,
 }
 /// A bundle that was rejected, with the reason. The live bundle did not change.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]

@@ -11,7 +11,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 use scorer_engine::{
-    Checkpoint, CheckpointCounters as Decisions, Histogram, LoadErrorKind, Loaded, resident,
+    Checkpoint, CheckpointCounters as Decisions, Histogram, LoadErrorKind, Loaded, NodeTime, resident,
 };
 use scorer_http::Limit;
 use scorer_proto::CODE_NAMES;
@@ -225,8 +225,41 @@ fn slas(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
         }
     }
     rules(services, encoder)?;
+    nodes(services, encoder)?;
     super::lists::lists(services, encoder)
 }
+
+/// Adds the times of the nodes of the bundles that answer.
+fn nodes(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let table = services.engine.lanes();
+    let mut bundles: Vec<&Loaded> = Vec::new();
+    for (_, lane) in table.all() {
+        if !bundles.iter().any(|known| known.serial == lane.loaded.serial) {
+            bundles.push(&lane.loaded);
+        }
+    }
+    for (name, help, value) in [
+        ("node_seconds", "Time of the timed evaluations of a node of a bundle's program", NODE_SECONDS),
+        ("node_timed", "Number of evaluations in which a node was timed, of one decision in 61", NODE_TIMED),
+    ] {
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+        for loaded in &bundles {
+            for time in loaded.nodes.times() {
+                let labels = [
+                    ("name", loaded.bundle.name()),
+                    ("bundle", short(loaded)),
+                    ("node", time.node.name.as_str()),
+                    ("kind", time.node.kind),
+                ];
+                ConstCounter::new(value(&time)).encode(family.encode_family(&labels)?)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+const NODE_SECONDS: fn(&NodeTime<'_>) -> f64 = |time| time.nanos as f64 / 1e9;
+const NODE_TIMED: fn(&NodeTime<'_>) -> f64 = |time| time.timed as f64;
 
 /// Adds the counters of the rules of the bundles that answer.
 fn rules(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {

@@ -4,7 +4,7 @@ use scorer_engine::{ActiveLanes, Arrival, Checkpoint, Engine, Loaded, Rejection}
 use scorer_observe::describe_feature;
 use scorer_proto::v1::{
     ActionDescription, CheckpointDescription, DescribeRequest, DescribeResponse, LaneDescription,
-    ThresholdDescription,
+    NodeDescription, ThresholdDescription,
 };
 
 /// Describes one checkpoint, or all of them.
@@ -63,6 +63,16 @@ fn add_bundle(to: &mut CheckpointDescription, loaded: &Loaded) {
         .bands()
         .iter()
         .map(|band| ThresholdDescription { from: band.from, label: band.label.clone() })
+        .collect();
+    to.nodes = loaded
+        .nodes
+        .times()
+        .map(|time| NodeDescription {
+            name: time.node.name.clone(),
+            kind: time.node.kind.to_owned(),
+            timed: time.timed,
+            mean_us: if time.timed == 0 { 0.0 } else { time.nanos as f64 / time.timed as f64 / 1e3 },
+        })
         .collect();
     to.policy = bundle.policy().map_or_else(String::new, |policy| policy.spec().rule.name().to_owned());
 }

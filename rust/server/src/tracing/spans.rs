@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use scorer_engine::Engine;
+use scorer_engine::{Engine, Stage};
 use scorer_proto::CODE_NAMES;
 use scorer_proto::otlp::any_value::Value;
 use scorer_proto::otlp::span::SpanKind;
@@ -67,9 +67,9 @@ fn of(tracer: &Tracer, engine: &Engine, ended: &Ended) -> Vec<Span> {
     let stages = arrival.stages().flat_map(|(step, times)| {
         // The spans of a request with two decisions state to which they belong.
         let checkpoint = step.checkpoint().filter(|_| two).map(|at| &engine.checkpoints.at(at).name);
-        times.spans(*took).map(move |span| (checkpoint, span))
+        times.spans(*took).map(move |span| (checkpoint, span, times))
     });
-    let stages = stages.map(|(checkpoint, (stage, began, ended))| Span {
+    let stages = stages.map(|(checkpoint, (stage, began, ended), times)| Span {
         trace_id: trace.trace_id.to_vec(),
         span_id: tracer.ids.span().to_vec(),
         trace_state: trace.state.clone(),
@@ -78,7 +78,15 @@ fn of(tracer: &Tracer, engine: &Engine, ended: &Ended) -> Vec<Span> {
         kind: SpanKind::Internal.into(),
         start_time_unix_nano: start + nanos(began),
         end_time_unix_nano: start + nanos(ended),
-        attributes: checkpoint.map(|name| text("scorer.checkpoint", name)).into_iter().collect(),
+        attributes: {
+            let checkpoint = checkpoint.map(|name| text("scorer.checkpoint", name));
+            let nodes = if stage == Stage::Evaluate { times.nodes() } else { Vec::new() };
+            let nodes = nodes.into_iter().map(|(name, nanos)| {
+                let nanos = i64::try_from(nanos).unwrap_or(i64::MAX);
+                attribute(&format!("scorer.node.{name}.ns"), Value::IntValue(nanos))
+            });
+            checkpoint.into_iter().chain(nodes).collect()
+        },
         status: None,
         flags,
     });
