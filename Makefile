@@ -359,6 +359,20 @@ s3: .build/s3/versitygw ## Build an S3-compatible server (Go) into .build/s3, fo
 	@mkdir -p .build/s3
 	@cd tests/support/s3 && GOFLAGS='-trimpath -mod=readonly' go build -o '$(CURDIR)/$@' github.com/versity/versitygw/cmd/versitygw
 
+# CEL's specification is a Go module with the cases as files; go.sum has its hash. The program evaluates the cases.
+.PHONY: cel-spec
+cel-spec: .build/cel-spec/.built ## Install the conformance cases of CEL (Go module) into .build/cel-spec, and build the program that evaluates them
+.build/cel-spec/.built: tests/support/cel/go.mod tests/support/cel/go.sum rust/rules/examples/cel.rs $(wildcard rust/rules/src/*.rs) | cargo
+	$(call say,'Conformance cases of CEL')
+	@command -v go >/dev/null || { echo "error: go not found; install Go 1.26 or newer" >&2; exit 1; }
+	@rm -rf .build/cel-spec && mkdir -p .build/cel-spec
+	@cd tests/support/cel && export GOFLAGS=-mod=readonly && go mod download && \
+		cp -r "$$(go list -m -f '{{.Dir}}' cel.dev/expr)/tests/simple/testdata" '$(CURDIR)/.build/cel-spec/'
+	@chmod -R u+w .build/cel-spec
+	@cargo build --locked --quiet --example cel
+	@cp target/debug/examples/cel .build/cel-spec/evaluator
+	@touch $@
+
 # The Go module contains the versions and hashes. CI leaves these tests out, because the build takes 13 minutes of CPU time.
 .PHONY: kube
 kube: .build/kube/.built ## Build kube-apiserver and kustomize (Go) into .build/kube, for the tests of scorer operator

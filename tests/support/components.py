@@ -91,6 +91,13 @@ def _foreign_client(language: str) -> Callable[[], bool]:
     return is_built
 
 
+def _cel_spec() -> bool:
+    """Whether the cases are there, and the program that evaluates them was built from the present sources."""
+    sources = [ROOT / "rust/rules/examples/cel.rs", *(ROOT / "rust/rules/src").glob("*.rs")]
+    built = BUILD / "cel-spec" / ".built"
+    return built.exists() and built.stat().st_mtime >= max(path.stat().st_mtime for path in sources)
+
+
 def _can_mount() -> bool:
     from small_disk import can_mount
 
@@ -148,6 +155,7 @@ COMPONENTS: Final[dict[str, Component]] = {
         _grpc_java,
     ),
     "Kafka": Component("apt-get install default-jdk-headless maven; make kafka", _kafka),
+    "conformance cases of CEL": Component("install Go 1.26; make cel-spec", _cel_spec),
     "versitygw": Component("make s3", _file("s3/versitygw")),
     "nginx": Component("apt-get install nginx-light", _program("nginx")),
     "haproxy": Component("apt-get install haproxy", _program("haproxy")),
