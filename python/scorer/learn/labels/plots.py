@@ -15,6 +15,8 @@ _TICKS: Final = (
     (30 * DAY_MS, "30 d"), (90 * DAY_MS, "90 d"), (365 * DAY_MS, "1 y"),
 )  # fmt: skip
 _COLOURS: Final = (BLUE, ORANGE, "#15803d", "#7c3aed", "#b45309", "#0e7490", "#be185d", "#4d7c0f")
+_SHOWN: Final = 0.005
+"""Share of the reports at which the axis of ages begins, a little before it."""
 MOST_SEGMENTS: Final = len(_COLOURS)
 
 
@@ -33,7 +35,10 @@ def arrivals(curve: MaturityCurve) -> str:
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.3g}" if value == 0 else f"{value:.2%}")
     axes.set_ylim(0)
     axes.set_ylabel("share of decisions")
-    _age_axis(axes, [curve])
+    first = next(
+        (at for at, share in zip(steps.at_ms, steps.all, strict=True) if share >= _SHOWN * steps.all[-1]), 0
+    )
+    _age_axis(axes, first, curve.horizon_ms)
     axes.legend(frameon=False, fontsize=8, loc="upper left")
     return svg(figure)
 
@@ -58,7 +63,8 @@ def maturities(pooled: MaturityCurve, segments: Sequence[MaturityCurve]) -> str:
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     axes.set_ylim(0, 1.02)
     axes.set_ylabel("maturity (dashed: 95 %)")
-    _age_axis(axes, [pooled, *segments])
+    every = [pooled, *segments[:MOST_SEGMENTS]]
+    _age_axis(axes, min(one.age_of(_SHOWN) for one in every), max(one.horizon_ms for one in every))
     axes.legend(frameon=False, fontsize=8, loc="upper left")
     return svg(figure)
 
@@ -82,9 +88,8 @@ def _band(axes: Any, at: Sequence[int], low: Sequence[float], high: Sequence[flo
     axes.fill_between(at, lower, upper, step="post", color=colour, alpha=0.18, linewidth=0)
 
 
-def _age_axis(axes: Any, curves: Sequence[MaturityCurve]) -> None:
-    low = min(_ages(curve)[0] for curve in curves)
-    high = max(curve.horizon_ms for curve in curves)
+def _age_axis(axes: Any, first: int, high: int) -> None:
+    low = max(first // 3, 500)
     axes.set_xscale("log")
     shown = [(at, name) for at, name in _TICKS if low <= at <= high]
     axes.set_xticks([at for at, _ in shown], [name for _, name in shown])
