@@ -86,6 +86,8 @@ def decisions(names: Sequence[str], time_ms: np.ndarray, first: int = 0, **colum
         "eligible": [[]] * n,
         "pmf": [[]] * n,
         "withheld": [[]] * n,
+        "decision": ["approve"] * n,
+        "rules": [[]] * n,
         **columns,
     }
     return SourceBatch(POINT, "decisions", source_rows.table(values, source_rows.DECISIONS))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -36,7 +37,7 @@ def maturity(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Feature that is a category or a flag, or lane, bundle or action; repeatable.",
+            help="Feature that is a category or a flag, or lane, bundle, action or decision; repeatable.",
         ),
     ] = None,
     output: Annotated[
@@ -56,10 +57,17 @@ def maturity(
         float | None,
         typer.Option(
             min=1e-6,
-            help="Longest delay to show, in days. Default: the age that a tenth of the decisions have reached.",
+            help="Longest delay to show, in days. Default: the age that a tenth of the decisions reached.",
         ),
     ] = None,
     threshold: Annotated[float, typer.Option(help="Value from which on a report is positive.")] = 0.5,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DECISION",
+            help="Decision that ends the payment, such as decline, so that no outcome can come; repeatable.",
+        ),
+    ] = None,
     least: Annotated[
         int, typer.Option(min=1, help="Fewest reports with which a segment has a curve of its own.")
     ] = 50,
@@ -92,7 +100,7 @@ def maturity(
         as_of_ms=int(time.time() * 1000) if as_of_ms is None else as_of_ms,
         since_ms=_milliseconds("--since", since) or 0,
         until_ms=until_ms,
-        segments=tuple(segment or ()),
+        segments=tuple(dict.fromkeys([*(segment or ()), *(["decision"] if without else [])])),
         clock="occurred" if clock == "occurred" else "received",
         unproven="include" if unproven == "include" else "exclude",
     )
@@ -100,6 +108,13 @@ def maturity(
         histories = read_histories(
             log_source(log), bundle_shelf(bundles), query, advance=advance, reader_key=reader_key(private_key)
         )
+    if without:
+        import numpy as np
+
+        histories = histories.take(~np.isin(histories.values_of("decision").astype(str), without))
+        if "decision" not in (segment or ()):
+            kept = tuple(one for one in histories.segments if one.name != "decision")
+            histories = replace(histories, segments=kept)
     events = {one: first_reports(histories, one, threshold) for one in kind or histories.kinds}
     found = estimate_curves(
         histories,

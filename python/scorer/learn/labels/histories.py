@@ -8,7 +8,7 @@ the probability of any such pair is 3 in a million.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
@@ -47,7 +47,7 @@ class HistoryQuery:
         as_of_ms: The moment, Unix time. Later records are not used.
         since_ms: Time of the first decision, Unix time; 0: the first one of the logs.
         until_ms: Time before which decisions are used, Unix time; None: the moment.
-        segments: Names of features that are categories or flags, or "lane", "bundle" or "action".
+        segments: Names of features that are categories or flags, or of fields; see `SegmentReader`.
         clock: When an outcome counts as known.
         unproven: Whether an unproven report counts if there is no proven one.
         rows: Records of a log that are in memory at a time.
@@ -132,6 +132,41 @@ class Histories:
 
     def __len__(self) -> int:
         return len(self.time_ms)
+
+    def values_of(self, segment: str) -> npt.NDArray[Any]:
+        """Return the value of a segment of each decision, `[n]` texts."""
+        column = next(one for one in self.segments if one.name == segment)
+        return np.array(column.values, dtype=object)[column.codes]
+
+    def take(self, chosen: Bools) -> Histories:
+        """Return the decisions that are chosen, with their reports.
+
+        Args:
+            chosen: ``[n]`` whether a decision is taken.
+
+        Raises:
+            DataError: None is chosen.
+        """
+        if not chosen.any():
+            raise DataError(f'no decision of "{self.query.checkpoint}" is left')
+        to, reports = np.cumsum(chosen) - 1, self.reports
+        own = chosen[reports.decision]
+        return replace(
+            self,
+            hashes=self.hashes[chosen],
+            time_ms=self.time_ms[chosen],
+            log=self.log[chosen],
+            sequence=self.sequence[chosen],
+            segments=tuple(replace(one, codes=one.codes[chosen]) for one in self.segments),
+            reports=ReportedKinds(
+                to[reports.decision[own]],
+                reports.kind[own],
+                reports.value[own],
+                reports.first_ms[own],
+                reports.known_ms[own],
+                reports.changed[own],
+            ),
+        )
 
     @property
     def age_ms(self) -> Ints:

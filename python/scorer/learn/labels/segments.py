@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from scorer.bundle import Feature
 from scorer.learn.errors import DataError
@@ -16,8 +17,11 @@ from scorer.learn.levels import level_name
 if TYPE_CHECKING:
     from scorer.log import BundleShelf
 
-FIELDS: Final = ("lane", "bundle", "action")
+FIELDS: Final = ("lane", "bundle", "action", "decision")
 """Fields of a decision's record that are segments by their own names."""
+RULE: Final = "rule:"
+"""Beginning of the name of a segment that is whether a rule had an effect."""
+APPLIED: Final = "yes"
 UNKNOWN_BUNDLE: Final = "(unknown bundle)"
 NO_FEATURE: Final = "(no such feature)"
 WITHHELD: Final = "(withheld)"
@@ -29,7 +33,7 @@ class SegmentReader:
     """Reads the segments of decisions, batch by batch, with one code for each value.
 
     Args:
-        names: Names of features, or of `FIELDS`.
+        names: Names of features or of `FIELDS`, or `RULE` with the id of a rule.
         shelf: The bundles of the decisions.
     """
 
@@ -47,10 +51,7 @@ class SegmentReader:
         Raises:
             DataError: A segment is a number.
         """
-        return [
-            self._of_field(name, rows[name]) if name in FIELDS else self._of_feature(name, rows)
-            for name in self._names
-        ]
+        return [self._of(name, rows) for name in self._names]
 
     def named(self, name: str, codes: Codes) -> tuple[Codes, tuple[str, ...]]:
         """Return codes in the alphabetical order of the values that occur, and these values.
@@ -66,6 +67,24 @@ class SegmentReader:
 
     def _code(self, name: str, value: str) -> int:
         return self._codes[name].setdefault(value, len(self._codes[name]))
+
+    def _of(self, name: str, rows: pa.Table) -> Codes:
+        if name in FIELDS:
+            return self._of_field(name, rows[name])
+        return self._of_rule(name, rows["rules"]) if name.startswith(RULE) else self._of_feature(name, rows)
+
+    def _of_rule(self, name: str, column: pa.ChunkedArray) -> Codes:
+        if column.null_count:
+            raise DataError(
+                f'rule "{name.removeprefix(RULE)}": the tables of `scorer ship` do not have the rules of '
+                "decisions; read the logs of the servers"
+            )
+        lists = column.combine_chunks()
+        of = pc.list_parent_indices(lists).to_numpy()
+        has = pc.equal(lists.flatten(), name.removeprefix(RULE)).to_numpy(zero_copy_only=False)
+        out = np.full(len(lists), self._code(name, "no"), np.int32)
+        out[of[has.astype(bool)]] = self._code(name, APPLIED)
+        return out
 
     def _of_field(self, name: str, column: pa.ChunkedArray) -> Codes:
         coded = column.combine_chunks()
