@@ -105,8 +105,6 @@ def import_outcomes(
     if not dry_run and not refused:
         about = {
             "revise": str(revise),
-            "log": ", ".join(log or []),
-            "server": ", ".join(server or []),
             "kind": kind or "",
             "value": "" if value is None else f"{value:g}",
             "columns": ", ".join(sorted(column or [])),

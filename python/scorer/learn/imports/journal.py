@@ -115,4 +115,4 @@ class ImportJournal:
 def _difference(theirs: str, mine: str) -> str:
     one, other = json.loads(theirs), json.loads(mine)
     name = next(key for key in sorted({*one, *other}) if one.get(key) != other.get(key))
-    return f"{name} was {one.get(name, 'not set')} and is {other.get(name, 'not set')}"
+    return f"{name} was {one.get(name) or 'not set'} and is {other.get(name) or 'not set'}"

@@ -118,8 +118,8 @@ async def _send(
                 results = await sender.report_all(chunk, plan)
             except ClientError as error:
                 raise ImportStoppedError(
-                    f"{done:,} of {total:,} rows are done; a server rejects reports: {error}; repeat the "
-                    "command to continue"
+                    f"{done:,} of {total:,} rows are done, and the servers accept no further reports: "
+                    f"{error}; repeat the command to continue"
                 ) from None
             done += len(chunk)
             journal.commit(done, results.counts, results.rejected)
