@@ -98,7 +98,7 @@ def _variance(n: Ints, every: Ints, own: Ints, before: Floats, share: Floats) ->
         + np.cumsum(c)
         - 2 * (share * np.cumsum(b) - np.cumsum(b * share))
     )
-    return np.maximum(found, 0.0)
+    return np.asarray(np.maximum(found, 0.0), dtype=np.float64)
 
 
 def _bounds(share: Floats, variance: Floats, n: Ints, own: Ints, confidence: float) -> tuple[Floats, Floats]:

@@ -89,7 +89,7 @@ class SegmentReader:
     def _of_field(self, name: str, column: pa.ChunkedArray) -> Codes:
         coded = column.combine_chunks()
         to = [self._code(name, value or "(none)") for value in coded.dictionary.to_pylist()]
-        return np.array(to or [0], np.int32)[coded.indices.to_numpy()]
+        return np.asarray(np.array(to or [0], np.int32)[coded.indices.to_numpy()], np.int32)
 
     def _of_feature(self, name: str, rows: pa.Table) -> Codes:
         bundles, features = rows["bundle"].combine_chunks(), rows["features"].combine_chunks()
