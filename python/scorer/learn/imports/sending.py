@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from itertools import islice
@@ -244,13 +244,13 @@ class _Sender:
             raise failed
         return last or ("rejected by a server", "there is no server")
 
-    def _order(self, log: int) -> Iterator[int]:
-        """Yield the places of the servers to call: that of the decision's log, or all of them."""
+    def _order(self, log: int) -> list[int]:
+        """Return the places of the servers to call: that of the decision's log, or each of them once."""
         if log >= 0 and self._targets.logs == len(self._clients):
-            yield log
-            return
-        count = len(self._clients)
-        yield from ((self._preferred + at) % count for at in range(count))
+            return [log]
+        # Other rows change the preferred server while this one is under way.
+        count, first = len(self._clients), self._preferred
+        return [(first + at) % count for at in range(count)]
 
 
 def _result(ack: OutcomeAck) -> tuple[str, str]:
