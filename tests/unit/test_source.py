@@ -57,6 +57,7 @@ def test_a_pass_returns_the_rows_of_a_checkpoint_in_the_order_of_the_log(tmp_pat
     assert (decision["decision_id"], decision["sequence"], decision["entity"]) == ("a", 1, "shopper")
     assert decision["eligible"] == [True, True, True, True, False, True]
     assert decision["pmf"] == [0.1, 0.1, 0.5, 0.1, 0.1, 0.1] and decision["withheld"] == [3]
+    assert (decision["decision"], decision["rules"]) == ("", [])
     assert [one["kind"] for one in rows["outcomes"]] == ["authorised", "captured"]
     assert rows["outcomes"][0]["token_index"] == 2 and rows["outcomes"][1]["token_index"] is None
     assert rows["deliveries"][0]["delivered"] is False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
 import platform
 import subprocess
@@ -17,6 +18,9 @@ from scorer.bundle.models import Lineage
 from scorer.errors import BundleError
 from scorer.ids import SCHEME
 
+LABELS_KEY = b"scorer.labels"
+"""Key in the metadata of a Parquet file under which `scorer learn label` stores its policy and counts."""
+
 _LIBRARIES = ("scorer", "xgboost", "lightgbm", "scikit-learn", "treelite", "onnxruntime", "numpy", "pyarrow")
 
 
@@ -30,6 +34,8 @@ def describe_lineage(
     importance: Mapping[str, float] | None = None,
 ) -> Lineage:
     """Describe a training run for a bundle's manifest.
+
+    A data file that `scorer learn label` wrote brings its label policy, which the lineage records as well.
 
     Args:
         *data: The files of the training data; their digest identifies the data.
@@ -59,6 +65,7 @@ def describe_lineage(
         metrics=dict(metrics or {}),
         parameters=dict(parameters or {}),
         importance=dict(importance or {}),
+        labels=[notes for path in data if (notes := _labels(Path(path))) is not None],
     )
 
 
@@ -80,6 +87,20 @@ def library_versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return versions
+
+
+def _labels(path: Path) -> dict[str, Any] | None:
+    """Return the label policy that made a Parquet file, as stored in its metadata; None without one."""
+    with path.open("rb") as file:
+        if file.read(4) != b"PAR1":
+            return None
+    import pyarrow.parquet as pq
+
+    text = (pq.read_metadata(path).metadata or {}).get(LABELS_KEY)
+    if text is None:
+        return None
+    notes: dict[str, Any] = json.loads(text)
+    return notes
 
 
 def _commit() -> str:

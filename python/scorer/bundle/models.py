@@ -515,6 +515,8 @@ class Lineage(BaseModel):
     """Algorithm and hyperparameters of training, by name."""
     importance: dict[str, FiniteFloat] = Field(default={}, exclude_if=_unset)
     """Importance of each feature in training, 0 or above."""
+    labels: list[dict[str, Any]] = Field(default=[], exclude_if=_unset)
+    """Label policy of each data file that `scorer learn label` wrote, with its moment, curves and counts."""
     revision_of: str = Field(default="", exclude_if=_unset)
     """Digest of the bundle that this bundle is a revision of."""
     revision: int = Field(default=0, exclude_if=_unset)

@@ -19,6 +19,7 @@ from scorer.learn.ab.settings import AbSettings
 from scorer.learn.gate.settings import GateSettings
 from scorer.learn.guardrails.settings import GuardrailSettings
 from scorer.learn.join.settings import JoinSettings
+from scorer.learn.labels.settings import LabelSettings
 from scorer.learn.overlay.settings import OverlaySettings
 from scorer.learn.schedule_settings import ScheduleSettings
 from scorer.learn.section import LearnSection
@@ -31,6 +32,7 @@ class LearnSettings(LearnSection):
     """All sections of `learn.toml`, one per step."""
 
     join: JoinSettings = JoinSettings()
+    labels: LabelSettings = LabelSettings()
     train: TrainSettings = TrainSettings()
     overlay: OverlaySettings = OverlaySettings()
     guardrails: GuardrailSettings = GuardrailSettings()

@@ -13,5 +13,6 @@ outside their domain. Callers check values that users can set and raise their ow
     interim        division of one false-alarm rate between interim analyses
     sequences      confidence sequences: bounds that hold at all sample sizes together
     sample_ratio   check that traffic was split as planned
+    incidence      cumulative incidence of late events, with censoring
     groups         differences and ratios of shares between groups
 """

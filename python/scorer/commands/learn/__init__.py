@@ -13,6 +13,7 @@ from scorer.cli import TYPER_OPTIONS
 # Help of each step by the name of its module in this package. The step's function has the same name.
 STEPS: dict[str, str] = {
     "join": "Join decisions with their outcomes, as known at a moment.",
+    "label": "Write the training table of a score checkpoint, with labels by the policy.",
     "train": "Train the next generation and build its bundle.",
     "evaluate": "Estimate what a bundle would have earned on logged decisions.",
     "overlay": "Fit offsets to the live oracle on decisions after its training.",

@@ -12,6 +12,7 @@ from scorer.learn.errors import DataError
 from scorer.learn.gate.estimate import PolicyComparison
 from scorer.learn.gate.settings import GateSettings
 from scorer.learn.gate.verdict import SegmentVerdict, ValueInterval
+from scorer.learn.levels import level_name
 from scorer.stats.means import effective_sample_size
 from scorer.stats.sequences import anytime_mean
 
@@ -45,7 +46,7 @@ def judge_segments(
             told = (
                 own.sum() >= gate.segment_rows and effective_sample_size(weights[own]) >= gate.bound_effective
             )
-            groups.append((name, _label(feature.categories, float(code)), difference[own], told))
+            groups.append((name, level_name(feature.categories, float(code)), difference[own], told))
     tested = sum(told for *_, told in groups)
     return tuple(
         _judge(name, value, values, gate, tested if told else 0) for name, value, values, told in groups
@@ -64,11 +65,3 @@ def _judge(column: str, value: str, values: np.ndarray, gate: GateSettings, test
     return SegmentVerdict(
         column=column, value=value, difference=interval, state="safe" if safe else "inconclusive"
     )
-
-
-def _label(categories: list[str], code: float) -> str:
-    if math.isnan(code):
-        return "(missing)"
-    if categories:
-        return categories[int(code)]
-    return "yes" if code else "no"

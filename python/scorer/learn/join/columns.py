@@ -21,6 +21,7 @@ from scorer.stats.arrays import Bools, Ints
 _STORED: Final = [
     field.with_type(pa.list_(pa.float32())) if field.name == "pmf" else field
     for field in source_rows.DECISIONS
+    if field.name not in ("decision", "rules")
 ]
 _HEAVY: Final = ("entity", "lane", "features", "eligible", "pmf", "withheld")
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from scorer.log.reading import Advance
 
-_DAMAGE: Final = {
+DAMAGE: Final = {
     "gap": "gap in the log",
     "unsynced_loss": "gap in the log",
     PRUNED: "removed before it was read",
@@ -128,7 +128,7 @@ class LogReading:
             prefix: Text before each example.
         """
         for one in self._damage:
-            name = _DAMAGE.get(one.kind)
+            name = DAMAGE.get(one.kind)
             if name is not None:
                 lost = one.lost[1] - one.lost[0] + 1 if one.lost else 1
                 findings.add(name, prefix + one.detail, lost)

@@ -22,7 +22,8 @@ def svg(figure: Figure) -> str:
     return re.sub(r"^.*?(?=<svg)", "", buffer.getvalue(), flags=re.DOTALL)
 
 
-def _axes(height: float = 3.0) -> tuple[Figure, Any]:
+def new_axes(height: float = 3.0) -> tuple[Figure, Any]:
+    """Return a figure of the reports' width and its only axes; `height` is in inches."""
     # No pyplot: nothing global is left behind, and threads may draw.
     figure = Figure(figsize=(5.4, height))
     axes = figure.subplots()
@@ -34,7 +35,7 @@ def _axes(height: float = 3.0) -> tuple[Figure, Any]:
 
 def powers(histogram: Mapping[str, Any], label: str) -> str:
     """A histogram over powers of ten."""
-    figure, axes = _axes(2.7)
+    figure, axes = new_axes(2.7)
     edges, counts = histogram["edges"], histogram["counts"]
     if counts:
         axes.bar(edges[:-1], counts, width=0.25, align="edge", color=BLUE, edgecolor="white", linewidth=0.5)
@@ -49,7 +50,7 @@ def powers(histogram: Mapping[str, Any], label: str) -> str:
 
 def shares(rows: Sequence[Mapping[str, Any]], name: str) -> str:
     """Shares of the traffic, live against candidate, one pair of bars each."""
-    figure, axes = _axes(0.6 + 0.32 * max(len(rows), 3))
+    figure, axes = new_axes(0.6 + 0.32 * max(len(rows), 3))
     places = range(len(rows))
     axes.barh(
         [at - 0.2 for at in places],
@@ -69,7 +70,7 @@ def shares(rows: Sequence[Mapping[str, Any]], name: str) -> str:
 
 def calibration(bins: Sequence[Mapping[str, float]]) -> str:
     """Predicted against observed, with the error of each tenth."""
-    figure, axes = _axes()
+    figure, axes = new_axes()
     predicted = [one["predicted"] for one in bins]
     observed = [one["observed"] for one in bins]
     error = [
@@ -97,7 +98,7 @@ def calibration(bins: Sequence[Mapping[str, float]]) -> str:
 
 def days(rows: Sequence[Mapping[str, float]]) -> str:
     """Both values day by day."""
-    figure, axes = _axes()
+    figure, axes = new_axes()
     first = rows[0]["day_ms"] if rows else 0.0
     x = [(row["day_ms"] - first) / 86_400_000 + 1 for row in rows]
     for name, colour, shift in (("candidate", CANDIDATE, -0.05), ("live", DARK, 0.05)):
@@ -121,7 +122,7 @@ def days(rows: Sequence[Mapping[str, float]]) -> str:
 
 def forest(rows: Sequence[tuple[str, float, float, float, str]], margin: float) -> str:
     """Differences with their intervals: (name, value, low, high, colour), in points."""
-    figure, axes = _axes(0.7 + 0.28 * max(len(rows), 3))
+    figure, axes = new_axes(0.7 + 0.28 * max(len(rows), 3))
     for at, (_, value, low, high, colour) in enumerate(rows):
         axes.plot([low, high], [at, at], color=colour, linewidth=1.6)
         axes.plot([value], [at], "o", color=colour, markersize=4)
@@ -138,7 +139,7 @@ DECISIONS = {"promote": ("promoted", "#15803d"), "mix": ("mixed in", "#b45309"),
 
 def generations(rows: Sequence[Mapping[str, Any]]) -> str:
     """Value by generation, with its interval, and the live policy it was measured against."""
-    figure, axes = _axes(3.2)
+    figure, axes = new_axes(3.2)
     for at, row in enumerate(rows, start=1):
         colour = DECISIONS[row["decision"]][1]
         if row["low"] is not None:
@@ -156,7 +157,7 @@ def generations(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def differences(rows: Sequence[Mapping[str, Any]], margin: float) -> str:
     """Candidate against live by generation, in points."""
-    figure, axes = _axes(3.2)
+    figure, axes = new_axes(3.2)
     for at, row in enumerate(rows, start=1):
         colour = DECISIONS[row["decision"]][1]
         if row["difference_low"] is not None:

@@ -28,6 +28,7 @@ COLUMNS: Final = {
         "decided_at",
         "fallback_source",
         "decision_id",
+        "decision",
         "lane",
         "bundle",
         "entity",
@@ -97,9 +98,10 @@ def _decisions(rows: pa.Table, base: int, reader_key: ReaderKey | None) -> pa.Ta
         "eligible": _lists(rows["eligible"]),
         "pmf": _lists(rows["pmf"]),
         "features": rows["features"],
+        "rules": pa.nulls(len(rows), pa.list_(pa.string())),
         **{
             name: _known(rows[name], "")
-            for name in ("decision_id", "bundle", "fallback_source", "action", "entity", "lane")
+            for name in ("decision_id", "decision", "bundle", "fallback_source", "action", "entity", "lane")
         },
     }
     if reader_key is not None and rows["sealed"].null_count < len(rows):

@@ -34,10 +34,13 @@ DECISIONS: Final = pa.schema(
         ("eligible", pa.list_(pa.bool_())),
         ("pmf", pa.list_(pa.float64())),
         ("withheld", pa.list_(pa.int32())),
+        ("decision", CODED),
+        ("rules", pa.list_(pa.string())),
     ]
 )
 """`eligible` and `pmf` have one value per action of the catalogue and are empty for scores. `withheld` has
-the positions in `features` of sensitive values that are missing."""
+the positions in `features` of sensitive values that are missing. `decision` is the label of a score, and
+`rules` has the ids of the rules with an effect; they are null in tables, which do not have them."""
 
 OUTCOMES: Final = pa.schema(
     [
@@ -118,6 +121,7 @@ def _decisions(records: Sequence[Any]) -> dict[str, Any]:
         "action_index",
         "propensity",
         "lane",
+        "decision",
     )
     return {
         **_fields(records, (*names, "entity")),
@@ -127,6 +131,7 @@ def _decisions(records: Sequence[Any]) -> dict[str, Any]:
         "eligible": _lists([eligible_actions(one.eligible_mask, len(one.pmf)) for one in records]),
         "pmf": _lists([np.array(one.pmf, dtype=np.float64) for one in records]),
         "withheld": [list(one.withheld) for one in records],
+        "rules": [[rule.id for rule in one.rules.fired] for one in records],
     }
 
 
