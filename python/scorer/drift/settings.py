@@ -1,4 +1,4 @@
-"""Settings of drift detection."""
+"""Settings of drift detection: of the detection itself and of the monitor."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ class DriftState:
             raise self._problem(error) from error
 
     def close(self) -> None:
-        """Close the writer's connection."""
+        """Close the writer's connection to the file."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None
