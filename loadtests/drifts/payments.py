@@ -150,8 +150,9 @@ class PaymentStream:
 
     def _label_trips(self, fraud: Bools, delays: Floats, within: int) -> tuple[Ints, Bools]:
         """Judge the share of payments whose fraud is reported within some hours, when these have passed."""
-        hits = np.bincount(self.hours[fraud & (delays <= within)] + within, minlength=self.length)
-        rows = np.bincount(self.hours + within, minlength=self.length)
+        length = self.length + within
+        hits = np.bincount(self.hours[fraud & (delays <= within)] + within, minlength=length)
+        rows = np.bincount(self.hours + within, minlength=length)
         counts = np.stack([hits, rows - hits], axis=-1)[: self.length, None].astype(np.float64)
         rate = LeastChange(0.0, self._settings.least_ratio)
         return trips(counts, self._settings, rate=rate, quantities=self._quantities, begin=FIRST + within)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -137,18 +137,17 @@ def status(
             [_row(one) for one in (rows if every else rows[:20])],
             empty="no quantity was counted yet",
         )
-    print_table(
-        ("alert", "opened", "checkpoint", "lane", "cause"),
-        [(one.id, f"{one.opened:%Y-%m-%d %H:%M}", one.checkpoint, one.lane, one.summary) for one in found],
-        empty="no alerts",
-    )
+    rows = [
+        (str(one.id), f"{one.opened:%Y-%m-%d %H:%M}", one.checkpoint, one.lane, one.summary) for one in found
+    ]
+    print_table(("alert", "opened", "checkpoint", "lane", "cause"), rows, empty="no alerts")
 
 
 def _nearness(one: Mapping[str, Any]) -> float:
     return -(one["psi"] or 0.0) / max(one["threshold"] or 1.0, 1e-12)
 
 
-def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
+def _row(one: Mapping[str, Any]) -> Sequence[str]:
     state = "shifted" if one["shifted"] else "stable" if one["judged"] else "not judged"
     window = "week, reference" if one["hours"] == 0 else f"{one['hours']} h"
     shown = [f"{value:.4f}" if value is not None else "-" for value in (one["psi"], one["threshold"])]

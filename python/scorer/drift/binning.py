@@ -115,4 +115,4 @@ def _edges(ordered: Floats) -> Floats:
     frequent = end - at >= len(ordered) / _QUANTILES / 2
     every = np.unique(np.concatenate([edges, after[frequent]]))
     inside = every[(every > ordered[0]) & (every < ordered[-1])]
-    return inside[: VALUES - 1]
+    return np.asarray(inside[: VALUES - 1])

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -25,9 +25,7 @@ from scorer.drift.settings import WEEK, DriftSettings
 from scorer.drift.state import DriftState
 from scorer.drift.trigger import OpenAlert, advance, tripped
 from scorer.errors import LogError
-
-if TYPE_CHECKING:
-    from scorer.log.source.records import RecordLog
+from scorer.log.scanning import Entry
 
 BATCH: Final = 5_000
 """Number of records of a transaction."""
@@ -36,6 +34,21 @@ _MOST_LOOKS: Final = 72
 _AHEAD_HOURS: Final = 24
 _LANE_ENDS_HOURS: Final = 48
 """Hours without a decision after which a lane is not looked at any more."""
+
+
+class MonitoredLog(Protocol):
+    """What the monitor needs of a `scorer.log.source.records.RecordLog`."""
+
+    @property
+    def name(self) -> str:
+        """Name of the server, the same in every run."""
+
+    @property
+    def identities(self) -> Sequence[str]:
+        """Identities of the server's logs, oldest first."""
+
+    def records(self, identity: str, start: int) -> Iterable[Entry]:
+        """Begin a pass over one log at a sequence."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +112,7 @@ class Monitor:
     def __init__(
         self,
         state: DriftState,
-        logs: Callable[[], Sequence[RecordLog]],
+        logs: Callable[[], Sequence[MonitoredLog]],
         plans: Callable[[], Mapping[str, CheckpointPlan]],
         bundles: BundleFacts,
         settings: DriftSettings,
@@ -144,7 +157,7 @@ class Monitor:
                 break
         return ReadResult(records, not self._resume, tuple(problems))
 
-    def _read(self, log: RecordLog, until: float) -> tuple[int, bool]:
+    def _read(self, log: MonitoredLog, until: float) -> tuple[int, bool]:
         identities = log.identities
         with self.state.reading() as connection:
             query = "SELECT identity, next FROM logs WHERE name = ?"

@@ -36,7 +36,7 @@ class PooledPair:
     @property
     def free(self) -> Floats:
         """Degrees of freedom, `[...]`; 0 if nothing can be compared."""
-        return np.maximum(self.used.sum(axis=-1) - 1, 0).astype(np.float64)
+        return np.asarray(np.maximum(self.used.sum(axis=-1) - 1, 0), dtype=np.float64)
 
     @property
     def noise(self) -> Floats:
@@ -152,7 +152,7 @@ def rate_chance(
     share = np.where(n + m > 0, n / np.where(n + m > 0, n + m, 1), 0.5)
     upper = np.where(a > 0, special.betainc(np.maximum(a, 1), b + 1, share), 1.0)
     lower = np.where(b > 0, special.betainc(np.maximum(b, 1), a + 1, 1 - share), 1.0)
-    return np.minimum(1.0, 2 * np.minimum(upper, lower))
+    return np.asarray(np.minimum(1.0, 2 * np.minimum(upper, lower)))
 
 
 def _shares(counts: Floats, used: Bools) -> Floats:

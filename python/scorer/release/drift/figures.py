@@ -14,6 +14,8 @@ from scorer.release.readout.style import BAD, LIVE, SEQUENTIAL, SHADOW, axis, la
 _MOST: Final = 40
 """Quantities in the overview: those nearest to their thresholds."""
 _ROW_PX: Final = 18
+_SCALE: Final = [[2 / 3 * at / (len(SEQUENTIAL) - 1), one[1]] for at, one in enumerate(SEQUENTIAL)]
+"""Colours up to the threshold, which is at two thirds of the scale."""
 
 
 def overview(found: LaneHistory) -> Figure:
@@ -35,7 +37,7 @@ def overview(found: LaneHistory) -> Figure:
         "z": values,
         "zmin": 0,
         "zmax": 1.5,
-        "colorscale": [[at * 2 / 3, colour] for at, colour in SEQUENTIAL] + [[2 / 3, BAD], [1, BAD]],
+        "colorscale": [*_SCALE, [2 / 3, BAD], [1, BAD]],
         "colorbar": {"title": {"text": "of threshold"}, "tickformat": ".0%"},
         "xgap": 1,
         "ygap": 1,
