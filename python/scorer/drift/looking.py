@@ -64,10 +64,13 @@ class Finding:
         what = f"{self.kind.replace('_', ' ')} {self.name}".strip()
         window = "the last week" if self.hours == REFERENCE else f"the last {self.hours} h"
         if self.before is None or self.after is None:
-            return f"{what}: shifted in {window}"
-        way = "rose" if self.after > self.before else "fell"
+            return f"{what}: there are no rows to compare in {window}"
         part = f"share of {self.part}" if self.part else "rate"
-        return f"{what}: {part} {way} from {self.before:.2%} to {self.after:.2%} in {window}"
+        before, after = f"{self.before:.2%}", f"{self.after:.2%}"
+        if before == after:
+            return f"{what}: {part} stayed at {after} in {window}"
+        way = "rose" if self.after > self.before else "fell"
+        return f"{what}: {part} {way} from {before} to {after} in {window}"
 
 
 @dataclass(frozen=True)

@@ -49,9 +49,7 @@ def overview(found: LaneHistory) -> Figure:
         f"{': ' + ', '.join(above[:5]) if above else ''}. A cell without colour was not judged."
     )
     height = max(320, 120 + _ROW_PX * len(names))
-    plot = layout(
-        axis("day that ends, UTC", type="category"), axis("", type="category", dtick=1), height=height
-    )
+    plot = layout(axis("day that ends, UTC", type="date"), axis("", type="category", dtick=1), height=height)
     columns = ("day", "quantity", "psi", "threshold", "of_threshold")
     plotly = {"data": [trace], "layout": plot | {"hovermode": "closest"}}
     return Figure("overview", "Drift of all quantities", words, plotly, columns, rows)
@@ -77,7 +75,7 @@ def course(found: LaneHistory, quantity: str) -> Figure:
         words = f"PSI {latest[1]:.3f} on the latest day; {limit}."
         if latest[3] is not None:
             words += f" The rate was {percent(latest[3], 2)}."
-    plot = layout(axis("day that ends, UTC", type="category"), axis("PSI", rangemode="tozero"))
+    plot = layout(axis("day that ends, UTC", type="date"), axis("PSI", rangemode="tozero"))
     columns = ("day", "psi", "threshold", "rate")
     return Figure("course", f"Drift of {quantity}", words, {"data": data, "layout": plot}, columns, rows)
 
