@@ -18,7 +18,7 @@ from scorer.stats.arrays import Bools, Floats, Ints
 QUANTITIES: Final = 200
 """Number of quantities that the false-alarm budget is divided by."""
 REFERENCE_WEEKS: Final = 4
-FIRST: Final = (4 * 7 + 8) * DAY
+FIRST: Final = (4 * 7 + 3 + 8) * DAY
 """Hour of the first look with four earlier weeks and enough history."""
 MATURES: Final = 7 * DAY
 """Hours after which the outcomes of decisions are counted."""

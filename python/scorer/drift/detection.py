@@ -8,8 +8,8 @@ that are too slow for that.
 The threshold depends on the sample size and on the quantity. The PSI of two samples of independent rows is
 about (1/N + 1/M) chi-square. Real traffic varies more: days and hours differ. This part of the PSI does not
 shrink with more rows, and is modelled as e chi-square with one degree of freedom, because usually one mean
-wanders. e is estimated from the median PSI of the quantity's own earlier looks, on which a past incident
-has no effect; its quantile is that of F, as e is estimated. The threshold is the sum of both
+wanders. e is estimated from the upper quartile of the PSI at the quantity's own earlier looks, on which a
+short incident has no effect; its quantile is that of F, as e is estimated. The threshold is the sum of both
 quantiles, each at half of the false-alarm rate. It is also at least a multiple of the variation between the
 earlier weeks of the comparison, so that an incident among them is not reported again in the weeks after it.
 """
@@ -29,14 +29,18 @@ from scorer.stats.arrays import Bools, Floats, Ints
 REFERENCE: Final = 0
 """Length of a comparison, in place of hours, that is of the last week with the reference."""
 _DAY: Final = 24
+GAP: Final = 72
+"""Hours before a look that are left out of its history, so that slow changes do not raise it."""
 _SPACING: Final = 6
 """Hours between the earlier looks from which the usual variation is estimated."""
 _LEAST_HISTORY: Final = 28
 """Number of such looks, a week of them, below which a quantity is not judged by earlier weeks."""
-_MEDIAN_OF_ONE: Final = 0.4549
-"""Median of chi-square with one degree of freedom."""
-_MEDIAN_EFFICIENCY: Final = 0.4
-"""Degrees of freedom of a scale that is estimated by a median, relative to those by a mean."""
+_QUARTILE_OF_ONE: Final = 1.3233
+"""Upper quartile of chi-square with one degree of freedom."""
+_QUARTILE_OF_NORMAL: Final = 0.6745
+"""Upper quartile of the normal distribution."""
+_QUARTILE_EFFICIENCY: Final = 0.5
+"""Degrees of freedom of a scale that is estimated by its upper quartile, relative to those by a mean."""
 _LEAST_DEGREES: Final = 15.0
 """Least degrees of freedom of the usual variation. With fewer, the tail of F is so long that no change is
 found in the first weeks."""
@@ -130,17 +134,17 @@ def judge(
         alpha: False-alarm rate of one comparison.
         rate: The quantities are rates, whose change must have this size; None: they are distributions.
     """
-    offsets = _SPACING * np.arange(1, settings.history_days * _DAY // _SPACING + 1)
+    offsets = GAP + _SPACING * np.arange(1, settings.history_days * _DAY // _SPACING + 1)
     needed = np.unique(looks[None, :] - np.concatenate([[0], offsets])[:, None])
     verdicts = []
     for hours in settings.windows_hours:
         every = _all_figures(sums, needed, hours, settings, is_rate=rate is not None)
         own = every.take(np.searchsorted(needed, looks))
-        usual, count = _medians(_beyond_chance(every), needed, looks, offsets)
+        usual, count = _quartiles(_beyond_chance(every), needed, looks, offsets)
         # Longer windows overlap, so they are fewer independent ones.
         independent = count * min(1.0, 2 * _SPACING / hours)
-        history = np.maximum(_MEDIAN_EFFICIENCY * independent, _LEAST_DEGREES)
-        varies = usual / _MEDIAN_OF_ONE * shift.excess_critical(alpha / 2, history)
+        history = np.maximum(_QUARTILE_EFFICIENCY * independent, _LEAST_DEGREES)
+        varies = usual / _QUARTILE_OF_ONE * shift.excess_critical(alpha / 2, history)
         judged = (count >= _LEAST_HISTORY) & np.isfinite(own.psi)
         verdicts.append(_verdict(hours, own, judged, varies, settings.least_psi, alpha, rate))
     return verdicts
@@ -173,7 +177,8 @@ def judge_reference(
     whole = np.broadcast_to(reference, window.shape)
     figures = _figures(window, whole, days, settings.least_rows, is_rate=rate is not None)
     # Days of a week differ by their own course, and seven of them even it out.
-    varies = figures.local / 7 * shift.excess_critical(alpha / 2, np.full(figures.psi.shape, 6.0))
+    degrees = np.full(figures.psi.shape, _LEAST_DEGREES)
+    varies = figures.local / 7 * shift.excess_critical(alpha / 2, degrees)
     judged = np.isfinite(figures.psi)
     return _verdict(REFERENCE, figures, judged, varies, settings.least_reference_psi, alpha, rate)
 
@@ -255,15 +260,15 @@ def _window(sums: Floats, ends: Ints, hours: int) -> Floats:
 
 
 def _beyond_chance(figures: WindowFigures) -> Floats:
-    """Return the PSI beyond its median by chance, at least 0; NaN if it is not known."""
-    # Wilson and Hilferty's median of chi-square.
-    free = np.maximum(figures.free, 1)
-    usual = figures.free * (1 - 2 / (9 * free)) ** 3 * figures.noise
+    """Return the PSI beyond its upper quartile by chance, at least 0; NaN if it is not known."""
+    # Wilson and Hilferty's quantile of chi-square.
+    part = 2 / (9 * np.maximum(figures.free, 1))
+    usual = figures.free * (1 - part + _QUARTILE_OF_NORMAL * np.sqrt(part)) ** 3 * figures.noise
     return np.maximum(figures.psi - usual, 0)
 
 
-def _medians(excess: Floats, known: Ints, looks: Ints, offsets: Ints) -> tuple[Floats, Floats]:
-    """Return the medians of earlier looks without NaN, and their numbers, `[T, F]`; 0 without values.
+def _quartiles(excess: Floats, known: Ints, looks: Ints, offsets: Ints) -> tuple[Floats, Floats]:
+    """Return the upper quartiles of earlier looks without NaN, and their numbers, `[T, F]`; 0 without values.
 
     Args:
         excess: `[K, F]` values of the looks in `known`.
@@ -271,16 +276,15 @@ def _medians(excess: Floats, known: Ints, looks: Ints, offsets: Ints) -> tuple[F
         looks: `[T]` hours.
         offsets: `[J]` hours between a look and its earlier ones.
     """
-    medians, counts = [], []
+    quartiles, counts = [], []
     for some in _chunks(looks, len(offsets) * excess.shape[1]):
         past = excess[np.searchsorted(known, some[None, :] - offsets[:, None])]
         count = np.isfinite(past).sum(axis=0)
         ordered = np.sort(np.where(np.isfinite(past), past, np.inf), axis=0)
-        ends = np.maximum(count - 1, 0) // 2, np.minimum(count // 2, len(past) - 1)
-        low, high = (np.take_along_axis(ordered, place[None], 0)[0] for place in ends)
-        medians.append((np.where(count > 0, low, 0) + np.where(count > 0, high, 0)) / 2)
+        place = np.minimum(3 * count // 4, len(past) - 1)
+        quartiles.append(np.where(count > 0, np.take_along_axis(ordered, place[None], 0)[0], 0))
         counts.append(count.astype(np.float64))
-    return np.concatenate(medians), np.concatenate(counts)
+    return np.concatenate(quartiles), np.concatenate(counts)
 
 
 def _chunks(looks: Ints, size: int) -> Iterator[Ints]:

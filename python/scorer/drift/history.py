@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scorer.drift.counting import BundleFacts, CheckpointPlan
-from scorer.drift.detection import cumulative, judge
+from scorer.drift.detection import GAP, cumulative, judge
 from scorer.drift.quantities import LaneName, QuantityGroup, load
 from scorer.drift.settings import WEEK, DriftSettings
 from scorer.drift.state import DriftState
@@ -81,7 +81,7 @@ def history(
     """
     own = settings.detection.model_copy(update={"windows_hours": (DAY,)})
     hours = end - DAY * np.arange(days)[::-1]
-    begin = int(hours[0]) - own.history_days * DAY - own.weeks * WEEK - DAY
+    begin = int(hours[0]) - GAP - own.history_days * DAY - own.weeks * WEEK - DAY
     with state.reading() as connection:
         counts = None
         if connection is not None:

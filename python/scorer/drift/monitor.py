@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from scorer.drift.counting import DELAYS, HOUR_US, BatchCount, BundleFacts, CheckpointPlan
+from scorer.drift.detection import GAP
 from scorer.drift.looking import LaneLooks, as_document, look
 from scorer.drift.quantities import LaneCounts, LaneName, lanes, load
 from scorer.drift.settings import WEEK, DriftSettings
@@ -225,7 +226,7 @@ class Monitor:
         self, connection: sqlite3.Connection, lane: LaneName, first: int, hour: int, plan: CheckpointPlan
     ) -> LaneCounts | None:
         own = self._settings.detection
-        reach = own.history_days * 24 + own.weeks * WEEK + max(own.windows_hours)
+        reach = GAP + own.history_days * 24 + own.weeks * WEEK + max(own.windows_hours)
         # Performance needs the first matured weeks of a bundle.
         begin = min(first - reach, hour - self._settings.keep_days * 24 // 2)
         return load(connection, lane, begin, hour, plan, self._bundles, own)
