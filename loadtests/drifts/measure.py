@@ -42,7 +42,7 @@ class Planted:
 
 KINDS: Final = (
     Planted("sudden: 0.5 standard deviations", DAY),
-    Planted("gradual: 1 standard deviation in 14 days", 14 * DAY),
+    Planted("gradual: 1 standard deviation in 14 days", 10 * DAY),
     Planted("seasonal: 1 standard deviation at night", 2 * DAY),
     Planted("broken feature: missing", 12),
     Planted("broken feature: one constant", 12),

@@ -55,7 +55,7 @@ CHANGES: Final = (
         _AMOUNT,
         lambda values, _, later: np.where(later, values * 1.5, values).astype(np.float32),
     ),
-    PaymentChange(Planted("gradual: amounts double in 14 days", 14 * DAY), _AMOUNT, _grown),
+    PaymentChange(Planted("gradual: amounts double in 14 days", 10 * DAY), _AMOUNT, _grown),
     PaymentChange(
         Planted("seasonal: amounts double at night", 3 * DAY),
         _AMOUNT,

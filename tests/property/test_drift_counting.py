@@ -30,7 +30,7 @@ from scorer.drift.state import DriftState, dense
 from scorer.v1.log_pb2 import DecisionRecord
 
 HOURS = 60
-SMALL = SETTINGS.model_copy(update={"reference_rows": 8})
+SMALL = SETTINGS.model_copy(update={"reference_rows": 4})
 
 decisions = st.builds(
     lambda number, hour, lane, label, amount, issuer: (
@@ -46,7 +46,7 @@ decisions = st.builds(
             features=[amount, issuer],
         ),
     ),
-    st.integers(0, 15), st.integers(0, HOURS - 1), st.sampled_from(["live", "canary"]),
+    st.integers(0, 5), st.integers(0, HOURS - 1), st.sampled_from(["live", "canary"]),
     st.sampled_from(["approve", "decline"]), st.floats(0, 100, width=32) | st.just(float("nan")),
     st.integers(0, 4),
 )  # fmt: skip
@@ -55,16 +55,16 @@ outcomes = st.builds(
         "outcome",
         outcome(f"p{number}", START + hour * HOUR_US, value=value, revision=revision),
     ),
-    st.integers(0, 15), st.sampled_from([0.0, 1.0]), st.integers(0, 3), st.integers(0, HOURS + 100),
+    st.integers(0, 5), st.sampled_from([0.0, 1.0]), st.integers(0, 3), st.integers(0, HOURS + 100),
 )  # fmt: skip
-RECORDS = st.lists(st.one_of(decisions, decisions, outcomes), max_size=50)
+RECORDS = st.lists(st.one_of(decisions, outcomes), max_size=60)
 
 
 class _KillError(Exception):
     """The end of a process within a transaction."""
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(RECORDS, st.integers(1, 60), st.sets(st.integers(0, 20), max_size=3))
 def test_counts_are_those_of_a_naive_reference(
     records: Sequence[tuple[str, Any]], batch: int, kills: set[int]
