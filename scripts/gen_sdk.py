@@ -112,6 +112,8 @@ METHODS = {
     "get_figure": Method("figure", names={"figure": "name"}),
     "get_metrics": Method("metrics", seconds="120.0"),
     "get_metrics_figure": Method("metrics_figure", names={"figure": "name"}, seconds="120.0"),
+    "get_drift": Method("drift"),
+    "get_drift_history": Method("drift_history", seconds="120.0"),
     "list_permissions": Method("permissions"),
     "grant_permission": Method("grant_permission"),
     "revoke_permission": Method("revoke_permission"),

@@ -224,6 +224,9 @@ case("stream_events", "GET", "/changes/{withdrawn}/stream", "401 404 200 200 200
 case("get_readout", "GET", "/changes/{change}/readout", "401 404 200 200 200 200 200")
 case("get_figure", "GET", "/changes/{change}/readout/figures/flips", "401 404 200 200 200 200 200")
 case("get_figure_csv", "GET", "/changes/{change}/readout/figures/flips/csv", "401 404 200 200 200 200 200")
+case("get_drift", "GET", "/checkpoints/fraud.checkout/drift", "401 200 200 200 200 200 200")
+# No hour has been looked at.
+case("get_drift_history", "GET", "/checkpoints/fraud.checkout/drift/history", "401 404 404 404 404 404 404")
 case("get_metrics", "GET", "/checkpoints/fraud.checkout/metrics", "401 200 200 200 200 200 200")
 case(
     "get_metrics_figure",

@@ -95,6 +95,13 @@ rule(
 # The project of `outsider` may use every checkpoint, so its members see their metrics too.
 METRICS = "L n + + + + + +"
 rule("GET /checkpoints/{name}/metrics", METRICS, "/checkpoints/fraud.checkout/metrics")
+rule("GET /checkpoints/{name}/drift", METRICS, "/checkpoints/fraud.checkout/drift")
+# No hour has been looked at.
+rule(
+    "GET /checkpoints/{name}/drift/figures/{figure}.{form}",
+    "L n n n n n n n",
+    "/checkpoints/fraud.checkout/drift/figures/course.csv",
+)
 rule("GET /checkpoints/{name}/rules", METRICS, "/checkpoints/fraud.checkout/rules")
 rule(
     "GET /checkpoints/{name}/metrics/metrics.json",

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator
 
 from scorer.learn.section import LearnSection
 
-Job = Literal["generation", "join", "train", "evaluate", "gate", "publish", "overlay"]
+Job = Literal["generation", "join", "train", "evaluate", "gate", "publish", "overlay", "drift"]
 
 
 class ScheduleSettings(LearnSection):
@@ -39,11 +39,29 @@ class ScheduleSettings(LearnSection):
         "it, and publishing moves the alias.",
     )
     project: str = Field(default="", description="Project of those change requests.")
+    drift_state: str = Field(
+        default="",
+        description="File of the state of `scorer drift run`, or drift.sqlite in the data_dir of the "
+        "platform; relative to this file. The job `drift` reads alerts of the checkpoint there.",
+    )
+    drift_cool_down_hours: float = Field(
+        default=24.0,
+        ge=0,
+        le=24 * 90,
+        description="Hours after a generation that drift began in which no other alert begins one.",
+    )
+    drift_late_hours: float = Field(
+        default=48.0,
+        gt=0,
+        le=24 * 90,
+        description="Hours after the last shifted look of an alert after which it begins no generation.",
+    )
     jobs: dict[Job, str] = Field(
         default={"generation": "0 3 * * mon", "overlay": "*/5 * * * *"},
         description="When each job runs, as a crontab line: minute, hour, day of the month, month, day of "
         "the week (0 and 7 are Sunday). `generation` is all steps, continued where the last run ended; the "
-        "name of a step is that step of the newest generation.",
+        "name of a step is that step of the newest generation; `drift` is a generation that ends in a TEST, "
+        "if there is a new alert of drift.",
     )
     timezone: str = Field(default="UTC", description="Time zone of the times above.")
     late_seconds: int = Field(

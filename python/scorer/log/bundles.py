@@ -134,6 +134,23 @@ class BundleShelf:
         return len(self._paths)
 
 
+def bundle_directories(places: Iterable[Path]) -> dict[str, Path]:
+    """Return the directories of the bundles in some places by their digests.
+
+    Args:
+        places: Directories of single bundles, directories that contain bundles, or registries.
+
+    Raises:
+        BundleError: A manifest cannot be read.
+    """
+    found: dict[str, Path] = {}
+    for place in places:
+        for path in stored_in(place):
+            if not (path / ELEMENTS).is_file():
+                found.setdefault(read_manifest(path).digest, path)
+    return found
+
+
 def stored_in(place: Path) -> Iterator[Path]:
     """Yield the directories with a manifest at a place: itself, its children, and those of a registry."""
     for directory in (place, place / "bundles"):

@@ -32,6 +32,7 @@ from scorer.release.changes.pipeline import Pipeline
 from scorer.release.changes.runner import Runner
 from scorer.release.checkpoints import Checkpoints
 from scorer.release.decisions import Decisions
+from scorer.release.drift import DriftWatch
 from scorer.release.fleet import Fleet, Member, Statuses
 from scorer.release.fleet.discovery import Discovery
 from scorer.release.fleet.finders import finder_of
@@ -144,6 +145,7 @@ class PlatformServices:
             *rounds,
             ("messages", self.deliver),
             ("reviews", self.review),
+            ("drift", self.watch_drift),
             # Every process builds what it has received, and sees what others have added.
             ("builds", self.service.builds.tick),
             ("additions", self.service.additions.refresh),
@@ -157,6 +159,10 @@ class PlatformServices:
     def deliver(self) -> None:
         """Send the messages that are due."""
         self._round((("deliver", self.service.notifications.deliver),))
+
+    def watch_drift(self) -> None:
+        """Count the new records of the logs for drift, and report alerts."""
+        self._round((("drift", self.service.drift.tick),))
 
     def review(self) -> None:
         """Report overdue reviews, and report the outcomes of decided ones to the servers."""
@@ -181,6 +187,7 @@ class PlatformServices:
         self.service.notifications.close()
         self.service.reviews.close()
         self.service.metrics.close()
+        self.service.drift.close()
         self.service.decisions.close()
         if self.leads:
             try:
@@ -201,6 +208,7 @@ class PlatformServices:
         own = self.settings.checkpoints
         failing = self._discovery.errors()
         reviews = self.service.reviews.counts()
+        drifting = self.service.drift.counts()
         return [
             "# HELP scorer_platform_leads Whether this process leads and advances change requests.",
             "# TYPE scorer_platform_leads gauge",
@@ -220,6 +228,18 @@ class PlatformServices:
             "# HELP scorer_platform_alias_drift Whether a managed alias was moved outside the platform.",
             "# TYPE scorer_platform_alias_drift gauge",
             *(f'scorer_platform_alias_drift{{checkpoint="{name}"}} {int(drifts[name])}' for name in own),
+            "# HELP scorer_platform_drift_alerts_total Alerts of drift of a lane.",
+            "# TYPE scorer_platform_drift_alerts_total counter",
+            *(
+                f'scorer_platform_drift_alerts_total{{checkpoint="{name}",lane="{lane}"}} {count}'
+                for (name, lane), (count, _) in drifting.items()
+            ),
+            "# HELP scorer_platform_drift_shifted Quantities of a lane that were shifted at the latest look.",
+            "# TYPE scorer_platform_drift_shifted gauge",
+            *(
+                f'scorer_platform_drift_shifted{{checkpoint="{name}",lane="{lane}"}} {shifted}'
+                for (name, lane), (_, shifted) in drifting.items()
+            ),
             "# HELP scorer_platform_break_glass_total Changes of managed checkpoints with --break-glass.",
             "# TYPE scorer_platform_break_glass_total counter",
             *(
@@ -423,6 +443,9 @@ def open_service(
         changes=changes,
         decisions=decisions,
         documents=documents,
+        drift=DriftWatch(
+            settings, store, access, audit, notifications, source, bundles, now=now, events=events
+        ),
         metrics=metrics,
         notifications=notifications,
         permissions=permissions,

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from scorer.release.changes.discussion import Discussion
     from scorer.release.checkpoints import Checkpoints
     from scorer.release.decisions import Decisions
+    from scorer.release.drift import DriftWatch
     from scorer.release.model import ChangeRequest
     from scorer.release.notify import Notifications
     from scorer.release.permissions import Permissions
@@ -54,6 +55,7 @@ class Service:
     changes: Changes
     decisions: Decisions
     documents: Documents
+    drift: DriftWatch
     metrics: MetricsOverTime
     notifications: Notifications
     permissions: Permissions

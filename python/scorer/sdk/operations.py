@@ -42,10 +42,12 @@ from scorer.sdk.results import (
     ChangeDetail,
     Channel,
     CheckpointAdded,
+    CheckpointDrift,
     CheckpointMetrics,
     CheckpointView,
     DecisionPage,
     Delivery,
+    DriftHistory,
     Events,
     Figure,
     Free,
@@ -1102,6 +1104,39 @@ class Operations:
                 "lane": lane,
                 "version": version,
             },
+            timeout=120.0,
+        )
+
+    def drift(self, checkpoint: str) -> CheckpointDrift:
+        """Return the latest look of each lane for drift, and the alerts of the checkpoint.
+
+        Args:
+            checkpoint: Name of the checkpoint.
+
+        Raises:
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(CheckpointDrift, "GET", f"/checkpoints/{_segment(checkpoint)}/drift")
+
+    def drift_history(
+        self, checkpoint: str, *, lane: str | None = None, quantity: str | None = None, days: int = 30
+    ) -> DriftHistory:
+        """Return the drift of a lane's quantities on each of the last days, as figures with numbers.
+
+        Args:
+            checkpoint: Name of the checkpoint.
+            lane: Name of a lane; None: that which answers most.
+            quantity: Name of a quantity, such as feature:amount; None: the one nearest to its threshold.
+            days: Number of days.
+
+        Raises:
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(
+            DriftHistory,
+            "GET",
+            f"/checkpoints/{_segment(checkpoint)}/drift/history",
+            query={"lane": lane, "quantity": quantity, "days": days},
             timeout=120.0,
         )
 

@@ -40,6 +40,15 @@ from scorer.release.answers import (
     Verified,
 )
 from scorer.release.card_answers import BundleExplanation, CardApproval, CardReport, ModelCard
+from scorer.release.drift_answers import (
+    CheckpointDrift,
+    DriftAlertView,
+    DriftHistory,
+    DriftLane,
+    DriftPerformance,
+    DriftQuantity,
+    DriftSegment,
+)
 from scorer.release.model import ChangeEvent, ChangeState
 from scorer.release.review_answers import CaseEvent, ReviewCase, ReviewCaseDetail
 from scorer.release.rule_answers import (
@@ -90,11 +99,18 @@ __all__ = [
     "Channel",
     "CheckedRule",
     "CheckpointAdded",
+    "CheckpointDrift",
     "CheckpointMetrics",
     "CheckpointView",
     "ComparedSide",
     "DecisionPage",
     "Delivery",
+    "DriftAlertView",
+    "DriftHistory",
+    "DriftLane",
+    "DriftPerformance",
+    "DriftQuantity",
+    "DriftSegment",
     "Events",
     "Figure",
     "Free",

@@ -24,7 +24,8 @@ def run(
     step: Annotated[
         str | None,
         typer.Option(
-            help="Run one step: join, train, evaluate, gate, publish or overlay. Default: all but overlay."
+            help="Run one step: join, train, evaluate, gate, publish or overlay; or drift: all steps, which "
+            "end in a TEST, if there is a new alert. Default: all but overlay and drift."
         ),
     ] = None,
     as_of: Annotated[
@@ -49,6 +50,7 @@ def run(
     """
     from scorer.commands.learn.requests import requests_of
     from scorer.learn import settings
+    from scorer.learn.schedule.drift import run_drift
     from scorer.learn.schedule.generation import run_generation
     from scorer.learn.schedule.overlay import run_overlay
     from scorer.learn.schedule.workspace import Workspace
@@ -62,6 +64,8 @@ def run(
     with requests_of(chosen.schedule) as requests:
         if step == "overlay":
             done = run_overlay(Workspace(workspace), chosen, base, as_of_ms=at, requests=requests)
+        elif step == "drift":
+            done = run_drift(Workspace(workspace), chosen, base, requests=requests)
         else:
             done = run_generation(
                 Workspace(workspace),

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from scorer.learn.errors import DataError
 from scorer.learn.schedule.runner import Boundary, Done, JobStep, is_done, run
-from scorer.learn.schedule.workspace import Workspace
+from scorer.learn.schedule.workspace import Workspace, digest
 from scorer.learn.schedule.workspace import as_of_ms as moment_of
 from scorer.learn.settings import LearnSettings
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from scorer.log.source.interface import DecisionSource
 
 EXPERIENCE, LIVE, CANDIDATE = "experience.parquet", "live", "candidate"
+DRIFT = "drift.json"
+"""File of a generation that an alert of drift began: the alert."""
 EVALUATION, VERDICT, PUBLISHED = "evaluation.json", "verdict", "published.json"
 
 
@@ -90,6 +92,7 @@ def generation_steps(
     """
     moment, plan = moment_of(folder), places.schedule
 
+    drift = {"drift": digest(folder / DRIFT)} if (folder / DRIFT).is_file() else {}
     gate_set, train_set, guard_set = (
         section.model_dump(mode="json") for section in (settings.gate, settings.train, settings.guardrails)
     )
@@ -118,10 +121,10 @@ def generation_steps(
         ),
         JobStep(
             "publish",
-            (EXPERIENCE, VERDICT),
+            (EXPERIENCE, VERDICT, *((CANDIDATE,) if drift else ())),
             (PUBLISHED,),
             partial(_publish, places, requests),
-            {"alias": plan.alias},
+            {"alias": plan.alias} | drift,
         ),
     ]
 
@@ -332,19 +335,32 @@ def _publish(
     places: GenerationPaths, requests: ChangeRequests | None, there: Path, out: Path
 ) -> Mapping[str, Any]:
     from scorer.durable import write_atomically
+    from scorer.learn.gate.drifted import publish_test
     from scorer.learn.gate.publish import publish
     from scorer.registry import open_registry
 
     store = open_registry(places.registry)
+    by = f"generation {there.name}"
     try:
-        done = publish(
-            there / VERDICT,
-            store,
-            places.schedule.alias,
-            experience=there / EXPERIENCE,
-            by=f"generation {there.name}",
-            requests=requests,
-        )
+        if (there / DRIFT).is_file():
+            done = publish_test(
+                there / VERDICT,
+                there / CANDIDATE,
+                store,
+                places.schedule.alias,
+                drift=json.loads((there / DRIFT).read_bytes()),
+                by=by,
+                requests=requests,
+            )
+        else:
+            done = publish(
+                there / VERDICT,
+                store,
+                places.schedule.alias,
+                experience=there / EXPERIENCE,
+                by=by,
+                requests=requests,
+            )
     finally:
         store.close()
     # Whether this very call moved the alias differs when it is done again; what holds afterwards does not.
