@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from replicas import ROUTES, Replicas, Traffic, route, three_replicas
+from servers import RunningServer
 from waiting import wait_until
 
 
@@ -18,6 +19,14 @@ from waiting import wait_until
 def replicas(tmp_path: Path, built_bundles: dict[str, Path]) -> Iterator[Replicas]:
     with three_replicas(tmp_path, built_bundles) as replicas:
         yield replicas
+
+
+def bundles_answer(server: RunningServer, bundles: set[str], *, after: int) -> None:
+    """Wait for the first answers of bundles, in any order, after a number of such events."""
+    wait_until(
+        lambda: bundles <= {event["bundle"] for event in server.named("first_answer")[after:]},
+        f"first answers of {sorted(bundles)}",
+    )
 
 
 @pytest.mark.slow
@@ -73,14 +82,14 @@ def test_no_call_fails_while_the_fleet_is_restarted_and_its_lanes_change(
                 for at in range(3)
                 for bundle in (f"score-{1 + (place + 1) % 3}", f"action-{2 - place % 2}")
             }
+            others = [replicas.servers[at] for at in range(3) if at != place]
+            before = [len(server.named("first_answer")) for server in others]
             for at in range(3):
                 for bundle, digest in live.items():
                     alias = "fraud-checkout" if bundle.startswith("score") else "action-authorise"
                     replicas.registry(at).alias(alias, "live", digest)
-            for at in range(3):
-                if at != place:
-                    for digest in live.values():
-                        replicas.servers[at].event("first_answer", bundle=digest)
+            for server, known in zip(others, before, strict=True):
+                bundles_answer(server, set(live.values()), after=known)
             replicas.start(place)
             to.mark_down()
             replicas.is_called_again(place)
