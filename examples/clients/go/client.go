@@ -112,9 +112,9 @@ type Action struct {
 	Replayed   bool              // whether the server repeated its earlier answer to this request id
 }
 
-// Source is who or what reports an outcome: "reviewer", "merchant", "issuer" or "scheme", and a short id that may be
+// Reporter is who or what reports an outcome: "reviewer", "merchant", "issuer" or "scheme", and a short id that may be
 // empty, such as the name of a feed.
-type Source struct {
+type Reporter struct {
 	Kind string
 	ID   string
 }
@@ -230,9 +230,9 @@ func (c *Client) SelectAction(ctx context.Context, request ActionRequest) (Actio
 }
 
 // ReportOutcome reports what became known about a decision, with the decision's token. A repeated report has no
-// further effect; another value needs a higher revision. At most one source may be given.
+// further effect; another value needs a higher revision. At most one reporter may be given.
 func (c *Client) ReportOutcome(
-	ctx context.Context, decision Decision, kind string, value float64, revision uint32, sources ...Source,
+	ctx context.Context, decision Decision, kind string, value float64, revision uint32, reporters ...Reporter,
 ) (Report, error) {
 	if decision.ID == "" {
 		return Report{}, &Error{
@@ -244,7 +244,7 @@ func (c *Client) ReportOutcome(
 		Checkpoint: decision.Checkpoint, DecisionId: decision.ID, DecisionToken: decision.Token,
 		Kind: kind, Value: value, Revision: revision,
 	}
-	for _, source := range sources {
+	for _, source := range reporters {
 		number, known := pb.OutcomeSourceKind_value["OUTCOME_SOURCE_KIND_"+strings.ToUpper(source.Kind)]
 		if !known {
 			return Report{}, &Error{

@@ -17,8 +17,9 @@ use scorer_onnx::testing::{ModelWriter, Value, dense_net};
 use scorer_proto::inference::model_infer_request::InferInputTensor;
 use scorer_proto::inference::{InferTensorContents, ModelInferRequest, ModelMetadataRequest};
 use scorer_proto::v1::{
-    DescribeRequest, EligibleActions, Feature, NamedFeatures, NoopRequest, OutcomeSource, ReportOutcomeRequest,
-    ScoreBatchRequest, ScoreRequest, SelectActionRequest, feature, score_request, select_action_request,
+    DescribeRequest, EligibleActions, Feature, NamedFeatures, NoopRequest, OutcomeSource,
+    ReportOutcomeRequest, ScoreBatchRequest, ScoreRequest, SelectActionRequest, feature, score_request,
+    select_action_request,
 };
 use scorer_token::{Claims, KeyRing, Kind, Scope, Tenant};
 use serde_json::json;

@@ -165,12 +165,12 @@ func (p *checkout) call(step, checkpoint, id string, rest []string) ([]string, e
 		if stored, known := p.decisions.Load(checkpoint + " " + id); known {
 			decision = stored.(scorer.Decision)
 		}
-		var sources []scorer.Source
+		var reporters []scorer.Reporter
 		if len(rest) > 3 {
 			kind, id, _ := strings.Cut(rest[3], ":")
-			sources = append(sources, scorer.Source{Kind: kind, ID: id})
+			reporters = append(reporters, scorer.Reporter{Kind: kind, ID: id})
 		}
-		report, err := p.client.ReportOutcome(ctx, decision, rest[0], value, uint32(revision), sources...)
+		report, err := p.client.ReportOutcome(ctx, decision, rest[0], value, uint32(revision), reporters...)
 		if err != nil {
 			return nil, err
 		}
