@@ -44,6 +44,7 @@ from scorer.release.cards.card import Cards
 from scorer.release.cards.documents import Documents
 from scorer.release.changes import ChangeDetail, Draft, Step
 from scorer.release.changes.review import review
+from scorer.release.drift import DriftWatch
 from scorer.release.errors import ConflictError, InvalidError, NotFoundError
 from scorer.release.fleet import Fleet, Statuses
 from scorer.release.loaded import BundlesInMemory
@@ -105,6 +106,7 @@ class DemoPlatform:
 
     def close(self) -> None:
         self.service.metrics.close()
+        self.service.drift.close()
         self.store.close()
 
 
@@ -159,6 +161,17 @@ def demo_platform(
         changes=changes,
         decisions=decisions,
         documents=documents,
+        drift=DriftWatch(
+            settings,
+            store,
+            access,
+            audit,
+            cast("Any", DemoNotifications()),
+            source,
+            local,
+            now=utcnow,
+            events=cast("Any", None),
+        ),
         metrics=metrics,
         notifications=DemoNotifications(),
         permissions=Permissions(store, access, audit, calendar),
