@@ -168,10 +168,11 @@ def texts(entries: Iterable[Entry]) -> list[str]:
 
 
 def rows_of(batches: list[SourceBatch]) -> dict[tuple[str, str], str]:
-    """Texts of the rows by checkpoint and kind; NaN is not equal to itself."""
+    """Texts of the rows by checkpoint and kind; NaN is not equal to itself. Tables have no rules."""
     found: dict[tuple[str, str], list[object]] = {}
     for batch in batches:
-        found.setdefault((batch.checkpoint, batch.kind), []).extend(batch.rows.to_pylist())
+        rows = [{name: row[name] for name in row if name != "rules"} for row in batch.rows.to_pylist()]
+        found.setdefault((batch.checkpoint, batch.kind), []).extend(rows)
     return {key: str(rows) for key, rows in found.items()}
 
 
