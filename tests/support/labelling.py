@@ -107,6 +107,8 @@ def outcomes(
         "occurred_at_ms": np.zeros(n, np.int64),
         "received_at_us": np.asarray(known_ms, np.int64) * 1000,
         "proof": np.full(n, KNOWN, np.int8),
+        "source": np.zeros(n, np.int8),
+        "source_id": [""] * n,
         "token_decided_at_ms": pa.nulls(n, pa.int64()),
         "token_bundle": pa.nulls(n, source_rows.CODED),
         "token_index": pa.nulls(n, pa.int64()),

@@ -280,11 +280,12 @@ def test_a_reader_without_observations_counts_them_as_unknown() -> None:
             if field.type_name:
                 field.type_name = field.type_name.replace(".scorer.v1.", ".older.v1.")
     del older.dependency[:]
-    (fields,) = [one.field for one in older.message_type if one.name == "DecisionRecord"]
     # Fields whose types are in another file, which the older reader does not have.
-    for at in reversed(range(len(fields))):
-        if fields[at].name in ("feature_reasons", "rules"):
-            del fields[at]
+    for record, names in (("DecisionRecord", ("feature_reasons", "rules")), ("OutcomeRecord", ("source",))):
+        (fields,) = [one.field for one in older.message_type if one.name == record]
+        for at in reversed(range(len(fields))):
+            if fields[at].name in names:
+                del fields[at]
     (log_record,) = [message for message in older.message_type if message.name == "LogRecord"]
     del log_record.field[4:]
     pool = descriptor_pool.DescriptorPool()
