@@ -4,6 +4,7 @@ mod bundle;
 mod enter;
 mod error;
 mod forest;
+mod hex;
 mod identity;
 mod list;
 mod load;

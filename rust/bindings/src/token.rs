@@ -5,6 +5,8 @@ use pyo3::prelude::*;
 use scorer_token::{KeyRing, Kind, Scope, Tenant, Token};
 use serde_json::json;
 
+use crate::hex::hex;
+
 /// Returns the contents of a token as JSON, without verifying it.
 #[pyfunction]
 pub(crate) fn read_token(token: &[u8]) -> PyResult<String> {
@@ -53,8 +55,4 @@ pub(crate) fn token_keys(keys: &[u8]) -> PyResult<Vec<String>> {
 
 fn refused(error: impl std::fmt::Display) -> PyErr {
     PyValueError::new_err(error.to_string())
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -8,8 +8,9 @@ use scorer_proto::v1::log_record::Record;
 use scorer_proto::v1::{DecisionRecord, LogRecord};
 use sha2::{Digest, Sha256};
 
-use super::lists::{hex, read_alike};
+use super::lists::read_alike;
 use super::outcomes::{Key, Keys};
+use crate::hex::hex;
 
 /// First bytes of a `LogRecord` with a decision and of one with a withdrawal: fields 1 and 6, length-delimited.
 const DECISION: u8 = 0x0a;

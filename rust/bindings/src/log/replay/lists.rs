@@ -9,6 +9,7 @@ use scorer_proto::v1::{DecisionRecord, ListRead};
 use scorer_rules::Lists;
 
 use crate::error::Failure;
+use crate::hex::hex;
 
 /// Number of combinations of versions in memory. A list can have hundreds of megabytes. Around the change of a version,
 /// decisions with the old and the new one alternate.
@@ -72,11 +73,6 @@ pub(super) fn read_alike(one: &DecisionRecord, other: &DecisionRecord) -> bool {
 
 fn read_by(decision: &DecisionRecord) -> &[ListRead] {
     decision.rules.as_ref().map_or(&[], |rules| rules.lists.as_slice())
-}
-
-/// Returns bytes as hexadecimal digits.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |text, byte| text + &format!("{byte:02x}"))
 }
 
 // === impl RecordedLists ===

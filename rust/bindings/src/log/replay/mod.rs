@@ -22,7 +22,7 @@ use scorer_proto::v1::{DecisionRecord, LogRecord};
 use scorer_rules::{Decision, Lists, Request};
 
 use self::chunk::{Answer, Chosen, Chunk, Entry, Filter, Piece};
-use self::lists::{RecordedLists, Version, hex, read_alike, versions_in};
+use self::lists::{RecordedLists, Version, read_alike, versions_in};
 use self::outcomes::{Key, Keys, Outcomes};
 use self::tally::Tally;
 use self::threads::parallel;
@@ -31,6 +31,7 @@ use super::{Batch, LogReader};
 use crate::bundle::RuleSet;
 use crate::enter::enter;
 use crate::error::Failure;
+use crate::hex::hex;
 
 /// Records that are read at a time.
 const RECORDS: usize = 1 << 14;
