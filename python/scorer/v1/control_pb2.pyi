@@ -189,6 +189,7 @@ class GetStatusResponse(_message.Message):
     POOL_FIELD_NUMBER: _builtins.int
     QUARANTINE_FIELD_NUMBER: _builtins.int
     LISTS_FIELD_NUMBER: _builtins.int
+    FEATURE_STORE_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     build_profile: _builtins.str
     started_at_ms: _builtins.int
@@ -226,6 +227,10 @@ class GetStatusResponse(_message.Message):
     def lists(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListStatus]:
         """External lists that bundles in memory declare, or that are loaded."""
 
+    @_builtins.property
+    def feature_store(self) -> Global___FeatureStoreStatus:
+        """Store of computed features; absent: no feature set is configured."""
+
     def __init__(
         self,
         *,
@@ -247,14 +252,99 @@ class GetStatusResponse(_message.Message):
         pool: Global___PoolStatus | None = ...,
         quarantine: _abc.Iterable[Global___QuarantinedBundle] | None = ...,
         lists: _abc.Iterable[Global___ListStatus] | None = ...,
+        feature_store: Global___FeatureStoreStatus | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["log", b"log", "pool", b"pool", "registry", b"registry"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["feature_store", b"feature_store", "log", b"log", "pool", b"pool", "registry", b"registry"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "build_profile", b"build_profile", "bundles", b"bundles", "checkpoints", b"checkpoints", "lane_table", b"lane_table", "lists", b"lists", "log", b"log", "observers", b"observers", "pool", b"pool", "quarantine", b"quarantine", "ready_after_ms", b"ready_after_ms", "registry", b"registry", "rejections", b"rejections", "resident_bytes", b"resident_bytes", "role", b"role", "started_at_ms", b"started_at_ms", "state", b"state", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addresses", b"addresses", "build_profile", b"build_profile", "bundles", b"bundles", "checkpoints", b"checkpoints", "feature_store", b"feature_store", "lane_table", b"lane_table", "lists", b"lists", "log", b"log", "observers", b"observers", "pool", b"pool", "quarantine", b"quarantine", "ready_after_ms", b"ready_after_ms", "registry", b"registry", "rejections", b"rejections", "resident_bytes", b"resident_bytes", "role", b"role", "started_at_ms", b"started_at_ms", "state", b"state", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class FeatureStoreStatus(_message.Message):
+    """The store of the features that the server computes from events."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class RefusedEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    SETS_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    DIRECTORY_FIELD_NUMBER: _builtins.int
+    ENTITIES_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    MAX_BYTES_FIELD_NUMBER: _builtins.int
+    RECORDED_FIELD_NUMBER: _builtins.int
+    DUPLICATES_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    EVICTED_FIELD_NUMBER: _builtins.int
+    JOURNAL_BYTES_FIELD_NUMBER: _builtins.int
+    SNAPSHOT_AT_US_FIELD_NUMBER: _builtins.int
+    state: _builtins.str
+    """"ok", or the error of the journal."""
+    directory: _builtins.str
+    entities: _builtins.int
+    bytes: _builtins.int
+    """Memory of the state and its limit."""
+    max_bytes: _builtins.int
+    recorded: _builtins.int
+    duplicates: _builtins.int
+    evicted: _builtins.int
+    """Entities that were removed to keep the limit."""
+    journal_bytes: _builtins.int
+    snapshot_at_us: _builtins.int
+    """Time of the latest snapshot; 0: there is none."""
+    @_builtins.property
+    def sets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Feature sets, as "name@version"."""
+
+    @_builtins.property
+    def refused(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]:
+        """Refused events by reason."""
+
+    def __init__(
+        self,
+        *,
+        sets: _abc.Iterable[_builtins.str] | None = ...,
+        state: _builtins.str = ...,
+        directory: _builtins.str = ...,
+        entities: _builtins.int = ...,
+        bytes: _builtins.int = ...,
+        max_bytes: _builtins.int = ...,
+        recorded: _builtins.int = ...,
+        duplicates: _builtins.int = ...,
+        refused: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        evicted: _builtins.int = ...,
+        journal_bytes: _builtins.int = ...,
+        snapshot_at_us: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "directory", b"directory", "duplicates", b"duplicates", "entities", b"entities", "evicted", b"evicted", "journal_bytes", b"journal_bytes", "max_bytes", b"max_bytes", "recorded", b"recorded", "refused", b"refused", "sets", b"sets", "snapshot_at_us", b"snapshot_at_us", "state", b"state"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FeatureStoreStatus: _TypeAlias = FeatureStoreStatus  # noqa: Y015
 
 @_typing.final
 class ListStatus(_message.Message):

@@ -61,6 +61,31 @@ NO_ACTION_FAILED: NoAction.ValueType  # 2
 """Neither the model nor a fallback could choose one; see action_code."""
 Global___NoAction: _TypeAlias = NoAction  # noqa: Y015
 
+class _EventStatus:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _EventStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EventStatus.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EVENT_STATUS_UNSPECIFIED: _EventStatus.ValueType  # 0
+    EVENT_STATUS_RECORDED: _EventStatus.ValueType  # 1
+    """The event was applied and is in the journal."""
+    EVENT_STATUS_DUPLICATE: _EventStatus.ValueType  # 2
+    """An event with this id was recorded before. Nothing was changed."""
+    EVENT_STATUS_REFUSED: _EventStatus.ValueType  # 3
+    """The event is not valid. Nothing was changed."""
+
+class EventStatus(_EventStatus, metaclass=_EventStatusEnumTypeWrapper): ...
+
+EVENT_STATUS_UNSPECIFIED: EventStatus.ValueType  # 0
+EVENT_STATUS_RECORDED: EventStatus.ValueType  # 1
+"""The event was applied and is in the journal."""
+EVENT_STATUS_DUPLICATE: EventStatus.ValueType  # 2
+"""An event with this id was recorded before. Nothing was changed."""
+EVENT_STATUS_REFUSED: EventStatus.ValueType  # 3
+"""The event is not valid. Nothing was changed."""
+Global___EventStatus: _TypeAlias = EventStatus  # noqa: Y015
+
 class _OutcomeSourceKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -182,6 +207,26 @@ Global___DenseFeatures: _TypeAlias = DenseFeatures  # noqa: Y015
 class ScoreRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class KeysEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     NAMED_FIELD_NUMBER: _builtins.int
@@ -189,6 +234,7 @@ class ScoreRequest(_message.Message):
     ENTITY_FIELD_NUMBER: _builtins.int
     INCLUDE_TOKEN_FIELD_NUMBER: _builtins.int
     REASONS_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
     checkpoint: _builtins.str
     request_id: _builtins.str
     """Idempotency key of the caller, 1 to 64 printable ASCII characters. It becomes the
@@ -208,6 +254,13 @@ class ScoreRequest(_message.Message):
     def named(self) -> Global___NamedFeatures: ...
     @_builtins.property
     def dense(self) -> Global___DenseFeatures: ...
+    @_builtins.property
+    def keys(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Keys of the entities whose features the server computes, by name of the entity
+        ("card": a card token, never a card number). A feature that the request states has its
+        value from the request.
+        """
+
     def __init__(
         self,
         *,
@@ -218,10 +271,11 @@ class ScoreRequest(_message.Message):
         entity: _builtins.str = ...,
         include_token: _builtins.bool = ...,
         reasons: _builtins.int = ...,
+        keys: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["dense", b"dense", "features", b"features", "named", b"named"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "dense", b"dense", "entity", b"entity", "features", b"features", "include_token", b"include_token", "named", b"named", "reasons", b"reasons", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "dense", b"dense", "entity", b"entity", "features", b"features", "include_token", b"include_token", "keys", b"keys", "named", b"named", "reasons", b"reasons", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_features: _TypeAlias = _typing.Literal["named", "dense"]  # noqa: Y015
     _WhichOneofArgType_features: _TypeAlias = _typing.Literal["features", b"features"]  # noqa: Y015
@@ -450,6 +504,27 @@ Global___Reason: _TypeAlias = Reason  # noqa: Y015
 class ScoreBatchRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class KeysEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        @_builtins.property
+        def value(self) -> Global___RowKeys: ...
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: Global___RowKeys | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["value", b"value"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     SCHEMA_FINGERPRINT_FIELD_NUMBER: _builtins.int
@@ -457,6 +532,7 @@ class ScoreBatchRequest(_message.Message):
     ROWS_FIELD_NUMBER: _builtins.int
     ENTITY_FIELD_NUMBER: _builtins.int
     INCLUDE_TOKEN_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
     checkpoint: _builtins.str
     request_id: _builtins.str
     """Row i becomes the decision "<request_id>/<i>". Empty: the server creates one."""
@@ -469,6 +545,10 @@ class ScoreBatchRequest(_message.Message):
     def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
         """Features in row-major order, rows x features."""
 
+    @_builtins.property
+    def keys(self) -> _containers.MessageMap[_builtins.str, Global___RowKeys]:
+        """Keys as in ScoreRequest, by name of the entity: one per row."""
+
     def __init__(
         self,
         *,
@@ -479,14 +559,37 @@ class ScoreBatchRequest(_message.Message):
         rows: _builtins.int = ...,
         entity: _builtins.str = ...,
         include_token: _builtins.bool = ...,
+        keys: _abc.Mapping[_builtins.str, Global___RowKeys] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "entity", b"entity", "include_token", b"include_token", "request_id", b"request_id", "rows", b"rows", "schema_fingerprint", b"schema_fingerprint", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "entity", b"entity", "include_token", b"include_token", "keys", b"keys", "request_id", b"request_id", "rows", b"rows", "schema_fingerprint", b"schema_fingerprint", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ScoreBatchRequest: _TypeAlias = ScoreBatchRequest  # noqa: Y015
+
+@_typing.final
+class RowKeys(_message.Message):
+    """The key of each row of a batch, in the order of the rows. Empty: the row has none."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEYS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        keys: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RowKeys: _TypeAlias = RowKeys  # noqa: Y015
 
 @_typing.final
 class ScoreBatchResponse(_message.Message):
@@ -594,6 +697,26 @@ Global___RuledRow: _TypeAlias = RuledRow  # noqa: Y015
 class SelectActionRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class KeysEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
     NAMED_FIELD_NUMBER: _builtins.int
@@ -602,6 +725,7 @@ class SelectActionRequest(_message.Message):
     ELIGIBLE_FIELD_NUMBER: _builtins.int
     INCLUDE_PMF_FIELD_NUMBER: _builtins.int
     REASONS_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
     checkpoint: _builtins.str
     request_id: _builtins.str
     """As in ScoreRequest. A retry with the same id and content returns the same action
@@ -620,6 +744,10 @@ class SelectActionRequest(_message.Message):
     def eligible(self) -> Global___EligibleActions:
         """Eligible set. Absent: every action of the catalogue. An empty set is an error."""
 
+    @_builtins.property
+    def keys(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """As in ScoreRequest."""
+
     def __init__(
         self,
         *,
@@ -631,10 +759,11 @@ class SelectActionRequest(_message.Message):
         eligible: Global___EligibleActions | None = ...,
         include_pmf: _builtins.bool = ...,
         reasons: _builtins.int = ...,
+        keys: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["dense", b"dense", "eligible", b"eligible", "features", b"features", "named", b"named"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "dense", b"dense", "eligible", b"eligible", "entity", b"entity", "features", b"features", "include_pmf", b"include_pmf", "named", b"named", "reasons", b"reasons", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "dense", b"dense", "eligible", b"eligible", "entity", b"entity", "features", b"features", "include_pmf", b"include_pmf", "keys", b"keys", "named", b"named", "reasons", b"reasons", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_features: _TypeAlias = _typing.Literal["named", "dense"]  # noqa: Y015
     _WhichOneofArgType_features: _TypeAlias = _typing.Literal["features", b"features"]  # noqa: Y015
@@ -776,6 +905,26 @@ Global___SelectActionResponse: _TypeAlias = SelectActionResponse  # noqa: Y015
 class DecideRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class KeysEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     SCORE_FIELD_NUMBER: _builtins.int
     ACTION_FIELD_NUMBER: _builtins.int
     REQUEST_ID_FIELD_NUMBER: _builtins.int
@@ -784,6 +933,7 @@ class DecideRequest(_message.Message):
     SCORE_FEATURE_FIELD_NUMBER: _builtins.int
     DECISION_FEATURE_FIELD_NUMBER: _builtins.int
     ACTION_IF_DECLINED_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.str
     """As in ScoreRequest. It becomes the id of both decisions. A retry with the same id and
     content returns the same score and action.
@@ -810,6 +960,10 @@ class DecideRequest(_message.Message):
         its bundle has; a feature that neither bundle reads is an error.
         """
 
+    @_builtins.property
+    def keys(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """As in ScoreRequest, for both steps. The features of both are loaded together."""
+
     def __init__(
         self,
         *,
@@ -821,10 +975,11 @@ class DecideRequest(_message.Message):
         score_feature: _builtins.str = ...,
         decision_feature: _builtins.str = ...,
         action_if_declined: _builtins.bool = ...,
+        keys: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "features", b"features", "score", b"score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "action_if_declined", b"action_if_declined", "decision_feature", b"decision_feature", "entity", b"entity", "features", b"features", "request_id", b"request_id", "score", b"score", "score_feature", b"score_feature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "action_if_declined", b"action_if_declined", "decision_feature", b"decision_feature", "entity", b"entity", "features", b"features", "keys", b"keys", "request_id", b"request_id", "score", b"score", "score_feature", b"score_feature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -973,6 +1128,7 @@ class Served(_message.Message):
     FALLBACK_REASON_FIELD_NUMBER: _builtins.int
     DATA_LOAD_US_FIELD_NUMBER: _builtins.int
     EXEC_US_FIELD_NUMBER: _builtins.int
+    FEATURES_DEFAULTED_FIELD_NUMBER: _builtins.int
     bundle: _builtins.str
     """"sha256:<hex>" of the bundle that answered."""
     lane: _builtins.str
@@ -983,6 +1139,11 @@ class Served(_message.Message):
     data_load_us: _builtins.int
     """Microseconds to obtain the features, and to evaluate the bundle."""
     exec_us: _builtins.int
+    features_defaulted: _builtins.str
+    """Why features that the server computes have their declared defaults: "no_key" (the
+    request has no key of their entity), "late" or "failed" (all that the request does not
+    state). Empty: no feature has its default for one of these reasons.
+    """
     def __init__(
         self,
         *,
@@ -993,14 +1154,192 @@ class Served(_message.Message):
         fallback_reason: _builtins.str = ...,
         data_load_us: _builtins.int = ...,
         exec_us: _builtins.int = ...,
+        features_defaulted: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle", b"bundle", "data_load_us", b"data_load_us", "exec_us", b"exec_us", "fallback_reason", b"fallback_reason", "fallback_source", b"fallback_source", "lane", b"lane", "lane_table", b"lane_table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bundle", b"bundle", "data_load_us", b"data_load_us", "exec_us", b"exec_us", "fallback_reason", b"fallback_reason", "fallback_source", b"fallback_source", "features_defaulted", b"features_defaulted", "lane", b"lane", "lane_table", b"lane_table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Served: _TypeAlias = Served  # noqa: Y015
+
+@_typing.final
+class Event(_message.Message):
+    """An event of a kind that a feature set of the server declares."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class KeysEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class NumbersEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class TextsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    KIND_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    OCCURRED_AT_US_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    NUMBERS_FIELD_NUMBER: _builtins.int
+    TEXTS_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    id: _builtins.str
+    """Unique within the kind, 1 to 80 bytes. An event with the id of an earlier one is a
+    duplicate, whatever its content.
+    """
+    occurred_at_us: _builtins.int
+    """Microseconds since the Unix epoch."""
+    @_builtins.property
+    def keys(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Keys of the event's entities, at least one, 1 to 128 bytes each."""
+
+    @_builtins.property
+    def numbers(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]: ...
+    @_builtins.property
+    def texts(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        id: _builtins.str = ...,
+        occurred_at_us: _builtins.int = ...,
+        keys: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        numbers: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
+        texts: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "keys", b"keys", "kind", b"kind", "numbers", b"numbers", "occurred_at_us", b"occurred_at_us", "texts", b"texts"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Event: _TypeAlias = Event  # noqa: Y015
+
+@_typing.final
+class RecordEventsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___Event]:
+        """1 to 1,000 events."""
+
+    def __init__(
+        self,
+        *,
+        events: _abc.Iterable[Global___Event] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordEventsRequest: _TypeAlias = RecordEventsRequest  # noqa: Y015
+
+@_typing.final
+class RecordEventsResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___EventResult]:
+        """One per event, in the order of the request."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___EventResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecordEventsResponse: _TypeAlias = RecordEventsResponse  # noqa: Y015
+
+@_typing.final
+class EventResult(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STATUS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    status: Global___EventStatus.ValueType
+    reason: _builtins.str
+    """Refused events: the reason as in metrics ("unknown_kind", "future", ...) and a message
+    with the field, the rule and the remedy.
+    """
+    error: _builtins.str
+    def __init__(
+        self,
+        *,
+        status: Global___EventStatus.ValueType = ...,
+        reason: _builtins.str = ...,
+        error: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "reason", b"reason", "status", b"status"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EventResult: _TypeAlias = EventResult  # noqa: Y015
 
 @_typing.final
 class ReportOutcomeRequest(_message.Message):
@@ -1344,6 +1683,7 @@ class CheckpointDescription(_message.Message):
     SLA_P99_MS_FIELD_NUMBER: _builtins.int
     MAX_BATCH_ROWS_FIELD_NUMBER: _builtins.int
     NODES_FIELD_NUMBER: _builtins.int
+    ENTITIES_FIELD_NUMBER: _builtins.int
     checkpoint: _builtins.str
     kind: _builtins.str
     """"score" or "action"."""
@@ -1367,6 +1707,10 @@ class CheckpointDescription(_message.Message):
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeDescription]:
         """The nodes of the bundle's program in their order, with their times on this server."""
 
+    @_builtins.property
+    def entities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Entities of the bundle's computed features. Requests send the key of each in `keys`."""
+
     def __init__(
         self,
         *,
@@ -1384,10 +1728,11 @@ class CheckpointDescription(_message.Message):
         sla_p99_ms: _builtins.float = ...,
         max_batch_rows: _builtins.int = ...,
         nodes: _abc.Iterable[Global___NodeDescription] | None = ...,
+        entities: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "bundle", b"bundle", "bundle_name", b"bundle_name", "checkpoint", b"checkpoint", "features", b"features", "kind", b"kind", "lane_table", b"lane_table", "lanes", b"lanes", "max_batch_rows", b"max_batch_rows", "nodes", b"nodes", "policy", b"policy", "schema_fingerprint", b"schema_fingerprint", "sla_p99_ms", b"sla_p99_ms", "thresholds", b"thresholds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actions", b"actions", "bundle", b"bundle", "bundle_name", b"bundle_name", "checkpoint", b"checkpoint", "entities", b"entities", "features", b"features", "kind", b"kind", "lane_table", b"lane_table", "lanes", b"lanes", "max_batch_rows", b"max_batch_rows", "nodes", b"nodes", "policy", b"policy", "schema_fingerprint", b"schema_fingerprint", "sla_p99_ms", b"sla_p99_ms", "thresholds", b"thresholds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1464,6 +1809,7 @@ class FeatureDescription(_message.Message):
     UNKNOWN_CATEGORY_FIELD_NUMBER: _builtins.int
     MINIMUM_FIELD_NUMBER: _builtins.int
     MAXIMUM_FIELD_NUMBER: _builtins.int
+    COMPUTED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     type: _builtins.str
     """"number", "category" or "flag"."""
@@ -1473,6 +1819,10 @@ class FeatureDescription(_message.Message):
     """"refuse" or "missing"."""
     minimum: _builtins.float
     maximum: _builtins.float
+    computed: _builtins.str
+    """Name of the feature of the bundle's feature set that gives the value if a request does
+    not state it; empty: requests state it.
+    """
     @_builtins.property
     def categories(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -1485,10 +1835,11 @@ class FeatureDescription(_message.Message):
         unknown_category: _builtins.str = ...,
         minimum: _builtins.float | None = ...,
         maximum: _builtins.float | None = ...,
+        computed: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_maximum", b"_maximum", "_minimum", b"_minimum", "maximum", b"maximum", "minimum", b"minimum"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_maximum", b"_maximum", "_minimum", b"_minimum", "categories", b"categories", "maximum", b"maximum", "minimum", b"minimum", "missing", b"missing", "name", b"name", "type", b"type", "unknown_category", b"unknown_category"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_maximum", b"_maximum", "_minimum", b"_minimum", "categories", b"categories", "computed", b"computed", "maximum", b"maximum", "minimum", b"minimum", "missing", b"missing", "name", b"name", "type", b"type", "unknown_category", b"unknown_category"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__maximum: _TypeAlias = _typing.Literal["maximum"]  # noqa: Y015
     _WhichOneofArgType__maximum: _TypeAlias = _typing.Literal["_maximum", b"_maximum"]  # noqa: Y015

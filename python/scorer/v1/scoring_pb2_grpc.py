@@ -59,6 +59,11 @@ class ScoringServiceStub:
                 request_serializer=scorer_dot_v1_dot_scoring__pb2.ReportOutcomeRequest.SerializeToString,
                 response_deserializer=scorer_dot_v1_dot_scoring__pb2.ReportOutcomeResponse.FromString,
                 _registered_method=True)
+        self.RecordEvents = channel.unary_unary(
+                '/scorer.v1.ScoringService/RecordEvents',
+                request_serializer=scorer_dot_v1_dot_scoring__pb2.RecordEventsRequest.SerializeToString,
+                response_deserializer=scorer_dot_v1_dot_scoring__pb2.RecordEventsResponse.FromString,
+                _registered_method=True)
         self.Describe = channel.unary_unary(
                 '/scorer.v1.ScoringService/Describe',
                 request_serializer=scorer_dot_v1_dot_scoring__pb2.DescribeRequest.SerializeToString,
@@ -117,6 +122,16 @@ class ScoringServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RecordEvents(self, request, context):
+        """Records events from which the server computes features of cards, customers, terminals
+        and other entities. Each event is applied independently of the others. The call is
+        idempotent, because an event with a known id changes nothing. A rejected call may have
+        recorded some of its events; repeat it with the same events.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Describe(self, request, context):
         """Describes what a checkpoint serves now: schema, fingerprint and actions.
         """
@@ -168,6 +183,11 @@ def add_ScoringServiceServicer_to_server(servicer, server):
                     servicer.ReportOutcome,
                     request_deserializer=scorer_dot_v1_dot_scoring__pb2.ReportOutcomeRequest.FromString,
                     response_serializer=scorer_dot_v1_dot_scoring__pb2.ReportOutcomeResponse.SerializeToString,
+            ),
+            'RecordEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.RecordEvents,
+                    request_deserializer=scorer_dot_v1_dot_scoring__pb2.RecordEventsRequest.FromString,
+                    response_serializer=scorer_dot_v1_dot_scoring__pb2.RecordEventsResponse.SerializeToString,
             ),
             'Describe': grpc.unary_unary_rpc_method_handler(
                     servicer.Describe,
@@ -320,6 +340,33 @@ class ScoringService:
             '/scorer.v1.ScoringService/ReportOutcome',
             scorer_dot_v1_dot_scoring__pb2.ReportOutcomeRequest.SerializeToString,
             scorer_dot_v1_dot_scoring__pb2.ReportOutcomeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RecordEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/scorer.v1.ScoringService/RecordEvents',
+            scorer_dot_v1_dot_scoring__pb2.RecordEventsRequest.SerializeToString,
+            scorer_dot_v1_dot_scoring__pb2.RecordEventsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -48,6 +48,12 @@ class ScoringServiceStub:
     """Reports what became known about a decision. The call is idempotent. Late and
     out-of-order reports are accepted, and conflicting ones are rejected.
     """
+    RecordEvents: _grpc.UnaryUnaryMultiCallable[_scoring_pb2.RecordEventsRequest, _scoring_pb2.RecordEventsResponse]
+    """Records events from which the server computes features of cards, customers, terminals
+    and other entities. Each event is applied independently of the others. The call is
+    idempotent, because an event with a known id changes nothing. A rejected call may have
+    recorded some of its events; repeat it with the same events.
+    """
     Describe: _grpc.UnaryUnaryMultiCallable[_scoring_pb2.DescribeRequest, _scoring_pb2.DescribeResponse]
     """Describes what a checkpoint serves now: schema, fingerprint and actions."""
     Explain: _grpc.UnaryUnaryMultiCallable[_scoring_pb2.ExplainRequest, _scoring_pb2.ExplainResponse]
@@ -76,6 +82,12 @@ class ScoringServiceAsyncStub(ScoringServiceStub):
     ReportOutcome: _aio.UnaryUnaryMultiCallable[_scoring_pb2.ReportOutcomeRequest, _scoring_pb2.ReportOutcomeResponse]  # type: ignore[assignment]
     """Reports what became known about a decision. The call is idempotent. Late and
     out-of-order reports are accepted, and conflicting ones are rejected.
+    """
+    RecordEvents: _aio.UnaryUnaryMultiCallable[_scoring_pb2.RecordEventsRequest, _scoring_pb2.RecordEventsResponse]  # type: ignore[assignment]
+    """Records events from which the server computes features of cards, customers, terminals
+    and other entities. Each event is applied independently of the others. The call is
+    idempotent, because an event with a known id changes nothing. A rejected call may have
+    recorded some of its events; repeat it with the same events.
     """
     Describe: _aio.UnaryUnaryMultiCallable[_scoring_pb2.DescribeRequest, _scoring_pb2.DescribeResponse]  # type: ignore[assignment]
     """Describes what a checkpoint serves now: schema, fingerprint and actions."""
@@ -132,6 +144,18 @@ class ScoringServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_scoring_pb2.ReportOutcomeResponse, _abc.Awaitable[_scoring_pb2.ReportOutcomeResponse]]:
         """Reports what became known about a decision. The call is idempotent. Late and
         out-of-order reports are accepted, and conflicting ones are rejected.
+        """
+
+    @_abc_1.abstractmethod
+    def RecordEvents(
+        self,
+        request: _scoring_pb2.RecordEventsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_scoring_pb2.RecordEventsResponse, _abc.Awaitable[_scoring_pb2.RecordEventsResponse]]:
+        """Records events from which the server computes features of cards, customers, terminals
+        and other entities. Each event is applied independently of the others. The call is
+        idempotent, because an event with a known id changes nothing. A rejected call may have
+        recorded some of its events; repeat it with the same events.
         """
 
     @_abc_1.abstractmethod

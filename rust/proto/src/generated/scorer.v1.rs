@@ -54,6 +54,14 @@ pub struct ScoreRequest {
     /// gives no reasons, a fallback answered, or the server is under pressure.
     #[prost(uint32, tag = "7")]
     pub reasons: u32,
+    /// Keys of the entities whose features the server computes, by name of the entity
+    /// ("card": a card token, never a card number). A feature that the request states has its
+    /// value from the request.
+    #[prost(map = "string, string", tag = "20")]
+    pub keys: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
     #[prost(oneof = "score_request::Features", tags = "3, 4")]
     pub features: ::core::option::Option<score_request::Features>,
 }
@@ -189,6 +197,15 @@ pub struct ScoreBatchRequest {
     /// Return a decision token for the rows of the batch.
     #[prost(bool, tag = "7")]
     pub include_token: bool,
+    /// Keys as in ScoreRequest, by name of the entity: one per row.
+    #[prost(map = "string, message", tag = "20")]
+    pub keys: ::std::collections::HashMap<::prost::alloc::string::String, RowKeys>,
+}
+/// The key of each row of a batch, in the order of the rows. Empty: the row has none.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RowKeys {
+    #[prost(string, repeated, tag = "1")]
+    pub keys: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ScoreBatchResponse {
@@ -255,6 +272,12 @@ pub struct SelectActionRequest {
     /// Number of reasons of the chosen action's score to return, as in ScoreRequest.
     #[prost(uint32, tag = "8")]
     pub reasons: u32,
+    /// As in ScoreRequest.
+    #[prost(map = "string, string", tag = "20")]
+    pub keys: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
     #[prost(oneof = "select_action_request::Features", tags = "3, 4")]
     pub features: ::core::option::Option<select_action_request::Features>,
 }
@@ -352,6 +375,12 @@ pub struct DecideRequest {
     /// Choose an action even if the score's decision is the strictest of its bundle.
     #[prost(bool, tag = "8")]
     pub action_if_declined: bool,
+    /// As in ScoreRequest, for both steps. The features of both are loaded together.
+    #[prost(map = "string, string", tag = "20")]
+    pub keys: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
 }
 /// The first step of Decide.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -431,6 +460,60 @@ pub struct Served {
     pub data_load_us: u32,
     #[prost(uint32, tag = "7")]
     pub exec_us: u32,
+    /// Why features that the server computes have their declared defaults: "no_key" (the
+    /// request has no key of their entity), "late" or "failed" (all that the request does not
+    /// state). Empty: no feature has its default for one of these reasons.
+    #[prost(string, tag = "20")]
+    pub features_defaulted: ::prost::alloc::string::String,
+}
+/// An event of a kind that a feature set of the server declares.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Event {
+    #[prost(string, tag = "1")]
+    pub kind: ::prost::alloc::string::String,
+    /// Unique within the kind, 1 to 80 bytes. An event with the id of an earlier one is a
+    /// duplicate, whatever its content.
+    #[prost(string, tag = "2")]
+    pub id: ::prost::alloc::string::String,
+    /// Microseconds since the Unix epoch.
+    #[prost(int64, tag = "3")]
+    pub occurred_at_us: i64,
+    /// Keys of the event's entities, at least one, 1 to 128 bytes each.
+    #[prost(map = "string, string", tag = "4")]
+    pub keys: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    #[prost(map = "string, double", tag = "5")]
+    pub numbers: ::std::collections::HashMap<::prost::alloc::string::String, f64>,
+    #[prost(map = "string, string", tag = "6")]
+    pub texts: ::std::collections::HashMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RecordEventsRequest {
+    /// 1 to 1,000 events.
+    #[prost(message, repeated, tag = "1")]
+    pub events: ::prost::alloc::vec::Vec<Event>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct RecordEventsResponse {
+    /// One per event, in the order of the request.
+    #[prost(message, repeated, tag = "1")]
+    pub results: ::prost::alloc::vec::Vec<EventResult>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EventResult {
+    #[prost(enumeration = "EventStatus", tag = "1")]
+    pub status: i32,
+    /// Refused events: the reason as in metrics ("unknown_kind", "future", ...) and a message
+    /// with the field, the rule and the remedy.
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub error: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ReportOutcomeRequest {
@@ -614,6 +697,9 @@ pub struct CheckpointDescription {
     /// The nodes of the bundle's program in their order, with their times on this server.
     #[prost(message, repeated, tag = "14")]
     pub nodes: ::prost::alloc::vec::Vec<NodeDescription>,
+    /// Entities of the bundle's computed features. Requests send the key of each in `keys`.
+    #[prost(string, repeated, tag = "20")]
+    pub entities: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 /// A node of a bundle's program. Each thread times the nodes of one decision in 61.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -660,6 +746,10 @@ pub struct FeatureDescription {
     pub minimum: ::core::option::Option<f64>,
     #[prost(double, optional, tag = "7")]
     pub maximum: ::core::option::Option<f64>,
+    /// Name of the feature of the bundle's feature set that gives the value if a request does
+    /// not state it; empty: requests state it.
+    #[prost(string, tag = "20")]
+    pub computed: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ActionDescription {
@@ -746,6 +836,41 @@ impl NoAction {
             "NO_ACTION_UNSPECIFIED" => Some(Self::Unspecified),
             "NO_ACTION_DECLINED" => Some(Self::Declined),
             "NO_ACTION_FAILED" => Some(Self::Failed),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum EventStatus {
+    Unspecified = 0,
+    /// The event was applied and is in the journal.
+    Recorded = 1,
+    /// An event with this id was recorded before. Nothing was changed.
+    Duplicate = 2,
+    /// The event is not valid. Nothing was changed.
+    Refused = 3,
+}
+impl EventStatus {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "EVENT_STATUS_UNSPECIFIED",
+            Self::Recorded => "EVENT_STATUS_RECORDED",
+            Self::Duplicate => "EVENT_STATUS_DUPLICATE",
+            Self::Refused => "EVENT_STATUS_REFUSED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "EVENT_STATUS_UNSPECIFIED" => Some(Self::Unspecified),
+            "EVENT_STATUS_RECORDED" => Some(Self::Recorded),
+            "EVENT_STATUS_DUPLICATE" => Some(Self::Duplicate),
+            "EVENT_STATUS_REFUSED" => Some(Self::Refused),
             _ => None,
         }
     }
@@ -1004,6 +1129,34 @@ pub mod scoring_service_client {
                 .insert(GrpcMethod::new("scorer.v1.ScoringService", "ReportOutcome"));
             self.inner.unary(req, path, codec).await
         }
+        /// Records events from which the server computes features of cards, customers, terminals
+        /// and other entities. Each event is applied independently of the others. The call is
+        /// idempotent, because an event with a known id changes nothing. A rejected call may have
+        /// recorded some of its events; repeat it with the same events.
+        pub async fn record_events(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RecordEventsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RecordEventsResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/scorer.v1.ScoringService/RecordEvents",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("scorer.v1.ScoringService", "RecordEvents"));
+            self.inner.unary(req, path, codec).await
+        }
         /// Describes what a checkpoint serves now: schema, fingerprint and actions.
         pub async fn describe(
             &mut self,
@@ -1129,6 +1282,17 @@ pub mod scoring_service_server {
             request: tonic::Request<super::ReportOutcomeRequest>,
         ) -> std::result::Result<
             tonic::Response<super::ReportOutcomeResponse>,
+            tonic::Status,
+        >;
+        /// Records events from which the server computes features of cards, customers, terminals
+        /// and other entities. Each event is applied independently of the others. The call is
+        /// idempotent, because an event with a known id changes nothing. A rejected call may have
+        /// recorded some of its events; repeat it with the same events.
+        async fn record_events(
+            &self,
+            request: tonic::Request<super::RecordEventsRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::RecordEventsResponse>,
             tonic::Status,
         >;
         /// Describes what a checkpoint serves now: schema, fingerprint and actions.
@@ -1453,6 +1617,51 @@ pub mod scoring_service_server {
                     };
                     Box::pin(fut)
                 }
+                "/scorer.v1.ScoringService/RecordEvents" => {
+                    #[allow(non_camel_case_types)]
+                    struct RecordEventsSvc<T: ScoringService>(pub Arc<T>);
+                    impl<
+                        T: ScoringService,
+                    > tonic::server::UnaryService<super::RecordEventsRequest>
+                    for RecordEventsSvc<T> {
+                        type Response = super::RecordEventsResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RecordEventsRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as ScoringService>::record_events(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RecordEventsSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
                 "/scorer.v1.ScoringService/Describe" => {
                     #[allow(non_camel_case_types)]
                     struct DescribeSvc<T: ScoringService>(pub Arc<T>);
@@ -1738,6 +1947,43 @@ pub struct GetStatusResponse {
     /// External lists that bundles in memory declare, or that are loaded.
     #[prost(message, repeated, tag = "18")]
     pub lists: ::prost::alloc::vec::Vec<ListStatus>,
+    /// Store of computed features; absent: no feature set is configured.
+    #[prost(message, optional, tag = "40")]
+    pub feature_store: ::core::option::Option<FeatureStoreStatus>,
+}
+/// The store of the features that the server computes from events.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct FeatureStoreStatus {
+    /// Feature sets, as "name@version".
+    #[prost(string, repeated, tag = "1")]
+    pub sets: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// "ok", or the error of the journal.
+    #[prost(string, tag = "2")]
+    pub state: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub directory: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "4")]
+    pub entities: u64,
+    /// Memory of the state and its limit.
+    #[prost(uint64, tag = "5")]
+    pub bytes: u64,
+    #[prost(uint64, tag = "6")]
+    pub max_bytes: u64,
+    #[prost(uint64, tag = "7")]
+    pub recorded: u64,
+    #[prost(uint64, tag = "8")]
+    pub duplicates: u64,
+    /// Refused events by reason.
+    #[prost(map = "string, uint64", tag = "9")]
+    pub refused: ::std::collections::HashMap<::prost::alloc::string::String, u64>,
+    /// Entities that were removed to keep the limit.
+    #[prost(uint64, tag = "10")]
+    pub evicted: u64,
+    #[prost(uint64, tag = "11")]
+    pub journal_bytes: u64,
+    /// Time of the latest snapshot; 0: there is none.
+    #[prost(int64, tag = "12")]
+    pub snapshot_at_us: i64,
 }
 /// An external list of rules.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -3305,6 +3551,15 @@ pub struct DecisionRecord {
     /// Decisions of Decide: the checkpoint of the other step, whose decision has the same id.
     #[prost(string, tag = "62")]
     pub linked_checkpoint: ::prost::alloc::string::String,
+    /// As `Served.features_defaulted`.
+    #[prost(string, tag = "80")]
+    pub features_defaulted: ::prost::alloc::string::String,
+    /// Positions, ascending, of computed features whose value the request stated.
+    #[prost(uint32, repeated, tag = "81")]
+    pub stated_features: ::prost::alloc::vec::Vec<u32>,
+    /// Time as of which the other computed features were read; 0: none was read.
+    #[prost(int64, tag = "82")]
+    pub features_at_us: i64,
 }
 /// Values of a row, encrypted to the owner of a private key by HPKE (RFC 9180) in
 /// mode Base with DHKEM(X25519, HKDF-SHA256), HKDF-SHA256 and AES-256-GCM.
