@@ -7,6 +7,7 @@ use scorer_core::policy::Mask;
 use scorer_core::schema::Value;
 
 use crate::bundles::{Ruled, Shape};
+use crate::computed::{EntityKeys, Origins};
 use crate::timings::Timings;
 
 /// One answered request. A receiver copies what it keeps.
@@ -32,6 +33,10 @@ pub struct Answered<'a> {
     pub row: &'a [f32],
     /// Values that the request names; most of them are also in the row.
     pub named: &'a dyn NamedValues,
+    /// The keys of the request's entities.
+    pub keys: &'a dyn EntityKeys,
+    /// Where the values of computed features came from.
+    pub origins: Origins,
     /// Source that answered instead of the model and its policy; empty if none did.
     pub fallback_source: &'a str,
     /// Reason of the fallback; empty if there was none.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use scorer_core::explain::Contribution;
 
+use crate::computed::Defaulted;
 use crate::bundles::{FiredRule, Loaded, ReasonColumn, Ruled, Shape};
 use crate::idempotency::Remembered;
 use crate::lanes::Source;
@@ -40,6 +41,8 @@ pub struct Scored {
     pub fallback: Option<Reason>,
     /// Times of the stages.
     pub timings: Timings,
+    /// Why computed features have their defaults; `None` if none has.
+    pub defaulted: Option<Defaulted>,
     /// The reasons that the request asked for.
     pub reasons: GivenReasons,
     /// What the bundle's rules did.
@@ -67,6 +70,8 @@ pub struct Selected {
     pub fallback: Option<Reason>,
     /// Times of the stages.
     pub timings: Timings,
+    /// Why computed features have their defaults; `None` if none has.
+    pub defaulted: Option<Defaulted>,
     /// The reasons of the action's score that the request asked for.
     pub reasons: GivenReasons,
     /// What the bundle's rules did.
@@ -109,6 +114,8 @@ pub struct ScoredBatch {
     pub labels: Vec<Arc<str>>,
     /// Times of the stages.
     pub timings: Timings,
+    /// The most severe reason why computed features of a row have their defaults; `None` if none has.
+    pub defaulted: Option<Defaulted>,
     /// Number of rows that are not recorded with the checkpoint's durability.
     pub unlogged: u32,
     /// What the bundle's rules did to each row; empty if the bundle has no rules.

@@ -14,8 +14,9 @@ use uuid::Uuid;
 
 use crate::answers::{Scored, Selected};
 use crate::arrival::Arrival;
-use crate::bundles::{BundleListener, ListTable, Store};
+use crate::bundles::{BundleListener, Computing, ListTable, Store};
 use crate::checkpoint::{AddError, Checkpoint, Checkpoints};
+use crate::computed::FeatureSource;
 use crate::config::{CheckpointConfig, LogSettings, OutcomeSettings};
 use crate::counters::Counters;
 use crate::decision_log::DecisionLog;
@@ -37,6 +38,8 @@ const REMEMBERED: usize = 65_536;
 const REMEMBERED_BYTES: usize = 32 << 20;
 /// Number of explanations that may wait or run.
 const EXPLAIN_QUEUE: usize = 32;
+/// Share of the SLA that a read of computed features may take.
+const FEATURE_SHARE: f64 = 0.25;
 
 /// Configuration of an engine.
 pub struct EngineConfig {
@@ -60,6 +63,10 @@ pub struct EngineConfig {
     pub outcomes: OutcomeSettings,
     /// Greatest number of explanations on demand that wait or run.
     pub explain_queue: usize,
+    /// The source of computed features. Without it, bundles with computed features are refused.
+    pub feature_source: Option<Arc<dyn FeatureSource>>,
+    /// Share of the SLA that a read of computed features may take, above 0 and at most 1.
+    pub feature_share: f64,
 }
 
 /// An error while an engine is built.
@@ -103,6 +110,8 @@ pub struct Engine {
     /// The keys of decision tokens.
     pub tokens: Tokens,
     pub(crate) reports: ReportLimits,
+    /// Share of the SLA that a read of computed features may take.
+    pub(crate) feature_share: f64,
     /// The wall clock of records.
     pub clock: Arc<dyn Clock>,
     /// The engine's counters.
@@ -135,6 +144,8 @@ impl Default for EngineConfig {
             remembered: REMEMBERED,
             outcomes: OutcomeSettings::default(),
             explain_queue: EXPLAIN_QUEUE,
+            feature_source: None,
+            feature_share: FEATURE_SHARE,
         }
     }
 }
@@ -155,6 +166,9 @@ impl Engine {
         started: Instant,
     ) -> Result<Arc<Engine>, EngineError> {
         let clock = Arc::clone(&env.clock);
+        let counters = Counters::new(config.checkpoints.values().map(CheckpointConfig::sla));
+        let computing =
+            Computing { source: config.feature_source.clone(), counters: Arc::clone(&counters.features) };
         let privacy = Privacy::new(&config.privacy)?;
         let log = config.log.as_ref().map(|log| DecisionLog::open(log, env, &events)).transpose()?;
         let admission = Gate::new(&config.checkpoints, config.threads, config.max_inflight, started)
@@ -166,6 +180,7 @@ impl Engine {
                 config.memory_budget_bytes,
                 config.trust.clone(),
                 config.privacy.features.clone(),
+                computing,
                 listener,
             )
             .map_err(EngineError::Thread)?,
@@ -183,7 +198,8 @@ impl Engine {
             tokens: Tokens::default(),
             reports: ReportLimits::new(&config.outcomes, started),
             clock,
-            counters: Counters::new(config.checkpoints.values().map(CheckpointConfig::sla)),
+            feature_share: config.feature_share,
+            counters,
             events,
             #[cfg(feature = "fault-injection")]
             faults: crate::fault::Faults::default(),

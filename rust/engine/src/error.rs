@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use scorer_core::bundle::BundleError;
 use scorer_signing::SignatureError;
 
+use crate::computed::SourceRefusal;
+
 /// A bundle was not loaded. The served bundles are not affected.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
@@ -29,6 +31,14 @@ pub enum LoadError {
         path: PathBuf,
         /// The fault of the signature.
         source: SignatureError,
+    },
+    /// The server does not have the bundle's computed features.
+    #[error("bundle {}: features.json: {source}", path.display())]
+    Features {
+        /// The bundle's directory.
+        path: PathBuf,
+        /// What is missing, and the remedy.
+        source: SourceRefusal,
     },
     /// Loading the bundle or scoring its golden cases panicked, which is a defect of this program.
     #[error("bundle {}: loading it panicked, id {id}; keep the bundle and report the defect", path.display())]
@@ -204,6 +214,8 @@ pub enum LoadErrorKind {
     Golden,
     /// The evaluations at warm-up took too long.
     WarmUp,
+    /// The server does not have the computed features.
+    Features,
     /// There is not enough memory.
     Memory,
     /// The reason is a defect or the system and not the bundle.
@@ -214,13 +226,14 @@ pub enum LoadErrorKind {
 
 impl LoadErrorKind {
     /// Number of kinds.
-    pub const COUNT: usize = 6;
+    pub const COUNT: usize = 7;
     /// Every kind.
     pub const ALL: [LoadErrorKind; LoadErrorKind::COUNT] = [
         LoadErrorKind::Verification,
         LoadErrorKind::Signature,
         LoadErrorKind::Golden,
         LoadErrorKind::WarmUp,
+        LoadErrorKind::Features,
         LoadErrorKind::Memory,
         LoadErrorKind::Other,
     ];
@@ -233,6 +246,7 @@ impl LoadErrorKind {
             LoadErrorKind::Signature => "signature",
             LoadErrorKind::Golden => "golden",
             LoadErrorKind::WarmUp => "warm_up",
+            LoadErrorKind::Features => "features",
             LoadErrorKind::Memory => "memory",
             LoadErrorKind::Other => "other",
         }
@@ -254,6 +268,7 @@ impl LoadError {
             LoadError::Bundle { .. } => LoadErrorKind::Verification,
             LoadError::Signature { .. } => LoadErrorKind::Signature,
             LoadError::Slower { .. } | LoadError::TooSlow { .. } => LoadErrorKind::WarmUp,
+            LoadError::Features { .. } => LoadErrorKind::Features,
             LoadError::Memory { .. } => LoadErrorKind::Memory,
             LoadError::Digest { .. }
             | LoadError::UnknownCheckpoint { .. }

@@ -12,6 +12,7 @@ mod arrival;
 pub mod bundle_dir;
 mod bundles;
 mod checkpoint;
+mod computed;
 mod config;
 mod content;
 mod counters;
@@ -61,14 +62,18 @@ pub use bundles::{
     with_versions,
 };
 pub use checkpoint::{AddError, Checkpoint, Checkpoints};
+pub use computed::{
+    Computed, Defaulted, EntityKeys, FeatureReader, FeatureSource, Found, Loading, MAX_ENTITIES, Origins,
+    ReadColumn, SourceError, SourceRefusal,
+};
 pub use config::{
     CapsConfig, CheckpointConfig, DurabilityClass, FallbackConfig, Kind, LogSettings, Mode, OnCap,
     OutcomeSettings, ProofRule, Refuse, RewardRange, Unproven,
 };
 pub use content::Content;
 pub use counters::{
-    CheckpointCounters, Counters, ExplanationCounters, Histogram, NotExplained, OutcomeCounters, Refusal,
-    Unexplained,
+    CheckpointCounters, Counters, ExplanationCounters, FeatureCounters, FeatureSetCounters, Histogram,
+    NotExplained, OutcomeCounters, Refusal, Unexplained,
 };
 pub use decision_log::DecisionLog;
 pub use engine::{Engine, EngineConfig, EngineError};

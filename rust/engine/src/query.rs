@@ -4,6 +4,7 @@
 use scorer_core::schema::Value;
 
 use crate::answered::NamedValues;
+use crate::computed::EntityKeys;
 use crate::content::Content;
 use crate::lanes::ActiveLane;
 use crate::rejection::Rejection;
@@ -114,6 +115,11 @@ pub trait Features: Sync {
     fn named(&self) -> &dyn NamedValues {
         &()
     }
+
+    /// The keys of the entities of computed features.
+    fn keys(&self) -> &dyn EntityKeys {
+        &()
+    }
 }
 
 /// The rows of a batch in a request.
@@ -137,7 +143,20 @@ pub trait Rows: Sync {
     ///
     /// # Errors
     /// Fails if the values cannot be arranged for this schema.
-    fn values(self, lane: &ActiveLane) -> Result<Vec<f32>, Self::Error>;
+    fn values(&mut self, lane: &ActiveLane) -> Result<Vec<f32>, Self::Error>;
+
+    /// Checks the keys of the rows.
+    ///
+    /// # Errors
+    /// Fails if the keys do not match the rows.
+    fn check_keys(&self) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    /// The key of an entity of computed features in one row, in the form in which it is stored.
+    fn key(&self, _row: usize, _entity: &str) -> Option<&str> {
+        None
+    }
 }
 
 /// Many rows to be scored by one bundle.

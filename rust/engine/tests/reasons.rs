@@ -165,6 +165,7 @@ fn the_contribution_of_a_sensitive_feature_or_of_a_column_from_it_is_not_recorde
             }))
             .collect(),
         rules: Vec::new(),
+        computed: None,
     };
     let sensitive = std::sync::Arc::new(sensitive);
     let contribution = |feature, amount| scorer_core::explain::Contribution { feature, amount };
@@ -181,6 +182,8 @@ fn the_contribution_of_a_sensitive_feature_or_of_a_column_from_it_is_not_recorde
         entity: "",
         row: &[500.0, 0.0, 1.0],
         named: &(),
+        keys: &(),
+        origins: Origins::default(),
         fallback_source: "",
         fallback_reason: "",
         timings: Timings::default(),

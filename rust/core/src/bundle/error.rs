@@ -214,6 +214,9 @@ pub enum BundleError {
     /// The rules were refused.
     #[error("rules.toml: {0}")]
     Rules(String),
+    /// The computed features were refused.
+    #[error("features.json: {0}; rebuild the bundle")]
+    Features(String),
     /// Reference statistics were refused.
     #[error("reference.json: {0}; rebuild the bundle")]
     Reference(String),

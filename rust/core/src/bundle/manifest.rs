@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::explain::{COVERS, REASONS};
+use super::features::FEATURES;
 use super::nets::MODEL;
 use super::overlay::OVERLAY;
 use super::rules::{RULES, is_list_file};
@@ -31,7 +32,7 @@ const ZERO: Digest = Digest([0; 32]);
 
 /// The file names that a bundle may have, besides the manifest, the signature, `member-01.bin` to `member-64.bin`,
 /// `member-01.onnx` to `member-64.onnx` and `list-01.txt` to `list-64.txt`.
-const NAMES: [&str; 13] = [
+const NAMES: [&str; 14] = [
     "forest.bin",
     MODEL,
     "schema.json",
@@ -45,6 +46,7 @@ const NAMES: [&str; 13] = [
     COVERS,
     REASONS,
     RULES,
+    FEATURES,
 ];
 
 /// The kind of result that a bundle gives.

@@ -12,6 +12,7 @@ mod date;
 mod digest;
 mod error;
 mod explain;
+mod features;
 pub mod golden;
 mod list;
 mod manifest;
@@ -46,6 +47,7 @@ pub use calibration::{Calibration, CalibrationMap};
 pub use digest::{Digest, DigestError};
 pub use error::{BundleError, EvalError, ReadError};
 pub use explain::{Explained, ReasonEntry, ReasonsFile};
+pub use features::{ComputedColumn, ComputedFeatures};
 pub use golden::GoldenRow;
 pub use list::{Element, ElementType, LIST_ELEMENTS, ListManifest, ListParser};
 pub use manifest::{
@@ -70,6 +72,7 @@ use crate::forest::Forest;
 use crate::policy::{Action, ActionCatalogue, CatalogueError, Policy, Salt};
 use crate::schema::{FeatureSpec, Schema, SchemaError};
 use explain::{COVERS, Explainer, REASONS};
+use features::FEATURES;
 use node::Node;
 use oracle::{Oracle, distinct};
 use overlay::{OVERLAY, Overlay};
@@ -110,6 +113,8 @@ pub struct Bundle {
     explainer: Option<Explainer>,
     /// The rules, if the program has a rules node.
     rules: Option<Rules>,
+    /// The features that the server computes, if there are any.
+    computed: Option<ComputedFeatures>,
     reference: Option<Reference>,
 }
 
@@ -198,6 +203,7 @@ impl Bundle {
         let actions = take("actions.json");
         let overlay = take(OVERLAY);
         let (covers, reasons, rules) = (take(COVERS), take(REASONS), take(RULES));
+        let computed = take(FEATURES);
         if covers.is_none() && reasons.is_some() {
             return Err(BundleError::Surplus {
                 file: REASONS.to_owned(),
@@ -210,6 +216,7 @@ impl Bundle {
         let SchemaFile { mut features, action_features } = schema_file;
         let schema = Schema::new(features.clone()).map_err(BundleError::Schema)?;
         let action_schema = Schema::new(action_features.clone()).map_err(BundleError::Schema)?;
+        let computed = computed.map(|bytes| ComputedFeatures::parse(&bytes, &schema)).transpose()?;
         if let Some(feature) = action_features.iter().find(|feature| schema.index_of(&feature.name).is_some())
         {
             return Err(BundleError::Schema(SchemaError::RepeatedName(feature.name.clone())));
@@ -311,6 +318,7 @@ impl Bundle {
             oracle,
             explainer,
             rules,
+            computed,
             reference: None,
         })
     }
@@ -385,6 +393,12 @@ impl Bundle {
             End::Policy(policy) => Some(policy),
             End::Threshold(_) => None,
         }
+    }
+
+    /// The features that the server computes; `None` if requests state all features.
+    #[must_use]
+    pub fn computed(&self) -> Option<&ComputedFeatures> {
+        self.computed.as_ref()
     }
 
     /// The reference statistics; `None` for a draft.

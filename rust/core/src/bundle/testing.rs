@@ -60,6 +60,8 @@ pub struct Recipe {
     pub reasons: Option<Value>,
     /// `rules.toml`.
     pub rules: Option<String>,
+    /// `features.json`.
+    pub features: Option<Value>,
     /// Files of lists.
     pub lists: BTreeMap<String, String>,
 }
@@ -102,6 +104,7 @@ pub fn score_recipe(name: &str, base: f32) -> Recipe {
         covers: false,
         reasons: None,
         rules: None,
+        features: None,
         lists: BTreeMap::new(),
     }
 }
@@ -164,6 +167,7 @@ pub fn action_recipe(name: &str, base: f32, mut policy: Value) -> Recipe {
         covers: false,
         reasons: None,
         rules: None,
+        features: None,
         lists: BTreeMap::new(),
     }
 }
@@ -179,6 +183,29 @@ pub fn score_files(name: &str, base: f32) -> Files {
 pub fn action_files(name: &str, base: f32) -> Files {
     let policy = json!({"rule": "squarecb", "gamma": 20.0, "floor": 0.05});
     action_recipe(name, base, policy).build().expect("the action recipe builds")
+}
+
+/// A score bundle like [`score_recipe`]'s whose score rises with `seen`, the feature `payments` of the set `set`, and, if
+/// `mean` is given, also has a column of that name for the feature `mean_amount`.
+#[must_use]
+pub fn computed_recipe(name: &str, set: &Value, mean: Option<&str>) -> Recipe {
+    let mut recipe = score_recipe(name, 0.0);
+    let mut columns = serde_json::Map::new();
+    for (column, feature) in [(Some("seen"), "payments"), (mean, "mean_amount")] {
+        let Some(column) = column else { continue };
+        columns.insert(column.to_owned(), json!(feature));
+        if let Some(features) = recipe.schema["features"].as_array_mut() {
+            features.push(json!({"name": column, "type": "number"}));
+        }
+    }
+    let width = 3 + columns.len();
+    let mut trees = vec![stump(0, 100.0, -1.0, 1.0), stump(3, 1.5, -0.5, 1.5), stump(3, 2.5, 0.0, 1.0)];
+    if mean.is_some() {
+        trees.push(stump(4, 50.0, 0.0, 0.5));
+    }
+    recipe.forests.insert("forest.bin".to_owned(), model(width, 0.0, trees));
+    recipe.features = Some(json!({"set": set, "columns": columns}));
+    recipe
 }
 
 /// An action bundle like [`action_recipe`]'s, whose context is `amount`, `fraud_decision` (category approve, review,
@@ -324,6 +351,7 @@ impl Recipe {
             }
         }
         files.extend(self.reasons.as_ref().map(|reasons| ("reasons.json".to_owned(), text(reasons))));
+        files.extend(self.features.as_ref().map(|features| ("features.json".to_owned(), text(features))));
         files.extend(self.rules.as_ref().map(|rules| ("rules.toml".to_owned(), rules.clone().into_bytes())));
         files.extend(self.lists.iter().map(|(file, list)| (file.clone(), list.clone().into_bytes())));
         let mut manifest = self.manifest.clone();

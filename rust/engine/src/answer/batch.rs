@@ -11,12 +11,14 @@ use std::time::Instant;
 use super::evaluate::{Failed, with_workspace};
 use super::features::check_rows;
 use super::many::{self, RowSet};
+use super::row_features::{BatchKeys, KeysOfRow, fill_rows};
 use super::rules::{self, Ruling};
 use super::{RequestContext, decide, identify, record, route};
 use crate::answered::{Answered, Outcome};
 use crate::answers::{Answer, Band, BatchRow, Score, ScoredBatch};
 use crate::arrival::Arrival;
 use crate::bundles::{BoundLists, Ruled};
+use crate::computed::Origins;
 use crate::config::Kind;
 use crate::decision_log::{Appended, Commit};
 use crate::engine::Engine;
@@ -43,7 +45,7 @@ impl Engine {
         arrival: &Arrival,
         query: BatchQuery<'_, R>,
     ) -> Result<Answer<ScoredBatch>, R::Error> {
-        let BatchQuery { checkpoint, request_id, entity, rows } = query;
+        let BatchQuery { checkpoint, request_id, entity, mut rows } = query;
         let checkpoint = identify::checkpoint(self, arrival, checkpoint, Kind::Score)?;
         arrival.check_deadline()?;
         identify::check_entity(entity)?;
@@ -76,12 +78,15 @@ impl Engine {
         if instead == Some(Reason::Breaker) {
             return Err(Failed::out_of_service(&lane.loaded).rejection(self, checkpoint).into());
         }
-        let values = Arc::new(rows.values(lane)?);
+        let mut values = rows.values(lane)?;
         let width = check_rows(&lane.loaded, &values, count)?.max(1);
+        rows.check_keys()?;
+        let origins = fill_rows(context, &lane.loaded, &rows, &mut values, width).await;
+        let values = Arc::new(values);
         let data_load_us = micros(began.elapsed());
         drop(timed);
 
-        let batch = Batch { context, lane, values, width };
+        let batch = Batch { context, lane, values, width, keys: &rows, origins };
         let value = batch.answer(instead, data_load_us).await?;
         if value.rows.iter().any(|row| row.fallback.is_some()) {
             arrival.fell_back();
@@ -96,6 +101,9 @@ struct Batch<'a> {
     values: Arc<Vec<f32>>,
     /// Values of one row, at least 1.
     width: usize,
+    keys: &'a dyn BatchKeys,
+    /// Where the computed features of each row came from; empty if there are none.
+    origins: Vec<Origins>,
 }
 
 /// The score of one row, the reason if a fallback gave it, and the result of the rules.
@@ -163,7 +171,7 @@ impl Batch<'_> {
     /// Records each row as a separate decision `<request id>/<row>` and passes it to the lane's sink. Returns the
     /// number of rows that are not recorded with the checkpoint's durability.
     async fn record(&self, rows: &[Decided], timings: Timings) -> u32 {
-        let Batch { context, lane, values, width } = self;
+        let Batch { context, lane, values, width, keys, origins } = self;
         let RequestContext { engine, arrival, checkpoint, recorded_entity, .. } = *context;
         let mut unlogged = if engine.log.is_none() { rows.len() as u32 } else { 0 };
         if engine.log.is_none() && lane.sink.is_none() {
@@ -189,6 +197,8 @@ impl Batch<'_> {
                         id: &id,
                         entity: recorded_entity,
                         row,
+                        keys: &KeysOfRow { keys: *keys, row: at },
+                        origins: origins.get(at).copied().unwrap_or_default(),
                         timings,
                         ruled: ruled.as_ref(),
                         outcome,
@@ -240,6 +250,7 @@ impl Batch<'_> {
         let rows = decided.iter().map(row).collect();
         let ruled = decided.into_iter().filter_map(|(_, _, ruled)| ruled).collect();
         let (source, shape) = (Arc::clone(&self.lane.source), Arc::clone(&loaded.shape));
-        ScoredBatch { source, rows, labels, timings, unlogged, ruled, shape }
+        let defaulted = self.origins.iter().filter_map(|origins| origins.defaulted).max();
+        ScoredBatch { source, rows, labels, timings, defaulted, unlogged, ruled, shape }
     }
 }

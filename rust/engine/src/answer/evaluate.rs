@@ -36,6 +36,8 @@ thread_local! {
 #[derive(Default)]
 pub(crate) struct Workspace {
     pub(crate) row: Vec<f32>,
+    /// The values of computed features.
+    pub(crate) values: Vec<f32>,
     pub(crate) record: RecordBuffer,
     /// Number of requests since the nodes of one were timed.
     untimed: u32,

@@ -1,6 +1,9 @@
-//! Stage `features`: validates a row against the schema of the bundle that answers.
+//! Stage `features`: validates a row against the schema of the bundle that answers, and fills its computed features.
 
+use super::evaluate::Workspace;
 use crate::bundles::Loaded;
+use crate::computed::{EntityKeys, Filled, Origins, Preloaded};
+use crate::engine::Engine;
 use crate::rejection::Rejection;
 
 /// Checks a vector that is in schema order already, and copies it to `row`.
@@ -30,6 +33,22 @@ pub fn check_fingerprint(got: u64, loaded: &Loaded) -> Result<(), Rejection> {
         return Ok(());
     }
     Err(Rejection::Fingerprint { got, expected, bundle: loaded.digest_text.to_string() })
+}
+
+/// Fills the computed features of the encoded row in `workspace` that the request does not state.
+pub(super) fn fill(
+    engine: &Engine,
+    loaded: &Loaded,
+    keys: &dyn EntityKeys,
+    preloaded: Option<&Preloaded>,
+    workspace: &mut Workspace,
+) -> Filled {
+    let Some(computed) = &loaded.shape.computed else { return Filled::Done(Origins::default()) };
+    let Workspace { row, values, .. } = workspace;
+    match preloaded {
+        Some(preloaded) => Filled::Done(computed.fill_with(preloaded, keys, row)),
+        None => computed.fill(keys, engine.clock.unix_us(), row, values),
+    }
 }
 
 /// Checks the shape and every value of a batch, and returns the number of values per row.

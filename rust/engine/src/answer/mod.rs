@@ -22,6 +22,7 @@ mod pooled;
 mod record;
 mod replay;
 mod route;
+mod row_features;
 mod rules;
 mod score;
 mod select;

@@ -16,12 +16,14 @@ use super::{RequestContext, admit, explain, identify, replay, route};
 use crate::answered::NamedValues;
 use crate::answers::{ActionAnswer, Answer, Decided};
 use crate::arrival::Arrival;
+use crate::computed::{EntityKeys, Preloaded, read_all};
 use crate::config::Kind;
 use crate::content::Content;
 use crate::engine::Engine;
 use crate::lanes::{ActiveLane, ActiveLanes};
 use crate::query::{DecideQuery, Eligible, Features, PassedOn, Query, SelectQuery};
 use crate::rejection::Rejection;
+use crate::stages::Stage;
 use scorer_core::quotable;
 
 /// Distinguishes the content of the action of a `Decide` from that of a `SelectAction` with the same values.
@@ -117,8 +119,17 @@ impl Engine {
                 (then, &lane_then.0.loaded, lane_then.1),
                 Instant::now(),
             );
-            let routed = |(lane, instead), admitted| Some(Routed { lane, instead, admitted });
-            (routed(lane, score), routed(lane_then, action))
+            let computed = |lane: &Lane| lane.0.loaded.shape.computed.is_some();
+            let (preloaded, preloaded_then) = if computed(&lane) || computed(&lane_then) {
+                let [of_score, of_action] = read_both(context, then, (&lane.0, &lane_then.0), &scoring).await;
+                (of_score, of_action)
+            } else {
+                (None, None)
+            };
+            let routed = |(lane, instead), admitted, preloaded| {
+                Some(Routed { lane, instead, admitted, preloaded })
+            };
+            (routed(lane, score, preloaded), routed(lane_then, action, preloaded_then))
         };
 
         let (scored, replayed) =
@@ -159,6 +170,27 @@ impl Engine {
 
 /// A lane, and the reason if it is not the drawn one.
 type Lane = (ActiveLane, Option<crate::reason::Reason>);
+
+/// Reads the computed features of both bundles as of one time, so that both parts have the same values.
+async fn read_both<F: Features>(
+    context: RequestContext<'_>,
+    then: RequestContext<'_>,
+    (lane, lane_then): (&ActiveLane, &ActiveLane),
+    scoring: &Scoring<'_, F>,
+) -> [Option<Preloaded>; 2] {
+    let timed = context.arrival.measure(Stage::Features);
+    let computed = |lane: &ActiveLane| Some(Arc::clone(&lane.loaded.shape)).filter(|it| it.computed.is_some());
+    let shapes = [computed(lane), computed(lane_then)];
+    let checkpoints = [context.checkpoint, then.checkpoint];
+    let wanted = [0, 1].map(|part| {
+        let computed = shapes.get(part)?.as_ref()?.computed.as_ref()?;
+        Some((computed, *checkpoints.get(part)?))
+    });
+    let keys = scoring.query().features.keys();
+    let read = read_all(context.engine, context.arrival, wanted, keys).await;
+    drop(timed);
+    read
+}
 
 fn check_names(passed: PassedOn<'_>) -> Result<(), Rejection> {
     if !passed.score.is_empty() && passed.score == passed.decision {
@@ -274,6 +306,10 @@ impl<G: Features<Error = Rejection>> Features for WithScore<'_, G> {
 
     fn named(&self) -> &dyn NamedValues {
         self
+    }
+
+    fn keys(&self) -> &dyn EntityKeys {
+        self.features.keys()
     }
 }
 

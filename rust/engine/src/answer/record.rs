@@ -69,6 +69,13 @@ pub fn fill(to: &mut DecisionRecord, now_us: i64, answered: &Answered<'_>) {
     set_reasons(&mut to.feature_reasons, answered);
     to.rules = answered.ruled.map(|ruled| rules(ruled, answered.shape));
     to.requested_mask.clear();
+    set(&mut to.features_defaulted, answered.origins.reason());
+    to.features_at_us = answered.origins.at_us;
+    to.stated_features.clear();
+    if let Some(computed) = &answered.shape.computed {
+        let stated = computed.positions().enumerate().filter(|(number, _)| answered.origins.is_stated(*number));
+        to.stated_features.extend(stated.map(|(_, at)| at as u32));
+    }
     to.data_load_us = answered.timings.data_load_us;
     to.exec_us = answered.timings.exec_us;
     to.eligible_mask.clear();

@@ -15,6 +15,7 @@ use crate::answered::Outcome;
 use crate::answers::{Answer, GivenReasons, GivenRules, Score, Scored};
 use crate::arrival::Arrival;
 use crate::bundles::{Loaded, Ruled};
+use crate::computed::Defaulted;
 use crate::config::Kind;
 use crate::content::Content;
 use crate::deadline::Deadline;
@@ -161,6 +162,7 @@ impl<F: Features> Decision for Scoring<'_, F> {
         _: &BundleMemory,
         lane: &ActiveLane,
         timings: Timings,
+        defaulted: Option<Defaulted>,
         logged: bool,
     ) -> Scored {
         let Choice { score: Score { margin, score, .. }, label, fallback, reasons, ruled } = choice;
@@ -168,6 +170,18 @@ impl<F: Features> Decision for Scoring<'_, F> {
         let rules = GivenRules::of(&lane.loaded, ruled);
         let source = Arc::clone(&lane.source);
         let strictest = lane.loaded.labels.len() > 1 && lane.loaded.labels.last() == Some(&label);
-        Scored { source, score, margin, label, strictest, logged, fallback, timings, reasons, rules }
+        Scored {
+            source,
+            score,
+            margin,
+            label,
+            strictest,
+            logged,
+            fallback,
+            timings,
+            defaulted,
+            reasons,
+            rules,
+        }
     }
 }

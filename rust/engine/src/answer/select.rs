@@ -14,6 +14,7 @@ use crate::answered::{Outcome, Pmf};
 use crate::answers::{Answer, GivenReasons, GivenRules, Selected};
 use crate::arrival::Arrival;
 use crate::bundles::{Loaded, Ruled};
+use crate::computed::Defaulted;
 use crate::config::Kind;
 use crate::content::Content;
 use crate::deadline::Deadline;
@@ -282,6 +283,7 @@ impl<F: Features> Decision for Selection<'_, F> {
         memory: &BundleMemory,
         lane: &ActiveLane,
         timings: Timings,
+        defaulted: Option<Defaulted>,
         logged: bool,
     ) -> Selected {
         let fallback = Self::fallback(&choice);
@@ -303,6 +305,7 @@ impl<F: Features> Decision for Selection<'_, F> {
             logged,
             fallback,
             timings,
+            defaulted,
             reasons: GivenReasons::of(&lane.loaded, reasons, self.query.reasons),
             rules: GivenRules::of(&lane.loaded, memory.ruled.clone()),
         }

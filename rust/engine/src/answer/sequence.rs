@@ -10,11 +10,12 @@ use scorer_core::explain::Contribution;
 
 use super::admit::Admitted;
 use super::evaluate::{self, BundleMemory, Failed, Workspace, with_workspace};
-use super::{RequestContext, admit, explain, identify, record, replay, route};
+use super::{RequestContext, admit, explain, features, identify, record, replay, route};
 use crate::answered::{Answered, Outcome};
 use crate::answers::Answer;
 use crate::arrival::Arrival;
 use crate::bundles::{Loaded, Ruled};
+use crate::computed::{Defaulted, Filled, Origins, Preloaded, Waiting};
 use crate::config::Kind;
 use crate::content::Content;
 use crate::deadline::Deadline;
@@ -136,6 +137,7 @@ pub(crate) trait Decision: Sync {
         memory: &BundleMemory,
         lane: &ActiveLane,
         timings: Timings,
+        defaulted: Option<Defaulted>,
         logged: bool,
     ) -> Self::Answer;
 }
@@ -146,6 +148,8 @@ pub(super) struct Routed {
     /// The reason if it is not the drawn lane's model that answers.
     pub(super) instead: Option<Reason>,
     pub(super) admitted: Admitted,
+    /// The computed features of the lane's bundle, if they were read.
+    pub(super) preloaded: Option<Preloaded>,
 }
 
 /// Inputs of an action's draw other than the context.
@@ -158,6 +162,8 @@ pub(crate) struct Names<'a> {
 /// Result of the stages that run without waiting.
 enum Step<D: Decision> {
     Answered(D::Answer),
+    /// The computed features must arrive.
+    Load(Loading),
     /// The evaluation must run on the pool.
     Pool(Pooled<D>),
     /// The reply waits for the record.
@@ -171,12 +177,29 @@ struct Held<D: Decision> {
     inputs: D::Inputs,
 }
 
+/// A request whose computed features have not arrived.
+struct Loading {
+    lane: ActiveLane,
+    row: Vec<f32>,
+    instead: Option<Reason>,
+    admitted: Option<Admitted>,
+    began: Instant,
+    waiting: Waiting,
+}
+
+/// What is known about the row and the stages.
+#[derive(Clone, Copy)]
+struct Measured {
+    timings: Timings,
+    origins: Origins,
+}
+
 struct Pooled<D: Decision> {
     held: Held<D>,
     instead: Option<Reason>,
     permit: AdmissionPermit,
     setup: D::Setup,
-    data_load_us: u32,
+    measured: Measured,
     /// Whether the nodes are timed.
     timed: bool,
 }
@@ -184,7 +207,7 @@ struct Pooled<D: Decision> {
 struct Pending<D: Decision> {
     held: Held<D>,
     choice: D::Choice,
-    timings: Timings,
+    measured: Measured,
     commit: Commit,
 }
 
@@ -239,13 +262,18 @@ pub(super) async fn decide<D: Decision>(
     routed: Option<Routed>,
 ) -> Result<D::Answer, <D::Features as Features>::Error> {
     let mut step = with_workspace(|workspace| begin(context, decision, workspace, routed))?;
+    if let Step::Load(loading) = step {
+        step = on_source(context, decision, loading).await?;
+    }
     if let Step::Pool(pooled) = step {
         step = on_pool(context, decision, pooled).await?;
     }
     match step {
         Step::Answered(answer) => Ok(answer),
         Step::Commit(pending) => Ok(committed(context, decision, pending).await?),
-        Step::Pool(_) => Err(context.engine.defect("sequence", "evaluated on the pool twice").into()),
+        Step::Load(_) | Step::Pool(_) => {
+            Err(context.engine.defect("sequence", "a stage was repeated").into())
+        }
     }
 }
 
@@ -257,8 +285,9 @@ fn begin<D: Decision>(
 ) -> Result<Step<D>, <D::Features as Features>::Error> {
     let began = Instant::now();
     let timed = context.arrival.measure(Stage::Features);
-    if let Some(Routed { lane, instead, admitted }) = routed {
-        return begin_in(context, decision, workspace, (&lane, instead), Some(admitted), began, timed);
+    if let Some(Routed { lane, instead, admitted, preloaded }) = routed {
+        let earlier = Some((admitted, preloaded));
+        return begin_in(context, decision, workspace, (&lane, instead), earlier, began, timed);
     }
     let table = context.engine.lanes();
     let lane = route::lane(context, &table)?;
@@ -272,20 +301,69 @@ fn begin_in<D: Decision>(
     decision: &D,
     workspace: &mut Workspace,
     (lane, instead): (&ActiveLane, Option<Reason>),
-    admitted: Option<Admitted>,
+    earlier: Option<(Admitted, Option<Preloaded>)>,
     began: Instant,
     timed: Timed<'_>,
 ) -> Result<Step<D>, <D::Features as Features>::Error> {
-    let RequestContext { engine, arrival, checkpoint, id, .. } = context;
+    let RequestContext { engine, arrival, .. } = context;
     let features = &decision.query().features;
     arrival.answered_by(&lane.source);
-    let loaded = &*lane.loaded;
     features.accept(lane)?;
     features.encode(lane, &mut workspace.row)?;
+    let (admitted, preloaded) = earlier.map_or((None, None), |(admitted, read)| (Some(admitted), read));
+    let origins = match features::fill(engine, &lane.loaded, features.keys(), preloaded.as_ref(), workspace) {
+        Filled::Done(origins) => origins,
+        Filled::Waiting(waiting) => {
+            let (lane, row) = (lane.clone(), workspace.row.clone());
+            return Ok(Step::Load(Loading { lane, row, instead, admitted, began, waiting }));
+        }
+    };
+    Ok(proceed(context, decision, workspace, (lane, instead), admitted, (began, origins), timed)?)
+}
+
+/// Waits for the computed features within their share of the SLA, and runs the stages from `admit`.
+async fn on_source<D: Decision>(
+    context: RequestContext<'_>,
+    decision: &D,
+    loading: Loading,
+) -> Result<Step<D>, Rejection> {
+    let Loading { lane, row, instead, admitted, began, waiting } = loading;
+    let RequestContext { engine, arrival, checkpoint, .. } = context;
+    let timed = arrival.measure(Stage::Features);
+    let Some(computed) = &lane.loaded.shape.computed else {
+        return Err(engine.defect("sequence", "features of a bundle without computed features"));
+    };
+    let (values, mut origins) = waiting.wait(engine, arrival, checkpoint, computed).await;
+    with_workspace(|workspace| {
+        workspace.set_row(&row);
+        let keys = decision.query().features.keys();
+        computed.apply(
+            values.as_deref().map_err(|reason| *reason),
+            keys,
+            &mut workspace.row,
+            &mut origins,
+        );
+        proceed(context, decision, workspace, (&lane, instead), admitted, (began, origins), timed)
+    })
+}
+
+/// Runs the stages from `admit`, with a complete row. `began` is the beginning of the stage `features`.
+fn proceed<D: Decision>(
+    context: RequestContext<'_>,
+    decision: &D,
+    workspace: &mut Workspace,
+    (lane, instead): (&ActiveLane, Option<Reason>),
+    admitted: Option<Admitted>,
+    (began, origins): (Instant, Origins),
+    timed: Timed<'_>,
+) -> Result<Step<D>, Rejection> {
+    let RequestContext { engine, arrival, checkpoint, id, .. } = context;
+    let loaded = &*lane.loaded;
     decision.read_inputs(loaded, workspace.parts(loaded).1)?;
     let encoded = Instant::now();
     drop(timed);
-    let data_load_us = micros(encoded - began);
+    let timings = Timings { data_load_us: micros(encoded - began), ..Timings::default() };
+    let measured = Measured { timings, origins };
 
     let setup = decision.setup(context, loaded);
     let times_nodes = workspace.is_timed() || arrival.is_traced();
@@ -301,7 +379,7 @@ fn begin_in<D: Decision>(
             workspace.count_nodes(loaded, |times| arrival.ran(&loaded.nodes, times));
             let held = Held::of(lane, workspace);
             let timed = times_nodes;
-            return Ok(Step::Pool(Pooled { held, instead, permit, setup, data_load_us, timed }));
+            return Ok(Step::Pool(Pooled { held, instead, permit, setup, measured, timed }));
         }
         Ok(permit) => evaluate::inline(engine, checkpoint, permit, encoded, |deadline| {
             let names = Names { checkpoint: &checkpoint.name, id };
@@ -313,8 +391,8 @@ fn begin_in<D: Decision>(
     };
     let ready = Instant::now();
     arrival.ready(ready);
-    let timings = Timings { data_load_us, exec_us: micros(ready - encoded), ..Timings::default() };
-    Ok(conclude(context, decision, workspace, lane, setup, evaluated, instead, timings)?)
+    let measured = measured.with_exec(micros(ready - encoded));
+    conclude(context, decision, workspace, lane, setup, evaluated, instead, measured)
 }
 
 async fn on_pool<D: Decision>(
@@ -322,7 +400,7 @@ async fn on_pool<D: Decision>(
     decision: &D,
     pooled: Pooled<D>,
 ) -> Result<Step<D>, Rejection> {
-    let Pooled { held, instead, permit, setup, data_load_us, timed: times_nodes } = pooled;
+    let Pooled { held, instead, permit, setup, measured, timed: times_nodes } = pooled;
     let evaluation = {
         let (loaded, row, inputs) = (Arc::clone(&held.lane.loaded), held.row.clone(), held.inputs.clone());
         let (id, checkpoint) = (context.id.to_owned(), context.checkpoint.name.clone());
@@ -356,8 +434,8 @@ async fn on_pool<D: Decision>(
     with_workspace(|workspace| {
         held.install(workspace);
         workspace.parts(&held.lane.loaded).1.eval.time_nodes(times_nodes);
-        let timings = Timings { data_load_us, exec_us, ..Timings::default() };
-        conclude(context, decision, workspace, &held.lane, setup, evaluated, instead, timings)
+        let measured = measured.with_exec(exec_us);
+        conclude(context, decision, workspace, &held.lane, setup, evaluated, instead, measured)
     })
 }
 
@@ -371,17 +449,17 @@ fn conclude<D: Decision>(
     setup: D::Setup,
     evaluated: Result<D::Evaluated, Failed>,
     instead: Option<Reason>,
-    timings: Timings,
+    mut measured: Measured,
 ) -> Result<Step<D>, Rejection> {
     let RequestContext { engine, arrival, checkpoint, .. } = context;
-    let timings = Timings { decided_at_us: engine.clock.unix_us(), ..timings };
+    measured.timings.decided_at_us = engine.clock.unix_us();
     let timed = arrival.measure(Stage::Decide);
     let choice = decision.decide(context, &lane.loaded, workspace, setup, evaluated, instead);
     workspace.count_nodes(&lane.loaded, |times| arrival.ran(&lane.loaded.nodes, times));
     let choice = choice?;
     drop(timed);
     let counters = engine.counters.checkpoint(checkpoint.index);
-    counters.exec.record(Duration::from_micros(timings.exec_us.into()));
+    counters.exec.record(Duration::from_micros(measured.timings.exec_us.into()));
     counters.rows.fetch_add(1, Relaxed);
     lane.loaded.answered(1);
     let appended = match &engine.log {
@@ -393,17 +471,17 @@ fn conclude<D: Decision>(
             let answered = Answered {
                 reasons: D::reasons(&choice),
                 ruled: D::ruled(&choice, memory),
-                ..answered(context, decision, lane, row, D::fallback(&choice), timings, outcome)
+                ..answered(context, decision, lane, row, D::fallback(&choice), measured, outcome)
             };
             record::append(engine, log, &answered, checkpoint.durability, record)
         }
     };
     match appended {
-        Appended::Recorded => finish(context, decision, workspace, lane, choice, timings, true),
-        Appended::Refused => finish(context, decision, workspace, lane, choice, timings, false),
+        Appended::Recorded => finish(context, decision, workspace, lane, choice, measured, true),
+        Appended::Refused => finish(context, decision, workspace, lane, choice, measured, false),
         Appended::Pending(commit) => {
             let held = Held::of(lane, workspace);
-            return Ok(Step::Commit(Pending { held, choice, timings, commit }));
+            return Ok(Step::Commit(Pending { held, choice, measured, commit }));
         }
     }
     .map(Step::Answered)
@@ -416,7 +494,7 @@ async fn committed<D: Decision>(
     pending: Pending<D>,
 ) -> Result<D::Answer, Rejection> {
     let RequestContext { engine, arrival, checkpoint, id, .. } = context;
-    let Pending { held, choice, timings, commit } = pending;
+    let Pending { held, choice, measured, commit } = pending;
     // A request with two decisions has the time of both.
     let within = context.linked.map_or(checkpoint.record_within, |linked| {
         checkpoint.record_within.saturating_add(linked.record_within)
@@ -425,7 +503,7 @@ async fn committed<D: Decision>(
     let until = if D::needs_record(&choice) {
         // The rest of the time must suffice for the reply and for finding the best action, which takes as long as
         // this evaluation did.
-        let evaluation = Duration::from_micros(timings.exec_us.into());
+        let evaluation = Duration::from_micros(measured.timings.exec_us.into());
         arrival.at + allowed.mul_f64(FOR_RECORD).saturating_sub(evaluation)
     } else {
         // A fallback for a late model is decided at its deadline, so its record gets additional time.
@@ -438,7 +516,7 @@ async fn committed<D: Decision>(
     record::committed(engine, &checkpoint.name, id, recorded);
     with_workspace(|workspace| {
         held.install(workspace);
-        finish(context, decision, workspace, &held.lane, choice, timings, recorded)
+        finish(context, decision, workspace, &held.lane, choice, measured, recorded)
     })
 }
 
@@ -449,7 +527,7 @@ fn finish<D: Decision>(
     workspace: &mut Workspace,
     lane: &ActiveLane,
     mut choice: D::Choice,
-    timings: Timings,
+    measured: Measured,
     logged: bool,
 ) -> Result<D::Answer, Rejection> {
     let loaded = &*lane.loaded;
@@ -463,9 +541,10 @@ fn finish<D: Decision>(
     if let Some(sink) = &lane.sink {
         let (row, memory, _) = workspace.parts(loaded);
         let outcome = D::outcome(&choice, loaded, memory, false);
-        sink.answered(&answered(context, decision, lane, row, fallback, timings, outcome));
+        sink.answered(&answered(context, decision, lane, row, fallback, measured, outcome));
     }
-    Ok(decision.answer(choice, workspace.parts(loaded).1, lane, timings, logged))
+    let Measured { timings, origins } = measured;
+    Ok(decision.answer(choice, workspace.parts(loaded).1, lane, timings, origins.defaulted, logged))
 }
 
 fn answered<'a, D: Decision>(
@@ -474,7 +553,7 @@ fn answered<'a, D: Decision>(
     lane: &'a ActiveLane,
     row: &'a [f32],
     fallback: Option<Reason>,
-    timings: Timings,
+    measured: Measured,
     outcome: Outcome<'a>,
 ) -> Answered<'a> {
     let RequestContext { checkpoint, id, recorded_entity, linked, .. } = context;
@@ -485,9 +564,19 @@ fn answered<'a, D: Decision>(
         entity: recorded_entity,
         row,
         named: decision.query().features.named(),
-        timings,
+        keys: decision.query().features.keys(),
+        origins: measured.origins,
+        timings: measured.timings,
         outcome,
         ..lane.answered(fallback)
+    }
+}
+
+// === impl Measured ===
+
+impl Measured {
+    fn with_exec(self, exec_us: u32) -> Measured {
+        Measured { timings: Timings { exec_us, ..self.timings }, ..self }
     }
 }
 

@@ -17,6 +17,7 @@ pub use lists::{
 pub use memory::resident;
 pub use nodes::{NodeCounters, NodeTime};
 pub use rules::{FiredRule, RuleCounters, Ruled};
+pub(crate) use store::Computing;
 pub use store::{
     ActionInfo, BundleListener, Live, LoadReport, LoadRequest, Loaded, ReasonColumn, Shape, Store,
 };

@@ -22,7 +22,9 @@ use super::rules::{self, FiredRule, RuleCounters};
 use super::vetting::{self, Vetting};
 use super::warm::{Subject, WarmUp, WarmUpReport, warm_up};
 use crate::bundle_dir::{self, Stages};
+use crate::computed::{Computed, FeatureSource, SourceRefusal};
 use crate::config::Kind;
+use crate::counters::FeatureSetCounters;
 use crate::error::LoadError;
 use crate::events::Events;
 use crate::sensitive::{FeatureRules, Sensitive};
@@ -95,6 +97,8 @@ pub struct Shape {
     pub reasons: Vec<ReasonColumn>,
     /// The rules, in the order of their numbers; empty if the bundle has none.
     pub rules: Vec<FiredRule>,
+    /// The computed features; absent if requests state all features.
+    pub computed: Option<Computed>,
 }
 
 /// A column of a forest: a feature of the request or of the action, or a column that the bundle's program adds.
@@ -187,6 +191,12 @@ pub struct Live {
     pub max_ratio: f64,
 }
 
+/// The source of computed features, and the counters of its reads.
+pub(crate) struct Computing {
+    pub(crate) source: Option<Arc<dyn FeatureSource>>,
+    pub(crate) counters: Arc<FeatureSetCounters>,
+}
+
 /// Every loaded bundle by digest. The store's reaper frees bundles, and values that hold them, on its own thread.
 pub struct Store {
     loaded: Mutex<HashMap<Digest, Arc<Loaded>>>,
@@ -196,6 +206,7 @@ pub struct Store {
     budget: Option<Budget>,
     trust: Trust,
     features: FeatureRules,
+    computing: Computing,
     reaper: Reaper,
     listener: Arc<dyn BundleListener>,
 }
@@ -209,6 +220,7 @@ impl Store {
         memory_budget: Option<u64>,
         trust: Trust,
         features: FeatureRules,
+        computing: Computing,
         listener: Arc<dyn BundleListener>,
     ) -> std::io::Result<Store> {
         Ok(Store {
@@ -218,6 +230,7 @@ impl Store {
             budget: Budget::find(memory_budget),
             trust,
             features,
+            computing,
             reaper: Reaper::start()?,
             listener,
         })
@@ -255,6 +268,7 @@ impl Store {
                 Err(LoadError::Panic { path: path.to_owned(), id })
             })
         })??;
+        let computed = self.computed(&bundle).map_err(|source| LoadError::Features { path: path.to_owned(), source })?;
         let actions = actions(&bundle);
         let shape = Shape {
             fingerprint: bundle.schema().fingerprint(),
@@ -263,6 +277,7 @@ impl Store {
             sensitive: Sensitive::of(bundle.schema().features(), &self.features),
             reasons: reason_columns(&bundle),
             rules: rules::describe(&bundle),
+            computed,
         };
         let loaded = Arc::new(Loaded {
             digest: expected,
@@ -291,6 +306,14 @@ impl Store {
         let report = loaded.report(false);
         lock(&self.loaded).insert(expected, loaded);
         Ok(report)
+    }
+
+    /// Binds the computed features of a bundle to their source.
+    fn computed(&self, bundle: &Bundle) -> Result<Option<Computed>, SourceRefusal> {
+        let Some(features) = bundle.computed() else { return Ok(None) };
+        let name_of = |at: usize| bundle.schema().features().get(at).map_or("", |feature| &*feature.name);
+        let Computing { source, counters } = &self.computing;
+        Computed::bind(features, name_of, source.as_deref(), || counters.of(&features.set_name)).map(Some)
     }
 
     /// Removes a bundle. Its memory is freed after the last request that uses it has ended.

@@ -37,6 +37,9 @@ const EDGES_OF_LOADS_US: [u64; 12] = [
     120_000_000,
 ];
 
+/// Edges for reads of features, which take microseconds from memory and milliseconds from a service.
+const EDGES_OF_READS_US: [u64; 12] = [2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 20_000];
+
 // === impl Histogram ===
 
 impl Histogram {
@@ -50,6 +53,12 @@ impl Histogram {
             edges.extend(AROUND_SLA.map(|factor| (sla * factor).round().max(1.0) as u64));
         }
         Histogram::with_edges(edges)
+    }
+
+    /// Creates a histogram for reads of features.
+    #[must_use]
+    pub fn of_reads() -> Histogram {
+        Histogram::with_edges(EDGES_OF_READS_US.to_vec())
     }
 
     /// Creates a histogram for the roll-out of bundles, which takes milliseconds to minutes.

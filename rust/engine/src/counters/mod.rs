@@ -1,9 +1,11 @@
 //! The engine's counters: atomics that requests update and the server's metrics page reads.
 
 mod explanations;
+mod features;
 mod histogram;
 mod outcomes;
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -12,6 +14,7 @@ use scorer_admission::{CapHit, SHED_REASONS, ShedReason};
 
 use crate::reason::Reason;
 pub use explanations::{ExplanationCounters, NotExplained};
+pub use features::{FeatureCounters, FeatureSetCounters};
 pub use histogram::Histogram;
 pub use outcomes::{OutcomeCounters, Refusal};
 
@@ -35,6 +38,8 @@ pub struct Counters {
     pub outcomes: OutcomeCounters,
     /// Counters of explanations on demand.
     pub explanations: ExplanationCounters,
+    /// Counters of computed features.
+    pub features: Arc<FeatureSetCounters>,
 }
 
 /// Counters of one checkpoint.
@@ -91,6 +96,7 @@ impl Counters {
             undelivered: AtomicU64::new(0),
             outcomes: OutcomeCounters::default(),
             explanations: ExplanationCounters::default(),
+            features: Arc::default(),
         }
     }
 

@@ -10,6 +10,7 @@ use super::table::{Lane, LaneTable, check_name};
 use crate::answered::{Answered, Outcome};
 use crate::bundles::{ActionInfo, Loaded, Store};
 use crate::checkpoint::{Checkpoint, Checkpoints};
+use crate::computed::Origins;
 use crate::config::{CapsConfig, CheckpointConfig, FallbackConfig};
 use crate::error::SwapError;
 use crate::reason::Reason;
@@ -211,6 +212,8 @@ impl ActiveLane {
             entity: "",
             row: &[],
             named: &(),
+            keys: &(),
+            origins: Origins::default(),
             fallback_source: fallback.map_or("", Reason::source),
             fallback_reason: fallback.map_or("", Reason::as_str),
             timings: Timings::default(),

@@ -113,6 +113,9 @@ impl Checked {
             entity: &decision.entity,
             row: &decision.features,
             named,
+            // A shadow pool has no source of features; it observes with the values of the live server.
+            keys: &(),
+            origins: Origins::default(),
             fallback_source: &decision.fallback_source,
             fallback_reason: &decision.fallback_reason,
             timings: Timings {
