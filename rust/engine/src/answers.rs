@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use scorer_core::explain::Contribution;
 
-use crate::computed::Defaulted;
 use crate::bundles::{FiredRule, Loaded, ReasonColumn, Ruled, Shape};
+use crate::computed::Defaulted;
 use crate::idempotency::Remembered;
 use crate::lanes::Source;
 use crate::reason::Reason;

@@ -46,7 +46,7 @@ mod tokens;
 
 pub use answer::{
     OutcomeReport, Reported, check_decision_id, check_dense, check_entity, check_fingerprint, direction,
-    fill_record, rules_of_record,
+    fill_origins, fill_record, rules_of_record,
 };
 pub use answered::{Answered, NamedValues, Outcome, Pmf};
 pub use answers::{

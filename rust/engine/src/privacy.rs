@@ -23,6 +23,8 @@ const CARD: &str = "card";
 const CARD_PREFIX: &str = "card:";
 /// Number of hexadecimal digits of the pseudonym in the replacement, so that ids stay short.
 const CARD_DIGITS: usize = 16;
+/// Limit on the length of a key of an entity, in bytes.
+const MAX_KEY: usize = 128;
 /// The purpose to which encrypted features are bound.
 const SEALED_FOR: &[u8] = b"scorer decision log: sensitive features";
 /// Time for which one ephemeral key is used. During this time, access to the memory of the process is enough to decrypt
@@ -188,12 +190,30 @@ impl Privacy {
     /// Fails if the entity contains a card number and the rule refuses it.
     pub(crate) fn entity<'a>(&self, entity: &'a str) -> Result<Cow<'a, str>, Rejection> {
         let entity = self.text("entity", entity)?;
+        Ok(self.pseudonym(entity))
+    }
+
+    /// Returns the pseudonym of an entity if entities are stored under pseudonyms.
+    fn pseudonym<'a>(&self, entity: Cow<'a, str>) -> Cow<'a, str> {
         match &self.pseudonyms {
             Some(pseudonyms) if self.entities == EntityRule::Hash && !entity.is_empty() => {
-                Ok(Cow::Owned(pseudonyms.of(ENTITY, &entity)))
+                Cow::Owned(pseudonyms.of(ENTITY, &entity))
             }
-            _ => Ok(entity),
+            _ => entity,
         }
+    }
+
+    /// Returns the form in which the key of an entity is stored. The same key has the same form as
+    /// [`Privacy::entity`] gives it.
+    ///
+    /// # Errors
+    /// Fails if the key is too long, or contains a card number and the rule refuses it.
+    pub fn key<'a>(&self, key: &'a str) -> Result<Cow<'a, str>, Rejection> {
+        if key.len() > MAX_KEY {
+            return Err(Rejection::TooLong { field: "keys", bytes: key.len(), max: MAX_KEY });
+        }
+        let key = self.text("keys", key)?;
+        Ok(self.pseudonym(key))
     }
 
     /// Applies the rule for card numbers to the text of a field.

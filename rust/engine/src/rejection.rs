@@ -117,6 +117,50 @@ pub enum Rejection {
     },
 
     // --- features ---
+    /// The request has too many keys.
+    #[error(
+        "keys: {got} are given; a request has at most {max}, send those of the entities that Describe lists"
+    )]
+    TooManyKeys {
+        /// Number of keys.
+        got: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// An entity of a batch does not have one key per row.
+    #[error(
+        "keys: {got} keys of an entity are given for {rows} rows; send one per row, empty if the row has none"
+    )]
+    KeysPerRow {
+        /// Number of keys.
+        got: usize,
+        /// Number of rows.
+        rows: u32,
+    },
+    /// No feature set is configured.
+    #[error("this server has no feature sets; configure them in [features] sets")]
+    NoFeatureSets,
+    /// The number of events is out of range.
+    #[error("events: {got} are given; send 1 to {max} in one request")]
+    EventCount {
+        /// Number of events.
+        got: usize,
+        /// The limit.
+        max: usize,
+    },
+    /// The queue of the journal is full.
+    #[error(
+        "the journal of the feature store cannot keep up; repeat the request with the same events after a while"
+    )]
+    EventsBusy {
+        /// Time in milliseconds after which a retry can succeed.
+        retry_after_ms: u64,
+    },
+    /// The journal cannot be written.
+    #[error(
+        "the journal of the feature store cannot be written: {0}; repair its disk and repeat the request"
+    )]
+    Journal(String),
     /// Neither form of features is set.
     #[error("features: neither \"named\" nor \"dense\" is set; send one of them")]
     NoFeatures,
@@ -457,6 +501,9 @@ impl Rejection {
                 Some(retry_after_ms.and_then(|ms| i64::try_from(ms).ok()).unwrap_or(-1))
             }
             Rejection::CallerRate { retry_after_ms, .. } => {
+                Some(i64::try_from(*retry_after_ms).unwrap_or(i64::MAX))
+            }
+            Rejection::EventsBusy { retry_after_ms } => {
                 Some(i64::try_from(*retry_after_ms).unwrap_or(i64::MAX))
             }
             Rejection::Overloaded { .. }

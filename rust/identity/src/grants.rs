@@ -28,6 +28,8 @@ pub enum Role {
     Operate,
     /// Report outcomes whose source is a reviewer, as a platform does.
     ReportReviews,
+    /// Record events, from which features are computed.
+    RecordEvents,
 }
 
 // === impl Role ===
@@ -45,6 +47,7 @@ impl Role {
             Role::Observe => "observe",
             Role::Operate => "operate",
             Role::ReportReviews => "report_reviews",
+            Role::RecordEvents => "record_events",
         }
     }
 }
@@ -72,7 +75,7 @@ fn everywhere() -> Vec<String> {
 
 /// A set of roles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Roles(u8);
+struct Roles(u16);
 
 // === impl Roles ===
 

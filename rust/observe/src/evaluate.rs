@@ -10,7 +10,7 @@ use prost::encoding::message;
 use scorer_core::budget::Budget;
 use scorer_core::bundle::{EvalError, EvalScratch, ScoreOut, SelectOut};
 use scorer_core::policy::{Mask, PolicyError};
-use scorer_engine::{BoundLists, Kind, Level, Loaded, Ruled, Shape, micros, rules_of_record};
+use scorer_engine::{BoundLists, Kind, Level, Loaded, Ruled, Shape, fill_origins, micros, rules_of_record};
 use scorer_os::sched::thread_cpu_time;
 use scorer_proto::v1::{DecisionRecord, ObservationRecord};
 use scorer_rules::Request;
@@ -123,7 +123,8 @@ impl Evaluator {
     /// them.
     fn map(&mut self, loaded: &Loaded) -> bool {
         let Evaluator { job, row, eligible, mappings, record, .. } = self;
-        let Some(shape) = &job.shape else { return false };
+        let Job { shape, computed, .. } = job;
+        let Some(shape) = shape else { return false };
         let (schema, catalogue) = (loaded.bundle.schema(), loaded.bundle.catalogue());
         let at = match mappings.iter().position(|(known, _)| Arc::ptr_eq(known, shape)) {
             Some(at) => at,
@@ -137,7 +138,11 @@ impl Evaluator {
         };
         let mapping = &mappings[at].1;
         mapping.mask(job.restricted.then_some(&*job.eligible), eligible);
-        mapping.row(&job.row, &job.others, schema, row, &mut record.absent_features)
+        let fits = mapping.row(&job.row, &job.others, schema, row, &mut record.absent_features);
+        if let Some(own) = &loaded.shape.computed {
+            computed.fill(own, shape, row, &mut record.absent_features);
+        }
+        fits
     }
 
     fn evaluate(&mut self, lane: &Lane, here: &Here, env: &Env) -> Result<Out, Failure> {
@@ -220,6 +225,7 @@ impl Evaluator {
         set(&mut to.entity, &job.entity);
         std::mem::swap(&mut to.features, row);
         to.schema_fingerprint = loaded.bundle.schema().fingerprint();
+        fill_origins(to, loaded.shape.computed.as_ref(), job.computed.origins());
         to.data_load_us = micros(data_load);
         to.exec_us = micros(exec);
         (to.margin, to.score) = (0.0, 0.0);

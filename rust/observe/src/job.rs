@@ -6,6 +6,7 @@ use std::time::Instant;
 use scorer_engine::{Answered, Outcome, Shape, Timings};
 use scorer_proto::v1::Feature;
 
+use crate::computed;
 use crate::named::feature;
 
 /// An answered request and the time of its answer by two clocks.
@@ -43,6 +44,8 @@ pub(crate) struct Job {
     pub(crate) timings: Timings,
     pub(crate) answered_at_us: i64,
     pub(crate) at: Option<Instant>,
+    /// The computed features of the lane's bundle.
+    pub(crate) computed: computed::Observed,
 }
 
 // === impl Job ===

@@ -121,7 +121,11 @@ impl Lane {
             let place = schema.index_of(name);
             place.is_some_and(|at| lacks(observed.answered.shape, &schema.features()[at]))
         };
-        let queued = !self.is_stuck() && here.queue.push(|job| job.fill(observed, reads));
+        let queued = !self.is_stuck()
+            && here.queue.push(|job| {
+                job.fill(observed, reads);
+                job.computed.read(&here.loaded, observed.answered, observed.answered_at_us);
+            });
         if !queued {
             self.dropped();
         }

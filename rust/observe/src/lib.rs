@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod computed;
 mod config;
 mod counters;
 mod evaluate;

@@ -67,6 +67,7 @@ impl KnownSchema {
             // A sender's answers arrive without reasons.
             reasons: Vec::new(),
             rules: Vec::new(),
+            computed: None,
         };
         Ok(KnownSchema { given, schema, shape: Arc::new(shape) })
     }
@@ -116,6 +117,7 @@ pub fn describe_feature(spec: &FeatureSpec) -> FeatureDescription {
         .to_owned(),
         minimum: spec.minimum,
         maximum: spec.maximum,
+        computed: String::new(),
     }
 }
 
@@ -191,6 +193,7 @@ mod tests {
             sensitive: Sensitive::default(),
             reasons: Vec::new(),
             rules: Vec::new(),
+            computed: None,
         })
     }
 

@@ -11,9 +11,10 @@ use prost::encoding::{WireType, decode_key, decode_varint};
 use crate::inference::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 use crate::inference::{InferParameter, InferTensorContents, ModelInferRequest};
 use crate::v1::{
-    ActionStep, AppliedRules, DecideRequest, DecisionRecord, DenseFeatures, EligibleActions, ExplainRequest,
-    Feature, FeatureDescription, FiredRule, NamedFeatures, ObserveRequest, ObservedRequest, ObservedSchema,
-    Reason, ScoreBatchRequest, ScoreRequest, ScoreStep, SealedFeatures, SelectActionRequest,
+    ActionStep, AppliedRules, DecideRequest, DecisionRecord, DenseFeatures, EligibleActions, Event,
+    ExplainRequest, Feature, FeatureDescription, FiredRule, NamedFeatures, ObserveRequest, ObservedRequest,
+    ObservedSchema, Reason, RecordEventsRequest, RowKeys, ScoreBatchRequest, ScoreRequest, ScoreStep,
+    SealedFeatures, SelectActionRequest,
 };
 
 /// What a string or byte field takes beside its bytes, with the allocator's share.
@@ -46,12 +47,23 @@ static FEATURE: Shape = shape::<Feature>(&[], &[]);
 static NAMED: Shape = shape::<NamedFeatures>(&[(1, &FEATURE)], &[]);
 static DENSE: Shape = shape::<DenseFeatures>(&[], &[]);
 static ELIGIBLE: Shape = shape::<EligibleActions>(&[], &[]);
-static SCORE: Shape = shape::<ScoreRequest>(&[(3, &NAMED), (4, &DENSE)], &[]);
-static BATCH: Shape = shape::<ScoreBatchRequest>(&[], &[]);
-static SELECT: Shape = shape::<SelectActionRequest>(&[(3, &NAMED), (4, &DENSE), (6, &ELIGIBLE)], &[]);
+/// An entry of a map from entities to keys.
+static KEY: Shape = shape::<(String, String)>(&[], &[]);
+static ROW_KEYS: Shape = shape::<RowKeys>(&[], &[]);
+/// An entry of a map from entities to the keys of the rows.
+static KEYS_OF_ROWS: Shape = shape::<(String, RowKeys)>(&[(2, &ROW_KEYS)], &[]);
+static SCORE: Shape = shape::<ScoreRequest>(&[(3, &NAMED), (4, &DENSE), (20, &KEY)], &[]);
+static BATCH: Shape = shape::<ScoreBatchRequest>(&[(20, &KEYS_OF_ROWS)], &[]);
+static SELECT: Shape =
+    shape::<SelectActionRequest>(&[(3, &NAMED), (4, &DENSE), (6, &ELIGIBLE), (20, &KEY)], &[]);
 static SCORE_STEP: Shape = shape::<ScoreStep>(&[(2, &DENSE)], &[]);
 static ACTION_STEP: Shape = shape::<ActionStep>(&[(2, &DENSE), (3, &ELIGIBLE)], &[]);
-static DECIDE: Shape = shape::<DecideRequest>(&[(1, &SCORE_STEP), (2, &ACTION_STEP), (5, &NAMED)], &[]);
+static DECIDE: Shape =
+    shape::<DecideRequest>(&[(1, &SCORE_STEP), (2, &ACTION_STEP), (5, &NAMED), (20, &KEY)], &[]);
+/// An entry of a map from number fields to numbers.
+static NUMBER: Shape = shape::<(String, f64)>(&[], &[]);
+static EVENT: Shape = shape::<Event>(&[(4, &KEY), (5, &NUMBER), (6, &KEY)], &[]);
+static EVENTS: Shape = shape::<RecordEventsRequest>(&[(1, &EVENT)], &[]);
 static EXPLAIN: Shape = shape::<ExplainRequest>(&[(3, &NAMED), (4, &DENSE)], &[]);
 
 static PARAMETER: Shape = shape::<InferParameter>(&[], &[]);
@@ -68,7 +80,7 @@ static SEALED: Shape = shape::<SealedFeatures>(&[], &[1]);
 static REASON: Shape = shape::<Reason>(&[], &[]);
 static FIRED: Shape = shape::<FiredRule>(&[], &[]);
 static RULES: Shape = shape::<AppliedRules>(&[(1, &FIRED)], &[]);
-static DECISION: Shape = shape::<DecisionRecord>(&[(25, &SEALED), (40, &REASON), (60, &RULES)], &[24]);
+static DECISION: Shape = shape::<DecisionRecord>(&[(25, &SEALED), (40, &REASON), (60, &RULES)], &[24, 81]);
 static OBSERVED: Shape = shape::<ObservedRequest>(&[(2, &DECISION), (3, &FEATURE)], &[]);
 static OBSERVE: Shape = shape::<ObserveRequest>(&[(2, &SCHEMA), (3, &OBSERVED)], &[]);
 
@@ -86,6 +98,10 @@ impl Decoded for SelectActionRequest {
 
 impl Decoded for DecideRequest {
     const SHAPE: &'static Shape = &DECIDE;
+}
+
+impl Decoded for RecordEventsRequest {
+    const SHAPE: &'static Shape = &EVENTS;
 }
 
 impl Decoded for ExplainRequest {

@@ -41,6 +41,7 @@ pub(crate) enum Method {
     SelectAction,
     Decide,
     ReportOutcome,
+    RecordEvents,
     Describe,
     Explain,
     Noop,
@@ -57,13 +58,14 @@ pub(crate) enum Method {
 // === impl Method ===
 
 impl Method {
-    pub(crate) const COUNT: usize = 12;
+    pub(crate) const COUNT: usize = 13;
     pub(crate) const ALL: [Method; Method::COUNT] = [
         Method::Score,
         Method::ScoreBatch,
         Method::SelectAction,
         Method::Decide,
         Method::ReportOutcome,
+        Method::RecordEvents,
         Method::Describe,
         Method::Explain,
         Method::Noop,
@@ -81,6 +83,7 @@ impl Method {
             "SelectAction" => Method::SelectAction,
             "Decide" => Method::Decide,
             "ReportOutcome" => Method::ReportOutcome,
+            "RecordEvents" => Method::RecordEvents,
             "Describe" => Method::Describe,
             "Explain" => Method::Explain,
             "Noop" => Method::Noop,
@@ -98,6 +101,7 @@ impl Method {
             | Method::ModelInfer
             | Method::ModelStreamInfer => true,
             Method::ReportOutcome
+            | Method::RecordEvents
             | Method::Describe
             | Method::Explain
             | Method::Noop
@@ -114,6 +118,7 @@ impl Method {
             Method::Decide => Roles::All(&[Role::Score, Role::Select]),
             Method::ModelInfer | Method::ModelStreamInfer => Roles::Any(&[Role::Score, Role::Select]),
             Method::ReportOutcome => Roles::Any(&[Role::ReportReviews, Role::ReportOutcomes]),
+            Method::RecordEvents => Roles::Any(&[Role::RecordEvents]),
             Method::Describe => Roles::Any(&[Role::Describe]),
             Method::Explain => Roles::Any(&[Role::Explain]),
             Method::Observe => Roles::Any(&[Role::Observe]),
@@ -128,6 +133,7 @@ impl Method {
             Method::SelectAction => "SelectAction",
             Method::Decide => "Decide",
             Method::ReportOutcome => "ReportOutcome",
+            Method::RecordEvents => "RecordEvents",
             Method::Describe => "Describe",
             Method::Explain => "Explain",
             Method::Noop => "Noop",
@@ -146,6 +152,7 @@ impl Method {
             Method::SelectAction => "scorer.v1.ScoringService/SelectAction",
             Method::Decide => "scorer.v1.ScoringService/Decide",
             Method::ReportOutcome => "scorer.v1.ScoringService/ReportOutcome",
+            Method::RecordEvents => "scorer.v1.ScoringService/RecordEvents",
             Method::Describe => "scorer.v1.ScoringService/Describe",
             Method::Explain => "scorer.v1.ScoringService/Explain",
             Method::Noop => "scorer.v1.ScoringService/Noop",

@@ -18,6 +18,9 @@ pub(crate) fn code(rejection: &Rejection) -> Code {
         | Rejection::TooLong { .. }
         | Rejection::TooManyReasons { .. }
         | Rejection::NoFeatures
+        | Rejection::TooManyKeys { .. }
+        | Rejection::KeysPerRow { .. }
+        | Rejection::EventCount { .. }
         | Rejection::Schema(_)
         | Rejection::Row { .. }
         | Rejection::NoRows
@@ -42,7 +45,9 @@ pub(crate) fn code(rejection: &Rejection) -> Code {
         | Rejection::OutcomeRange { .. }
         | Rejection::OutcomeRevision { .. } => Code::InvalidArgument,
         Rejection::Token(_) | Rejection::Unproven => Code::PermissionDenied,
-        Rejection::Fingerprint { .. } | Rejection::NoCovers { .. } => Code::FailedPrecondition,
+        Rejection::Fingerprint { .. } | Rejection::NoCovers { .. } | Rejection::NoFeatureSets => {
+            Code::FailedPrecondition
+        }
         Rejection::UnknownCheckpoint { .. } | Rejection::BundleNotHeld { .. } => Code::NotFound,
         Rejection::ContentDiffers { .. } | Rejection::OutcomeConflict { .. } => Code::AlreadyExists,
         Rejection::Deadline => Code::DeadlineExceeded,
@@ -53,11 +58,13 @@ pub(crate) fn code(rejection: &Rejection) -> Code {
         | Rejection::OutcomeRate { .. }
         | Rejection::CallerRate { .. }
         | Rejection::ExplanationsFull { .. }
+        | Rejection::EventsBusy { .. }
         | Rejection::ExplanationsStopped => Code::ResourceExhausted,
         Rejection::BreakerOpen { .. }
         | Rejection::Draining
         | Rejection::NoBundle { .. }
         | Rejection::NoLog
+        | Rejection::Journal(_)
         | Rejection::Log(_) => Code::Unavailable,
         Rejection::Internal { .. } => Code::Internal,
     }

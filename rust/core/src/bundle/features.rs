@@ -56,15 +56,20 @@ impl ComputedFeatures {
         }
         let declared = set.get("features").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
         let default_of = |feature: &str| {
-            let found = declared.iter().find(|known| known.get("name").and_then(Value::as_str) == Some(feature));
-            found.map(|known| known.get("default").and_then(Value::as_f64).map_or(f32::NAN, |value| value as f32))
+            let found =
+                declared.iter().find(|known| known.get("name").and_then(Value::as_str) == Some(feature));
+            found.map(|known| {
+                known.get("default").and_then(Value::as_f64).map_or(f32::NAN, |value| value as f32)
+            })
         };
         let mut used = BTreeSet::new();
         let mut filled = Vec::with_capacity(columns.len());
         for (column, feature) in &columns {
-            let default = default_of(feature)
-                .ok_or_else(|| fail(format!("column {column:?}: set {set_name:?} has no feature {feature:?}")))?;
-            let Some((at, spec)) = schema.index_of(column).and_then(|at| Some((at, schema.features().get(at)?)))
+            let default = default_of(feature).ok_or_else(|| {
+                fail(format!("column {column:?}: set {set_name:?} has no feature {feature:?}"))
+            })?;
+            let Some((at, spec)) =
+                schema.index_of(column).and_then(|at| Some((at, schema.features().get(at)?)))
             else {
                 return Err(fail(format!("column {column:?}: schema.json has no such feature")));
             };

@@ -375,7 +375,9 @@ fn golden_cases(draft: &Bundle) -> Vec<GoldenInput> {
         let amount = [0.0, 99.99, 100.0, 100.01, 999.0, 1000.0, 20_000.0, 50_000.0][number % 8];
         let country = [0.0, 1.0, 2.0, f32::NAN][number / 8 % 4];
         let night = [0.0, 1.0, f32::NAN][number / 32 % 3];
-        let row = vec![amount, country, night];
+        let mut row = vec![amount, country, night];
+        // Computed features, beside these three columns.
+        row.extend((3..draft.schema.len()).map(|column| (number / column % 5) as f32));
         let eligible = (actions > 0).then(|| {
             let mut mask = Mask::none(actions);
             (0..actions).filter(|action| number >> (action % 8) & 1 == 1).for_each(|action| {

@@ -126,9 +126,8 @@ impl Engine {
             } else {
                 (None, None)
             };
-            let routed = |(lane, instead), admitted, preloaded| {
-                Some(Routed { lane, instead, admitted, preloaded })
-            };
+            let routed =
+                |(lane, instead), admitted, preloaded| Some(Routed { lane, instead, admitted, preloaded });
             (routed(lane, score, preloaded), routed(lane_then, action, preloaded_then))
         };
 
@@ -179,7 +178,8 @@ async fn read_both<F: Features>(
     scoring: &Scoring<'_, F>,
 ) -> [Option<Preloaded>; 2] {
     let timed = context.arrival.measure(Stage::Features);
-    let computed = |lane: &ActiveLane| Some(Arc::clone(&lane.loaded.shape)).filter(|it| it.computed.is_some());
+    let computed =
+        |lane: &ActiveLane| Some(Arc::clone(&lane.loaded.shape)).filter(|it| it.computed.is_some());
     let shapes = [computed(lane), computed(lane_then)];
     let checkpoints = [context.checkpoint, then.checkpoint];
     let wanted = [0, 1].map(|part| {

@@ -6,6 +6,7 @@ use scorer_proto::v1::{AppliedRules, DecisionRecord, FiredRule, ListRead, Reason
 
 use crate::answered::{Answered, Outcome};
 use crate::bundles::{Ruled, Shape};
+use crate::computed::{Computed, Origins};
 use crate::config::DurabilityClass;
 use crate::decision_log::{Appended, DecisionLog};
 use crate::engine::Engine;
@@ -69,13 +70,7 @@ pub fn fill(to: &mut DecisionRecord, now_us: i64, answered: &Answered<'_>) {
     set_reasons(&mut to.feature_reasons, answered);
     to.rules = answered.ruled.map(|ruled| rules(ruled, answered.shape));
     to.requested_mask.clear();
-    set(&mut to.features_defaulted, answered.origins.reason());
-    to.features_at_us = answered.origins.at_us;
-    to.stated_features.clear();
-    if let Some(computed) = &answered.shape.computed {
-        let stated = computed.positions().enumerate().filter(|(number, _)| answered.origins.is_stated(*number));
-        to.stated_features.extend(stated.map(|(_, at)| at as u32));
-    }
+    fill_origins(to, answered.shape.computed.as_ref(), &answered.origins);
     to.data_load_us = answered.timings.data_load_us;
     to.exec_us = answered.timings.exec_us;
     to.eligible_mask.clear();
@@ -101,6 +96,17 @@ pub fn fill(to: &mut DecisionRecord, now_us: i64, answered: &Answered<'_>) {
             set(&mut to.action, action);
             (to.propensity, to.expected_reward) = (propensity, expected_reward);
         }
+    }
+}
+
+/// Writes where the values of computed features came from.
+pub fn fill_origins(to: &mut DecisionRecord, computed: Option<&Computed>, origins: &Origins) {
+    set(&mut to.features_defaulted, origins.reason());
+    to.features_at_us = origins.at_us;
+    to.stated_features.clear();
+    if let Some(computed) = computed {
+        let stated = computed.positions().enumerate().filter(|(number, _)| origins.is_stated(*number));
+        to.stated_features.extend(stated.map(|(_, at)| at as u32));
     }
 }
 

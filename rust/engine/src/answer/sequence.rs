@@ -337,12 +337,7 @@ async fn on_source<D: Decision>(
     with_workspace(|workspace| {
         workspace.set_row(&row);
         let keys = decision.query().features.keys();
-        computed.apply(
-            values.as_deref().map_err(|reason| *reason),
-            keys,
-            &mut workspace.row,
-            &mut origins,
-        );
+        computed.apply(values.as_deref().map_err(|reason| *reason), keys, &mut workspace.row, &mut origins);
         proceed(context, decision, workspace, (&lane, instead), admitted, (began, origins), timed)
     })
 }

@@ -268,7 +268,8 @@ impl Store {
                 Err(LoadError::Panic { path: path.to_owned(), id })
             })
         })??;
-        let computed = self.computed(&bundle).map_err(|source| LoadError::Features { path: path.to_owned(), source })?;
+        let computed =
+            self.computed(&bundle).map_err(|source| LoadError::Features { path: path.to_owned(), source })?;
         let actions = actions(&bundle);
         let shape = Shape {
             fingerprint: bundle.schema().fingerprint(),

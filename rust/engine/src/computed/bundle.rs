@@ -49,7 +49,9 @@ impl Computed {
         })?;
         let reader = source.prepare(features)?;
         if reader.columns().len() != features.columns.len() || reader.entities().len() > MAX_ENTITIES {
-            return Err(SourceRefusal("the source does not read these columns; report the defect".to_owned()));
+            return Err(SourceRefusal(
+                "the source does not read these columns; report the defect".to_owned(),
+            ));
         }
         let columns: Box<[Column]> = features
             .columns

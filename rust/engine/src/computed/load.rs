@@ -134,7 +134,9 @@ pub(crate) async fn read_all<const N: usize>(
                 computed.count(Err(Defaulted::Failed), began.elapsed());
                 (computed, Begun::Read(Err(Defaulted::Failed)))
             }
-            Loading::Waiting(read) => (computed, Begun::Waiting(Waiting { read, began, origins }, checkpoint)),
+            Loading::Waiting(read) => {
+                (computed, Begun::Waiting(Waiting { read, began, origins }, checkpoint))
+            }
         })
     });
     for place in &mut begun {

@@ -72,6 +72,11 @@ pub fn world_with(change: impl FnOnce(&mut Value)) -> World {
 
 /// Returns an engine with loaded bundles and without lanes.
 pub fn empty_world(change: impl FnOnce(&mut Value)) -> World {
+    empty_world_from(change, None)
+}
+
+/// Returns such an engine with a source of computed features.
+pub fn empty_world_from(change: impl FnOnce(&mut Value), source: Option<Arc<dyn FeatureSource>>) -> World {
     let mut settings = json!({
         "checkpoints": {
             FRAUD: {"kind": "score", "p99_ms": 60_000.0, "fallback": {"decision": "review", "score": 0.5}},
@@ -88,6 +93,7 @@ pub fn empty_world(change: impl FnOnce(&mut Value)) -> World {
         remembered: settings["remembered"].as_u64().unwrap() as usize,
         explain_queue: settings["explain_queue"].as_u64().unwrap() as usize,
         memory_budget_bytes: settings["memory_budget_bytes"].as_u64(),
+        feature_source: source,
         ..EngineConfig::default()
     };
     let machine = SimMachine::new(7);
@@ -101,6 +107,10 @@ pub fn empty_world(change: impl FnOnce(&mut Value)) -> World {
 }
 
 fn load(engine: &Engine, directory: &Path, files: &Files) -> String {
+    try_load(engine, directory, files).unwrap()
+}
+
+fn try_load(engine: &Engine, directory: &Path, files: &Files) -> Result<String, LoadError> {
     let manifest: Value = serde_json::from_slice(&files[MANIFEST]).unwrap();
     let digest = manifest["digest"].as_str().unwrap().to_owned();
     let path = directory.join(digest.trim_start_matches("sha256:"));
@@ -111,14 +121,19 @@ fn load(engine: &Engine, directory: &Path, files: &Files) -> String {
     let expected: Digest = digest.parse().unwrap();
     let request =
         LoadRequest { path: &path, expected, vetting: &Vetting::default(), live: None, low_priority: false };
-    engine.bundles.load(&request, &|| 0, &engine.events).unwrap();
-    digest
+    engine.bundles.load(&request, &|| 0, &engine.events)?;
+    Ok(digest)
 }
 
 impl World {
     /// Loads another bundle.
     pub fn load(&self, files: &Files) -> String {
         load(&self.engine, self.directory.path(), files)
+    }
+
+    /// Loads another bundle, which may be refused.
+    pub fn try_load(&self, files: &Files) -> Result<String, LoadError> {
+        try_load(&self.engine, self.directory.path(), files)
     }
 
     /// Activates one live lane at each checkpoint.
@@ -260,8 +275,8 @@ impl Rows for DenseRows {
         self.0
     }
 
-    fn values(self, _: &ActiveLane) -> Result<Vec<f32>, Rejection> {
-        Ok(self.1)
+    fn values(&mut self, _: &ActiveLane) -> Result<Vec<f32>, Rejection> {
+        Ok(std::mem::take(&mut self.1))
     }
 }
 

@@ -226,7 +226,7 @@ impl Rows for Tensors<'_> {
         self.inputs.count()
     }
 
-    fn values(self, lane: &ActiveLane) -> Result<Vec<f32>, InferError> {
+    fn values(&mut self, lane: &ActiveLane) -> Result<Vec<f32>, InferError> {
         self.lay_out(lane)
     }
 }

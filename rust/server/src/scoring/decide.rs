@@ -8,6 +8,7 @@ use scorer_engine::{
 use scorer_proto::v1::{DecideRequest, DecideResponse, NoAction};
 
 use super::features::StepRow;
+use super::keys::{Keyed, Keys};
 use super::{reply, token};
 use crate::rejection_code;
 
@@ -22,6 +23,8 @@ pub(crate) async fn decide(
     let action = request.action.as_ref().ok_or(Rejection::NoStep { step: "action" })?;
     let dense = [score.dense.as_ref(), action.dense.as_ref()];
     let [of_score, of_action] = StepRow::both(engine, request.features.as_ref(), dense)?;
+    let keys = &Keys::of(engine, &request.keys)?;
+    let [of_score, of_action] = [of_score, of_action].map(|features| Keyed { features, keys });
     let eligible = action.eligible.as_ref();
     let passed = PassedOn { score: &request.score_feature, decision: &request.decision_feature };
     let query = DecideQuery {

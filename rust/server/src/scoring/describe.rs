@@ -54,6 +54,12 @@ fn add_bundle(to: &mut CheckpointDescription, loaded: &Loaded) {
     to.bundle_name = bundle.name().to_owned();
     to.schema_fingerprint = bundle.schema().fingerprint();
     to.features = bundle.schema().features().iter().map(describe_feature).collect();
+    if let Some(computed) = &loaded.shape.computed {
+        to.entities = computed.entities().to_vec();
+        for (at, feature) in to.features.iter_mut().enumerate() {
+            feature.computed = computed.feature_at(at).unwrap_or_default().to_owned();
+        }
+    }
     to.actions = loaded
         .actions
         .iter()

@@ -8,6 +8,7 @@ use scorer_engine::{
 use scorer_observe::{NamedList, value};
 use scorer_proto::v1::{DenseFeatures, NamedFeatures};
 
+use super::keys::BatchKeys;
 use crate::content::{ABSENT, NAMED, hash_dense, hash_value};
 
 /// The features of one row.
@@ -35,6 +36,7 @@ pub(crate) struct DenseRows {
     pub(crate) schema_fingerprint: u64,
     pub(crate) values: Vec<f32>,
     pub(crate) rows: u32,
+    pub(crate) keys: BatchKeys,
 }
 
 // === impl Row ===
@@ -193,8 +195,12 @@ impl Rows for DenseRows {
         self.rows
     }
 
-    fn values(self, lane: &ActiveLane) -> Result<Vec<f32>, Rejection> {
+    fn values(&mut self, lane: &ActiveLane) -> Result<Vec<f32>, Rejection> {
         check_fingerprint(self.schema_fingerprint, &lane.loaded)?;
-        Ok(self.values)
+        Ok(std::mem::take(&mut self.values))
+    }
+
+    fn key(&self, row: usize, entity: &str) -> Option<&str> {
+        self.keys.key(row, entity)
     }
 }

@@ -4,6 +4,7 @@ mod decide;
 mod describe;
 mod explain;
 mod features;
+mod keys;
 mod reply;
 pub(crate) mod token;
 
@@ -21,6 +22,7 @@ pub(crate) use decide::decide;
 pub(crate) use describe::describe;
 pub(crate) use explain::explain;
 use features::{DenseRows, Row};
+use keys::{BatchKeys, Keyed, Keys};
 
 /// Scores one row.
 pub(crate) async fn score(
@@ -28,15 +30,17 @@ pub(crate) async fn score(
     arrival: &Arrival,
     mut request: ScoreRequest,
 ) -> Result<ScoreResponse, Rejection> {
+    let keys = &Keys::of(engine, &request.keys)?;
+    let features = match &request.features {
+        None => Row::Absent,
+        Some(ScoreFeatures::Named(named)) => Row::named(engine, named)?,
+        Some(ScoreFeatures::Dense(dense)) => Row::Dense(dense),
+    };
     let query = Query {
         checkpoint: &request.checkpoint,
         request_id: std::mem::take(&mut request.request_id),
         entity: &request.entity,
-        features: match &request.features {
-            None => Row::Absent,
-            Some(ScoreFeatures::Named(named)) => Row::named(engine, named)?,
-            Some(ScoreFeatures::Dense(dense)) => Row::Dense(dense),
-        },
+        features: Keyed { features, keys },
         reasons: request.reasons,
     };
     let answer = engine.score(arrival, query).await?;
@@ -50,9 +54,18 @@ pub(crate) async fn score_batch(
     arrival: &Arrival,
     request: ScoreBatchRequest,
 ) -> Result<ScoreBatchResponse, Rejection> {
-    let ScoreBatchRequest { checkpoint, request_id, schema_fingerprint, values, rows, entity, include_token } =
-        request;
-    let rows = DenseRows { schema_fingerprint, values, rows };
+    let ScoreBatchRequest {
+        checkpoint,
+        request_id,
+        schema_fingerprint,
+        values,
+        rows,
+        entity,
+        include_token,
+        keys,
+    } = request;
+    let keys = BatchKeys::of(engine, keys, rows)?;
+    let rows = DenseRows { schema_fingerprint, values, rows, keys };
     let query = BatchQuery { checkpoint: &checkpoint, request_id, entity: &entity, rows };
     let answer = engine.score_batch(arrival, query).await?;
     let token = if include_token { token::of_batch(engine, arrival, &answer) } else { Vec::new() };
@@ -65,15 +78,17 @@ pub(crate) async fn select_action(
     arrival: &Arrival,
     mut request: SelectActionRequest,
 ) -> Result<SelectActionResponse, Rejection> {
+    let keys = &Keys::of(engine, &request.keys)?;
+    let features = match &request.features {
+        None => Row::Absent,
+        Some(SelectFeatures::Named(named)) => Row::named(engine, named)?,
+        Some(SelectFeatures::Dense(dense)) => Row::Dense(dense),
+    };
     let query = Query {
         checkpoint: &request.checkpoint,
         request_id: std::mem::take(&mut request.request_id),
         entity: &request.entity,
-        features: match &request.features {
-            None => Row::Absent,
-            Some(SelectFeatures::Named(named)) => Row::named(engine, named)?,
-            Some(SelectFeatures::Dense(dense)) => Row::Dense(dense),
-        },
+        features: Keyed { features, keys },
         reasons: request.reasons,
     };
     let eligible = request.eligible.as_ref();

@@ -3,12 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use scorer_engine::{
-    Answer, FiredRule, GivenReasons, GivenRules, Reason, ReasonColumn, Ruled, Scored, ScoredBatch, Selected,
-    Source, Timings, direction,
+    Answer, Defaulted, FiredRule, GivenReasons, GivenRules, Reason, ReasonColumn, Ruled, Scored, ScoredBatch,
+    Selected, Source, Timings, direction,
 };
 use scorer_proto::v1::{self as wire, ScoreBatchResponse, ScoreResponse, SelectActionResponse, Served};
 
-fn served(source: &Source, fallback: Option<Reason>, timings: Timings) -> Served {
+fn served(
+    source: &Source,
+    fallback: Option<Reason>,
+    timings: Timings,
+    defaulted: Option<Defaulted>,
+) -> Served {
     Served {
         bundle: source.bundle.to_string(),
         lane: source.lane.clone(),
@@ -17,6 +22,7 @@ fn served(source: &Source, fallback: Option<Reason>, timings: Timings) -> Served
         fallback_reason: fallback.map_or_else(String::new, |reason| reason.as_str().to_owned()),
         data_load_us: timings.data_load_us,
         exec_us: timings.exec_us,
+        features_defaulted: defaulted.map_or_else(String::new, |reason| reason.as_str().to_owned()),
     }
 }
 
@@ -54,7 +60,7 @@ pub(crate) fn score(answer: Answer<Scored>, decision_token: Vec<u8>) -> ScoreRes
         score: scored.score,
         margin: scored.margin,
         decision: scored.label.to_string(),
-        served: Some(served(&scored.source, scored.fallback, scored.timings)),
+        served: Some(served(&scored.source, scored.fallback, scored.timings, scored.defaulted)),
         logged: scored.logged,
         decision_token,
         reasons: reasons(&scored.reasons),
@@ -65,7 +71,8 @@ pub(crate) fn score(answer: Answer<Scored>, decision_token: Vec<u8>) -> ScoreRes
 /// `served` states a fallback if at least one row has one; the records state the rows.
 pub(crate) fn batch(answer: Answer<ScoredBatch>, decision_token: Vec<u8>) -> ScoreBatchResponse {
     let (rules, ruled_rows) = rules_of_rows(&answer.value);
-    let Answer { id, value: ScoredBatch { source, rows, labels, timings, unlogged, .. }, .. } = answer;
+    let Answer { id, value: ScoredBatch { source, rows, labels, timings, defaulted, unlogged, .. }, .. } =
+        answer;
     let fallback = rows.iter().find_map(|row| row.fallback);
     ScoreBatchResponse {
         request_id: id,
@@ -73,7 +80,7 @@ pub(crate) fn batch(answer: Answer<ScoredBatch>, decision_token: Vec<u8>) -> Sco
         margins: rows.iter().map(|row| row.margin).collect(),
         decisions: rows.iter().map(|row| row.label as u32).collect(),
         labels: labels.iter().map(|label| label.to_string()).collect(),
-        served: Some(served(&source, fallback, timings)),
+        served: Some(served(&source, fallback, timings, defaulted)),
         unlogged,
         decision_token,
         rules,
@@ -110,7 +117,7 @@ pub(crate) fn selection(answer: Answer<Selected>, decision_token: Vec<u8>) -> Se
         pmf: selected.pmf.as_deref().map_or_else(Vec::new, <[f32]>::to_vec),
         logged: selected.logged,
         replayed,
-        served: Some(served(&selected.source, selected.fallback, selected.timings)),
+        served: Some(served(&selected.source, selected.fallback, selected.timings, selected.defaulted)),
         decision_token,
         reasons: reasons(&selected.reasons),
         rules: rules(&selected.rules),
