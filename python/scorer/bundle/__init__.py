@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         preview_action_bundle,
     )
     from scorer.bundle.calibrate import fit_isotonic, fit_sigmoid
+    from scorer.bundle.computed import ComputedFeatures
     from scorer.bundle.columns import added_columns, encode, transform
     from scorer.bundle.ensemble import MeanEnsemble, SegmentCase, StackEnsemble, SwitchEnsemble
     from scorer.bundle.lineage import describe_lineage
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from scorer.bundle.tables import fit_target_table
 
 _HOMES = {
+    "ComputedFeatures": "scorer.bundle.computed",
     "HeldOut": "scorer.bundle.build",
     "MeanEnsemble": "scorer.bundle.ensemble",
     "OnnxModel": "scorer.bundle.net",
@@ -89,6 +91,7 @@ __all__ = [
     "Cap",
     "CategoryTable",
     "Clip",
+    "ComputedFeatures",
     "DatePart",
     "Feature",
     "FeatureRatio",

@@ -17,6 +17,7 @@ from scorer import bridge
 from scorer.bundle import golden
 from scorer.bundle.calibrate import fit_isotonic, fit_sigmoid
 from scorer.bundle.columns import added_columns, encode, transform
+from scorer.bundle.computed import FEATURES, ComputedFeatures, features_file
 from scorer.bundle.ensemble import MeanEnsemble, StackEnsemble, SwitchEnsemble, ensemble_node
 from scorer.bundle.loaded import Bundle
 from scorer.bundle.models import (
@@ -149,6 +150,7 @@ def build_score_bundle(
     sensitive: Collection[str] = (),
     reasons: ReasonsFile | None = None,
     rules: BundleRules | None = None,
+    computed: ComputedFeatures | None = None,
     created_at: datetime | None = None,
     seed: int = 0,
 ) -> WrittenBundle:
@@ -181,6 +183,8 @@ def build_score_bundle(
         reasons: Codes and texts of the reasons of scores. Only a bundle whose model states the weights of its
             nodes gives reasons.
         rules: Rules that change decisions. They are checked against the schema and the bands.
+        computed: The feature set whose features the server reads, and the columns that they fill. The
+            training data has these columns as well.
         created_at: Default: now. The same inputs and time give the same digest.
         seed: For sampling golden rows.
 
@@ -194,7 +198,7 @@ def build_score_bundle(
         raise BundleError("ensemble: members and the ensemble belong together; give both or none")
     columns = (*(feature.name for feature in schema.columns), *added_columns(steps))
     sources = [_open(model, columns, margins), *(_open(member, columns) for member in members)]
-    draft = _start(name, "score", schema, sources, steps, tables or {}, lineage, created_at)
+    draft = _start(name, "score", schema, sources, steps, tables or {}, lineage, created_at, computed)
     known, unseen = encode(schema.features, training), encode(schema.features, validation)
     if ensemble is not None:
         score = _add_ensemble(draft, ensemble, output_index, calibration)
@@ -239,6 +243,7 @@ def build_action_bundle(
     sensitive: Collection[str] = (),
     reasons: ReasonsFile | None = None,
     rules: BundleRules | None = None,
+    computed: ComputedFeatures | None = None,
     created_at: datetime | None = None,
     seed: int = 0,
 ) -> WrittenBundle:
@@ -266,6 +271,7 @@ def build_action_bundle(
         sensitive: Names of context features whose values do not go into golden cases.
         reasons: Codes and texts of the reasons of expected rewards, as in `build_score_bundle`.
         rules: Rules that restrict the eligible actions, checked against schema and catalogue.
+        computed: A feature set whose features fill columns of the context, as in `build_score_bundle`.
         created_at: Default: now.
         seed: For sampling golden rows and eligible sets.
 
@@ -274,7 +280,7 @@ def build_action_bundle(
             bit for bit.
     """
     sources = [open_source(model, margins), *(open_source(voter) for voter in voters)]
-    draft = _start(name, "action", schema, sources, steps, tables or {}, lineage, created_at)
+    draft = _start(name, "action", schema, sources, steps, tables or {}, lineage, created_at, computed)
     draft.files["actions.json"] = _actions_file(actions)
     known, unseen = encode(schema.features, training), encode(schema.features, validation)
     own = _action_rows(schema, actions)
@@ -337,6 +343,7 @@ def _start(
     tables: Mapping[str, CategoryTable],
     lineage: Lineage,
     created_at: datetime | None,
+    computed: ComputedFeatures | None = None,
 ) -> _Draft:
     names = (*(feature.name for feature in schema.columns), *added_columns(steps))
     for source in sources:
@@ -357,6 +364,8 @@ def _start(
             )
     draft = _Draft(name, kind, created_at, lineage, schema, list(sources), steps, tables)
     draft.files["schema.json"] = to_json(schema)
+    if computed is not None:
+        draft.files[FEATURES] = features_file(computed, schema)
     if tables:
         draft.files[TABLES] = to_json(TablesFile(tables=dict(tables)))
     return draft

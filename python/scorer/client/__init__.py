@@ -20,6 +20,7 @@ from scorer.client.errors import (
     UnavailableError,
     UnsupportedError,
 )
+from scorer.client.events import Event, EventResult
 from scorer.client.fallback import ActionFallback, Fallback, FallbackAnswer, FallbackRequest, ScoreFallback
 from scorer.client.results import (
     ActionInfo,
@@ -58,6 +59,8 @@ __all__ = [
     "ClientStats",
     "ClientUseError",
     "DeadlineExceededError",
+    "Event",
+    "EventResult",
     "Fallback",
     "FallbackAnswer",
     "FallbackRequest",

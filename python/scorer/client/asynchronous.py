@@ -53,6 +53,7 @@ class AsyncClient(ClientBase):
         entity: str = "",
         timeout: float | None = None,
         reasons: int = 0,
+        keys: Mapping[str, str] | None = None,
     ) -> Score:
         """Score one event; arguments, result and errors as for `scorer.Client.score`."""
         return await self._run(
@@ -63,6 +64,7 @@ class AsyncClient(ClientBase):
                 entity=entity,
                 timeout=timeout,
                 reasons=reasons,
+                keys=keys,
             )
         )
 
@@ -74,10 +76,13 @@ class AsyncClient(ClientBase):
         request_id: str | None = None,
         entity: str = "",
         timeout: float | None = None,
+        keys: Mapping[str, Sequence[str | None]] | None = None,
     ) -> BatchScore:
         """Score many rows; arguments, result and errors as for `scorer.Client.score_batch`."""
         return await self._run(
-            self._core.score_batch(checkpoint, rows, request_id=request_id, entity=entity, timeout=timeout)
+            self._core.score_batch(
+                checkpoint, rows, request_id=request_id, entity=entity, timeout=timeout, keys=keys
+            )
         )
 
     async def select_action(
@@ -91,6 +96,7 @@ class AsyncClient(ClientBase):
         entity: str = "",
         timeout: float | None = None,
         reasons: int = 0,
+        keys: Mapping[str, str] | None = None,
     ) -> SelectedAction:
         """Draw a payment action; arguments, result and errors as for `scorer.Client.select_action`."""
         return await self._run(
@@ -103,6 +109,7 @@ class AsyncClient(ClientBase):
                 entity=entity,
                 timeout=timeout,
                 reasons=reasons,
+                keys=keys,
             )
         )
 
@@ -122,6 +129,7 @@ class AsyncClient(ClientBase):
         timeout: float | None = None,
         score_reasons: int = 0,
         action_reasons: int = 0,
+        keys: Mapping[str, str] | None = None,
     ) -> PaymentDecision:
         """Score a payment and choose its action; as `scorer.Client.decide`."""
         return await self._run(
@@ -139,6 +147,7 @@ class AsyncClient(ClientBase):
                 timeout=timeout,
                 score_reasons=score_reasons,
                 action_reasons=action_reasons,
+                keys=keys,
             )
         )
 
@@ -195,6 +204,12 @@ class AsyncClient(ClientBase):
                 timeout=timeout,
             )
         )
+
+    async def record_events(
+        self, events: Sequence[Event], *, timeout: float | None = None
+    ) -> tuple[EventResult, ...]:
+        """Record events; arguments, result and errors as for `scorer.Client.record_events`."""
+        return await self._run(self._core.record_events(events, timeout=timeout))
 
     async def describe(self, checkpoint: str, *, timeout: float | None = None) -> CheckpointInfo:
         """Return what a checkpoint serves now; as `scorer.Client.describe`."""

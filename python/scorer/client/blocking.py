@@ -14,6 +14,7 @@ from scorer.client.base import ClientBase
 from scorer.client.channel import DEFAULT_MAX_MESSAGE_BYTES
 from scorer.client.core import DEFAULT_TIMEOUT_S
 from scorer.client.errors import ClientUseError
+from scorer.client.events import Event, EventResult
 from scorer.client.fallback import Fallback
 from scorer.client.flow import Failure, Flow, Hedges, Outcome, Send, Sleep
 from scorer.client.hedging import Hedge
@@ -109,6 +110,7 @@ class Client(ClientBase):
         entity: str = "",
         timeout: float | None = None,
         reasons: int = 0,
+        keys: Mapping[str, str] | None = None,
     ) -> Score:
         """Score one event.
 
@@ -121,6 +123,8 @@ class Client(ClientBase):
             entity: Key that assigns requests to lanes, such as a shopper token.
             timeout: Time limit in seconds for all attempts together; default: the client's.
             reasons: Number of features that contribute most to return, at most 32.
+            keys: Keys of the entities whose features the server computes, by name of the entity; see
+                `describe(checkpoint).entities`.
 
         Returns:
             The score, its decision label, and which bundle served it.
@@ -139,6 +143,7 @@ class Client(ClientBase):
                 entity=entity,
                 timeout=timeout,
                 reasons=reasons,
+                keys=keys,
             )
         )
 
@@ -150,6 +155,7 @@ class Client(ClientBase):
         request_id: str | None = None,
         entity: str = "",
         timeout: float | None = None,
+        keys: Mapping[str, Sequence[str | None]] | None = None,
     ) -> BatchScore:
         """Score many rows, all on the same bundle.
 
@@ -160,6 +166,7 @@ class Client(ClientBase):
             request_id: As for `score()`; row i becomes the decision "<request_id>/<i>".
             entity: As for `score()`.
             timeout: As for `score()`.
+            keys: Keys as for `score()`, one per row; None if a row has none.
 
         Returns:
             Scores, margins and decision labels, one for each row.
@@ -168,7 +175,9 @@ class Client(ClientBase):
             ClientError: As for `score()`.
         """
         return self._run(
-            self._core.score_batch(checkpoint, rows, request_id=request_id, entity=entity, timeout=timeout)
+            self._core.score_batch(
+                checkpoint, rows, request_id=request_id, entity=entity, timeout=timeout, keys=keys
+            )
         )
 
     def select_action(
@@ -182,6 +191,7 @@ class Client(ClientBase):
         entity: str = "",
         timeout: float | None = None,
         reasons: int = 0,
+        keys: Mapping[str, str] | None = None,
     ) -> SelectedAction:
         """Draw a payment action from the policy's probabilities.
 
@@ -196,6 +206,7 @@ class Client(ClientBase):
             entity: As for `score()`.
             timeout: As for `score()`.
             reasons: As for `score()`; the features of the action are included.
+            keys: As for `score()`.
 
         Returns:
             The action, its index in the catalogue, and the exact probability with which it was drawn.
@@ -214,6 +225,7 @@ class Client(ClientBase):
                 entity=entity,
                 timeout=timeout,
                 reasons=reasons,
+                keys=keys,
             )
         )
 
@@ -233,6 +245,7 @@ class Client(ClientBase):
         timeout: float | None = None,
         score_reasons: int = 0,
         action_reasons: int = 0,
+        keys: Mapping[str, str] | None = None,
     ) -> PaymentDecision:
         """Score a payment, and choose an action for it, in one request.
 
@@ -255,6 +268,7 @@ class Client(ClientBase):
             timeout: As for `score()`.
             score_reasons: Number of reasons of the score, as for `score()`.
             action_reasons: Number of reasons of the action, as for `select_action()`.
+            keys: As for `score()`, for both steps.
 
         Returns:
             The score, and the action or the reason for its absence. If the server is unreachable, late or
@@ -279,6 +293,7 @@ class Client(ClientBase):
                 timeout=timeout,
                 score_reasons=score_reasons,
                 action_reasons=action_reasons,
+                keys=keys,
             )
         )
 
@@ -380,6 +395,28 @@ class Client(ClientBase):
                 timeout=timeout,
             )
         )
+
+    def record_events(
+        self, events: Sequence[Event], *, timeout: float | None = None
+    ) -> tuple[EventResult, ...]:
+        """Record events from which the server computes features.
+
+        The call can be repeated with the same events: events with a known id change nothing. A call that
+        raises may have recorded some of its events.
+
+        Args:
+            events: 1 to 1,000 events. Each is recorded or refused on its own.
+            timeout: As for `score()`.
+
+        Returns:
+            One result per event, in the same order.
+
+        Raises:
+            OverloadedError: The journal cannot keep up; repeat the call later.
+            PreconditionError: The server has no feature sets.
+            ClientError: As for `score()`.
+        """
+        return self._run(self._core.record_events(events, timeout=timeout))
 
     def describe(self, checkpoint: str, *, timeout: float | None = None) -> CheckpointInfo:
         """Return what a checkpoint serves now: schema, actions, thresholds, SLA.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import random as default_random
 from typing import cast
@@ -22,6 +22,14 @@ from scorer.client.errors import (
     DeadlineExceededError,
     InvalidRequestError,
     SchemaChangedError,
+)
+from scorer.client.events import (
+    Event,
+    EventResult,
+    check_keys,
+    events_request,
+    read_results,
+    row_keys,
 )
 from scorer.client.fallback import ActionFallback, Fallbacks, OwnAnswers, ScoreFallback
 from scorer.client.flow import Failure, Flow, Hedges, Send, Sleep
@@ -120,6 +128,7 @@ class Core:
         entity: str,
         timeout: float | None,
         reasons: int = 0,
+        keys: Mapping[str, str] | None = None,
     ) -> Flow[Score]:
         """Score one event and return the decision."""
         call = self._begin(checkpoint, request_identity(request_id), timeout)
@@ -130,6 +139,7 @@ class Core:
             entity=entity,
             include_token=True,
             reasons=number_of_reasons(reasons),
+            keys=check_keys(keys),
         )
         reply = yield from self._ask("Score", call, request, features, self._hedging)
         if isinstance(reply, bytes):
@@ -144,14 +154,26 @@ class Core:
         return Score(call.request_id, "", answer.score, math.nan, answer.decision, served)
 
     def score_batch(
-        self, checkpoint: str, rows: Rows, *, request_id: str | None, entity: str, timeout: float | None
+        self,
+        checkpoint: str,
+        rows: Rows,
+        *,
+        request_id: str | None,
+        entity: str,
+        timeout: float | None,
+        keys: Mapping[str, Sequence[str | None]] | None = None,
     ) -> Flow[BatchScore]:
         """Score many rows on one bundle."""
         call = self._begin(checkpoint, request_identity(request_id), timeout)
         self._own.check(checkpoint, ScoreFallback)
         packed, count, width = packed_rows(rows)
         request = pb.ScoreBatchRequest(
-            checkpoint=checkpoint, request_id=call.request_id, entity=entity, rows=count, include_token=True
+            checkpoint=checkpoint,
+            request_id=call.request_id,
+            entity=entity,
+            rows=count,
+            include_token=True,
+            keys=row_keys(keys, count),
         )
 
         def payload(fingerprint: int) -> bytes:
@@ -188,6 +210,7 @@ class Core:
         entity: str,
         timeout: float | None,
         reasons: int = 0,
+        keys: Mapping[str, str] | None = None,
     ) -> Flow[SelectedAction]:
         """Draw one action among the eligible ones."""
         call = self._begin(checkpoint, request_identity(request_id), timeout)
@@ -199,6 +222,7 @@ class Core:
             entity=entity,
             include_pmf=include_pmf,
             reasons=number_of_reasons(reasons),
+            keys=check_keys(keys),
         )
         if allowed is not None:
             request.eligible.CopyFrom(eligible_actions(allowed))
@@ -229,6 +253,7 @@ class Core:
         timeout: float | None,
         score_reasons: int,
         action_reasons: int,
+        keys: Mapping[str, str] | None = None,
     ) -> Flow[PaymentDecision]:
         """Score a payment and choose its action in one request."""
         call = self._begin(score_checkpoint, request_identity(request_id), timeout)
@@ -252,6 +277,7 @@ class Core:
                 score_feature=score_feature,
                 decision_feature=decision_feature,
                 action_if_declined=action_if_declined,
+                keys=check_keys(keys),
             )
         except TypeError as wrong:
             raise InvalidRequestError(
@@ -377,6 +403,18 @@ class Core:
         reply = yield from self._attempts.send(SERVICE + "ReportOutcome", call, request.SerializeToString())
         if isinstance(reply, bytes):
             return read_outcome(reply)
+        raise self._attempts.error(reply, call)
+
+    def record_events(
+        self, events: Sequence[Event], *, timeout: float | None
+    ) -> Flow[tuple[EventResult, ...]]:
+        """Record events from which the server computes features."""
+        request = events_request(events)
+        call = Call("", "", self._deadline(timeout))
+        self.counters.call()
+        reply = yield from self._attempts.send(SERVICE + "RecordEvents", call, request.SerializeToString())
+        if isinstance(reply, bytes):
+            return read_results(reply, len(events))
         raise self._attempts.error(reply, call)
 
     def describe(self, checkpoint: str, *, timeout: float | None) -> Flow[CheckpointInfo]:

@@ -48,6 +48,7 @@ def _served(message: pb.Served) -> Served:
         fallback_reason=message.fallback_reason,
         data_load_us=message.data_load_us,
         exec_us=message.exec_us,
+        features_defaulted=message.features_defaulted,
     )
 
 

@@ -22,6 +22,8 @@ class Served:
         fallback_reason: One word for the reason why the model did not answer; "" if it did.
         data_load_us: Time for obtaining features, in microseconds.
         exec_us: Time for evaluating the bundle, in microseconds.
+        features_defaulted: Why features that the server computes have their defaults: "no_key", "late" or
+            "failed"; "" if none has for one of these reasons.
     """
 
     bundle: str = ""
@@ -31,6 +33,7 @@ class Served:
     fallback_reason: str = ""
     data_load_us: int = 0
     exec_us: int = 0
+    features_defaulted: str = ""
 
     @property
     def by_model(self) -> bool:

@@ -80,6 +80,8 @@ def status(address: Address = None, json: Json = False) -> None:
             f"{found.log.next_sequence}, "
             f"{size(found.log.unsynced_bytes)} not synced{dropped}"
         )
+    if found.HasField("feature_store"):
+        _print_feature_store(found.feature_store)
     print_pool(found.role, found.pool if found.HasField("pool") else None)
     typer.echo("")
     print_lanes(found.lane_table, list(found.checkpoints))
@@ -125,6 +127,19 @@ def status(address: Address = None, json: Json = False) -> None:
             f"REFUSED {when(rejection.at_ms)} {rejection.checkpoint}: {_named(rejection.bundle)}: "
             f"{rejection.reason}"
         )
+
+
+def _print_feature_store(store: pb.FeatureStoreStatus) -> None:
+    refused = sum(store.refused.values())
+    removed = f", {store.evicted:,} entities removed for memory" if store.evicted else ""
+    typer.echo(
+        f"  features {store.state}: {', '.join(store.sets)}; {store.entities:,} entities in "
+        f"{size(store.bytes)} of {size(store.max_bytes)}{removed}"
+    )
+    typer.echo(
+        f"  events: {store.recorded:,} recorded, {store.duplicates:,} duplicates, {refused:,} refused; "
+        f"journal {store.directory or 'off'}, {size(store.journal_bytes)}"
+    )
 
 
 def _print_lists(lists: Sequence[pb.ListStatus]) -> None:

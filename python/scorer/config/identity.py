@@ -17,6 +17,7 @@ Role = Literal[
     "select",
     "report_outcomes",
     "report_reviews",
+    "record_events",
     "describe",
     "explain",
     "observe",
@@ -270,8 +271,8 @@ class IdentitySettings(Section):
     grants: list[GrantSettings] = Field(
         default=[],
         max_length=10_000,
-        description="Roles (score, select, report_outcomes, report_reviews, describe, explain, observe, "
-        "operate) of principals at checkpoints: `{ principal, roles, checkpoints }`.",
+        description="Roles (score, select, report_outcomes, report_reviews, record_events, describe, "
+        "explain, observe, operate) of principals at checkpoints: `{ principal, roles, checkpoints }`.",
     )
     jwt: JwtSettings = Field(default_factory=JwtSettings)
 

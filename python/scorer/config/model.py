@@ -27,6 +27,7 @@ from scorer.config.fields import (
     Section,
     is_loopback,
 )
+from scorer.config.features import FeatureSettings
 from scorer.config.identity import ClientTlsSettings, IdentitySettings, TlsSettings, encrypted_or_near
 from scorer.config.tracing import TracingSettings
 
@@ -795,6 +796,7 @@ class Settings(Section):
     log: LogSettings = Field(default_factory=LogSettings)
     privacy: PrivacySettings = Field(default_factory=PrivacySettings)
 
+    features: FeatureSettings = Field(default_factory=FeatureSettings)
     outcomes: OutcomeSettings = Field(default_factory=OutcomeSettings)
     learning: LearningSettings = Field(default_factory=LearningSettings)
     identity: IdentitySettings = Field(default_factory=IdentitySettings)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from scorer.config import CheckpointSettings, Settings
+from scorer.config.features import feature_config
 from scorer.config.identity import client_tls_config, identity_config, tls_config
 from scorer.config.tracing import tracing_config
 from scorer.control.lanes import LaneTable
@@ -279,6 +280,7 @@ def server_config(settings: Settings) -> dict[str, Any]:
             if settings.privacy.public_key_file is None
             else str(settings.privacy.public_key_file),
         },
+        "features": feature_config(settings.features),
         "outcomes": {
             **settings.outcomes.model_dump(),
             "token_keys": None if settings.outcomes.token_keys is None else str(settings.outcomes.token_keys),

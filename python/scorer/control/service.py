@@ -177,6 +177,7 @@ class ControlService(control_pb2_grpc.ControlServiceServicer):
             checkpoints=self._checkpoints(),
             bundles=self._bundles(status),
             lists=self._lists(status),
+            feature_store=_feature_store(status),
             rejections=[
                 pb.Rejection(at_ms=r.at_ms, checkpoint=r.checkpoint, bundle=r.bundle, reason=r.reason)
                 for r in watcher.rejections.values()
@@ -475,3 +476,11 @@ def resident_bytes() -> int:
         return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def _feature_store(status: Mapping[str, Any]) -> pb.FeatureStoreStatus | None:
+    """Return the status of the store of computed features; None if there is none."""
+    store = status.get("feature_store")
+    return (
+        None if store is None else ParseDict(dict(store), pb.FeatureStoreStatus(), ignore_unknown_fields=True)
+    )
