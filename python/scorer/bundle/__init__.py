@@ -47,8 +47,8 @@ if TYPE_CHECKING:
         preview_action_bundle,
     )
     from scorer.bundle.calibrate import fit_isotonic, fit_sigmoid
-    from scorer.bundle.computed import ComputedFeatures
     from scorer.bundle.columns import added_columns, encode, transform
+    from scorer.bundle.computed import ComputedFeatures
     from scorer.bundle.ensemble import MeanEnsemble, SegmentCase, StackEnsemble, SwitchEnsemble
     from scorer.bundle.lineage import describe_lineage
     from scorer.bundle.net import OnnxModel

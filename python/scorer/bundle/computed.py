@@ -31,8 +31,8 @@ def features_file(computed: ComputedFeatures, schema: SchemaFile) -> bytes:
     """Return the content of ``features.json``.
 
     Raises:
-        BundleError: The definition is not JSON, a column or a feature does not exist, or the schema limits the
-            values of a column.
+        BundleError: The definition is not JSON, a column or a feature does not exist, or the schema limits
+            the values of a column.
     """
     definition = _definition(computed.definition)
     declared = {

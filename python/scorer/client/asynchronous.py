@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, TypeVar, cast
 
@@ -13,6 +13,7 @@ import grpc.aio
 
 from scorer.client.base import ClientBase
 from scorer.client.errors import ClientUseError
+from scorer.client.events import Event, EventResult
 from scorer.client.flow import Failure, Flow, Hedges, Outcome, Send, Sleep
 from scorer.client.requests import Eligible, Features, FeatureValue, ReportedBy, Rows
 from scorer.client.results import (

@@ -102,7 +102,7 @@ def events_request(events: Sequence[Event]) -> pb.RecordEventsRequest:
         except (TypeError, ValueError, AttributeError) as wrong:
             raise InvalidRequestError(
                 f"event {number}: {wrong}",
-                remedy="kind, id, keys and texts are strings, numbers are floats, occurred_at_us is an integer",
+                remedy="kind, id, keys and texts are strings, numbers floats, occurred_at_us an integer",
             ) from None
     return request
 

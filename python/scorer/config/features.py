@@ -33,8 +33,8 @@ class FeatureSettings(Section):
         default=512,
         ge=1,
         le=1_048_576,
-        description="Largest memory of the state, MB. Beyond it, the entities whose latest event is oldest are "
-        "removed and counted.",
+        description="Largest memory of the state, MB. Beyond it, the entities whose latest event is oldest "
+        "are removed and counted.",
     )
     sla_share: float = Field(
         default=0.25,

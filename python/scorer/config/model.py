@@ -16,6 +16,7 @@ from pydantic import (
     model_validator,
 )
 
+from scorer.config.features import FeatureSettings
 from scorer.config.fields import (
     NAME,
     Address,
@@ -27,7 +28,6 @@ from scorer.config.fields import (
     Section,
     is_loopback,
 )
-from scorer.config.features import FeatureSettings
 from scorer.config.identity import ClientTlsSettings, IdentitySettings, TlsSettings, encrypted_or_near
 from scorer.config.tracing import TracingSettings
 

@@ -250,7 +250,7 @@ impl Privacy {
     ///
     /// # Errors
     /// Fails if the number is a card number.
-    pub(crate) fn number(&self, field: &'static str, value: f64) -> Result<(), Rejection> {
+    pub fn number(&self, field: &'static str, value: f64) -> Result<(), Rejection> {
         if self.cards != CardRule::Off && card::is_number(value) { Err(self.refuse(field)) } else { Ok(()) }
     }
 

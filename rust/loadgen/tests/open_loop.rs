@@ -21,8 +21,9 @@ use scorer_loadgen::{Arrivals, Caller, LoadConfig, LoadError, Method, Protocol, 
 use scorer_proto::v1::scoring_service_server::{ScoringService, ScoringServiceServer};
 use scorer_proto::v1::{
     DecideRequest, DecideResponse, DescribeRequest, DescribeResponse, ExplainRequest, ExplainResponse,
-    NoopRequest, NoopResponse, ReportOutcomeRequest, ReportOutcomeResponse, ScoreBatchRequest,
-    ScoreBatchResponse, ScoreRequest, ScoreResponse, SelectActionRequest, SelectActionResponse, Served,
+    NoopRequest, NoopResponse, RecordEventsRequest, RecordEventsResponse, ReportOutcomeRequest,
+    ReportOutcomeResponse, ScoreBatchRequest, ScoreBatchResponse, ScoreRequest, ScoreResponse,
+    SelectActionRequest, SelectActionResponse, Served,
 };
 use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::oneshot;
@@ -117,6 +118,10 @@ impl ScoringService for Fake {
     }
 
     async fn explain(&self, _: Request<ExplainRequest>) -> Answer<ExplainResponse> {
+        Err(Status::unimplemented(""))
+    }
+
+    async fn record_events(&self, _: Request<RecordEventsRequest>) -> Answer<RecordEventsResponse> {
         Err(Status::unimplemented(""))
     }
 

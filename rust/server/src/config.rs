@@ -1,5 +1,6 @@
 //! The server's configuration, read once at start.
 
+mod features;
 mod shadow;
 mod tracing;
 
@@ -17,6 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ServerError;
 use crate::service_names::is_reserved;
+pub use features::FeatureConfig;
 pub use shadow::Role;
 pub use tracing::TracingConfig;
 
@@ -134,6 +136,9 @@ pub struct ServerConfig {
     /// The rules for reported outcomes.
     #[serde(default)]
     pub outcomes: OutcomeSettings,
+    /// Computed features. Without it, bundles with computed features are refused.
+    #[serde(default)]
+    pub features: Option<FeatureConfig>,
     /// The checkpoints by name.
     pub checkpoints: BTreeMap<String, CheckpointConfig>,
 }
@@ -289,6 +294,9 @@ impl ServerConfig {
             );
         }
         self.outcomes.check(&mut wrong);
+        if let Some(features) = &self.features {
+            features.check(&mut wrong);
+        }
         for (name, checkpoint) in &self.checkpoints {
             checkpoint.check(name, &mut wrong);
             wrong.extend(check_name(name).err());

@@ -18,6 +18,7 @@ mod dispatch;
 mod error;
 #[cfg(feature = "fault-injection")]
 mod fault;
+mod features;
 mod files;
 mod grpc_status;
 mod health;
@@ -42,8 +43,9 @@ mod status;
 mod token_keys;
 mod tracing;
 
-pub use config::{Role, ServerConfig, SocketMode, TracingConfig};
+pub use config::{FeatureConfig, Role, ServerConfig, SocketMode, TracingConfig};
 pub use error::ServerError;
+pub use features::StoreStatus;
 pub use rollout::LoadFor;
 pub use run::Addresses;
 pub use scorer_engine::{

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use scorer_core::bundle::{Bundle, Digest};
 use scorer_engine::{
     AddError, BundleListener, CheckpointConfig, DecisionLog, Engine, EngineConfig, EngineError, Events,
-    LaneTable, Level, ListError, ListReport, ListRequest, Live, LoadError, LoadReport, LoadRequest, Loaded,
-    SwapError, UnloadError, Vetting,
+    FeatureSource, LaneTable, Level, ListError, ListReport, ListRequest, Live, LoadError, LoadReport,
+    LoadRequest, Loaded, SwapError, UnloadError, Vetting,
 };
 use scorer_log::Env;
 use scorer_observe::{ObserveConfig, Observers, SchemaCache};
@@ -20,6 +20,7 @@ use serde_json::json;
 use crate::config::{Role, ServerConfig, check_name};
 use crate::counters::Counters;
 use crate::error::ServerError;
+use crate::features;
 use crate::health::Health;
 use crate::rollout::{LoadFor, Rollouts};
 use crate::run::{Addresses, Listeners, Running};
@@ -391,12 +392,15 @@ impl Server {
         services.health.drain();
         services.engine.events.push(Level::Info, "draining", json!({"within_seconds": within.as_secs_f64()}));
         let complete = running.stop(within);
+        // The store answers no more reads and receives no more events, because all requests have ended.
+        let stored = services.features.as_ref().map_or(Ok(()), |store| store.close());
         let sealed = services.engine.log.as_ref().map_or(Ok(()), DecisionLog::seal);
         services.engine.bundles.stop();
-        let level = if complete && sealed.is_ok() { Level::Info } else { Level::Warning };
+        let level = if complete && sealed.is_ok() && stored.is_ok() { Level::Info } else { Level::Warning };
         let fields = json!({
             "complete": complete,
             "inflight": services.engine.admission.inflight(),
+            "feature_store_error": stored.err(),
             "log_error": sealed.err().map(|error| error.to_string()),
             "seconds": began.elapsed().as_secs_f64(),
         });
@@ -497,6 +501,7 @@ fn services(
     let events = Arc::new(Events::new(Arc::clone(&env.clock)));
     let security = Arc::new(Security::new(&config, &events)?);
     let rollouts = Arc::new(Rollouts::new(Arc::clone(&events)));
+    let features = config.features.as_ref().map(features::open).transpose()?;
     let settings = EngineConfig {
         checkpoints: config.checkpoints.clone(),
         log: config.log.clone(),
@@ -507,6 +512,8 @@ fn services(
         trust: config.bundles.clone(),
         outcomes: config.outcomes.clone(),
         explain_queue: config.explain_queue,
+        feature_source: features.clone().map(|store| store as Arc<dyn FeatureSource>),
+        feature_share: config.features.as_ref().map_or(1.0, |features| features.sla_share),
         ..EngineConfig::default()
     };
     let listener: Arc<dyn BundleListener> = Arc::clone(&rollouts) as _;
@@ -544,6 +551,7 @@ fn services(
         schemas: SchemaCache::default(),
         counters: Counters::new(&config),
         rollouts,
+        features,
         tracer,
         token_keys,
         started,

@@ -14,12 +14,14 @@ use scorer_proto::decoded::{Decoded, is_within};
 use scorer_proto::inference::ModelInferRequest;
 use scorer_proto::v1::{
     DecideRequest, DescribeRequest, ExplainRequest, NoopRequest, NoopResponse, ObserveRequest,
-    OutcomeSourceKind, ReportOutcomeRequest, ScoreBatchRequest, ScoreRequest, SelectActionRequest,
+    OutcomeSourceKind, RecordEventsRequest, ReportOutcomeRequest, ScoreBatchRequest, ScoreRequest,
+    SelectActionRequest,
 };
 use tonic::Status;
 use tonic::body::Body;
 
 use crate::answering::{Answering, DECODED};
+use crate::features::record_events;
 use crate::grpc_status;
 use crate::method::Method;
 use crate::oip;
@@ -85,6 +87,19 @@ pub(crate) fn answer(probe: &Probe, method: Method, request: Request<Incoming>, 
                 Ok(message) => scoring::report_outcome(&services.engine, &arrival, message)
                     .await
                     .map_err(grpc_status::of),
+                Err(status) => Err(status),
+            })
+        }),
+        Method::RecordEvents => Box::pin(async move {
+            let message = reader.batch::<RecordEventsRequest>(request).await.and_then(|message| {
+                services.security.check(caller.0.as_deref(), Role::RecordEvents, None)?;
+                Ok(message)
+            });
+            answered(match message {
+                Ok(message) => {
+                    let store = services.features.as_deref();
+                    record_events(&services.engine, store, &arrival, message).await.map_err(grpc_status::of)
+                }
                 Err(status) => Err(status),
             })
         }),

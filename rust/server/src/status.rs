@@ -9,6 +9,7 @@ use scorer_observe::{ObserverStatus, PoolStatus};
 use scorer_signing::Signed;
 use serde::Serialize;
 
+use crate::features::StoreStatus;
 use crate::senders::Received;
 use crate::services::Services;
 
@@ -33,6 +34,8 @@ pub struct Status {
     pub bundles: Vec<BundleStatus>,
     /// External lists of rules.
     pub lists: Vec<ListStatus>,
+    /// The store of computed features; absent if no feature set is configured.
+    pub feature_store: Option<StoreStatus>,
     /// By checkpoint: the digest of the bundle that was live before, kept in memory for a rollback.
     pub previous: BTreeMap<String, String>,
     /// By checkpoint: how well its SLA was met since the start.
@@ -159,6 +162,7 @@ impl Status {
             lane_table: table.version,
             bundles: bundles.iter().map(|loaded| BundleStatus::of(loaded, &bundles, &table)).collect(),
             lists: services.engine.lists.status(&services.engine.bundles),
+            feature_store: services.features.as_ref().map(|store| store.status()),
             previous: previous.collect(),
             promises: promises.collect(),
             observers: services.observers.status(),

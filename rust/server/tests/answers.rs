@@ -108,6 +108,7 @@ async fn a_batch_gives_the_scores_of_its_rows() {
     let mut scratch = EvalScratch::new(&bundle);
     let rows: Vec<[f32; 3]> = (0..200).map(|number| row(number as f32 * 10.0)).collect();
     let request = ScoreBatchRequest {
+        keys: Default::default(),
         checkpoint: FRAUD.to_owned(),
         request_id: "batch".to_owned(),
         schema_fingerprint: bundle.schema().fingerprint(),

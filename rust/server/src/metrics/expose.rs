@@ -53,6 +53,7 @@ impl Collector for Snapshot {
         super::shadow::encode(&self.0, &mut encoder)?;
         super::outcomes::encode(&self.0, &mut encoder)?;
         super::explanations::encode(&self.0, &mut encoder)?;
+        super::features::encode(&self.0, &mut encoder)?;
         super::tracing::encode(&self.0, &mut encoder)?;
         log(&self.0, &mut encoder)
     }

@@ -5,6 +5,7 @@ mod admission;
 mod exemplars;
 mod explanations;
 mod expose;
+mod features;
 pub(crate) mod http;
 mod lists;
 mod observe;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use scorer_core::policy::Mask;
 use scorer_engine::{
-    Answered, Checkpoint, Kind, Outcome, Pmf, Privacy, Timings, check_decision_id, check_entity,
+    Answered, Checkpoint, Kind, Origins, Outcome, Pmf, Privacy, Timings, check_decision_id, check_entity,
 };
 use scorer_observe::{KnownSchema, MAX_REQUESTS, NamedList, ObserveLanes, Observed, Subscription};
 use scorer_proto::v1::{

@@ -292,6 +292,7 @@ pub fn outcome_of(kind: OutcomeSourceKind, id: &str, report: ReportOutcomeReques
 
 pub fn batch(id: &str, fingerprint: u64, rows: &[[f32; 3]]) -> ScoreBatchRequest {
     ScoreBatchRequest {
+        keys: Default::default(),
         checkpoint: FRAUD.to_owned(),
         request_id: id.to_owned(),
         schema_fingerprint: fingerprint,
@@ -327,6 +328,7 @@ pub fn context(amount: f64) -> NamedFeatures {
 
 pub fn score(id: &str, amount: f64) -> ScoreRequest {
     ScoreRequest {
+        keys: Default::default(),
         checkpoint: FRAUD.to_owned(),
         request_id: id.to_owned(),
         features: Some(score_request::Features::Named(context(amount))),

@@ -1,0 +1,96 @@
+//! `RecordEvents`: checks the events of a request against the privacy rules, and passes them to the store one by one.
+
+use std::borrow::Cow;
+
+use scorer_engine::{Arrival, Engine, Rejection};
+use scorer_proto::v1::{Event, EventResult, EventStatus, RecordEventsRequest, RecordEventsResponse};
+
+use super::store::{EventRef, EventStore, NotRecorded, Recorded};
+
+/// Greatest number of events of one request.
+pub(crate) const MAX_EVENTS: usize = 1000;
+/// Number of events that are recorded before other requests may run on this thread.
+const CHUNK: usize = 32;
+/// Time after which a caller may repeat a request that found the journal's queue full, in milliseconds.
+const RETRY_AFTER_MS: u64 = 50;
+/// Name of the reason of events that break a privacy rule, in replies and metrics.
+pub(crate) const PRIVACY: &str = "privacy";
+
+/// Records events, and replies after they are in the journal.
+pub(crate) async fn record_events(
+    engine: &Engine,
+    store: Option<&dyn EventStore>,
+    arrival: &Arrival,
+    request: RecordEventsRequest,
+) -> Result<RecordEventsResponse, Rejection> {
+    let store = store.ok_or(Rejection::NoFeatureSets)?;
+    let count = request.events.len();
+    if count == 0 || count > MAX_EVENTS {
+        return Err(Rejection::EventCount { got: count, max: MAX_EVENTS });
+    }
+    arrival.check_deadline()?;
+    let mut results = Vec::with_capacity(count);
+    for (number, event) in request.events.iter().enumerate() {
+        if number % CHUNK == CHUNK - 1 {
+            tokio::task::yield_now().await;
+        }
+        results.push(match one(engine, store, event) {
+            Ok(Recorded::New) => result(EventStatus::Recorded),
+            Ok(Recorded::Duplicate) => result(EventStatus::Duplicate),
+            Err(NotRecorded::Refused { reason, error }) => {
+                EventResult { reason: reason.to_owned(), error, ..result(EventStatus::Refused) }
+            }
+            Err(NotRecorded::Busy) => return Err(Rejection::EventsBusy { retry_after_ms: RETRY_AFTER_MS }),
+            Err(NotRecorded::Journal(error)) => return Err(Rejection::Journal(error)),
+        });
+    }
+    // A duplicate may be the repetition of a request whose events are not in the journal yet.
+    store.written().await.map_err(Rejection::Journal)?;
+    Ok(RecordEventsResponse { results })
+}
+
+fn result(status: EventStatus) -> EventResult {
+    EventResult { status: status.into(), ..EventResult::default() }
+}
+
+fn one(engine: &Engine, store: &dyn EventStore, event: &Event) -> Result<Recorded, NotRecorded> {
+    let stored = stored(engine, event).map_err(|rejection| {
+        store.refused_for_privacy();
+        NotRecorded::Refused { reason: PRIVACY, error: rejection.to_string() }
+    })?;
+    let keys: Vec<(&str, &str)> = stored.keys.iter().map(|(entity, key)| (*entity, &**key)).collect();
+    let numbers: Vec<(&str, f64)> = event.numbers.iter().map(|(name, value)| (&**name, *value)).collect();
+    let texts: Vec<(&str, &str)> = event.texts.iter().map(|(name, text)| (&**name, &**text)).collect();
+    store.record(
+        &EventRef {
+            kind: &event.kind,
+            id: &stored.id,
+            occurred_at_us: event.occurred_at_us,
+            keys: &keys,
+            numbers: &numbers,
+            texts: &texts,
+        },
+        engine.clock.unix_us(),
+    )
+}
+
+/// The parts of an event that the privacy rules may change.
+struct Stored<'a> {
+    id: Cow<'a, str>,
+    keys: Vec<(&'a str, Cow<'a, str>)>,
+}
+
+/// Applies the privacy rules: keys are stored as entities of decisions are, and no part contains a card number.
+fn stored<'a>(engine: &Engine, event: &'a Event) -> Result<Stored<'a>, Rejection> {
+    let privacy = &engine.privacy;
+    let keys = event.keys.iter().map(|(entity, key)| Ok((entity.as_str(), privacy.key(key)?)));
+    let stored = Stored { id: privacy.text("id", &event.id)?, keys: keys.collect::<Result<_, Rejection>>()? };
+    privacy.plain("kind", &event.kind)?;
+    for text in event.texts.values() {
+        privacy.plain("texts", text)?;
+    }
+    for number in event.numbers.values() {
+        privacy.number("numbers", *number)?;
+    }
+    Ok(stored)
+}

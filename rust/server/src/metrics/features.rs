@@ -1,0 +1,65 @@
+//! Metrics of computed features: the reads of the answer path and the store of their state.
+
+use std::fmt;
+use std::sync::atomic::Ordering::Relaxed;
+
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
+
+use super::expose::{counter, gauge, histogram, single};
+use crate::services::Services;
+
+/// Adds the metrics.
+pub(super) fn encode(services: &Services, encoder: &mut DescriptorEncoder) -> fmt::Result {
+    let sets = services.engine.counters.features.all();
+    let help = "Reads of computed features, by feature set";
+    let mut family = encoder.encode_descriptor("feature_loads", help, None, MetricType::Counter)?;
+    for (set, counters) in &sets {
+        counter(&mut family, &[("set", set.as_str())], counters.loads.load(Relaxed))?;
+    }
+    let help = "Time of a read of computed features";
+    let mut family = encoder.encode_descriptor("feature_load_seconds", help, None, MetricType::Histogram)?;
+    for (set, counters) in &sets {
+        histogram(&mut family, &[("set", set.as_str())], &counters.times)?;
+    }
+    let help = "Rows with declared defaults in place of computed features, by reason";
+    let mut family = encoder.encode_descriptor("features_defaulted", help, None, MetricType::Counter)?;
+    for (set, counters) in &sets {
+        for (reason, count) in counters.by_reason() {
+            counter(&mut family, &[("set", set.as_str()), ("reason", reason.as_str())], count)?;
+        }
+    }
+    let help = "Values of computed features that requests stated themselves";
+    let mut family = encoder.encode_descriptor("features_stated", help, None, MetricType::Counter)?;
+    for (set, counters) in &sets {
+        counter(&mut family, &[("set", set.as_str())], counters.stated.load(Relaxed))?;
+    }
+    let help = "Reads of computed features with an entity that the store has never seen";
+    let mut family =
+        encoder.encode_descriptor("feature_unknown_entities", help, None, MetricType::Counter)?;
+    for (set, counters) in &sets {
+        counter(&mut family, &[("set", set.as_str())], counters.unknown_entities.load(Relaxed))?;
+    }
+    let Some(store) = &services.features else { return Ok(()) };
+    let status = store.status();
+    let help = "Events of computed features, by result";
+    let mut family = encoder.encode_descriptor("feature_events", help, None, MetricType::Counter)?;
+    for (result, count) in [("recorded", status.recorded), ("duplicate", status.duplicates)] {
+        counter(&mut family, &[("result", result)], count)?;
+    }
+    let help = "Refused events of computed features, by reason";
+    let mut family = encoder.encode_descriptor("feature_events_refused", help, None, MetricType::Counter)?;
+    for (reason, count) in &status.refused {
+        counter(&mut family, &[("reason", *reason)], *count)?;
+    }
+    let help = "Entities removed from the store of computed features to keep its memory limit";
+    single(encoder, "feature_evictions", help, status.evicted)?;
+    let whole = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+    let help = "Entities with state in the store of computed features";
+    gauge(encoder, "feature_entities", help, whole(status.entities))?;
+    gauge(encoder, "feature_bytes", "Memory of the store of computed features", whole(status.bytes))?;
+    let help = "Limit of the memory of the store of computed features";
+    gauge(encoder, "feature_max_bytes", help, whole(status.max_bytes))?;
+    let help = "Size of the journal of the store of computed features";
+    gauge(encoder, "feature_journal_bytes", help, whole(status.journal_bytes))
+}
