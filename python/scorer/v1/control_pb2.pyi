@@ -299,7 +299,6 @@ class FeatureStoreStatus(_message.Message):
     REFUSED_FIELD_NUMBER: _builtins.int
     EVICTED_FIELD_NUMBER: _builtins.int
     JOURNAL_BYTES_FIELD_NUMBER: _builtins.int
-    SNAPSHOT_AT_US_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     """"ok", or the error of the journal."""
     directory: _builtins.str
@@ -312,8 +311,6 @@ class FeatureStoreStatus(_message.Message):
     evicted: _builtins.int
     """Entities that were removed to keep the limit."""
     journal_bytes: _builtins.int
-    snapshot_at_us: _builtins.int
-    """Time of the latest snapshot; 0: there is none."""
     @_builtins.property
     def sets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Feature sets, as "name@version"."""
@@ -336,11 +333,10 @@ class FeatureStoreStatus(_message.Message):
         refused: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         evicted: _builtins.int = ...,
         journal_bytes: _builtins.int = ...,
-        snapshot_at_us: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "directory", b"directory", "duplicates", b"duplicates", "entities", b"entities", "evicted", b"evicted", "journal_bytes", b"journal_bytes", "max_bytes", b"max_bytes", "recorded", b"recorded", "refused", b"refused", "sets", b"sets", "snapshot_at_us", b"snapshot_at_us", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "directory", b"directory", "duplicates", b"duplicates", "entities", b"entities", "evicted", b"evicted", "journal_bytes", b"journal_bytes", "max_bytes", b"max_bytes", "recorded", b"recorded", "refused", b"refused", "sets", b"sets", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -63,8 +63,8 @@ pub use bundles::{
 };
 pub use checkpoint::{AddError, Checkpoint, Checkpoints};
 pub use computed::{
-    Computed, Defaulted, EntityKeys, FeatureReader, FeatureSource, Found, Loading, MAX_ENTITIES, Origins,
-    ReadColumn, SourceError, SourceRefusal,
+    Computed, Defaulted, EntityKeys, FeatureReader, FeatureSource, Found, LaterValues, Loading, MAX_ENTITIES,
+    Origins, ReadColumn, SourceError, SourceRefusal,
 };
 pub use config::{
     CapsConfig, CheckpointConfig, DurabilityClass, FallbackConfig, Kind, LogSettings, Mode, OnCap,

@@ -20,7 +20,7 @@ use serde_json::json;
 use crate::config::{Role, ServerConfig, check_name};
 use crate::counters::Counters;
 use crate::error::ServerError;
-use crate::features;
+use crate::features::FeatureStore;
 use crate::health::Health;
 use crate::rollout::{LoadFor, Rollouts};
 use crate::run::{Addresses, Listeners, Running};
@@ -393,7 +393,7 @@ impl Server {
         services.engine.events.push(Level::Info, "draining", json!({"within_seconds": within.as_secs_f64()}));
         let complete = running.stop(within);
         // The store answers no more reads and receives no more events, because all requests have ended.
-        let stored = services.features.as_ref().map_or(Ok(()), |store| store.close());
+        let stored = services.features.as_ref().map_or(Ok(()), |store| store.store.close());
         let sealed = services.engine.log.as_ref().map_or(Ok(()), DecisionLog::seal);
         services.engine.bundles.stop();
         let level = if complete && sealed.is_ok() && stored.is_ok() { Level::Info } else { Level::Warning };
@@ -501,7 +501,9 @@ fn services(
     let events = Arc::new(Events::new(Arc::clone(&env.clock)));
     let security = Arc::new(Security::new(&config, &events)?);
     let rollouts = Arc::new(Rollouts::new(Arc::clone(&events)));
-    let features = config.features.as_ref().map(features::open).transpose()?;
+    let features = config.features.as_ref();
+    let features =
+        features.map(|features| FeatureStore::open(features, started_at_us, &events)).transpose()?;
     let settings = EngineConfig {
         checkpoints: config.checkpoints.clone(),
         log: config.log.clone(),

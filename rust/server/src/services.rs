@@ -11,7 +11,7 @@ use scorer_observe::{ObserveLanes, Observers, SchemaCache};
 
 use crate::config::{Role, ServerConfig};
 use crate::counters::Counters;
-use crate::features::EventStore;
+use crate::features::FeatureStore;
 use crate::health::Health;
 use crate::rollout::Rollouts;
 use crate::security::Security;
@@ -35,7 +35,7 @@ pub(crate) struct Services {
     pub(crate) counters: Counters,
     pub(crate) rollouts: Arc<Rollouts>,
     /// The store of computed features, if feature sets are configured.
-    pub(crate) features: Option<Arc<dyn EventStore>>,
+    pub(crate) features: Option<Arc<FeatureStore>>,
     /// Samples requests for traces, if traces are configured.
     pub(crate) tracer: Option<Arc<Tracer>>,
     /// The key file of decision tokens that was read at the start, if one is configured.

@@ -96,6 +96,7 @@ fn ensemble_members_vote() {
 }
 
 mod bad_input;
+mod computed;
 mod ensembles;
 mod explained;
 mod nets;

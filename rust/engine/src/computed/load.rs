@@ -1,13 +1,11 @@
 //! Loads the computed features of a request: at once if the source is ready, else within a share of the SLA.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use super::bundle::Computed;
 use super::origins::{Defaulted, Origins};
-use super::source::{EntityKeys, Found, Loading, SourceError};
+use super::source::{EntityKeys, LaterValues, Loading};
 use crate::arrival::Arrival;
 use crate::checkpoint::Checkpoint;
 use crate::engine::Engine;
@@ -23,7 +21,7 @@ pub(crate) enum Filled {
 
 /// A read that has not ended.
 pub(crate) struct Waiting {
-    read: Pin<Box<dyn Future<Output = Result<(Vec<f32>, Found), SourceError>> + Send>>,
+    read: LaterValues,
     began: Instant,
     /// The columns that the request stated, and the time of the read.
     pub(crate) origins: Origins,

@@ -13,6 +13,6 @@ pub use bundle::Computed;
 pub(crate) use load::{Filled, Preloaded, Waiting, read_all};
 pub use origins::{Defaulted, Origins};
 pub use source::{
-    EntityKeys, FeatureReader, FeatureSource, Found, Loading, MAX_ENTITIES, ReadColumn, SourceError,
-    SourceRefusal,
+    EntityKeys, FeatureReader, FeatureSource, Found, LaterValues, Loading, MAX_ENTITIES, ReadColumn,
+    SourceError, SourceRefusal,
 };

@@ -41,6 +41,9 @@ pub struct ReadColumn {
     pub entities: u16,
 }
 
+/// The values of a read that has not ended, one per column.
+pub type LaterValues = Pin<Box<dyn Future<Output = Result<(Vec<f32>, Found), SourceError>> + Send>>;
+
 /// The result of a read.
 pub enum Loading {
     /// `out` has the values.
@@ -48,7 +51,7 @@ pub enum Loading {
     /// The values cannot be read. `out` is not used.
     Failed,
     /// The values follow.
-    Waiting(Pin<Box<dyn Future<Output = Result<(Vec<f32>, Found), SourceError>> + Send>>),
+    Waiting(LaterValues),
 }
 
 /// Facts about a completed read.

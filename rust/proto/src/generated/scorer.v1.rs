@@ -1981,9 +1981,6 @@ pub struct FeatureStoreStatus {
     pub evicted: u64,
     #[prost(uint64, tag = "11")]
     pub journal_bytes: u64,
-    /// Time of the latest snapshot; 0: there is none.
-    #[prost(int64, tag = "12")]
-    pub snapshot_at_us: i64,
 }
 /// An external list of rules.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 
 use scorer_engine::{Arrival, Engine, Rejection};
+use scorer_features::{Event as Recordable, EventError, Recorded};
 use scorer_proto::v1::{Event, EventResult, EventStatus, RecordEventsRequest, RecordEventsResponse};
 
-use super::store::{EventRef, EventStore, NotRecorded, Recorded};
+use super::store::FeatureStore;
 
 /// Greatest number of events of one request.
 pub(crate) const MAX_EVENTS: usize = 1000;
@@ -19,7 +20,7 @@ pub(crate) const PRIVACY: &str = "privacy";
 /// Records events, and replies after they are in the journal.
 pub(crate) async fn record_events(
     engine: &Engine,
-    store: Option<&dyn EventStore>,
+    store: Option<&FeatureStore>,
     arrival: &Arrival,
     request: RecordEventsRequest,
 ) -> Result<RecordEventsResponse, Rejection> {
@@ -37,15 +38,18 @@ pub(crate) async fn record_events(
         results.push(match one(engine, store, event) {
             Ok(Recorded::New) => result(EventStatus::Recorded),
             Ok(Recorded::Duplicate) => result(EventStatus::Duplicate),
-            Err(NotRecorded::Refused { reason, error }) => {
-                EventResult { reason: reason.to_owned(), error, ..result(EventStatus::Refused) }
+            Err(Failed::Privacy(rejection)) => refused(PRIVACY, rejection.to_string()),
+            Err(Failed::Store(EventError::Refused { refusal, message })) => {
+                refused(refusal.as_str(), message)
             }
-            Err(NotRecorded::Busy) => return Err(Rejection::EventsBusy { retry_after_ms: RETRY_AFTER_MS }),
-            Err(NotRecorded::Journal(error)) => return Err(Rejection::Journal(error)),
+            Err(Failed::Store(EventError::Busy)) => {
+                return Err(Rejection::EventsBusy { retry_after_ms: RETRY_AFTER_MS });
+            }
+            Err(Failed::Store(EventError::Journal(error))) => return Err(Rejection::Journal(error)),
         });
     }
     // A duplicate may be the repetition of a request whose events are not in the journal yet.
-    store.written().await.map_err(Rejection::Journal)?;
+    store.store.written().await.map_err(Rejection::Journal)?;
     Ok(RecordEventsResponse { results })
 }
 
@@ -53,25 +57,35 @@ fn result(status: EventStatus) -> EventResult {
     EventResult { status: status.into(), ..EventResult::default() }
 }
 
-fn one(engine: &Engine, store: &dyn EventStore, event: &Event) -> Result<Recorded, NotRecorded> {
+fn refused(reason: &str, error: String) -> EventResult {
+    EventResult { reason: reason.to_owned(), error, ..result(EventStatus::Refused) }
+}
+
+/// Why an event was not recorded.
+enum Failed {
+    /// It breaks a privacy rule.
+    Privacy(Rejection),
+    /// The store does not accept it.
+    Store(EventError),
+}
+
+fn one(engine: &Engine, store: &FeatureStore, event: &Event) -> Result<Recorded, Failed> {
     let stored = stored(engine, event).map_err(|rejection| {
         store.refused_for_privacy();
-        NotRecorded::Refused { reason: PRIVACY, error: rejection.to_string() }
+        Failed::Privacy(rejection)
     })?;
     let keys: Vec<(&str, &str)> = stored.keys.iter().map(|(entity, key)| (*entity, &**key)).collect();
     let numbers: Vec<(&str, f64)> = event.numbers.iter().map(|(name, value)| (&**name, *value)).collect();
     let texts: Vec<(&str, &str)> = event.texts.iter().map(|(name, text)| (&**name, &**text)).collect();
-    store.record(
-        &EventRef {
-            kind: &event.kind,
-            id: &stored.id,
-            occurred_at_us: event.occurred_at_us,
-            keys: &keys,
-            numbers: &numbers,
-            texts: &texts,
-        },
-        engine.clock.unix_us(),
-    )
+    let recordable = Recordable {
+        kind: &event.kind,
+        id: &stored.id,
+        occurred_at_us: event.occurred_at_us,
+        keys: &keys,
+        numbers: &numbers,
+        texts: &texts,
+    };
+    store.store.record(&recordable, engine.clock.unix_us()).map_err(Failed::Store)
 }
 
 /// The parts of an event that the privacy rules may change.

@@ -1,69 +1,34 @@
-//! The interface of the store of computed features.
+//! The store of computed features in this process, as the source of the answer path.
 
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
-use scorer_engine::FeatureSource;
+use scorer_core::bundle::ComputedFeatures;
+use scorer_engine::{Events, FeatureReader, FeatureSource, Found, Level, Loading, ReadColumn, SourceRefusal};
+use scorer_features::{FeatureSet, OpenError, Plan, Store, StoreOptions};
 use serde::Serialize;
+use serde_json::json;
 
-/// A store that computes features from events, and gives their values.
-pub(crate) trait EventStore: FeatureSource {
-    /// Applies an event and queues it for the journal. The call does not wait.
-    ///
-    /// # Errors
-    /// The event is not applied.
-    fn record(&self, event: &EventRef<'_>, received_at_us: i64) -> Result<Recorded, NotRecorded>;
+use super::record::PRIVACY;
+use crate::config::FeatureConfig;
+use crate::error::ServerError;
 
-    /// Resolves when all events that were applied before the call are in the journal.
-    fn written(&self) -> Pin<Box<dyn Future<Output = Result<(), String>> + Send>>;
+/// Greatest size of the events that wait for the journal, in bytes.
+const QUEUE_BYTES: usize = 8 << 20;
 
-    /// Counts an event that broke a privacy rule.
-    fn refused_for_privacy(&self);
-
-    /// The current status.
-    fn status(&self) -> StoreStatus;
-
-    /// Writes the journal and a snapshot. Later events are refused.
-    ///
-    /// # Errors
-    /// Some events may not be in the journal.
-    fn close(&self) -> Result<(), String>;
+/// The store, and the counter of events that break a privacy rule.
+pub(crate) struct FeatureStore {
+    pub(crate) store: Arc<Store>,
+    refused_for_privacy: AtomicU64,
 }
 
-/// An event whose parts are in the form in which they are stored.
-pub(crate) struct EventRef<'a> {
-    pub(crate) kind: &'a str,
-    pub(crate) id: &'a str,
-    pub(crate) occurred_at_us: i64,
-    pub(crate) keys: &'a [(&'a str, &'a str)],
-    pub(crate) numbers: &'a [(&'a str, f64)],
-    pub(crate) texts: &'a [(&'a str, &'a str)],
-}
-
-/// The result of an accepted event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Recorded {
-    /// It was applied.
-    New,
-    /// An event with the id was recorded before.
-    Duplicate,
-}
-
-/// Why an event was not applied.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum NotRecorded {
-    /// The event is not valid.
-    Refused {
-        /// The name of the reason in replies and metrics.
-        reason: &'static str,
-        /// The field, the rule and the remedy.
-        error: String,
-    },
-    /// The queue of the journal is full.
-    Busy,
-    /// The journal cannot be written.
-    Journal(String),
+/// The reads of one bundle.
+struct Reader {
+    store: Arc<Store>,
+    plan: Plan,
+    columns: Vec<ReadColumn>,
 }
 
 /// The status of the store.
@@ -91,6 +56,112 @@ pub struct StoreStatus {
     pub evicted: u64,
     /// Size of the journal in bytes.
     pub journal_bytes: u64,
-    /// Time of the latest snapshot in microseconds since the Unix epoch; 0 if there is none.
-    pub snapshot_at_us: i64,
+}
+
+// === impl FeatureStore ===
+
+impl FeatureStore {
+    /// Opens the store, and rebuilds its state from the journal.
+    pub(crate) fn open(
+        config: &FeatureConfig,
+        now_us: i64,
+        events: &Events,
+    ) -> Result<Arc<FeatureStore>, ServerError> {
+        let fail = |error: String| ServerError::Config(format!("features: {error}"));
+        let mut sets = Vec::with_capacity(config.sets.len());
+        for set in &config.sets {
+            let set = FeatureSet::parse(set.to_string().as_bytes());
+            sets.push(set.map_err(|error| fail(error.to_string()))?);
+        }
+        let options = StoreOptions {
+            directory: config.directory.clone(),
+            memory_bytes: config.memory_bytes,
+            queue_bytes: QUEUE_BYTES,
+            now_us,
+        };
+        let store = Store::open(sets, options).map_err(|error: OpenError| fail(error.to_string()))?;
+        let recovery = store.recovery();
+        let level = if recovery.damaged.is_empty() { Level::Info } else { Level::Warning };
+        let damaged: BTreeMap<String, u64> =
+            recovery.damaged.iter().map(|(path, bytes)| (path.display().to_string(), *bytes)).collect();
+        let stats = store.stats();
+        let fields = json!({
+            "sets": store.sets().map(FeatureSet::label).collect::<Vec<_>>(),
+            "events": recovery.events,
+            "skipped": recovery.skipped,
+            "damaged": damaged,
+            "entities": stats.entities,
+            "bytes": stats.bytes,
+        });
+        events.push(level, "feature_store_opened", fields);
+        Ok(Arc::new(FeatureStore { store: Arc::new(store), refused_for_privacy: AtomicU64::new(0) }))
+    }
+
+    /// Counts an event that breaks a privacy rule.
+    pub(crate) fn refused_for_privacy(&self) {
+        self.refused_for_privacy.fetch_add(1, Relaxed);
+    }
+
+    /// The current status.
+    pub(crate) fn status(&self) -> StoreStatus {
+        let stats = self.store.stats();
+        let mut refused = stats.refused;
+        refused.insert(PRIVACY, self.refused_for_privacy.load(Relaxed));
+        StoreStatus {
+            sets: self.store.sets().map(FeatureSet::label).collect(),
+            state: stats.journal_error.unwrap_or_else(|| "ok".to_owned()),
+            directory: self.store.directory().map(|path| path.display().to_string()).unwrap_or_default(),
+            entities: stats.entities,
+            bytes: stats.bytes,
+            max_bytes: self.store.memory_bytes(),
+            recorded: stats.recorded,
+            duplicates: stats.duplicates,
+            refused,
+            evicted: stats.evicted,
+            journal_bytes: stats.journal_bytes,
+        }
+    }
+}
+
+impl FeatureSource for FeatureStore {
+    fn prepare(&self, features: &ComputedFeatures) -> Result<Arc<dyn FeatureReader>, SourceRefusal> {
+        let set = FeatureSet::parse(&features.set).map_err(|error| SourceRefusal(error.to_string()))?;
+        let mut wanted = Vec::with_capacity(features.columns.len());
+        for column in &features.columns {
+            let digest = set.feature_digest(&column.feature).ok_or_else(|| {
+                SourceRefusal(format!(
+                    "set {} has no feature {:?}; rebuild the bundle",
+                    set.label(),
+                    column.feature
+                ))
+            })?;
+            wanted.push((column.feature.as_str(), digest));
+        }
+        let plan = self.store.plan(&wanted).map_err(|error| SourceRefusal(error.to_string()))?;
+        let columns = plan.features().map(|(digest, entities)| ReadColumn { digest, entities }).collect();
+        Ok(Arc::new(Reader { store: Arc::clone(&self.store), plan, columns }))
+    }
+}
+
+impl FeatureReader for Reader {
+    fn entities(&self) -> &[String] {
+        self.plan.entities()
+    }
+
+    fn columns(&self) -> &[ReadColumn] {
+        &self.columns
+    }
+
+    fn read(&self, keys: &[Option<&str>], at_us: i64, out: &mut [f32]) -> Loading {
+        let known = self.store.read(&self.plan, keys, at_us, out);
+        // A feature whose entities have keys and no state is of an entity that no event named.
+        let mut with_key = 0;
+        for (at, key) in keys.iter().enumerate() {
+            with_key |= u16::from(key.is_some()) << at;
+        }
+        let unknown = |(at, column): (usize, &ReadColumn)| {
+            column.entities & with_key == column.entities && !known.has(at)
+        };
+        Loading::Ready(Found { unknown_entity: self.columns.iter().enumerate().any(unknown) })
+    }
 }

@@ -1,0 +1,35 @@
+//! Features of entities, such as the payments of a card within seven days, computed from events.
+//!
+//! A [`FeatureSet`] defines the features. A [`Store`] applies events to the state of entities, writes them to a journal,
+//! and reads the values of features as of a time. The journal is the truth: the state is rebuilt from it at the start.
+
+#![forbid(unsafe_code)]
+
+mod accumulate;
+mod canonical;
+mod check;
+mod definition;
+mod digest;
+mod distinct;
+mod entity;
+mod error;
+mod event;
+mod frame;
+mod ids;
+mod journal;
+mod kinds;
+mod md5;
+mod plan;
+mod segments;
+mod state;
+mod store;
+mod tiles;
+
+pub use definition::{Aggregate, EventDefinition, Feature, FeatureSet, Ratio, Window};
+pub use error::{DefinitionError, EventError, OpenError, PlanError, Refusal};
+pub use event::Event;
+pub use plan::{Known, Plan};
+pub use store::{Recorded, Recovery, Stats, Store, StoreOptions, Written};
+
+/// Microseconds of one second.
+pub(crate) const SECOND: i64 = 1_000_000;
