@@ -51,10 +51,11 @@ def tiny_score_bundle(
     depth: int = 3,
     lineage: dict[str, Any] | None = None,
     rules: Any = None,
+    computed: Any = None,
 ) -> str:
     """Build a bundle of kind "score" and return its digest. The labels are approve, review and decline.
 
-    `lineage` replaces fields of the lineage; `rules` is a `BundleRules`.
+    `lineage` replaces fields of the lineage; `rules` is a `BundleRules`, `computed` `ComputedFeatures`.
     """
     from scorer.bundle import Band, Feature, Lineage, SchemaFile, build_score_bundle
 
@@ -80,6 +81,7 @@ def tiny_score_bundle(
         ),
         golden_cases=256,
         rules=rules,
+        computed=computed,
         created_at=CREATED,
     )
     return built.digest
@@ -94,6 +96,7 @@ def tiny_action_bundle(
     trees: int = 8,
     depth: int = 3,
     rules: Any = None,
+    computed: Any = None,
 ) -> str:
     """Build a bundle of kind "action" over `ACTIONS` and return its digest.
 
@@ -126,6 +129,7 @@ def tiny_action_bundle(
         lineage=Lineage(data_digest="sha256:" + "0" * 64, code_version="test", run_id=f"variant-{variant}"),
         golden_cases=256,
         rules=rules,
+        computed=computed,
         created_at=CREATED,
     )
     return built.digest

@@ -261,6 +261,7 @@ def _checkpoint(message: pb.CheckpointDescription) -> CheckpointInfo:
         sla_p99_ms=message.sla_p99_ms,
         max_batch_rows=message.max_batch_rows,
         nodes=tuple(NodeInfo(node.name, node.kind, node.mean_us, node.timed) for node in message.nodes),
+        entities=tuple(message.entities),
     )
 
 
@@ -273,6 +274,7 @@ def _feature(message: pb.FeatureDescription) -> FeatureInfo:
         unknown_category=message.unknown_category,
         minimum=message.minimum if message.HasField("minimum") else None,
         maximum=message.maximum if message.HasField("maximum") else None,
+        computed=message.computed,
     )
 
 

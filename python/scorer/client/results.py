@@ -317,6 +317,8 @@ class FeatureInfo:
         unknown_category: Treatment of a level that is not listed: "refuse", or "missing" for a missing value.
         minimum: Smallest allowed value; None if there is no limit.
         maximum: Largest allowed value; None if there is no limit.
+        computed: Name of the feature of the bundle's feature set that gives the value if a request does not
+            state it; "" if requests state it.
     """
 
     name: str
@@ -326,6 +328,7 @@ class FeatureInfo:
     unknown_category: str = "refuse"
     minimum: float | None = None
     maximum: float | None = None
+    computed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,6 +393,7 @@ class CheckpointInfo:
         max_batch_rows: Largest number of rows of one `score_batch()`.
         nodes: The nodes of that bundle's program in their order, with their times on the server; empty if the
             server states none.
+        entities: Entities of the bundle's computed features, whose keys requests have in `keys`.
     """
 
     checkpoint: str
@@ -406,6 +410,7 @@ class CheckpointInfo:
     sla_p99_ms: float
     max_batch_rows: int
     nodes: tuple[NodeInfo, ...] = ()
+    entities: tuple[str, ...] = ()
 
     @property
     def feature_names(self) -> tuple[str, ...]:

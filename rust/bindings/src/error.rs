@@ -95,6 +95,7 @@ impl From<LoadError> for Failure {
             LoadError::Digest { .. }
             | LoadError::Bundle { .. }
             | LoadError::Signature { .. }
+            | LoadError::Features { .. }
             | LoadError::Memory { .. }
             | LoadError::Slower { .. }
             | LoadError::TooSlow { .. }
