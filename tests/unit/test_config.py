@@ -164,6 +164,7 @@ def test_the_settings_are_passed_to_the_data_plane() -> None:
             "features": {},
             "public_key_file": None,
         },
+        "features": None,
         "outcomes": {
             "token_keys": None,
             "proof": None,

@@ -32,7 +32,7 @@ struct Reader {
 }
 
 /// The status of the store.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct StoreStatus {
     /// The feature sets, as `name@version`.
     pub sets: Vec<String>,

@@ -40,8 +40,8 @@ pub(super) fn encode(services: &Services, encoder: &mut DescriptorEncoder) -> fm
     for (set, counters) in &sets {
         counter(&mut family, &[("set", set.as_str())], counters.unknown_entities.load(Relaxed))?;
     }
-    let Some(store) = &services.features else { return Ok(()) };
-    let status = store.status();
+    // Without a store all are 0, so that dashboards find the same metrics on every server.
+    let status = services.features.as_ref().map(|store| store.status()).unwrap_or_default();
     let help = "Events of computed features, by result";
     let mut family = encoder.encode_descriptor("feature_events", help, None, MetricType::Counter)?;
     for (result, count) in [("recorded", status.recorded), ("duplicate", status.duplicates)] {
