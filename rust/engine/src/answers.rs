@@ -5,7 +5,7 @@ use std::sync::Arc;
 use scorer_core::explain::Contribution;
 
 use crate::bundles::{FiredRule, Loaded, ReasonColumn, Ruled, Shape};
-use crate::computed::Defaulted;
+use crate::defaulted::Defaulted;
 use crate::idempotency::Remembered;
 use crate::lanes::Source;
 use crate::reason::Reason;

@@ -18,6 +18,7 @@ mod content;
 mod counters;
 mod deadline;
 mod decision_log;
+mod defaulted;
 mod delivery;
 mod desk;
 mod engine;
@@ -63,8 +64,8 @@ pub use bundles::{
 };
 pub use checkpoint::{AddError, Checkpoint, Checkpoints};
 pub use computed::{
-    Computed, Defaulted, EntityKeys, FeatureReader, FeatureSource, Found, LaterValues, Loading, MAX_ENTITIES,
-    Origins, ReadColumn, SourceError, SourceRefusal,
+    Computed, EntityKeys, FeatureReader, FeatureSource, Found, LaterValues, Loading, MAX_ENTITIES, Origins,
+    ReadColumn, SourceError, SourceRefusal,
 };
 pub use config::{
     CapsConfig, CheckpointConfig, DurabilityClass, FallbackConfig, Kind, LogSettings, Mode, OnCap,
@@ -76,6 +77,7 @@ pub use counters::{
     NotExplained, OutcomeCounters, Refusal, Unexplained,
 };
 pub use decision_log::DecisionLog;
+pub use defaulted::Defaulted;
 pub use engine::{Engine, EngineConfig, EngineError};
 pub use error::{LoadError, LoadErrorKind, SwapError, UnloadError};
 pub use events::{Events, Level};

@@ -1,8 +1,9 @@
 //! Stage `features`: validates a row against the schema of the bundle that answers, and fills its computed features.
 
 use super::evaluate::Workspace;
+use super::load::{Filled, Preloaded};
 use crate::bundles::Loaded;
-use crate::computed::{EntityKeys, Filled, Origins, Preloaded};
+use crate::computed::{EntityKeys, Origins};
 use crate::engine::Engine;
 use crate::rejection::Rejection;
 

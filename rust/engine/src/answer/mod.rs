@@ -15,6 +15,7 @@ mod explain;
 mod exposure;
 mod features;
 mod identify;
+mod load;
 mod many;
 mod outcome;
 mod paired;

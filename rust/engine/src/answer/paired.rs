@@ -9,6 +9,7 @@ use std::time::Instant;
 use scorer_core::schema::{FeatureSpec, FeatureType, Value};
 
 use super::evaluate::with_workspace;
+use super::load::{Preloaded, read_all};
 use super::score::Scoring;
 use super::select::Selection;
 use super::sequence::{self, Decision, Routed};
@@ -16,7 +17,7 @@ use super::{RequestContext, admit, explain, identify, replay, route};
 use crate::answered::NamedValues;
 use crate::answers::{ActionAnswer, Answer, Decided};
 use crate::arrival::Arrival;
-use crate::computed::{EntityKeys, Preloaded, read_all};
+use crate::computed::EntityKeys;
 use crate::config::Kind;
 use crate::content::Content;
 use crate::engine::Engine;

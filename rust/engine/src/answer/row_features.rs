@@ -3,8 +3,9 @@
 use std::time::Instant;
 
 use super::RequestContext;
+use super::load::Filled;
 use crate::bundles::Loaded;
-use crate::computed::{EntityKeys, Filled, Origins};
+use crate::computed::{EntityKeys, Origins};
 use crate::gate::BATCH_WITHIN;
 use crate::query::Rows;
 

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use scorer_core::bundle::ComputedFeatures;
 use sha2::{Digest as _, Sha256};
 
-use super::origins::{Defaulted, Origins};
+use super::origins::Origins;
 use super::source::{EntityKeys, FeatureReader, FeatureSource, Found, Loading, MAX_ENTITIES, SourceRefusal};
 use crate::counters::FeatureCounters;
+use crate::defaulted::Defaulted;
 
 /// The computed columns of a bundle, bound to the source of their values.
 pub struct Computed {

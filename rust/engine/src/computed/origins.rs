@@ -1,18 +1,9 @@
 //! The origin of the computed features of one row.
 
+use crate::defaulted::Defaulted;
+
 /// The longest list of computed columns.
 const MAX_COLUMNS: usize = 256;
-
-/// Why computed features have their declared defaults. The order is that of severity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Defaulted {
-    /// The request has no key of an entity.
-    NoKey,
-    /// The source did not answer in time.
-    Late,
-    /// The source failed.
-    Failed,
-}
 
 /// Where the values of a row's computed columns came from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,23 +14,6 @@ pub struct Origins {
     pub at_us: i64,
     /// One bit for each column whose value the request stated, by its position among the computed columns.
     stated: [u64; MAX_COLUMNS / 64],
-}
-
-// === impl Defaulted ===
-
-impl Defaulted {
-    /// All reasons, in the order of their counters.
-    pub const ALL: [Defaulted; 3] = [Defaulted::NoKey, Defaulted::Late, Defaulted::Failed];
-
-    /// The name in replies, records and metrics.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Defaulted::NoKey => "no_key",
-            Defaulted::Late => "late",
-            Defaulted::Failed => "failed",
-        }
-    }
 }
 
 // === impl Origins ===

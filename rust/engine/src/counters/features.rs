@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::Histogram;
-use crate::computed::Defaulted;
+use crate::defaulted::Defaulted;
 
 /// Counters of the reads of one feature set.
 #[derive(Debug)]

@@ -3,11 +3,10 @@
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use super::bundle::Computed;
-use super::origins::{Defaulted, Origins};
-use super::source::{EntityKeys, LaterValues, Loading};
 use crate::arrival::Arrival;
 use crate::checkpoint::Checkpoint;
+use crate::computed::{Computed, EntityKeys, LaterValues, Loading, Origins};
+use crate::defaulted::Defaulted;
 use crate::engine::Engine;
 use crate::pool::{Completion, Expire};
 
