@@ -57,7 +57,11 @@ FILE_DESCRIPTOR_SET: Final[bytes]
 @final
 class FeatureStore:
     def __new__(
-        cls, definition: bytes, directory: str | PathLike[str] | None = None, memory_bytes: int = ..., now_us: int = 0
+        cls,
+        definition: bytes,
+        directory: str | PathLike[str] | None = None,
+        memory_bytes: int = ...,
+        now_us: int = 0,
     ) -> FeatureStore: ...
     def record_batch(
         self,
