@@ -418,6 +418,14 @@ fn an_event_is_written_after_it_was_recorded() {
         std::thread::yield_now();
     }
     assert!(store.stats().journal_bytes > 0);
+    // The files as they would be if the process were killed now.
+    let copy = tempfile::tempdir().unwrap();
+    for file in std::fs::read_dir(directory.path()).unwrap() {
+        let path = file.unwrap().path();
+        std::fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+    }
+    let killed = StoreOptions { directory: Some(copy.path().to_owned()), ..StoreOptions::in_memory(1 << 20) };
+    assert_eq!(Store::open(vec![set()], killed).unwrap().recovery().events, 1);
     let memory = Store::open(vec![set()], StoreOptions::in_memory(1 << 20)).unwrap();
     let at_once = pin!(memory.written()).poll(&mut Context::from_waker(Waker::noop()));
     assert!(matches!(at_once, Poll::Ready(Ok(()))));
