@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 __all__ = [
     "FILE_DESCRIPTOR_SET",
     "Bundle",
+    "FeatureStore",
     "Forest",
     "LogReader",
     "Policy",
@@ -18,6 +19,7 @@ __all__ = [
     "__version__",
     "build_golden",
     "build_profile",
+    "canonical_features",
     "check_client_tls",
     "check_server_tls",
     "compile_action_rules",
@@ -25,6 +27,7 @@ __all__ = [
     "draft_bundle",
     "draw",
     "entity_pseudonym",
+    "feature_digests",
     "forbid_core_dumps",
     "generate_key",
     "mark_shipped",
@@ -50,6 +53,31 @@ __all__ = [
 __version__: Final[str]
 build_profile: Final[str]
 FILE_DESCRIPTOR_SET: Final[bytes]
+
+@final
+class FeatureStore:
+    def __new__(
+        cls,
+        definition: bytes,
+        directory: str | PathLike[str] | None = None,
+        memory_bytes: int = ...,
+        now_us: int = 0,
+    ) -> FeatureStore: ...
+    def record_batch(
+        self,
+        kinds: list[str],
+        ids: list[str],
+        occurred_at_us: list[int],
+        received_at_us: list[int],
+        keys: dict[str, list[str | None]],
+        numbers: dict[str, list[float | None]],
+        texts: dict[str, list[str | None]],
+    ) -> list[str]: ...
+    def read_batch(
+        self, features: list[str], keys: dict[str, list[str | None]], now_us: list[int]
+    ) -> bytes: ...
+    def stats(self) -> str: ...
+    def close(self) -> None: ...
 
 @final
 class Forest:
@@ -224,6 +252,8 @@ def revise_bundle(
 def transform_rows(
     features: str, steps: str, tables: str | None, rows: NDArray[Any], out: NDArray[Any]
 ) -> None: ...
+def canonical_features(definition: bytes) -> bytes: ...
+def feature_digests(definition: bytes) -> dict[str, str]: ...
 def entity_pseudonym(key_file: str | PathLike[str], entity: str) -> str: ...
 def forbid_core_dumps() -> None: ...
 def mark_shipped(directory: str | PathLike[str], sequence: int) -> int: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scorer._scorer import (
     FILE_DESCRIPTOR_SET,
+    FeatureStore,
     Forest,
     LogReader,
     RuleReplay,
@@ -11,6 +12,7 @@ from scorer._scorer import (
     __version__,
     build_golden,
     build_profile,
+    canonical_features,
     check_client_tls,
     check_server_tls,
     compile_action_rules,
@@ -18,6 +20,7 @@ from scorer._scorer import (
     draft_bundle,
     draw,
     entity_pseudonym,
+    feature_digests,
     forbid_core_dumps,
     generate_key,
     mark_shipped,
@@ -45,6 +48,7 @@ from scorer._scorer import RuleSet as RawRuleSet
 
 __all__ = [
     "FILE_DESCRIPTOR_SET",
+    "FeatureStore",
     "Forest",
     "LogReader",
     "RawBundle",
@@ -55,6 +59,7 @@ __all__ = [
     "__version__",
     "build_golden",
     "build_profile",
+    "canonical_features",
     "check_client_tls",
     "check_server_tls",
     "compile_action_rules",
@@ -62,6 +67,7 @@ __all__ = [
     "draft_bundle",
     "draw",
     "entity_pseudonym",
+    "feature_digests",
     "forbid_core_dumps",
     "generate_key",
     "mark_shipped",

@@ -72,6 +72,11 @@ impl Failure {
         Failure::new(Class::Config, error)
     }
 
+    /// A feature set, its store or a column of a call is invalid.
+    pub(crate) fn features(message: String) -> Failure {
+        Failure::new(Class::Config, message)
+    }
+
     /// An argument from Python is invalid.
     pub(crate) fn argument(message: String) -> Failure {
         Failure::new(Class::Server, message)

@@ -3,6 +3,7 @@
 mod bundle;
 mod enter;
 mod error;
+mod features;
 mod forest;
 mod hex;
 mod identity;
@@ -27,6 +28,8 @@ mod _scorer {
         measure_bundles, revise_bundle, rules_of, score_columns, seal_manifest, select_columns,
         transform_rows,
     };
+    #[pymodule_export]
+    use crate::features::{FeatureStore, canonical_features, feature_digests};
     #[pymodule_export]
     use crate::forest::Forest;
     #[pymodule_export]

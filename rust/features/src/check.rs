@@ -122,6 +122,9 @@ fn check_window(set: &FeatureSet, window: &Window) -> Result<(), DefinitionError
                 "window and delay must be multiples of the tile, {tile} s; change them or tile"
             ));
         }
+        if (window.window + window.delay) / tile >= i64::from(u16::MAX) {
+            return fail("window and delay have more than 65,534 tiles; use longer tiles".to_owned());
+        }
         if window.window / tile > MAX_TILES {
             return fail(format!("the window has more than {MAX_TILES} tiles; use longer tiles"));
         }

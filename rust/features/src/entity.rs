@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 
-use crate::accumulate::Part;
-use crate::definition::{Aggregate, Feature, FeatureSet, Window};
-use crate::distinct;
+use crate::definition::{Feature, FeatureSet, Window};
 use crate::event::Event;
-use crate::tiles::Tiles;
+use crate::slot::Slot;
+use crate::tiles;
 
-/// Memory of an entity beside its key and its tiles, with its place in the map.
-const ENTRY: usize = 96;
+/// Bytes of a key in the table, with its control byte.
+const ENTRY: usize = size_of::<(Box<str>, EntityState)>() + 1;
+/// Bytes that the allocator adds to an allocation, on average.
+const ALLOCATION: usize = 16;
 
 /// The features of the entities of one name.
 #[derive(Debug)]
@@ -18,6 +19,9 @@ pub(crate) struct EntityKind {
     pub(crate) name: String,
     /// The features, in the order of the definition.
     pub(crate) features: Vec<Window>,
+    slots: Vec<Slot>,
+    /// Position of the slot of each feature.
+    slot_of: Vec<usize>,
 }
 
 /// The state of one key.
@@ -25,14 +29,15 @@ pub(crate) struct EntityKind {
 pub(crate) struct EntityState {
     /// Time of the newest event.
     newest_us: i64,
-    tiles: Box<[Tiles]>,
+    /// The states of the slots, one after the other.
+    data: Vec<u8>,
 }
 
 /// The states of the keys of one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Entities {
     keys: HashMap<Box<str>, EntityState>,
-    /// Memory in bytes.
+    /// Memory of keys and states in bytes, without the table.
     bytes: usize,
 }
 
@@ -40,62 +45,77 @@ pub(crate) struct Entities {
 
 impl EntityKind {
     pub(crate) fn all(set: &FeatureSet) -> Vec<EntityKind> {
-        let features = |entity: &str| {
-            set.features()
-                .iter()
-                .filter_map(|feature| match feature {
-                    Feature::Window(window) if window.entity == entity => Some(window.clone()),
-                    _ => None,
-                })
-                .collect()
+        let features = |entity: &str| -> Vec<Window> {
+            let windows = set.features().iter().filter_map(|feature| match feature {
+                Feature::Window(window) if window.entity == entity => Some(window.clone()),
+                _ => None,
+            });
+            windows.collect()
         };
-        let kinds = set.entities().into_iter();
-        kinds
-            .map(|entity| EntityKind { name: entity.to_owned(), features: features(entity) })
-            .filter(|kind| !kind.features.is_empty())
-            .collect()
+        let kinds = set.entities().into_iter().map(|entity| {
+            let features = features(entity);
+            let (slots, slot_of) = Slot::all(&features);
+            EntityKind { name: entity.to_owned(), features, slots, slot_of }
+        });
+        kinds.filter(|kind| !kind.features.is_empty()).collect()
     }
 
     /// Whether a feature aggregates events of a kind.
     pub(crate) fn reads(&self, event: &str) -> bool {
         self.features.iter().any(|feature| feature.event == event)
     }
-}
 
-/// The part of an event that a feature aggregates; `None` if the event does not count for it.
-fn part_of(window: &Window, event: &Event<'_>) -> Option<Part> {
-    if window.event != event.kind {
-        return None;
+    /// Position of the slot of a feature.
+    pub(crate) fn slot_of(&self, feature: usize) -> usize {
+        self.slot_of.get(feature).copied().unwrap_or(usize::MAX)
     }
-    let holds = |(field, values): (&String, &Vec<String>)| {
-        event.text(field).is_some_and(|text| values.iter().any(|value| value == text))
-    };
-    if !window.conditions.iter().all(holds) {
-        return None;
-    }
-    let number = if window.aggregate.of_number() { event.number(&window.of)? } else { 1.0 };
-    let place = if window.aggregate == Aggregate::Distinct {
-        distinct::place(event.text(&window.of).or_else(|| event.key(&window.of))?)
-    } else {
-        (0, 0)
-    };
-    Some(Part { at_us: event.occurred_at_us, number, place })
 }
 
 // === impl EntityState ===
 
 impl EntityState {
     fn new(kind: &EntityKind) -> EntityState {
-        EntityState { newest_us: i64::MIN, tiles: kind.features.iter().map(Tiles::new).collect() }
+        let mut data = Vec::new();
+        kind.slots.iter().for_each(|slot| tiles::empty(slot, &mut data));
+        data.shrink_to_fit();
+        EntityState { newest_us: i64::MIN, data }
     }
 
-    /// The value of a feature by its position in the kind; `None` if it has its default.
-    pub(crate) fn value(&self, kind: &EntityKind, feature: usize, now_us: i64) -> Option<f64> {
-        self.tiles.get(feature)?.value(kind.features.get(feature)?, now_us)
+    fn apply(&mut self, kind: &EntityKind, event: &Event<'_>, received_at_us: i64) {
+        self.newest_us = self.newest_us.max(event.occurred_at_us);
+        let mut at = 0;
+        for slot in &kind.slots {
+            if let Some(part) = slot.part(event) {
+                tiles::add(slot, &mut self.data, at, part, received_at_us);
+            }
+            at += tiles::length(slot, self.data.get(at..).unwrap_or_default());
+        }
+    }
+
+    /// Every slot by position, with its state.
+    pub(crate) fn slots<'a>(
+        &'a self,
+        kind: &'a EntityKind,
+    ) -> impl Iterator<Item = (usize, &'a Slot, &'a [u8])> {
+        let mut rest = self.data.as_slice();
+        kind.slots.iter().enumerate().map(move |(position, slot)| {
+            let (state, after) = rest.split_at_checked(tiles::length(slot, rest)).unwrap_or((rest, &[]));
+            rest = after;
+            (position, slot, state)
+        })
+    }
+
+    /// Whether the bytes are the states of all slots.
+    fn is_complete(&self, kind: &EntityKind) -> bool {
+        let mut rest = Some(self.data.as_slice());
+        for slot in &kind.slots {
+            rest = rest.and_then(|bytes| bytes.get(tiles::length(slot, bytes)..));
+        }
+        rest.is_some_and(<[u8]>::is_empty)
     }
 
     fn bytes(&self) -> usize {
-        self.tiles.len() * size_of::<Tiles>() + self.tiles.iter().map(Tiles::bytes).sum::<usize>()
+        self.data.capacity() + ALLOCATION
     }
 }
 
@@ -110,32 +130,45 @@ impl Entities {
         self.keys.len()
     }
 
+    /// Memory in bytes: keys and states with the allocator's share, and the table.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+        // A table is at most seven eighths full.
+        self.bytes + self.keys.capacity() * 8 / 7 * ENTRY
+    }
+
+    /// Every key with the time of its newest event and its state.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (&str, i64, &[u8])> {
+        self.keys.iter().map(|(key, state)| (&**key, state.newest_us, state.data.as_slice()))
+    }
+
+    /// Inserts the state of a key, as [`Entities::all`] returned it. Returns whether it fits the definition.
+    pub(crate) fn restore(&mut self, kind: &EntityKind, key: &str, newest_us: i64, data: &[u8]) -> bool {
+        let state = EntityState { newest_us, data: data.to_vec() };
+        if !state.is_complete(kind) {
+            return false;
+        }
+        self.bytes += key.len() + ALLOCATION + state.bytes();
+        self.keys.insert(key.into(), state).is_none()
     }
 
     /// Applies an event of the key.
     pub(crate) fn apply(&mut self, kind: &EntityKind, key: &str, event: &Event<'_>, received_at_us: i64) {
-        if !self.keys.contains_key(key) {
-            let state = EntityState::new(kind);
-            self.bytes += ENTRY + key.len() + state.bytes();
-            self.keys.insert(key.into(), state);
+        if let Some(state) = self.keys.get_mut(key) {
+            let before = state.bytes();
+            state.apply(kind, event, received_at_us);
+            self.bytes = (self.bytes + state.bytes()).saturating_sub(before);
+            return;
         }
-        let Some(state) = self.keys.get_mut(key) else { return };
-        let before = state.bytes();
-        state.newest_us = state.newest_us.max(event.occurred_at_us);
-        for (tiles, window) in state.tiles.iter_mut().zip(&kind.features) {
-            if let Some(part) = part_of(window, event) {
-                tiles.add(window, part, received_at_us);
-            }
-        }
-        self.bytes = (self.bytes + state.bytes()).saturating_sub(before);
+        let mut state = EntityState::new(kind);
+        state.apply(kind, event, received_at_us);
+        self.bytes += key.len() + ALLOCATION + state.bytes();
+        self.keys.insert(key.into(), state);
     }
 
     /// Removes the entities whose newest event is oldest, until at most `limit` bytes are left. Returns their number.
     pub(crate) fn evict(&mut self, limit: usize) -> u64 {
         let mut removed = 0;
-        while self.bytes > limit && !self.keys.is_empty() {
+        while self.bytes() > limit && !self.keys.is_empty() {
             // A sixteenth at a time, so that the cost of finding the oldest is shared by many removals.
             let mut newest: Vec<i64> = self.keys.values().map(|state| state.newest_us).collect();
             let at = newest.len() / 16;
@@ -145,11 +178,13 @@ impl Entities {
             self.keys.retain(|key, state| {
                 let stays = state.newest_us > threshold;
                 if !stays {
-                    *bytes = bytes.saturating_sub(ENTRY + key.len() + state.bytes());
+                    *bytes = bytes.saturating_sub(key.len() + ALLOCATION + state.bytes());
                     removed += 1;
                 }
                 stays
             });
+            // The table is a part of the memory.
+            self.keys.shrink_to_fit();
         }
         removed
     }

@@ -1,11 +1,14 @@
-//! The binary form of an event in the journal: length and CRC32C, then the event.
+//! Frames: length and CRC32C, then bytes; and the binary form of an event in the frames of the journal.
 
+use std::io;
+
+use crate::bytes::u32_at;
 use crate::event::Event;
 
-/// Bytes before the event: its length and its checksum.
+/// Bytes before the payload: its length and its checksum.
 const HEAD: usize = 8;
-/// Greatest length of an event.
-const MAX_PAYLOAD: usize = 1 << 20;
+/// Greatest length of a payload.
+const MAX_PAYLOAD: usize = 1 << 24;
 
 /// An event that was read from the journal.
 #[derive(Debug, Clone, PartialEq)]
@@ -19,10 +22,51 @@ pub(crate) struct OwnedEvent {
     pub(crate) texts: Vec<(String, String)>,
 }
 
-/// Appends the frame of an event.
-pub(crate) fn write(event: &Event<'_>, received_at_us: i64, to: &mut Vec<u8>) {
+/// Appends a frame with the payload that `write` appends.
+pub(crate) fn wrap(to: &mut Vec<u8>, write: impl FnOnce(&mut Vec<u8>)) {
     let start = to.len();
     to.extend_from_slice(&[0; HEAD]);
+    write(to);
+    let payload = to.get(start + HEAD..).unwrap_or_default();
+    let (length, sum) = (payload.len() as u32, crc32c::crc32c(payload));
+    if let Some(head) = to.get_mut(start..start + HEAD) {
+        head[..4].copy_from_slice(&length.to_le_bytes());
+        head[4..].copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
+/// The payload of the frame at the beginning of `bytes`; `None` if the frame is not complete or its checksum differs.
+pub(crate) fn payload(bytes: &[u8]) -> Option<&[u8]> {
+    let length = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
+    let sum = u32::from_le_bytes(bytes.get(4..HEAD)?.try_into().ok()?);
+    if length > MAX_PAYLOAD {
+        return None;
+    }
+    let payload = bytes.get(HEAD..HEAD + length)?;
+    (crc32c::crc32c(payload) == sum).then_some(payload)
+}
+
+/// Reads the next frame of a file into `to`. Returns whether it is complete and its checksum is right.
+pub(crate) fn next(from: &mut impl io::Read, to: &mut Vec<u8>) -> io::Result<bool> {
+    to.resize(HEAD, 0);
+    from.read_exact(to)?;
+    let length = u32_at(to, 0) as usize;
+    if length > MAX_PAYLOAD {
+        return Ok(false);
+    }
+    to.resize(HEAD + length, 0);
+    from.read_exact(to.get_mut(HEAD..).unwrap_or_default())?;
+    let right = payload(to).is_some();
+    to.drain(..HEAD);
+    Ok(right)
+}
+
+/// Appends the frame of an event.
+pub(crate) fn write(event: &Event<'_>, received_at_us: i64, to: &mut Vec<u8>) {
+    wrap(to, |to| write_event(event, received_at_us, to));
+}
+
+fn write_event(event: &Event<'_>, received_at_us: i64, to: &mut Vec<u8>) {
     to.extend_from_slice(&received_at_us.to_le_bytes());
     to.extend_from_slice(&event.occurred_at_us.to_le_bytes());
     text(event.kind, to);
@@ -42,26 +86,12 @@ pub(crate) fn write(event: &Event<'_>, received_at_us: i64, to: &mut Vec<u8>) {
         text(field, to);
         text(value, to);
     }
-    let payload = to.get(start + HEAD..).unwrap_or_default();
-    let (length, sum) = (payload.len() as u32, crc32c::crc32c(payload));
-    if let Some(head) = to.get_mut(start..start + HEAD) {
-        head[..4].copy_from_slice(&length.to_le_bytes());
-        head[4..].copy_from_slice(&sum.to_le_bytes());
-    }
 }
 
 /// Reads the frame at the beginning of `bytes`. Returns the event and the length of the frame; `None` if the frame is not
 /// complete or its checksum differs.
 pub(crate) fn read(bytes: &[u8]) -> Option<(OwnedEvent, usize)> {
-    let length = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
-    let sum = u32::from_le_bytes(bytes.get(4..HEAD)?.try_into().ok()?);
-    if length > MAX_PAYLOAD {
-        return None;
-    }
-    let payload = bytes.get(HEAD..HEAD + length)?;
-    if crc32c::crc32c(payload) != sum {
-        return None;
-    }
+    let payload = payload(bytes)?;
     let mut reader = Reader(payload);
     let event = OwnedEvent {
         received_at_us: reader.number()?,
@@ -73,11 +103,11 @@ pub(crate) fn read(bytes: &[u8]) -> Option<(OwnedEvent, usize)> {
             .list(|reader| Some((reader.text()?, f64::from_bits(reader.number()?.cast_unsigned()))))?,
         texts: reader.list(|reader| Some((reader.text()?, reader.text()?)))?,
     };
-    Some((event, HEAD + length))
+    Some((event, HEAD + payload.len()))
 }
 
-/// Writes a text. The rules for events limit its length to far below 65,536 bytes.
-fn text(text: &str, to: &mut Vec<u8>) {
+/// Appends a text. The rules for events limit its length to far below 65,536 bytes.
+pub(crate) fn text(text: &str, to: &mut Vec<u8>) {
     count(text.len(), to);
     to.extend_from_slice(text.as_bytes());
 }
@@ -86,18 +116,19 @@ fn count(count: usize, to: &mut Vec<u8>) {
     to.extend_from_slice(&(count as u16).to_le_bytes());
 }
 
-struct Reader<'a>(&'a [u8]);
+/// The rest of a payload.
+pub(crate) struct Reader<'a>(pub(crate) &'a [u8]);
 
 // === impl Reader ===
 
-impl Reader<'_> {
-    fn take(&mut self, length: usize) -> Option<&[u8]> {
+impl<'a> Reader<'a> {
+    pub(crate) fn take(&mut self, length: usize) -> Option<&'a [u8]> {
         let (taken, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
         Some(taken)
     }
 
-    fn number(&mut self) -> Option<i64> {
+    pub(crate) fn number(&mut self) -> Option<i64> {
         Some(i64::from_le_bytes(self.take(8)?.try_into().ok()?))
     }
 
@@ -105,9 +136,13 @@ impl Reader<'_> {
         Some(usize::from(u16::from_le_bytes(self.take(2)?.try_into().ok()?)))
     }
 
-    fn text(&mut self) -> Option<String> {
+    pub(crate) fn str(&mut self) -> Option<&'a str> {
         let length = self.count()?;
-        String::from_utf8(self.take(length)?.to_vec()).ok()
+        str::from_utf8(self.take(length)?).ok()
+    }
+
+    fn text(&mut self) -> Option<String> {
+        self.str().map(str::to_owned)
     }
 
     fn list<T>(&mut self, one: impl Fn(&mut Self) -> Option<T>) -> Option<Vec<T>> {

@@ -4,6 +4,8 @@ use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use sha2::{Digest as _, Sha256};
+
 use crate::SECOND;
 
 /// Number of shards.
@@ -11,12 +13,12 @@ const SHARDS: usize = 64;
 /// Memory of one id.
 const ENTRY: usize = 64;
 
-/// The ids of the events of one kind. They are stored as hashes of 128 bits under a random key, so that no sender can
-/// make an id that equals another one.
+/// The ids of the events of one kind. They are stored as 128 bits of a SHA-256 with a random salt, so that no sender
+/// can make an id that equals another one.
 #[derive(Debug)]
 pub(crate) struct Ids {
     shards: Vec<Mutex<Shard>>,
-    keys: [RandomState; 2],
+    salt: u128,
     /// Time in microseconds for which an id is remembered.
     remember_us: i64,
 }
@@ -38,20 +40,48 @@ pub(crate) struct Place<'a> {
 // === impl Ids ===
 
 impl Ids {
-    pub(crate) fn new(remember_seconds: i64) -> Ids {
+    pub(crate) fn new(remember_seconds: i64, salt: u128) -> Ids {
         Ids {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            keys: [RandomState::new(), RandomState::new()],
+            salt,
             remember_us: remember_seconds.saturating_mul(SECOND),
         }
     }
 
     /// Locks the place of an id.
     pub(crate) fn place(&self, id: &str) -> Option<Place<'_>> {
-        let [high, low] = self.keys.each_ref().map(|key| key.hash_one(id));
-        let shard = self.shards.get(low as usize % SHARDS)?;
-        let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(Place { shard, hash: u128::from(high) << 64 | u128::from(low), remember_us: self.remember_us })
+        let digest = Sha256::new().chain_update(self.salt.to_le_bytes()).chain_update(id).finalize();
+        let hash = u128::from_le_bytes(*digest.first_chunk()?);
+        Some(Place { shard: self.shard(hash)?, hash, remember_us: self.remember_us })
+    }
+
+    fn shard(&self, hash: u128) -> Option<MutexGuard<'_, Shard>> {
+        let shard = self.shards.get((hash % SHARDS as u128) as usize)?;
+        Some(shard.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Random bits.
+    pub(crate) fn random() -> u128 {
+        let half = || u128::from(RandomState::new().hash_one(()));
+        half() << 64 | half()
+    }
+
+    pub(crate) fn salt(&self) -> u128 {
+        self.salt
+    }
+
+    /// The times of receipt and the ids of each shard, in the order of receipt.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Vec<(i64, u128)>> {
+        let shards = self.shards.iter().map(|shard| shard.lock().unwrap_or_else(PoisonError::into_inner));
+        shards.map(|shard| shard.order.iter().copied().collect())
+    }
+
+    /// Remembers an id, as [`Ids::all`] returned it.
+    pub(crate) fn restore(&self, received_at_us: i64, hash: u128) {
+        if let Some(mut shard) = self.shard(hash) {
+            shard.known.insert(hash);
+            shard.order.push_back((received_at_us, hash));
+        }
     }
 
     /// Memory in bytes.

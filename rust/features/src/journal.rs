@@ -41,8 +41,9 @@ struct State {
     written: u64,
     /// Time of receipt of the newest event.
     newest_us: i64,
-    /// Size of all files.
+    /// Size of all files, and the number of the last.
     bytes: u64,
+    segment: u64,
     wakers: Vec<Waker>,
     error: Option<String>,
     closed: bool,
@@ -72,21 +73,22 @@ impl Shared {
 // === impl Journal ===
 
 impl Journal {
-    /// Starts the thread, with a new file after `segments`.
+    /// Starts the thread, with a new file after `segments` and after the number `covered`.
     pub(crate) fn start(
         directory: PathBuf,
         mut segments: Vec<Segment>,
+        covered: u64,
         now_us: i64,
         keep_seconds: i64,
         queue_bytes: usize,
     ) -> io::Result<Journal> {
-        let number = segments.last().map_or(0, |last| last.number + 1);
+        let number = segments.last().map_or(0, |last| last.number).max(covered) + 1;
         let (segment, file) = segments::create(&directory, number, now_us)?;
         segments.push(segment);
         let keep_us = keep_seconds.saturating_mul(SECOND);
         segments::prune(&mut segments, now_us.saturating_sub(keep_us))?;
         let bytes = segments.iter().map(|segment| segment.bytes).sum();
-        let state = State { bytes, newest_us: now_us, ..State::default() };
+        let state = State { bytes, segment: number, newest_us: now_us, ..State::default() };
         let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new(), queue_bytes });
         let files = Files { directory, segments, file, keep_us };
         let of_thread = Arc::clone(&shared);
@@ -125,6 +127,11 @@ impl Journal {
     pub(crate) fn written(&self) -> Written {
         let queued = self.shared.lock().queued;
         Written { until: Some((Arc::clone(&self.shared), queued)) }
+    }
+
+    /// Number of the file that is written.
+    pub(crate) fn segment(&self) -> u64 {
+        self.shared.lock().segment
     }
 
     /// Size of all files in bytes, and the error that stopped the journal.
@@ -173,6 +180,7 @@ fn write(shared: &Shared, mut files: Files) {
         batch.clear();
         let mut state = shared.lock();
         state.bytes = files.segments.iter().map(|segment| segment.bytes).sum();
+        state.segment = files.segments.last().map_or(state.segment, |last| last.number);
         match result {
             Ok(()) => state.written = queued,
             Err(error) => state.error = Some(error.to_string()),

@@ -27,8 +27,8 @@ pub(crate) struct EventKind {
     pub(crate) sets: Vec<usize>,
 }
 
-/// The kinds of all sets by name.
-pub(crate) fn all(sets: &[SetState]) -> BTreeMap<String, EventKind> {
+/// The kinds of all sets by name. `salt` is for the hashes of ids.
+pub(crate) fn all(sets: &[SetState], salt: u128) -> BTreeMap<String, EventKind> {
     let mut kinds: BTreeMap<String, EventKind> = BTreeMap::new();
     for (at, state) in sets.iter().enumerate() {
         for (name, event) in state.set.events() {
@@ -37,7 +37,7 @@ pub(crate) fn all(sets: &[SetState]) -> BTreeMap<String, EventKind> {
                 numbers: BTreeSet::new(),
                 texts: BTreeSet::new(),
                 accept_late_us: 0,
-                ids: Ids::new(0),
+                ids: Ids::new(0, salt),
                 sets: Vec::new(),
             });
             kind.entities.extend(event.entities.iter().cloned());
@@ -48,7 +48,7 @@ pub(crate) fn all(sets: &[SetState]) -> BTreeMap<String, EventKind> {
         }
     }
     for kind in kinds.values_mut() {
-        kind.ids = Ids::new(kind.accept_late_us / SECOND);
+        kind.ids = Ids::new(kind.accept_late_us / SECOND, salt);
     }
     kinds
 }

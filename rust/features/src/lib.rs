@@ -1,11 +1,12 @@
 //! Features of entities, such as the payments of a card within seven days, computed from events.
 //!
 //! A [`FeatureSet`] defines the features. A [`Store`] applies events to the state of entities, writes them to a journal,
-//! and reads the values of features as of a time. The journal is the truth: the state is rebuilt from it at the start.
+//! and reads the values of features as of a time. The journal is the truth: the state is rebuilt from it at the start. A
+//! snapshot shortens this.
 
 #![forbid(unsafe_code)]
 
-mod accumulate;
+mod bytes;
 mod canonical;
 mod check;
 mod definition;
@@ -21,9 +22,12 @@ mod kinds;
 mod md5;
 mod plan;
 mod segments;
+mod slot;
+mod snapshot;
 mod state;
 mod store;
 mod tiles;
+mod value;
 
 pub use definition::{Aggregate, EventDefinition, Feature, FeatureSet, Ratio, Window};
 pub use error::{DefinitionError, EventError, OpenError, PlanError, Refusal};

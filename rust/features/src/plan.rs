@@ -1,8 +1,10 @@
 //! Reads of several features.
 
 use crate::definition::{Feature, Ratio, Window};
+use crate::entity::{EntityKind, EntityState};
 use crate::error::PlanError;
 use crate::state::SetState;
+use crate::value;
 
 /// Greatest number of features of a plan.
 const MAX_FEATURES: usize = 256;
@@ -29,8 +31,21 @@ struct Group {
     kind: usize,
     /// Position in the plan's entities.
     entity: usize,
-    /// Position of the feature in the kind, the place of its value, and its value if no event counts.
-    reads: Vec<(usize, usize, f64)>,
+    /// By the position of the slot.
+    reads: Vec<Read>,
+}
+
+/// The read of one aggregate.
+#[derive(Debug, Clone, PartialEq)]
+struct Read {
+    /// Position of its slot in the kind.
+    slot: usize,
+    /// Position of the feature in the kind.
+    feature: usize,
+    /// Place of the value.
+    place: usize,
+    /// The value if no event counts.
+    empty: f64,
 }
 
 /// A feature of a plan.
@@ -61,6 +76,27 @@ impl Known {
         if let Some(word) = self.0.get_mut(feature / 64) {
             *word |= 1 << (feature % 64);
         }
+    }
+}
+
+// === impl Group ===
+
+impl Group {
+    /// Reads the aggregates from the state of a key, slot by slot.
+    fn read(&self, kind: &EntityKind, state: Option<&EntityState>, now_us: i64, values: &mut [f64]) {
+        let mut put = |read: &Read, value: Option<f64>| {
+            if let Some(to) = values.get_mut(read.place) {
+                *to = value.unwrap_or(read.empty);
+            }
+        };
+        let mut reads = self.reads.iter().peekable();
+        for (position, slot, bytes) in state.into_iter().flat_map(|state| state.slots(kind)) {
+            while let Some(read) = reads.next_if(|read| read.slot == position) {
+                let window = kind.features.get(read.feature);
+                put(read, window.and_then(|window| value::of(window, slot, bytes, now_us)));
+            }
+        }
+        reads.for_each(|read| put(read, None));
     }
 }
 
@@ -136,11 +172,13 @@ impl Plan {
         });
         let place = self.values;
         let Some(group) = self.groups.get_mut(group) else { return Ok((place, bit)) };
-        if let Some((_, place, _)) = group.reads.iter().find(|(known, ..)| *known == feature) {
-            return Ok((*place, bit));
+        if let Some(known) = group.reads.iter().find(|known| known.feature == feature) {
+            return Ok((known.place, bit));
         }
         let empty = if window.aggregate.is_zero_without_events() { 0.0 } else { f64::NAN };
-        group.reads.push((feature, place, empty));
+        let slot = state.kinds.get(kind).map_or(usize::MAX, |kind| kind.slot_of(feature));
+        let after = group.reads.partition_point(|known| known.slot <= slot);
+        group.reads.insert(after, Read { slot, feature, place, empty });
         self.values += 1;
         Ok((place, bit))
     }
@@ -175,14 +213,7 @@ impl Plan {
             };
             with_key |= 1 << group.entity;
             let known = state.with(group.kind, key, |entities| {
-                let entity = entities.get(key);
-                for &(feature, place, empty) in &group.reads {
-                    let value =
-                        entity.and_then(|entity| entity.value(kind, feature, now_us)).unwrap_or(empty);
-                    if let Some(to) = values.get_mut(place) {
-                        *to = value;
-                    }
-                }
+                group.read(kind, entities.get(key), now_us, &mut values);
             });
             if known {
                 with_state |= 1 << group.entity;

@@ -52,6 +52,14 @@ pub(crate) fn replay(segment: &Segment, each: &mut dyn FnMut(OwnedEvent)) -> io:
     Ok(rest.len() as u64)
 }
 
+/// Cuts bytes from the end of a file.
+pub(crate) fn cut(segment: &mut Segment, bytes: u64) -> io::Result<()> {
+    let file = File::options().write(true).open(&segment.path)?;
+    segment.bytes = segment.bytes.saturating_sub(bytes);
+    file.set_len(segment.bytes)?;
+    file.sync_all()
+}
+
 /// Removes files whose events are all older than `before_us`. The newest file stays.
 pub(crate) fn prune(segments: &mut Vec<Segment>, before_us: i64) -> io::Result<()> {
     let old = segments.iter().skip(1).take_while(|next| next.since_us < before_us).count();

@@ -8,7 +8,7 @@ use crate::entity::{Entities, EntityKind};
 use crate::event::Event;
 
 /// Number of shards.
-const SHARDS: usize = 64;
+const SHARDS: usize = 256;
 
 /// A feature set with its state.
 #[derive(Debug)]
@@ -69,6 +69,26 @@ impl SetState {
         let Some(entities) = shard.0.get(kind) else { return false };
         read(entities);
         entities.get(key).is_some()
+    }
+
+    /// Calls `each` with all entities of a kind, shard by shard, until it fails.
+    pub(crate) fn each<E>(
+        &self,
+        kind: usize,
+        mut each: impl FnMut(&Entities) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for shard in &self.shards {
+            let shard = shard.lock().unwrap_or_else(PoisonError::into_inner);
+            shard.0.get(kind).map_or(Ok(()), &mut each)?;
+        }
+        Ok(())
+    }
+
+    /// Inserts the state of a key, as it was read before. Returns whether it fits the definition.
+    pub(crate) fn restore(&self, at: usize, key: &str, newest_us: i64, data: &[u8]) -> bool {
+        let Some(kind) = self.kinds.get(at) else { return false };
+        let Some(mut shard) = self.shard(at, key) else { return false };
+        shard.0.get_mut(at).is_some_and(|entities| entities.restore(kind, key, newest_us, data))
     }
 
     /// Number of entities with state, and their memory in bytes.

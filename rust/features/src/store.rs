@@ -10,16 +10,19 @@ use crate::definition::FeatureSet;
 use crate::error::{EventError, OpenError, PlanError, Refusal};
 use crate::event::Event;
 use crate::frame::OwnedEvent;
-use crate::ids::Place;
+use crate::ids::{Ids, Place};
 use crate::journal::Journal;
 pub use crate::journal::Written;
 use crate::kinds::{self, EventKind, shown};
 use crate::plan::{Known, Plan};
 use crate::segments;
+use crate::snapshot;
 use crate::state::SetState;
 
 /// Greatest size of the events that wait for the journal, in bytes.
 const QUEUE_BYTES: usize = 8 << 20;
+/// Size of the replayed files from which on a start writes a snapshot, in bytes.
+const SNAPSHOT_AFTER: u64 = 64 << 20;
 /// Part of the memory that ids may use.
 const IDS_PART: u64 = 4;
 
@@ -66,8 +69,12 @@ pub enum Recorded {
 /// What was read from the journal at the start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Number of events.
+    /// Number of events after the snapshot.
     pub events: u64,
+    /// Number of entities of the snapshot.
+    pub snapshot_entities: u64,
+    /// Why the snapshot was not used. All files of the journal were then read.
+    pub snapshot_unused: Option<String>,
     /// Number of events of kinds that no set declares any more.
     pub skipped: u64,
     /// Files with bytes at their end that are not a complete event, with the number of these bytes.
@@ -119,8 +126,9 @@ impl Store {
         if let Some(set) = sets.iter().find(|set| !labels.insert(set.label())) {
             return Err(OpenError::Sets(format!("{} is given twice; keep one", set.label())));
         }
-        let sets: Vec<SetState> = sets.into_iter().map(SetState::new).collect();
-        let kinds = kinds::all(&sets);
+        let fresh = || -> Vec<SetState> { sets.iter().cloned().map(SetState::new).collect() };
+        let sets = fresh();
+        let kinds = kinds::all(&sets, Ids::random());
         let mut store = Store {
             sets,
             kinds,
@@ -139,19 +147,46 @@ impl Store {
             let fail = |source| OpenError::Io { path: directory.clone(), source };
             fs::create_dir_all(&directory).map_err(fail)?;
             store._lock = Some(lock(&directory)?);
-            let segments = segments::list(&directory).map_err(fail)?;
             let mut recovery = Recovery::default();
-            for segment in &segments {
-                let cut = segments::replay(segment, &mut |event| store.replay(event, &mut recovery));
-                match cut.map_err(|source| OpenError::Io { path: segment.path.clone(), source })? {
-                    0 => {}
-                    bytes => recovery.damaged.push((segment.path.clone(), bytes)),
+            let mut covered = 0;
+            match snapshot::read(&directory, fresh()) {
+                Ok(None) => {}
+                Ok(Some(loaded)) => {
+                    (store.sets, store.kinds, covered) = (loaded.sets, loaded.kinds, loaded.segment);
+                    recovery.snapshot_entities = store.sets.iter().map(|set| set.size().0).sum();
                 }
+                Err(reason) => recovery.snapshot_unused = Some(reason),
+            }
+            let mut segments = segments::list(&directory).map_err(fail)?;
+            let (mut replayed, last) = (0, segments.last().map(|last| last.number));
+            for segment in segments.iter_mut().filter(|segment| segment.number > covered) {
+                let fail = |source| OpenError::Io { path: segment.path.clone(), source };
+                let damaged = segments::replay(segment, &mut |event| store.replay(event, &mut recovery));
+                let damaged = damaged.map_err(fail)?;
+                if damaged > 0 {
+                    recovery.damaged.push((segment.path.clone(), damaged));
+                }
+                if damaged > 0 && Some(segment.number) == last {
+                    let path = segment.path.clone();
+                    segments::cut(segment, damaged).map_err(|source| OpenError::Io { path, source })?;
+                }
+                replayed += segment.bytes;
             }
             store.recovery = recovery;
+            if let Some(last) = last
+                && replayed >= SNAPSHOT_AFTER
+            {
+                snapshot::write(&directory, &store.sets, &store.kinds, last).map_err(fail)?;
+            }
             let keep = store.sets.iter().map(SetState::horizon).max().unwrap_or(0);
-            let journal =
-                Journal::start(directory.clone(), segments, options.now_us, keep, options.queue_bytes);
+            let journal = Journal::start(
+                directory.clone(),
+                segments,
+                covered,
+                options.now_us,
+                keep,
+                options.queue_bytes,
+            );
             store.journal = Some(journal.map_err(fail)?);
         }
         Ok(store)
@@ -306,12 +341,20 @@ impl Store {
         }
     }
 
-    /// Writes and syncs the journal. Later events are refused.
+    /// Writes and syncs the journal and a snapshot of the state. Later events are refused.
     ///
     /// # Errors
-    /// Some events may not be in the journal.
+    /// Some events may not be in the journal, or the snapshot cannot be written: the next start then reads the journal.
     pub fn close(&self) -> Result<(), String> {
-        self.journal.as_ref().map_or(Ok(()), Journal::close)
+        let (Some(journal), Some(directory)) = (&self.journal, &self.directory) else { return Ok(()) };
+        journal.close()?;
+        if self.recorded.load(Relaxed) == 0 && self.recovery.events == 0 {
+            return Ok(());
+        }
+        // The journal accepts no event any more. An event that it accepted before is applied while its id is locked, and
+        // the snapshot takes these locks before it reads the entities.
+        let written = snapshot::write(directory, &self.sets, &self.kinds, journal.segment());
+        written.map_err(|error| format!("{}: snapshot: {error}", directory.display()))
     }
 }
 

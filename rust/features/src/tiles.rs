@@ -1,133 +1,167 @@
-//! The state of one feature of one entity.
+//! The state of one slot of one entity, as bytes: what an event changes.
+//!
+//! A slot of rows is their number (u16) and the rows, by tile. A slot of sketches is the same with a sketch for each tile.
+//! A decayed slot is its sum (f64) and the greatest time of an event (i64), to which the sum is scaled.
 
-use crate::SECOND;
-use crate::accumulate::{Cell, Part};
-use crate::definition::{Aggregate, Window};
-use crate::distinct::Union;
+use crate::bytes::{f64_at, i64_at, put, u16_at, u32_at};
+use crate::distinct;
+use crate::slot::{Column, Form, Part, Slot, TILE};
 
-/// The state of one feature of one entity.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Tiles {
-    /// The tiles with events, by their index.
-    Windowed(Vec<(i64, Cell)>),
-    /// The sum scaled to `at_us`, the greatest time of an event.
-    Decayed { value: f64, at_us: i64 },
-    /// A decayed sum without events.
-    Empty,
-}
+/// Bytes of the number of rows.
+pub(crate) const HEAD: usize = 2;
+/// Bytes of a decayed slot.
+const DECAYED: usize = 16;
 
-// === impl Tiles ===
-
-impl Tiles {
-    pub(crate) fn new(window: &Window) -> Tiles {
-        if window.aggregate.is_decayed() { Tiles::Empty } else { Tiles::Windowed(Vec::new()) }
-    }
-
-    /// Adds an event that was received at `received_at_us`. Tiles that no later read counts are removed.
-    pub(crate) fn add(&mut self, window: &Window, part: Part, received_at_us: i64) {
-        match self {
-            Tiles::Windowed(cells) => {
-                let first = first_tile(window, received_at_us);
-                let expired = cells.iter().take_while(|(tile, _)| *tile < first).count();
-                cells.drain(..expired);
-                let tile = part.at_us.div_euclid(window.tile * SECOND);
-                if tile < first {
-                    return;
-                }
-                match cells.binary_search_by_key(&tile, |(known, _)| *known) {
-                    Ok(at) => {
-                        if let Some((_, cell)) = cells.get_mut(at) {
-                            cell.add(part);
-                        }
-                    }
-                    Err(at) => cells.insert(at, (tile, Cell::of(window.aggregate, part))),
-                }
-            }
-            Tiles::Empty => *self = Tiles::Decayed { value: part.number, at_us: part.at_us },
-            Tiles::Decayed { value, at_us } => {
-                if part.at_us > *at_us {
-                    *value = *value * decay(window, part.at_us - *at_us) + part.number;
-                    *at_us = part.at_us;
-                } else {
-                    *value += part.number * decay(window, *at_us - part.at_us);
-                }
-            }
+/// Appends the state of a slot without events.
+pub(crate) fn empty(slot: &Slot, to: &mut Vec<u8>) {
+    match slot.form {
+        Form::Rows | Form::Sketches => to.extend_from_slice(&0_u16.to_le_bytes()),
+        Form::Decayed => {
+            to.extend_from_slice(&0_f64.to_le_bytes());
+            to.extend_from_slice(&i64::MIN.to_le_bytes());
         }
     }
+}
 
-    /// The value as of `now_us`; `None` if no event counts and the feature has its default then.
-    pub(crate) fn value(&self, window: &Window, now_us: i64) -> Option<f64> {
-        let cells = match self {
-            Tiles::Windowed(cells) => cells,
-            Tiles::Empty => return Some(0.0),
-            Tiles::Decayed { value, at_us } => return Some(value * decay(window, now_us - at_us)),
+/// Length of the state of a slot at the beginning of `bytes`.
+pub(crate) fn length(slot: &Slot, bytes: &[u8]) -> usize {
+    let rows = usize::from(u16_at(bytes, 0));
+    match slot.form {
+        Form::Rows => HEAD + rows * slot.stride(),
+        Form::Sketches => (0..rows).fold(HEAD, |at, _| at + sketch_row(bytes, at)),
+        Form::Decayed => DECAYED,
+    }
+}
+
+/// Length of a row with a sketch.
+pub(crate) fn sketch_row(bytes: &[u8], at: usize) -> usize {
+    TILE + distinct::length(bytes.get(at + TILE..).unwrap_or_default())
+}
+
+/// Adds a part of an event to the slot whose state starts at `at`. Rows that no later read counts are removed.
+pub(crate) fn add(slot: &Slot, data: &mut Vec<u8>, at: usize, part: Part, received_at_us: i64) {
+    if slot.form == Form::Decayed {
+        return add_decayed(slot, data, at, part);
+    }
+    let first = slot.first(received_at_us);
+    let mut rows = u16_at(data, at);
+    let start = at + HEAD;
+    let row = |data: &[u8], from: usize| match slot.form {
+        Form::Sketches => sketch_row(data, from),
+        _ => slot.stride(),
+    };
+    // The first of the rows that stay.
+    let mut from = start;
+    while rows > 0 && (u32_at(data, from) < first || rows == u16::MAX) {
+        from += row(data, from);
+        rows -= 1;
+    }
+    data.drain(start..from);
+    let tile = slot.tile(part.at_us);
+    if tile >= first {
+        let from = match slot.form {
+            Form::Rows => find_row(data, start, usize::from(rows), slot.stride(), tile),
+            _ => {
+                let (mut from, mut left) = (start, rows);
+                while left > 0 && u32_at(data, from) < tile {
+                    from += sketch_row(data, from);
+                    left -= 1;
+                }
+                if left > 0 && u32_at(data, from) == tile { Ok(from) } else { Err(from) }
+            }
         };
-        let (first, last) = (first_tile(window, now_us), last_tile(window, now_us));
-        let from = cells.partition_point(|(tile, _)| *tile < first);
-        let counted = cells.iter().skip(from).take_while(|(tile, _)| *tile <= last).map(|(_, cell)| cell);
-        aggregate(window.aggregate, counted, now_us)
+        let from = from.unwrap_or_else(|from| {
+            rows += 1;
+            insert(slot, data, from, tile);
+            from
+        });
+        match slot.form {
+            Form::Sketches => distinct::add(data, from + TILE, part.place),
+            _ => add_to_row(slot, data, from, part),
+        }
     }
+    put(data, at, rows.to_le_bytes());
+    if data.capacity() > data.len() + data.len() / 8 + 64 {
+        data.shrink_to_fit();
+    }
+}
 
-    /// Heap memory in bytes.
-    pub(crate) fn bytes(&self) -> usize {
-        match self {
-            Tiles::Windowed(cells) => {
-                cells.capacity() * size_of::<(i64, Cell)>()
-                    + cells.iter().map(|(_, cell)| cell.bytes()).sum::<usize>()
-            }
-            Tiles::Decayed { .. } | Tiles::Empty => 0,
+/// The place of the row of a tile, or where it belongs. Most events are of the newest tile.
+fn find_row(data: &[u8], start: usize, rows: usize, stride: usize, tile: u32) -> Result<usize, usize> {
+    let tile_of = |row: usize| u32_at(data, start + row * stride);
+    let (mut low, mut high) = (0, rows);
+    if rows > 0 && tile_of(rows - 1) <= tile {
+        low = if tile_of(rows - 1) == tile { rows - 1 } else { rows };
+    }
+    while low < high {
+        let middle = low.midpoint(high);
+        if tile_of(middle) < tile {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    let place = start + low * stride;
+    if low < rows && tile_of(low) == tile { Ok(place) } else { Err(place) }
+}
+
+/// Inserts a row without events.
+fn insert(slot: &Slot, data: &mut Vec<u8>, from: usize, tile: u32) {
+    let length = match slot.form {
+        Form::Sketches => TILE + HEAD,
+        _ => slot.stride(),
+    };
+    data.reserve_exact(length);
+    data.splice(from..from, std::iter::repeat_n(0, length));
+    put(data, from, tile.to_le_bytes());
+    for (column, start) in [
+        (Column::Least, f64::INFINITY.to_le_bytes()),
+        (Column::Greatest, f64::NEG_INFINITY.to_le_bytes()),
+        (Column::First, i64::MAX.to_le_bytes()),
+        (Column::Last, i64::MIN.to_le_bytes()),
+    ] {
+        if let Some(place) = slot.column(column) {
+            put(data, from + place, start);
         }
     }
 }
 
-/// Index of the last counted tile at a time.
-fn last_tile(window: &Window, now_us: i64) -> i64 {
-    (now_us - window.delay * SECOND).div_euclid(window.tile * SECOND)
+fn add_to_row(slot: &Slot, data: &mut [u8], from: usize, part: Part) {
+    let place = |column| slot.column(column).map(|place| from + place);
+    if let Some(at) = place(Column::Count) {
+        put(data, at, u32_at(data, at).saturating_add(1).to_le_bytes());
+    }
+    if let Some(at) = place(Column::Sum) {
+        put(data, at, (f64_at(data, at) + part.number).to_le_bytes());
+    }
+    if let Some(at) = place(Column::Least) {
+        put(data, at, f64_at(data, at).min(part.number).to_le_bytes());
+    }
+    if let Some(at) = place(Column::Greatest) {
+        put(data, at, f64_at(data, at).max(part.number).to_le_bytes());
+    }
+    if let Some(at) = place(Column::First) {
+        put(data, at, i64_at(data, at).min(part.at_us).to_le_bytes());
+    }
+    if let Some(at) = place(Column::Last) {
+        put(data, at, i64_at(data, at).max(part.at_us).to_le_bytes());
+    }
 }
 
-/// Index of the first counted tile at a time.
-fn first_tile(window: &Window, now_us: i64) -> i64 {
-    last_tile(window, now_us) - window.window / window.tile + 1
+fn add_decayed(slot: &Slot, data: &mut [u8], at: usize, part: Part) {
+    let (value, known_us) = (f64_at(data, at), i64_at(data, at + 8));
+    let (value, known_us) = if known_us == i64::MIN {
+        (part.number, part.at_us)
+    } else if part.at_us > known_us {
+        (value * decay(slot, part.at_us - known_us) + part.number, part.at_us)
+    } else {
+        (value + part.number * decay(slot, known_us - part.at_us), known_us)
+    };
+    put(data, at, value.to_le_bytes());
+    put(data, at + 8, known_us.to_le_bytes());
 }
 
 /// The weight of an event of this age; above 1 if it is later than the time of the read.
-fn decay(window: &Window, age_us: i64) -> f64 {
-    (-(age_us as f64) / (window.window as f64 * SECOND as f64)).exp2()
-}
-
-fn aggregate<'a>(of: Aggregate, cells: impl Iterator<Item = &'a Cell>, now_us: i64) -> Option<f64> {
-    let seconds = |at_us: i64| ((now_us - at_us) as f64 / SECOND as f64).max(0.0);
-    let (mut count, mut sum) = (0_u64, 0.0);
-    let (mut least, mut greatest) = (f64::INFINITY, f64::NEG_INFINITY);
-    let (mut first, mut last) = (i64::MAX, i64::MIN);
-    let mut union = (of == Aggregate::Distinct).then(Union::new);
-    for cell in cells {
-        match cell {
-            Cell::Count(number) => count += u64::from(*number),
-            Cell::Sum(number) => sum += number,
-            Cell::Mean { sum: number, count: events } => {
-                sum += number;
-                count += u64::from(*events);
-            }
-            Cell::Least(number) => least = least.min(*number),
-            Cell::Greatest(number) => greatest = greatest.max(*number),
-            Cell::First(at) => first = first.min(*at),
-            Cell::Last(at) => last = last.max(*at),
-            Cell::Distinct(sketch) => {
-                if let Some(union) = &mut union {
-                    union.add(sketch);
-                }
-            }
-        }
-    }
-    match of {
-        Aggregate::Count | Aggregate::DecayedCount | Aggregate::DecayedSum => Some(count as f64),
-        Aggregate::Sum => Some(sum),
-        Aggregate::Mean => (count > 0).then(|| sum / count as f64),
-        Aggregate::Min => least.is_finite().then_some(least),
-        Aggregate::Max => greatest.is_finite().then_some(greatest),
-        Aggregate::Distinct => union.map(|union| union.estimate()),
-        Aggregate::SecondsSinceFirst => (first != i64::MAX).then(|| seconds(first)),
-        Aggregate::SecondsSinceLast => (last != i64::MIN).then(|| seconds(last)),
-    }
+pub(crate) fn decay(slot: &Slot, age_us: i64) -> f64 {
+    (-(age_us as f64) / slot.length_us as f64).exp2()
 }

@@ -43,6 +43,7 @@ fn definition() -> Value {
             window("decayed_sum", "decayed_sum", json!({"of": "amount"})),
             window("delayed", "count", json!({"delay": 86_400})),
             window("abroad", "count", json!({"where": {"country": ["DE", "FR"]}})),
+            window("short", "mean", json!({"of": "amount", "window": 21_600, "tile": 3600})),
             {"name": "share", "ratio": ["abroad", "count"], "default": 9},
         ],
     })
@@ -141,6 +142,9 @@ fn reference(applied: &[Payment], card: &str, now: i64) -> Vec<f64> {
     let terminals: BTreeSet<&str> = counted.iter().map(|payment| &*payment.terminal).collect();
     let since = |at: Option<i64>| at.map_or(f64::NAN, |at| ((now - at) as f64 / 1e6).max(0.0));
     let weight = |payment: &&Payment| (-((now - payment.at) as f64) / 86_400e6).exp2();
+    let tile_now = now.div_euclid(tile);
+    let recent = counted.iter().filter(|payment| payment.at.div_euclid(tile) > tile_now - 6);
+    let short: Vec<f64> = recent.filter_map(|payment| payment.amount).collect();
     let abroad = counted.iter().filter(|payment| matches!(payment.country, Some("DE" | "FR"))).count() as f64;
     let count = counted.len() as f64;
     vec![
@@ -156,6 +160,7 @@ fn reference(applied: &[Payment], card: &str, now: i64) -> Vec<f64> {
         mine.iter().filter_map(|payment| Some(payment.amount? * weight(payment))).sum(),
         mine.iter().filter(within(86_400)).count() as f64,
         abroad,
+        if short.is_empty() { f64::NAN } else { short.iter().sum::<f64>() / short.len() as f64 },
         if count == 0.0 { 9.0 } else { abroad / count },
     ]
 }
@@ -193,9 +198,19 @@ fn values_are_those_of_the_definition_with_late_events_duplicates_and_restarts()
         if number == 1000 || number == 2000 {
             store.close().unwrap();
             drop(store);
+            if number == 2000 {
+                let path = directory.path().join("snapshot");
+                let mut bytes = std::fs::read(&path).unwrap();
+                let middle = bytes.len() / 2;
+                bytes[middle] ^= 1;
+                std::fs::write(&path, bytes).unwrap();
+            }
             store = Store::open(vec![set.clone()], options(payment.received)).unwrap();
-            assert_eq!(store.recovery().events, applied.len() as u64);
-            assert!(store.recovery().damaged.is_empty());
+            let recovery = store.recovery();
+            assert!(recovery.damaged.is_empty());
+            let (entities, events) = if number == 2000 { (0, applied.len() as u64) } else { (5, 0) };
+            assert_eq!((recovery.snapshot_entities, recovery.events), (entities, events), "{recovery:?}");
+            assert_eq!(recovery.snapshot_unused.is_some(), number == 2000);
             assert_eq!(payment.record(&store).unwrap(), Recorded::Duplicate, "also after a restart");
         }
         if number % 100 == 0 {
@@ -219,11 +234,11 @@ fn an_entity_without_key_has_defaults_and_one_without_events_has_zeros() {
     let (unknown, known) = values(&store, &plan, Some("never"), START);
     assert!(!known.has(0));
     assert_eq!((unknown[0], unknown[1], unknown[2]), (0.0, 0.0, -1.0));
-    assert_eq!((unknown[8], unknown[12]), (0.0, 9.0));
+    assert_eq!((unknown[8], unknown[13]), (0.0, 9.0));
     assert!(unknown[3].is_nan());
     let (without, _) = values(&store, &plan, None, START);
     assert!(without[0].is_nan(), "the default of a count is the declared one");
-    assert_eq!((without[2], without[12]), (-1.0, 9.0));
+    assert_eq!((without[2], without[13]), (-1.0, 9.0));
 }
 
 #[test]
@@ -267,9 +282,9 @@ fn an_event_that_breaks_a_rule_is_refused_with_its_reason_and_changes_nothing() 
 #[test]
 fn memory_stays_within_its_limit_and_the_oldest_entities_go_first() {
     let set = set();
-    let limit = 4 << 20;
+    let limit = 8 << 20;
     let store = Store::open(vec![set.clone()], StoreOptions::in_memory(limit)).unwrap();
-    for number in 0..20_000_i64 {
+    for number in 0..60_000_i64 {
         let (id, key) = (format!("{number}"), format!("card-{number}"));
         let event = Event {
             kind: "payment",
@@ -283,10 +298,10 @@ fn memory_stays_within_its_limit_and_the_oldest_entities_go_first() {
     }
     let stats = store.stats();
     assert!(stats.bytes <= limit && stats.evicted > 0, "{stats:?}");
-    assert_eq!(stats.entities + stats.evicted, 20_000);
+    assert_eq!(stats.entities + stats.evicted, 60_000);
     let plan = plan_of(&store, &set);
-    let now = START + 20_000 * 1000;
-    assert_eq!(values(&store, &plan, Some("card-19999"), now).0[0], 1.0);
+    let now = START + 60_000 * 1000;
+    assert_eq!(values(&store, &plan, Some("card-59999"), now).0[0], 1.0);
     let (gone, known) = values(&store, &plan, Some("card-0"), now);
     assert!(gone[0] == 0.0 && !known.has(0), "reads as never seen");
 }
@@ -317,9 +332,73 @@ fn a_torn_end_of_the_journal_is_reported_and_the_rest_is_read() {
         .unwrap();
     let bytes = std::fs::read(&file).unwrap();
     std::fs::write(&file, &bytes[..bytes.len() - 3]).unwrap();
+    std::fs::remove_file(directory.path().join("snapshot")).unwrap();
     let store = Store::open(vec![set()], options()).unwrap();
     assert_eq!(store.recovery().events, 19);
     assert_eq!(store.recovery().damaged.len(), 1);
+    drop(store);
+    let store = Store::open(vec![set()], options()).unwrap();
+    assert_eq!(store.recovery().events, 19);
+    assert!(store.recovery().damaged.is_empty(), "the end was cut");
+}
+
+#[test]
+fn events_after_a_snapshot_are_replayed_on_it_and_values_are_bit_for_bit_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = || StoreOptions {
+        directory: Some(directory.path().to_owned()),
+        now_us: START,
+        ..StoreOptions::in_memory(64 << 20)
+    };
+    let set = set();
+    let straight = Store::open(vec![set.clone()], StoreOptions::in_memory(64 << 20)).unwrap();
+    let mut store = Store::open(vec![set.clone()], options()).unwrap();
+    let all = payments(1200);
+    for (number, payment) in all.iter().enumerate() {
+        payment.record(&straight).unwrap();
+        payment.record(&store).unwrap();
+        if number == 399 {
+            store.close().unwrap();
+        }
+        // After the snapshot, the store ends twice without a close.
+        if [399, 599, 799].contains(&number) {
+            drop(store);
+            store = Store::open(vec![set.clone()], options()).unwrap();
+            assert_eq!(store.recovery().snapshot_entities, 5);
+            assert_eq!(store.recovery().events, number as u64 - 399);
+            assert_eq!(all[number - 100].record(&store).unwrap(), Recorded::Duplicate, "known");
+        }
+    }
+    let now = all[1199].received + 1;
+    for card in ["c0", "c1", "c2", "c3", "c4"] {
+        let bits = |store: &Store| -> Vec<u32> {
+            let (values, _) = values(store, &plan_of(store, &set), Some(card), now);
+            values.into_iter().map(f32::to_bits).collect()
+        };
+        assert_eq!(bits(&store), bits(&straight));
+    }
+}
+
+#[test]
+fn a_snapshot_of_another_definition_is_not_used() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = || StoreOptions {
+        directory: Some(directory.path().to_owned()),
+        now_us: START,
+        ..StoreOptions::in_memory(1 << 20)
+    };
+    let store = Store::open(vec![set()], options()).unwrap();
+    payments(1)[0].record(&store).unwrap();
+    store.close().unwrap();
+    drop(store);
+    let mut other = definition();
+    other["features"][0]["window"] = json!(172_800);
+    let other = FeatureSet::parse(other.to_string().as_bytes()).unwrap();
+    let store = Store::open(vec![other.clone()], options()).unwrap();
+    assert_eq!(store.recovery().events, 1);
+    assert!(store.recovery().snapshot_unused.as_ref().unwrap().contains("other feature sets"));
+    let (read, _) = values(&store, &plan_of(&store, &other), Some(&payments(1)[0].card), START + HOUR);
+    assert_eq!(read[0], 1.0);
 }
 
 #[test]
@@ -339,6 +418,14 @@ fn an_event_is_written_after_it_was_recorded() {
         std::thread::yield_now();
     }
     assert!(store.stats().journal_bytes > 0);
+    // The files as they would be if the process were killed now.
+    let copy = tempfile::tempdir().unwrap();
+    for file in std::fs::read_dir(directory.path()).unwrap() {
+        let path = file.unwrap().path();
+        std::fs::copy(&path, copy.path().join(path.file_name().unwrap())).unwrap();
+    }
+    let killed = StoreOptions { directory: Some(copy.path().to_owned()), ..StoreOptions::in_memory(1 << 20) };
+    assert_eq!(Store::open(vec![set()], killed).unwrap().recovery().events, 1);
     let memory = Store::open(vec![set()], StoreOptions::in_memory(1 << 20)).unwrap();
     let at_once = pin!(memory.written()).poll(&mut Context::from_waker(Waker::noop()));
     assert!(matches!(at_once, Poll::Ready(Ok(()))));
@@ -411,7 +498,7 @@ fn definitions_that_break_a_rule_are_refused() {
         (|set| set["features"][8]["delay"] = json!(60), "no delay"),
         (|set| set["features"][0]["half_life"] = json!(60), "every other one window"),
         (
-            |set| set["features"][12]["ratio"] = json!(["share", "count"]),
+            |set| set["features"][13]["ratio"] = json!(["share", "count"]),
             "not a feature of the set that aggregates",
         ),
         (|set| set["features"][1]["name"] = json!("count"), "the name occurs twice"),
