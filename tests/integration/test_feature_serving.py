@@ -92,8 +92,8 @@ def client(server: RunningServer) -> Iterator[Client]:
 
 
 def decisions(directory: Path) -> list[Any]:
-    with LogReader(directory / "decisions") as reader:
-        return [entry.record for entry in reader if entry.kind == "decision"]
+    records = [record for _, record in LogReader(directory / "decisions").records()]
+    return [record.decision for record in records if record.HasField("decision")]
 
 
 def test_events_are_used_by_scores_also_after_a_restart_and_a_kill(directory: Path) -> None:
@@ -293,11 +293,9 @@ def test_an_observe_lane_computes_features_that_the_live_bundle_does_not_read(di
 
             wait_until(evaluated, "all requests are observed")
         server.stop()
-    with LogReader(directory / "decisions") as reader:
-        seen = {
-            (one.decision.lane, one.decision.decision_id): one.decision
-            for one in (entry.record for entry in reader if entry.kind == "observation")
-        }
+    records = [record for _, record in LogReader(directory / "decisions").records()]
+    observed = [record.observation.decision for record in records if record.HasField("observation")]
+    seen = {(one.lane, one.decision_id): one for one in observed}
     assert list(seen["computed", "seen"].features) == [50.0, 15.0, 4.0, 3.0]
     assert list(seen["more", "seen"].features) == [50.0, 15.0, 4.0, 3.0], "stated values win"
     assert list(seen["more", "seen"].stated_features) == [FEATURES.index("distance")]
