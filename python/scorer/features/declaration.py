@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from scorer.features.durations import Seconds, duration
+from scorer.features.durations import Seconds, duration, seconds
 
 Aggregate = Literal[
     "count",
@@ -108,9 +108,10 @@ class Feature(_Model):
     def _default_tile(cls, given: object) -> object:
         if not isinstance(given, dict) or given.get("tile") is not None or given.get("window") is None:
             return given
-        from scorer.features.durations import seconds
-
-        length = seconds(given["window"])
+        try:
+            length = seconds(given["window"])
+        except ValueError:
+            return given  # The field's own check reports it.
         return {**given, "tile": next((tile for tile in TILES if tile <= length / 24), 60)}
 
     @model_validator(mode="after")
