@@ -1,7 +1,7 @@
 """Time of offline feature values: `python -m loadtests.features_offline --handbook PATH`.
 
-PATH is the Parquet file of the handbook's transactions. The command writes events and decisions, then a training
-table with the features of `examples/features/handbook.toml`, and prints the times in seconds.
+PATH is the Parquet file of the handbook's transactions. The command writes events and decisions, then a
+training table with the features of `examples/features/handbook.toml`, and prints the times in seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,9 @@ from scorer.features.events import EventTable
 def main() -> None:
     """Build the training table, and print the times."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--handbook", type=Path, default=dataset(HANDBOOK), help="the handbook's transactions")
+    parser.add_argument(
+        "--handbook", type=Path, default=dataset(HANDBOOK), help="the handbook's transactions"
+    )
     parser.add_argument("--out", type=Path, help="training table to keep; default: none is kept")
     parser.add_argument("--memory-mb", type=int, default=2048, help="largest memory of DuckDB, MB")
     options = parser.parse_args()

@@ -27,7 +27,16 @@ WINDOWS = (("10m", 0), ("1h", 0), ("6h", "6h"), ("1d", 0), ("1d", "1d"), ("7d", 
 
 
 def random_set(rng, size=12):
-    aggregates = ["count", "sum", "mean", "min", "max", "distinct", "seconds_since_last", "seconds_since_first"]
+    aggregates = [
+        "count",
+        "sum",
+        "mean",
+        "min",
+        "max",
+        "distinct",
+        "seconds_since_last",
+        "seconds_since_first",
+    ]
     features = []
     for number in range(size):
         window, delay = rng.choice(WINDOWS)
@@ -64,7 +73,9 @@ def random_events(rng, count, days=6, keys=6):
     for number in range(count):
         kind = "payment" if rng.random() < 0.8 else "fraud"
         occurred = START + rng.randrange(days * DAY)
-        lag = rng.choice([0, 0, rng.randrange(SECOND), rng.randrange(DAY), rng.randrange(3 * DAY), -3 * SECOND])
+        lag = rng.choice(
+            [0, 0, rng.randrange(SECOND), rng.randrange(DAY), rng.randrange(3 * DAY), -3 * SECOND]
+        )
         if kind == "fraud":
             lag += rng.choice([0, 2 * DAY, 11 * DAY])
         if rng.random() < 0.02:

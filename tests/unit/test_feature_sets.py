@@ -94,7 +94,11 @@ def test_files_are_checked_shown_and_compared(tmp_path):
     assert run(app, ["show", str(old), "--json"]).output.strip().encode() == canonical_json(read_set(old))
     assert "count of payment" in run(app, ["show", str(old)]).output
     refused = run(app, ["diff", str(old), str(new)])
-    assert (refused.exit_code, "redefined" in refused.output, "raise version" in refused.output) == (1, True, True)
+    assert (refused.exit_code, "redefined" in refused.output, "raise version" in refused.output) == (
+        1,
+        True,
+        True,
+    )
     new.write_text(json.dumps(document | {"version": 2}))
     assert run(app, ["diff", str(old), str(new)]).exit_code == 0
     with pytest.raises(FeatureSetError, match=r"broken.toml: it is not TOML"):
@@ -117,8 +121,8 @@ def payments(count=50, lag=0):
 
 
 def test_a_feature_that_equals_a_future_label_does_not_leak():
-    """The label of a decision is whether the next payment of its card is above 20. The greatest amount of the card
-    has this information only if a payment after the decision counts, or one that was received after it."""
+    # The label of a decision is whether the next payment of its card is above 20. The greatest amount of the
+    # card has this information only if a payment counts that occurred or was received after the decision.
     feature = {"name": "most", "entity": "card", "event": "payment", "aggregate": "max", "of": "amount"}
     table = declared({**feature, "window": "7d"})
     times = [day * DAY + DAY // 2 for day in range(50)]
@@ -130,7 +134,9 @@ def test_a_feature_that_equals_a_future_label_does_not_leak():
 
 
 def test_labels_count_from_their_receipt(tmp_path):
-    table = declared({"name": "n", "entity": "terminal", "event": "fraud", "aggregate": "count", "window": "30d"})
+    table = declared(
+        {"name": "n", "entity": "terminal", "event": "fraud", "aggregate": "count", "window": "30d"}
+    )
     frauds = pa.table({"id": ["a"], "occurred_at": [10 * DAY], "terminal": ["t"]})
     decisions = pa.table({"time": [day * DAY for day in (11, 17, 18, 30)], "terminal": ["t"] * 4})
     late = {"fraud": EventTable(frauds, received_after=7 * 86_400)}
@@ -193,6 +199,10 @@ def test_parity_reports_each_feature_that_differs():
     )
     report = compare(table, {"payment": EventTable(payments())}, logged)
     first, second = report.features
-    assert (first.compared, first.equal, first.examples) == (3, 2, [{"id": "b", "served": 5.0, "offline": 4.0}])
+    assert (first.compared, first.equal, first.examples) == (
+        3,
+        2,
+        [{"id": "b", "served": 5.0, "offline": 4.0}],
+    )
     assert (second.compared, second.equal, report.passed) == (2, 2, False)
     assert report.document()["features"][0]["largest"] == pytest.approx(0.2)

@@ -23,7 +23,9 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Events = Annotated[
     list[str],
     typer.Option(
-        "--events", metavar="KIND=FILES", help="Parquet, CSV or JSONL files of one kind of events; repeatable."
+        "--events",
+        metavar="KIND=FILES",
+        help="Parquet, CSV or JSONL files of one kind of events; repeatable.",
     ),
 ]
 After = Annotated[

@@ -1,4 +1,4 @@
-"""Feature sets: declarations of features, their values for past decisions, and the comparison with served values.
+"""Feature sets: declarations of features, their values for past decisions, and parity with served values.
 
 Importing this package loads neither DuckDB nor pyarrow.
 """

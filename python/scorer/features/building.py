@@ -109,7 +109,9 @@ def _computed(
 ) -> Iterator[tuple[duckdb.DuckDBPyConnection, str, Built]]:
     unknown = sorted(set(events) - set(declared.events))
     if unknown:
-        raise FeatureTableError(f'events "{unknown[0]}": set {declared.label} has no such kind; correct the name')
+        raise FeatureTableError(
+            f'events "{unknown[0]}": set {declared.label} has no such kind; correct the name'
+        )
     absent = sorted(_kinds(declared) - set(events))
     if absent:
         raise FeatureTableError(f'events "{absent[0]}": set {declared.label} needs them; give their files')
@@ -139,9 +141,12 @@ def _load_decisions(
     names = {feature.name.lower() for feature in declared.features}
     clash = [column for column in source.types if column.lower() in names or column == "row"]
     if clash:
-        raise FeatureTableError(f'decisions: column "{clash[0]}" has the name of a feature, or row; rename it')
+        raise FeatureTableError(
+            f'decisions: column "{clash[0]}" has the name of a feature, or row; rename it'
+        )
     connection.execute(
-        f"create table given as select row_number() over () as row, {time} as time_us, * from {source.relation}"
+        f"create table given as select row_number() over () as row, {time} as time_us, * "
+        f"from {source.relation}"
     )
     codes, joins = [], []
     for entity in declared.entities:

@@ -1,7 +1,7 @@
 """The canonical JSON form of feature sets, and digests of it.
 
-The form has sorted keys, no spaces, durations in seconds and all defaults. The crate `scorer-features` writes the same
-bytes.
+The form has sorted keys, no spaces, durations in seconds and all defaults. The crate `scorer-features` writes
+the same bytes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Values of decayed aggregates in DuckDB, as known at the time of each decision.
 
-The weight of an event is 2 to the power of its negative age in half-lives. Within a block of 64 half-lives, weights
-relative to the begin of the block are finite, so running sums in the order of receipt give the sum at any time. A value
-is the running sum of the decision's block and the total of the block before. Weights of earlier events are below
-2 to the power of -64.
+The weight of an event is 2 to the power of its negative age in half-lives. Within a block of 64 half-lives,
+weights relative to the begin of the block are finite, so running sums in the order of receipt give the sum at
+any time. A value is the running sum of the decision's block and the total of the block before. Weights of
+earlier events are below 2 to the power of -64.
 """
 
 from __future__ import annotations

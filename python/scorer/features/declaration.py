@@ -70,7 +70,9 @@ class EventKind(_Model):
         if not self.entities:
             raise ValueError("entities: the kind of events has none; name at least one")
         if len(names) > MAX_FIELDS:
-            raise ValueError(f"the kind of events has more than {MAX_FIELDS} entities and fields; remove some")
+            raise ValueError(
+                f"the kind of events has more than {MAX_FIELDS} entities and fields; remove some"
+            )
         for name in names:
             check_name(name)
             if names.count(name) > 1:
@@ -178,7 +180,9 @@ class FeatureSet(_Model):
         for kind in self.events:
             check_name(kind)
         if len(self.entities) > MAX_ENTITIES:
-            raise ValueError(f"{len(self.entities)} entities are declared; at most {MAX_ENTITIES} are allowed")
+            raise ValueError(
+                f"{len(self.entities)} entities are declared; at most {MAX_ENTITIES} are allowed"
+            )
         names = [feature.name for feature in self.features]
         for feature in self.features:
             for rule in self._broken(feature):

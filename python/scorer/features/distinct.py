@@ -1,8 +1,8 @@
 """Estimated numbers of distinct values in DuckDB, as known at the time of each decision.
 
-The estimate is that of HyperLogLog with 1,024 registers over MD5, as in the crate `scorer-features`. A tile has, for
-each register and rank, the time at which the rank was first received; a decision takes the greatest rank that was
-received before it.
+The estimate is that of HyperLogLog with 1,024 registers over MD5, as in the crate `scorer-features`. A tile
+has, for each register and rank, the time at which the rank was first received; a decision takes the greatest
+rank that was received before it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def distinct_values(connection: duckdb.DuckDBPyConnection, declared: FeatureSet,
     connection.execute(
         "create or replace temp table ranks as select code, tile, register, rank, min(received) as opened, "
         f"{floor_divide('tile', span)} as block from (select code, tile, received, "
-        f"cast(hash & {REGISTERS - 1} as smallint) as register, case when hash >> 10 = 0 then {_LARGEST_RANK} "
+        f"cast(hash & {REGISTERS - 1} as smallint) as register, "
+        f"case when hash >> 10 = 0 then {_LARGEST_RANK} "
         "else bit_count(xor(cast(hash >> 10 as bigint), cast(hash >> 10 as bigint) - 1)) end as rank from ("
         f"select code, {floor_divide('occurred', tile_us)} as tile, received, md5_number_lower({of}) as hash "
         f"from {quoted(f'events {feature.event}')} join {quoted(f'codes {feature.entity}')} "

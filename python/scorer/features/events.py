@@ -131,7 +131,8 @@ def _remove_duplicates(connection: duckdb.DuckDBPyConnection, kept: str, remembe
     while connection.execute("select count(*) from waiting").fetchall()[0][0]:
         connection.execute(
             "create or replace temp table judged as select waiting.*, "
-            "first_value(row) over earliest as first_row, first_value(received) over earliest as first_received "
+            "first_value(row) over earliest as first_row, "
+            "first_value(received) over earliest as first_received "
             "from waiting window earliest as (partition by id order by received, row)"
         )
         connection.execute(

@@ -36,8 +36,8 @@ def logged_values(
 ) -> pa.Table:
     """Return the served values of a checkpoint's decisions as `scorer.features.parity.compare` takes them.
 
-    A value is left out (null) if the request stated it, if it is sensitive and withheld, or if the server used
-    defaults because the source was late or failed. Decisions without a read of the store are left out.
+    A value is left out (null) if the request stated it, if it is sensitive and withheld, or if the server
+    used defaults because the source was late or failed. Decisions without a read of the store are left out.
 
     Args:
         declared: The feature set. A feature that a bundle defines otherwise is left out.
@@ -51,6 +51,7 @@ def logged_values(
         LogError: A log cannot be read.
     """
     import pyarrow as pa
+
     from scorer.log import scan
     from scorer.log.bundles import bundle_directories
 
@@ -116,4 +117,3 @@ def _with_keys(declared: FeatureSet, table: pa.Table, decisions: Sequence[str]) 
             "give those with their ids"
         )
     return joined
-

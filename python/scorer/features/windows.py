@@ -1,9 +1,10 @@
 """Values of window aggregates in DuckDB, as known at the time of each decision.
 
-Events of one key are added up in tiles. A decision counts whole tiles, and of a tile the events that were received
-before it. For a tile whose last event was received before the decision, that is the tile's total. For other tiles it
-is the state after the last event that was received before, which running aggregates in the order of receipt give. So a
-value is exact for any delay of events, and a decision reads at most one row for each tile of its window.
+Events of one key are added up in tiles. A decision counts whole tiles, and of a tile the events that were
+received before it. For a tile whose last event was received before the decision, that is the tile's total.
+For other tiles it is the state after the last event that was received before, which running aggregates in the
+order of receipt give. So a value is exact for any delay of events, and a decision reads at most one row for
+each tile of its window.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ def window_values(connection: duckdb.DuckDBPyConnection, group: WindowGroup) -> 
     """Create the table of a group's values by decision.
 
     Returns:
-        The expression of each feature over the columns of the table and of `decisions`, by name. It is null if no event counts.
+        The expression of each feature over the columns of the table and of `decisions`, by name. It is
+        null if no event counts.
     """
     tile_us = group.tile * SECOND
     atoms = group.atoms()
@@ -117,7 +119,8 @@ def window_values(connection: duckdb.DuckDBPyConnection, group: WindowGroup) -> 
     )
     connection.execute(
         "create or replace temp table tiles as select code, tile, min(received) as opened, "
-        f"max(received) as closed, {totals}, {floor_divide('tile', span)} as block from parts group by code, tile"
+        f"max(received) as closed, {totals}, {floor_divide('tile', span)} as block "
+        "from parts group by code, tile"
     )
     connection.execute(
         f"create or replace temp table states as select code, tile, received, {states} from parts "
@@ -135,7 +138,8 @@ def window_values(connection: duckdb.DuckDBPyConnection, group: WindowGroup) -> 
     columns = ", ".join(atoms.values())
     in_range = f"tiles.tile between now_tile - {first} and now_tile - {last}"
     connection.execute(
-        "create or replace temp table open_tiles as select asking.row, time, now_tile, code, tile from asking "
+        "create or replace temp table open_tiles as select asking.row, time, now_tile, code, tile "
+        "from asking "
         f"join tiles using (code, block) where {in_range} and opened < time and closed >= time"
     )
     values, expressions = _combined(group, atoms)
@@ -144,7 +148,8 @@ def window_values(connection: duckdb.DuckDBPyConnection, group: WindowGroup) -> 
         f"select asking.row, now_tile, tile, {columns} from asking join tiles using (code, block) "
         f"where {in_range} and closed < time union all "
         f"select open_tiles.row, now_tile, open_tiles.tile, {columns} from open_tiles asof join states "
-        "on open_tiles.code = states.code and open_tiles.tile = states.tile and open_tiles.time > states.received"
+        "on open_tiles.code = states.code and open_tiles.tile = states.tile "
+        "and open_tiles.time > states.received"
         ") group by row"
     )
     for name in ("parts", "tiles", "states", "open_tiles"):
