@@ -4,8 +4,8 @@ import math
 
 import feature_reference as reference
 import pytest
-from feature_events import event_table, random_decisions, random_events, random_set, seeded
 
+from loadtests.feature_events import event_table, random_decisions, random_events, random_set, seeded
 from scorer.features.building import values_of
 from scorer.features.events import EventTable
 

@@ -5,9 +5,9 @@ from copy import deepcopy
 
 import pyarrow as pa
 import pytest
-from feature_events import DOCUMENT
 from typer.testing import CliRunner
 
+from loadtests.feature_events import DOCUMENT
 from scorer.commands.feature_sets import app
 from scorer.features import FeatureSetError, canonical_json, feature_digest, parse_set, read_set, set_digest
 from scorer.features.building import build_table, values_of

@@ -1,15 +1,19 @@
-"""Random feature sets, events and decisions for tests of computed features."""
+"""Random feature sets, events and decisions for replays and tests of computed features."""
+
+from __future__ import annotations
 
 import random
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
-from scorer.features import parse_set
+from scorer.features import FeatureSet, parse_set
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
 START = 1_767_225_600 * SECOND + 1234
-DOCUMENT = {
+DOCUMENT: dict[str, Any] = {
     "name": "behaviour",
     "version": 1,
     "owner": "fraud-data",
@@ -26,7 +30,8 @@ DOCUMENT = {
 WINDOWS = (("10m", 0), ("1h", 0), ("6h", "6h"), ("1d", 0), ("1d", "1d"), ("7d", "2d"))
 
 
-def random_set(rng, size=12):
+def random_set(rng: random.Random, size: int = 12) -> FeatureSet:
+    """Return a set of `size` random aggregates, and a ratio with its two parts."""
     aggregates = [
         "count",
         "sum",
@@ -40,7 +45,7 @@ def random_set(rng, size=12):
     features = []
     for number in range(size):
         window, delay = rng.choice(WINDOWS)
-        feature = {
+        feature: dict[str, Any] = {
             "name": f"f{number}",
             "entity": rng.choice(["card", "terminal"]),
             "event": "payment",
@@ -67,9 +72,11 @@ def random_set(rng, size=12):
     return parse_set({**DOCUMENT, "features": features})
 
 
-def random_events(rng, count, days=6, keys=6):
-    """Payments and frauds with duplicates, late, early, future and incomplete ones."""
-    events = {"payment": [], "fraud": []}
+def random_events(
+    rng: random.Random, count: int, days: int = 6, keys: int = 6
+) -> dict[str, list[dict[str, Any]]]:
+    """Return payments and frauds with duplicates, late, early, future and incomplete ones."""
+    events: dict[str, list[dict[str, Any]]] = {"payment": [], "fraud": []}
     for number in range(count):
         kind = "payment" if rng.random() < 0.8 else "fraud"
         occurred = START + rng.randrange(days * DAY)
@@ -80,7 +87,7 @@ def random_events(rng, count, days=6, keys=6):
             lag += rng.choice([0, 2 * DAY, 11 * DAY])
         if rng.random() < 0.02:
             lag = -10 * SECOND
-        event = {
+        event: dict[str, Any] = {
             "id": f"e{rng.randrange(number // 4, number + 1)}" if rng.random() < 0.3 else f"n{number}",
             "occurred_at": occurred,
             "received_at": occurred + lag,
@@ -96,7 +103,8 @@ def random_events(rng, count, days=6, keys=6):
     return events
 
 
-def random_decisions(rng, count, days=8, keys=7):
+def random_decisions(rng: random.Random, count: int, days: int = 8, keys: int = 7) -> list[dict[str, Any]]:
+    """Return decisions with id, time and keys, some of which are absent or never seen."""
     return [
         {
             "id": f"d{number}",
@@ -108,8 +116,8 @@ def random_decisions(rng, count, days=8, keys=7):
     ]
 
 
-def event_table(declared, kind, events):
-    """The table of events of one kind."""
+def event_table(declared: FeatureSet, kind: str, events: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """Return the table of events of one kind."""
     definition = declared.events[kind]
     columns = {
         "id": pa.array([event["id"] for event in events], pa.string()),
@@ -125,5 +133,6 @@ def event_table(declared, kind, events):
     return pa.table(columns)
 
 
-def seeded(seed):
+def seeded(seed: int) -> random.Random:
+    """Return a generator of random numbers."""
     return random.Random(seed)
