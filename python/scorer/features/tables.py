@@ -41,7 +41,7 @@ def database(memory_mb: int, directory: Path | None = None) -> Iterator[duckdb.D
     import duckdb
 
     with TemporaryDirectory(prefix="scorer-features-", dir=directory) as path:
-        config = {
+        config: dict[str, str | bool | int | float | list[str]] = {
             "memory_limit": f"{memory_mb}MB",
             "temp_directory": path,
         }
