@@ -39,6 +39,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "log": ("scorer.commands.log:app", "Read, export and verify the decision log."),
     "outcomes": ("scorer.commands.outcomes:app", "Outcomes: how late they come, and import of files."),
     "drift": ("scorer.commands.drift:app", "Find drift of features, scores and outcomes in logs."),
+    "features": (
+        "scorer.commands.feature_sets:app",
+        "Feature sets: check, compare, build training tables.",
+    ),
     "ship": ("scorer.commands.ship:app", "Ship the decision log to a Delta table or to Kafka."),
     "operator": ("scorer.commands.operator:operator", "Run servers in Kubernetes from custom resources."),
     "score": ("scorer.commands.score:score", "Score a table with a bundle."),

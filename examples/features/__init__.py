@@ -1,0 +1,1 @@
+"""Feature sets, and the loader of the handbook's transactions for them."""
