@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scorer.cli import TYPER_OPTIONS
-from scorer.commands import rule_editing, rule_exchange, rule_packs
+from scorer.commands import rule_cost, rule_editing, rule_exchange, rule_packs
 from scorer.commands.log_options import ReaderKeyFile, log_directory, moment, reader_key
 from scorer.commands.output import print_json, print_table, when
 from scorer.commands.progress import bytes_bar
@@ -27,6 +27,7 @@ app = typer.Typer(
 )
 app.add_typer(rule_packs.app, name="packs")
 app.command("import")(rule_exchange.import_)
+app.command()(rule_cost.cost)
 for _command in (
     rule_exchange.export,
     rule_editing.get,
