@@ -1,6 +1,6 @@
 """Tests of the measurement of single rules: its structure, its requests, the command and the platform.
 
-No test compares times, because they depend on the machine. `rust/rules/tests/cost.rs` tests them with its own clock.
+No test compares times, which depend on the machine: `rust/rules/tests/cost.rs` does with clocks of its own.
 """
 
 from __future__ import annotations

@@ -51,8 +51,8 @@ class RuleRows:
 class PartCost:
     """The time of an evaluation of one rule, or of one value that rules read.
 
-    The time of a rule is that of testing whether it is active, of its condition, and of its effects where it has
-    some.
+    The time of a rule is that of testing whether it is active, of its condition, and of its effects where it
+    has some.
     """
 
     kind: Literal["rule", "value"]

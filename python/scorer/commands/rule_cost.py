@@ -12,7 +12,7 @@ from scorer.bundle.rule_costs import BATCHES, LONGEST, MOST_BATCHES, SECONDS
 from scorer.commands.log_options import ReaderKeyFile, moment, reader_key
 from scorer.commands.output import print_json, print_table
 from scorer.commands.progress import bytes_bar
-from scorer.commands.rule_options import LIST_OPTION, given_lists
+from scorer.commands.rule_options import LIST_OPTION, compiled
 from scorer.errors import BundleError
 from scorer.log.rule_requests import MOST
 
@@ -29,7 +29,9 @@ def cost(
     ],
     bundle: Annotated[
         Path | None,
-        typer.Option("--bundle", "-b", metavar="DIR", help="Bundle that the rules of a file are compiled for."),
+        typer.Option(
+            "--bundle", "-b", metavar="DIR", help="Bundle that the rules of a file are compiled for."
+        ),
     ] = None,
     log: Annotated[
         list[Path] | None,
@@ -88,16 +90,17 @@ def cost(
     _show(rules.name, found, top)
 
 
-def _compiled(source: Path, bundle: Path | None, lists: list[str] | None) -> tuple[Path, Bundle, CompiledRules]:
+def _compiled(
+    source: Path, bundle: Path | None, lists: list[str] | None
+) -> tuple[Path, Bundle, CompiledRules]:
     """Return the directory of a bundle, the bundle, and the rules to measure."""
     from scorer.bundle import verify
-    from scorer.bundle.rules import read_rules
 
     if source.is_dir():
         if bundle is not None or lists:
             raise BundleError(
-                f'"{source}" is a bundle with its own rules and lists; leave out --bundle and --list, or give '
-                "the file of other rules"
+                f'"{source}" is a bundle with its own rules and lists; leave out --bundle and --list, or '
+                "give the file of other rules"
             )
         loaded = verify(source)
         if loaded.rules is None:
@@ -106,10 +109,7 @@ def _compiled(source: Path, bundle: Path | None, lists: list[str] | None) -> tup
     if bundle is None:
         raise BundleError(f'rules "{source}": give the bundle that they are compiled for (--bundle)')
     loaded = verify(bundle)
-    found = loaded.check_rules(read_rules(source, given_lists(lists)))
-    if isinstance(found, tuple):
-        raise BundleError("\n".join(f"{source}: {fault}" for fault in found))
-    return bundle, loaded, found
+    return bundle, loaded, compiled(source, lists, loaded)
 
 
 def _show(name: str, found: RuleCosts, top: int) -> None:
