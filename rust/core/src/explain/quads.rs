@@ -17,6 +17,13 @@ const MAX_DEPTH: usize = 8;
 const FEATURES: usize = 256;
 /// Number of trees whose lines are requested before they are added.
 const BATCH: usize = 64;
+/// Number of sums that a feature has, for trees at even and at odd places and for steps at even and at odd places. An
+/// addition to a sum waits for the one before it, and neighbouring trees and steps often test the same features.
+const BANKS: usize = 4;
+/// Number of sums in a bank. A multiple of 4 KiB between two sums would make the processor compare them for nothing.
+const BANK: usize = FEATURES + 8;
+/// The sums of all features.
+type Banks = [[i64; BANK]; BANKS];
 /// First value of the level above the last, and of the last level.
 const PAIR: usize = MAX_DEPTH - 2;
 const LAST: usize = PAIR + 2;
@@ -45,9 +52,7 @@ pub(super) struct Quads {
 /// The sums of one row.
 #[derive(Debug, Clone)]
 pub(super) struct Sums {
-    /// The sums of each feature, over the trees at even and at odd places. An addition to a sum waits for the one before
-    /// it, and neighbouring trees often test the same features.
-    of: Box<[[i64; FEATURES]; 2]>,
+    of: Box<Banks>,
     /// The leaves that are collected now, and those whose lines are on their way.
     collected: Leaves,
     waiting: Leaves,
@@ -69,7 +74,7 @@ impl Leaves {
 
 impl Sums {
     pub(super) fn new() -> Sums {
-        Sums { of: Box::new([[0; FEATURES]; 2]), collected: Leaves::new(), waiting: Leaves::new() }
+        Sums { of: Box::new([[0; BANK]; BANKS]), collected: Leaves::new(), waiting: Leaves::new() }
     }
 }
 
@@ -182,7 +187,7 @@ impl Quads {
         sums.collected.count = 0;
     }
 
-    fn add_leaves(&self, leaves: &Leaves, sums: &mut [[i64; FEATURES]; 2]) {
+    fn add_leaves(&self, leaves: &Leaves, sums: &mut Banks) {
         match leaves.depth {
             3 => self.add_leaves_in::<3>(leaves, sums),
             4 => self.add_leaves_in::<4>(leaves, sums),
@@ -194,8 +199,8 @@ impl Quads {
     }
 
     #[inline(always)]
-    fn add_leaves_in<const DEPTH: usize>(&self, leaves: &Leaves, sums: &mut [[i64; FEATURES]; 2]) {
-        let [even, odd] = sums;
+    fn add_leaves_in<const DEPTH: usize>(&self, leaves: &Leaves, sums: &mut Banks) {
+        let (even, odd) = sums.split_at_mut(BANKS / 2);
         let (pairs, rest) = leaves.leaves[..leaves.count].as_chunks::<2>();
         for [one, other] in pairs {
             self.add_leaf::<DEPTH>(*one, even);
@@ -205,26 +210,26 @@ impl Quads {
     }
 
     #[inline(always)]
-    fn add_leaf<const DEPTH: usize>(&self, leaf: u32, sums: &mut [i64; FEATURES]) {
+    fn add_leaf<const DEPTH: usize>(&self, leaf: u32, sums: &mut [[i64; BANK]]) {
         let leaf = leaf as usize;
         let quad = &self.all[leaf / 4];
-        let mut add = |feature: usize, value: usize| {
-            sums[usize::from(quad.features[feature])] += i64::from(quad.values[value]);
+        let mut add = |bank: usize, feature: usize, value: usize| {
+            sums[bank][usize::from(quad.features[feature])] += i64::from(quad.values[value]);
         };
         for level in 0..DEPTH - 2 {
-            add(level, level);
+            add(level % 2, level, level);
         }
         let (pair, last) = (leaf / 2 % 2, leaf % 4);
-        add(PAIR, PAIR + pair);
-        add(PAIR + 1 + pair, LAST + last);
+        add(DEPTH % 2, PAIR, PAIR + pair);
+        add((DEPTH + 1) % 2, PAIR + 1 + pair, LAST + last);
     }
 
     /// Adds the sums to the contributions of their columns.
     pub(super) fn finish(&self, sums: &mut Sums, contributions: &mut [f64]) {
         self.add_leaves(&sums.waiting, &mut sums.of);
-        let [even, odd] = &*sums.of;
-        for (&column, (even, odd)) in self.columns.iter().zip(even.iter().zip(odd)) {
-            contributions[column as usize] += (even + odd) as f64 * self.unit;
+        for (number, &column) in self.columns.iter().enumerate().take(FEATURES) {
+            let sum: i64 = sums.of.iter().map(|bank| bank[number]).sum();
+            contributions[column as usize] += sum as f64 * self.unit;
         }
     }
 }
