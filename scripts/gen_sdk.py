@@ -147,6 +147,7 @@ METHODS = {
     "check_rules": Method("check_rules", ("text",), repeatable=True),
     "test_rules": Method("test_rules", ("text", "cases"), repeatable=True),
     "bench_rules": Method("bench_rules", ("text",), repeatable=True),
+    "cost_rules": Method("cost_rules", repeatable=True),
     "rules_over_time": Method("rules_over_time"),
     "save_rules": Method("save_rules", ("text",), seconds="120.0"),
     "switch_rule": Method("switch_rule", ("to",), seconds="120.0"),

@@ -30,12 +30,14 @@ __all__ = [
     "feature_digests",
     "forbid_core_dumps",
     "generate_key",
+    "golden_rows",
     "mark_shipped",
     "measure_bundles",
     "prune_log",
     "public_key",
     "read_token",
     "revise_bundle",
+    "rule_costs",
     "rules_of",
     "run_load",
     "score_columns",
@@ -221,6 +223,17 @@ def compile_rules(
     lists: Mapping[str, tuple[bool, bytes | None, int | None]],
     salt: str,
 ) -> tuple[RuleSet | None, list[tuple[str, int, int, str]]]: ...
+def rule_costs(
+    rules: RuleSet,
+    rows: NDArray[Any],
+    scores: NDArray[Any],
+    times: NDArray[Any],
+    ids: Sequence[str],
+    batches: int,
+    seconds: float,
+) -> tuple[
+    list[tuple[bool, str, int, int, float, float, float]], tuple[float, float], tuple[float, float], int
+]: ...
 def rules_of(bundle: Bundle) -> RuleSet | None: ...
 def seal_manifest(head: str, files: Mapping[str, bytes]) -> bytes: ...
 def score_columns(
@@ -260,6 +273,7 @@ def mark_shipped(directory: str | PathLike[str], sequence: int) -> int: ...
 def measure_bundles(
     paths: Sequence[str | PathLike[str]], seconds: float, rows: Sequence[NDArray[Any]] | None = None
 ) -> tuple[list[list[tuple[str, str, int, int]]], int, list[int], list[int]]: ...
+def golden_rows(path: str | PathLike[str]) -> bytes: ...
 def prune_log(
     directory: str | PathLike[str],
     max_age_seconds: float | None,

@@ -134,6 +134,7 @@ case(
     "401 404 200 200 200 200 200",
     {"text": NIGHT, "features": {"hour": 3}},
 )
+case("cost_rules", "POST", "/bundles/{bundle}/rules/cost", "401 404 200 200 200 200 200", {"text": NIGHT})
 case("rules_over_time", "GET", "/checkpoints/fraud.checkout/rules", "401 200 200 200 200 200 200")
 # The first user who saves is followed by conflicts.
 case(

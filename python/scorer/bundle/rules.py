@@ -263,6 +263,14 @@ class CompiledRules:
 
         return bridge.RuleReplay(self._raw, amount, list(limits), examples, since_us, until_us, recorded)
 
+    def raw_costs(
+        self, rows: Any, scores: Any, seconds: Any, ids: list[str], batches: int, limit: float
+    ) -> Any:
+        """Measure the rules in Rust; see `scorer.bundle.rule_costs.measure_rules`."""
+        from scorer import bridge
+
+        return bridge.rule_costs(self._raw, rows, scores, seconds, ids, batches, limit)
+
     @property
     def needs_ids(self) -> bool:
         """Whether a rule is rolled out to a share of the requests, which depends on their ids."""

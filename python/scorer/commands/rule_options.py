@@ -11,7 +11,8 @@ import typer
 from scorer.errors import BundleError
 
 if TYPE_CHECKING:
-    from scorer.bundle.rules import ListFile
+    from scorer.bundle import Bundle
+    from scorer.bundle.rules import CompiledRules, ListFile
 
 LIST_OPTION: Any = typer.Option(
     "--list",
@@ -42,6 +43,25 @@ def given_lists(given: Sequence[str] | None) -> dict[str, ListFile | tuple[Path,
             raise BundleError(f'list "{name}" is given twice; remove one of the two')
         lists[name] = _external(entry, file[1:], kind) if file.startswith("@") else ListFile(Path(file), kind)
     return lists
+
+
+def compiled(file: Path, lists: list[str] | None, bundle: Bundle) -> CompiledRules:
+    """Compile rules for a bundle.
+
+    Args:
+        file: The file of the rules.
+        lists: The lists, as in the command line.
+        bundle: The bundle.
+
+    Raises:
+        BundleError: A file cannot be read, or the rules have faults. The message has one line per fault.
+    """
+    from scorer.bundle.rules import read_rules
+
+    found = bundle.check_rules(read_rules(file, given_lists(lists)))
+    if isinstance(found, tuple):
+        raise BundleError("\n".join(f"{file}: {fault}" for fault in found))
+    return found
 
 
 def _external(entry: str, minimum: str, kind: str) -> ListFile:

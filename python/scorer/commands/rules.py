@@ -9,17 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scorer.cli import TYPER_OPTIONS
-from scorer.commands import rule_editing, rule_exchange, rule_packs
+from scorer.commands import rule_cost, rule_editing, rule_exchange, rule_packs
 from scorer.commands.log_options import ReaderKeyFile, log_directory, moment, reader_key
 from scorer.commands.output import print_json, print_table, when
 from scorer.commands.progress import bytes_bar
 from scorer.commands.registry import At
-from scorer.commands.rule_options import LIST_OPTION, given_lists
+from scorer.commands.rule_options import LIST_OPTION, compiled, given_lists
 from scorer.errors import BundleError
 
 if TYPE_CHECKING:
     from scorer.bundle import Bundle
-    from scorer.bundle.rules import CompiledRules
     from scorer.log.rule_backtest import RuleBacktest
 
 app = typer.Typer(
@@ -27,6 +26,7 @@ app = typer.Typer(
 )
 app.add_typer(rule_packs.app, name="packs")
 app.command("import")(rule_exchange.import_)
+app.command()(rule_cost.cost)
 for _command in (
     rule_exchange.export,
     rule_editing.get,
@@ -247,25 +247,6 @@ def _list_rows(result: RuleBacktest) -> list[list[str]]:
     known = {one.name for one in result.recorded_lists}
     others = [(name, how) for name, how in result.evaluated_lists.items() if name not in known]
     return rows + [[name, "not recorded", "-", "-", "-", how] for name, how in others]
-
-
-def compiled(file: Path, lists: list[str] | None, bundle: Bundle) -> CompiledRules:
-    """Compile rules for a bundle.
-
-    Args:
-        file: The file of the rules.
-        lists: The lists, as in the command line.
-        bundle: The bundle.
-
-    Raises:
-        BundleError: A file cannot be read, or the rules have faults. The message has one line per fault.
-    """
-    from scorer.bundle.rules import read_rules
-
-    found = bundle.check_rules(read_rules(file, given_lists(lists)))
-    if isinstance(found, tuple):
-        raise BundleError("\n".join(f"{file}: {fault}" for fault in found))
-    return found
 
 
 def _bundle(directory: Path) -> Bundle:

@@ -266,6 +266,17 @@ class BenchRules(CheckRules):
     """The model's score of that request; null: the bundle computes it."""
 
 
+class CostRules(Request):
+    """Rules to measure, and the requests to measure them on."""
+
+    text: RuleTextField | None = None
+    """The TOML text of the rules; null: those of the bundle."""
+    decisions: Annotated[list[Annotated[Line, Field(min_length=1)]], Field(max_length=50)] = Field(default=[])
+    """Ids of recorded decisions; empty: the golden cases of the bundle."""
+    checkpoint: Name | None = None
+    """Checkpoint of the decisions; null: any."""
+
+
 class SaveRules(CheckRules):
     """Edited rules to save as the next revision of a bundle, with a change request."""
 

@@ -60,6 +60,7 @@ from scorer.sdk.results import (
     ReviewCaseDetail,
     RuleBench,
     RuleCheck,
+    RuleCosts,
     RuleDocument,
     RulesOverTime,
     SavedRules,
@@ -1855,6 +1856,35 @@ class Operations:
                 "features": features,
                 "score": score,
             },
+            repeatable=True,
+        )
+
+    def cost_rules(
+        self,
+        bundle: str,
+        *,
+        text: str | None = None,
+        decisions: Sequence[str] = (),
+        checkpoint: str | None = None,
+    ) -> RuleCosts:
+        """Measure the time that each rule needs, on golden cases or recorded decisions. Nothing is stored.
+
+        Args:
+            bundle: A digest, at least four digits of one, or name@alias.
+            text: The TOML text of the rules; None: those of the bundle.
+            decisions: Ids of recorded decisions; empty: the golden cases of the bundle.
+            checkpoint: Checkpoint of the decisions; None: any.
+
+        Raises:
+            InvalidError: A field is out of range.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(
+            RuleCosts,
+            "POST",
+            f"/bundles/{_segment(bundle)}/rules/cost",
+            json={"text": text, "decisions": decisions, "checkpoint": checkpoint},
             repeatable=True,
         )
 

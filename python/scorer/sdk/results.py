@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, TypeVar
 
+from scorer.bundle.rule_costs import PartCost, RuleCosts
 from scorer.release.answers import (
     BuildInfo,
     BundleDetail,
@@ -120,6 +121,7 @@ __all__ = [
     "MetricsChoices",
     "ModelCard",
     "Outlook",
+    "PartCost",
     "PlatformHealth",
     "ProjectMember",
     "PropertyDifference",
@@ -133,6 +135,7 @@ __all__ = [
     "RolledBack",
     "RuleBench",
     "RuleCheck",
+    "RuleCosts",
     "RuleDocument",
     "RuleName",
     "RuleProblem",

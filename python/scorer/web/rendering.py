@@ -172,9 +172,13 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 
 def micros(value: float | None) -> str:
-    """Format microseconds as µs, ms or s."""
+    """Format microseconds as ns, µs, ms or s."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return NOTHING
+    if 0 < value < 0.9995:
+        return f"{value * 1000:.3g}\N{NARROW NO-BREAK SPACE}ns"
+    if value < 10:
+        return f"{value:.2g}\N{NARROW NO-BREAK SPACE}µs"
     if value < 1_000:
         return f"{value:.0f}\N{NARROW NO-BREAK SPACE}µs"
     if value < 1_000_000:

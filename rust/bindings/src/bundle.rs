@@ -7,6 +7,7 @@ mod build;
 mod measure;
 mod policy;
 mod rows;
+mod rule_cost;
 mod rules;
 mod ruling;
 
@@ -21,9 +22,10 @@ use scorer_core::policy::Mask;
 
 use buffers::{copy_in, copy_out};
 pub(crate) use build::{build_golden, draft_bundle, revise_bundle, seal_manifest, transform_rows};
-pub(crate) use measure::measure_bundles;
+pub(crate) use measure::{golden_rows, measure_bundles};
 pub(crate) use policy::{Policy, draw};
 pub(crate) use rows::{score_columns, select_columns};
+pub(crate) use rule_cost::rule_costs;
 pub(crate) use rules::{RuleSet, compile_action_rules, compile_rules, rules_of};
 
 pyo3::import_exception!(scorer.errors, BundleError);

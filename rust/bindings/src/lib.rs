@@ -25,8 +25,8 @@ mod _scorer {
     #[pymodule_export]
     use crate::bundle::{
         Bundle, Policy, RuleSet, build_golden, compile_action_rules, compile_rules, draft_bundle, draw,
-        measure_bundles, revise_bundle, rules_of, score_columns, seal_manifest, select_columns,
-        transform_rows,
+        golden_rows, measure_bundles, revise_bundle, rule_costs, rules_of, score_columns, seal_manifest,
+        select_columns, transform_rows,
     };
     #[pymodule_export]
     use crate::features::{FeatureStore, canonical_features, feature_digests};

@@ -51,9 +51,9 @@ impl RuleState {
 pub struct Decision {
     pub(crate) values: Scratch,
     pub(crate) states: Vec<RuleState>,
-    applied: Vec<u16>,
-    decision: Option<u16>,
-    cap: Option<f64>,
+    pub(crate) applied: Vec<u16>,
+    pub(crate) decision: Option<u16>,
+    pub(crate) cap: Option<f64>,
     floor: Option<f64>,
     queue: Option<u16>,
     allowed: Vec<u64>,
@@ -92,15 +92,27 @@ impl RuleSet {
         }
         let lists = self.program.checked(lists);
         for step in &self.steps {
-            match *step {
-                Step::Value { expression, slot } => {
-                    let cell = self.program.run(expression, &mut decision.values, lists);
-                    decision.values.set(slot, cell);
-                }
-                Step::Rule(rule) => self.rule(rule, decision, lists, request),
-            }
+            self.step(*step, decision, lists, request);
         }
         self.apply_groups(decision);
+    }
+
+    /// Computes one value, or the state of one rule.
+    #[inline]
+    pub(crate) fn step(
+        &self,
+        step: Step,
+        decision: &mut Decision,
+        lists: Option<&Lists>,
+        request: Request<'_>,
+    ) {
+        match step {
+            Step::Value { expression, slot } => {
+                let cell = self.program.run(expression, &mut decision.values, lists);
+                decision.values.set(slot, cell);
+            }
+            Step::Rule(rule) => self.rule(rule, decision, lists, request),
+        }
     }
 
     /// Counts the states of the rules and applies those that fired.
@@ -200,7 +212,7 @@ impl RuleSet {
         }
     }
 
-    fn apply(&self, number: usize, decision: &mut Decision) {
+    pub(crate) fn apply(&self, number: usize, decision: &mut Decision) {
         let (rule, part) = (&self.rules[number], &self.parts[number]);
         // There are fewer rules than a u16 has values.
         decision.applied.push(number as u16);

@@ -14,6 +14,7 @@ mod block;
 mod check;
 mod code;
 mod conflicts;
+mod cost;
 mod decide;
 mod environment;
 mod fault;
@@ -36,6 +37,7 @@ mod table;
 mod value;
 
 pub use actions::{Actions, ActionsError};
+pub use cost::{CostSettings, Costly, Costs, PartCost, Spread};
 pub use decide::{Decision, Request, RuleState};
 pub use environment::{DeclareError, Environment, ListId, ListKind, Slot, Type};
 pub use fault::Fault;

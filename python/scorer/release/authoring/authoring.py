@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Final
 
 from sqlalchemy import insert
 
+from scorer.bundle.rule_costs import RuleCosts
 from scorer.bundle.rules import BundleRules, RuleFault, stored_rules
 from scorer.errors import BundleError
 from scorer.release.access.attempts import Attempts
 from scorer.release.answers import BundleInfo, Draft
 from scorer.release.authoring.bench import BenchRequest, recorded_request, run_bench
+from scorer.release.authoring.cost import run_cost
 from scorer.release.authoring.names import rule_names
 from scorer.release.authoring.switches import with_switch
 from scorer.release.authoring.tables import table_grids
@@ -30,7 +32,7 @@ from scorer.release.errors import (
 )
 from scorer.release.fields import reason_of
 from scorer.release.model import Actor, ChangeKind, Role
-from scorer.release.requests import BenchRules, SaveRules, SwitchRule
+from scorer.release.requests import BenchRules, CostRules, SaveRules, SwitchRule
 from scorer.release.rule_answers import (
     CaseReport,
     CaseRun,
@@ -162,10 +164,7 @@ class RuleAuthoring:
             ThrottledError: As in `check`.
         """
         info = self._parts.bundles.info(actor, bundle)
-        requests = [
-            recorded_request(self._decisions.find(actor, one, checkpoint=asked.checkpoint))
-            for one in dict.fromkeys(asked.decisions)
-        ]
+        requests = self._recorded(actor, asked.decisions, asked.checkpoint)
         if asked.features is not None:
             requests.append(BenchRequest("bench", self._parts.now(), asked.features, asked.score))
         if not requests:
@@ -175,6 +174,31 @@ class RuleAuthoring:
             after = self._sound(loaded, self._edited(info, asked.text))
             before = loaded.rules or self._sound(loaded, BundleRules('name = "none"'))
             return run_bench(loaded, self._features(info), before, after, requests)
+
+    def cost(self, actor: Actor, bundle: str, asked: CostRules) -> RuleCosts:
+        """Measure the time that each rule needs, on recorded decisions or on the golden cases of the bundle.
+
+        Args:
+            actor: The calling user.
+            bundle: The bundle that has the rules, or whose rules were edited.
+            asked: The rules and the requests.
+
+        Raises:
+            InvalidError: There are no rules, or they have faults.
+            NotFoundError: A decision is not in the logs, or the actor may not see it.
+            ThrottledError: As in `check`.
+        """
+        info = self._parts.bundles.info(actor, bundle)
+        recorded = self._recorded(actor, asked.decisions, asked.checkpoint)
+        with self._place(actor):
+            loaded = self._loaded.get(info.digest)
+            rules = (
+                loaded.rules if asked.text is None else self._sound(loaded, self._edited(info, asked.text))
+            )
+            if rules is None or not rules.rules:
+                raise InvalidError(f"rules: bundle {info.digest[7:19]} has none; give the text of rules")
+            path = self._parts.bundles.local(info.digest)
+            return run_cost(path, loaded, self._features(info), rules, recorded)
 
     def difference(self, actor: Actor, bundle: str, text: str) -> Sequence[str]:
         """Return the lines of the difference between the rules of a bundle and a text.
@@ -316,6 +340,13 @@ class RuleAuthoring:
             yield
         finally:
             self._room.release()
+
+    def _recorded(self, actor: Actor, ids: Sequence[str], checkpoint: str | None) -> list[BenchRequest]:
+        """Return the requests of recorded decisions."""
+        return [
+            recorded_request(self._decisions.find(actor, one, checkpoint=checkpoint))
+            for one in dict.fromkeys(ids)
+        ]
 
     def _edited(self, info: BundleInfo, text: str, *, contents: bool = True) -> BundleRules:
         """Return edited rules with the lists and the salt of the bundle's present rules."""

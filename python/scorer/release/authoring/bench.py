@@ -92,21 +92,7 @@ def run_bench(
     Raises:
         InvalidError: A value does not fit the schema.
     """
-    import numpy as np
-
-    rows = np.asarray([_row(features, one) for one in requests], dtype=np.float32)
-    rows = rows.reshape(len(requests), len(features))
-    scores = np.full(len(requests), math.nan)
-    if bundle.kind == "score" and len(requests):
-        try:
-            computed = bundle.score(rows).scores
-        except BundleError as error:
-            raise InvalidError(str(error)) from None
-        scores = np.array(
-            [own if one.score is None else one.score for own, one in zip(computed, requests, strict=True)]
-        )
-    seconds = [int(one.at.timestamp()) for one in requests]
-    ids = [one.id for one in requests]
+    rows, scores, seconds, ids = encoded_requests(bundle, features, requests)
     sides = [_sides(bundle, rules, rows, scores, seconds, ids) for rules in (before, after)]
     return RuleBench(
         bundle.kind,
@@ -124,6 +110,35 @@ def run_bench(
             for one, first, second in zip(requests, *sides, strict=True)
         ),
     )
+
+
+def encoded_requests(
+    bundle: Bundle, features: Sequence[Feature], requests: Sequence[BenchRequest]
+) -> tuple[Any, Any, list[int], list[str]]:
+    """Return rows ``[n, features]``, scores, times in seconds since 1970 and ids of requests.
+
+    Args:
+        bundle: The bundle, which computes scores that are not recorded.
+        features: The features of its requests.
+        requests: The requests.
+
+    Raises:
+        InvalidError: A value does not fit the schema.
+    """
+    import numpy as np
+
+    rows = np.asarray([_row(features, one) for one in requests], dtype=np.float32)
+    rows = rows.reshape(len(requests), len(features))
+    scores = np.full(len(requests), math.nan)
+    if bundle.kind == "score" and len(requests):
+        try:
+            computed = bundle.score(rows).scores
+        except BundleError as error:
+            raise InvalidError(str(error)) from None
+        scores = np.array(
+            [own if one.score is None else one.score for own, one in zip(computed, requests, strict=True)]
+        )
+    return rows, scores, [int(one.at.timestamp()) for one in requests], [one.id for one in requests]
 
 
 def _sides(

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
 
-from scorer.release.requests import BenchRules, CheckRules, SaveRules, SwitchRule, TestRules
+from scorer.bundle.rule_costs import RuleCosts
+from scorer.release.requests import BenchRules, CheckRules, CostRules, SaveRules, SwitchRule, TestRules
 from scorer.release.rule_answers import CaseRun, RuleBench, RuleCheck, RuleDocument, RulesOverTime, SavedRules
 from scorer.web.api.problems import refusals
 from scorer.web.api.security import By
@@ -42,6 +43,12 @@ def test_rules(by: By, bundle: BundlePath, body: TestRules) -> CaseRun:
 def bench_rules(by: By, bundle: BundlePath, body: BenchRules) -> RuleBench:
     """Evaluate the present and edited rules of a bundle on recorded decisions, or on one request."""
     return by.service.authoring.bench(by.actor, bundle, body)
+
+
+@router.post("/bundles/{bundle}/rules/cost")
+def cost_rules(by: By, bundle: BundlePath, body: CostRules) -> RuleCosts:
+    """Measure the time that each rule needs, on golden cases or recorded decisions. Nothing is stored."""
+    return by.service.authoring.cost(by.actor, bundle, body)
 
 
 @router.post("/projects/{project}/bundles/{bundle}/rules", status_code=201, responses=refusals(409, 423, 429))

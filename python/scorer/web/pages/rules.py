@@ -10,11 +10,20 @@ from typing import Any, Final
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from scorer.bundle.rule_costs import RuleCosts
 from scorer.release.authoring.over_time import DAYS
 from scorer.release.errors import ConflictError, InvalidError, PlatformError
 from scorer.release.model import Role
 from scorer.release.readout.style import axis, layout, scatter
-from scorer.release.requests import RULE_TEXT, BenchRules, DecisionFilter, SaveRules, SwitchRule, read_form
+from scorer.release.requests import (
+    RULE_TEXT,
+    BenchRules,
+    CostRules,
+    DecisionFilter,
+    SaveRules,
+    SwitchRule,
+    read_form,
+)
 from scorer.release.rule_answers import CaseRun, RuleBench, RuleCheck, RuleDocument, RulesOverTime
 from scorer.release.timeseries.drawing import COLOURS
 from scorer.web.pages.visit import Form, Here, Posted, Visit
@@ -24,6 +33,8 @@ router = APIRouter()
 _LISTED: Final = 20
 """Recorded decisions to choose from."""
 _CASES: Final = 200_000
+_MOST_OF_SLA: Final = 0.1
+"""Share of the checkpoint's p99 SLA above which the page warns of the time of its rules."""
 
 
 @dataclass(frozen=True)
@@ -84,12 +95,26 @@ def act(here: Here, digest: str, form: Posted) -> Response:
 
 @router.get("/checkpoints/{name}/rules")
 def over_time(here: Here, name: str) -> Response:
-    """Show hits over time and precision of the rules of a checkpoint."""
+    """Show hits over time and precision of the rules of a checkpoint, and their cost if asked for."""
     days = int(here.ask_number("days", DAYS, low=1, high=90))
     found = here.service.rule_histories.over_time(here.actor, name, days=days)
+    costs: RuleCosts | None = None
+    error: PlatformError | None = None
+    if found.bundle is not None and here.ask("cost") == "yes":
+        try:
+            costs = here.service.authoring.cost(here.actor, found.bundle.digest, CostRules())
+        except PlatformError as refused:
+            error = refused
+    by_id = {one.id: one for one in costs.parts if one.kind == "rule"} if costs else {}
     return here.page(
         "rules_over_time.html",
+        error=error,
         found=found,
+        rules=sorted(found.rules, key=lambda one: -by_id[one.id].median_us if one.id in by_id else 0.0),
+        costs=costs,
+        cost_of=by_id,
+        sla_us=here.settings.checkpoints[name].p99_ms * 1000,
+        most_of_sla=_MOST_OF_SLA,
         days=days,
         chart=_chart(found),
         most=max((count for one in found.rules for count in one.daily), default=0),

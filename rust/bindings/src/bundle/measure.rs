@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 use scorer_core::bundle::{self as core, GoldenRow, measure};
 
 use super::buffers::copy_in;
@@ -57,6 +58,17 @@ pub(crate) fn measure_bundles(
         });
         Ok((nodes.collect(), requests, found.plain, found.timed))
     })
+}
+
+/// Loads a bundle's directory and returns the rows of its golden cases, float32 values of one row after the other.
+#[pyfunction]
+pub(crate) fn golden_rows<'py>(py: Python<'py>, path: PathBuf) -> PyResult<Bound<'py, PyBytes>> {
+    let rows = py.detach(|| {
+        let (_, golden) = scorer_server::bundle_dir::load_with_rows(&path, None).map_err(failed)?;
+        let values = golden.iter().flat_map(|case| case.row.iter());
+        Ok::<_, PyErr>(values.flat_map(|value| value.to_ne_bytes()).collect::<Vec<u8>>())
+    })?;
+    Ok(PyBytes::new(py, &rows))
 }
 
 /// Splits values into rows, and checks them against the schema.

@@ -47,7 +47,7 @@ pub(crate) struct RuleSet {
     /// Absent: the lists of the bundle's files.
     lists: Option<Lists>,
     /// Number of features of a row.
-    width: usize,
+    pub(super) width: usize,
     /// Number of actions.
     actions: usize,
 }

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use scorer_rules::{
-    Actions, Decision, DeclareError, Environment, Fault, KeySet, ListId, ListKey, ListKind, Lists, Request,
-    Rows, Rule, RuleSet, Scratch, Slot, TextId, Type,
+    Actions, CostSettings, Costs, Decision, DeclareError, Environment, Fault, KeySet, ListId, ListKey,
+    ListKind, Lists, Request, Rows, Rule, RuleSet, Scratch, Slot, TextId, Type,
 };
 use serde::{Deserialize, Serialize};
 
@@ -290,6 +290,22 @@ impl Rules {
                 requests.clear();
             }
         }
+    }
+
+    /// Measures the time that each rule needs on rows, by a clock that returns nanoseconds; see [`RuleSet::cost`].
+    pub fn cost(
+        &self,
+        lists: &Lists,
+        rows: &[(&[f32], Option<f64>, Request<'_>)],
+        settings: CostSettings,
+        clock: impl FnMut() -> u64,
+    ) -> Costs {
+        let fill = |at: usize, values: &mut Scratch| {
+            let (row, score, request) = rows[at];
+            self.fill(row, score, request.seconds, values);
+            request
+        };
+        self.set.cost(lists, rows.len(), fill, settings, clock)
     }
 
     fn fill(&self, row: &[f32], score: Option<f64>, seconds: i64, values: &mut Scratch) {

@@ -42,12 +42,12 @@ impl Largest {
             {
                 continue;
             }
-            let at = largest.items[..largest.count]
-                .iter()
-                .position(|item| item.amount.abs() < amount.abs())
-                .unwrap_or(largest.count);
-            largest.count = limit.min(largest.count + 1);
-            largest.items.copy_within(at..largest.count - 1, at + 1);
+            let mut at = largest.count.min(limit - 1);
+            largest.count = at + 1;
+            while at > 0 && largest.items[at - 1].amount.abs() < amount.abs() {
+                largest.items[at] = largest.items[at - 1];
+                at -= 1;
+            }
             largest.items[at] = Contribution { feature: feature as u32, amount };
         }
         largest

@@ -252,6 +252,13 @@ impl Reach for Adder<'_> {
     fn complete(&mut self, first_tree: usize, depth: usize, positions: &[u8]) {
         let of = self.listed.of;
         let trees = &of.trees[first_tree..first_tree + positions.len()];
+        if let [Paths::Quads { first }, .., Paths::Quads { first: last }] = trees
+            && *last == *first + ((trees.len() as u32 - 1) << depth)
+        {
+            // Leaves are counted without gaps, so all trees between them have quads as well.
+            of.quads.add_consecutive(depth, *first, positions, self.sums);
+            return;
+        }
         let leaves =
             trees.iter().zip(positions).enumerate().filter_map(|(at, (tree, &position))| match *tree {
                 Paths::Quads { first } => Some(first + u32::from(position)),

@@ -17,6 +17,13 @@ const MAX_DEPTH: usize = 8;
 const FEATURES: usize = 256;
 /// Number of trees whose lines are requested before they are added.
 const BATCH: usize = 64;
+/// Number of sums that a feature has, for trees at even and at odd places and for steps at even and at odd places. An
+/// addition to a sum waits for the one before it, and neighbouring trees and steps often test the same features.
+const BANKS: usize = 4;
+/// Number of sums in a bank. A multiple of 4 KiB between two sums would make the processor compare them for nothing.
+const BANK: usize = FEATURES + 8;
+/// The sums of all features.
+type Banks = [[i64; BANK]; BANKS];
 /// First value of the level above the last, and of the last level.
 const PAIR: usize = MAX_DEPTH - 2;
 const LAST: usize = PAIR + 2;
@@ -45,24 +52,29 @@ pub(super) struct Quads {
 /// The sums of one row.
 #[derive(Debug, Clone)]
 pub(super) struct Sums {
-    /// The sums of each feature, over the trees at even and at odd places. An addition to a sum waits for the one before
-    /// it, and neighbouring trees often test the same features.
-    of: Box<[[i64; FEATURES]; 2]>,
-    /// The reached leaves that are not added yet, counted over all quads.
+    of: Box<Banks>,
+    /// The leaves that are collected now, and those whose lines are on their way.
+    collected: Leaves,
     waiting: Leaves,
 }
 
-/// The leaves that a row reaches in consecutive trees of one depth.
-#[derive(Debug, Clone, Copy)]
+/// Leaves that a row reaches in trees of one depth, counted over all quads.
+#[derive(Debug, Clone)]
 struct Leaves {
     depth: usize,
     count: usize,
-    leaves: [u32; BATCH],
+    leaves: Box<[u32; BATCH]>,
+}
+
+impl Leaves {
+    fn new() -> Leaves {
+        Leaves { depth: 0, count: 0, leaves: Box::new([0; BATCH]) }
+    }
 }
 
 impl Sums {
     pub(super) fn new() -> Sums {
-        Sums { of: Box::new([[0; FEATURES]; 2]), waiting: Leaves { depth: 0, count: 0, leaves: [0; BATCH] } }
+        Sums { of: Box::new([[0; BANK]; BANKS]), collected: Leaves::new(), waiting: Leaves::new() }
     }
 }
 
@@ -131,25 +143,51 @@ impl Quads {
     pub(super) fn start(&self, sums: &mut Sums) {
         let used = self.columns.len().min(FEATURES);
         sums.of.iter_mut().for_each(|of| of[..used].fill(0));
+        sums.collected.count = 0;
         sums.waiting.count = 0;
     }
 
-    /// Requests the lines of leaves, and adds the leaves that were requested before. `leaves` are at most [`BATCH`]
-    /// leaves of trees of one depth, each the tree's first leaf plus the position in the tree.
+    /// Adds the leaves at `positions` of consecutive trees of one depth, at most [`BATCH`] of them, of which the first
+    /// one begins at the leaf `first`.
+    #[inline(always)]
+    pub(super) fn add_consecutive(&self, depth: usize, first: u32, positions: &[u8], sums: &mut Sums) {
+        let next = &mut sums.collected;
+        (next.depth, next.count) = (depth, positions.len().min(BATCH));
+        debug_assert_eq!(next.count, positions.len(), "a run has more trees than a batch");
+        let mut first = first;
+        for (slot, position) in next.leaves.iter_mut().zip(positions) {
+            *slot = first + u32::from(*position);
+            first += 1 << depth;
+        }
+        self.exchange(sums);
+    }
+
+    /// Adds leaves of trees of one depth, at most [`BATCH`] of them, each the tree's first leaf plus the position in the
+    /// tree.
     #[inline(always)]
     pub(super) fn add(&self, depth: usize, mut leaves: impl Iterator<Item = u32>, sums: &mut Sums) {
-        let mut next = Leaves { depth, count: 0, leaves: [0; BATCH] };
+        let next = &mut sums.collected;
+        (next.depth, next.count) = (depth, 0);
         for (slot, leaf) in next.leaves.iter_mut().zip(leaves.by_ref()) {
-            prefetch(&self.all[leaf as usize / 4]);
             *slot = leaf;
             next.count += 1;
         }
         debug_assert!(leaves.next().is_none(), "a run has more trees than a batch");
-        let before = std::mem::replace(&mut sums.waiting, next);
-        self.add_leaves(&before, &mut sums.of);
+        self.exchange(sums);
     }
 
-    fn add_leaves(&self, leaves: &Leaves, sums: &mut [[i64; FEATURES]; 2]) {
+    /// Requests the lines of the collected leaves, and adds the leaves that were requested before.
+    #[inline(always)]
+    fn exchange(&self, sums: &mut Sums) {
+        for &leaf in &sums.collected.leaves[..sums.collected.count] {
+            prefetch(self.all.as_ptr().wrapping_add(leaf as usize / 4));
+        }
+        std::mem::swap(&mut sums.collected, &mut sums.waiting);
+        self.add_leaves(&sums.collected, &mut sums.of);
+        sums.collected.count = 0;
+    }
+
+    fn add_leaves(&self, leaves: &Leaves, sums: &mut Banks) {
         match leaves.depth {
             3 => self.add_leaves_in::<3>(leaves, sums),
             4 => self.add_leaves_in::<4>(leaves, sums),
@@ -161,30 +199,37 @@ impl Quads {
     }
 
     #[inline(always)]
-    fn add_leaves_in<const DEPTH: usize>(&self, leaves: &Leaves, sums: &mut [[i64; FEATURES]; 2]) {
-        let quads = &*self.all;
-        for (at, &leaf) in leaves.leaves.iter().take(leaves.count).enumerate() {
-            let leaf = leaf as usize;
-            let quad = &quads[leaf / 4];
-            let sums = &mut sums[at % 2];
-            let mut add = |feature: usize, value: usize| {
-                sums[usize::from(quad.features[feature])] += i64::from(quad.values[value]);
-            };
-            for level in 0..DEPTH - 2 {
-                add(level, level);
-            }
-            let (pair, last) = (leaf / 2 % 2, leaf % 4);
-            add(PAIR, PAIR + pair);
-            add(PAIR + 1 + pair, LAST + last);
+    fn add_leaves_in<const DEPTH: usize>(&self, leaves: &Leaves, sums: &mut Banks) {
+        let (even, odd) = sums.split_at_mut(BANKS / 2);
+        let (pairs, rest) = leaves.leaves[..leaves.count].as_chunks::<2>();
+        for [one, other] in pairs {
+            self.add_leaf::<DEPTH>(*one, even);
+            self.add_leaf::<DEPTH>(*other, odd);
         }
+        rest.iter().for_each(|leaf| self.add_leaf::<DEPTH>(*leaf, even));
+    }
+
+    #[inline(always)]
+    fn add_leaf<const DEPTH: usize>(&self, leaf: u32, sums: &mut [[i64; BANK]]) {
+        let leaf = leaf as usize;
+        let quad = &self.all[leaf / 4];
+        let mut add = |bank: usize, feature: usize, value: usize| {
+            sums[bank][usize::from(quad.features[feature])] += i64::from(quad.values[value]);
+        };
+        for level in 0..DEPTH - 2 {
+            add(level % 2, level, level);
+        }
+        let (pair, last) = (leaf / 2 % 2, leaf % 4);
+        add(DEPTH % 2, PAIR, PAIR + pair);
+        add((DEPTH + 1) % 2, PAIR + 1 + pair, LAST + last);
     }
 
     /// Adds the sums to the contributions of their columns.
     pub(super) fn finish(&self, sums: &mut Sums, contributions: &mut [f64]) {
         self.add_leaves(&sums.waiting, &mut sums.of);
-        let [even, odd] = &*sums.of;
-        for (&column, (even, odd)) in self.columns.iter().zip(even.iter().zip(odd)) {
-            contributions[column as usize] += (even + odd) as f64 * self.unit;
+        for (number, &column) in self.columns.iter().enumerate().take(FEATURES) {
+            let sum: i64 = sums.of.iter().map(|bank| bank[number]).sum();
+            contributions[column as usize] += sum as f64 * self.unit;
         }
     }
 }
@@ -195,18 +240,17 @@ impl Quads {
     any(target_arch = "x86_64", target_arch = "aarch64"),
     expect(unsafe_code, reason = "an instruction that the compiler does not generate by itself")
 )]
-fn prefetch(quad: &Quad) {
+fn prefetch(quad: *const Quad) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: every x86-64 has the instruction, which accepts any address.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(quad).cast());
+        _mm_prefetch::<_MM_HINT_T0>(quad.cast());
     }
     #[cfg(target_arch = "aarch64")]
     // SAFETY: the instruction accepts any address and changes no register or memory.
     unsafe {
-        let at = std::ptr::from_ref(quad);
-        std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) at, options(nostack, preserves_flags, readonly));
+        std::arch::asm!("prfm pldl1keep, [{0}]", in(reg) quad, options(nostack, preserves_flags, readonly));
     }
     #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
     let _ = quad;
