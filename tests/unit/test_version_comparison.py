@@ -12,12 +12,18 @@ import labelling
 import numpy as np
 import pytest
 from bundles import score_bundle_of
-from labelling import DAY, POINT, START, MemoryLog, MemorySource
+from labelling import DAY, HOUR, POINT, START, MemoryLog, MemorySource, ScoreRecords, report
+from logs import write_segment
 from sklearn.metrics import average_precision_score, precision_score, recall_score, roc_auc_score
+from typer.testing import CliRunner
 
 from scorer.bundle import Feature
+from scorer.cli import app
 from scorer.learn.comparison.comparing import compare_rows
+from scorer.learn.comparison.figures import charts, group_names
 from scorer.learn.comparison.measures import Part, score_draws
+from scorer.learn.comparison import notebook
+from scorer.learn.comparison.notebook import compare
 from scorer.learn.comparison.results import Comparison, read_comparison
 from scorer.learn.comparison.rows import ComparedRows, Prepared
 from scorer.learn.comparison.running import ComparisonJob, compare_versions
@@ -255,7 +261,7 @@ def test_empty_weeks_and_weeks_without_positive_labels(world: World) -> None:
 
 
 def test_no_decisions_and_no_settled_weeks(world: World) -> None:
-    with pytest.raises(DataError, match="no decision of .* lies in the window"):
+    with pytest.raises(DataError, match="lies in the window"):
         compare_versions(world.source(without=range(WEEKS)), world.shelf, world.job())
     found = compare_versions(world.source(), world.shelf, world.job(as_of_ms=START + WEEK))
     assert not any(week.settled for week in found.weeks)
@@ -386,3 +392,89 @@ def test_weeks_begin_on_monday() -> None:
     assert week_begin_ms(first_week(START, 1)) == START
     assert week_begin_ms(first_week(START - 1, 1)) == START - WEEK
     assert week_begin_ms(first_week(START + WEEK - 1, 2)) == START - WEEK
+
+
+def test_charts_show_weeks_bands_the_best_version_and_pairs(found: Comparison) -> None:
+    weeks, served, best_one, pairs = charts(found, "auc")
+    assert [one.name for one in (weeks, served, best_one, pairs)] == [
+        "weeks-backtest",
+        "weeks-served",
+        "best",
+        "pairs",
+    ]
+    lines = [one for one in weeks.plotly["data"] if one.get("mode") == "lines+markers"]
+    bands = [one for one in weeks.plotly["data"] if one.get("fill") == "toself"]
+    assert len(lines) == 2 and len(bands) == 2
+    # The weeks that are not settled are shaded, and have no values.
+    assert [one["x0"] + 0.5 for one in weeks.plotly["layout"]["shapes"]] == [8, 9, 10]
+    assert lines[0]["y"][-3:] == [None] * 3
+    # A band ends with the settled weeks.
+    assert bands[0]["x"][: WEEKS - 2] == [week.begin for week in found.weeks[: WEEKS - 2]]
+    marks = best_one.plotly["data"][0]["text"]
+    assert [row[0] for row in marks] == ["●", ""] and [row[5] for row in marks] == ["", "●"]
+    assert "from 2026-01-05 to 2026-01-26; fraud-b" in best_one.words
+    assert len(pairs.rows) == 1 and pairs.rows[0][2] == WEEKS - 2
+    assert group_names(found) == ("version", "algorithm", "data")
+    # Both versions have one algorithm, so that there is one line: their mean.
+    grouped = charts(found, "auc", "algorithm")[0]
+    means = [one for one in grouped.plotly["data"] if one.get("mode") == "lines+markers"]
+    first = [found.of(at, 0, "backtest") for at in (0, 1)]
+    assert len(means) == 1
+    assert means[0]["y"][0] == pytest.approx(np.mean([one.metrics["auc"].value for one in first if one]))
+    with pytest.raises(DataError, match='no metric "none"'):
+        charts(found, "none")
+    with pytest.raises(DataError, match='no group "none"'):
+        charts(found, "auc", "none")
+
+
+def test_the_command_and_the_notebook_compare_a_log(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records, row = ScoreRecords(world.folder / "a"), world.row
+    lines = []
+    for at in range(1200):
+        features = [row[name][at] for name in ("x", "y", "money")]
+        hour = (row["time_ms"][at] - START) / HOUR
+        lines.append(records.decision(f"d{at}", hour, features, decision="approve"))
+        if row["fraud"][at]:
+            lines.append(report(f"d{at}", hour + row["delay"][at] / HOUR, "fraud", proof=1))
+    write_segment(tmp_path / "log", 1, 0, lines)
+    settings, output, page = (tmp_path / name for name in ("learn.toml", "out.json", "out.html"))
+    settings.write_text(
+        'comparison = { weeks = 6, amount = "money" }\n'
+        'labels = { kinds = [{ kind = "fraud" }], wait_hours = 240, horizon_days = 10 }\n'
+    )
+    as_of = START + 5 * WEEK
+    digits = [one.removeprefix("sha256:")[:8] for one in (world.a, world.b)]
+    arguments = [
+        "learn", "compare", *digits, "--checkpoint", POINT, "--log", str(tmp_path / "log"),
+        "--bundles", str(world.folder), "-c", str(settings), "--as-of", "2026-02-09",
+        "-o", str(output), "--page", str(page),
+    ]  # fmt: skip
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert "paired differences" in done.output and "fraud-a" in done.output
+    found = read_comparison(output)
+    assert found.as_of_ms == as_of and sum(week.settled for week in found.weeks) == 3
+    assert "weeks-backtest" in page.read_text()
+    own = compare(
+        tmp_path / "log",
+        bundles=world.folder,
+        checkpoint=POINT,
+        versions=digits,
+        config=settings,
+        as_of_ms=as_of,
+    )
+    assert own.comparison == found
+    assert set(own.table()["basis"].to_pylist()) == {"served", "backtest"}
+    monkeypatch.setattr(notebook, "find_spec", lambda _: None)
+    with pytest.raises(DataError, match="pandas is not installed"):
+        own.frame()
+    assert len(own.chart("auc", name="best").data) == 1
+    with pytest.raises(DataError, match="no chart"):
+        own.chart(name="none")
+    refused = CliRunner().invoke(app, [*arguments, "--metric", "none"])
+    assert refused.exit_code == 2 and "there is no metric" in refused.output
+    for version, words in (("abc", "too short"), ("0000abcd", "the beginning of no bundle")):
+        refused = CliRunner().invoke(app, [*arguments[:2], version, *arguments[4:]])
+        assert refused.exit_code == 1 and words in str(refused.exception), refused.output

@@ -79,9 +79,10 @@ def compare(
     intervals between versions. Weeks whose labels have not matured are listed as not settled.
     """
     from scorer.durable import write_atomically
-    from scorer.ids import full_digest
     from scorer.learn import settings
+    from scorer.learn.comparison.page import comparison_page
     from scorer.learn.comparison.running import ComparisonJob, compare_versions
+    from scorer.learn.comparison.versions import full_digests
     from scorer.learn.labels.curves import read_curves
 
     given = moment("--as-of", as_of)
@@ -89,7 +90,7 @@ def compare(
     shelf = bundle_shelf(bundles)
     job = ComparisonJob(
         checkpoint,
-        tuple(full_digest(one, shelf.digests) for one in version),
+        full_digests(version, shelf.digests),
         int(time.time() * 1000) if given is None else round(given.timestamp() * 1000),
         chosen.comparison,
         chosen.labels,
@@ -110,9 +111,7 @@ def compare(
     if output is not None:
         found.write(output)
     if page is not None:
-        from scorer.learn.comparison.plots import page_of
-
-        write_atomically(page, page_of(found).encode())
+        write_atomically(page, comparison_page(found, metric or "").encode())
     if json:
         print_json(found.document())
         return

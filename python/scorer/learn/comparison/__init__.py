@@ -10,6 +10,7 @@ measures    metrics of one version on some rows, with the replicates of the boot
 comparing   weeks, totals, paired differences and the best version of each week
 results     the comparison as plain values, JSON and tables
 running     one comparison from logs to its result
-plots       the charts of the notebook helper
+figures     the charts, as Plotly figures with their numbers
+page        the comparison as one HTML page
 notebook    tables and charts for notebooks
 """

@@ -18,6 +18,7 @@ from scorer.learn.comparison.rows import Advance, ComparedRows, Prepared
 from scorer.learn.comparison.settings import ComparisonSettings
 from scorer.learn.comparison.versions import OpenVersion
 from scorer.learn.comparison.weeks import first_week, week_begin_ms, week_codes, weeks_of
+from scorer.learn.errors import DataError
 from scorer.learn.join.catalogue import carry_columns
 from scorer.learn.labels.curves import DAY_MS, MaturityCurves, estimate_curves
 from scorer.learn.labels.features import LoggedFeatures
@@ -97,9 +98,13 @@ def prepare_scores(
     histories = read_histories(source, shelf, query, advance=_bytes(advance, "labels"))
     given = given_labels(histories, labels)
     declined = is_declined(histories, labels)
-    maturity = np.ones(len(histories))
-    if len(histories) and curves is None:
-        curves = _curves(histories, labels, ~declined)
+    maturity = np.zeros(len(histories))
+    if curves is None:
+        try:
+            curves = _curves(histories, labels, ~declined)
+        except DataError as error:
+            # Too short a log for a curve. Without one no week is settled.
+            notes.append(f"The maturity of labels is not known: {error}.")
     if curves is not None:
         of_curve, found = curve_rows(histories, labels, curves)
         for at, curve in enumerate(found):
@@ -150,9 +155,7 @@ def _has_rules(shelf: BundleShelf, version: OpenVersion) -> bool:
     return bundle is not None and bundle.rules is not None
 
 
-def _curves(histories: Histories, labels: LabelSettings, chosen: Bools) -> MaturityCurves | None:
-    if not chosen.any():
-        return None
+def _curves(histories: Histories, labels: LabelSettings, chosen: Bools) -> MaturityCurves:
     open_ones = histories.take(chosen)
     return estimate_curves(
         by_segment(open_ones, labels),

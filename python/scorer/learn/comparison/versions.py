@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _ALGORITHMS: Final = ("algorithm", "model", "booster")
 _MOST_PARAMETERS: Final = 40
+_LEAST_DIGITS: Final = 4
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,29 @@ class OpenVersion:
     facts: VersionFacts
     features: tuple[Feature, ...]
     actions: tuple[Action, ...]
+
+
+def full_digests(given: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    """Return the digests that begin with the given digits.
+
+    Args:
+        given: Digests, or at least four digits of each, with or without `sha256:`.
+        known: Digests of the bundles that were found.
+
+    Raises:
+        DataError: Digits are too few, or fit to no bundle or to several.
+    """
+    found = []
+    for one in given:
+        digits = one.removeprefix("sha256:").lower()
+        fitting = [digest for digest in known if digest.removeprefix("sha256:").startswith(digits)]
+        if len(digits) < _LEAST_DIGITS:
+            raise DataError(f'"{one}" is too short for a version; give at least four digits of its digest')
+        if len(fitting) != 1:
+            what = "no bundle" if not fitting else f"{len(fitting)} bundles"
+            raise DataError(f'"{one}" is the beginning of {what}; `scorer registry list` lists digests')
+        found.append(fitting[0])
+    return tuple(found)
 
 
 def open_versions(shelf: BundleShelf, digests: Sequence[str], kind: str) -> list[OpenVersion]:

@@ -10,10 +10,10 @@ from typing import Any, Final
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from scorer.figure_style import axis, layout, scatter
 from scorer.release.authoring.over_time import DAYS
 from scorer.release.errors import ConflictError, InvalidError, PlatformError
 from scorer.release.model import Role
-from scorer.release.readout.style import axis, layout, scatter
 from scorer.release.requests import RULE_TEXT, BenchRules, DecisionFilter, SaveRules, SwitchRule, read_form
 from scorer.release.rule_answers import CaseRun, RuleBench, RuleCheck, RuleDocument, RulesOverTime
 from scorer.release.timeseries.drawing import COLOURS
