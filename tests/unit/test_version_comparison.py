@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 
 from scorer.bundle import Feature
 from scorer.cli import app
+from scorer.learn.comparison import notebook
 from scorer.learn.comparison.comparing import compare_rows
 from scorer.learn.comparison.figures import charts, group_names
 from scorer.learn.comparison.measures import Part, score_draws
-from scorer.learn.comparison import notebook
 from scorer.learn.comparison.notebook import compare
 from scorer.learn.comparison.results import Comparison, read_comparison
 from scorer.learn.comparison.rows import ComparedRows, Prepared
@@ -437,7 +437,7 @@ def test_the_command_and_the_notebook_compare_a_log(
         hour = (row["time_ms"][at] - START) / HOUR
         lines.append(records.decision(f"d{at}", hour, features, decision="approve"))
         if row["fraud"][at]:
-            lines.append(report(f"d{at}", hour + row["delay"][at] / HOUR, "fraud", proof=1))
+            lines.append(report(f"d{at}", hour + row["delay"][at] / HOUR, "fraud"))
     write_segment(tmp_path / "log", 1, 0, lines)
     settings, output, page = (tmp_path / name for name in ("learn.toml", "out.json", "out.html"))
     settings.write_text(
@@ -474,7 +474,7 @@ def test_the_command_and_the_notebook_compare_a_log(
     with pytest.raises(DataError, match="no chart"):
         own.chart(name="none")
     refused = CliRunner().invoke(app, [*arguments, "--metric", "none"])
-    assert refused.exit_code == 2 and "there is no metric" in refused.output
+    assert refused.exit_code == 1 and "there is no metric" in str(refused.exception)
     for version, words in (("abc", "too short"), ("0000abcd", "the beginning of no bundle")):
         refused = CliRunner().invoke(app, [*arguments[:2], version, *arguments[4:]])
         assert refused.exit_code == 1 and words in str(refused.exception), refused.output

@@ -20,7 +20,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JobState(Generic[P, R]):
     """The state of a job: one of the three fields is set, or none if it waits."""
 

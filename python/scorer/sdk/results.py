@@ -81,9 +81,20 @@ from scorer.release.version_answers import (
     VersionChange,
     VersionList,
 )
+from scorer.release.weekly_answers import (
+    BestVersion,
+    ComparedMetric,
+    ComparedPair,
+    ComparedValues,
+    ComparedVersion,
+    ComparedWeek,
+    WeeklyComparison,
+    WeeklyResult,
+)
 
 __all__ = [
     "BenchRow",
+    "BestVersion",
     "BuildInfo",
     "BundleComparison",
     "BundleDetail",
@@ -102,7 +113,12 @@ __all__ = [
     "CheckpointDrift",
     "CheckpointMetrics",
     "CheckpointView",
+    "ComparedMetric",
+    "ComparedPair",
     "ComparedSide",
+    "ComparedValues",
+    "ComparedVersion",
+    "ComparedWeek",
     "DecisionPage",
     "Delivery",
     "DriftAlertView",
@@ -159,6 +175,8 @@ __all__ = [
     "Version",
     "VersionChange",
     "VersionList",
+    "WeeklyComparison",
+    "WeeklyResult",
 ]
 
 T = TypeVar("T")
