@@ -179,7 +179,7 @@ def test_the_process_reports_its_failure_in_one_line(
     history: History, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     weekly, actor = history.world.service.weekly, history.world.actor("viewer")
-    found = done(history, weekly.start(actor, CHECKPOINT, NewWeekly(versions=[history.live])))
+    found = done(history, weekly.start(actor, CHECKPOINT, NewWeekly(versions=[history.live, history.second])))
     wanted = job.read_job(weekly._root / found.id)
     assert wanted is not None
     job.write_job(tmp_path / "ok", wanted)
@@ -196,15 +196,14 @@ def test_the_process_reports_its_failure_in_one_line(
 
 def test_a_failed_comparison_has_its_reason_and_can_be_started_again(history: History) -> None:
     weekly, actor = history.world.service.weekly, history.world.actor("viewer")
-    found = done(history, weekly.start(actor, CHECKPOINT, NewWeekly(versions=[history.first], weeks=3)))
-    folder = weekly._root / found.id
-    (folder / job.RESULT).unlink()
-    weekly._results.clear()
-    (folder / job.ERROR).write_text("the disk is full")
-    failed = weekly.get(actor, CHECKPOINT, found.id)
+    wanted = NewWeekly(versions=[history.first], weeks=3)
+    started = weekly.start(actor, CHECKPOINT, wanted)
+    weekly._jobs.end(started.id)
+    (weekly._root / started.id / job.ERROR).write_text("the disk is full")
+    failed = weekly.get(actor, CHECKPOINT, started.id)
     assert (failed.state, failed.error) == ("failed", "the disk is full")
-    again = weekly.start(actor, CHECKPOINT, NewWeekly(versions=[history.first], weeks=3))
-    assert again.id == found.id and done(history, again).state == "done"
+    again = weekly.start(actor, CHECKPOINT, wanted)
+    assert again.id == started.id and done(history, again).state == "done"
 
 
 def test_the_page_the_downloads_and_the_sdk_have_the_comparison(history: History) -> None:

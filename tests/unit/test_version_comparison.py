@@ -19,11 +19,10 @@ from typer.testing import CliRunner
 
 from scorer.bundle import Feature
 from scorer.cli import app
-from scorer.learn.comparison import notebook
+from scorer.learn import notebook
 from scorer.learn.comparison.comparing import compare_rows
 from scorer.learn.comparison.figures import charts, group_names
 from scorer.learn.comparison.measures import Part, score_draws
-from scorer.learn.comparison.notebook import compare
 from scorer.learn.comparison.results import Comparison, read_comparison
 from scorer.learn.comparison.rows import ComparedRows, Prepared
 from scorer.learn.comparison.running import ComparisonJob, compare_versions
@@ -32,6 +31,7 @@ from scorer.learn.comparison.versions import VersionFacts
 from scorer.learn.comparison.weeks import Week, first_week, week_begin_ms
 from scorer.learn.errors import DataError
 from scorer.learn.labels.settings import LabelKind, LabelSettings
+from scorer.learn.notebook import compare
 from scorer.log import BundleShelf
 
 WEEK = 7 * DAY

@@ -12,5 +12,4 @@ results     the comparison as plain values, JSON and tables
 running     one comparison from logs to its result
 figures     the charts, as Plotly figures with their numbers
 page        the comparison as one HTML page
-notebook    tables and charts for notebooks
 """

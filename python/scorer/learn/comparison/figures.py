@@ -26,6 +26,7 @@ GROUPS: Final = ("version", "algorithm", "data")
 """What lines can be drawn for; further ones are `parameter:NAME`."""
 _ROW_PX: Final = 30
 _DIGITS: Final = 7
+_TICKS: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,10 @@ class Chart:
 
 
 def version_name(found: Comparison, at: int) -> str:
-    """Return the name of a version with the first digits of its digest."""
+    """Return the first digits of a version's digest, after its name if the versions have different ones."""
     facts = found.versions[at]
-    return f"{facts.name} {facts.digest.removeprefix('sha256:')[:_DIGITS]}"
+    digits = facts.digest.removeprefix("sha256:")[:_DIGITS]
+    return digits if len({one.name for one in found.versions}) == 1 else f"{facts.name} {digits}"
 
 
 def group_names(found: Comparison) -> tuple[str, ...]:
@@ -123,7 +125,7 @@ def weeks_chart(found: Comparison, metric: str, basis: Basis, by: str = "version
             )
         )
     plot = layout(
-        axis("week that begins, UTC", type="category", nticks=8),
+        _week_axis(weeks),
         axis(title),
         shapes=_unsettled(found),
     )
@@ -168,6 +170,7 @@ def best_chart(found: Comparison, metric: str) -> Chart:
         "z": distance,
         "text": marks,
         "texttemplate": "%{text}",
+        "textfont": {"size": 16},
         "zmax": 0,
         "colorscale": SEQUENTIAL,
         "colorbar": {"title": {"text": "behind the best"}},
@@ -176,7 +179,7 @@ def best_chart(found: Comparison, metric: str) -> Chart:
         "hovertemplate": "%{y}<br>%{x}: %{z:.4g} against the best<extra></extra>",
     }
     plot = layout(
-        axis("week that begins, UTC", type="category", nticks=8),
+        _week_axis(weeks),
         axis("", type="category", dtick=1, autorange="reversed"),
         height=max(220, 140 + _ROW_PX * len(names)),
     )
@@ -300,6 +303,12 @@ def _bands(
             bands.append(scatter(x + x[::-1], high + low[::-1], name, **style))
         run = []
     return bands
+
+
+def _week_axis(weeks: Sequence[str]) -> dict[str, Any]:
+    """Return the axis of weeks with at most five ticks, so that they do not overlap."""
+    ticks = list(weeks[:: max(-(-len(weeks) // _TICKS), 1)])
+    return axis("week that begins, UTC", type="category", tickvals=ticks, ticktext=ticks)
 
 
 def _unsettled(found: Comparison) -> list[dict[str, Any]]:

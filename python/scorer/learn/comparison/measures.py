@@ -79,8 +79,8 @@ def score_draws(part: Part, version: int, *, served: bool) -> tuple[dict[str, Dr
         found["average_precision"] = blocks.draws(lambda drawn: ranked.average(drawn * weight))
         found["auc"] = blocks.draws(lambda drawn: ranked.area(drawn * weight))
         found["recall"] = blocks.ratio_draws(weighed * label, positive)
-        if not served:
-            rate = float((rows.stopped * weight).sum())
+        rate = float((rows.stopped * weight).sum())
+        if not served and rate > 0:
             highest = among_highest_weight(score, weight, rate)
             found["recall_at_live_rate"] = blocks.ratio_draws(highest * positive, positive)
     if weighed.sum() > 0:

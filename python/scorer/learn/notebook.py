@@ -1,6 +1,6 @@
 """Tables and charts of comparisons for notebooks.
 
-from scorer.learn.comparison.notebook import compare
+from scorer.learn.notebook import compare
 
 found = compare("decisions", bundles="registry", checkpoint="fraud.checkout", versions=["3f2a", "91bc"])
 found.frame()            # pandas: one row for each version, week, basis and metric
