@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from typing import Any, Final
 
 from scorer.figure_style import SEQUENTIAL, SERIES, SYMBOLS, axis, layout, scatter
@@ -308,7 +309,15 @@ def _bands(
 def _week_axis(weeks: Sequence[str]) -> dict[str, Any]:
     """Return the axis of weeks with at most five ticks, so that they do not overlap."""
     ticks = list(weeks[:: max(-(-len(weeks) // _TICKS), 1)])
-    return axis("week that begins, UTC", type="category", tickvals=ticks, ticktext=ticks)
+    return axis(
+        "week that begins, UTC",
+        type="category",
+        # A line without values in the first weeks would otherwise move them behind the others.
+        categoryorder="array",
+        categoryarray=list(weeks),
+        tickvals=ticks,
+        ticktext=[f"{date.fromisoformat(one):%-d %b}" for one in ticks],
+    )
 
 
 def _unsettled(found: Comparison) -> list[dict[str, Any]]:
