@@ -62,7 +62,6 @@ ROUTERS = tuple(
         rules,
         versions,
         weekly,
-        weekly,
         notifications,
         audit,
     )
