@@ -239,6 +239,14 @@ def test_a_version_without_its_features_is_left_out_with_the_reason(world: World
     assert found.of(0, 3, "backtest") == pair.of(0, 3, "backtest")
 
 
+def test_weeks_in_which_no_version_has_a_score_have_the_reason_alone(world: World) -> None:
+    found = compare_versions(world.source(), world.shelf, world.job(world.c))
+    assert not found.pairs and not found.best and not found.metrics
+    for week in (None, 1):
+        one = found.of(0, week, "backtest")
+        assert one is not None and one.reason.endswith("did not log its feature z")
+
+
 def test_an_unknown_version_is_refused_with_the_reason(world: World) -> None:
     gone = "sha256:" + "f" * 64
     found = compare_versions(world.source(), world.shelf, world.job(world.a, gone))

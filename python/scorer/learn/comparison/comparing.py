@@ -106,13 +106,16 @@ class _Comparing:
         self._covered[:, week] = (share >= 1 - _FAILING) & (share > 0)
         own = np.flatnonzero(self._covered[:, week])
         kept = known[own].all(axis=0) if len(own) else np.zeros(len(of), bool)
+        if not kept.any():
+            # Each version may miss other decisions, so that no decision is left for all of them.
+            self._covered[:, week] = False
         if len(own) and not kept.all():
             name = "without a score of one of the versions"
             self._found.left_out[name] = self._found.left_out.get(name, 0) + int((~kept).sum())
-        part = Part.of(self._rows.take(of[kept]), self._settings)
+        part = Part.of(self._rows.take(of[kept]), self._settings) if kept.any() else None
         found: dict[int, Metrics] = {}
         for at, facts in enumerate(self._versions):
-            if self._covered[at, week] and len(part.rows):
+            if self._covered[at, week] and part is not None:
                 draws, reason = draws_of(self._prepared.kind, part, at, served=False)
                 found[at] = draws
                 self._add(at, week, "backtest", part.rows, draws, reason)
