@@ -113,6 +113,8 @@ METHODS = {
     "get_metrics": Method("metrics", seconds="120.0"),
     "get_metrics_figure": Method("metrics_figure", names={"figure": "name"}, seconds="120.0"),
     "get_drift": Method("drift"),
+    "start_weekly_comparison": Method("start_comparison", ("versions",), repeatable=True),
+    "get_weekly_comparison": Method("comparison", seconds="120.0"),
     "get_drift_history": Method("drift_history", seconds="120.0"),
     "list_permissions": Method("permissions"),
     "grant_permission": Method("grant_permission"),

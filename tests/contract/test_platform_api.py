@@ -228,6 +228,20 @@ case("get_figure_csv", "GET", "/changes/{change}/readout/figures/flips/csv", "40
 case("get_drift", "GET", "/checkpoints/fraud.checkout/drift", "401 200 200 200 200 200 200")
 # No hour has been looked at.
 case("get_drift_history", "GET", "/checkpoints/fraud.checkout/drift/history", "401 404 404 404 404 404 404")
+# No bundle has this digest.
+case(
+    "start_weekly_comparison",
+    "POST",
+    "/checkpoints/fraud.checkout/comparisons",
+    "401 404 404 404 404 404 404",
+    {"versions": ["sha256:0000ffff"]},
+)
+case(
+    "get_weekly_comparison",
+    "GET",
+    "/checkpoints/fraud.checkout/comparisons/0123456789abcdef",
+    "401 404 404 404 404 404 404",
+)
 case("get_metrics", "GET", "/checkpoints/fraud.checkout/metrics", "401 200 200 200 200 200 200")
 case(
     "get_metrics_figure",

@@ -102,6 +102,21 @@ rule(
     "L n n n n n n n",
     "/checkpoints/fraud.checkout/drift/figures/course.csv",
 )
+COMPARISON = "/checkpoints/fraud.checkout/comparison"
+rule("GET /checkpoints/{name}/comparison", EVERYBODY, COMPARISON)
+# No version is chosen, so the form is shown again.
+rule("POST /checkpoints/{name}/comparison", EVERYBODY, COMPARISON, weeks="8")
+# No comparison has this id.
+rule(
+    "GET /checkpoints/{name}/comparison/{comparison}",
+    "L n n n n n n n",
+    f"{COMPARISON}/0123456789abcdef",
+)
+rule(
+    "GET /checkpoints/{name}/comparison/{comparison}/figures/{figure}.{form}",
+    "L n n n n n n n",
+    f"{COMPARISON}/0123456789abcdef/figures/best.csv",
+)
 rule("GET /checkpoints/{name}/rules", METRICS, "/checkpoints/fraud.checkout/rules")
 rule(
     "GET /checkpoints/{name}/metrics/metrics.json",

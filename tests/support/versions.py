@@ -42,7 +42,7 @@ DATA = ("sha256:" + "1d" * 32, "sha256:" + "2e" * 32)
 class History:
     """Versions with metrics. `first` and `second` belong to project fraud, `other` to project other."""
 
-    def __init__(self, directory: Path, bundles: dict[str, Path]) -> None:
+    def __init__(self, directory: Path, bundles: dict[str, Path], *, settings: str = SETTINGS) -> None:
         own = directory / "own"
         paths = {}
         for name, variant, depth, auc, data in (
@@ -62,7 +62,7 @@ class History:
                 },
             )
             paths[name] = own / name
-        settings = SETTINGS.replace("[platform]", f'[platform]\nmlflow_url = "{MLFLOW}"', 1)
+        settings = settings.replace("[platform]", f'[platform]\nmlflow_url = "{MLFLOW}"', 1)
         self.world = World(directory, {**bundles, **paths}, settings=settings)
         self.live = self.world.live
         self.first, self.second, self.other = (

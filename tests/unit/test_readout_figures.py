@@ -13,13 +13,14 @@ from readouts import actions, retrained, synthetic_readout
 from scipy import stats
 
 from loadtests import windows
+from scorer import figure_style as style
 from scorer.bundle.statistics import distribution
+from scorer.figure_style import log_axis, steps
 from scorer.release.answers import Figure
 from scorer.release.gates import counting
 from scorer.release.gates.evidence import Counter, ShadowEvidence, empty
-from scorer.release.readout import build, style
+from scorer.release.readout import build
 from scorer.release.readout.figures import choices, coverage, scores, times
-from scorer.release.readout.style import log_axis, steps
 
 
 def rows(figure: Figure, **where: Any) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from scorer.config.example import example as example_text
 from scorer.config.example import toml
 from scorer.config.source import SettingsSource
 from scorer.learn.ab.settings import AbSettings
+from scorer.learn.comparison.settings import ComparisonSettings
 from scorer.learn.gate.settings import GateSettings
 from scorer.learn.guardrails.settings import GuardrailSettings
 from scorer.learn.join.settings import JoinSettings
@@ -38,6 +39,7 @@ class LearnSettings(LearnSection):
     guardrails: GuardrailSettings = GuardrailSettings()
     gate: GateSettings = GateSettings()
     ab: AbSettings = AbSettings()
+    comparison: ComparisonSettings = ComparisonSettings()
     schedule: ScheduleSettings = ScheduleSettings()
     source: SourceSettings = SourceSettings()
     tracking: TrackingSettings = TrackingSettings()

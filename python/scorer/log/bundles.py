@@ -14,6 +14,7 @@ from scorer.bundle.lists import ELEMENTS, list_digest
 from scorer.errors import BundleError
 
 if TYPE_CHECKING:
+    from scorer.bundle.models import Manifest
     from scorer.bundle.rules import CompiledRules
     from scorer.v1.log_pb2 import DecisionRecord
 
@@ -124,6 +125,14 @@ class BundleShelf:
             KeyError: The bundle was not found.
         """
         return SchemaFile.model_validate_json((self._paths[digest] / "schema.json").read_bytes())
+
+    def manifest(self, digest: str) -> Manifest:
+        """Return the manifest of a bundle.
+
+        Raises:
+            KeyError: The bundle was not found.
+        """
+        return read_manifest(self._paths[digest])
 
     @property
     def digests(self) -> list[str]:

@@ -57,6 +57,7 @@ from scorer.release.store.leader import Leader
 from scorer.release.timeseries import MetricsOverTime
 from scorer.release.trying import Trying
 from scorer.release.versions import Comparisons, Versions
+from scorer.release.weekly.service import WeeklyComparisons
 
 if TYPE_CHECKING:
     from typing import Any
@@ -146,7 +147,8 @@ class PlatformServices:
             ("messages", self.deliver),
             ("reviews", self.review),
             ("drift", self.watch_drift),
-            # Every process builds what it has received, and sees what others have added.
+            # Every process compares and builds what it has received, and sees what others have added.
+            ("comparisons", self.service.weekly.tick),
             ("builds", self.service.builds.tick),
             ("additions", self.service.additions.refresh),
         ):
@@ -184,6 +186,7 @@ class PlatformServices:
         if self._backtests is not None:
             self._backtests.close()
         self.service.builds.close()
+        self.service.weekly.close()
         self.service.notifications.close()
         self.service.reviews.close()
         self.service.metrics.close()
@@ -453,6 +456,7 @@ def open_service(
         reviews=reviews,
         rule_histories=RuleHistories(parts, metrics),
         versions=Versions(parts),
+        weekly=WeeklyComparisons(parts, None if access_of_tables is None else access_of_tables.variables()),
         comparisons=Comparisons(parts, changes),
         trying=Trying(store, settings, calendar, bundles, loaded),
         control=Control(parts, changes),

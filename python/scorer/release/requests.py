@@ -101,6 +101,15 @@ class Submit(Request):
     """Number of the slot; null: any."""
 
 
+class NewWeekly(Request):
+    """A comparison of versions over time."""
+
+    versions: Annotated[list[Reference], BeforeValidator(split_names), Field(min_length=1, max_length=12)]
+    """Bundles, from the oldest to the newest: digests, at least four digits of each, or name@alias."""
+    weeks: Annotated[Whole, Field(ge=1, le=104)] | None = None
+    """Number of weeks, of which the current one is the last; null: as in the settings."""
+
+
 class Rebook(Request):
     """New start, length and slot of a booking."""
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from scorer.release.timeseries import MetricsOverTime
     from scorer.release.trying import Trying
     from scorer.release.versions import Comparisons, Versions
+    from scorer.release.weekly.service import WeeklyComparisons
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ class Service:
     reviews: Reviews
     rule_histories: RuleHistories
     versions: Versions
+    weekly: WeeklyComparisons
     comparisons: Comparisons
     trying: Trying
     control: Control

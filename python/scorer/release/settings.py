@@ -40,6 +40,7 @@ from scorer.drift.settings import DriftSettings
 from scorer.log.proof import UNPROVEN_DESCRIPTION
 from scorer.release.backtest_settings import BacktestSettings
 from scorer.release.build_settings import BuildSettings
+from scorer.release.comparison_settings import CheckpointComparison
 from scorer.release.discovery_settings import DiscoverySettings, as_groups
 from scorer.release.gates.grammar import Gates
 from scorer.release.model import Stage
@@ -461,6 +462,10 @@ class ManagedCheckpoint(Section):
     backtest: BacktestSettings = Field(
         default_factory=BacktestSettings,
         description="The backtest before the shadow: a candidate beside the live bundle on logged decisions.",
+    )
+    comparison: CheckpointComparison = Field(
+        default_factory=CheckpointComparison,
+        description="The comparison of versions over time: weeks, cost matrix and label policy.",
     )
     review: ReviewSettings = Field(
         default_factory=ReviewSettings,

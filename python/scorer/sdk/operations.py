@@ -70,6 +70,7 @@ from scorer.sdk.results import (
     Tried,
     User,
     VersionList,
+    WeeklyComparison,
 )
 
 T = TypeVar("T")
@@ -1118,6 +1119,56 @@ class Operations:
             NotFoundError: The object does not exist, or the user may not see it.
         """
         return self._call(CheckpointDrift, "GET", f"/checkpoints/{_segment(checkpoint)}/drift")
+
+    def start_comparison(
+        self, checkpoint: str, versions: Sequence[str], *, weeks: int | None = None
+    ) -> WeeklyComparison:
+        """Compare versions by weeks of matured labels, in the background, as served and on backtests.
+
+        The same request within an hour returns the comparison that was started first.
+
+        Args:
+            checkpoint: Name of the checkpoint.
+            versions: Bundles, from the oldest to the newest: digests, at least four digits of each, or
+                name@alias.
+            weeks: Number of weeks, of which the current one is the last; None: as in the settings.
+
+        Raises:
+            ConflictError: The object's state does not allow this, or it has changed since.
+            InvalidError: A field is out of range.
+            NotAllowedError: The role of the user or of the token does not allow this.
+            NotFoundError: The object does not exist, or the user may not see it.
+            QuotaError: The project's quota is used up.
+        """
+        return self._call(
+            WeeklyComparison,
+            "POST",
+            f"/checkpoints/{_segment(checkpoint)}/comparisons",
+            json={"versions": versions, "weeks": weeks},
+            repeatable=True,
+        )
+
+    def comparison(
+        self, checkpoint: str, comparison: str, *, metric: str | None = None, group: str | None = None
+    ) -> WeeklyComparison:
+        """Return a comparison of versions with its state, and its result once it is done.
+
+        Args:
+            checkpoint: Name of the checkpoint.
+            comparison: Id of the comparison.
+            metric: Metric of the charts; None: the main one.
+            group: What lines are drawn for: version, algorithm, data or parameter:NAME; None: version.
+
+        Raises:
+            NotFoundError: The object does not exist, or the user may not see it.
+        """
+        return self._call(
+            WeeklyComparison,
+            "GET",
+            f"/checkpoints/{_segment(checkpoint)}/comparisons/{_segment(comparison)}",
+            query={"metric": metric, "group": group},
+            timeout=120.0,
+        )
 
     def drift_history(
         self, checkpoint: str, *, lane: str | None = None, quantity: str | None = None, days: int = 30

@@ -82,9 +82,20 @@ from scorer.release.version_answers import (
     VersionChange,
     VersionList,
 )
+from scorer.release.weekly_answers import (
+    BestVersion,
+    ComparedMetric,
+    ComparedPair,
+    ComparedValues,
+    ComparedVersion,
+    ComparedWeek,
+    WeeklyComparison,
+    WeeklyResult,
+)
 
 __all__ = [
     "BenchRow",
+    "BestVersion",
     "BuildInfo",
     "BundleComparison",
     "BundleDetail",
@@ -103,7 +114,12 @@ __all__ = [
     "CheckpointDrift",
     "CheckpointMetrics",
     "CheckpointView",
+    "ComparedMetric",
+    "ComparedPair",
     "ComparedSide",
+    "ComparedValues",
+    "ComparedVersion",
+    "ComparedWeek",
     "DecisionPage",
     "Delivery",
     "DriftAlertView",
@@ -162,6 +178,8 @@ __all__ = [
     "Version",
     "VersionChange",
     "VersionList",
+    "WeeklyComparison",
+    "WeeklyResult",
 ]
 
 T = TypeVar("T")

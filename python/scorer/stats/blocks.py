@@ -53,6 +53,34 @@ class Replicated:
         return Interval(self.value - half, self.value + half)
 
 
+@dataclass(frozen=True)
+class Draws:
+    """A value with its replicates. Two of the same rows and draws can be subtracted, which makes a pair.
+
+    Attributes:
+        value: The value over all rows.
+        replicates: `[draws]` the values of the draws; NaN where one has no value.
+        blocks: Number of blocks.
+    """
+
+    value: float
+    replicates: Floats
+    blocks: int
+
+    def minus(self, other: Draws) -> Draws:
+        """Return the paired difference of two values of the same rows and draws."""
+        return Draws(self.value - other.value, self.replicates - other.replicates, self.blocks)
+
+    def replicated(self) -> Replicated:
+        """Return the value with its standard error."""
+        known = self.replicates[np.isfinite(self.replicates)]
+        if self.blocks < 2 or len(known) < len(self.replicates) / 2:
+            return Replicated(self.value, math.nan, self.blocks)
+        # The variance of draws from m blocks is smaller than the blocks' variance by the factor (m - 1) / m.
+        error = float(known.std(ddof=1)) * math.sqrt(self.blocks / (self.blocks - 1))
+        return Replicated(self.value, error, self.blocks)
+
+
 class Blocks:
     """Rows in blocks of time, and draws of these blocks.
 
@@ -76,13 +104,17 @@ class Blocks:
             numerator: `[n]`.
             denominator: `[n]`; its sum is not 0.
         """
+        return self.ratio_draws(numerator, denominator).replicated()
+
+    def ratio_draws(self, numerator: Floats, denominator: Floats) -> Draws:
+        """Return the ratio of two sums over rows with its replicates; see `ratio`."""
         above, below = (
             np.bincount(self.code, values, minlength=self.count) for values in (numerator, denominator)
         )
         value = float(above.sum() / below.sum()) if below.sum() else math.nan
         with np.errstate(invalid="ignore", divide="ignore"):
             replicates = (self._weights @ above) / (self._weights @ below)
-        return self._of(value, replicates)
+        return Draws(value, replicates, self.count)
 
     def of(self, statistic: Callable[[Floats], float]) -> Replicated:
         """Return a function of the rows' weights. The standard error uses the first 100 draws.
@@ -90,17 +122,24 @@ class Blocks:
         Args:
             statistic: Function of the weights `[n]`, which state how often each row was drawn.
         """
+        return self.draws(statistic).replicated()
+
+    def draws(self, statistic: Callable[[Floats], float]) -> Draws:
+        """Return a function of the rows' weights with its first 100 replicates; see `of`."""
         value = statistic(np.ones(len(self.code)))
         some = self._weights[:FEW_DRAWS]
-        return self._of(value, np.array([statistic(drawn[self.code]) for drawn in some]))
+        return Draws(value, np.array([statistic(drawn[self.code]) for drawn in some]), self.count)
 
-    def _of(self, value: float, replicates: Floats) -> Replicated:
-        known = replicates[np.isfinite(replicates)]
-        if self.count < 2 or len(known) < len(replicates) / 2:
-            return Replicated(value, math.nan, self.count)
-        # The variance of draws from m blocks is smaller than the blocks' variance by the factor (m - 1) / m.
-        error = float(known.std(ddof=1)) * math.sqrt(self.count / (self.count - 1))
-        return Replicated(value, error, self.count)
+    def sum_draws(self, sums: Floats, statistic: Callable[[Floats], float]) -> Draws:
+        """Return a function of sums over rows with its first 100 replicates.
+
+        Args:
+            sums: `[blocks, columns]` sums of some columns over the rows of each block, by `code`.
+            statistic: Function of the sums `[columns]` over all rows.
+        """
+        value = statistic(sums.sum(axis=0))
+        drawn = self._weights[:FEW_DRAWS] @ sums
+        return Draws(value, np.array([statistic(one) for one in drawn]), self.count)
 
 
 def block_codes(at: Ints) -> Ints:

@@ -33,6 +33,29 @@ def among_highest(scores: Floats, places: int) -> Floats:
     return np.where(above, 1.0, np.where(level, share, 0.0))
 
 
+def among_highest_weight(scores: Floats, weights: Floats, total: float) -> Floats:
+    """Return the share of each row that is among the highest rows of a total weight, `[n]`.
+
+    As `among_highest`, for rows that stand for several ones each.
+
+    Args:
+        scores: `[n]` finite scores.
+        weights: `[n]` weights of at least 0.
+        total: Weight of the highest rows, from 0 to the sum of the weights.
+    """
+    if total <= 0:
+        return np.zeros(len(scores))
+    order = np.argsort(-scores, kind="stable")
+    ordered = scores[order]
+    ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
+    reached = np.cumsum(weights[order])[ends]
+    level = np.diff(reached, prepend=0.0)
+    part = np.clip((total - (reached - level)) / np.where(level > 0, level, 1.0), 0.0, 1.0)
+    out = np.empty(len(scores))
+    out[order] = np.repeat(part, np.diff(ends, prepend=-1))
+    return out
+
+
 def without_gaps(scores: Floats) -> Floats:
     """Replace scores that are not finite by a value below all others, so that such rows are not flagged.
 
@@ -85,9 +108,9 @@ def correlation_bounds(value: float, rows: int, confidence: float) -> Interval:
 
 
 class Precision:
-    """Average precision of one score for many weightings of the rows, as in a bootstrap.
+    """Average precision, and area under the ROC curve, of one score for many weightings of the rows.
 
-    The rows are sorted once, because the order does not depend on the weights.
+    A bootstrap needs them. The rows are sorted once, because the order does not depend on the weights.
 
     Args:
         scores: `[n]` finite scores.
@@ -119,3 +142,21 @@ class Precision:
         gain = np.diff(hits, prepend=0.0)
         precision = np.divide(hits, rows, out=np.zeros_like(hits), where=rows > 0)
         return float((precision * gain).sum() / hits[-1])
+
+    def area(self, weights: Floats | None = None) -> float:
+        """Return the area under the ROC curve: P(a positive row has the higher score), half of it for ties.
+
+        Args:
+            weights: `[n]` weights of at least 0; default: 1 for every row.
+
+        Returns:
+            The area; NaN if all rows of a class have weight 0.
+        """
+        own = np.ones(len(self._order)) if weights is None else weights[self._order]
+        hits = np.cumsum(np.where(self._labels, own, 0.0))[self._ends]
+        others = np.cumsum(own)[self._ends] - hits
+        if not len(hits) or hits[-1] <= 0 or others[-1] <= 0:
+            return math.nan
+        gain = np.diff(hits, prepend=0.0)
+        below = others[-1] - others + np.diff(others, prepend=0.0) / 2
+        return float((gain * below).sum() / (hits[-1] * others[-1]))

@@ -20,6 +20,7 @@ STEPS: dict[str, str] = {
     "run": "Run the steps of a generation: join, train, evaluate, gate, publish.",
     "schedule": "Run the scheduled jobs at their times.",
     "ab": "Compare lanes by the outcomes of their decisions.",
+    "compare": "Compare versions of a checkpoint over time.",
     "config": "Print a commented learn.toml, or check one.",
     "guardrails": "Check logged decisions against the guardrails; solve and control the prices of caps.",
     "gate": "Evaluate the gate of a candidate against the live bundle: promote, mix or wait.",

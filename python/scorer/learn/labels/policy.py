@@ -9,7 +9,7 @@ no label after the wait               -> left out, or negative, or negative with
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Final
 
@@ -236,3 +236,9 @@ def curve_rows(
     for at, (rows, _) in enumerate(found):
         place[rows] = at
     return place, [curve for _, curve in found]
+
+
+def by_segment(histories: Histories, settings: LabelSettings) -> Histories:
+    """Return the histories with the segment of the policy only."""
+    own = tuple(one for one in histories.segments if one.name == settings.segment)
+    return replace(histories, segments=own)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,12 +22,14 @@ from scorer.durable import sync_directory
 from scorer.learn.errors import DataError
 from scorer.learn.join.catalogue import carry_columns
 from scorer.learn.labels.curves import DAY_MS, MaturityCurves, estimate_curves
+from scorer.learn.labels.features import LoggedFeatures
 from scorer.learn.labels.histories import Histories, HistoryQuery, read_histories
 from scorer.learn.labels.model import LabelModel, fit_label_model
 from scorer.learn.labels.policy import (
     LABEL_CURVE,
     LabelState,
     WeightedLabels,
+    by_segment,
     curve_rows,
     given_labels,
     is_declined,
@@ -36,7 +38,6 @@ from scorer.learn.labels.policy import (
 )
 from scorer.learn.labels.segments import APPLIED, RULE
 from scorer.learn.labels.settings import LabelSettings
-from scorer.log.source.interface import SourceQuery
 from scorer.stats.arrays import Floats, Ints, Rows32
 
 if TYPE_CHECKING:
@@ -119,7 +120,7 @@ def write_labelled(
     if settings.needs_curves and curves is None:
         open_ones = histories.take(~is_declined(histories, settings))
         curves = estimate_curves(
-            _by_segment(open_ones, settings),
+            by_segment(open_ones, settings),
             {LABEL_CURVE: given_labels(open_ones, settings).events()},
             horizon_ms=None if settings.horizon_days is None else round(settings.horizon_days * DAY_MS),
             least=settings.least,
@@ -199,21 +200,18 @@ class _FeaturePass:
 
     def __iter__(self) -> Iterator[FeatureBatch]:
         self.left_out = {}
-        for place, log in enumerate(self._source.logs):
-            rows = np.flatnonzero((self._histories.log == place) & self._used)
-            rows = rows[np.argsort(self._histories.sequence[rows], kind="stable")]
-            sequences = self._histories.sequence[rows]
-            if not len(rows):
-                continue
-            query = SourceQuery(
-                self._histories.query.checkpoint,
-                max(self._histories.query.since_ms * 1000, 0),
-                self._histories.query.rows,
-                self._reader_key,
-            )
-            for batch in log.read(query, None, self._advance):
-                if batch.kind == "decisions":
-                    yield from self._batch(batch.rows, rows, sequences)
+        reading = LoggedFeatures(
+            self._source, self._histories, self._used, self._layouts, self._advance, self._reader_key
+        )
+        for one in reading:
+            context, fits = carry_columns(one.context, self._layouts[one.digest], self.features)
+            self._leave("context cannot be carried over", int((~fits).sum()))
+            if fits.any():
+                yield FeatureBatch(
+                    one.row[fits], one.decision_id.take(pa.array(np.flatnonzero(fits))), context[fits]
+                )
+        for name, count in reading.left_out.items():
+            self._leave(name, count)
 
     def sample(self, chosen: npt.NDArray[np.bool_], most: int = 200_000) -> tuple[Rows32, Ints, Floats]:
         """Return features, rows and weights of some decisions, at most about `most`.
@@ -235,37 +233,6 @@ class _FeaturePass:
         rows = np.concatenate([one for _, one in parts])
         order = np.argsort(rows, kind="stable")
         return context[order], rows[order], np.full(len(rows), 1 / share)
-
-    def _batch(self, table: pa.Table, rows: Ints, sequences: Ints) -> Iterator[FeatureBatch]:
-        own = table["sequence"].to_numpy()
-        place = np.minimum(np.searchsorted(sequences, own), len(sequences) - 1)
-        at = np.flatnonzero(sequences[place] == own)
-        if not len(at):
-            return
-        part = table.take(pa.array(at)).combine_chunks()
-        row = rows[place[at]]
-        bundles = part["bundle"].combine_chunks()
-        codes = bundles.indices.to_numpy()
-        for code, digest in enumerate(bundles.dictionary.to_pylist()):
-            of = np.flatnonzero(codes == code)
-            if not len(of):
-                continue
-            layout = self._layouts.get(digest)
-            if layout is None:
-                self._leave("unknown bundle", len(of))
-                continue
-            lists = part["features"].combine_chunks().take(pa.array(of))
-            lengths = np.diff(lists.offsets.to_numpy())
-            whole = lengths == len(layout)
-            self._leave("columns do not fit", int((~whole).sum()))
-            of = of[whole]
-            flat = lists.filter(pa.array(whole)).flatten().to_numpy(zero_copy_only=False)
-            context = np.asarray(flat, np.float32).reshape(len(of), len(layout))
-            context, fits = carry_columns(context, layout, self.features)
-            self._leave("context cannot be carried over", int((~fits).sum()))
-            if fits.any():
-                ids = part["decision_id"].combine_chunks().take(pa.array(of[fits]))
-                yield FeatureBatch(row[of[fits]], ids, context[fits])
 
     def _leave(self, name: str, count: int) -> None:
         if count:
@@ -418,12 +385,6 @@ def _rows_of(
         "label_known_ms": np.where(is_label, labels.given.known_ms[row], 0)[order],
         "context": batch.context[order],
     }
-
-
-def _by_segment(histories: Histories, settings: LabelSettings) -> Histories:
-    """Return the histories with the segment of the policy only."""
-    own = tuple(one for one in histories.segments if one.name == settings.segment)
-    return replace(histories, segments=own)
 
 
 def _ripe(

@@ -15,6 +15,7 @@ from scorer.log.source.settings import SourceSettings
 
 if TYPE_CHECKING:
     from scorer.log.source.directories import LogDirectory
+    from scorer.log.source.interface import DecisionSource, ServerLog
     from scorer.log.source.table_logs import TableLog
 
 _VARIABLE: Final = "SCORER_TABLE_ACCESS"
@@ -65,6 +66,42 @@ def logs_at(
     if len(directories) < len(locations):
         found |= _tables([one for one in locations if one.startswith(TABLE)], access, seconds)
     return [found[one] for one in locations], bool(directories) and len(directories) < len(locations)
+
+
+def source_at(locations: Sequence[str], access: TableAccess | None) -> DecisionSource:
+    """Return the logs at locations as a source of Arrow tables.
+
+    Args:
+        locations: Values of `RecordLog.location`.
+        access: How tables are read.
+
+    Raises:
+        LogError: There is no location, or a location is a table and `access` is None.
+    """
+    directories = [one for one in locations if not one.startswith(TABLE)]
+    logs: list[ServerLog] = list(log_directories(directories).logs) if directories else []
+    servers: dict[str, set[str]] = {}
+    for one in locations:
+        if one.startswith(TABLE):
+            url, _, server = one.removeprefix(TABLE).rpartition("#")
+            servers.setdefault(url, set()).add(server)
+    if servers and access is None:
+        raise LogError(
+            f'log "{next(iter(servers))}" is a table; only a process of a platform with [tables] reads it'
+        )
+    for url, names in servers.items():
+        from scorer.log.source.delta import DeltaSource
+
+        assert access is not None  # noqa: S101 - checked above
+        logs += [log for log in DeltaSource(url, access.settings).logs if log.name in names]
+    if not logs:
+        raise LogError("no decision log is within reach; give the servers a log, or ship their records")
+    return _Logs(tuple(logs))
+
+
+@dataclass(frozen=True)
+class _Logs:
+    logs: tuple[ServerLog, ...]
 
 
 def _tables(locations: Sequence[str], access: TableAccess | None, seconds: float) -> dict[str, TableLog]:

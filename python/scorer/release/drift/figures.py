@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 
 from scorer.drift.history import LaneHistory
+from scorer.figure_style import BAD, LIVE, SEQUENTIAL, SHADOW, axis, layout, percent, scatter
 from scorer.release.answers import Figure
-from scorer.release.readout.style import BAD, LIVE, SEQUENTIAL, SHADOW, axis, layout, percent, scatter
 
 _MOST: Final = 40
 """Quantities in the overview: those nearest to their thresholds."""
@@ -85,17 +85,22 @@ def shares(found: LaneHistory, quantity: str) -> Figure:
     own = found.shares[quantity]
     rows = list(zip(own.parts, own.before, own.after, strict=True))
     data = [
-        {"type": "bar", "x": list(own.parts), "y": list(values), "name": name, "marker": {"color": colour}}
-        | {"hovertemplate": "%{y:.2%}"}
+        # Horizontal bars, because the names of bins and categories are long.
+        {"type": "bar", "orientation": "h", "y": list(own.parts), "x": list(values), "name": name}
+        | {"marker": {"color": colour}, "hovertemplate": "%{x:.2%}"}
         for name, values, colour in (("earlier weeks", own.before, LIVE), ("latest day", own.after, SHADOW))
     ]
     words = "No row of the latest day can be compared."
     if rows and sum(own.before) and sum(own.after):
         part, before, after = max(rows, key=lambda row: abs(row[2] - row[1]))
         words = f"The share of {part} changed most: from {percent(before)} to {percent(after)}."
-    plot = layout(axis("", type="category"), axis("share of rows", tickformat=".0%", rangemode="tozero"))
+    plot = layout(
+        axis("share of rows", tickformat=".0%", rangemode="tozero"),
+        axis("", type="category", dtick=1, autorange="reversed"),
+        height=max(320, 120 + 2 * _ROW_PX * len(rows)),
+    )
     columns = ("part", "earlier_weeks", "latest_day")
-    figure = {"data": data, "layout": plot | {"barmode": "group"}}
+    figure = {"data": data, "layout": plot | {"barmode": "group", "hovermode": "closest"}}
     return Figure("shares", f"Values of {quantity}", words, figure, columns, rows)
 
 

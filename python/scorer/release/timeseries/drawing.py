@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from scorer.figure_style import CONTROL, axis, layout, scatter
 from scorer.ids import short_digest
 from scorer.release.answers import Figure, ReleaseMark
 from scorer.release.lanes import recorded
 from scorer.release.readout.figures.times import moment
-from scorer.release.readout.style import CONTROL, axis, layout, scatter
 from scorer.release.timeseries.marks import drawn
 from scorer.release.timeseries.reading import Counts, Line
 from scorer.release.timeseries.windows import MetricsWindow

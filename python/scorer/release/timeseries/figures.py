@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from scorer.figure_style import axis, log_axis, micros, percent, scatter, sla_line
 from scorer.ids import short_digest
 from scorer.release.answers import Figure
 from scorer.release.readout.figures.times import moment
-from scorer.release.readout.style import axis, log_axis, micros, percent, scatter, sla_line
 from scorer.release.timeseries import cells
 from scorer.release.timeseries.cells import EXEC, LABEL, LOAD, OTHER_LABELS, SCORE, TIME_BINS
 from scorer.release.timeseries.drawing import (

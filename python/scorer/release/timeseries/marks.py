@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sqlalchemy import select
 
+from scorer.figure_style import CONTROL
 from scorer.release.answers import ReleaseMark
 from scorer.release.lanes import recorded
 from scorer.release.lanes.recorded import main_lane
 from scorer.release.readout.figures.times import moment
-from scorer.release.readout.style import CONTROL
 from scorer.release.store import instant, micros
 from scorer.release.store.tables import recorded_tables
 from scorer.release.timeseries.windows import MetricsWindow

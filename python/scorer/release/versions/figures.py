@@ -7,10 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from scorer.release.answers import Figure
-from scorer.release.gates.evidence import Floats
-from scorer.release.readout.figures.scores import bins, counted
-from scorer.release.readout.style import (
+from scorer.figure_style import (
     DENSITY,
     LIVE,
     SHADOW,
@@ -23,6 +20,9 @@ from scorer.release.readout.style import (
     sla_line,
     steps,
 )
+from scorer.release.answers import Figure
+from scorer.release.gates.evidence import Floats
+from scorer.release.readout.figures.scores import bins, counted
 
 COLOURS = (LIVE, SHADOW)
 _FEATURES = 20

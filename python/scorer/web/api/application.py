@@ -31,6 +31,7 @@ from scorer.web.api import (
     reviews,
     rules,
     versions,
+    weekly,
     words,
 )
 from scorer.web.api.watch import Watch
@@ -60,6 +61,7 @@ ROUTERS = tuple(
         reviews,
         rules,
         versions,
+        weekly,
         notifications,
         audit,
     )

@@ -33,6 +33,7 @@ def routers() -> list[APIRouter]:
         trying,
         users,
         versions,
+        weekly,
     )
 
     modules = (
@@ -42,6 +43,7 @@ def routers() -> list[APIRouter]:
         metrics,
         drift,
         versions,
+        weekly,
         trying,
         calendar,
         changes,

@@ -11,10 +11,10 @@ from fastapi import APIRouter
 from fastapi.responses import Response
 
 from scorer.bundle.rule_costs import RuleCosts
+from scorer.figure_style import axis, layout, scatter
 from scorer.release.authoring.over_time import DAYS
 from scorer.release.errors import ConflictError, InvalidError, PlatformError
 from scorer.release.model import Role
-from scorer.release.readout.style import axis, layout, scatter
 from scorer.release.requests import (
     RULE_TEXT,
     BenchRules,

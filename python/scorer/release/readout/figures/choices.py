@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from scorer.figure_style import COLOURS, NAMES, SEQUENTIAL, axis, layout, outlines, percent
 from scorer.release.answers import Figure
 from scorer.release.gates.evidence import Floats, Observed, ShadowEvidence
-from scorer.release.readout.style import COLOURS, NAMES, SEQUENTIAL, axis, layout, outlines, percent
 
 _MOST = 20
 _USUAL = ("approve", "review", "decline")

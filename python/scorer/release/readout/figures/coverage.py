@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from scorer.figure_style import AMBER, BAD, COLOURS, SEQUENTIAL, axis, layout, percent
 from scorer.release.answers import Figure
 from scorer.release.gates.counting import KINDS, account, increases, observations
 from scorer.release.gates.evidence import ShadowEvidence
 from scorer.release.gates.metrics import hours_of_week
 from scorer.release.readout.figures.times import buckets, moment
-from scorer.release.readout.style import AMBER, BAD, COLOURS, SEQUENTIAL, axis, layout, percent
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _WEEK = 168

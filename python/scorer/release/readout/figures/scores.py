@@ -7,9 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from scorer.release.answers import Figure
-from scorer.release.gates.evidence import Floats, ShadowEvidence
-from scorer.release.readout.style import (
+from scorer.figure_style import (
     COLOURS,
     INK,
     NAMES,
@@ -21,6 +19,8 @@ from scorer.release.readout.style import (
     percent,
     scatter,
 )
+from scorer.release.answers import Figure
+from scorer.release.gates.evidence import Floats, ShadowEvidence
 from scorer.stats import distances
 
 _BINS = 40

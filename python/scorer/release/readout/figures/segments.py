@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from scorer.figure_style import BAD, SHADOW, axis, layout
 from scorer.release.answers import Figure, SegmentReport, SegmentResult
 from scorer.release.gates.names import METRICS
-from scorer.release.readout.style import BAD, SHADOW, axis, layout
 
 NAME: Final = "segments"
 _DRAWN: Final = 40

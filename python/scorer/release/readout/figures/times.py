@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from scorer.release.answers import Figure
-from scorer.release.gates.evidence import Floats, Ints, Observed, ShadowEvidence
-from scorer.release.readout.style import (
+from scorer.figure_style import (
     COLOURS,
     NAMES,
     axis,
@@ -22,6 +20,8 @@ from scorer.release.readout.style import (
     scatter,
     sla_line,
 )
+from scorer.release.answers import Figure
+from scorer.release.gates.evidence import Floats, Ints, Observed, ShadowEvidence
 from scorer.stats.quantiles import quantile
 
 BUCKETS = 60

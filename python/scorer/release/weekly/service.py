@@ -1,0 +1,271 @@
+"""Operations on comparisons of versions over time."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from sqlalchemy import select
+
+from scorer.errors import ScorerError
+from scorer.learn.comparison.results import Comparison
+from scorer.learn.comparison.running import ComparisonJob
+from scorer.learn.comparison.settings import MOST_VERSIONS
+from scorer.learn.errors import DataError
+from scorer.learn.join.settings import JoinSettings
+from scorer.learn.labels.settings import LabelKind, LabelSettings
+from scorer.release.child_jobs import ChildJobs, JobState
+from scorer.release.errors import ConflictError, InvalidError, NotFoundError, ThrottledError
+from scorer.release.store import tables as t
+from scorer.release.weekly import job
+from scorer.release.weekly.answering import weekly_result
+from scorer.release.weekly.job import WeeklyJob, WeeklyProgress
+from scorer.release.weekly_answers import WeeklyComparison
+
+if TYPE_CHECKING:
+    from scorer.release.changes.parts import Parts
+    from scorer.release.model import Actor
+    from scorer.release.requests import NewWeekly
+
+_WAITING: Final = 8
+"""Limit on the comparisons that wait; further ones are rejected."""
+_KEPT: Final = 200
+"""Limit on the stored comparisons; the oldest ones are deleted."""
+_LOADED: Final = 8
+"""Results in memory."""
+_TABLES: Final = 200
+"""Number of recorded tables that are searched for bundles whose decisions the logs may contain."""
+_ID_DIGITS: Final = 16
+
+
+class WeeklyComparisons:
+    """Compares versions of a checkpoint over time, one comparison at a time.
+
+    The id of a comparison is a digest of what is asked for, with the moment rounded down to the hour. The
+    same request within an hour therefore returns the stored result.
+
+    Args:
+        parts: Dependencies that operations share.
+        environment: Variables of the processes in addition to those of this process.
+    """
+
+    def __init__(self, parts: Parts, environment: Mapping[str, str] | None = None) -> None:
+        self._parts = parts
+        self._root = parts.settings.platform.data_dir / "comparisons"
+        self._jobs = ChildJobs[WeeklyProgress, Comparison](
+            "scorer.release.weekly.child",
+            self._root,
+            read_progress=job.read_progress,
+            read_result=self._result,
+            environment=environment,
+        )
+        self._waiting: OrderedDict[str, WeeklyJob] = OrderedDict()
+        self._results: OrderedDict[str, Comparison] = OrderedDict()
+        # The ticker and requests of pages use one object.
+        self._lock = threading.RLock()
+
+    def start(self, actor: Actor, checkpoint: str, wanted: NewWeekly) -> WeeklyComparison:
+        """Start a comparison, or return the one that was started with the same values within the hour.
+
+        Args:
+            actor: The calling user.
+            checkpoint: Name of the checkpoint.
+            wanted: The versions, from the oldest to the newest, and the weeks.
+
+        Raises:
+            NotFoundError: There is no such checkpoint or bundle, or the actor may not see it.
+            InvalidError: There are too few or too many versions, or one is given twice.
+            ConflictError: No decision log is within the platform's reach.
+            ThrottledError: Too many comparisons wait.
+        """
+        self._require(actor, checkpoint)
+        digests = tuple(self._parts.bundles.info(actor, one).digest for one in wanted.versions)
+        if not 1 <= len(digests) <= MOST_VERSIONS:
+            raise InvalidError(f"versions: {len(digests)} are given; choose 1 to {MOST_VERSIONS}")
+        if twice := sorted({one for one in digests if digests.count(one) > 1}):
+            raise InvalidError(f"versions: {twice[0]} is given twice; name each version once")
+        logs = self._parts.readouts.logs()
+        if not logs:
+            raise ConflictError(
+                "no decision log is within the platform's reach; set the log of a server in platform.toml"
+            )
+        hour = self._parts.now().replace(minute=0, second=0, microsecond=0)
+        comparison = self._comparison(checkpoint, digests, hour, wanted.weeks)
+        names = sorted(logs)
+        name = comparison.digest(names).removeprefix("sha256:")[:_ID_DIGITS]
+        with self._lock:
+            state = self._state(name)
+            if name not in self._waiting and state.progress is None and state.result is None:
+                if len(self._waiting) >= _WAITING:
+                    raise ThrottledError(f"{_WAITING} comparisons wait; try again when they have ended")
+                (self._root / name / job.ERROR).unlink(missing_ok=True)
+                places = self._bundles(checkpoint, digests)
+                own = WeeklyJob(comparison, tuple(logs[one] for one in names), places)
+                job.write_job(self._root / name, own)
+                self._waiting[name] = own
+            self._advance()
+        return self.get(actor, checkpoint, name)
+
+    def get(
+        self, actor: Actor, checkpoint: str, comparison: str, *, metric: str = "", by: str = "version"
+    ) -> WeeklyComparison:
+        """Return the state of a comparison, with its result once it is done.
+
+        Args:
+            actor: The calling user.
+            checkpoint: Name of the checkpoint.
+            comparison: Id of the comparison.
+            metric: Metric of the charts; empty: the first one.
+            by: What a line of the charts is drawn for.
+
+        Raises:
+            NotFoundError: There is no such checkpoint or comparison, or the actor may not see it.
+            InvalidError: There is no such metric or group.
+        """
+        self._require(actor, checkpoint)
+        with self._lock:
+            self._advance()
+            wanted = job.read_job(self._root / comparison)
+            if wanted is None or wanted.comparison.checkpoint != checkpoint:
+                raise NotFoundError(
+                    f'there is no comparison "{comparison[:40]}" of {checkpoint}; start it again'
+                )
+            state = self._state(comparison)
+        for digest in wanted.comparison.digests:
+            self._parts.bundles.info(actor, digest)
+        name = "running" if state.progress is not None else "waiting"
+        result = None
+        if state.result is not None:
+            name = "done"
+            try:
+                result = weekly_result(state.result, metric, by)
+            except DataError as error:
+                raise InvalidError(str(error)) from error
+        progress = state.progress or WeeklyProgress()
+        return WeeklyComparison(
+            id=comparison,
+            checkpoint=checkpoint,
+            state="failed" if state.error else name,
+            step=progress.step,
+            share=progress.share,
+            error=state.error,
+            as_of=datetime.fromtimestamp(wanted.comparison.as_of_ms / 1000, UTC),
+            versions=wanted.comparison.digests,
+            result=result,
+        )
+
+    def tick(self) -> None:
+        """Start a comparison that waits, continue those that an earlier process left, and delete old ones."""
+        with self._lock:
+            for folder in self._stored():
+                name = folder.name
+                # A job without a result or an error was ended with its process.
+                if name in self._waiting or self._is_settled(folder) or len(self._waiting) >= _WAITING:
+                    continue
+                if self._state(name) == JobState() and (found := job.read_job(folder)) is not None:
+                    self._waiting[name] = found
+            self._advance()
+            for folder in self._stored()[_KEPT:]:
+                if folder.name not in self._waiting and self._is_settled(folder):
+                    shutil.rmtree(folder, ignore_errors=True)
+                    self._results.pop(folder.name, None)
+
+    def close(self) -> None:
+        """End the process of a running comparison. It is started again by the next platform."""
+        with self._lock:
+            self._waiting.clear()
+            self._jobs.close()
+
+    # --- inside ---
+
+    def _advance(self) -> None:
+        """Note what has ended, and start the next one."""
+        if not self._waiting or self._jobs.is_full:
+            return
+        name, wanted = self._waiting.popitem(last=False)
+        self._jobs.launch(name, partial(_write, wanted))
+
+    def _state(self, name: str) -> JobState[WeeklyProgress, Comparison]:
+        state = self._jobs.look(name)
+        failed = self._root / name / job.ERROR
+        if state is None:
+            # The process has ended with an error earlier, or it waits.
+            text = failed.read_text(errors="replace") if failed.is_file() else ""
+            return JobState(error=text)
+        if state.error:
+            failed.write_text(state.error)
+        return state
+
+    def _is_settled(self, folder: Path) -> bool:
+        return (folder / job.RESULT).is_file() or (folder / job.ERROR).is_file()
+
+    def _stored(self) -> list[Path]:
+        """Return the folders of all comparisons, the newest first."""
+        try:
+            folders = [one for one in self._root.iterdir() if (one / job.JOB).is_file()]
+        except FileNotFoundError:
+            return []
+        return sorted(folders, key=lambda one: (one / job.JOB).stat().st_mtime, reverse=True)
+
+    def _result(self, folder: Path) -> Comparison | None:
+        known = self._results.get(folder.name)
+        if known is None:
+            known = job.read_result(folder)
+            if known is not None:
+                self._results[folder.name] = known
+                while len(self._results) > _LOADED:
+                    self._results.popitem(last=False)
+        return known
+
+    def _comparison(
+        self, checkpoint: str, digests: tuple[str, ...], hour: datetime, weeks: int | None
+    ) -> ComparisonJob:
+        own = self._parts.settings.checkpoints[checkpoint]
+        settings = own.comparison
+        changed = settings.of_weeks(weeks)
+        labels = settings.labels or LabelSettings(
+            kinds=(LabelKind(kind=own.outcome_of("score")),),
+            wait_hours=own.matures("score") / timedelta(hours=1),
+            unproven=own.unproven,
+        )
+        joining = JoinSettings(
+            outcome=own.outcome_of("action"),
+            hours=max(own.matures("action") / timedelta(hours=1), 1e-3),
+            unproven=own.unproven,
+        )
+        return ComparisonJob(checkpoint, digests, round(hour.timestamp() * 1000), changed, labels, joining)
+
+    def _bundles(self, checkpoint: str, digests: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the directories of the versions and of all bundles that have had a lane."""
+        with self._parts.store.read() as connection:
+            c = t.recorded_tables.c
+            query = select(c.answer, c.observe).filter_by(checkpoint=checkpoint).order_by(c.revision.desc())
+            tables = connection.execute(query.limit(_TABLES)).all()
+        lanes = [lane.bundle for answer, observe in tables for lane in (*answer, *observe)]
+        found = [self._local(one) for one in dict.fromkeys((*digests, *lanes))]
+        return tuple(str(one) for one in found if one is not None)
+
+    def _local(self, digest: str) -> Path | None:
+        try:
+            return self._parts.bundles.local(digest)
+        except ScorerError:
+            # A bundle that the registry no longer has cannot be read. Its decisions are left out.
+            return None
+
+    def _require(self, actor: Actor, checkpoint: str) -> None:
+        known = tuple(self._parts.settings.checkpoints)
+        if checkpoint not in self._parts.access.checkpoints(actor, known):
+            raise NotFoundError(
+                f'there is no checkpoint "{checkpoint}" that you may see; the page of checkpoints lists '
+                "those that you may see"
+            )
+
+
+def _write(wanted: WeeklyJob, folder: Path) -> None:
+    job.write_job(folder, wanted)
