@@ -40,8 +40,18 @@ STUDY: Final = "fraud"
 """Name of the study in its file."""
 _INPUT: Final = "input"
 """Attribute of the study: digest of the data, the windows and the settings that are not tuned."""
-TUNED: Final = ("depth", "learning_rate", "trees", "min_child_weight", "subsample", "colsample", "l2",
-                "positive_weight")  # fmt: skip
+_SPACE: Final[dict[str, tuple[float, float, bool]]] = {
+    "depth": (2, 8, False),
+    "learning_rate": (0.01, 0.3, True),
+    "trees": (50, 600, True),
+    "min_child_weight": (0.5, 100.0, True),
+    "subsample": (0.4, 1.0, False),
+    "colsample": (0.2, 1.0, False),
+    "l2": (0.1, 100.0, True),
+    "positive_weight": (0.5, 20.0, True),
+}
+"""Least and greatest value of each setting that is tuned, and whether its scale is logarithmic."""
+TUNED: Final = tuple(_SPACE)
 
 
 @dataclass(frozen=True)
@@ -101,9 +111,8 @@ def tune(
         study = _open(path, settings)
         _require_same(study, digest, path)
         resumed = _abandon(study)
-        first = {name: getattr(settings, name) for name in TUNED if name != "positive_weight"}
         if not study.trials:
-            study.enqueue_trial(first | {"positive_weight": 1.0}, skip_if_exists=True)
+            study.enqueue_trial(first_values(settings))
         started = 0
         with _pool(data, task, settings, folds) as pool:
             running: dict[Future[float], tuple[optuna.Trial, FraudSettings, list[float]]] = {}
@@ -136,18 +145,23 @@ def tune(
     return Tuned(study, started, resumed, clock() - began)
 
 
+def first_values(settings: FraudSettings) -> dict[str, float]:
+    """Return the values of the settings that are tuned; class weights that depend on the data begin at 1."""
+    given = {name: getattr(settings, name) for name in TUNED}
+    return given | ({"positive_weight": 1.0} if settings.positive_weight == "balanced" else {})
+
+
 def suggest(trial: optuna.Trial, settings: FraudSettings) -> FraudSettings:
     """Return the settings of a trial, with one thread for each worker."""
-    choice = {
-        "depth": trial.suggest_int("depth", 2, 8),
-        "learning_rate": trial.suggest_float("learning_rate", 0.01, 0.3, log=True),
-        "trees": trial.suggest_int("trees", 50, 600, log=True),
-        "min_child_weight": trial.suggest_float("min_child_weight", 0.5, 100.0, log=True),
-        "subsample": trial.suggest_float("subsample", 0.4, 1.0),
-        "colsample": trial.suggest_float("colsample", 0.2, 1.0),
-        "l2": trial.suggest_float("l2", 0.1, 100.0, log=True),
-        "positive_weight": trial.suggest_float("positive_weight", 0.5, 20.0, log=True),
-    }
+    given = first_values(settings)
+    choice: dict[str, Any] = {}
+    for name, (low, high, is_logarithmic) in _SPACE.items():
+        # The first trial has the given settings, so the space contains them.
+        ends = min(low, given[name]), max(high, given[name])
+        if isinstance(low, int):
+            choice[name] = trial.suggest_int(name, int(ends[0]), int(ends[1]), log=is_logarithmic)
+        else:
+            choice[name] = trial.suggest_float(name, *ends, log=is_logarithmic)
     return settings.model_copy(update={**choice, "threads": 1})
 
 
@@ -216,8 +230,8 @@ def _require_same(study: optuna.Study, digest: str, path: Path) -> None:
 
 
 def _input_digest(table: FraudTable, windows: Windows, settings: FraudSettings) -> str:
-    """Return what trials of one study have in common: everything but what is tuned and the budget."""
-    common = settings.model_dump(mode="json", exclude={*TUNED, "threads", "tune", "value", "confidence"})
+    """Return the digest of what the trials of one study have in common: all but the budget."""
+    common = settings.model_dump(mode="json", exclude={"threads", "tune", "value", "confidence"})
     common["tune"] = settings.tune.model_dump(include={"folds", "rows"})
     what = [table.digest, [one.name for one in table.features], windows.as_dict(), common]
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()

@@ -82,7 +82,7 @@ def best_thresholds(
     R(j) - R(i), where D and R are cumulative gains, and the weight from i to j is limited.
 
     Args:
-        scores: `[n]` scores from 0 to 1.
+        scores: `[n]` scores above 0, at most 1.
         weights: `[n]` weights of the payments.
         gained: Their gains.
         reviews: Most payments to review, by weight.
