@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from examples.fraud.features import DELAY_DAYS, FEATURES, by_group, features, running_sums
+from examples.fraud.features import DELAY_DAYS, by_group, running_sums
 from examples.fraud.transactions import DAY_MS, Transactions
 
 Floats = npt.NDArray[np.float64]
@@ -29,22 +29,19 @@ FAR: Final = 2.5
 LARGE: Final = 220.0
 """A fraud of a larger amount is explained by the amount, and says nothing about the terminal."""
 RECENT: Final = (1, 3, 7, 14)
-KNOWN: Final = (7, 14, 21, 28)
+CARD_KNOWN: Final = (7, 14)
+KNOWN: Final = (7, 14, 28)
 LONG_AGO: Final = 60.0
 """Days that stand for "never" and for everything longer ago."""
 
 BEHAVIOUR: Final[tuple[str, ...]] = (
-    "customer_before",
-    "customer_usual_amount",
     "amount_ratio",
     "amount_above_mean",
     "amount_deviation",
-    "customer_hours_since_last",
+    "customer_usual_amount",
     *(f"customer_unusual_{w}d" for w in RECENT),
     "customer_excess_14d",
-    *(f"customer_fraud_{w}d" for w in KNOWN),
-    "terminal_visits",
-    *(f"terminal_fraud_{w}d" for w in KNOWN),
+    *(f"customer_fraud_{w}d" for w in CARD_KNOWN),
     *(f"terminal_plain_fraud_{w}d" for w in KNOWN),
     *(f"terminal_plain_share_{w}d" for w in KNOWN),
     "terminal_days_since_plain_fraud",
@@ -53,13 +50,6 @@ BEHAVIOUR: Final[tuple[str, ...]] = (
     "terminal_fraud_run",
     "terminal_run_days",
 )
-"""Columns that `behaviour` adds to those of `features`."""
-NAMES: Final = (*FEATURES, *BEHAVIOUR)
-
-
-def all_features(transactions: Transactions, delay_days: int = DELAY_DAYS) -> npt.NDArray[np.float32]:
-    """Return `[n, len(NAMES)]` features of every transaction, in the order of `NAMES`."""
-    return np.concatenate([features(transactions, delay_days), behaviour(transactions, delay_days)], axis=1)
 
 
 def behaviour(transactions: Transactions, delay_days: int = DELAY_DAYS) -> npt.NDArray[np.float32]:
@@ -76,9 +66,6 @@ def behaviour(transactions: Transactions, delay_days: int = DELAY_DAYS) -> npt.N
     ratio = _customer(transactions, delay_days, columns)
     plain = (transactions.fraud == 1) & (transactions.amount <= LARGE) & (ratio <= FAR)
     _terminal(transactions, delay_days, plain, columns)
-    pair = transactions.customer * (int(transactions.terminal.max()) + 1) + transactions.terminal
-    order, _ = by_group(pair, transactions.time_ms, 1)
-    columns["terminal_visits"] = _scattered(order, np.arange(len(order)) - _starts(pair[order]))
     return np.stack([columns[name].astype(np.float32) for name in BEHAVIOUR], axis=1)
 
 
@@ -86,7 +73,7 @@ def _customer(
     transactions: Transactions, delay_days: int, columns: dict[str, npt.NDArray[np.generic]]
 ) -> Floats:
     """Add the features of the customer, and return `[n]` amounts over the usual amount."""
-    reach = max(*RECENT, *KNOWN) + delay_days
+    reach = max(*RECENT, *CARD_KNOWN) + delay_days
     order, key = by_group(transactions.customer, transactions.time_ms, reach)
     amount, row = transactions.amount[order], np.arange(len(order))
     start = _starts(transactions.customer[order])
@@ -107,14 +94,11 @@ def _customer(
     ratio = amount / np.maximum(usual, 0.01)
     unusual = running_sums((ratio > FAR) * 1.0)
     excess = running_sums(np.maximum(ratio - FAR, 0.0))
-    last = np.where(count > 0, key - np.roll(key, 1), LONG_AGO * DAY_MS) / 3_600_000
     columns |= {
-        "customer_before": _scattered(order, count),
         "customer_usual_amount": _scattered(order, usual),
         "amount_ratio": _scattered(order, ratio),
         "amount_above_mean": _scattered(order, amount - mean),
         "amount_deviation": _scattered(order, (amount - mean) / np.maximum(deviation, 1.0)),
-        "customer_hours_since_last": _scattered(order, np.minimum(last, LONG_AGO * 24)),
     }
     for window in RECENT:
         first = np.searchsorted(key, key - window * DAY_MS, side="right")
@@ -122,7 +106,7 @@ def _customer(
     columns["customer_excess_14d"] = _scattered(order, excess[row] - excess[first])
     frauds = running_sums(transactions.fraud[order] * 1.0)
     end = _known_until(key, delay_days)
-    for window in KNOWN:
+    for window in CARD_KNOWN:
         first = np.searchsorted(key, key - (delay_days + window) * DAY_MS, side="right")
         columns[f"customer_fraud_{window}d"] = _scattered(order, frauds[end] - frauds[first])
     return np.asarray(_scattered(order, ratio))
@@ -137,12 +121,11 @@ def _terminal(
     order, key = by_group(transactions.terminal, transactions.time_ms, max(KNOWN) + delay_days)
     start, row = _starts(transactions.terminal[order]), np.arange(len(order))
     fraud, is_plain = transactions.fraud[order] == 1, plain[order]
-    frauds, plains = running_sums(fraud * 1.0), running_sums(is_plain * 1.0)
+    plains = running_sums(is_plain * 1.0)
     end = _known_until(key, delay_days)
     for window in KNOWN:
         first = np.searchsorted(key, key - (delay_days + window) * DAY_MS, side="right")
         known = plains[end] - plains[first]
-        columns[f"terminal_fraud_{window}d"] = _scattered(order, frauds[end] - frauds[first])
         columns[f"terminal_plain_fraud_{window}d"] = _scattered(order, known)
         columns[f"terminal_plain_share_{window}d"] = _scattered(order, known / np.maximum(end - first, 1))
     # Positions of the newest known fraud and genuine transaction of the terminal; -1: there is none.

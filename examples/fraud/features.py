@@ -98,7 +98,7 @@ def by_group(group: Ints, time_ms: Ints, reach_days: int) -> tuple[npt.NDArray[n
     return order, key[order]
 
 
-def running_sums(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def running_sums(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
     """Return cumulative sums with a leading 0, so that the sum over [a, b) is out[b] - out[a]."""
     out = np.zeros(len(values) + 1)
     np.cumsum(values, out=out[1:])

@@ -154,10 +154,7 @@ class Judge:
         return RankedScores(scores, self.table.label)
 
     def _measure(self, found: Replicated) -> Measure:
-        low, high = found.bounds(self._settings.confidence)
-        return Measure(
-            found.value, low if math.isfinite(low) else None, high if math.isfinite(high) else None
-        )
+        return measure_of(found, self._settings.confidence)
 
     def _cards(self, scores: Floats) -> Floats | None:
         table = self.table
@@ -174,6 +171,12 @@ class Judge:
             return None
         days = Blocks.of_groups(np.arange(len(precisions)), seed=self._settings.seed)
         return self._measure(days.ratio(precisions, np.ones(len(precisions))))
+
+
+def measure_of(found: Replicated, confidence: float) -> Measure:
+    """Return a value with its bounds, each with this one-sided confidence."""
+    low, high = found.bounds(confidence)
+    return Measure(found.value, low if math.isfinite(low) else None, high if math.isfinite(high) else None)
 
 
 def card_precision_by_day(scores: Floats, label: Bools, entity: Ints, day: Ints, top: int = TOP) -> Floats:

@@ -44,9 +44,7 @@ def tuning_page(study: optuna.Study, *, data: str) -> str:
     page.section("Trials")
     drawn = [(_history(study.trials), "Value of each complete trial, and the best one so far.")]
     if len(complete) > 1:
-        drawn.append(
-            (_coordinates(complete), "Settings of the complete trials; the darkest are the best quarter.")
-        )
+        drawn.append((_coordinates(complete), "Settings of the complete trials; the best quarter is blue."))
         drawn.append((_importances(study), "Share of the variance of the value that each setting explains."))
     page.plots(drawn)
     page.section("Best trials")
@@ -90,7 +88,7 @@ def _history(trials: list[optuna.trial.FrozenTrial]) -> str:
     # A bad trial must not hide the differences of the others.
     low = float(np.quantile(values, 0.1))
     axes.set_ylim(low - 0.5 * max(max(values) - low, 1e-3), max(values) + 0.1 * max(max(values) - low, 1e-3))
-    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    axes.legend(frameon=False, fontsize=8, loc="best")
     return svg(figure)
 
 

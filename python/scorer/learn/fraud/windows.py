@@ -93,7 +93,7 @@ def earlier_windows(windows: Windows, time_ms: Ints, settings: FraudSettings, fo
     found = []
     for fold in range(folds):
         judged = Span(windows.validation.start_ms - fold * length, windows.validation.end_ms - fold * length)
-        train = _window_before(judged.start_ms - delay, int(time_ms[0]), settings)
+        train = window_before(judged.start_ms - delay, int(time_ms[0]), settings)
         if train.end_ms - train.start_ms < DAY_MS:
             raise DataError(
                 f"data: {folds} folds need a day of training before {_date(train.end_ms)}, and the data "
@@ -132,7 +132,7 @@ def unblocked(table: FraudTable, window: Span, settings: FraudSettings) -> Ints:
 def _before(test: Span, first_ms: int, delay: int, settings: FraudSettings) -> Windows:
     validation_end = test.start_ms - delay
     validation = Span(validation_end - round(settings.validation_days * DAY_MS), validation_end)
-    train = _window_before(validation.start_ms - delay, first_ms, settings)
+    train = window_before(validation.start_ms - delay, first_ms, settings)
     if train.end_ms - train.start_ms < DAY_MS:
         needed = settings.validation_days + settings.test_days + 2 * settings.delay_days + 1
         raise DataError(
@@ -141,11 +141,12 @@ def _before(test: Span, first_ms: int, delay: int, settings: FraudSettings) -> W
             f"delay, {settings.validation_days:g} of validation, {settings.delay_days:g} of delay, "
             f"{settings.test_days:g} of test)"
         )
-    fit = _window_before(validation.end_ms, first_ms, settings) if settings.refit else train
+    fit = window_before(validation.end_ms, first_ms, settings) if settings.refit else train
     return Windows(train, validation, fit, test)
 
 
-def _window_before(end_ms: int, first_ms: int, settings: FraudSettings) -> Span:
+def window_before(end_ms: int, first_ms: int, settings: FraudSettings) -> Span:
+    """Return the training window that ends at a moment, for data that begins at `first_ms`."""
     start = end_ms - round(settings.train_days * DAY_MS) if settings.train_days else first_ms
     return Span(max(start, first_ms), end_ms)
 
