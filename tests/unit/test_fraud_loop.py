@@ -205,6 +205,8 @@ baseline = "amount"
 reviews_per_day = 5
 [fraud.gate]
 positives = 10
+value_margin = 0.02
+precision_margin = 0.1
 [gate]
 min_rows = 100
 [schedule]
@@ -234,7 +236,7 @@ class Loop:
         self.settings = learn_settings.load(root / "learn.toml")
         registry = Registry(root / "registry")
         registry.alias("fraud-test", "live", registry.push(live))
-        columns = small.columns(rows=4_000, days=40, seed=5)
+        columns = small.columns(rows=8_000, days=40, seed=5)
         records = ScoreRecords(live)
         hours = (columns["decided_at_ms"] - FIRST_DAY * DAY_MS) / 3_600_000
         order = np.argsort(hours)
@@ -264,7 +266,7 @@ class TestGenerations:
         done = loop.run()
         assert tuple(one.step for one in done.steps) == STEPS
         by_step = {one.step: one.says for one in done.steps}
-        assert by_step["join"]["table_rows"] == 4_000
+        assert by_step["join"]["table_rows"] == 8_000
         assert by_step["gate"]["decision"] == "promote", by_step
         registry = Registry(loop.root / "registry")
         promoted = registry.aliases()["fraud-test@live"]
