@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from scorer.stats.arrays import Bools, Floats
+from scorer.stats.arrays import Bools, Floats, Ints
 
 
 class RankedScores:
@@ -22,7 +22,8 @@ class RankedScores:
     def __init__(self, scores: Floats, labels: Bools) -> None:
         self._order = np.argsort(-scores, kind="stable")
         ordered = scores[self._order]
-        self._ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True)) if len(scores) else []
+        is_end = np.append(ordered[1:] != ordered[:-1], np.ones(min(len(scores), 1), bool))
+        self._ends: Ints = np.flatnonzero(is_end)
         self._labels = labels[self._order].astype(np.float64)
 
     def average_precision(self, weights: Floats) -> float:
