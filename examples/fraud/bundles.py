@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from examples.fraud.training import FraudModel, fraud_columns
-from scorer.bundle import Band, IsotonicMap, SchemaFile, build_score_bundle
+from scorer.bundle import Band, SchemaFile, build_score_bundle
 from scorer.bundle.lineage import describe_lineage
 from scorer.learn.training.trained import Built
 
@@ -28,8 +28,6 @@ def build_fraud(model: FraudModel, output: Path, run_id: str, name: str = "fraud
         training=model.training_rows,
         validation=model.reference_rows,
         lineage=describe_lineage(data_digest=model.data_digest, run_id=run_id, metrics=model.lineage()),
-        calibration=IsotonicMap(
-            x=model.calibration.outputs.tolist(), y=model.calibration.probabilities.tolist()
-        ),
+        calibration=model.calibration,
     )
     return Built(name, built.path, built.digest)

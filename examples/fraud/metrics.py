@@ -9,6 +9,7 @@ import numpy.typing as npt
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from scorer.learn.errors import DataError
+from scorer.learn.fraud.measures import card_precision_by_day
 
 Array = npt.NDArray[np.generic]
 
@@ -54,25 +55,13 @@ def ranking(scores: Array, fraud: Array, customer: Array, day: Array) -> Ranking
         raise DataError(
             f"{len(fraud)} test transactions contain {frauds} frauds; both kinds are needed to rank scores"
         )
+    daily = card_precision_by_day(
+        np.asarray(scores, np.float64), fraud == 1, np.asarray(customer, np.int64), np.asarray(day, np.int64)
+    )
     return Ranking(
         auc=float(roc_auc_score(fraud, scores)),
         average_precision=float(average_precision_score(fraud, scores)),
-        card_precision_100=card_precision(scores, fraud, customer, day, 100),
+        card_precision_100=float(daily.mean()),
         rows=len(fraud),
         frauds=frauds,
     )
-
-
-def card_precision(scores: Array, fraud: Array, customer: Array, day: Array, top: int) -> float:
-    """Return the precision among the `top` cards of each day, ranked by their highest score of the day."""
-    precisions = []
-    for today in np.unique(day):
-        rows = np.flatnonzero(day == today)
-        cards, code = np.unique(customer[rows], return_inverse=True)
-        highest = np.full(len(cards), -np.inf)
-        np.maximum.at(highest, code, scores[rows].astype(np.float64))
-        compromised = np.zeros(len(cards), dtype=bool)
-        np.logical_or.at(compromised, code, fraud[rows] == 1)
-        chosen = np.argsort(-highest, kind="stable")[:top]
-        precisions.append(compromised[chosen].sum() / top)
-    return float(np.mean(precisions))

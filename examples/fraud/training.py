@@ -10,13 +10,14 @@ import numpy.typing as npt
 import xgboost
 
 from examples.columns import column
-from examples.fraud.calibration import Calibration, fit_calibration
 from examples.fraud.features import FEATURES
 from examples.fraud.metrics import Ranking, ranking
 from examples.fraud.split import Days, Split, without_known
 from examples.fraud.transactions import Transactions
-from scorer.bundle import Feature
+from scorer.bundle import Feature, IsotonicMap
+from scorer.bundle.calibrate import fit_centred_isotonic
 from scorer.learn.errors import DataError
+from scorer.learn.fraud.training import calibrated
 
 Rows = npt.NDArray[np.intp]
 
@@ -65,7 +66,7 @@ class FraudModel:
     """
 
     booster: xgboost.Booster
-    calibration: Calibration
+    calibration: IsotonicMap
     thresholds: tuple[tuple[float, str], ...]
     training_rows: npt.NDArray[np.float32]
     reference_rows: npt.NDArray[np.float32]
@@ -76,7 +77,7 @@ class FraudModel:
 
     def scores(self, rows: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
         """Return `[n]` calibrated probabilities."""
-        return self.calibration(self.booster.predict(xgboost.DMatrix(rows)))
+        return calibrated(np.asarray(self.booster.predict(xgboost.DMatrix(rows))), self.calibration)
 
     def lineage(self) -> dict[str, Any]:
         """Return the lineage for the bundle: data, settings and measures."""
@@ -141,10 +142,10 @@ def train_fraud(
     )
     booster.feature_names = None
     outputs = booster.predict(xgboost.DMatrix(rows[calibration]))
-    curve = fit_calibration(outputs, transactions.fraud[calibration])
-    reference = curve(outputs)
+    curve = fit_centred_isotonic(outputs, transactions.fraud[calibration])
+    reference = calibrated(outputs, curve)
     test = test_rows(transactions, split, delay_days)
-    scores = curve(booster.predict(xgboost.DMatrix(rows[test])))
+    scores = calibrated(booster.predict(xgboost.DMatrix(rows[test])), curve)
     return FraudModel(
         booster=booster,
         calibration=curve,

@@ -7,12 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from examples.fraud.calibration import fit_calibration
-from examples.fraud.metrics import card_precision, ranking
+from examples.fraud.metrics import ranking
 from examples.fraud.split import Days, SplitPlan, without_known
 from examples.fraud.training import thresholds
 from examples.fraud.transactions import DAY_MS, Transactions
+from scorer.bundle import fit_centred_isotonic
 from scorer.learn.errors import DataError
+from scorer.learn.fraud.measures import card_precision_by_day
+from scorer.learn.fraud.training import calibrated
 
 
 def transactions(days, customers, frauds) -> Transactions:
@@ -95,8 +97,8 @@ class TestRanking:
         customer = np.array([1, 1, 2, 3, 4])
         fraud = np.array([0, 1, 0, 1, 1])
         # The top two cards are 1, which has one fraudulent transaction, and 2.
-        assert card_precision(scores, fraud, customer, np.zeros(5), 2) == 0.5
-        assert card_precision(scores, fraud, customer, np.array([0, 0, 0, 1, 1]), 1) == 1.0
+        assert card_precision_by_day(scores, fraud == 1, customer, np.zeros(5), 2) == [0.5]
+        assert card_precision_by_day(scores, fraud == 1, customer, np.array([0, 0, 0, 1, 1]), 1).mean() == 1.0
 
     @pytest.mark.parametrize("label", [0, 1])
     def test_a_ranking_needs_both_classes(self, label):
@@ -114,11 +116,11 @@ class TestCalibration:
             outputs = np.round(outputs, 1)
         labels = (rng.random(n) < outputs**2).astype(int)
         labels[:2] = [0, 1]
-        curve = fit_calibration(outputs, labels)
-        assert (np.diff(curve.outputs) > 0).all()
-        assert (np.diff(curve.probabilities) > 0).all()
+        curve = fit_centred_isotonic(outputs, labels)
+        assert (np.diff(curve.x) > 0).all()
+        assert (np.diff(curve.y) > 0).all()
         seen = np.unique(outputs)
-        mapped = curve(seen)
+        mapped = calibrated(seen, curve)
         assert (np.diff(mapped) > 0).all()
         assert mapped.min() > 0
         assert mapped.max() < 1
@@ -129,8 +131,8 @@ class TestCalibration:
         truth = 1 / (1 + np.exp(-odds))
         labels = (rng.random(40_000) < truth).astype(int)
         distorted = 1 / (1 + np.exp(-(1.5 * odds + 2)))
-        curve = fit_calibration(distorted, labels)
-        assert np.abs(curve(distorted) - truth).mean() < 0.01
+        curve = fit_centred_isotonic(distorted, labels)
+        assert np.abs(calibrated(distorted, curve) - truth).mean() < 0.01
 
 
 def test_thresholds_give_the_requested_shares():
