@@ -59,8 +59,8 @@ def features(transactions: Transactions, delay_days: int = DELAY_DAYS) -> npt.ND
 
 
 def _customer_windows(transactions: Transactions, out: npt.NDArray[np.float32]) -> None:
-    order, key = _by_group(transactions.customer, transactions.time_ms, max(WINDOWS))
-    sums = _running(transactions.amount[order])
+    order, key = by_group(transactions.customer, transactions.time_ms, max(WINDOWS))
+    sums = running_sums(transactions.amount[order])
     end = np.arange(1, len(order) + 1)
     for column, window in enumerate(WINDOWS):
         start = np.searchsorted(key, key - window * DAY_MS, side="right")
@@ -70,8 +70,8 @@ def _customer_windows(transactions: Transactions, out: npt.NDArray[np.float32]) 
 
 
 def _terminal_windows(transactions: Transactions, delay_days: int, out: npt.NDArray[np.float32]) -> None:
-    order, key = _by_group(transactions.terminal, transactions.time_ms, delay_days + max(WINDOWS))
-    frauds = _running(transactions.fraud[order].astype(np.float64))
+    order, key = by_group(transactions.terminal, transactions.time_ms, delay_days + max(WINDOWS))
+    frauds = running_sums(transactions.fraud[order].astype(np.float64))
     known = key - delay_days * DAY_MS
     # Without a delay the window ends at the row itself, not at a later row of the same time.
     end = np.searchsorted(key, known, side="right") if delay_days else np.arange(1, len(order) + 1)
@@ -82,7 +82,7 @@ def _terminal_windows(transactions: Transactions, delay_days: int, out: npt.NDAr
         out[order, 2 * column + 1] = (frauds[end] - frauds[start]) / np.maximum(count, 1)
 
 
-def _by_group(group: Ints, time_ms: Ints, reach_days: int) -> tuple[npt.NDArray[np.intp], Ints]:
+def by_group(group: Ints, time_ms: Ints, reach_days: int) -> tuple[npt.NDArray[np.intp], Ints]:
     """Order rows by group, then by time, and return the order with an ascending key for each row.
 
     The keys of different groups are further apart than any window is long, so a binary search over all rows
@@ -98,7 +98,7 @@ def _by_group(group: Ints, time_ms: Ints, reach_days: int) -> tuple[npt.NDArray[
     return order, key[order]
 
 
-def _running(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def running_sums(values: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
     """Return cumulative sums with a leading 0, so that the sum over [a, b) is out[b] - out[a]."""
     out = np.zeros(len(values) + 1)
     np.cumsum(values, out=out[1:])

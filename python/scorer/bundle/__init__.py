@@ -46,7 +46,7 @@ if TYPE_CHECKING:
         build_score_bundle,
         preview_action_bundle,
     )
-    from scorer.bundle.calibrate import fit_isotonic, fit_sigmoid
+    from scorer.bundle.calibrate import fit_centred_isotonic, fit_isotonic, fit_sigmoid
     from scorer.bundle.columns import added_columns, encode, transform
     from scorer.bundle.ensemble import MeanEnsemble, SegmentCase, StackEnsemble, SwitchEnsemble
     from scorer.bundle.lineage import describe_lineage
@@ -70,6 +70,7 @@ _HOMES = {
     "build_score_bundle": "scorer.bundle.build",
     "describe_lineage": "scorer.bundle.lineage",
     "encode": "scorer.bundle.columns",
+    "fit_centred_isotonic": "scorer.bundle.calibrate",
     "fit_isotonic": "scorer.bundle.calibrate",
     "fit_score_map": "scorer.bundle.score_map",
     "fit_sigmoid": "scorer.bundle.calibrate",
@@ -125,6 +126,7 @@ __all__ = [
     "build_score_bundle",
     "describe_lineage",
     "encode",
+    "fit_centred_isotonic",
     "fit_isotonic",
     "fit_score_map",
     "fit_sigmoid",

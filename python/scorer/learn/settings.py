@@ -16,6 +16,7 @@ from scorer.config.example import example as example_text
 from scorer.config.example import toml
 from scorer.config.source import SettingsSource
 from scorer.learn.ab.settings import AbSettings
+from scorer.learn.fraud.settings import FraudSettings
 from scorer.learn.gate.settings import GateSettings
 from scorer.learn.guardrails.settings import GuardrailSettings
 from scorer.learn.join.settings import JoinSettings
@@ -34,6 +35,7 @@ class LearnSettings(LearnSection):
     join: JoinSettings = JoinSettings()
     labels: LabelSettings = LabelSettings()
     train: TrainSettings = TrainSettings()
+    fraud: FraudSettings = FraudSettings()
     overlay: OverlaySettings = OverlaySettings()
     guardrails: GuardrailSettings = GuardrailSettings()
     gate: GateSettings = GateSettings()

@@ -63,7 +63,23 @@ class Blocks:
     """
 
     def __init__(self, at: Ints, *, draws: int = DRAWS, seed: int = 0) -> None:
-        self.code = block_codes(at)
+        self._draw(block_codes(at), draws, seed)
+
+    @classmethod
+    def of_groups(cls, group: Ints, *, draws: int = DRAWS, seed: int = 0) -> Blocks:
+        """Return blocks that are groups of rows, such as the rows of each customer.
+
+        Args:
+            group: `[n]` any numbers, equal for rows of a group.
+            draws: Number of replicates.
+            seed: Seed of the draws.
+        """
+        blocks = cls.__new__(cls)
+        blocks._draw(np.unique(group, return_inverse=True)[1].astype(np.int64), draws, seed)
+        return blocks
+
+    def _draw(self, code: Ints, draws: int, seed: int) -> None:
+        self.code = code
         self.count = int(self.code.max()) + 1 if len(self.code) else 0
         random = np.random.default_rng(seed)
         even = np.full(self.count, 1 / self.count) if self.count else np.zeros(0)

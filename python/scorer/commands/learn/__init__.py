@@ -15,6 +15,7 @@ STEPS: dict[str, str] = {
     "join": "Join decisions with their outcomes, as known at a moment.",
     "label": "Write the training table of a score checkpoint, with labels by the policy.",
     "train": "Train the next generation and build its bundle.",
+    "fraud": "Train, rebuild, tune and compare bundles of score checkpoints from labelled decisions.",
     "evaluate": "Estimate what a bundle would have earned on logged decisions.",
     "overlay": "Fit offsets to the live oracle on decisions after its training.",
     "run": "Run the steps of a generation: join, train, evaluate, gate, publish.",

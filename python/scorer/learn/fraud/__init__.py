@@ -1,0 +1,1 @@
+"""Training, evaluation, tuning and comparison of score checkpoints on labelled decisions."""
