@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         action="append",
         help="first day of a test week, repeatable; default: 2018-08-08, the book's",
     )
-    parser.add_argument("--train-days", type=float, default=60.0, help="length of the training window")
+    parser.add_argument("--train-days", type=float, default=28.0, help="length of the training window")
     parser.add_argument(
         "--retrain", metavar="DAY", help="compare weekly retraining from this first test week on"
     )

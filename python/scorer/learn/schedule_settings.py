@@ -29,6 +29,11 @@ class ScheduleSettings(LearnSection):
     registry: str = Field(
         default="registry", description="Where bundles and aliases are: a directory, or mlflow:http://..."
     )
+    kind: Literal["action", "score"] = Field(
+        default="action",
+        description='Kind of the checkpoint: "action" learns from outcomes of actions ([join], [train]), '
+        '"score" from labels ([labels], [fraud]).',
+    )
     checkpoint: str = Field(default="action.authorise", description="Checkpoint to learn from.")
     alias: str = Field(default="action-authorise@live", description="Alias of the live bundle.")
     platform: str = Field(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -83,7 +83,7 @@ def train(
 
         settings = best_settings(study, settings)
     table = read_table(data, what.features, settings.columns)
-    model = train_fraud(table, what, settings, until_ms=_until(until), at=_progress)
+    model = train_fraud(table, what, settings, until_ms=_time("--until", until), at=_progress)
     built = build_fraud(model, data, output, run_id=run_id)
     if json:
         print_json({"bundle": str(built.path), "digest": built.digest, **lineage_of(model)})
@@ -166,7 +166,9 @@ def tune(
     def advance(count: int) -> None:
         typer.echo(f"trial {count} of {budget.trials}", err=True)
 
-    found = search(data, read_score_task(task), settings, study, until_ms=_until(until), advance=advance)
+    found = search(
+        data, read_score_task(task), settings, study, until_ms=_time("--until", until), advance=advance
+    )
     best = found.study.best_trial
     target = page or study.with_suffix(".html")
     write_atomically(target, tuning_page(found.study, data=data.name).encode())
@@ -189,14 +191,94 @@ def tune(
     print_table(("setting", "value"), [(name, f"{one:.4g}") for name, one in best.params.items()], empty="")
 
 
+@app.command()
+def compare(
+    data: Data,
+    challenger: Annotated[
+        Path, typer.Option("--challenger", metavar="DIR", help="Bundle that may replace the live one.")
+    ],
+    champion: Annotated[Path, typer.Option("--champion", metavar="DIR", help="The live bundle.")],
+    config: Config = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="New directory for the gate's verdict, the report and the bundle to publish.",
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Compare two bundles on the payments that neither was trained on, and evaluate the gate.
+
+    `scorer learn publish` publishes the bundle of the output directory, with DATA as --experience.
+    """
+    from scorer.learn import settings
+    from scorer.learn.fraud.gate import judge_scores
+    from scorer.learn.report.write import write_verdict
+
+    chosen = settings.load(config)
+    verdict = judge_scores(data, challenger, champion, chosen.fraud, chosen.gate)
+    if output is not None:
+        verdict = write_verdict(verdict, challenger, output)
+    evidence = verdict.evidence
+    if json:
+        print_json(evidence.model_dump(mode="json"))
+        return
+    typer.echo(f"{verdict.headline} ({evidence.window.decisions:,} payments)")
+    for check in evidence.checks:
+        typer.echo(f"  {'ok  ' if check.passed else 'FAIL'}  {check.name}: {check.says}")
+    if output is not None:
+        typer.echo(f"report: {output / 'report.html'}")
+
+
+@app.command()
+def weeks(
+    data: Data,
+    task: Task,
+    first: Annotated[str, typer.Option(help="Beginning of the first test window, such as 2026-03-02.")],
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Compare retraining before each test window with the model of the first window."""
+    from dataclasses import asdict
+
+    from scorer.learn.fraud.table import read_table
+    from scorer.learn.fraud.task import read_score_task
+    from scorer.learn.fraud.weeks import compare_retraining
+
+    settings, what = _settings(config), read_score_task(task)
+    start = _time("--first", first)
+    table = read_table(data, what.features, settings.columns)
+    found = compare_retraining(table, settings, start or 0, at=lambda one: _progress(f"{one.window}"))
+    if json:
+        print_json(asdict(found))
+        return
+    rows = [
+        (
+            str(one.window),
+            f"{one.rows:,}",
+            f"{one.positives:,}",
+            f"{one.once:.4f}",
+            f"{one.retrained:.4f}",
+            f"{one.retrained - one.once:+.4f}",
+        )
+        for one in found.weeks
+    ]
+    columns = ("test window", "payments", "positive", "trained once", "retrained", "difference")
+    print_table(columns, rows, empty="")
+    typer.echo(f"mean difference of the average precision: {_text(found.difference, sign=True)}")
+
+
 def _settings(config: Path | None) -> FraudSettings:
     from scorer.learn import settings
 
     return settings.load(config).fraud
 
 
-def _until(text: str | None) -> int | None:
-    given = moment("--until", text)
+def _time(option: str, text: str | None) -> int | None:
+    given = moment(option, text)
     return None if given is None else round(given.timestamp() * 1000)
 
 
@@ -242,8 +324,3 @@ def _text(measure: Measure | None, *, sign: bool = False) -> str:
     form = "+.4f" if sign else ".4f"
     low, high = ("-" if bound is None else format(bound, form) for bound in (measure.low, measure.high))
     return f"{measure.value:{form}} [{low}, {high}]"
-
-
-def print_comparison(found: Any) -> None:
-    """Print the measures of challenger and champion with their differences."""
-    _print_measures((("challenger", found.challenger), ("champion", found.champion)), found.differences)

@@ -47,6 +47,19 @@ def check_data(table: FraudTable, settings: CheckSettings) -> tuple[FraudTable, 
     Raises:
         DataError: A rule rejects the data; the message names every such rule.
     """
+    kept, findings = usable_rows(table, settings)
+    used = table if kept.all() else table.take(kept)
+    if len(used) == 0:
+        raise DataError("data: no row is left after the checks: " + "; ".join(one.text for one in findings))
+    findings += _label_rate(used, settings)
+    findings += _suspects(used, settings)
+    if rejected := [one.text for one in findings if one.effect == "rejected"]:
+        raise DataError("data: " + "; ".join(rejected))
+    return used, tuple(findings)
+
+
+def usable_rows(table: FraudTable, settings: CheckSettings) -> tuple[Bools, list[DataFinding]]:
+    """Return which rows, `[n]`, pass the checks of single rows, and the findings about the others."""
     findings: list[DataFinding] = []
     kept = table.weight > 0
     if ignored := int((~kept).sum()):
@@ -62,14 +75,7 @@ def check_data(table: FraudTable, settings: CheckSettings) -> tuple[FraudTable, 
             DataFinding(f"range {name}", _effect(settings.out_of_range), int(outside.sum()), text)
         )
         kept &= ~outside
-    used = table if kept.all() else table.take(kept)
-    if len(used) == 0:
-        raise DataError("data: no row is left after the checks: " + "; ".join(one.text for one in findings))
-    findings += _label_rate(used, settings)
-    findings += _suspects(used, settings)
-    if rejected := [one.text for one in findings if one.effect == "rejected"]:
-        raise DataError("data: " + "; ".join(rejected))
-    return used, tuple(findings)
+    return kept, findings
 
 
 def describe(findings: tuple[DataFinding, ...]) -> list[dict[str, Any]]:

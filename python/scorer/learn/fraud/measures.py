@@ -150,6 +150,25 @@ class Judge:
             value_share=self._measure(self._blocks.ratio(gained, table.amount * table.weight)),
         )
 
+    def gain_between(
+        self,
+        one: tuple[Floats, Thresholds],
+        other: tuple[Floats, Thresholds],
+        mask: Bools,
+        confidence: float,
+    ) -> Measure:
+        """Return the gain of one model over another in a part of the payments, as a share of their turnover.
+
+        Args:
+            one: Scores `[n]` and thresholds of the first model.
+            other: Those of the second one.
+            mask: `[n]` the part.
+            confidence: One-sided confidence of each bound.
+        """
+        weight = self.table.weight * mask
+        gained = (self._gains.of(*one) - self._gains.of(*other)) * weight
+        return measure_of(self._blocks.ratio(gained, self.table.amount * weight), confidence)
+
     def _ranked(self, scores: Floats) -> RankedScores:
         return RankedScores(scores, self.table.label)
 

@@ -90,6 +90,27 @@ class CheckSettings(LearnSection):
     )
 
 
+class ScoreGateSettings(LearnSection):
+    """When a candidate replaces the live bundle of a score checkpoint."""
+
+    value_margin: FiniteFloat = Field(
+        default=0.0005,
+        ge=0,
+        lt=1,
+        description="The lower bound of the gain, as a share of the turnover, must be above minus this.",
+    )
+    precision_margin: FiniteFloat = Field(
+        default=0.02,
+        ge=0,
+        lt=1,
+        description="The lower bound of the difference of the average precision must be above minus this.",
+    )
+    calibration: tuple[FiniteFloat, FiniteFloat] = Field(
+        default=(0.5, 2.0), description="Bounds of the mean score over the share of positive labels."
+    )
+    positives: int = Field(default=30, ge=2, description="Fewest positive labels in the window.")
+
+
 class TuneSettings(LearnSection):
     """Search for the settings of the trees."""
 
@@ -187,6 +208,7 @@ class FraudSettings(LearnSection):
     checks: CheckSettings = CheckSettings()
     value: ValueSettings = ValueSettings()
     tune: TuneSettings = TuneSettings()
+    gate: ScoreGateSettings = ScoreGateSettings()
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -200,6 +222,9 @@ class FraudSettings(LearnSection):
                 raise ValueError(f"{what}: it needs the column of the entity; set columns.entity")
         if self.positive_weight != "balanced" and self.positive_weight <= 0:
             raise ValueError("positive_weight: must be above 0")
+        low, high = self.gate.calibration
+        if not 0 < low < 1 < high:
+            raise ValueError("gate.calibration: a bound below and one above 1 are needed")
         low, high = self.checks.label_rate
         if not 0 <= low < high <= 1:
             raise ValueError("checks.label_rate: two shares in ascending order are needed, from 0 to 1")

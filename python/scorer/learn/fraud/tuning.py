@@ -231,7 +231,7 @@ def _require_same(study: optuna.Study, digest: str, path: Path) -> None:
 
 def _input_digest(table: FraudTable, windows: Windows, settings: FraudSettings) -> str:
     """Return the digest of what the trials of one study have in common: all but the budget."""
-    common = settings.model_dump(mode="json", exclude={"threads", "tune", "value", "confidence"})
+    common = settings.model_dump(mode="json", exclude={"threads", "tune", "value", "gate", "confidence"})
     common["tune"] = settings.tune.model_dump(include={"folds", "rows"})
     what = [table.digest, [one.name for one in table.features], windows.as_dict(), common]
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()

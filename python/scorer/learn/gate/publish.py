@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from scorer.bundle import verify
+from scorer.bundle.lineage import digest_of
 from scorer.learn.errors import DataError
 from scorer.learn.experience_files import read
 from scorer.learn.gate.verdict import BUNDLE, KEY, Verdict, VerdictEvidence, content_digest, read_verdict
@@ -113,7 +114,8 @@ def publish(
     if evidence.decision == "wait":
         return Published("wait", "", alias, moved=False, lanes=((alias, 1.0),))
     digest = _checked(directory, verdict)
-    found = read(experience).digest()
+    # A score checkpoint is judged on a labelled table, which its file's digest identifies.
+    found = read(experience).digest() if evidence.scores is None else digest_of(experience)
     if found != evidence.window.experience:
         raise DataError(
             f'"{experience}" is not the experience that was judged ({found[:19]}, not'

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from scorer.learn.errors import DataError
 
@@ -108,6 +108,23 @@ class VerdictEvidence(_Model):
     segments: tuple[SegmentVerdict, ...]
     caps: tuple[CapUse, ...]
     settings: dict[str, Any]
+    scores: dict[str, Any] | None = Field(default=None, exclude_if=lambda value: value is None)
+    """At a score checkpoint, where values are shares of the turnover: the measures of both bundles and their
+    differences."""
+
+    @property
+    def alpha(self) -> float:
+        """Error rate of the interval of the difference, of both sides together."""
+        if self.scores is not None:
+            return 2 * (1 - float(self.settings["fraud"]["confidence"]))
+        return float(self.settings["gate"]["alpha"])
+
+    @property
+    def margin(self) -> float:
+        """Loss of value that the gate accepts: the lower bound of the difference must be above minus this."""
+        if self.scores is not None:
+            return float(self.settings["fraud"]["gate"]["value_margin"])
+        return float(self.settings["gate"]["margin"])
 
 
 class Verdict(_Model):
@@ -129,14 +146,16 @@ class Verdict(_Model):
         """The verdict in one sentence."""
         one = self.evidence
         low, high = one.difference.low, one.difference.high
-        gain = f"{one.difference.value * 100:+.2f} points"
+        unit = "points" if one.scores is None else "points of the turnover"
+        gain = f"{one.difference.value * 100:+.2f} {unit}"
         if low is not None and high is not None:
-            level = 100 * (1 - one.settings["gate"]["alpha"])
+            level = 100 * (1 - one.alpha)
             gain += f" ({level:g} % interval {low * 100:+.2f} to {high * 100:+.2f})"
+        what = "policy" if one.scores is None else "bundle"
         return {
-            "promote": f"Promote: the candidate is worth {gain} against the live policy",
+            "promote": f"Promote: the candidate is worth {gain} against the live {what}",
             "mix": f"Give the candidate {one.share * 100:g} % of the traffic: it is worth {gain}",
-            "wait": f"Wait: the candidate is estimated at {gain} against the live policy",
+            "wait": f"Wait: the candidate is estimated at {gain} against the live {what}",
         }[one.decision]
 
 

@@ -43,12 +43,11 @@ def history_page(runs: list[tuple[str, Verdict]]) -> str:
         "Each candidate on its own window, with an anytime-valid interval, beside what was live.",
     )
     rows = [_row(run, verdict) for run, verdict in runs]
-    margin = one.settings["gate"]["margin"]
     page.plots(
         [
             (plots.generations(rows), "Value, estimated off policy, doubly robust."),
             (
-                plots.differences(rows, margin * 100),
+                plots.differences(rows, one.margin * 100),
                 "Against what was live. A candidate is promoted once its interval is above the dashed line.",
             ),
         ]

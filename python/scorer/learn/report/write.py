@@ -13,6 +13,7 @@ from scorer.durable import sync_directory, write_atomically
 from scorer.learn.errors import DataError
 from scorer.learn.gate.verdict import BUNDLE, KEY, Verdict, VerdictEvidence, content_digest
 from scorer.learn.report.page import gate_page
+from scorer.learn.report.score_page import score_page
 
 
 def annotate(candidate: Path, evidence: VerdictEvidence, output: Path) -> str:
@@ -63,7 +64,8 @@ def write_verdict(verdict: Verdict, candidate: Path, output: Path) -> Verdict:
             if held.is_file() and held.read_bytes() == content:
                 return verdict
             raise DataError(f'"{output}" holds another verdict; choose another directory, verdicts are kept')
-        write_atomically(temporary / "report.html", gate_page(verdict).encode())
+        page = gate_page if verdict.evidence.scores is None else score_page
+        write_atomically(temporary / "report.html", page(verdict).encode())
         write_atomically(temporary / "verdict.json", content)
         temporary.chmod(0o755)
         sync_directory(temporary)

@@ -15,13 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scorer.durable import write_atomically
 from scorer.learn.errors import DataError
-from scorer.learn.schedule.generation import (
-    DRIFT,
-    GenerationPaths,
-    RunReport,
-    is_under_way,
-    run_generation,
-)
+from scorer.learn.schedule.generation import RunReport, is_under_way, run_generation
+from scorer.learn.schedule.places import DRIFT, GenerationPaths
 from scorer.learn.schedule.runner import Done
 from scorer.learn.schedule.workspace import BusyError, Workspace, as_of_ms
 

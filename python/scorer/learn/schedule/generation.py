@@ -9,66 +9,34 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scorer.learn.errors import DataError
+from scorer.learn.schedule.places import (
+    CANDIDATE,
+    EVALUATION,
+    LIVE,
+    VERDICT,
+    GenerationPaths,
+    bundle_shelf,
+    copy_live,
+    publish_step,
+)
 from scorer.learn.schedule.runner import Boundary, Done, JobStep, is_done, run
-from scorer.learn.schedule.workspace import Workspace, digest
+from scorer.learn.schedule.scores import score_steps
+from scorer.learn.schedule.workspace import Workspace
 from scorer.learn.schedule.workspace import as_of_ms as moment_of
 from scorer.learn.settings import LearnSettings
 
 if TYPE_CHECKING:
     from scorer.learn.gate.publish import ChangeRequests
     from scorer.learn.join.joining import Joined
-    from scorer.log import BundleShelf, ReaderKey
-    from scorer.log.source.interface import DecisionSource
 
-EXPERIENCE, LIVE, CANDIDATE = "experience.parquet", "live", "candidate"
-DRIFT = "drift.json"
-"""File of a generation that an alert of drift began: the alert."""
-EVALUATION, VERDICT, PUBLISHED = "evaluation.json", "verdict", "published.json"
-
-
-class GenerationPaths:
-    """Where the settings point, from the folder of their file.
-
-    Args:
-        settings: learn.toml.
-        base: its folder.
-    """
-
-    def __init__(self, settings: LearnSettings, base: Path) -> None:
-        self.schedule, self._source = settings.schedule, settings.source
-        self._base = base
-
-    @property
-    def source(self) -> DecisionSource:
-        """Source of decisions and outcomes: the logs and tables that `logs` names."""
-        from scorer.log.source.addresses import decision_source
-
-        return decision_source(self.schedule.logs, self._base, self._source)
-
-    @property
-    def reader_key(self) -> Path | None:
-        """File of the private key of encrypted features."""
-        return self._base / self.schedule.reader_key if self.schedule.reader_key else None
-
-    @property
-    def opened_reader_key(self) -> ReaderKey | None:
-        """The private key of encrypted features."""
-        from scorer.log import ReaderKey
-
-        return None if self.reader_key is None else ReaderKey.from_file(self.reader_key)
-
-    @property
-    def registry(self) -> str:
-        """Location of the registry, as `open_registry` takes it."""
-        named = self.schedule.registry
-        return named if named.startswith("mlflow:") else str(self._base / named)
+EXPERIENCE = "experience.parquet"
 
 
 def generation_steps(
@@ -90,9 +58,9 @@ def generation_steps(
         requests: the platform that manages the checkpoint, if any.
         cache: of the join.
     """
-    moment, plan = moment_of(folder), places.schedule
-
-    drift = {"drift": digest(folder / DRIFT)} if (folder / DRIFT).is_file() else {}
+    if places.schedule.kind == "score":
+        return score_steps(settings, places, folder, earlier, requests)
+    moment = moment_of(folder)
     gate_set, train_set, guard_set = (
         section.model_dump(mode="json") for section in (settings.gate, settings.train, settings.guardrails)
     )
@@ -119,13 +87,7 @@ def generation_steps(
             partial(_gate, settings),
             {"gate": gate_set, "guardrails": guard_set},
         ),
-        JobStep(
-            "publish",
-            (EXPERIENCE, VERDICT, *((CANDIDATE,) if drift else ())),
-            (PUBLISHED,),
-            partial(_publish, places, requests),
-            {"alias": plan.alias} | drift,
-        ),
+        publish_step(places, requests, folder, EXPERIENCE),
     ]
 
 
@@ -174,20 +136,6 @@ def _join(
     }
 
 
-def copy_live(places: GenerationPaths, out: Path) -> str:
-    """Copy the live bundle to `LIVE` below a folder, and return its digest."""
-    from scorer.registry import open_registry
-
-    store = open_registry(places.registry)
-    try:
-        target = store.resolve(places.schedule.alias)
-        (out / LIVE).mkdir()
-        store.copy(target, out / LIVE)
-    finally:
-        store.close()
-    return target.digest
-
-
 def join_logs(
     settings: LearnSettings,
     places: GenerationPaths,
@@ -217,23 +165,6 @@ def join_logs(
         cache=cache,
         reader_key=places.opened_reader_key,
     )
-
-
-def bundle_shelf(places: GenerationPaths, live: Path, earlier: Sequence[Path]) -> BundleShelf:
-    """The bundles that the logs may speak of; see `join_logs` for the arguments."""
-    from scorer.log import BundleShelf
-
-    return BundleShelf(_bundles(places, live, earlier), required=False)
-
-
-def _bundles(places: GenerationPaths, live: Path, earlier: Sequence[Path]) -> list[Path]:
-    """Directories in which the log's bundles may be: the registry's, and what earlier generations kept."""
-    found = [live]
-    if not places.registry.startswith("mlflow:"):
-        found.append(Path(places.registry))
-    for folder in earlier:
-        found += [path for name in (LIVE, VERDICT) for path in (folder / name,) if path.is_dir()]
-    return found
 
 
 def _train(settings: LearnSettings, moment: int, there: Path, out: Path) -> Mapping[str, Any]:
@@ -329,44 +260,6 @@ def _gate(settings: LearnSettings, there: Path, out: Path) -> Mapping[str, Any]:
         "low": evidence.difference.low,
         "failed": [check.name for check in evidence.checks if not check.passed],
     }
-
-
-def _publish(
-    places: GenerationPaths, requests: ChangeRequests | None, there: Path, out: Path
-) -> Mapping[str, Any]:
-    from scorer.durable import write_atomically
-    from scorer.learn.gate.drifted import publish_test
-    from scorer.learn.gate.publish import publish
-    from scorer.registry import open_registry
-
-    store = open_registry(places.registry)
-    by = f"generation {there.name}"
-    try:
-        if (there / DRIFT).is_file():
-            done = publish_test(
-                there / VERDICT,
-                there / CANDIDATE,
-                store,
-                places.schedule.alias,
-                drift=json.loads((there / DRIFT).read_bytes()),
-                by=by,
-                requests=requests,
-            )
-        else:
-            done = publish(
-                there / VERDICT,
-                store,
-                places.schedule.alias,
-                experience=there / EXPERIENCE,
-                by=by,
-                requests=requests,
-            )
-    finally:
-        store.close()
-    # Whether this very call moved the alias differs when it is done again; what holds afterwards does not.
-    says = {key: value for key, value in asdict(done).items() if key != "moved"}
-    write_atomically(out / PUBLISHED, json.dumps(says, indent=1).encode() + b"\n")
-    return says
 
 
 STEPS = ("join", "train", "evaluate", "gate", "publish")

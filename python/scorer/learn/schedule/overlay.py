@@ -17,15 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scorer.learn.schedule.generation import (
-    LIVE,
-    GenerationPaths,
-    RunReport,
-    bundle_shelf,
-    copy_live,
-    is_under_way,
-    join_logs,
-)
+from scorer.learn.schedule.generation import RunReport, is_under_way, join_logs
+from scorer.learn.schedule.places import LIVE, GenerationPaths, bundle_shelf, copy_live
 from scorer.learn.schedule.runner import Boundary, Done, JobStep, run
 from scorer.learn.schedule.workspace import BusyError, Workspace
 from scorer.learn.settings import LearnSettings
