@@ -102,7 +102,7 @@ def test_evaluation_data_of_the_time_of_training_is_reported(tmp_path: Path, tas
 
 LEAK = columns()["label"].astype(np.float32)
 BAD = {
-    "a range": ({"amount": np.full(6_000, -1, np.float32)}, '"amount" that the schema rejects'),
+    "a range": ({"velocity": np.full(6_000, -1, np.float32)}, '"velocity" that the schema rejects'),
     "a duplicate": ({"decision_id": np.array(["d"] * 6_000)}, "repeat the id and label"),
     "leakage": ({"noise": LEAK}, '"noise" alone separates the labels'),
     "no positive label": ({"label": np.zeros(6_000, np.int8)}, "of the labels are positive"),

@@ -127,14 +127,24 @@ def _count(bins: FeatureBins, values: Any) -> CountedColumn:
     )
 
 
+def _with_codes(feature: Feature, schema: Any) -> Feature:
+    """Return a category as a number if its column has codes, as `scorer learn label` writes them (floats)."""
+    import pyarrow as pa
+
+    place = schema.get_field_index(feature.name)
+    if feature.type == "category" and place >= 0 and pa.types.is_floating(schema.field(place).type):
+        return feature.model_copy(update={"type": "number", "categories": []})
+    return feature
+
+
 def _unlabelled(path: Path, features: Sequence[Feature]) -> tuple[FraudTable, dict[int, str]]:
     """Return rows without labels and times, and the rows with a category that the schema rejects."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    encoder = ColumnEncoder(features)
     try:
         with pq.ParquetFile(path) as file:
+            encoder = ColumnEncoder([_with_codes(one, file.schema_arrow) for one in features])
             encoder.check(file.schema_arrow, f'data "{path}"')
             whole = file.read(columns=encoder.names).combine_chunks()
     except (pa.ArrowInvalid, OSError) as error:
