@@ -53,7 +53,7 @@ def test_a_data_set_is_recorded_once_with_its_window_and_labels(tmp_path: Path, 
     assert not (tmp_path / "records").exists(), "check records nothing"
     for _ in range(2):
         assert run("add", file, task, "training").returncode == 0
-    (record,) = DatasetStore(tmp_path / "records").list()
+    (record,) = DatasetStore(tmp_path / "records").records()
     assert record.digest == digest_of(file)
     assert (record.rows, record.excluded, record.positive) == (6_000, 0, int(given["label"].sum()))
     assert record.label_rate == pytest.approx(float(given["label"].mean()))
@@ -77,7 +77,7 @@ def test_drift_to_the_last_of_the_same_purpose_is_reported_or_rejects(tmp_path: 
     refused = run("add", file, task, "training", "--changes", "reject")
     assert refused.returncode == 1
     assert '"noise" has a PSI of ' in refused.stderr
-    assert len(DatasetStore(tmp_path / "records").list()) == 1
+    assert len(DatasetStore(tmp_path / "records").records()) == 1
 
 
 def test_a_label_rate_that_doubles_is_drift(tmp_path: Path, task: Path) -> None:
@@ -156,4 +156,4 @@ def test_a_bundle_leads_to_the_record_of_its_data(tmp_path: Path, task: Path) ->
     (path,) = (tmp_path / "records").iterdir()
     path.write_text("{}")
     with pytest.raises(DataError, match="not a record of this version"):
-        DatasetStore(tmp_path / "records").list()
+        DatasetStore(tmp_path / "records").records()

@@ -81,7 +81,7 @@ def list_(
     json: Json = False,
 ) -> None:
     """List the records, the oldest first."""
-    found = _store(store).list(name)
+    found = _store(store).records(name)
     if json:
         print_json([one.model_dump(mode="json", exclude={"columns", "features"}) for one in found])
         return

@@ -45,7 +45,7 @@ def check_dataset(
         DataError: The file cannot be read, or a rule rejects it.
     """
     record, used = examine(path, name, purpose, features, settings, by)
-    series = store.list(name)
+    series = store.records(name)
     earlier = [one for one in series if one.purpose == purpose and one.digest != record.digest]
     found = overlaps(record, series)
     if earlier:

@@ -115,7 +115,7 @@ class DatasetStore:
             raise DataError(f'data set "{path}": cannot be written ({error.strerror or error})') from error
         return record
 
-    def list(self, name: str | None = None, purpose: Purpose | None = None) -> list[DatasetRecord]:
+    def records(self, name: str | None = None, purpose: Purpose | None = None) -> list[DatasetRecord]:
         """Return records, the oldest first.
 
         Args:
@@ -143,7 +143,7 @@ class DatasetStore:
             lineage = read_manifest(reference).lineage
             wanted = "" if lineage is None else lineage.data_digest
         digits = wanted.removeprefix("sha256:")
-        found = [one for one in self.list() if one.digest.removeprefix("sha256:").startswith(digits)]
+        found = [one for one in self.records() if one.digest.removeprefix("sha256:").startswith(digits)]
         if len(digits) < 8 or not found:
             raise DataError(
                 f'data set "{reference}": no record in "{self.directory}" has this digest; give at least 8 '
