@@ -63,6 +63,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "token": ("scorer.commands.token:app", "Create the keys of decision tokens, and inspect a token."),
     "loadtest": ("scorer.commands.loadtest:loadtest", "Measure a server at a fixed rate against its SLA."),
+    "new": ("scorer.commands.new:app", "Make a project folder of your own from a template."),
+    "datasets": ("scorer.commands.datasets:app", "Check data sets and keep them on record."),
     "learn": ("scorer.commands.learn:app", "Learn from decisions and their outcomes."),
     "audit": ("scorer.commands.audit:app", "Read and verify the platform's audit log."),
 }

@@ -76,7 +76,11 @@ def test_links_have_targets(page: Path) -> None:
 
 @every_page
 def test_make_targets_exist(page: Path) -> None:
-    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    makefiles = [ROOT / "Makefile"]
+    if "scorer new " in page.read_text():
+        makefiles.append(ROOT / "python/scorer/templates/common/Makefile")
+    rules = "\n".join(file.read_text() for file in makefiles)
+    targets = set(re.findall(r"^([a-z0-9-]+):", rules, re.MULTILINE))
     for words in commands(page):
         if words[0] == "make":
             named = [word for word in words[1:] if "=" not in word and not word.startswith("-")]

@@ -6,6 +6,7 @@ import hashlib
 import io
 import os
 import re
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from scorer.registry import files
 from scorer.registry.mlflow.rest import ARTIFACTS, MlflowRefusedError, Rest
 
 FOLDER = "bundle"
-"""Folder of a run's artifacts that holds its bundle."""
+"""Folder that holds the files of a bundle or a list, and nothing else but the signature."""
+MODEL = "model"
+"""Folder of a run's artifacts that holds the pyfunc flavour of a bundle, and the bundle in a folder below."""
 MAX_MANIFEST_BYTES = 4 << 20
 MAX_FILES = 128
 # The data plane checks the exact set of files when it loads a bundle. This pattern only prevents a name from
@@ -94,6 +97,15 @@ def fetch(rest: Rest, folder: str, digest: str, destination: Path) -> None:
     sync_directory(destination)
 
 
+def bundle_folder(source: str) -> str:
+    """Return the folder of a bundle's files.
+
+    Args:
+        source: Path of the artifacts that a model version points to: a model, or a bundle itself.
+    """
+    return f"{source}/{FOLDER}" if source.rpartition("/")[2] == MODEL else source
+
+
 def fetch_manifest(rest: Rest, folder: str, digest: str, destination: Path) -> Mapping[str, Any]:
     """Download a bundle's manifest, check it against the digest and return it as parsed JSON.
 
@@ -135,6 +147,36 @@ def store(rest: Rest, folder: str, bundle: Path) -> None:
     """Upload a bundle's files. The manifest is last, so its presence means that all other files are there."""
     for name in files.stored_names(bundle):
         rest.upload(f"{folder}/{name}", bundle / name)
+
+
+def store_flavour(rest: Rest, folder: str, bundle: Path) -> None:
+    """Write and upload the pyfunc flavour of a verified bundle.
+
+    Args:
+        rest: The server.
+        folder: Path of the model's artifacts below the proxy.
+        bundle: The bundle's directory.
+    """
+    from scorer.bundle.check import read_schema, verify
+    from scorer.registry.mlflow.flavour import write_flavour
+
+    with tempfile.TemporaryDirectory(prefix="scorer-push-") as made:
+        directory = Path(made)
+        for name in write_flavour(directory, verify(bundle), bundle, read_schema(bundle).features):
+            rest.upload(f"{folder}/{name}", directory / name)
+
+
+def has_flavour(rest: Rest, folder: str) -> bool:
+    """Return whether the files of the pyfunc flavour are stored beside a bundle.
+
+    Args:
+        rest: The server.
+        folder: Path of the bundle's files below the proxy.
+    """
+    from scorer.registry.mlflow.flavour import MODEL_FILE
+
+    model, _, name = folder.rpartition("/")
+    return name == FOLDER and model.endswith(f"/{MODEL}") and MODEL_FILE in rest.list_artifacts(model)
 
 
 def _fetch_file(rest: Rest, folder: str, name: str, entry: Mapping[str, Any], path: Path) -> None:

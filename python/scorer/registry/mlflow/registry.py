@@ -1,7 +1,9 @@
 """`RegistryBackend` over an MLflow server.
 
-A bundle is the artifact directory ``bundle`` of a run, and a model version that points to it and has the
-digest in a tag. ``name@alias`` is MLflow's alias of the registered model.
+A bundle is the artifact directory ``model/bundle`` of a run, beside the files of its pyfunc flavour, and a
+model version that points to ``model`` and has the digest in a tag. Versions of lists, and bundles that were
+pushed before the flavour existed, point to the directory ``bundle`` itself. ``name@alias`` is MLflow's alias
+of the registered model.
 """
 
 from __future__ import annotations
@@ -252,10 +254,17 @@ class MlflowRegistry:
     # --- inside ---
 
     def _is_sound(self, digest: str) -> bool:
-        """Return whether the bundle is stored completely and undamaged. This downloads all its files."""
+        """Return whether the bundle is stored completely, undamaged and with its pyfunc flavour.
+
+        This downloads all its files. A bundle that was stored before the flavour existed gets a new version.
+        """
         if not (found := versions.bundles(self._rest, prefix=digest)):
             return False
         self._sources[digest] = found[0]
+        if found[0].tags.get(versions.KIND) != pushing.LIST_KIND and not artifacts.has_flavour(
+            self._rest, self._folder(digest)
+        ):
+            return False
         with tempfile.TemporaryDirectory(prefix="scorer-push-") as made:
             try:
                 artifacts.fetch(self._rest, self._folder(digest), digest, Path(made))
@@ -271,8 +280,12 @@ class MlflowRegistry:
             run.tags({versions.DIGEST: digest, versions.BY: by})
             run.params({k: v for k, v in lineage.items() if isinstance(v, str | int | float)})
             run.metrics(lineage.get("metrics") or {})
-            folder = f"{artifacts.proxied_path(run.artifact_uri, self._rest)}/{artifacts.FOLDER}"
-            artifacts.store(self._rest, folder, bundle)
+            root = artifacts.proxied_path(run.artifact_uri, self._rest)
+            source = artifacts.FOLDER
+            if manifest.get("kind") != pushing.LIST_KIND:
+                source = artifacts.MODEL
+                artifacts.store_flavour(self._rest, f"{root}/{source}", bundle)
+            artifacts.store(self._rest, artifacts.bundle_folder(f"{root}/{source}"), bundle)
             try:
                 self._rest.post("/registered-models/create", name=name)
             except MlflowRefusedError as error:
@@ -288,7 +301,7 @@ class MlflowRegistry:
             self._rest.post(
                 "/model-versions/create",
                 name=name,
-                source=f"{run.artifact_uri}/{artifacts.FOLDER}",
+                source=f"{run.artifact_uri}/{source}",
                 run_id=run.id,
                 tags=[{"key": key, "value": value} for key, value in tags.items()],
             )
@@ -347,7 +360,9 @@ class MlflowRegistry:
             raise UnknownReferenceError(
                 f"version {version.version} of {version.name} is gone: {error}"
             ) from None
-        return artifacts.proxied_path(str(answer.get("artifact_uri", "")), self._rest)
+        return artifacts.bundle_folder(
+            artifacts.proxied_path(str(answer.get("artifact_uri", "")), self._rest)
+        )
 
     def _history(self, name: str) -> Sequence[AliasChange]:
         return history.read(versions.model(self._rest, name) or {})
