@@ -81,7 +81,8 @@ impl FeatureStore {
         };
         let store = Store::open(sets, options).map_err(|error: OpenError| fail(error.to_string()))?;
         let recovery = store.recovery();
-        let level = if recovery.damaged.is_empty() { Level::Info } else { Level::Warning };
+        let intact = recovery.damaged.is_empty() && recovery.snapshot_unused.is_none();
+        let level = if intact { Level::Info } else { Level::Warning };
         let damaged: BTreeMap<String, u64> =
             recovery.damaged.iter().map(|(path, bytes)| (path.display().to_string(), *bytes)).collect();
         let stats = store.stats();
@@ -90,6 +91,8 @@ impl FeatureStore {
             "events": recovery.events,
             "skipped": recovery.skipped,
             "damaged": damaged,
+            "snapshot_entities": recovery.snapshot_entities,
+            "snapshot_unused": recovery.snapshot_unused,
             "entities": stats.entities,
             "bytes": stats.bytes,
         });
