@@ -29,7 +29,7 @@ from scorer.learn.fraud.table import DAY_MS, FraudTable, read_table
 from scorer.learn.fraud.training import train_fraud
 from scorer.learn.fraud.value import Thresholds
 from scorer.learn.fraud.weeks import WeekResult, compare_retraining
-from scorer.learn.fraud.windows import Span, unblocked
+from scorer.learn.fraud.windows import TimeSpan, unblocked
 
 TARGETS: Final = {"auc": 0.89, "average_precision": 0.70, "card_precision": 0.37}
 _BOOK = {"objective": "binary:logistic", "tree_method": "hist", "max_depth": 4, "learning_rate": 0.1}
@@ -120,9 +120,9 @@ def _measure_book(
         repeated=np.zeros(len(transactions), bool),
         digest="",
     )
-    train = Span(start_ms - 14 * DAY_MS, start_ms - 7 * DAY_MS).positions(table.time_ms)
+    train = TimeSpan(start_ms - 14 * DAY_MS, start_ms - 7 * DAY_MS).positions(table.time_ms)
     booster = xgboost.train(_BOOK, xgboost.DMatrix(rows[train], transactions.fraud[train]), 200)
-    judged = table.take(unblocked(table, Span(start_ms, start_ms + 7 * DAY_MS), settings))
+    judged = table.take(unblocked(table, TimeSpan(start_ms, start_ms + 7 * DAY_MS), settings))
     scores = booster.predict(xgboost.DMatrix(judged.rows)).astype(np.float64)
     return Judge(judged, settings).measures(scores, Thresholds(2.0, 2.0))
 

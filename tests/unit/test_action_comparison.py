@@ -15,7 +15,7 @@ from loops import LEARN, make_loop
 from scorer.bundle import Bundle
 from scorer.learn import settings as learn_settings
 from scorer.learn.comparison.actions import prepare_experience
-from scorer.learn.comparison.comparing import Compared, compare_rows
+from scorer.learn.comparison.comparing import ComparedVersions, compare_rows
 from scorer.learn.comparison.running import ComparisonJob, compare_versions
 from scorer.learn.comparison.settings import ComparisonSettings, Cost, CostMatrix
 from scorer.learn.comparison.versions import open_versions
@@ -49,7 +49,9 @@ class World:
     experience: Experience
     task: Any
 
-    def compared(self, experience: Experience | None = None, digests: tuple[str, ...] = ()) -> Compared:
+    def compared(
+        self, experience: Experience | None = None, digests: tuple[str, ...] = ()
+    ) -> ComparedVersions:
         shelf = BundleShelf([self.folder])
         versions = open_versions(shelf, digests or self.digests, "action")
         prepared = prepare_experience(
@@ -82,7 +84,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     yield World(folder, tuple(digests), concatenate(parts), task)
 
 
-def cell(found: Compared, version: int, week: int | None, basis: str) -> Any:
+def cell(found: ComparedVersions, version: int, week: int | None, basis: str) -> Any:
     return next(one for one in found.values if (one.version, one.week, one.basis) == (version, week, basis))
 
 

@@ -25,7 +25,7 @@ from scorer.learn.fraud.settings import FraudSettings
 from scorer.learn.fraud.table import read_table
 from scorer.learn.fraud.training import train_fraud
 from scorer.learn.fraud.weeks import compare_retraining
-from scorer.learn.fraud.windows import Span
+from scorer.learn.fraud.windows import TimeSpan
 from scorer.learn.gate.publish import Requested, publish
 from scorer.learn.gate.settings import GateSettings
 from scorer.learn.gate.verdict import read_verdict
@@ -73,7 +73,7 @@ class TestGate:
         assert found.window.start_ms == recorded + 1
         assert found.table.time_ms.min() > recorded
         with pytest.raises(DataError, match="no payment of the window that neither bundle was trained on"):
-            compare_bundles(place.later, place.candidate, place.live, SMALL, window=Span(0, recorded))
+            compare_bundles(place.later, place.candidate, place.live, SMALL, window=TimeSpan(0, recorded))
 
     def test_a_better_candidate_is_promoted_and_a_worse_one_waits(self, place):
         verdict = place.verdict()

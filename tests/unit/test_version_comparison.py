@@ -22,8 +22,8 @@ from scorer.cli import app
 from scorer.learn import notebook
 from scorer.learn.comparison.comparing import compare_rows
 from scorer.learn.comparison.figures import charts, group_names
-from scorer.learn.comparison.measures import Part, score_draws
-from scorer.learn.comparison.results import Comparison, read_comparison
+from scorer.learn.comparison.measures import MeasuredPart, score_draws
+from scorer.learn.comparison.results import VersionComparison, read_comparison
 from scorer.learn.comparison.rows import ComparedRows, Prepared
 from scorer.learn.comparison.running import ComparisonJob, compare_versions
 from scorer.learn.comparison.settings import ComparisonSettings, Cost, CostMatrix
@@ -129,17 +129,17 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 
 
 @pytest.fixture(scope="module")
-def found(world: World) -> Comparison:
+def found(world: World) -> VersionComparison:
     return compare_versions(world.source(), world.shelf, world.job())
 
 
-def best(found: Comparison, metric: str) -> list[int | None]:
+def best(found: VersionComparison, metric: str) -> list[int | None]:
     """Return the best version of each week; None: the week has none."""
     known = {one.week: one.version for one in found.best if one.metric == metric}
     return [known.get(at) for at in range(len(found.weeks))]
 
 
-def test_the_better_version_changes_in_the_week_in_which_fraud_changes(found: Comparison) -> None:
+def test_the_better_version_changes_in_the_week_in_which_fraud_changes(found: VersionComparison) -> None:
     settled = [at for at, week in enumerate(found.weeks) if week.settled]
     # The labels of the last two whole weeks have not matured, and the current week has only begun.
     assert settled == list(range(WEEKS - 2))
@@ -150,7 +150,7 @@ def test_the_better_version_changes_in_the_week_in_which_fraud_changes(found: Co
     assert (one.left, one.right, one.weeks) == (0, 1, WEEKS - 2)
 
 
-def test_weeks_that_have_not_matured_are_not_settled_and_have_no_values(found: Comparison) -> None:
+def test_weeks_that_have_not_matured_are_not_settled_and_have_no_values(found: VersionComparison) -> None:
     late = found.weeks[-3:]
     assert [week.settled for week in late] == [False] * 3
     assert "wait for their label" in late[0].reason and "has not ended" in late[2].reason
@@ -174,7 +174,7 @@ def test_maturity_by_the_curve_keeps_a_week_unsettled_that_no_decision_waits_in(
 @pytest.mark.parametrize("week", [0, 5])
 @pytest.mark.parametrize("version", [0, 1])
 def test_metrics_of_a_week_equal_those_of_scikit_learn(
-    world: World, found: Comparison, week: int, version: int
+    world: World, found: VersionComparison, week: int, version: int
 ) -> None:
     row = world.row
     of = (row["time_ms"] - START) // WEEK == week
@@ -212,7 +212,9 @@ def test_metrics_of_a_week_equal_those_of_scikit_learn(
         assert metric.low < metric.value < metric.high, name
 
 
-def test_what_a_version_served_is_measured_on_its_own_decisions(world: World, found: Comparison) -> None:
+def test_what_a_version_served_is_measured_on_its_own_decisions(
+    world: World, found: VersionComparison
+) -> None:
     row = world.row
     of = ((row["time_ms"] - START) // WEEK == 7) & row["by_b"]
     one = found.of(1, 7, "served")
@@ -304,7 +306,7 @@ def test_values_are_bounded(world: World) -> None:
 
 
 def test_the_file_restores_the_comparison_and_answers_the_same_job(
-    world: World, found: Comparison, tmp_path: Path
+    world: World, found: VersionComparison, tmp_path: Path
 ) -> None:
     file = tmp_path / "comparison.json"
     found.write(file)
@@ -320,7 +322,7 @@ def test_the_file_restores_the_comparison_and_answers_the_same_job(
         read_comparison(file)
 
 
-def test_the_table_has_a_row_for_every_value(found: Comparison) -> None:
+def test_the_table_has_a_row_for_every_value(found: VersionComparison) -> None:
     table = found.table()
     assert len(table) == sum(max(len(one.metrics), 1) for one in found.values)
     first = table.filter(table["metric"].to_numpy(zero_copy_only=False) == "auc").to_pylist()[0]
@@ -349,7 +351,7 @@ def test_weighted_metrics_equal_those_of_scikit_learn() -> None:
     pick = np.random.default_rng(2)
     score = np.round(pick.random(500), 1)
     label, weight = pick.random(500) < 0.1 + 0.3 * score, pick.uniform(0.1, 3, 500)
-    part = Part.of(rows_of(score, label, weight), ComparisonSettings(amount=""))
+    part = MeasuredPart.of(rows_of(score, label, weight), ComparisonSettings(amount=""))
     found, reason = score_draws(part, 0, served=False)
     assert not reason
     for name, function in (("auc", roc_auc_score), ("average_precision", average_precision_score)):
@@ -366,7 +368,7 @@ def test_the_paired_interval_is_narrower_and_covers_the_truth() -> None:
         label = pick.random(n) < 0.3
         shared = pick.normal(size=n) + label
         score = np.stack([shared, shared + 0.3 * pick.normal(size=n)])
-        part = Part.of(rows_of(score, label, np.ones(n)), ComparisonSettings())
+        part = MeasuredPart.of(rows_of(score, label, np.ones(n)), ComparisonSettings())
         first, second = (score_draws(part, at, served=False)[0]["auc"] for at in (0, 1))
         low, high = first.minus(second).replicated().bounds(0.975)
         # Areas of shifted normal scores: Phi(1 / sqrt(2 (1 + s^2))).
@@ -402,7 +404,7 @@ def test_weeks_begin_on_monday() -> None:
     assert week_begin_ms(first_week(START + WEEK - 1, 2)) == START - WEEK
 
 
-def test_charts_show_weeks_bands_the_best_version_and_pairs(found: Comparison) -> None:
+def test_charts_show_weeks_bands_the_best_version_and_pairs(found: VersionComparison) -> None:
     weeks, served, best_one, pairs = charts(found, "auc")
     assert [one.name for one in (weeks, served, best_one, pairs)] == [
         "weeks-backtest",

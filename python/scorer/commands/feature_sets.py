@@ -11,7 +11,7 @@ from scorer.cli import TYPER_OPTIONS
 from scorer.commands.output import print_json, print_table, short
 
 if TYPE_CHECKING:
-    from scorer.features.declaration import Feature
+    from scorer.features.declaration import DeclaredFeature
     from scorer.features.events import EventTable
 
 app = typer.Typer(
@@ -66,7 +66,7 @@ def show(file: SetFile, json: Json = False) -> None:
     print_table(columns, rows, empty="no features")
 
 
-def _row(feature: Feature) -> tuple[str, ...]:
+def _row(feature: DeclaredFeature) -> tuple[str, ...]:
     from scorer.features.durations import duration
 
     default = "missing" if feature.default is None else f"{feature.default:g}"

@@ -6,12 +6,12 @@ Importing this package loads neither DuckDB nor pyarrow.
 from __future__ import annotations
 
 from scorer.features.canonical import canonical_json, feature_digest, set_digest
-from scorer.features.declaration import EventKind, Feature, FeatureSet
+from scorer.features.declaration import DeclaredFeature, EventKind, FeatureSet
 from scorer.features.reading import FeatureSetError, parse_set, read_set
 
 __all__ = [
+    "DeclaredFeature",
     "EventKind",
-    "Feature",
     "FeatureSet",
     "FeatureSetError",
     "canonical_json",

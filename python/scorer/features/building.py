@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scorer.features.decayed import decayed_values
-from scorer.features.declaration import Feature, FeatureSet
+from scorer.features.declaration import DeclaredFeature, FeatureSet
 from scorer.features.distinct import distinct_values
 from scorer.features.events import EventCounts, EventTable, load_events
-from scorer.features.tables import FeatureTableError, Source, Table, arrow, database, literal, quoted
+from scorer.features.tables import FeatureTableError, Table, TableSource, arrow, database, literal, quoted
 from scorer.features.windows import window_groups, window_values
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ Step = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Built:
+class BuiltFeatures:
     """What a training table was computed from."""
 
     rows: int
@@ -48,7 +48,7 @@ def build_table(
     memory_mb: int = MEMORY_MB,
     temporary: Path | None = None,
     step: Step = lambda _: None,
-) -> Built:
+) -> BuiltFeatures:
     """Write a Parquet file with the columns of the decisions and one column (float) for each feature.
 
     A missing value is null. Rows are in the order of the decisions.
@@ -91,7 +91,7 @@ def values_of(
     time_column: str = "time",
     memory_mb: int = MEMORY_MB,
 ) -> pa.Table:
-    """Return what `build_table` writes."""
+    """Return the rows that `build_table` writes."""
     with _computed(declared, events, decisions, time_column, memory_mb, None, lambda _: None) as computed:
         connection, query, _ = computed
         return arrow(connection, query)
@@ -106,7 +106,7 @@ def _computed(
     memory_mb: int,
     temporary: Path | None,
     step: Step,
-) -> Iterator[tuple[duckdb.DuckDBPyConnection, str, Built]]:
+) -> Iterator[tuple[duckdb.DuckDBPyConnection, str, BuiltFeatures]]:
     unknown = sorted(set(events) - set(declared.events))
     if unknown:
         raise FeatureTableError(
@@ -125,7 +125,7 @@ def _computed(
         raw = _raw_values(connection, declared, step)
         query = _query(declared, columns, raw)
         rows = connection.execute("select count(*) from decisions").fetchall()[0][0]
-        yield connection, query, Built(rows, counts)
+        yield connection, query, BuiltFeatures(rows, counts)
 
 
 def _kinds(declared: FeatureSet) -> set[str]:
@@ -136,7 +136,7 @@ def _load_decisions(
     connection: duckdb.DuckDBPyConnection, declared: FeatureSet, decisions: Table, time_column: str
 ) -> list[str]:
     """Create the tables of decisions and of the codes of their keys. Returns the columns to copy."""
-    source = Source(connection, "decisions", decisions)
+    source = TableSource(connection, "decisions", decisions)
     time = source.needed_time(time_column)
     names = {feature.name.lower() for feature in declared.features}
     clash = [column for column in source.types if column.lower() in names or column == "row"]
@@ -202,7 +202,7 @@ def _query(declared: FeatureSet, columns: list[str], raw: Mapping[str, tuple[str
     )
 
 
-def _value(declared: FeatureSet, feature: Feature, raw: Mapping[str, tuple[str, str]]) -> str:
+def _value(declared: FeatureSet, feature: DeclaredFeature, raw: Mapping[str, tuple[str, str]]) -> str:
     default = "null" if feature.default is None else repr(feature.default)
     known = " and ".join(f"{quoted(f'code {entity}')} is not null" for entity in declared.needs(feature))
     if feature.ratio is not None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from scorer.features.declaration import EventKind, Feature, FeatureSet
+from scorer.features.declaration import DeclaredFeature, EventKind, FeatureSet
 
 _EXACT = 2.0**53
 
@@ -48,7 +48,7 @@ def _bytes(document: Any) -> bytes:
     return orjson.dumps(document, option=orjson.OPT_SORT_KEYS)
 
 
-def _meaning(declared: FeatureSet, feature: Feature) -> dict[str, Any]:
+def _meaning(declared: FeatureSet, feature: DeclaredFeature) -> dict[str, Any]:
     definition = _feature(feature)
     del definition["name"], definition["text"]
     if feature.ratio is None:
@@ -67,7 +67,7 @@ def _event(event: EventKind) -> dict[str, Any]:
     }
 
 
-def _feature(feature: Feature) -> dict[str, Any]:
+def _feature(feature: DeclaredFeature) -> dict[str, Any]:
     if feature.ratio is not None:
         return {
             "name": feature.name,

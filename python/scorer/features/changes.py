@@ -28,7 +28,7 @@ class SetChanges:
 
 
 def changes(old: FeatureSet, new: FeatureSet) -> SetChanges:
-    """Compare two feature sets."""
+    """Compare two versions of a feature set."""
     before = {feature.name: feature_digest(old, feature.name) for feature in old.features}
     after = {feature.name: feature_digest(new, feature.name) for feature in new.features}
     return SetChanges(

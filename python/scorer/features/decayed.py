@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scorer.features.declaration import Feature
+from scorer.features.declaration import DeclaredFeature
 from scorer.features.events import SECOND
 from scorer.features.tables import floor_divide, quoted
 from scorer.features.windows import counted_number
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _BLOCK = 64
 
 
-def decayed_values(connection: duckdb.DuckDBPyConnection, feature: Feature) -> str:
+def decayed_values(connection: duckdb.DuckDBPyConnection, feature: DeclaredFeature) -> str:
     """Create the table of a feature's values by decision. Returns the expression of the feature over it."""
     half_life_us = (feature.half_life or 1) * SECOND
     length = half_life_us * _BLOCK

@@ -53,7 +53,7 @@ _Length = Annotated[Seconds, Field(ge=1, le=MAX_SECONDS)]
 
 
 class EventKind(_Model):
-    """A kind of events."""
+    """The declaration of one kind of events."""
 
     entities: Names
     """Names of entities. An event has at least one key, and at most one of each."""
@@ -80,7 +80,7 @@ class EventKind(_Model):
         return self
 
 
-class Feature(_Model):
+class DeclaredFeature(_Model):
     """A feature: an aggregate of the events of one entity, or the ratio of two of them."""
 
     name: str
@@ -117,7 +117,7 @@ class Feature(_Model):
         return {**given, "tile": next((tile for tile in TILES if tile <= length / 24), 60)}
 
     @model_validator(mode="after")
-    def _fields(self) -> Feature:
+    def _fields(self) -> DeclaredFeature:
         check_name(self.name)
         given = {"entity", "event", "aggregate", "of", "window", "half_life", "tile"}
         stated = sorted(name for name in given if getattr(self, name) is not None)
@@ -166,14 +166,16 @@ class Feature(_Model):
 
 
 class FeatureSet(_Model):
-    """A feature set."""
+    """The declaration of a feature set."""
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,64}$")]
     version: Annotated[int, Field(ge=0, lt=2**63)]
     owner: str = ""
     text: str = ""
     events: Annotated[dict[str, EventKind], Field(min_length=1, max_length=16)]
-    features: Annotated[tuple[Feature, ...], BeforeValidator(_listed), Field(min_length=1, max_length=256)]
+    features: Annotated[
+        tuple[DeclaredFeature, ...], BeforeValidator(_listed), Field(min_length=1, max_length=256)
+    ]
 
     @model_validator(mode="after")
     def _rules(self) -> FeatureSet:
@@ -191,7 +193,7 @@ class FeatureSet(_Model):
                 raise ValueError(f'feature "{feature.name}": the name occurs twice; rename one')
         return self
 
-    def _broken(self, feature: Feature) -> Iterator[str]:
+    def _broken(self, feature: DeclaredFeature) -> Iterator[str]:
         if feature.ratio is not None:
             for part in feature.ratio:
                 if all(other.name != part or other.ratio for other in self.features):
@@ -226,18 +228,18 @@ class FeatureSet(_Model):
         """Name and version, as name@version."""
         return f"{self.name}@{self.version}"
 
-    def feature(self, name: str) -> Feature:
+    def feature(self, name: str) -> DeclaredFeature:
         """Return a feature by name. Raises KeyError."""
         return next((feature for feature in self.features if feature.name == name), None) or _absent(name)
 
-    def needs(self, feature: Feature) -> list[str]:
+    def needs(self, feature: DeclaredFeature) -> list[str]:
         """Return the entities whose keys a feature needs."""
         if feature.ratio is not None:
             return sorted({self.feature(part).entity or "" for part in feature.ratio})
         return [feature.entity or ""]
 
 
-def _absent(name: str) -> Feature:
+def _absent(name: str) -> DeclaredFeature:
     raise KeyError(name)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scorer.features.declaration import Feature, FeatureSet
+from scorer.features.declaration import DeclaredFeature, FeatureSet
 from scorer.features.events import SECOND
 from scorer.features.tables import floor_divide, quoted
 from scorer.features.windows import condition
@@ -22,7 +22,9 @@ ALPHA = 0.7213 / (1 + 1.079 / REGISTERS)
 _LARGEST_RANK = 55
 
 
-def distinct_values(connection: duckdb.DuckDBPyConnection, declared: FeatureSet, feature: Feature) -> str:
+def distinct_values(
+    connection: duckdb.DuckDBPyConnection, declared: FeatureSet, feature: DeclaredFeature
+) -> str:
     """Create the table of a feature's values by decision. Returns the expression of the feature over it."""
     tile_us, span = (feature.tile or 1) * SECOND, feature.tiles
     event = declared.events[feature.event or ""]

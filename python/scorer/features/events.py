@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from scorer.features.declaration import FeatureSet
-from scorer.features.tables import FeatureTableError, Source, Table, quoted
+from scorer.features.tables import FeatureTableError, Table, TableSource, quoted
 
 if TYPE_CHECKING:
     import duckdb
@@ -48,7 +48,7 @@ def load_events(
         FeatureTableError: A column is missing or has another type.
     """
     definition = declared.events[kind]
-    source = Source(connection, f'events "{kind}"', events.table)
+    source = TableSource(connection, f'events "{kind}"', events.table)
     if "id" not in source.types:
         raise FeatureTableError(f'{source.what}: column "id" is missing; it identifies an event')
     occurred = source.needed_time("occurred_at", "occurred_at_us")
@@ -87,7 +87,7 @@ def load_events(
     return EventCounts(recorded, duplicates, refused)
 
 
-def _columns(source: Source, what: str, kind: str, names: tuple[str, ...]) -> list[str]:
+def _columns(source: TableSource, what: str, kind: str, names: tuple[str, ...]) -> list[str]:
     absent = [name for name in names if name not in source.types]
     if absent:
         shown = ", ".join(source.types)

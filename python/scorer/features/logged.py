@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from scorer.features.canonical import feature_digest
 from scorer.features.declaration import FeatureSet
 from scorer.features.reading import FeatureSetError, parse_set
-from scorer.features.tables import FeatureTableError, Source, arrow, database, quoted
+from scorer.features.tables import FeatureTableError, TableSource, arrow, database, quoted
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -100,7 +100,7 @@ def _bundle(declared: FeatureSet, directory: Path) -> _Bundle:
 
 def _with_keys(declared: FeatureSet, table: pa.Table, decisions: Sequence[str]) -> pa.Table:
     with database(512) as connection:
-        source = Source(connection, "decisions", list(decisions))
+        source = TableSource(connection, "decisions", list(decisions))
         if "id" not in source.types:
             raise FeatureTableError('decisions: column "id" is missing; it identifies a decision')
         connection.register("logged", table)

@@ -75,7 +75,7 @@ def floor_divide(value: str, divisor: int) -> str:
     return f"(({value} - ((({value}) % {divisor} + {divisor}) % {divisor})) // {divisor})"
 
 
-class Source:
+class TableSource:
     """A table of events or decisions in a database, with the types of its columns."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, what: str, table: Table) -> None:

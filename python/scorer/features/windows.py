@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from scorer.features.declaration import Feature
+from scorer.features.declaration import DeclaredFeature
 from scorer.features.events import SECOND
 from scorer.features.tables import floor_divide, literal, quoted
 
@@ -38,7 +38,7 @@ _PARTS = {
 }
 
 
-def condition(feature: Feature) -> str:
+def condition(feature: DeclaredFeature) -> str:
     """Return the expression of the conditions of a feature on an event."""
     rules = [
         f"{quoted(f'text {name}')} in ({', '.join(literal(value) for value in values)})"
@@ -47,7 +47,7 @@ def condition(feature: Feature) -> str:
     return " and ".join(rules) or "true"
 
 
-def counted_number(feature: Feature) -> str:
+def counted_number(feature: DeclaredFeature) -> str:
     """Return the expression of what an event adds to a feature; null if the event does not count."""
     if feature.of is not None:
         value = quoted(f"number {feature.of}")
@@ -63,7 +63,7 @@ class WindowGroup:
     entity: str
     event: str
     tile: int
-    features: list[Feature] = field(default_factory=list)
+    features: list[DeclaredFeature] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -78,13 +78,13 @@ class WindowGroup:
                 found.setdefault((part, counted_number(feature)), f"a{len(found)}")
         return found
 
-    def range(self, feature: Feature) -> tuple[int, int]:
+    def range(self, feature: DeclaredFeature) -> tuple[int, int]:
         """Return how many tiles before that of a decision the counted tiles begin and end."""
         end = feature.delay // self.tile
         return end + feature.tiles - 1, end
 
 
-def window_groups(features: Sequence[Feature]) -> list[WindowGroup]:
+def window_groups(features: Sequence[DeclaredFeature]) -> list[WindowGroup]:
     """Group the window aggregates of a set, in a fixed order."""
     groups: dict[tuple[str, str, int], WindowGroup] = {}
     for feature in features:

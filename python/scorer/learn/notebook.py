@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from scorer.learn import settings as learn_settings
 from scorer.learn.comparison.figures import charts
 from scorer.learn.comparison.page import comparison_page
-from scorer.learn.comparison.results import Comparison
+from scorer.learn.comparison.results import VersionComparison
 from scorer.learn.comparison.running import ComparisonJob, compare_versions
 from scorer.learn.comparison.versions import full_digests
 from scorer.learn.errors import DataError
@@ -37,7 +37,7 @@ class NotebookComparison:
         comparison: The values.
     """
 
-    comparison: Comparison
+    comparison: VersionComparison
 
     def table(self) -> pa.Table:
         """Return one row for each version, week, basis and metric, as an Arrow table."""

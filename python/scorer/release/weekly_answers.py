@@ -27,7 +27,7 @@ class ComparedVersion:
 
 @dataclass(frozen=True, slots=True)
 class ComparedWeek:
-    """One week of decisions."""
+    """One week of the compared decisions."""
 
     begin: str
     """Its Monday, such as 2026-03-02."""

@@ -21,7 +21,7 @@ from scorer.commands.output import print_json, print_table, short
 from scorer.commands.progress import work_bar
 
 if TYPE_CHECKING:
-    from scorer.learn.comparison.results import Comparison, MetricValue
+    from scorer.learn.comparison.results import MetricValue, VersionComparison
 
 _PER_CENT = 100
 _SHOWN = 6
@@ -118,7 +118,7 @@ def compare(
     _print(found, metric)
 
 
-def _print(found: Comparison, metric: str | None) -> None:
+def _print(found: VersionComparison, metric: str | None) -> None:
     main = metric or next(iter(found.metrics), "")
     if metric is not None and metric not in found.metrics:
         known = ", ".join(found.metrics) or "none, because no week is settled"

@@ -15,7 +15,7 @@ from scorer.learn.comparison.measures import (
     LOWER_IS_BETTER,
     NOT_RANKED,
     SCORE_METRICS,
-    Part,
+    MeasuredPart,
     draws_of,
 )
 from scorer.learn.comparison.results import Basis, BestOfWeek, MetricValue, PairedDifference, VersionWeek
@@ -34,7 +34,7 @@ Metrics = Mapping[str, Draws]
 
 
 @dataclass
-class Compared:
+class ComparedVersions:
     """What `compare_rows` returns; see `results.Comparison` for the fields."""
 
     metrics: tuple[str, ...]
@@ -50,7 +50,7 @@ def compare_rows(
     settings: ComparisonSettings,
     *,
     advance: Advance = lambda _step, _share: None,
-) -> Compared:
+) -> ComparedVersions:
     """Compare versions in each settled week and over all of them.
 
     A version is left out of a week if it has no score for more than 5 % of the week's decisions. Otherwise
@@ -80,9 +80,9 @@ class _Comparing:
         self._rows, self._advance = prepared.rows, advance
         self._known = np.isfinite(prepared.rows.values)
         self._covered = np.zeros((len(versions), len(prepared.weeks)), bool)
-        self._found = Compared(names)
+        self._found = ComparedVersions(names)
 
-    def compared(self) -> Compared:
+    def compared(self) -> ComparedVersions:
         rows = self._rows
         common = np.zeros(len(rows), bool)
         settled = [at for at, week in enumerate(self._prepared.weeks) if week.settled]
@@ -112,7 +112,7 @@ class _Comparing:
         if len(own) and not kept.all():
             name = "without a score of one of the versions"
             self._found.left_out[name] = self._found.left_out.get(name, 0) + int((~kept).sum())
-        part = Part.of(self._rows.take(of[kept]), self._settings) if kept.any() else None
+        part = MeasuredPart.of(self._rows.take(of[kept]), self._settings) if kept.any() else None
         found: dict[int, Metrics] = {}
         for at, facts in enumerate(self._versions):
             if self._covered[at, week] and part is not None:
@@ -142,19 +142,19 @@ class _Comparing:
                 self._add(at, week, "served", own, {}, "its own decisions cannot be scored")
                 return
             own = own.take(scored)
-        part = Part.of(own, self._settings)
+        part = MeasuredPart.of(own, self._settings)
         draws, reason = draws_of(self._prepared.kind, part, at, served=True)
         self._add(at, week, "served", own, draws, reason)
 
     def _totals(self, common: Bools, settled: Sequence[int]) -> None:
         """Add the backtest over all weeks of each version, and the paired differences."""
         cache: dict[tuple[bytes, int], Metrics] = {}
-        parts: dict[bytes, Part] = {}
+        parts: dict[bytes, MeasuredPart] = {}
 
-        def draws(weeks: Bools, at: int) -> tuple[Metrics, Part, str]:
+        def draws(weeks: Bools, at: int) -> tuple[Metrics, MeasuredPart, str]:
             key = weeks.tobytes()
             if key not in parts:
-                parts[key] = Part.of(self._rows.take(common & weeks[self._rows.week]), self._settings)
+                parts[key] = MeasuredPart.of(self._rows.take(common & weeks[self._rows.week]), self._settings)
             found, reason = draws_of(self._prepared.kind, parts[key], at, served=False)
             cache[key, at] = found
             return found, parts[key], reason

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from scorer.figure_style import SEQUENTIAL, SERIES, SYMBOLS, axis, layout, scatter
 from scorer.learn.comparison.measures import LOWER_IS_BETTER, NOT_RANKED
-from scorer.learn.comparison.results import Basis, Comparison, VersionWeek
+from scorer.learn.comparison.results import Basis, VersionComparison, VersionWeek
 from scorer.learn.errors import DataError
 
 TITLES: Final[Mapping[str, str]] = {
@@ -51,14 +51,14 @@ class Chart:
     rows: Sequence[Sequence[Any]]
 
 
-def version_name(found: Comparison, at: int) -> str:
+def version_name(found: VersionComparison, at: int) -> str:
     """Return the first digits of a version's digest, after its name if the versions have different ones."""
     facts = found.versions[at]
     digits = facts.digest.removeprefix("sha256:")[:_DIGITS]
     return digits if len({one.name for one in found.versions}) == 1 else f"{facts.name} {digits}"
 
 
-def group_names(found: Comparison) -> tuple[str, ...]:
+def group_names(found: VersionComparison) -> tuple[str, ...]:
     """Return what lines can be drawn for: versions, algorithms, data sets, and parameters that differ."""
     names = dict.fromkeys(name for one in found.versions for name in one.parameters or {})
     differing = [
@@ -67,7 +67,7 @@ def group_names(found: Comparison) -> tuple[str, ...]:
     return (*GROUPS, *(f"parameter:{name}" for name in differing))
 
 
-def charts(found: Comparison, metric: str = "", by: str = "version") -> tuple[Chart, ...]:
+def charts(found: VersionComparison, metric: str = "", by: str = "version") -> tuple[Chart, ...]:
     """Return the charts of one metric.
 
     Args:
@@ -94,7 +94,7 @@ def charts(found: Comparison, metric: str = "", by: str = "version") -> tuple[Ch
     return tuple(made)
 
 
-def weeks_chart(found: Comparison, metric: str, basis: Basis, by: str = "version") -> Chart:
+def weeks_chart(found: VersionComparison, metric: str, basis: Basis, by: str = "version") -> Chart:
     """Return the metric of each version, or group of versions, by week, with 95 % bands."""
     title = TITLES.get(metric, metric)
     weeks = [week.begin for week in found.weeks]
@@ -141,7 +141,7 @@ def weeks_chart(found: Comparison, metric: str, basis: Basis, by: str = "version
     return Chart(f"weeks-{basis}", heading, words, {"data": data, "layout": plot}, columns, rows)
 
 
-def best_chart(found: Comparison, metric: str) -> Chart:
+def best_chart(found: VersionComparison, metric: str) -> Chart:
     """Return which version would have been best in each week, and how far the others are behind."""
     names = [version_name(found, at) for at in range(len(found.versions))]
     weeks = [week.begin for week in found.weeks]
@@ -196,7 +196,7 @@ def best_chart(found: Comparison, metric: str) -> Chart:
     return Chart("best", "The version that would have been best", words, figure, columns, rows)
 
 
-def pairs_chart(found: Comparison, metric: str) -> Chart:
+def pairs_chart(found: VersionComparison, metric: str) -> Chart:
     """Return the paired differences of all versions on the same decisions."""
     own = [one for one in found.pairs if one.metric == metric]
     names = [
@@ -251,7 +251,7 @@ def pairs_chart(found: Comparison, metric: str) -> Chart:
     return Chart("pairs", "Paired differences", words, figure, columns, rows)
 
 
-def _group(found: Comparison, at: int, by: str) -> str:
+def _group(found: VersionComparison, at: int, by: str) -> str:
     facts = found.versions[at]
     if by == "algorithm":
         return facts.algorithm or "not stated"
@@ -264,7 +264,7 @@ def _group(found: Comparison, at: int, by: str) -> str:
 
 
 def _mean(
-    found: Comparison, versions: Sequence[int], week: int, basis: Basis, metric: str
+    found: VersionComparison, versions: Sequence[int], week: int, basis: Basis, metric: str
 ) -> tuple[float | None, float | None, float | None, str]:
     """Return value, bounds and the reason without a value; of several versions their mean, without bounds."""
     cells = [one for at in versions if (one := found.of(at, week, basis)) is not None]
@@ -320,7 +320,7 @@ def _week_axis(weeks: Sequence[str]) -> dict[str, Any]:
     )
 
 
-def _unsettled(found: Comparison) -> list[dict[str, Any]]:
+def _unsettled(found: VersionComparison) -> list[dict[str, Any]]:
     """Return a grey rectangle for each week without values. Positions are those of a category axis."""
     return [
         {
@@ -340,7 +340,7 @@ def _unsettled(found: Comparison) -> list[dict[str, Any]]:
     ]
 
 
-def _spans(found: Comparison, best: Mapping[int, Any]) -> list[str]:
+def _spans(found: VersionComparison, best: Mapping[int, Any]) -> list[str]:
     """Return the runs of weeks with the same best version, in words."""
     runs: list[tuple[int, int, int]] = []
     for week in sorted(best):

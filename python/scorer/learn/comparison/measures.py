@@ -37,7 +37,7 @@ _PER: Final = 1_000.0
 
 
 @dataclass(frozen=True)
-class Part:
+class MeasuredPart:
     """The decisions that a metric is computed on.
 
     Attributes:
@@ -51,12 +51,12 @@ class Part:
     settings: ComparisonSettings
 
     @classmethod
-    def of(cls, rows: ComparedRows, settings: ComparisonSettings) -> Part:
+    def of(cls, rows: ComparedRows, settings: ComparisonSettings) -> MeasuredPart:
         """Return a part with its draws."""
         return cls(rows, Blocks(rows.time_us), settings)
 
 
-def score_draws(part: Part, version: int, *, served: bool) -> tuple[dict[str, Draws], str]:
+def score_draws(part: MeasuredPart, version: int, *, served: bool) -> tuple[dict[str, Draws], str]:
     """Return the metrics of a score version, and why some are missing.
 
     Args:
@@ -93,7 +93,7 @@ def score_draws(part: Part, version: int, *, served: bool) -> tuple[dict[str, Dr
     return found, reason
 
 
-def action_draws(part: Part, version: int, *, served: bool) -> tuple[dict[str, Draws], str]:
+def action_draws(part: MeasuredPart, version: int, *, served: bool) -> tuple[dict[str, Draws], str]:
     """Return the metrics of an action version; see `score_draws`.
 
     On what a version served, the reward is the share of rewarded decisions. On other decisions it is the
@@ -112,7 +112,7 @@ def action_draws(part: Part, version: int, *, served: bool) -> tuple[dict[str, D
     return found, ""
 
 
-def draws_of(kind: str, part: Part, version: int, *, served: bool) -> tuple[Mapping[str, Draws], str]:
+def draws_of(kind: str, part: MeasuredPart, version: int, *, served: bool) -> tuple[Mapping[str, Draws], str]:
     """Return the metrics of a version of a kind of bundle, and why some are missing."""
     return (score_draws if kind == "score" else action_draws)(part, version, served=served)
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from scorer.learn.comparison.figures import TITLES, charts, version_name
-from scorer.learn.comparison.results import Comparison, MetricValue
+from scorer.learn.comparison.results import MetricValue, VersionComparison
 from scorer.report import ReportPage
 
 
-def comparison_page(found: Comparison, metric: str = "") -> str:
+def comparison_page(found: VersionComparison, metric: str = "") -> str:
     """Return a self-contained page with the versions, the charts of one metric, and all weeks.
 
     Args:

@@ -97,7 +97,7 @@ class BestOfWeek:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class VersionComparison:
     """Versions of a checkpoint compared over time.
 
     Attributes:
@@ -138,7 +138,7 @@ class Comparison:
         return None
 
     def document(self) -> dict[str, Any]:
-        """Return JSON values."""
+        """Return the values of its JSON document."""
         return {"format": FORMAT, **asdict(self)}
 
     def write(self, path: Path) -> None:
@@ -182,7 +182,7 @@ class Comparison:
         return pa.Table.from_pylist(rows, schema=_schema())
 
 
-def from_document(found: Mapping[str, Any]) -> Comparison:
+def from_document(found: Mapping[str, Any]) -> VersionComparison:
     """Return the comparison of JSON values that `Comparison.document` returned.
 
     Raises:
@@ -192,7 +192,7 @@ def from_document(found: Mapping[str, Any]) -> Comparison:
         raise DataError("the file is no comparison of this version of scorer; compare again")
     values = {name: value for name, value in found.items() if name != "format"}
     try:
-        return Comparison(
+        return VersionComparison(
             **{
                 **values,
                 "metrics": tuple(values["metrics"]),
@@ -219,7 +219,7 @@ def from_document(found: Mapping[str, Any]) -> Comparison:
         raise DataError(f"the file is no comparison: {error}; compare again") from None
 
 
-def read_comparison(path: Path) -> Comparison:
+def read_comparison(path: Path) -> VersionComparison:
     """Read a file of `Comparison.write`.
 
     Raises:

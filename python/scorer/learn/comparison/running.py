@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scorer.learn.comparison.actions import prepare_actions
 from scorer.learn.comparison.comparing import compare_rows
-from scorer.learn.comparison.results import Comparison, job_digest, read_comparison
+from scorer.learn.comparison.results import VersionComparison, job_digest, read_comparison
 from scorer.learn.comparison.rows import Advance
 from scorer.learn.comparison.scores import prepare_scores
 from scorer.learn.comparison.settings import ComparisonSettings
@@ -89,7 +89,7 @@ def compare_versions(
     cached: Path | None = None,
     advance: Advance = lambda _step, _share: None,
     reader_key: ReaderKey | None = None,
-) -> Comparison:
+) -> VersionComparison:
     """Compare versions of a checkpoint over time.
 
     Args:
@@ -131,7 +131,7 @@ def compare_versions(
     facts = tuple(one.facts for one in versions)
     found = compare_rows(prepared, facts, job.settings, advance=advance)
     left_out: dict[str, int] = {**prepared.left_out, **found.left_out}
-    return Comparison(
+    return VersionComparison(
         job.checkpoint,
         kind,
         job.as_of_ms,

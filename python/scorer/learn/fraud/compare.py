@@ -17,12 +17,12 @@ from scorer.learn.fraud.settings import FraudSettings
 from scorer.learn.fraud.table import FraudTable, read_table
 from scorer.learn.fraud.task import read_score_task
 from scorer.learn.fraud.value import Thresholds, thresholds_of
-from scorer.learn.fraud.windows import Span, unblocked
+from scorer.learn.fraud.windows import TimeSpan, unblocked
 from scorer.stats.arrays import Floats, Ints
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ScoreComparison:
     """Challenger and champion on the same payments.
 
     Attributes:
@@ -38,7 +38,7 @@ class Comparison:
         data_digest: Digest of the data.
     """
 
-    window: Span
+    window: TimeSpan
     table: FraudTable
     judge: Judge
     challenger: Measures
@@ -56,8 +56,8 @@ def compare_bundles(
     champion: Path,
     settings: FraudSettings,
     *,
-    window: Span | None = None,
-) -> Comparison:
+    window: TimeSpan | None = None,
+) -> ScoreComparison:
     """Compare two bundles on the payments of a file that are later than the training of both.
 
     Args:
@@ -78,8 +78,8 @@ def compare_bundles(
         read_table(data, read_score_task(path).features, settings.columns) for path in (challenger, champion)
     ]
     first, end = int(tables[0].time_ms[0]), int(tables[0].time_ms[-1]) + 1
-    span = window or Span(first, end)
-    span = Span(max(span.start_ms, after, first), span.end_ms)
+    span = window or TimeSpan(first, end)
+    span = TimeSpan(max(span.start_ms, after, first), span.end_ms)
     if span.start_ms >= min(span.end_ms, end):
         raise DataError(
             f'"{data}" has no payment of the window that neither bundle was trained on; give a later file'
@@ -96,7 +96,7 @@ def compare_bundles(
     )
     one, other = answers[0], answers[1]
     changed = _decisions(*one) != _decisions(*other)
-    return Comparison(
+    return ScoreComparison(
         window=span,
         table=judged,
         judge=judge,

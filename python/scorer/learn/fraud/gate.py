@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from scorer.bundle import read_manifest
-from scorer.learn.fraud.compare import Comparison, compare_bundles, last_row
+from scorer.learn.fraud.compare import ScoreComparison, compare_bundles, last_row
 from scorer.learn.fraud.measures import Measure
 from scorer.learn.fraud.settings import FraudSettings, ScoreGateSettings
-from scorer.learn.fraud.windows import Span
+from scorer.learn.fraud.windows import TimeSpan
 from scorer.learn.gate.settings import GateSettings
 from scorer.learn.gate.verdict import (
     Check,
@@ -35,7 +35,7 @@ def judge_scores(
     fraud: FraudSettings,
     gate: GateSettings,
     *,
-    window: Span | None = None,
+    window: TimeSpan | None = None,
 ) -> Verdict:
     """Judge a candidate on payments that neither bundle was trained on: promote, or wait.
 
@@ -126,7 +126,7 @@ def _unseen(candidate: JudgedBundle, gate: GateSettings) -> Check:
     return Check(name="unseen", passed=known or not gate.require_lineage, says=says)
 
 
-def _enough(found: Comparison, rule: ScoreGateSettings, gate: GateSettings) -> Check:
+def _enough(found: ScoreComparison, rule: ScoreGateSettings, gate: GateSettings) -> Check:
     rows, positives = found.challenger.rows, found.challenger.positives
     return Check(
         name="decisions",
@@ -136,7 +136,7 @@ def _enough(found: Comparison, rule: ScoreGateSettings, gate: GateSettings) -> C
     )
 
 
-def _calibrated(found: Comparison, rule: ScoreGateSettings) -> Check:
+def _calibrated(found: ScoreComparison, rule: ScoreGateSettings) -> Check:
     low, high = rule.calibration
     ratio = found.challenger.calibration
     return Check(
@@ -169,7 +169,7 @@ def _precision(difference: Measure, rule: ScoreGateSettings) -> Check:
     )
 
 
-def _segments(found: Comparison, fraud: FraudSettings, gate: GateSettings) -> tuple[SegmentVerdict, ...]:
+def _segments(found: ScoreComparison, fraud: FraudSettings, gate: GateSettings) -> tuple[SegmentVerdict, ...]:
     """Return the gain in each value of each configured feature, with bounds that hold for all together."""
     names = [one.name for one in found.table.features]
     masks = []

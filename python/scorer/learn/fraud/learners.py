@@ -21,7 +21,7 @@ _BANDS: Final = 20
 
 
 @dataclass(frozen=True)
-class Fitted:
+class FittedScore:
     """A trained model.
 
     Attributes:
@@ -37,7 +37,7 @@ class Fitted:
     gain: Mapping[str, float]
 
 
-def fit_trees(algorithm: str, table: FraudTable, rows: Ints, settings: FraudSettings) -> Fitted:
+def fit_trees(algorithm: str, table: FraudTable, rows: Ints, settings: FraudSettings) -> FittedScore:
     """Train boosted trees.
 
     Args:
@@ -65,7 +65,7 @@ def class_weights(label: Bools, weight: Floats, settings: FraudSettings) -> Floa
     return np.where(label, weight * float(factor), weight)
 
 
-def fit_baseline(table: FraudTable, rows: Ints, settings: FraudSettings) -> Fitted:
+def fit_baseline(table: FraudTable, rows: Ints, settings: FraudSettings) -> FittedScore:
     """Train the baseline of the settings on some rows."""
     if settings.baseline == "amount":
         return _fit_amount_bands(table, rows, settings)
@@ -126,7 +126,7 @@ def xgboost_parameters(settings: FraudSettings, signs: list[int]) -> dict[str, A
 
 def _fit_xgboost(
     names: list[str], rows: Rows32, label: Bools, weight: Floats, signs: list[int], settings: FraudSettings
-) -> Fitted:
+) -> FittedScore:
     import xgboost
 
     matrix = xgboost.QuantileDMatrix(rows, label, weight=weight, nthread=settings.threads)
@@ -136,14 +136,14 @@ def _fit_xgboost(
     def predict(given: Rows32) -> Floats:
         return np.asarray(booster.inplace_predict(given), np.float64)
 
-    return Fitted(
+    return FittedScore(
         "xgboost", booster, predict, {name: float(gain.get(f"f{at}", 0.0)) for at, name in enumerate(names)}
     )
 
 
 def _fit_lightgbm(
     names: list[str], rows: Rows32, label: Bools, weight: Floats, signs: list[int], settings: FraudSettings
-) -> Fitted:
+) -> FittedScore:
     try:
         import lightgbm
     except ImportError:
@@ -175,10 +175,10 @@ def _fit_lightgbm(
     def predict(given: Rows32) -> Floats:
         return np.asarray(booster.predict(given, num_threads=settings.threads), np.float64)
 
-    return Fitted("lightgbm", booster, predict, dict(zip(names, map(float, gain), strict=True)))
+    return FittedScore("lightgbm", booster, predict, dict(zip(names, map(float, gain), strict=True)))
 
 
-def _fit_logistic(table: FraudTable, rows: Ints, settings: FraudSettings) -> Fitted:
+def _fit_logistic(table: FraudTable, rows: Ints, settings: FraudSettings) -> FittedScore:
     """Fit logistic regression on standardised features; missing values are the mean."""
     from sklearn.linear_model import LogisticRegression
 
@@ -201,10 +201,10 @@ def _fit_logistic(table: FraudTable, rows: Ints, settings: FraudSettings) -> Fit
     def predict(values: Rows32) -> Floats:
         return np.asarray(model.predict_proba(standard(values))[:, 1])
 
-    return Fitted("logistic", None, predict, {})
+    return FittedScore("logistic", None, predict, {})
 
 
-def _fit_amount_bands(table: FraudTable, rows: Ints, settings: FraudSettings) -> Fitted:
+def _fit_amount_bands(table: FraudTable, rows: Ints, settings: FraudSettings) -> FittedScore:
     """Return the share of positive labels per band of the amount, as the score of a row of this amount."""
     names = [one.name for one in table.features]
     if settings.columns.amount not in names:
@@ -222,4 +222,4 @@ def _fit_amount_bands(table: FraudTable, rows: Ints, settings: FraudSettings) ->
         found: Floats = share[np.searchsorted(edges, values[:, column], side="right")]
         return found
 
-    return Fitted("amount bands", None, predict, {})
+    return FittedScore("amount bands", None, predict, {})

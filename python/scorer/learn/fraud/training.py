@@ -11,13 +11,13 @@ from scorer.bundle import IsotonicMap
 from scorer.bundle.calibrate import fit_centred_isotonic
 from scorer.learn.errors import DataError
 from scorer.learn.fraud.checks import DataFinding, check_data
-from scorer.learn.fraud.learners import Fitted, fit_baseline, fit_trees
+from scorer.learn.fraud.learners import FittedScore, fit_baseline, fit_trees
 from scorer.learn.fraud.measures import Differences, Judge, Measures
 from scorer.learn.fraud.settings import FraudSettings
 from scorer.learn.fraud.table import DAY_MS, FraudTable
 from scorer.learn.fraud.task import ScoreTask
 from scorer.learn.fraud.value import Thresholds, best_thresholds, gains
-from scorer.learn.fraud.windows import Span, Windows, plan_windows, unblocked
+from scorer.learn.fraud.windows import TimeSpan, TrainingWindows, plan_windows, unblocked
 from scorer.stats.arrays import Floats, Ints, Rows32
 from scorer.stats.precision_recall import RankedScores
 
@@ -48,8 +48,8 @@ class FraudModel:
 
     task: ScoreTask
     settings: FraudSettings
-    windows: Windows
-    fitted: Fitted
+    windows: TrainingWindows
+    fitted: FittedScore
     calibration: IsotonicMap | None
     thresholds: Thresholds
     choice: Mapping[str, float]
@@ -98,7 +98,7 @@ def train_fraud(
     windows = plan_windows(table.time_ms, settings, until_ms)
     parts = _Parts(table, windows, settings)
     at("training on the training window")
-    tried: dict[str, Fitted] = {
+    tried: dict[str, FittedScore] = {
         name: fit_trees(name, table, parts.train, settings) for name in settings.algorithms
     }
     outputs: dict[str, Floats] = {
@@ -162,7 +162,7 @@ class _Parts:
         DataError: A window has rows of one class only, or none.
     """
 
-    def __init__(self, table: FraudTable, windows: Windows, settings: FraudSettings) -> None:
+    def __init__(self, table: FraudTable, windows: TrainingWindows, settings: FraudSettings) -> None:
         self._table = table
         self.late: dict[str, int] = {}
         self.train = self._known("train", windows.train, windows.validation.start_ms, settings)
@@ -188,7 +188,7 @@ class _Parts:
             for name, rows in named.items()
         }
 
-    def _known(self, name: str, span: Span, moment_ms: int, settings: FraudSettings) -> Ints:
+    def _known(self, name: str, span: TimeSpan, moment_ms: int, settings: FraudSettings) -> Ints:
         own = span.positions(self._table.time_ms)
         return self._in_time(name, np.arange(own.start, own.stop), moment_ms, settings)
 
@@ -199,7 +199,7 @@ class _Parts:
 
 
 def _decide(
-    table: FraudTable, rows: Ints, outputs: Floats, window: Span, settings: FraudSettings
+    table: FraudTable, rows: Ints, outputs: Floats, window: TimeSpan, settings: FraudSettings
 ) -> tuple[IsotonicMap | None, Thresholds]:
     """Fit calibration and thresholds on the outputs `[rows]` of a model for held-out rows."""
     label, weight = table.label[rows], table.weight[rows]

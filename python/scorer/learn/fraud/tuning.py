@@ -30,7 +30,7 @@ from scorer.learn.fraud.learners import fit_trees, sample_rows
 from scorer.learn.fraud.settings import FraudSettings
 from scorer.learn.fraud.table import FraudTable, read_table
 from scorer.learn.fraud.task import ScoreTask
-from scorer.learn.fraud.windows import Windows, earlier_windows, plan_windows, unblocked
+from scorer.learn.fraud.windows import TrainingWindows, earlier_windows, plan_windows, unblocked
 from scorer.stats.precision_recall import RankedScores
 
 if TYPE_CHECKING:
@@ -229,7 +229,7 @@ def _require_same(study: optuna.Study, digest: str, path: Path) -> None:
         raise DataError(f'study "{path}" is of other data, windows or settings; choose another file')
 
 
-def _input_digest(table: FraudTable, windows: Windows, settings: FraudSettings) -> str:
+def _input_digest(table: FraudTable, windows: TrainingWindows, settings: FraudSettings) -> str:
     """Return the digest of what the trials of one study have in common: all but the budget."""
     common = settings.model_dump(mode="json", exclude={"threads", "tune", "value", "gate", "confidence"})
     common["tune"] = settings.tune.model_dump(include={"folds", "rows"})
@@ -289,7 +289,7 @@ def _quiet() -> Iterator[None]:
 
 @contextmanager
 def _pool(
-    data: Path, task: ScoreTask, settings: FraudSettings, folds: list[Windows]
+    data: Path, task: ScoreTask, settings: FraudSettings, folds: list[TrainingWindows]
 ) -> Iterator[ProcessPoolExecutor]:
     """Start the workers, each with the folds of the data in memory."""
     # Libraries with threads must not be forked.
@@ -309,7 +309,7 @@ def _pool(
 class _Fold:
     """The rows of a fold: a sample of its training window, and those that evaluate a trial."""
 
-    def __init__(self, table: FraudTable, windows: Windows, settings: FraudSettings) -> None:
+    def __init__(self, table: FraudTable, windows: TrainingWindows, settings: FraudSettings) -> None:
         own = windows.train.positions(table.time_ms)
         rows = np.arange(own.start, own.stop)
         rows = rows[table.take(rows).known_by(windows.test.start_ms, settings.delay_days)]
@@ -331,7 +331,7 @@ _folds: list[_Fold] = []
 """The folds of this worker process."""
 
 
-def _begin(data: Path, task: ScoreTask, settings: FraudSettings, folds: list[Windows]) -> None:
+def _begin(data: Path, task: ScoreTask, settings: FraudSettings, folds: list[TrainingWindows]) -> None:
     Thread(target=_end_with_parent, daemon=True).start()
     table = read_table(data, task.features, settings.columns)
     _folds[:] = [_Fold(table, fold, settings) for fold in folds]

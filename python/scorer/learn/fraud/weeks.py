@@ -9,11 +9,11 @@ import numpy as np
 
 from scorer.learn.errors import DataError
 from scorer.learn.fraud.checks import check_data
-from scorer.learn.fraud.learners import Fitted, fit_trees
+from scorer.learn.fraud.learners import FittedScore, fit_trees
 from scorer.learn.fraud.measures import Measure, measure_of
 from scorer.learn.fraud.settings import FraudSettings
 from scorer.learn.fraud.table import DAY_MS, FraudTable
-from scorer.learn.fraud.windows import Span, unblocked, window_before
+from scorer.learn.fraud.windows import TimeSpan, unblocked, window_before
 from scorer.stats.blocks import Blocks
 from scorer.stats.precision_recall import RankedScores
 
@@ -30,7 +30,7 @@ class WeekResult:
         retrained: That of the model that was trained for this window.
     """
 
-    window: Span
+    window: TimeSpan
     rows: int
     positives: int
     once: float
@@ -78,10 +78,10 @@ def compare_retraining(
             f"data: {len(starts)} whole windows of {settings.test_days:g} days begin with the first one; at "
             "least 3 are needed, choose an earlier first window"
         )
-    once: Fitted | None = None
+    once: FittedScore | None = None
     results = []
     for start in starts:
-        window = Span(start, start + length)
+        window = TimeSpan(start, start + length)
         train = window_before(start - delay, int(table.time_ms[0]), settings)
         own = train.positions(table.time_ms)
         rows = np.arange(own.start, own.stop)

@@ -18,7 +18,7 @@ from scorer.stats.arrays import Ints
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimeSpan:
     """A period [start, end) in Unix milliseconds."""
 
     start_ms: int
@@ -34,7 +34,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
+class TrainingWindows:
     """The windows of one training.
 
     Attributes:
@@ -44,10 +44,10 @@ class Windows:
         test: What the measures are computed on.
     """
 
-    train: Span
-    validation: Span
-    fit: Span
-    test: Span
+    train: TimeSpan
+    validation: TimeSpan
+    fit: TimeSpan
+    test: TimeSpan
 
     def as_dict(self) -> dict[str, dict[str, int]]:
         """Return the windows as JSON, for the lineage."""
@@ -62,7 +62,7 @@ class Windows:
         }
 
 
-def plan_windows(time_ms: Ints, settings: FraudSettings, until_ms: int | None = None) -> Windows:
+def plan_windows(time_ms: Ints, settings: FraudSettings, until_ms: int | None = None) -> TrainingWindows:
     """Return the windows whose test window ends with the data, or at a moment.
 
     Args:
@@ -75,11 +75,13 @@ def plan_windows(time_ms: Ints, settings: FraudSettings, until_ms: int | None = 
     """
     end = until_ms if until_ms is not None else (int(time_ms[-1]) // DAY_MS + 1) * DAY_MS
     delay = round(settings.delay_days * DAY_MS)
-    test = Span(end - round(settings.test_days * DAY_MS), end)
+    test = TimeSpan(end - round(settings.test_days * DAY_MS), end)
     return _before(test, int(time_ms[0]), delay, settings)
 
 
-def earlier_windows(windows: Windows, time_ms: Ints, settings: FraudSettings, folds: int) -> list[Windows]:
+def earlier_windows(
+    windows: TrainingWindows, time_ms: Ints, settings: FraudSettings, folds: int
+) -> list[TrainingWindows]:
     """Return windows for tuning, the latest first, none of which reads the test window of `windows`.
 
     The `test` window of each fold is where a trial is evaluated: the first one is the validation window of
@@ -92,18 +94,20 @@ def earlier_windows(windows: Windows, time_ms: Ints, settings: FraudSettings, fo
     delay = round(settings.delay_days * DAY_MS)
     found = []
     for fold in range(folds):
-        judged = Span(windows.validation.start_ms - fold * length, windows.validation.end_ms - fold * length)
+        judged = TimeSpan(
+            windows.validation.start_ms - fold * length, windows.validation.end_ms - fold * length
+        )
         train = window_before(judged.start_ms - delay, int(time_ms[0]), settings)
         if train.end_ms - train.start_ms < DAY_MS:
             raise DataError(
                 f"data: {folds} folds need a day of training before {_date(train.end_ms)}, and the data "
                 f"begins on {_date(int(time_ms[0]))}; set tune.folds, or give a longer period"
             )
-        found.append(Windows(train, judged, train, judged))
+        found.append(TrainingWindows(train, judged, train, judged))
     return found
 
 
-def unblocked(table: FraudTable, window: Span, settings: FraudSettings) -> Ints:
+def unblocked(table: FraudTable, window: TimeSpan, settings: FraudSettings) -> Ints:
     """Return the positions of a window's rows without those of entities whose cards are blocked by then.
 
     Args:
@@ -129,9 +133,9 @@ def unblocked(table: FraudTable, window: Span, settings: FraudSettings) -> Ints:
     return positions[blocked[table.entity[positions]] >= day_start]
 
 
-def _before(test: Span, first_ms: int, delay: int, settings: FraudSettings) -> Windows:
+def _before(test: TimeSpan, first_ms: int, delay: int, settings: FraudSettings) -> TrainingWindows:
     validation_end = test.start_ms - delay
-    validation = Span(validation_end - round(settings.validation_days * DAY_MS), validation_end)
+    validation = TimeSpan(validation_end - round(settings.validation_days * DAY_MS), validation_end)
     train = window_before(validation.start_ms - delay, first_ms, settings)
     if train.end_ms - train.start_ms < DAY_MS:
         needed = settings.validation_days + settings.test_days + 2 * settings.delay_days + 1
@@ -142,13 +146,13 @@ def _before(test: Span, first_ms: int, delay: int, settings: FraudSettings) -> W
             f"{settings.test_days:g} of test)"
         )
     fit = window_before(validation.end_ms, first_ms, settings) if settings.refit else train
-    return Windows(train, validation, fit, test)
+    return TrainingWindows(train, validation, fit, test)
 
 
-def window_before(end_ms: int, first_ms: int, settings: FraudSettings) -> Span:
+def window_before(end_ms: int, first_ms: int, settings: FraudSettings) -> TimeSpan:
     """Return the training window that ends at a moment, for data that begins at `first_ms`."""
     start = end_ms - round(settings.train_days * DAY_MS) if settings.train_days else first_ms
-    return Span(max(start, first_ms), end_ms)
+    return TimeSpan(max(start, first_ms), end_ms)
 
 
 def _date(milliseconds: int) -> str:

@@ -29,7 +29,7 @@ from scorer.learn.schedule.workspace import as_of_ms as moment_of
 from scorer.learn.settings import LearnSettings
 
 if TYPE_CHECKING:
-    from scorer.learn.fraud.windows import Span
+    from scorer.learn.fraud.windows import TimeSpan
     from scorer.learn.gate.publish import ChangeRequests
 
 LABELLED = "labelled.parquet"
@@ -172,10 +172,10 @@ def _gate(settings: LearnSettings, there: Path, out: Path) -> Mapping[str, Any]:
     }
 
 
-def _held_back(there: Path) -> Span:
+def _held_back(there: Path) -> TimeSpan:
     """Return the test window of the candidate of a generation."""
     from scorer.bundle import read_manifest
     from scorer.learn.fraud.candidate import recorded_training
-    from scorer.learn.fraud.windows import Span
+    from scorer.learn.fraud.windows import TimeSpan
 
-    return Span(**recorded_training(read_manifest(there / CANDIDATE))["windows"]["test"])
+    return TimeSpan(**recorded_training(read_manifest(there / CANDIDATE))["windows"]["test"])

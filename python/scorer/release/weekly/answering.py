@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scorer.learn.comparison.figures import charts, group_names
-from scorer.learn.comparison.results import Comparison
+from scorer.learn.comparison.results import VersionComparison
 from scorer.release.answers import Figure
 from scorer.release.weekly_answers import (
     BestVersion,
@@ -16,7 +16,7 @@ from scorer.release.weekly_answers import (
 )
 
 
-def weekly_result(found: Comparison, metric: str, by: str) -> WeeklyResult:
+def weekly_result(found: VersionComparison, metric: str, by: str) -> WeeklyResult:
     """Return a result with the charts of one metric.
 
     Args:

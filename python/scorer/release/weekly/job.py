@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scorer.durable import write_atomically
-from scorer.learn.comparison.results import Comparison, read_comparison
+from scorer.learn.comparison.results import VersionComparison, read_comparison
 from scorer.learn.comparison.running import ComparisonJob
 from scorer.learn.errors import DataError
 from scorer.release import children
@@ -45,7 +45,7 @@ class WeeklyProgress:
 
 
 def write_job(folder: Path, job: WeeklyJob) -> None:
-    """Write a job."""
+    """Write the file of a job."""
     folder.mkdir(parents=True, exist_ok=True)
     content = {"comparison": job.comparison.document(), "logs": job.logs, "bundles": job.bundles}
     write_atomically(folder / JOB, json.dumps(content).encode())
@@ -62,7 +62,7 @@ def read_job(folder: Path) -> WeeklyJob | None:
 
 
 def write_progress(folder: Path, progress: WeeklyProgress) -> None:
-    """Write the progress."""
+    """Write the file with the progress."""
     children.write_progress(folder / PROGRESS, {"step": progress.step, "share": progress.share})
 
 
@@ -74,7 +74,7 @@ def read_progress(folder: Path) -> WeeklyProgress:
         return WeeklyProgress()
 
 
-def read_result(folder: Path) -> Comparison | None:
+def read_result(folder: Path) -> VersionComparison | None:
     """Read the result; None if there is none yet, or it is of an earlier version of the format."""
     if not (folder / RESULT).is_file():
         return None

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from sqlalchemy import select
 
 from scorer.errors import ScorerError
-from scorer.learn.comparison.results import Comparison
+from scorer.learn.comparison.results import VersionComparison
 from scorer.learn.comparison.running import ComparisonJob
 from scorer.learn.comparison.settings import MOST_VERSIONS
 from scorer.learn.errors import DataError
@@ -58,7 +58,7 @@ class WeeklyComparisons:
     def __init__(self, parts: Parts, environment: Mapping[str, str] | None = None) -> None:
         self._parts = parts
         self._root = parts.settings.platform.data_dir / "comparisons"
-        self._jobs = ChildJobs[WeeklyProgress, Comparison](
+        self._jobs = ChildJobs[WeeklyProgress, VersionComparison](
             "scorer.release.weekly.child",
             self._root,
             read_progress=job.read_progress,
@@ -66,7 +66,7 @@ class WeeklyComparisons:
             environment=environment,
         )
         self._waiting: OrderedDict[str, WeeklyJob] = OrderedDict()
-        self._results: OrderedDict[str, Comparison] = OrderedDict()
+        self._results: OrderedDict[str, VersionComparison] = OrderedDict()
         # The ticker and requests of pages use one object.
         self._lock = threading.RLock()
 
@@ -191,7 +191,7 @@ class WeeklyComparisons:
         name, wanted = self._waiting.popitem(last=False)
         self._jobs.launch(name, partial(_write, wanted))
 
-    def _state(self, name: str) -> JobState[WeeklyProgress, Comparison]:
+    def _state(self, name: str) -> JobState[WeeklyProgress, VersionComparison]:
         state = self._jobs.look(name)
         failed = self._root / name / job.ERROR
         if state is None:
@@ -213,7 +213,7 @@ class WeeklyComparisons:
             return []
         return sorted(folders, key=lambda one: (one / job.JOB).stat().st_mtime, reverse=True)
 
-    def _result(self, folder: Path) -> Comparison | None:
+    def _result(self, folder: Path) -> VersionComparison | None:
         known = self._results.get(folder.name)
         if known is None:
             known = job.read_result(folder)
