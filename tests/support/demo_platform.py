@@ -71,6 +71,7 @@ from scorer.release.settings import PlatformFile
 from scorer.release.store import Store, micros, utcnow
 from scorer.release.timeseries import MetricsOverTime
 from scorer.release.trying import Trying
+from scorer.release.weekly.service import WeeklyComparisons
 from scorer.v1.log_pb2 import DecisionRecord
 from scorer.v1.scoring_pb2 import AppliedRules
 
@@ -179,6 +180,7 @@ def demo_platform(
         reviews=reviews,
         rule_histories=RuleHistories(parts, metrics),
         versions=DemoVersions(),
+        weekly=WeeklyComparisons(parts, None),
         comparisons=None,
         trying=Trying(store, settings, calendar, bundles),
         control=changes,
