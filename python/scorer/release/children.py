@@ -11,9 +11,14 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+
+from scorer.errors import ScorerError
+
+_NICE: Final = 10
+"""Priority of a child."""
 
 
 def start(
@@ -22,7 +27,7 @@ def start(
     """Start `python -m MODULE FOLDER`.
 
     Args:
-        module: The module to run, which must call `end_with_the_platform`.
+        module: The module to run, which must call `end_with_the_platform` or `run_child`.
         folder: The argument of the module: the folder of its job and its result.
         errors: File for the child's stderr.
         environment: Environment of the child; None: that of this process.
@@ -62,3 +67,25 @@ def write_progress(file: Path, progress: Mapping[str, Any]) -> None:
     partial = file.with_name(f".{file.name}")
     partial.write_text(json.dumps(progress))
     partial.replace(file)
+
+
+def run_child(arguments: Sequence[str] | None, work: Callable[[Path], None]) -> int:
+    """Do the job of a folder, as the main function of a process with low priority.
+
+    Args:
+        arguments: The folder; None for that of the command line, in a process that ends with the platform.
+        work: Does the job and writes its result into the folder.
+
+    Returns:
+        0 if there is a result; 1 if the job failed, with the reason in one line on stderr.
+    """
+    folder = Path((sys.argv[1:] if arguments is None else arguments)[0])
+    if arguments is None:
+        end_with_the_platform()
+        os.nice(_NICE)
+    try:
+        work(folder)
+    except (ScorerError, OSError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0

@@ -1,7 +1,4 @@
-"""The process of a comparison over time: `python -m scorer.release.weekly.child FOLDER`.
-
-It runs with low priority and ends when the platform ends (`scorer.release.children`).
-"""
+"""The process of a comparison over time: `python -m scorer.release.weekly.child FOLDER`."""
 
 from __future__ import annotations
 
@@ -12,32 +9,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-_NICE: Final = 10
 _EVERY: Final = 0.5
 """Interval of progress reports in seconds."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do the job of a folder and write its result.
+    """Do the job of a folder and write its result; see `run_child`."""
+    from scorer.release.children import run_child
 
-    Returns:
-        0 if there is a result; 1 if the job failed, with the reason in one line on stderr.
-    """
-    from scorer.errors import ScorerError
+    return run_child(arguments, _work)
+
+
+def _work(folder: Path) -> None:
     from scorer.learn.comparison.running import compare_versions
+    from scorer.learn.errors import DataError
     from scorer.log import BundleShelf
     from scorer.log.source.locations import TableAccess, source_at
-    from scorer.release import children
     from scorer.release.weekly import job
 
-    folder = Path((sys.argv[1:] if arguments is None else arguments)[0])
-    if arguments is None:
-        children.end_with_the_platform()
-        os.nice(_NICE)
     wanted = job.read_job(folder)
     if wanted is None:
-        sys.stderr.write(f"{folder} holds no {job.JOB}\n")
-        return 1
+        raise DataError(f"{folder} holds no {job.JOB}")
     reported = [0.0]
 
     def advance(step: str, share: float) -> None:
@@ -45,15 +37,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             reported[0] = now
             job.write_progress(folder, job.WeeklyProgress(step, share))
 
-    try:
-        source = source_at(wanted.logs, TableAccess.of(os.environ))
-        shelf = BundleShelf([Path(one) for one in wanted.bundles])
-        found = compare_versions(source, shelf, wanted.comparison, advance=advance)
-        found.write(folder / job.RESULT)
-    except (ScorerError, OSError) as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-    return 0
+    source = source_at(wanted.logs, TableAccess.of(os.environ))
+    shelf = BundleShelf([Path(one) for one in wanted.bundles])
+    found = compare_versions(source, shelf, wanted.comparison, advance=advance)
+    found.write(folder / job.RESULT)
 
 
 if __name__ == "__main__":
