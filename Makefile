@@ -254,6 +254,11 @@ learning-peers: $(LEARNING)/.packages
 bench-learning: build learning-peers ## Measure learning and its peers; parts: make bench-learning ARGS='estimators intervals'
 	@PYTHONPATH='$(CURDIR)/python' '$(LEARNING)/bin/python' -m loadtests.learning $(ARGS)
 
+# shap runs in the process that measures, so its environment also contains the packages of the engine.
+.PHONY: bench-explain
+bench-explain: build .build/explain/.packages ## Measure reason codes and exact contributions beside XGBoost and shap (2 minutes)
+	@PYTHONPATH='$(CURDIR)/python' .build/explain/bin/python -m loadtests.explain $(ARGS)
+
 .PHONY: bench-onnx
 bench-onnx: build ## Measure an ONNX model of three layers of 64 for one row beside ONNX Runtime
 	@'$(RUN)' -m loadtests.onnx $(ARGS)
@@ -308,7 +313,7 @@ lock: $(VENV)/.packages ## Pin requirements/*.in again after changing one (UPGRA
 	@cd requirements && $(LOCK) $(UPGRADE) --constraints dev.txt --overrides overrides.txt bench.in --output-file bench.txt
 	@cd requirements && $(LOCK) $(UPGRADE) --constraints dev.txt --overrides overrides.txt learning.in --output-file learning.txt
 	@cd requirements && $(LOCK) $(UPGRADE) --no-deps learning-obp.in --output-file learning-obp.txt
-	@cd requirements && for peer in peers-*.in; do \
+	@cd requirements && for peer in peers-*.in explain.in; do \
 		$(LOCK) $(UPGRADE) --overrides overrides.txt $$peer --output-file $${peer%.in}.txt; done
 	@cd requirements && for part in spark ray; do \
 		$(LOCK) $(UPGRADE) --constraints dev.txt --overrides overrides.txt $$part.in --output-file $$part.txt; done

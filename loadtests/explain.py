@@ -2,8 +2,8 @@
 
 ``python -m loadtests.explain`` prints one line per contender and the ratios. All get the same XGBoost model
 and the same rows and take turns in rounds; the figures are medians over the rounds. The engine is measured
-by a Rust program and from Python. `shap` is left out, by name, if it is not installed. The walk with reasons
-is also measured on a small and on a large model.
+by a Rust program and from Python. `make bench-explain` installs `shap`; a message says so
+if it is absent. The walk with reasons is also measured on a small and on a large model.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def contenders(model: Any, forest: Forest) -> list[Contender]:
 
     found = [Contender(OURS, forest.contributions, SINGLES), Contender(XGBOOST, contribs, SINGLES)]
     if importlib.util.find_spec("shap") is None:
-        print("shap is not installed, so it is not measured; install it in this environment", file=sys.stderr)
+        print("shap is not measured, because it is not installed; use `make bench-explain`", file=sys.stderr)
         return found
     import shap
 
