@@ -7,6 +7,7 @@
 //!
 //! The set of operators is closed (see [`OPERATORS`]). A file with another operator is refused with its name.
 
+mod builder;
 mod constant;
 mod error;
 mod file;
