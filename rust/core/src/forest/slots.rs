@@ -61,11 +61,16 @@ impl CategoryTable {
         self.categories.binary_search(&number).map_or(OTHER_ROW, |i| FIXED_ROWS + i)
     }
 
-    /// Writes 1 for "right" and 0 for "left" into one slot per column.
-    pub(super) fn fill<T: From<bool>>(&self, value: f32, slots: &mut [T]) {
+    /// The bits of the columns for a value.
+    pub(super) fn bits(&self, value: f32) -> &[u64] {
         let words = Self::words(self.columns);
         let start = self.row_of(value) * words;
-        for (chunk, word) in slots.chunks_mut(64).zip(&self.rows[start..start + words]) {
+        &self.rows[start..start + words]
+    }
+
+    /// Writes 1 for "right" and 0 for "left" into one slot per column.
+    pub(super) fn fill<T: From<bool>>(&self, value: f32, slots: &mut [T]) {
+        for (chunk, word) in slots.chunks_mut(64).zip(self.bits(value)) {
             for (bit, slot) in chunk.iter_mut().enumerate() {
                 *slot = T::from(word >> bit & 1 == 1);
             }

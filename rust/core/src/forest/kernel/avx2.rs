@@ -4,6 +4,7 @@
 use std::arch::x86_64::*;
 
 use super::super::cpu::HasAvx2;
+use super::super::outcome::Outcomes;
 use super::super::rank::{Block, Column, Count, ROWS, Ranks, RowRanks};
 use super::super::slots::CategoryTable;
 use super::Nodes;
@@ -38,6 +39,21 @@ pub(in super::super) unsafe fn rank_row(
     out: &mut RowRanks,
 ) {
     ranks.fill_row(tables, row, Wide(has), out);
+}
+
+/// # Safety
+/// The machine has [`super::Isa::Avx2`].
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+pub(in super::super) unsafe fn fill_outcomes(
+    has: HasAvx2,
+    outcomes: &Outcomes,
+    ranks: &Ranks,
+    tables: &[CategoryTable],
+    row: &[f32],
+    known: &RowRanks,
+    out: &mut [u8],
+) {
+    outcomes.fill(ranks, tables, row, known, Wide(has), out);
 }
 
 /// # Safety

@@ -19,12 +19,14 @@ pub(super) mod avx2;
 pub(super) mod avx512;
 #[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 mod lanes;
+pub(super) mod mux;
 #[cfg(target_arch = "aarch64")]
 pub(super) mod neon;
 pub(super) mod portable;
 
 use super::cpu::Detected;
 use super::layout::Layout;
+use super::outcome::Outcomes;
 use super::rank::{Column, Plain, ROWS, Ranks, RowRanks};
 
 /// Number of trees in a group.
@@ -92,6 +94,33 @@ pub(super) fn rank_row(isa: Detected, ranks: &Ranks, layout: &Layout, row: &[f32
         #[cfg(target_arch = "aarch64")]
         Detected::Neon => neon::rank_row(ranks, &layout.slots.tables, row, out),
         _ => portable::rank_row(ranks, &layout.slots.tables, row, out),
+    }
+}
+
+/// Computes the outcomes of all tests for one row. `known` has its ranks, if they are narrow.
+pub(super) fn fill_outcomes(
+    isa: Detected,
+    (outcomes, ranks): (&Outcomes, &Ranks),
+    layout: &Layout,
+    row: &[f32],
+    known: &RowRanks,
+    out: &mut [u8],
+) {
+    let tables = &layout.slots.tables;
+    match isa {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: the machine has the instructions, as the proof in `isa` shows.
+        Detected::Avx512(has) => unsafe {
+            avx512::fill_outcomes(has, outcomes, ranks, tables, row, known, out);
+        },
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: as above.
+        Detected::Avx2(has) => unsafe {
+            avx2::fill_outcomes(has, outcomes, ranks, tables, row, known, out);
+        },
+        #[cfg(target_arch = "aarch64")]
+        Detected::Neon => neon::fill_outcomes(outcomes, ranks, tables, row, known, out),
+        _ => outcomes.fill(ranks, tables, row, known, Plain, out),
     }
 }
 
