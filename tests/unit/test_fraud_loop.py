@@ -50,7 +50,7 @@ class Place:
         columns = small.columns(rows=12_000, days=60)
         early = columns["decided_at_ms"] < (FIRST_DAY + 50) * DAY_MS
         self.data = small.write(root / "early.parquet", {name: one[early] for name, one in columns.items()})
-        self.later = small.write(root / "all.parquet", columns)
+        self.later, self.columns = small.write(root / "all.parquet", columns), columns
         table = read_table(self.data, TASK.features, SMALL.columns)
         self.live, self.candidate = root / "live", root / "candidate"
         weak = changed(trees=1, depth=1, train_days=5, refit=False, must_beat_baseline=False, seed=1)
@@ -124,14 +124,40 @@ class TestGate:
         assert one.decision == "wait"
         assert not next(check for check in one.checks if check.name == "unseen").passed
 
-    def test_a_segment_that_loses_blocks(self, place):
-        """The live bundle declines nothing in one country; the candidate declines payments of it."""
-        one = judge_scores(place.later, place.live, place.candidate, SMALL, GATE).evidence
-        harmed = [segment.value for segment in one.segments if segment.state == "harmed"]
-        check = next(check for check in one.checks if check.name == "segments")
-        assert check.passed == (not harmed)
-        for value in harmed:
-            assert value in check.says
+    def test_a_candidate_that_is_better_overall_and_harms_a_segment_waits(self, place, tmp_path):
+        """The live bundle knows the frauds of DE only. The candidate knows the others, and declines in DE."""
+        truth, plan = place.columns, changed(must_beat_baseline=False, gate={"calibration": (0.01, 100.0)})
+        early = truth["decided_at_ms"] < (FIRST_DAY + 50) * DAY_MS
+        is_de, random = truth["country"] == 1, np.random.default_rng(1)
+        low, high = np.quantile(truth["amount"], [0.9, 0.95])
+        in_de = (truth["amount"] > low) & (truth["amount"] < high)
+        learned = {
+            "live": np.where(is_de, truth["label"], random.random(len(is_de)) < 0.05),
+            "candidate": np.where(is_de, in_de, truth["label"]),
+        }
+        for name, label in learned.items():
+            columns = {**truth, "label": label.astype(np.int8)}
+            data = small.write(tmp_path / name, {key: one[early] for key, one in columns.items()})
+            table = read_table(data, TASK.features, SMALL.columns)
+            build_fraud(train_fraud(table, TASK, plan), data, tmp_path / f"{name}-bundle")
+
+        def judge(**update):
+            gate = GATE.model_copy(update=update)
+            return judge_scores(
+                place.later, tmp_path / "candidate-bundle", tmp_path / "live-bundle", plan, gate
+            ).evidence
+
+        one = judge()
+        assert one.difference.low > 0
+        assert one.scores["differences"]["average_precision"]["low"] > 0
+        states = {segment.value: segment.state for segment in one.segments}
+        assert states == {"NL": "safe", "DE": "harmed", "FR": "safe"}
+        assert [check.name for check in one.checks if not check.passed] == ["segments"]
+        assert (one.decision, one.share) == ("wait", 0)
+        assert one.reasons == ("harmed: country DE",)
+        # Nothing but the segment holds the candidate back.
+        for update in ({"segments": ()}, {"segments": ("noise",)}, {"segment_rows": 10**6}):
+            assert judge(**update).decision == "promote"
 
     def test_the_verdict_is_written_reported_and_published(self, place, tmp_path):
         verdict = write_verdict(place.verdict(), place.candidate, tmp_path / "runs" / "run")

@@ -1,4 +1,4 @@
-"""``scorer learn fraud``: train, rebuild, tune and compare bundles of score checkpoints."""
+"""``scorer learn fraud``: train, rebuild, tune, select features and compare bundles of score checkpoints."""
 
 from __future__ import annotations
 
@@ -59,6 +59,13 @@ def train(
         Path | None,
         typer.Option(metavar="FILE", help="Study of `scorer learn fraud tune` whose best settings are used."),
     ] = None,
+    selection: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Result of `scorer learn fraud select`: the bundle needs its features only.",
+        ),
+    ] = None,
     until: Until = None,
     run_id: Annotated[
         str, typer.Option(help="Id of the training run in the lineage; default: a new one.")
@@ -82,8 +89,17 @@ def train(
         from scorer.learn.fraud.tuning import best_settings
 
         settings = best_settings(study, settings)
+    notes: dict[str, object] | None = None
+    if selection is not None:
+        from scorer.learn.fraud.selection import read_selection, selected_task
+
+        chosen = read_selection(selection)
+        what, notes = selected_task(what, chosen), chosen.notes()
+        settings = settings.only([one.name for one in what.features])
     table = read_table(data, what.features, settings.columns)
-    model = train_fraud(table, what, settings, until_ms=_time("--until", until), at=_progress)
+    model = train_fraud(
+        table, what, settings, until_ms=_time("--until", until), selection=notes, at=_progress
+    )
     built = build_fraud(model, data, output, run_id=run_id)
     if json:
         print_json({"bundle": str(built.path), "digest": built.digest, **lineage_of(model)})
@@ -189,6 +205,67 @@ def tune(
         f"the best is trial {best.number} with an average precision of {best.value:.4f}\n{target}"
     )
     print_table(("setting", "value"), [(name, f"{one:.4g}") for name, one in best.params.items()], empty="")
+
+
+@app.command()
+def select(
+    data: Data,
+    task: Task,
+    output: Annotated[
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="JSON file of the result; an unfinished one is continued."
+        ),
+    ],
+    config: Config = None,
+    until: Until = None,
+    page: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="HTML page; default: the output as .html.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Choose the features that are worth their cost, on time-ordered windows before the test window.
+
+    Costs and groups are in [fraud.select]. `scorer learn fraud train --selection` trains with the chosen
+    features.
+    """
+    from scorer.durable import write_atomically
+    from scorer.learn.fraud.selection import SelectionStep, select_features
+    from scorer.learn.fraud.selection_page import selection_page
+    from scorer.learn.fraud.task import read_score_task
+
+    settings = _settings(config)
+    unit = settings.select.cost_unit
+
+    def advance(step: SelectionStep) -> None:
+        what = step.changed or "all groups" if settings.select.direction == "backward" else step.changed
+        _progress(
+            f"{what or 'first set'}: average precision {step.average_precision:.4f}, {step.cost:g} {unit}"
+        )
+
+    found = select_features(
+        data, read_score_task(task), settings, output, until_ms=_time("--until", until), advance=advance
+    )
+    target = page or output.with_suffix(".html")
+    write_atomically(target, selection_page(found, data=data.name).encode())
+    if json:
+        print_json({**found.notes(), "selection": str(output), "page": str(target)})
+        return
+    rows = [
+        (
+            "*" if at == found.chosen else "",
+            one.changed or "-",
+            str(len(found.features(one.groups))),
+            f"{one.cost:g}",
+            f"{one.average_precision:.4f}",
+            f"{one.worth:.4f}",
+        )
+        for at, one in enumerate(found.steps)
+    ]
+    columns = ("", "changed", "features", f"cost in {unit}", "average precision", "worth")
+    print_table(columns, rows, empty="")
+    best = found.best
+    typer.echo(f"chosen: {', '.join(found.features(best.groups))}\n{target}")
 
 
 @app.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,23 +12,16 @@ from pydantic import ValidationError
 
 from scorer.bundle import Manifest, SchemaFile, build_score_bundle, read_manifest
 from scorer.bundle.lineage import describe_lineage, library_versions
-from scorer.bundle.models import to_json
-from scorer.ids import SCHEME
 from scorer.learn.errors import DataError
 from scorer.learn.fraud.checks import describe
 from scorer.learn.fraud.settings import FraudSettings
 from scorer.learn.fraud.table import read_table
-from scorer.learn.fraud.task import ScoreTask, read_score_task
+from scorer.learn.fraud.task import read_score_task, schema_digest
 from scorer.learn.fraud.training import FraudModel, train_fraud
 from scorer.learn.training.trained import Built
 
 KEY: Final = "fraud"
 """Where a bundle's lineage metrics have what the training decided."""
-
-
-def schema_digest(task: ScoreTask) -> str:
-    """Return the digest of the features, in their order."""
-    return SCHEME + hashlib.sha256(to_json(SchemaFile(features=list(task.features)))).hexdigest()
 
 
 def build_fraud(
@@ -92,7 +84,7 @@ def build_fraud(
 
 def lineage_of(model: FraudModel) -> dict[str, Any]:
     """Return all that decided, as the bundle's lineage has it."""
-    return {
+    recorded = {
         "settings": model.settings.model_dump(mode="json"),
         "schema": schema_digest(model.task),
         "windows": model.windows.as_dict(),
@@ -106,6 +98,7 @@ def lineage_of(model: FraudModel) -> dict[str, Any]:
         "beats": model.beats.as_dict(),
         "last_ms": model.last_ms,
     }
+    return recorded if model.selection is None else {**recorded, "selection": dict(model.selection)}
 
 
 @dataclass(frozen=True)
@@ -175,7 +168,14 @@ def rebuild(
             f'"{data}" has the digest {table.digest[:19]}, the bundle was trained on '
             f"{manifest.lineage.data_digest[:19]}; give the original file"
         )
-    model = train_fraud(table, task, settings, until_ms=recorded["windows"]["test"]["end_ms"], at=at)
+    model = train_fraud(
+        table,
+        task,
+        settings,
+        until_ms=recorded["windows"]["test"]["end_ms"],
+        selection=recorded.get("selection"),
+        at=at,
+    )
     built = build_fraud(
         model,
         data,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from collections.abc import Collection
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, FiniteFloat, model_validator
 
 from scorer.learn.section import LearnSection
 
 Algorithm = Literal["xgboost", "lightgbm"]
+NonNegative = Annotated[FiniteFloat, Field(ge=0)]
 
 
 class ColumnSettings(LearnSection):
@@ -134,6 +136,70 @@ class TuneSettings(LearnSection):
     )
 
 
+class SelectSettings(LearnSection):
+    """Selection of features by cost and gain."""
+
+    direction: Literal["backward", "forward"] = Field(
+        default="backward",
+        description='"backward" begins with all features and removes them, "forward" begins with those of '
+        "keep and adds the others.",
+    )
+    groups: dict[str, tuple[str, ...]] = Field(
+        default={},
+        examples=[{"terminal": ["terminal_risk_7d", "terminal_risk_30d"]}],
+        description="Features that are removed and added together, and have one cost, because one look-up "
+        "gives all of them. A feature in no group is a group of its own name.",
+    )
+    costs: dict[str, NonNegative] = Field(
+        default={},
+        examples=[{"terminal": 12.0}],
+        description="Cost of each group for each decision, in cost_unit: declared, or measured by "
+        "`scorer bundle graph` or a benchmark of the feature source.",
+    )
+    default_cost: FiniteFloat = Field(default=0.0, ge=0, description="Cost of a group without one in costs.")
+    cost_unit: str = Field(
+        default="µs", min_length=1, max_length=16, description="Unit of the costs, for display."
+    )
+    price: FiniteFloat = Field(
+        default=0.0001,
+        ge=0,
+        description="Average precision that one unit of cost must be worth: a set is valued at its average "
+        "precision minus price times its cost.",
+    )
+    errors: FiniteFloat = Field(
+        default=1.0,
+        ge=0,
+        description="The set of the least cost, then of the fewest features, is chosen among those whose "
+        "worth is below that of the best one by at most so many standard errors of the paired difference.",
+    )
+    keep: tuple[str, ...] = Field(default=(), description="Groups that are always used.")
+    folds: int = Field(
+        default=3, ge=1, le=20, description="Validation windows, one after the other, before the test window."
+    )
+    rows: int = Field(
+        default=50_000,
+        ge=1_000,
+        description="Most training rows of a fold: all positive ones and a sample of the others, weighted.",
+    )
+    workers: int = Field(
+        default=2, ge=1, le=256, description="Processes that train at the same time, one thread each."
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        seen: dict[str, str] = {}
+        for group, names in self.groups.items():
+            if not names:
+                raise ValueError(f'select.groups: "{group}" is empty; name its features, or remove it')
+            for name in names:
+                if name in seen:
+                    raise ValueError(
+                        f'select.groups: "{name}" is in "{seen[name]}" and in "{group}"; name it once'
+                    )
+                seen[name] = group
+        return self
+
+
 class FraudSettings(LearnSection):
     """One candidate of a score checkpoint: data, windows, models, calibration, thresholds."""
 
@@ -208,6 +274,7 @@ class FraudSettings(LearnSection):
     checks: CheckSettings = CheckSettings()
     value: ValueSettings = ValueSettings()
     tune: TuneSettings = TuneSettings()
+    select: SelectSettings = SelectSettings()
     gate: ScoreGateSettings = ScoreGateSettings()
 
     @model_validator(mode="after")
@@ -229,3 +296,16 @@ class FraudSettings(LearnSection):
         if not 0 <= low < high <= 1:
             raise ValueError("checks.label_rate: two shares in ascending order are needed, from 0 to 1")
         return self
+
+    def only(self, features: Collection[str]) -> FraudSettings:
+        """Return the settings for some of the features: constraints and trust of the others are left out."""
+        checks = self.checks.model_copy(
+            update={"trusted": tuple(name for name in self.checks.trusted if name in features)}
+        )
+        return self.model_copy(
+            update={
+                "increasing": tuple(name for name in self.increasing if name in features),
+                "decreasing": tuple(name for name in self.decreasing if name in features),
+                "checks": checks,
+            }
+        )

@@ -71,6 +71,12 @@ class FraudTable:
             repeated=self.repeated[rows],
         )
 
+    def only(self, features: Sequence[str]) -> FraudTable:
+        """Return the table with some of the features, in the order of the table."""
+        chosen = [at for at, one in enumerate(self.features) if one.name in features]
+        kept = tuple(self.features[at] for at in chosen)
+        return replace(self, features=kept, rows=np.ascontiguousarray(self.rows[:, chosen]))
+
     def known_by(self, moment_ms: int, delay_days: float) -> Bools:
         """Return the rows, `[n]`, whose label was known at a moment, or assumed for its age.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from pydantic import ValidationError
 from scorer.bundle import Feature, SchemaFile, read_manifest
 from scorer.bundle.check import MANIFEST
 from scorer.bundle.models import to_json
+from scorer.ids import SCHEME
 from scorer.learn.errors import DataError
 
 SCHEMA = "schema.json"
@@ -26,6 +28,11 @@ class ScoreTask:
 
     name: str
     features: tuple[Feature, ...]
+
+
+def schema_digest(task: ScoreTask) -> str:
+    """Return the digest of the features, in their order."""
+    return SCHEME + hashlib.sha256(to_json(SchemaFile(features=list(task.features)))).hexdigest()
 
 
 def read_score_task(path: Path) -> ScoreTask:

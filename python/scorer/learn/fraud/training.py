@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -44,6 +45,7 @@ class FraudModel:
         last_ms: Time of the latest row that the candidate was made from.
         data_digest: Digest of the data.
         counts: Rows and positive labels by window.
+        selection: How the features were selected, for the lineage; None: they were not.
     """
 
     task: ScoreTask
@@ -63,6 +65,7 @@ class FraudModel:
     last_ms: int
     data_digest: str
     counts: Mapping[str, Mapping[str, int]]
+    selection: Mapping[str, Any] | None = None
 
     def scores(self, rows: Rows32) -> Floats:
         """Return calibrated scores `[n]` of encoded rows `[n, features]`."""
@@ -79,6 +82,7 @@ def train_fraud(
     settings: FraudSettings,
     *,
     until_ms: int | None = None,
+    selection: Mapping[str, Any] | None = None,
     at: Callable[[str], None] = lambda _: None,
 ) -> FraudModel:
     """Train, calibrate and evaluate a candidate.
@@ -88,6 +92,7 @@ def train_fraud(
         task: Name and features of the checkpoint.
         settings: `[fraud]` of learn.toml.
         until_ms: End of the test window; None: the end of the data's last day.
+        selection: How the features of the task were selected, for the lineage.
         at: Called with the name of each stage when it begins.
 
     Raises:
@@ -145,6 +150,7 @@ def train_fraud(
         last_ms=int(max(table.time_ms[parts.fit[-1]], table.time_ms[parts.validation[-1]])),
         data_digest=table.digest,
         counts=parts.counts(),
+        selection=selection,
     )
 
 

@@ -14,24 +14,20 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from multiprocessing import get_context, parent_process
-from multiprocessing.connection import wait as wait_for
+from dataclasses import dataclass
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from scorer.learn.errors import DataError
-from scorer.learn.fraud.learners import fit_trees, sample_rows
+from scorer.learn.fraud.folds import Fold, fold_pool, fold_value
 from scorer.learn.fraud.settings import FraudSettings
 from scorer.learn.fraud.table import FraudTable, read_table
 from scorer.learn.fraud.task import ScoreTask
-from scorer.learn.fraud.windows import TrainingWindows, earlier_windows, plan_windows, unblocked
-from scorer.stats.precision_recall import RankedScores
+from scorer.learn.fraud.windows import TrainingWindows, earlier_windows, plan_windows
 
 if TYPE_CHECKING:
     import optuna
@@ -52,6 +48,8 @@ _SPACE: Final[dict[str, tuple[float, float, bool]]] = {
 }
 """Least and greatest value of each setting that is tuned, and whether its scale is logarithmic."""
 TUNED: Final = tuple(_SPACE)
+_NOT_INPUT: Final = {"threads", "tune", "select", "value", "gate", "confidence"}
+"""Settings that no trial depends on."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +101,7 @@ def tune(
     windows = plan_windows(table.time_ms, settings, until_ms)
     folds = earlier_windows(windows, table.time_ms, settings, settings.tune.folds)
     for fold in folds:
-        _Fold(table, fold, settings)
+        Fold(table, fold, settings, settings.tune.rows)
     digest = _input_digest(table, windows, settings)
     del table
     began = clock()
@@ -114,7 +112,7 @@ def tune(
         if not study.trials:
             study.enqueue_trial(first_values(settings))
         started = 0
-        with _pool(data, task, settings, folds) as pool:
+        with fold_pool(data, task, settings, folds, settings.tune) as pool:
             running: dict[Future[float], tuple[optuna.Trial, FraudSettings, list[float]]] = {}
             while True:
                 while (
@@ -124,7 +122,7 @@ def tune(
                 ):
                     trial = study.ask()
                     chosen = suggest(trial, settings)
-                    running[pool.submit(_evaluate, 0, chosen)] = (trial, chosen, [])
+                    running[pool.submit(fold_value, 0, chosen)] = (trial, chosen, [])
                     started += 1
                 if not running:
                     break
@@ -137,7 +135,7 @@ def tune(
                     elif trial.should_prune():
                         study.tell(trial, state=optuna.trial.TrialState.PRUNED)
                     else:
-                        running[pool.submit(_evaluate, len(values), chosen)] = (trial, chosen, values)
+                        running[pool.submit(fold_value, len(values), chosen)] = (trial, chosen, values)
                         continue
                     advance(_counted(study))
     if not any(one.state == optuna.trial.TrialState.COMPLETE for one in study.trials):
@@ -231,7 +229,7 @@ def _require_same(study: optuna.Study, digest: str, path: Path) -> None:
 
 def _input_digest(table: FraudTable, windows: TrainingWindows, settings: FraudSettings) -> str:
     """Return the digest of what the trials of one study have in common: all but the budget."""
-    common = settings.model_dump(mode="json", exclude={"threads", "tune", "value", "gate", "confidence"})
+    common = settings.model_dump(mode="json", exclude=_NOT_INPUT)
     common["tune"] = settings.tune.model_dump(include={"folds", "rows"})
     what = [table.digest, [one.name for one in table.features], windows.as_dict(), common]
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
@@ -285,69 +283,3 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         optuna.logging.set_verbosity(before)
-
-
-@contextmanager
-def _pool(
-    data: Path, task: ScoreTask, settings: FraudSettings, folds: list[TrainingWindows]
-) -> Iterator[ProcessPoolExecutor]:
-    """Start the workers, each with the folds of the data in memory."""
-    # Libraries with threads must not be forked.
-    with ProcessPoolExecutor(
-        settings.tune.workers,
-        mp_context=get_context("spawn"),
-        initializer=_begin,
-        initargs=(data, task, settings, folds),
-    ) as pool:
-        try:
-            yield pool
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-class _Fold:
-    """The rows of a fold: a sample of its training window, and those that evaluate a trial."""
-
-    def __init__(self, table: FraudTable, windows: TrainingWindows, settings: FraudSettings) -> None:
-        own = windows.train.positions(table.time_ms)
-        rows = np.arange(own.start, own.stop)
-        rows = rows[table.take(rows).known_by(windows.test.start_ms, settings.delay_days)]
-        rows, factor = sample_rows(table, rows, settings.tune.rows, settings.seed)
-        part = table.take(rows)
-        self.train = replace(part, weight=part.weight * factor)
-        self.judged = table.take(unblocked(table, windows.test, settings))
-        named = (("training", self.train, windows.train), ("validation", self.judged, windows.test))
-        for name, one, span in named:
-            if not 0 < int(one.label.sum()) < len(one):
-                raise DataError(
-                    f"the {name} window of a fold ({span}) has {len(one):,} rows and "
-                    f"{int(one.label.sum()):,} positive labels; both classes are needed, "
-                    "set tune.folds or give a longer period"
-                )
-
-
-_folds: list[_Fold] = []
-"""The folds of this worker process."""
-
-
-def _begin(data: Path, task: ScoreTask, settings: FraudSettings, folds: list[TrainingWindows]) -> None:
-    Thread(target=_end_with_parent, daemon=True).start()
-    table = read_table(data, task.features, settings.columns)
-    _folds[:] = [_Fold(table, fold, settings) for fold in folds]
-
-
-def _end_with_parent() -> None:
-    """End this worker when the process of the study ends, which cannot stop its workers if it is killed."""
-    parent = parent_process()
-    if parent is not None:
-        wait_for([parent.sentinel])
-        os._exit(1)
-
-
-def _evaluate(fold: int, settings: FraudSettings) -> float:
-    """Return the average precision of settings on a fold."""
-    one = _folds[fold]
-    fitted = fit_trees(settings.algorithms[0], one.train, np.arange(len(one.train)), settings)
-    ranked = RankedScores(fitted.predict(one.judged.rows), one.judged.label)
-    return ranked.average_precision(one.judged.weight)
